@@ -19,16 +19,17 @@ import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-IQN = "iqn.2026-01.net.lunwire.test:disk"
+IQN = "iqn.2026-01.test.lunwire:disk"
 START_SECONDS = 20
 STOP_SECONDS = 20
 SERVING = re.compile(r"^serving (iscsi://(\S+):(\d+)/([^/\s]+)/(\d+))\s*$")
 PR_SET_PDEATHSIG = 1
+SYS_IO_URING_SETUP = 425
 
 
-def die_with_parent():
+def die_with_parent(number=signal.SIGKILL):
     """A test that is killed takes its children with it: no process stays behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def free_port():
@@ -221,9 +222,21 @@ def start(*stores, engine=None, options=(), prefix=(), listen="127.0.0.1:0", env
     return Lunwire(stores, engine, options, prefix, listen, environment or {})
 
 
+def uring_allowed():
+    """Whether this machine lets a process have an io_uring; many containers do not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ring = libc.syscall(SYS_IO_URING_SETUP, 1, ctypes.create_string_buffer(120))
+    if ring >= 0:
+        os.close(ring)
+    return ring >= 0
+
+
 def matrix(folder):
     """The four servers that every client meets: (label, store, engine), `file:` in `folder`."""
     engines = os.environ.get("ENGINES", "uring epoll").split()
+    if "uring" in engines and not uring_allowed():
+        print("LEFT OUT: engine uring, because this machine forbids io_uring", flush=True)
+        engines.remove("uring")
     stores = os.environ.get("STORES", "file memory").split()
     for engine in engines:
         for kind in stores:
