@@ -81,10 +81,9 @@ pub(crate) fn parse_not_yet(text: &str) -> Result<Vec<NotYet>> {
             continue;
         }
         match line.split_once('\t') {
-            Some((pattern, reason)) if !reason.trim().is_empty() => list.push(NotYet {
-                pattern: pattern.to_owned(),
-                reason: reason.trim().to_owned(),
-            }),
+            Some((pattern, reason)) if !reason.trim().is_empty() => {
+                list.push(NotYet { pattern: pattern.to_owned(), reason: reason.trim().to_owned() })
+            }
             _ => bail!("not-yet.tsv, line {number}: wanted an id or ABC-*, a tab and a reason"),
         }
     }

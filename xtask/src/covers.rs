@@ -31,7 +31,9 @@ pub(crate) fn find(file: &File) -> (Vec<Cover>, Vec<String>) {
         let at = format!("{}:{}", file.path, index + 1);
         match (test, ids(&lines, index)) {
             (Some(test), Some(ids)) => found.0.extend(ids.into_iter().map(|id| {
-                let test = if test.is_empty() { file.path.clone() } else {
+                let test = if test.is_empty() {
+                    file.path.clone()
+                } else {
                     format!("{}: {test}", file.path)
                 };
                 Cover { id, test }
@@ -51,7 +53,10 @@ fn ids(lines: &[&str], index: usize) -> Option<Vec<String>> {
         text.push_str(body.strip_prefix("Covers:").unwrap_or(body).trim());
         if let Some(list) = text.strip_suffix('.') {
             let ids: Vec<&str> = list.split(',').map(str::trim).collect();
-            return ids.iter().all(|id| is_id(id)).then(|| ids.iter().map(|&id| id.to_owned()).collect());
+            return ids
+                .iter()
+                .all(|id| is_id(id))
+                .then(|| ids.iter().map(|&id| id.to_owned()).collect());
         }
         text.push(' ');
     }

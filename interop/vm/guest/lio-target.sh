@@ -5,10 +5,10 @@
 # stopped. All targets: ErrorRecoveryLevel up to 2, up to 4 connections, digests
 # CRC32C or None. LUN 0 is a RAM disk, LUN 1 a file with UNMAP; 64 MiB each.
 #
-#   …:lio         anybody, no authentication
-#   …:lio-chap    anybody, CHAP user/secretsecret
-#   …:lio-mutual  anybody, the same, and the target answers as target/targetsecret
-#   …:lio-acl     only initiator …:known, CHAP known/knownsecret12
+#   ...:lio       anybody, no authentication
+#   ...:lio-chap    anybody, CHAP user/secretsecret
+#   ...:lio-mutual  anybody, the same, and the target answers as target/targetsecret
+#   ...:lio-acl     only initiator ...:known, CHAP known/knownsecret12
 #
 # Environment: PARAMETERS ("InitialR2T=No FirstBurstLength=65536 ...") for all of them.
 . ./lib.sh
