@@ -24,7 +24,7 @@ pub fn allowed_cpus() -> Vec<usize> {
 /// # Errors
 ///
 /// `InvalidInput` if there is no such CPU or the process may not use it.
-pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
+pub fn pin(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(ErrorKind::InvalidInput.into());
     }
@@ -34,7 +34,7 @@ pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
 }
 
 /// Names the calling thread, as `top -H` shows it; cut to the 15 bytes that Linux keeps.
-pub fn name_current_thread(name: &str) {
+pub fn name_thread(name: &str) {
     let mut end = name.len().min(15);
     while !name.is_char_boundary(end) {
         end -= 1;
@@ -54,15 +54,15 @@ mod tests {
         let before = allowed_cpus();
         let last = *before.last().unwrap();
         std::thread::spawn(move || {
-            pin_current_thread(last).unwrap();
+            pin(last).unwrap();
             assert_eq!(rustix::thread::sched_getcpu(), last);
-            name_current_thread("a-name-that-is-far-too-long");
+            name_thread("a-name-that-is-far-too-long");
             let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
             assert_eq!(name.trim_end(), "a-name-that-is-");
         })
         .join()
         .unwrap();
         assert_eq!(allowed_cpus(), before);
-        assert!(pin_current_thread(CpuSet::MAX_CPU).is_err());
+        assert!(pin(CpuSet::MAX_CPU).is_err());
     }
 }

@@ -38,9 +38,6 @@ pub const FILE_THREADS_MAX: usize = 4;
 /// Files that a port knows at most; their ids are below this.
 pub const FILES_MAX: u32 = 1 << 16;
 
-/// Keys of timers are below this.
-pub const TIMERS_MAX: u64 = 1 << 20;
-
 /// Pause before accepting again when the process has no descriptor or memory left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

@@ -113,9 +113,9 @@ impl ReceiveBuffers {
     }
 
     /// Address of the ring of descriptors for the kernel; None for a stack.
-    pub(crate) const fn ring_address(&self) -> Option<u64> {
+    pub(crate) fn ring_address(&self) -> Option<u64> {
         match &self.returns {
-            Returns::Ring(ring) => Some(ring.entries.as_ptr() as u64),
+            Returns::Ring(ring) => Some(ring.entries.as_ptr().addr() as u64),
             Returns::Stack(_) => None,
         }
     }
@@ -157,7 +157,14 @@ impl ReceiveBuffers {
 
     /// A view of the first `len` bytes of `id`, which the caller holds and hands over.
     pub(crate) fn chunk(self: &Rc<Self>, id: u16, len: usize) -> Chunk {
-        Chunk(Inner::Buffer { home: Self::clone(self), id, len: len.min(self.bytes) })
+        Chunk(Inner::Buffer { home: Rc::clone(self), id, len: len.min(self.bytes) })
+    }
+}
+
+impl fmt::Debug for ReceiveBuffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fields = f.debug_struct("ReceiveBuffers");
+        fields.field("bytes", &self.bytes).field("available", &self.available).finish()
     }
 }
 
@@ -181,7 +188,7 @@ impl ProvidedRing {
         // SAFETY: the slot is inside the mapping (masked) and aligned (the mapping is page
         // aligned); the kernel does not read it before the tail is moved, and only reads.
         let entry = unsafe { &mut *slot };
-        entry.set_addr(address as u64);
+        entry.set_addr(address.addr() as u64);
         entry.set_len(u32::try_from(bytes).unwrap_or(u32::MAX));
         entry.set_bid(id);
         let next = tail.wrapping_add(1);

@@ -58,7 +58,7 @@ impl Bell {
     }
 
     pub(crate) fn waker(self: &Arc<Self>) -> Waker {
-        Waker(Self::clone(self))
+        Waker(Arc::clone(self))
     }
 
     /// Any thread: notes `reason` and ends the sleep of the port.

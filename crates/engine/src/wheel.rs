@@ -3,31 +3,30 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::hash::Hasher;
 
 use clock::Instant;
 
-use crate::limits::TIMERS_MAX;
-
-/// One deadline per key; keys are small dense numbers, such as slab keys.
+/// One deadline per key.
 ///
 /// Setting a deadline later than the one before (what traffic does to a ping timer) is one store:
 /// the entry in the heap stays early and is moved when it comes up. So `next_deadline` may be
 /// earlier than any deadline; `pop_expired` then gives nothing and the next one is right.
 #[derive(Debug, Default)]
 pub struct Timers {
-    slots: Vec<Slot>,
+    slots: HashMap<u64, Slot, BuildHasherDefault<Mix>>,
     heap: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// When the key expires; NEVER if it does not.
+    /// When the key expires.
     wanted: Instant,
-    /// The earliest entry of the key in the heap; NEVER if there is none.
+    /// The entry of the key in the heap, not later than `wanted`.
     queued: Instant,
 }
-
-const NEVER: Instant = Instant(u64::MAX);
 
 /// The heap is rebuilt when it holds this many entries more than twice the keys.
 const SLACK: usize = 64;
@@ -40,31 +39,24 @@ impl Timers {
     }
 
     /// Sets or moves the deadline of `key`.
-    ///
-    /// # Panics
-    ///
-    /// If `key` is not below [`TIMERS_MAX`]: keys are chosen by the caller, not by a peer.
     pub fn set(&mut self, key: u64, deadline: Instant) {
-        assert!(key < TIMERS_MAX, "keys of timers are dense");
-        let index = usize::try_from(key).expect("below TIMERS_MAX");
-        if index >= self.slots.len() {
-            self.slots.resize(index + 1, Slot { wanted: NEVER, queued: NEVER });
-        }
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        slot.wanted = deadline;
-        if deadline < slot.queued {
-            slot.queued = deadline;
-            self.heap.push(Reverse((deadline, key)));
-            if self.heap.len() > 2 * self.slots.len() + SLACK {
-                self.rebuild();
+        if let Some(slot) = self.slots.get_mut(&key) {
+            slot.wanted = deadline;
+            if slot.queued <= deadline {
+                return;
             }
+            slot.queued = deadline;
+        } else {
+            self.slots.insert(key, Slot { wanted: deadline, queued: deadline });
         }
+        self.heap.push(Reverse((deadline, key)));
+        self.bound();
     }
 
     /// Takes the deadline of `key` away.
-    pub fn clear(&mut self, key: u64) {
-        if let Some(slot) = self.slot(key) {
-            slot.wanted = NEVER;
+    pub fn cancel(&mut self, key: u64) {
+        if self.slots.remove(&key).is_some() {
+            self.bound();
         }
     }
 
@@ -75,43 +67,65 @@ impl Timers {
                 return None;
             }
             self.heap.pop();
-            let Some(slot) = self.slot(key) else { continue };
+            let Some(slot) = self.slots.get_mut(&key) else { continue };
             if slot.queued != at {
                 continue;
             }
-            slot.queued = NEVER;
             if slot.wanted <= now {
-                slot.wanted = NEVER;
+                self.slots.remove(&key);
                 return Some(key);
             }
-            if slot.wanted != NEVER {
-                slot.queued = slot.wanted;
-                let entry = Reverse((slot.wanted, key));
-                self.heap.push(entry);
-            }
+            slot.queued = slot.wanted;
+            let entry = Reverse((slot.wanted, key));
+            self.heap.push(entry);
         }
         None
     }
 
     /// When to call `pop_expired` next; None if no deadline is set.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse((at, _))| *at)
-    }
-
-    fn slot(&mut self, key: u64) -> Option<&mut Slot> {
-        self.slots.get_mut(usize::try_from(key).ok()?)
-    }
-
-    /// Drops entries that were overtaken by earlier ones.
-    fn rebuild(&mut self) {
-        self.heap.clear();
-        for (key, slot) in (0u64..).zip(&mut self.slots) {
-            slot.queued = slot.wanted;
-            if slot.wanted != NEVER {
-                self.heap.push(Reverse((slot.wanted, key)));
+    pub fn next_deadline(&mut self) -> Option<Instant> {
+        while let Some(Reverse((at, key))) = self.heap.peek().copied() {
+            if self.slots.get(&key).is_some_and(|slot| slot.queued == at) {
+                return Some(at);
             }
+            self.heap.pop();
         }
+        None
+    }
+
+    /// Keeps the heap in proportion to the keys: drops entries that were overtaken.
+    fn bound(&mut self) {
+        if self.heap.len() <= 2 * self.slots.len() + SLACK {
+            return;
+        }
+        self.heap.clear();
+        for (key, slot) in &mut self.slots {
+            slot.queued = slot.wanted;
+            self.heap.push(Reverse((slot.wanted, *key)));
+        }
+    }
+}
+
+/// Spreads keys that the caller chose; nobody can attack them.
+#[derive(Debug, Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // Multiplication by an odd constant (2^64 / golden ratio) carries low bits up, the
+        // rotation brings them to where the table looks.
+        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
 
@@ -153,7 +167,9 @@ mod tests {
         let mut timers = Timers::new();
         for at in (1..10_000).rev() {
             timers.set(0, Instant(at));
-            assert!(timers.heap.len() <= 2 + SLACK);
+            timers.set(1, Instant(20_000));
+            timers.cancel(1);
+            assert!(timers.heap.len() <= 4 + SLACK);
         }
         assert_eq!(drain(&mut timers, 1), [0]);
         assert_eq!(drain(&mut timers, 100_000), []);
@@ -164,8 +180,8 @@ mod tests {
         let mut timers = Timers::new();
         timers.set(0, Instant(5));
         timers.set(1, Instant(6));
-        timers.clear(0);
-        timers.clear(77);
+        timers.cancel(0);
+        timers.cancel(77);
         assert_eq!(drain(&mut timers, 10), [1]);
         timers.set(0, Instant(12));
         assert_eq!(drain(&mut timers, 12), [0]);
@@ -181,7 +197,7 @@ mod tests {
             let key = (seed >> 33) % 20;
             match (seed >> 40) % 4 {
                 0 => {
-                    timers.clear(key);
+                    timers.cancel(key);
                     plain.remove(&key);
                 }
                 _ => {
