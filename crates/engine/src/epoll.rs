@@ -108,13 +108,10 @@ impl Epoll {
         self.next_report < self.reports.len()
     }
 
-    /// Works on reports until one makes an event.
-    fn work_on_reports(&mut self) -> Option<(Token, Event)> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
-            }
-            let report = self.reports.get(self.next_report).copied()?;
+    /// Works on reports until there is an event; false if there is none.
+    fn fill(&mut self) -> bool {
+        while self.ready.is_empty() {
+            let Some(report) = self.reports.get(self.next_report).copied() else { return false };
             self.next_report += 1;
             let data = report.data.u64();
             if data != BELL {
@@ -122,6 +119,7 @@ impl Epoll {
                 self.reported(index, report.flags);
             }
         }
+        true
     }
 
     /// Asks epoll, which waits at most `timeout` (None: for ever).
@@ -290,7 +288,8 @@ impl Port for Epoll {
     }
 
     fn next_event(&mut self) -> Option<(Token, Event)> {
-        self.work_on_reports()
+        self.fill();
+        self.ready.pop_front()
     }
 
     fn wait(&mut self, deadline: Option<Instant>) {
@@ -299,12 +298,7 @@ impl Port for Epoll {
         loop {
             self.restart();
             self.answer_bell();
-            if self.ready.is_empty()
-                && let Some(event) = self.work_on_reports()
-            {
-                self.ready.push_back(event);
-            }
-            if !self.ready.is_empty() {
+            if self.fill() {
                 if self.unasked > UNASKED_MAX && !self.has_reports() {
                     self.ask(Some(Duration::ZERO));
                 }

@@ -238,7 +238,8 @@ pub trait Port {
     fn shutdown(&mut self, socket: Socket);
 
     /// Cancels the socket's work and gives the socket up; the last events of its work still come,
-    /// and with them the buffers, then never again. Nothing is received any more.
+    /// and with them the buffers, then never again. Nothing is received any more. Takes effect
+    /// with the next `wait`, at the latest.
     fn close(&mut self, socket: Socket);
 
     /// The next event, without waiting and without a system call when the queue holds one.

@@ -109,17 +109,15 @@ impl Uring {
         self.ring.push(Key::new(Kind::Bell, 0), poll);
     }
 
-    /// Turns completions into events until one is found.
-    fn translate(&mut self) -> Option<(Token, Event)> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                return Some(event);
-            }
-            let done = self.ring.pop()?;
+    /// Turns completions into events until there is one; false if there is none.
+    fn fill(&mut self) -> bool {
+        while self.ready.is_empty() {
+            let Some(done) = self.ring.pop() else { return false };
             if let Some(event) = self.completed(&done) {
-                return Some(event);
+                self.ready.push_back(event);
             }
         }
+        true
     }
 
     fn completed(&mut self, done: &cqueue::Entry) -> Option<(Token, Event)> {
@@ -157,16 +155,6 @@ impl Uring {
             self.resting.pop_front();
             self.arm_accept(index);
         }
-    }
-
-    /// True if `next_event` has something to look at.
-    fn has_events(&mut self) -> bool {
-        if self.ready.is_empty()
-            && let Some(event) = self.translate()
-        {
-            self.ready.push_back(event);
-        }
-        !self.ready.is_empty()
     }
 
     fn answer_bell(&mut self) {
@@ -273,7 +261,8 @@ impl Port for Uring {
     }
 
     fn next_event(&mut self) -> Option<(Token, Event)> {
-        self.translate()
+        self.fill();
+        self.ready.pop_front()
     }
 
     fn wait(&mut self, deadline: Option<Instant>) {
@@ -282,7 +271,7 @@ impl Port for Uring {
         self.ring.submit();
         loop {
             self.answer_bell();
-            if self.has_events() {
+            if self.fill() {
                 return;
             }
             if deadline.is_some_and(|deadline| monotonic() >= deadline) {

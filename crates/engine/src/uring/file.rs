@@ -43,7 +43,7 @@ impl Uring {
 
 fn entry(fd: Fd, call: Call) -> squeue::Entry {
     // Buffers are far smaller than 4 GiB; a shorter call is continued.
-    let clamp = |len: usize| u32::try_from(len).unwrap_or(u32::MAX & !0xfff);
+    let clamp = |len: usize| u32::try_from(len).unwrap_or(!0xfff);
     match call {
         Call::Read { base, len, offset } => {
             opcode::Read::new(fd, base, clamp(len)).offset(offset).build()
