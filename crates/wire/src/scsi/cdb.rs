@@ -40,7 +40,7 @@ impl Group {
 
     /// Length of the CDB, bytes.
     #[must_use]
-    pub const fn len(self) -> u8 {
+    pub const fn cdb_len(self) -> u8 {
         match self {
             Self::Six => 6,
             Self::Ten => 10,
@@ -55,7 +55,7 @@ impl Group {
     pub const fn control_at(self) -> u8 {
         match self {
             Self::ThirtyTwo => 1,
-            other => other.len() - 1,
+            other => other.cdb_len() - 1,
         }
     }
 

@@ -7,6 +7,9 @@ use super::field::put;
 
 /// Length of the data as written here, bytes: up to the end of the reserved part that most hosts read.
 pub const STANDARD_LEN: usize = 96;
+/// ADDITIONAL LENGTH: what follows byte 4.
+const ADDITIONAL_LEN: u8 = 91;
+const _: () = assert!(STANDARD_LEN == ADDITIONAL_LEN as usize + 5);
 /// Version descriptors that fit.
 pub const VERSION_DESCRIPTORS_MAX: usize = 8;
 
@@ -53,7 +56,7 @@ impl Standard {
         bytes[0] = self.peripheral;
         bytes[2] = self.version;
         bytes[3] = 0x12; // HISUP, response data format 2
-        bytes[4] = const { (STANDARD_LEN - 5) as u8 };
+        bytes[4] = ADDITIONAL_LEN;
         bytes[7] = 0x02; // CMDQUE
         put(&mut bytes, 8, self.vendor);
         put(&mut bytes, 16, self.product);

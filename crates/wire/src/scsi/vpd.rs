@@ -158,7 +158,7 @@ pub fn designators(content: &[u8]) -> Vec<Designator> {
     list
 }
 
-/// Content of page 86 (SPC-4 §7.8.7) for a unit with all task attributes but ACA and no protection information.
+/// Content of page 86 (SPC-4 §7.8.7) for a unit with simple tasks and no protection information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtendedInquiry {
     /// V_SUP: a volatile cache is there.
@@ -168,11 +168,11 @@ pub struct ExtendedInquiry {
 }
 
 impl ExtendedInquiry {
-    /// Writes the content: HEADSUP, ORDSUP and SIMPSUP are set, and LUICLR.
+    /// Writes the content; SIMPSUP and LUICLR are set.
     #[must_use]
     pub fn emit(&self) -> [u8; LONG_CONTENT_LEN] {
         let mut bytes = [0; LONG_CONTENT_LEN];
-        bytes[1] = 0x07;
+        bytes[1] = 0x01;
         bytes[2] = u8::from(self.volatile_cache);
         bytes[3] = 0x01;
         bytes[9] = self.sense_len_max;
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(flat.emit()[..3], [0, 1, 0]);
         assert_eq!(BlockDeviceCharacteristics::parse(&flat.emit()), Some(flat));
         let extended = ExtendedInquiry { volatile_cache: true, sense_len_max: 252 };
-        assert_eq!(extended.emit()[..10], [0, 7, 1, 1, 0, 0, 0, 0, 0, 252]);
+        assert_eq!(extended.emit()[..10], [0, 1, 1, 1, 0, 0, 0, 0, 0, 252]);
         assert_eq!(ExtendedInquiry::parse(&extended.emit()), Some(extended));
     }
 
