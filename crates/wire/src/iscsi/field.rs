@@ -156,6 +156,13 @@ impl Header {
             .with(super::bhs::DATA_SEGMENT_LENGTH, data_segment_length)
     }
 
+    /// A BHS of a PDU that never has a data segment.
+    #[inline]
+    pub(super) fn bare(opcode: u8, data_segment_length: u32) -> Self {
+        debug_assert!(data_segment_length == 0, "opcode 0x{opcode:02x} has no data segment");
+        Self::new(opcode, 0)
+    }
+
     /// Writes `value` at `place`.
     #[inline]
     #[must_use]

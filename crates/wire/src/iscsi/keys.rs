@@ -17,7 +17,7 @@ pub const KEY_LEN_MAX: usize = 63;
 /// Longest value of a key that names no other limit, bytes (RFC 7143 §6.1).
 pub const VALUE_LEN_MAX: usize = 255;
 
-/// Registered keys that do not begin with a capital letter (RFC 7144 §7.1.1, RFC 7145 §6.9).
+/// Registered keys that do not begin with a capital letter (RFC 7143 §13.24, RFC 7145 §6.10).
 const LOWER_CASE_KEYS: [&str; 2] = ["iSCSIProtocolLevel", "iSERHelloRequired"];
 
 /// The pairs of a logical text segment: the data segments of all PDUs that C joins (RFC 7143 §6.2).

@@ -23,6 +23,8 @@ mod r2t;
 mod reject;
 mod response;
 mod snack;
+#[cfg(test)]
+mod testing;
 mod text;
 mod tmf;
 mod view;

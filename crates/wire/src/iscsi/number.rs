@@ -55,7 +55,7 @@ impl Isid {
 }
 
 impl core::fmt::Display for Isid {
-    /// As in a SCSI port name: `0x` and 12 hex digits (RFC 7143 §4.2.7.1 tells the name's form).
+    /// As in a SCSI port name: `0x` and 12 hex digits (RFC 7143 §4.4.2).
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("0x")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
