@@ -62,17 +62,20 @@ impl<T: AsRef<[u8]>> CommandView<T> {
 
 /// A CDB as it came: `len` is its full length, `bytes` its first 32 bytes, zero filled.
 ///
-/// The BHS does not say how much of its 16 bytes the CDB fills, so that `len` is 16 unless an extended CDB follows.
+/// The BHS does not say how much of its 16 bytes the CDB fills, so that `len` is 16 unless an
+/// extended CDB follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cdb {
     /// The first 32 bytes.
     pub bytes: [u8; 32],
-    /// Length in bytes, 16 to [`Cdb::LEN_MAX`] in what was parsed; less than 16 is taken by `emit` as 16.
+    /// Length in bytes, 16 to [`Cdb::LEN_MAX`] in what was parsed; less than 16 is taken by `emit`
+    /// as 16.
     pub len: u16,
 }
 
 impl Cdb {
-    /// What the one byte of TotalAHSLength leaves room for beside a bidirectional read length, in bytes.
+    /// What the one byte of TotalAHSLength leaves room for beside a bidirectional read length, in
+    /// bytes.
     pub const LEN_MAX: u16 = 1024;
 }
 
@@ -138,7 +141,8 @@ pub struct ScsiCommand {
     pub lun: LunField,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// Expected Data Transfer Length in bytes; of the write part if bidirectional. Zero without `read` and `write`.
+    /// Expected Data Transfer Length in bytes; of the write part if bidirectional. Zero without
+    /// `read` and `write`.
     pub expected_length: u32,
     /// CmdSN.
     pub cmd_sn: CmdSn,
@@ -154,9 +158,9 @@ impl ScsiCommand {
     /// Takes the header apart.
     ///
     /// # Errors
-    /// [`ParseError::Inconsistent`] for F and W both clear, a length without direction, a bidirectional command whose
-    /// read length is missing, a broken AHS; [`ParseError::ReservedValue`] for an attribute or AHS type without
-    /// meaning.
+    /// [`ParseError::Inconsistent`] for F and W both clear, a length without direction, a
+    /// bidirectional command whose read length is missing, a broken AHS;
+    /// [`ParseError::ReservedValue`] for an attribute or AHS type without meaning.
     pub fn parse<T: AsRef<[u8]>>(view: &CommandView<T>) -> Result<Self, ParseError> {
         let bhs = view.bhs();
         bhs.expect_opcode(OPCODE_SCSI_COMMAND)?;
@@ -183,7 +187,8 @@ impl ScsiCommand {
         Ok(command)
     }
 
-    /// Appends BHS and AHS. CDB bytes from 32 on go out as zeros: a caller that has more fills them in.
+    /// Appends BHS and AHS. CDB bytes from 32 on go out as zeros: a caller that has more fills them
+    /// in.
     pub fn emit(&self, data_segment_length: u32, out: &mut Vec<u8>) {
         debug_assert!(self.cdb.len <= Cdb::LEN_MAX, "the AHS fit into TotalAHSLength");
         let (first, second) = self.cdb.bytes.split_at(16);

@@ -157,10 +157,12 @@ pub struct CollapsedStatus {
 }
 
 impl DataIn {
-    /// Takes the header apart. Without S, status, residual and StatSN are reserved and read as none.
+    /// Takes the header apart. Without S, status, residual and StatSN are reserved and read as
+    /// none.
     ///
     /// # Errors
-    /// [`ParseError::Inconsistent`] for S without F, for a status that needs sense data, for O with U.
+    /// [`ParseError::Inconsistent`] for S without F, for a status that needs sense data, for O with
+    /// U.
     pub fn parse<T: AsRef<[u8]>>(view: &DataInView<T>) -> Result<Self, ParseError> {
         view.bhs().expect_plain(OPCODE_DATA_IN)?;
         let status = CollapsedStatus::parse(view)?;

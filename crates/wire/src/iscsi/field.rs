@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a value stands in a header, and how it is read and written there.
 //!
-//! Reading is total: bytes beyond the end read as zero. A view checks its length once, so that this never shows.
+//! Reading is total: bytes beyond the end read as zero. A view checks its length once, so that this
+//! never shows.
 
 use super::{BHS_LEN, Cid, CmdSn, DataSn, Isid, Itt, LunField, R2tSn, StatSn, Tsih, Ttt};
 use core::marker::PhantomData;

@@ -190,8 +190,8 @@ impl LoginRequest {
     /// Takes the header apart.
     ///
     /// # Errors
-    /// [`ParseError::ReservedValue`] for stage 2; [`ParseError::Inconsistent`] for T with C, for a current stage of
-    /// full feature phase, for a next stage that is not after the current one.
+    /// [`ParseError::ReservedValue`] for stage 2; [`ParseError::Inconsistent`] for T with C, for a
+    /// current stage of full feature phase, for a next stage that is not after the current one.
     pub fn parse<T: AsRef<[u8]>>(view: &LoginRequestView<T>) -> Result<Self, ParseError> {
         view.bhs().expect_plain(OPCODE_LOGIN_REQUEST)?;
         let flags = (view.transit(), view.continue_());
@@ -239,8 +239,8 @@ pub struct LoginResponse {
     pub transit: bool,
     /// C: the text goes on in the next PDU. Not with `transit`.
     pub continue_: bool,
-    /// CSG of the request. Reserved, like `transit`, `continue_` and `next`, when the status class is not 0: such a
-    /// response reads as [`Stage::Security`].
+    /// CSG of the request. Reserved, like `transit`, `continue_` and `next`, when the status class
+    /// is not 0: such a response reads as [`Stage::Security`].
     pub current: Stage,
     /// NSG: Some exactly with `transit`, and after `current`.
     pub next: Option<Stage>,

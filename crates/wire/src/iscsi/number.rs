@@ -14,7 +14,8 @@ number! {
     CmdSn(u32);
     /// Status sequence number, one series for each connection (RFC 7143 §4.2.2.2).
     StatSn(u32);
-    /// Data sequence number: Data-In within a command, Data-Out within a sequence (RFC 7143 §4.2.2.4).
+    /// Data sequence number: Data-In within a command, Data-Out within a sequence
+    /// (RFC 7143 §4.2.2.4).
     DataSn(u32);
     /// R2T sequence number within a command (RFC 7143 §11.8.1).
     R2tSn(u32);

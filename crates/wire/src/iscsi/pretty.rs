@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Headers as text, for traces: `{}` is one line, `{:#}` one line a field.
 //!
-//! The short form leaves out what says nothing: clear flags, tags that mean "none", LUN 0 and other zeros.
+//! The short form leaves out what says nothing: clear flags, tags that mean "none", LUN 0 and other
+//! zeros.
 
 use super::*;
 use core::fmt;
@@ -104,11 +105,6 @@ impl<'a, 'b> Printer<'a, 'b> {
         }
         self.f.write_str("=")?;
         value.show(self.f)
-    }
-
-    /// Ends the header.
-    pub(super) fn end(self) -> fmt::Result {
-        Ok(())
     }
 }
 

@@ -65,7 +65,8 @@ pub enum Residual {
 }
 
 impl Residual {
-    /// From the two flags, `(overflow, underflow)`, and the count, which means nothing without a flag.
+    /// From the two flags, `(overflow, underflow)`, and the count, which means nothing without a
+    /// flag.
     pub(super) fn from_flags(flags: (bool, bool), count: u32) -> Result<Self, ParseError> {
         match flags {
             (false, false) => Ok(Self::None),
@@ -119,7 +120,8 @@ pub struct ScsiResponse {
 }
 
 impl ScsiResponse {
-    /// Takes the header apart. With a `response` other than 0 status and residuals are reserved and read as none.
+    /// Takes the header apart. With a `response` other than 0 status and residuals are reserved and
+    /// read as none.
     ///
     /// # Errors
     /// [`ParseError::Inconsistent`] for O with U or o with u.

@@ -24,7 +24,10 @@ const ADDITIONAL: Three = Three { at: 8 };
 
 view! {
     /// The header of a Task Management Function Request (RFC 7143 §11.5).
-    pub struct TaskManagementRequestView("Task Management Request", OPCODE_TASK_MANAGEMENT_REQUEST) {
+    pub struct TaskManagementRequestView(
+        "Task Management Request",
+        OPCODE_TASK_MANAGEMENT_REQUEST
+    ) {
         /// I: immediate delivery.
         "I" immediate: bool = IMMEDIATE;
         /// Function code.
@@ -48,7 +51,10 @@ view! {
 
 view! {
     /// The header of a Task Management Function Response (RFC 7143 §11.6).
-    pub struct TaskManagementResponseView("Task Management Response", OPCODE_TASK_MANAGEMENT_RESPONSE) {
+    pub struct TaskManagementResponseView(
+        "Task Management Response",
+        OPCODE_TASK_MANAGEMENT_RESPONSE
+    ) {
         /// Response code.
         "Response" response: u8 = RESPONSE;
         /// Additional response information, 24 bits.

@@ -8,87 +8,36 @@ use super::*;
 use proptest::prelude::*;
 use strategy::{request, response};
 
-/// The defined bits of each BHS: what an initiator sends, then what a target sends (RFC 7143 §11.3 to §11.19).
-const LAYOUTS: [(u8, &str); 18] = [
-    (
-        0x00,
-        "7f80 0000 ff ffffff | ffffffffffffffff | ffffffff ffffffff ffffffff ffffffff | 00000000 00000000 00000000 00000000",
-    ),
-    (
-        0x01,
-        "7fe7 f000 ff ffffff | ffffffffffffffff | ffffffff ffffffff ffffffff ffffffff | ffffffff ffffffff ffffffff ffffffff",
-    ),
-    (
-        0x02,
-        "7fff 0000 ff ffffff | ffffffffffffffff | ffffffff ffffffff ffffffff ffffffff | ffffffff ffffffff 00000000 00000000",
-    ),
-    (
-        0x03,
-        "7fcf ffff ff ffffff | ffffffffffff ffff | ffffffff ffff0000 ffffffff ffffffff | 00000000 00000000 00000000 00000000",
-    ),
-    (
-        0x04,
-        "7fc0 0000 ff ffffff | ffffffffffffffff | ffffffff ffffffff ffffffff ffffffff | 00000000 00000000 00000000 00000000",
-    ),
-    (
-        0x05,
-        "3f80 0000 ff ffffff | ffffffffffffffff | ffffffff ffffffff 00000000 ffffffff | 00000000 ffffffff ffffffff 00000000",
-    ),
-    (
-        0x06,
-        "7fff 0000 ff ffffff | 0000000000000000 | ffffffff ffff0000 ffffffff ffffffff | 00000000 00000000 00000000 00000000",
-    ),
-    (
-        0x10,
-        "3f8f 0000 ff ffffff | ffffffffffffffff | ffffffff ffffffff 00000000 ffffffff | 00000000 00000000 ffffffff ffffffff",
-    ),
-    (
-        0x20,
-        "3f80 0000 ff ffffff | ffffffffffffffff | ffffffff ffffffff ffffffff ffffffff | ffffffff 00000000 00000000 00000000",
-    ),
-    (
-        0x21,
-        "3f9e ffff ff ffffff | 0000000000000000 | ffffffff ffffffff ffffffff ffffffff | ffffffff ffffffff ffffffff ffffffff",
-    ),
-    (
-        0x22,
-        "3f80 ff00 ff ffffff | ffffff0000000000 | ffffffff 00000000 ffffffff ffffffff | ffffffff 00000000 00000000 00000000",
-    ),
-    (
-        0x23,
-        "3fcf ffff ff ffffff | ffffffffffff ffff | ffffffff 00000000 ffffffff ffffffff | ffffffff ffff0000 00000000 00000000",
-    ),
-    (
-        0x24,
-        "3fc0 0000 ff ffffff | ffffffffffffffff | ffffffff ffffffff ffffffff ffffffff | ffffffff 00000000 00000000 00000000",
-    ),
-    (
-        0x25,
-        "3fc7 00ff ff ffffff | ffffffffffffffff | ffffffff ffffffff ffffffff ffffffff | ffffffff ffffffff ffffffff ffffffff",
-    ),
-    (
-        0x26,
-        "3f80 ff00 ff ffffff | 0000000000000000 | ffffffff 00000000 ffffffff ffffffff | ffffffff 00000000 ffffffff 00000000",
-    ),
-    (
-        0x31,
-        "3f80 0000 ff ffffff | ffffffffffffffff | ffffffff ffffffff ffffffff ffffffff | ffffffff ffffffff ffffffff ffffffff",
-    ),
-    (
-        0x32,
-        "3f80 0000 ff ffffff | ffffffffffffffff | ffffffff 00000000 ffffffff ffffffff | ffffffff ffffffff ffffffff 00000000",
-    ),
-    (
-        0x3f,
-        "3f80 ff00 ff ffffff | 0000000000000000 | ffffffff 00000000 ffffffff ffffffff | ffffffff ffffffff 00000000 00000000",
-    ),
+/// The defined bits of each BHS: what an initiator sends, then what a target sends (RFC 7143 §11.3
+/// to §11.19).
+#[rustfmt::skip]
+const LAYOUTS: [(u8, [u32; 12]); 18] = [
+    (0x00, [0x7f80_0000, F, F, F, F, F, F, F, 0, 0, 0, 0]),
+    (0x01, [0x7fe7_f000, F, F, F, F, F, F, F, F, F, F, F]),
+    (0x02, [0x7fff_0000, F, F, F, F, F, F, F, F, F, 0, 0]),
+    (0x03, [0x7fcf_ffff, F, F, F, F, 0xffff_0000, F, F, 0, 0, 0, 0]),
+    (0x04, [0x7fc0_0000, F, F, F, F, F, F, F, 0, 0, 0, 0]),
+    (0x05, [0x3f80_0000, F, F, F, F, F, 0, F, 0, F, F, 0]),
+    (0x06, [0x7fff_0000, F, 0, 0, F, 0xffff_0000, F, F, 0, 0, 0, 0]),
+    (0x10, [0x3f8f_0000, F, F, F, F, F, 0, F, 0, 0, F, F]),
+    (0x20, [0x3f80_0000, F, F, F, F, F, F, F, F, 0, 0, 0]),
+    (0x21, [0x3f9e_ffff, F, 0, 0, F, F, F, F, F, F, F, F]),
+    (0x22, [0x3f80_ff00, F, 0xffff_ff00, 0, F, 0, F, F, F, 0, 0, 0]),
+    (0x23, [0x3fcf_ffff, F, F, F, F, 0, F, F, F, 0xffff_0000, 0, 0]),
+    (0x24, [0x3fc0_0000, F, F, F, F, F, F, F, F, 0, 0, 0]),
+    (0x25, [0x3fc7_00ff, F, F, F, F, F, F, F, F, F, F, F]),
+    (0x26, [0x3f80_ff00, F, 0, 0, F, 0, F, F, F, 0, F, 0]),
+    (0x31, [0x3f80_0000, F, F, F, F, F, F, F, F, F, F, F]),
+    (0x32, [0x3f80_0000, F, F, F, F, 0, F, F, F, F, F, 0]),
+    (0x3f, [0x3f80_ff00, F, 0, 0, F, 0, F, F, F, F, 0, 0]),
 ];
+
+/// A word of which all bits are defined.
+const F: u32 = u32::MAX;
 
 fn layout(opcode: u8) -> Vec<u8> {
     let (_, bits) = LAYOUTS.into_iter().find(|(code, _)| *code == opcode).expect("it is a PDU");
-    let bits = hex(bits);
-    assert_eq!(bits.len(), BHS_LEN);
-    bits
+    bits.into_iter().flat_map(u32::to_be_bytes).collect()
 }
 
 /// Whether no bit outside of the layout is set.

@@ -32,7 +32,10 @@ fn residual() -> impl Strategy<Value = Residual> {
 }
 
 prop_compose! {
-    fn cdb()(mut bytes: [u8; 32], len in prop_oneof![Just(16_u16), 16..=32_u16, 16..=Cdb::LEN_MAX]) -> Cdb {
+    fn cdb()(
+        mut bytes: [u8; 32],
+        len in prop_oneof![Just(16_u16), 16..=32_u16, 16..=Cdb::LEN_MAX],
+    ) -> Cdb {
         bytes.iter_mut().skip(len.into()).for_each(|byte| *byte = 0);
         Cdb { bytes, len }
     }
@@ -44,7 +47,11 @@ prop_compose! {
         final_: bool,
         (read, write) in any::<(bool, bool)>(),
         attribute in select(alloc::vec![
-            Attribute::Untagged, Attribute::Simple, Attribute::Ordered, Attribute::HeadOfQueue, Attribute::Aca,
+            Attribute::Untagged,
+            Attribute::Simple,
+            Attribute::Ordered,
+            Attribute::HeadOfQueue,
+            Attribute::Aca,
         ]),
         priority in 0_u8..16,
         lun in lun(),
@@ -72,7 +79,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn nop_out()(immediate: bool, ping: bool, lun in lun(), itt in itt(), ttt in ttt(), sn: [u32; 2]) -> NopOut {
+    fn nop_out()(
+        immediate: bool, ping: bool, lun in lun(), itt in itt(), ttt in ttt(), sn: [u32; 2],
+    ) -> NopOut {
         NopOut {
             immediate: immediate || !ping,
             lun,
@@ -86,7 +95,8 @@ prop_compose! {
 
 prop_compose! {
     fn task_management_request()(
-        immediate: bool, function in 0_u8..128, lun in lun(), itt in itt(), referenced: u32, sn: [u32; 4],
+        immediate: bool, function in 0_u8..128, lun in lun(), itt in itt(), referenced: u32,
+        sn: [u32; 4],
     ) -> TaskManagementRequest {
         TaskManagementRequest {
             immediate,
@@ -118,7 +128,8 @@ fn step() -> impl Strategy<Value = (bool, bool, Stage, Option<Stage>)> {
 
 prop_compose! {
     fn login_request()(
-        step in step(), versions: [u8; 2], isid: [u8; 6], tsih: u16, itt in itt(), cid: u16, sn: [u32; 2],
+        step in step(), versions: [u8; 2], isid: [u8; 6], tsih: u16, itt in itt(), cid: u16,
+        sn: [u32; 2],
     ) -> LoginRequest {
         let (transit, continue_, current, next) = step;
         LoginRequest {
@@ -140,7 +151,8 @@ prop_compose! {
 
 prop_compose! {
     fn text_request()(
-        immediate: bool, final_: bool, more: bool, lun in lun(), itt in itt(), ttt in ttt(), sn: [u32; 2],
+        immediate: bool, final_: bool, more: bool, lun in lun(), itt in itt(), ttt in ttt(),
+        sn: [u32; 2],
     ) -> TextRequest {
         TextRequest {
             immediate,
@@ -156,8 +168,11 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn data_out()(final_: bool, lun in lun(), itt in itt(), ttt in ttt(), sn: [u32; 2], offset: u32) -> DataOut {
-        DataOut { final_, lun, itt, ttt, exp_stat_sn: StatSn(sn[0]), data_sn: DataSn(sn[1]), offset }
+    fn data_out()(
+        final_: bool, lun in lun(), itt in itt(), ttt in ttt(), sn: [u32; 2], offset: u32,
+    ) -> DataOut {
+        let (exp_stat_sn, data_sn) = (StatSn(sn[0]), DataSn(sn[1]));
+        DataOut { final_, lun, itt, ttt, exp_stat_sn, data_sn, offset }
     }
 }
 
@@ -179,7 +194,8 @@ prop_compose! {
 prop_compose! {
     fn snack()(kind in 0_u8..16, lun in lun(), words: [u32; 5]) -> Snack {
         let [itt, tag, exp_stat_sn, beg_run, run_length] = words;
-        Snack { kind, lun, itt: Itt(itt), tag, exp_stat_sn: StatSn(exp_stat_sn), beg_run, run_length }
+        let (itt, exp_stat_sn) = (Itt(itt), StatSn(exp_stat_sn));
+        Snack { kind, lun, itt, tag, exp_stat_sn, beg_run, run_length }
     }
 }
 
@@ -198,7 +214,9 @@ pub(super) fn request() -> impl Strategy<Value = Request> {
 }
 
 prop_compose! {
-    fn nop_in()(echo: bool, lun in lun(), itt in itt(), ttt in ttt(), numbers in numbers()) -> NopIn {
+    fn nop_in()(
+        echo: bool, lun in lun(), itt in itt(), ttt in ttt(), numbers in numbers(),
+    ) -> NopIn {
         NopIn {
             lun,
             itt: if echo { itt } else { Itt::NONE },
@@ -243,7 +261,8 @@ prop_compose! {
 
 prop_compose! {
     fn login_response()(
-        step in step(), versions: [u8; 2], isid: [u8; 6], tsih: u16, itt in itt(), numbers in numbers(),
+        step in step(), versions: [u8; 2], isid: [u8; 6], tsih: u16, itt in itt(),
+        numbers in numbers(),
         status in prop_oneof![Just(0_u16), any::<u16>()],
     ) -> LoginResponse {
         let (transit, continue_, current, next) =
@@ -266,7 +285,8 @@ prop_compose! {
 
 prop_compose! {
     fn text_response()(
-        final_: bool, more: bool, lun in lun(), itt in itt(), tag in 0..u32::MAX, numbers in numbers(),
+        final_: bool, more: bool, lun in lun(), itt in itt(), tag in 0..u32::MAX,
+        numbers in numbers(),
     ) -> TextResponse {
         TextResponse {
             final_,
@@ -289,6 +309,7 @@ prop_compose! {
         numbers in numbers(),
         words: [u32; 2],
     ) -> DataIn {
+        let stat_sn = if status.is_some() { numbers.stat_sn } else { StatSn(0) };
         DataIn {
             final_: final_ || status.is_some(),
             acknowledge,
@@ -296,7 +317,7 @@ prop_compose! {
             lun,
             itt,
             ttt,
-            numbers: if status.is_some() { numbers } else { Numbers { stat_sn: StatSn(0), ..numbers } },
+            numbers: Numbers { stat_sn, ..numbers },
             data_sn: DataSn(words[0]),
             offset: words[1],
         }
@@ -304,7 +325,9 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn logout_response()(response: u8, itt in itt(), numbers in numbers(), times: [u16; 2]) -> LogoutResponse {
+    fn logout_response()(
+        response: u8, itt in itt(), numbers in numbers(), times: [u16; 2],
+    ) -> LogoutResponse {
         LogoutResponse { response, itt, numbers, time2wait: times[0], time2retain: times[1] }
     }
 }
@@ -314,14 +337,18 @@ prop_compose! {
         lun in lun(), itt in itt(), tag in 0..u32::MAX, numbers in numbers(), words: [u32; 2],
         desired_length in 1..=u32::MAX,
     ) -> R2t {
-        R2t { lun, itt, ttt: Ttt(tag), numbers, r2t_sn: R2tSn(words[0]), offset: words[1], desired_length }
+        let (ttt, r2t_sn, offset) = (Ttt(tag), R2tSn(words[0]), words[1]);
+        R2t { lun, itt, ttt, numbers, r2t_sn, offset, desired_length }
     }
 }
 
 prop_compose! {
-    fn async_message()(lun in lun(), numbers in numbers(), codes: [u8; 2], parameters: [u16; 3]) -> AsyncMessage {
+    fn async_message()(
+        lun in lun(), numbers in numbers(), codes: [u8; 2], parameters: [u16; 3],
+    ) -> AsyncMessage {
+        let [event, vcode] = codes;
         let [parameter1, parameter2, parameter3] = parameters;
-        AsyncMessage { lun, numbers, event: codes[0], vcode: codes[1], parameter1, parameter2, parameter3 }
+        AsyncMessage { lun, numbers, event, vcode, parameter1, parameter2, parameter3 }
     }
 }
 
