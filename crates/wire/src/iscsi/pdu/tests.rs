@@ -181,7 +181,7 @@ fn a_view_of_another_pdu_is_refused() {
     bytes[0] = 0x20;
     let view = CommandView::new_checked(&bytes).unwrap();
     assert_eq!(ScsiCommand::parse(&view), Err(ParseError::UnknownOpcode(0x20)));
-    assert!(alloc::format!("{view}").starts_with("SCSI Command opcode=0x20"));
+    assert!(alloc::format!("{view}").starts_with("SCSI Command Opcode=0x20"));
 }
 
 #[test]
@@ -222,5 +222,31 @@ fn padding() {
 #[test]
 fn what_is_no_pdu_is_shown_as_hex() {
     assert_eq!(line(&[0x20, 0x80]), "no header: 2080");
-    assert!(line(&[0x1f; 48]).starts_with("no header: 1f1f"));
+    let mut bytes = [0; BHS_LEN];
+    bytes[0] = 0x5f;
+    bytes[16..20].fill(0xff);
+    assert!(line(&bytes).starts_with("BHS Opcode=0x1f I: 5f00"));
+    let (mut cut, end) = ([0; BHS_LEN], "00".repeat(43));
+    cut[..5].copy_from_slice(&[0x01, 0x80, 0, 0, 2]);
+    assert_eq!(line(&cut), alloc::format!("BHS Opcode=0x01 AHS=8 ITT=0x00000000: 0180000002{end}"));
+    assert_eq!(
+        alloc::format!("{:#}", BhsView::new_checked(&bytes).unwrap()),
+        "BHS\n  Opcode: 0x1f\n  I: 1\n  AHS: 0\n  Data: 0\n  LUN: 0000000000000000\n  \
+         ITT: 0xffffffff"
+    );
+}
+
+#[test]
+fn errors_as_text() {
+    use alloc::string::ToString;
+    let reserved = ParseError::ReservedValue { field: "CSG", value: 2 };
+    assert_eq!(reserved.to_string(), "reserved value 0x2 in CSG");
+    assert_eq!(ParseError::UnknownOpcode(0x1f).to_string(), "unknown opcode 0x1f");
+    let truncated = ParseError::Truncated { needed: 56, given: 48 };
+    assert_eq!(truncated.to_string(), "header of 56 bytes cut to 48");
+    assert_eq!(truncated.reject_reason(), 0x04);
+    assert_eq!(
+        ParseError::Inconsistent { what: "text with C and F" }.to_string(),
+        "text with C and F"
+    );
 }
