@@ -387,8 +387,8 @@ mod tests {
             continue_: false,
             current: Stage::Security,
             next: None,
-            version_max: 0,
-            version_active: 0,
+            version_max: 3,
+            version_active: 2,
             isid: Isid([0x40, 0x00, 0x01, 0x37, 0x00, 0x00]),
             tsih: Tsih(0),
             itt: Itt(1),
@@ -398,12 +398,37 @@ mod tests {
         let mut bytes = response_vector(
             Response::Login(failed),
             0,
-            "23 00 00 00 00 00 00 00 40 00 01 37 00 00 00 00
+            "23 00 03 02 00 00 00 00 40 00 01 37 00 00 00 00
              00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00
              00 00 00 00 02 03 00 00 00 00 00 00 00 00 00 00",
         );
         bytes[1] = 0xff;
         assert_eq!(Response::parse(&bytes), Ok(Response::Login(failed)));
+    }
+
+    #[test]
+    fn split_text() {
+        let request = LoginRequest {
+            transit: false,
+            continue_: true,
+            current: Stage::Security,
+            next: None,
+            version_max: 2,
+            version_min: 1,
+            isid: Isid([0x00, 0x02, 0x3d, 0x00, 0x00, 0x01]),
+            tsih: Tsih(0x0908),
+            itt: Itt(0x10),
+            cid: Cid(0x0a0b),
+            cmd_sn: CmdSn(0xffff_fff0),
+            exp_stat_sn: StatSn(0x64),
+        };
+        request_vector(
+            Request::Login(request),
+            8192,
+            "43 40 02 01 00 00 20 00 00 02 3d 00 00 01 09 08
+             00 00 00 10 0a 0b 00 00 ff ff ff f0 00 00 00 64
+             00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
     }
 
     /// A target refuses the header of each bad step; the login machine then ends the login.

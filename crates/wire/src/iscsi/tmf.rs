@@ -184,19 +184,19 @@ mod tests {
             cmd_sn: CmdSn(6),
             exp_stat_sn: StatSn(0x68),
             ref_cmd_sn: CmdSn(5),
-            exp_data_sn: DataSn(0),
+            exp_data_sn: DataSn(9),
         };
         let bytes = request_vector(
             Request::TaskManagement(pdu),
             0,
             "42 81 00 00 00 00 00 00 40 01 00 00 00 00 00 00
              00 00 00 30 00 00 00 22 00 00 00 06 00 00 00 68
-             00 00 00 05 00 00 00 00 00 00 00 00 00 00 00 00",
+             00 00 00 05 00 00 00 09 00 00 00 00 00 00 00 00",
         );
         assert_eq!(
             line(&bytes),
             "Task Management Request I Function=0x01 LUN=4001000000000000 ITT=0x00000030 \
-             RTT=0x00000022 CmdSN=6 ExpStatSN=104 RefCmdSN=5 ExpDataSN=0"
+             RTT=0x00000022 CmdSN=6 ExpStatSN=104 RefCmdSN=5 ExpDataSN=9"
         );
         assert_eq!(reject_reason_with(&bytes, 7, 1), Some(0x04), "data");
         assert_eq!(reject_reason_with(&[&bytes[..], &[0; 4]].concat(), 4, 1), Some(0x04), "AHS");
