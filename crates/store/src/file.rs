@@ -138,7 +138,7 @@ impl Store for File {
 /// What `errno` means to the user of the disk.
 fn error_of(op: &Op, errno: i32) -> Error {
     match errno {
-        ENOSPC | EDQUOT | EFBIG => Error::Space,
+        ENOSPC | EDQUOT | EFBIG if !matches!(op, Op::Read { .. }) => Error::Space,
         EROFS | EPERM | EACCES | EBADF if op.changes() => Error::ReadOnly,
         EIO | ENODATA | EREMOTEIO | EILSEQ => match op {
             Op::Read { .. } => Error::Read,
@@ -172,3 +172,6 @@ const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;
 const EREMOTEIO: i32 = 121;
 const EDQUOT: i32 = 122;
+
+#[cfg(test)]
+mod tests;
