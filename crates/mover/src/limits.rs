@@ -44,7 +44,9 @@ pub const INLINE_DATA_MAX: usize = 512;
 pub const COPY_STEP: usize = 8192;
 
 const _: () = assert!(BHS_LEN + AHS_LEN_MAX + CONTROL_KEEP < 64 << 10, "memory before login");
-const _: () = assert!(SOLICITED_MAX + UNSOLICITED_MAX < u16::MAX as usize, "TTT 0xffffffff is never made");
+const _: () =
+    assert!(SOLICITED_MAX + UNSOLICITED_MAX < u16::MAX as usize, "TTT 0xffffffff is never made");
 const _: () = assert!(TRANSMIT_PIECES_MAX < 1024 && PIECES_PER_PDU < TRANSMIT_PIECES_MAX);
-const _: () = assert!(SEND_SEGMENT_MAX as usize <= buf::BUF_LEN_MAX && SEND_SEGMENT_MAX.is_multiple_of(4));
+const _: () =
+    assert!(SEND_SEGMENT_MAX as usize <= buf::BUF_LEN_MAX && SEND_SEGMENT_MAX.is_multiple_of(4));
 const _: () = assert!(COPY_STEP.is_multiple_of(64));

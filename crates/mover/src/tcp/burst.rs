@@ -168,7 +168,12 @@ impl Bursts {
     }
 
     /// A PDU of the burst is complete. With F the burst is over and the event tells how.
-    pub(super) fn finish(&mut self, key: BurstKey, pdu: &DataOut, data: Integrity) -> Option<Event> {
+    pub(super) fn finish(
+        &mut self,
+        key: BurstKey,
+        pdu: &DataOut,
+        data: Integrity,
+    ) -> Option<Event> {
         if data == Integrity::Corrupt {
             self.fail(key, DataError::Digest);
         }
@@ -234,9 +239,7 @@ impl Bursts {
 
     fn is_full(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Solicited => {
-                self.open + self.abandoned - self.unsolicited.len() >= SOLICITED_MAX
-            }
+            Kind::Solicited => self.open + self.abandoned - self.unsolicited.len() >= SOLICITED_MAX,
             Kind::Unsolicited | Kind::Discard => self.unsolicited.len() >= UNSOLICITED_MAX,
         }
     }

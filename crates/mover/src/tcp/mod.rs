@@ -32,7 +32,12 @@ pub struct Tcp {
 impl Tcp {
     /// In the state before login: [`iscsi::datamover::Keys::LOGIN`].
     pub fn new() -> Self {
-        Self { rx: Rx::new(), tx: Tx::new(), tasks: Tasks::default(), counters: Counters::default() }
+        Self {
+            rx: Rx::new(),
+            tx: Tx::new(),
+            tasks: Tasks::default(),
+            counters: Counters::default(),
+        }
     }
 
     /// Takes bytes up to and including the one that makes an event; returns how many, and the event. Call it again
@@ -61,7 +66,7 @@ impl Tcp {
         }
     }
 
-    /// Takes the buffer of a task back. A task that has had no op yet is forgotten with it.
+    /// Takes the buffer of a task back.
     pub fn detach(&mut self, task: TaskId) -> Option<Buf> {
         self.tasks.get_mut(task)?.buf.take()
     }
@@ -89,7 +94,8 @@ impl Tcp {
 
     /// Fills `list`, which is cleared before, with what is to be sent next, up to the budget of
     /// [`crate::limits`]; false if there is nothing. One list is under way at a time: false also until
-    /// `handle_sent`. False with a `backlog` means that the pool is empty or all bursts are open: try again later.
+    /// `handle_sent`. False with a `backlog` also means that all bursts are
+    /// open: try again after the next `feed`.
     pub fn poll_transmit(&mut self, list: &mut SgList, pool: &Pool) -> bool {
         let Self { tx, tasks, counters, .. } = self;
         tx.poll(list, tx::Context { pool, tasks, counters })

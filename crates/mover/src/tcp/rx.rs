@@ -19,7 +19,8 @@ use buf::{BUF_LEN_MAX, Buf, Pool};
 use crc::Crc32c;
 use iscsi::datamover::{Event, Immediate, Keys, StreamViolation};
 use wire::iscsi::{
-    BHS_LEN, BhsView, DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, ScsiCommand, pad4,
+    BHS_LEN, BhsView, DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, ScsiCommand,
+    pad4,
 };
 
 use super::burst::{Admission, BurstKey, Integrity};
@@ -141,7 +142,11 @@ impl Rx {
     }
 
     /// See `Tcp::feed`.
-    pub(super) fn feed(&mut self, bytes: &[u8], mut context: Context<'_>) -> (usize, Option<Event>) {
+    pub(super) fn feed(
+        &mut self,
+        bytes: &[u8],
+        mut context: Context<'_>,
+    ) -> (usize, Option<Event>) {
         if let Some(violation) = self.violation {
             return (bytes.len(), Some(Event::Violation(violation)));
         }
@@ -162,7 +167,11 @@ impl Rx {
         (taken, event)
     }
 
-    fn step(&mut self, rest: &mut &[u8], context: &mut Context<'_>) -> Result<Step, StreamViolation> {
+    fn step(
+        &mut self,
+        rest: &mut &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<Step, StreamViolation> {
         match self.phase {
             Phase::Header => self.take_header(rest, context),
             Phase::HeaderDigest => self.take_header_digest(rest, context),
@@ -462,12 +471,7 @@ impl Gather {
 
 /// A Data-Out is whole. A corrupt one is told at once, unless its task is gone; one that also ends its burst
 /// has been told before and comes by another way.
-fn end_data_out(
-    key: BurstKey,
-    pdu: &DataOut,
-    data: Integrity,
-    context: &mut Context<'_>,
-) -> Step {
+fn end_data_out(key: BurstKey, pdu: &DataOut, data: Integrity, context: &mut Context<'_>) -> Step {
     let wanted = context.tasks.bursts.is_wanted(key);
     let event = context.tasks.bursts.finish(key, pdu, data);
     if data == Integrity::Corrupt && wanted {
@@ -485,7 +489,7 @@ fn step_of(event: Option<Event>) -> Step {
 fn deposit(crc: &mut Option<Crc32c>, place: Option<&mut [u8]>, part: &[u8]) -> usize {
     match (place, crc) {
         (Some(place), Some(crc)) => crc.copy_update(place, part),
-        (Some(place), None) => place.copy_from_slice(part),
+        (Some(place), None) => buf::copy(place, part),
         (None, crc) => {
             update(crc, part);
             return 0;

@@ -8,12 +8,15 @@
 //! queue.
 
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use buf::{Pool, SgList, Slice};
 use crc::Crc32c;
 use iscsi::datamover::{Event, Keys, Op, TaskId};
-use wire::iscsi::{BHS_LEN, DataIn, DataSn, LunField, Numbers, R2t, R2tSn, Response, StatSn, Ttt, pad4};
+use wire::iscsi::{
+    BHS_LEN, DataIn, DataSn, LunField, Numbers, R2t, R2tSn, Response, StatSn, Ttt, pad4,
+};
 
 use super::burst::{self, Kind};
 use super::counters::Counters;
@@ -228,11 +231,11 @@ impl Tx {
         let length_max = length_max.max(4);
         while has_room(list) {
             let length = (total - self.progress).min(length_max);
+            let Some(part) = part(data, self.progress, length) else { return Progress::Done };
+            let Some(segment) = self.segment(part, list, context) else { return Progress::Waits };
+            let length = u32::try_from(segment.data.len()).unwrap_or(length);
             let end = self.progress + length;
             let last = end == total;
-            let Some(segment) = self.segment(data, end - length..end, context) else {
-                return Progress::Waits;
-            };
             let Some(books) = context.tasks.open(*task) else { return Progress::Done };
             let status = if last { *status } else { None };
             let data_in = DataIn {
@@ -286,33 +289,34 @@ impl Tx {
         Progress::Done
     }
 
-    /// A part of `data` ready to be sent. Memory that others may change is copied before its digest is taken,
-    /// else the digest would be that of other bytes; None if there is no buffer for the copy.
-    fn segment(
-        &self,
-        data: &Slice,
-        range: core::ops::Range<u32>,
-        context: &mut Context<'_>,
-    ) -> Option<Segment> {
-        let part = data.part(range.start as usize..range.end as usize)?;
-        if !self.keys.data_digest || part.is_empty() {
-            return Some(Segment { data: part, crc: None });
+    /// `data` made ready to be sent. Memory that others may change is copied before its digest is taken, else the
+    /// digest would be that of other bytes. None if there is no buffer for the copy; but an empty list always gets
+    /// a short segment from the heap, as nothing else might ever call again.
+    fn segment(&self, data: Slice, list: &SgList, context: &mut Context<'_>) -> Option<Segment> {
+        if !self.keys.data_digest || data.is_empty() {
+            return Some(Segment { data, crc: None });
         }
         let mut crc = Crc32c::new();
-        context.counters.bytes_crc += part.len() as u64;
-        if let Some(bytes) = part.bytes() {
+        if let Some(bytes) = data.bytes() {
+            context.counters.bytes_crc += bytes.len() as u64;
             crc.update(bytes);
-            return Some(Segment { data: part, crc: Some(crc) });
+            return Some(Segment { data, crc: Some(crc) });
         }
-        let mut copy = context.pool.take(part.len())?;
-        context.counters.bytes_copied += part.len() as u64;
-        let mut at = 0;
-        for step in copy.chunks_mut(COPY_STEP) {
-            part.part(at..at + step.len())?.copy_to(step);
-            crc.update(step);
-            at += step.len();
-        }
-        Some(Segment { data: copy.freeze(), crc: Some(crc) })
+        let data = match context.pool.take(data.len()) {
+            Some(mut copy) => {
+                copy_in_steps(&data, &mut copy, &mut crc);
+                copy.freeze()
+            }
+            None if list.is_empty() => {
+                let mut copy = vec![0; data.len().min(COPY_STEP)];
+                copy_in_steps(&data, &mut copy, &mut crc);
+                Slice::from(copy)
+            }
+            None => return None,
+        };
+        context.counters.bytes_copied += data.len() as u64;
+        context.counters.bytes_crc += data.len() as u64;
+        Some(Segment { data, crc: Some(crc) })
     }
 
     fn push_header(&self, bhs: [u8; BHS_LEN], list: &mut SgList, context: &mut Context<'_>) {
@@ -347,6 +351,23 @@ impl Tx {
     fn flush_leaving(&mut self) {
         self.events.extend(self.leaving.drain(..).map(|task| Event::Released { task }));
     }
+}
+
+/// Copies the front of `from` to all of `to`; the digest is taken while the bytes are still near.
+fn copy_in_steps(from: &Slice, to: &mut [u8], crc: &mut Crc32c) {
+    let mut at = 0;
+    for step in to.chunks_mut(COPY_STEP) {
+        if let Some(part) = from.part(at..at + step.len()) {
+            part.copy_to(step);
+        }
+        crc.update(step);
+        at += step.len();
+    }
+}
+
+fn part(data: &Slice, at: u32, length: u32) -> Option<Slice> {
+    let at = at as usize;
+    data.part(at..at.checked_add(length as usize)?)
 }
 
 /// Padding, and the digest over data and padding (RFC 7143 §11.2.3); an empty segment has neither.
