@@ -306,7 +306,6 @@ impl Rx {
     /// A new PDU begins: what the last one left is void.
     fn start(&mut self) {
         self.header.clear();
-        self.header.shrink_to(BHS_LEN);
         self.header_len = BHS_LEN;
         self.control.clear();
         self.control.shrink_to(CONTROL_KEEP);
