@@ -18,7 +18,6 @@ mod management;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use buf::Buf;
 use buf::Pool;
@@ -62,9 +61,6 @@ const BACKLOG_HIGH: usize = 16 << 20;
 
 /// Backlog under which a connection is read again.
 const BACKLOG_LOW: usize = 4 << 20;
-
-/// A connection that said all it has to say waits so long for the peer to close.
-const LINGER: Duration = Duration::from_secs(3);
 
 /// One reactor's share of a target.
 #[derive(Debug)]
