@@ -219,6 +219,20 @@ impl Bursts {
         self.abandoned
     }
 
+    /// Asserts what always holds.
+    pub(super) fn check(&self) {
+        let bursts = || self.slots.iter().filter_map(|slot| slot.burst.as_ref());
+        let abandoned = bursts().filter(|burst| burst.abandoned).count();
+        assert_eq!(self.abandoned, abandoned, "abandoned bursts");
+        assert_eq!(self.open + self.abandoned, bursts().count(), "open bursts");
+        assert_eq!(self.free.len() + bursts().count(), self.slots.len(), "free slots");
+        let unsolicited = bursts().filter(|burst| burst.request.kind != Kind::Solicited).count();
+        assert_eq!(self.unsolicited.len(), unsolicited, "unsolicited bursts");
+        assert!(self.unsolicited.iter().all(|(_, key)| self.get(*key).is_some()), "they are open");
+        assert!(self.unsolicited.len() <= UNSOLICITED_MAX, "few");
+        assert!(self.slots.len() <= SOLICITED_MAX + UNSOLICITED_MAX, "bounded");
+    }
+
     fn find(&self, pdu: &DataOut) -> Option<BurstKey> {
         if pdu.ttt == Ttt::NONE {
             return self.unsolicited.iter().find(|(itt, _)| *itt == pdu.itt).map(|(_, key)| *key);

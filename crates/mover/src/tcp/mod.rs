@@ -4,6 +4,7 @@
 mod burst;
 mod counters;
 mod rx;
+mod segment;
 mod task;
 mod tx;
 
@@ -45,7 +46,7 @@ impl Tcp {
     /// [`Event::Violation`] everything is taken and the same violation told again.
     pub fn feed(&mut self, bytes: &[u8], pool: &Pool) -> (usize, Option<Event>) {
         let Self { rx, tasks, counters, .. } = self;
-        rx.feed(bytes, rx::Context { pool, tasks, counters })
+        rx.feed(bytes, segment::Context { pool, tasks, counters })
     }
 
     /// Header (BHS and AHS) of the PDU of the last event, until the next `feed`.
@@ -135,6 +136,12 @@ impl Tcp {
     /// Bursts of aborted tasks whose last PDU has not come; their Data-Outs are dropped.
     pub fn abandoned_bursts(&self) -> usize {
         self.tasks.bursts.abandoned_count()
+    }
+
+    /// Asserts what always holds. Looks at every op, task and burst: for tests and simulation.
+    pub fn check(&self) {
+        self.tx.check();
+        self.tasks.check();
     }
 
     /// What this connection has counted.

@@ -15,21 +15,15 @@
 
 use alloc::vec::Vec;
 
-use buf::{BUF_LEN_MAX, Buf, Pool};
 use crc::Crc32c;
 use iscsi::datamover::{Event, Immediate, Keys, StreamViolation};
 use wire::iscsi::{
-    BHS_LEN, BhsView, DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, ScsiCommand,
-    pad4,
+    BHS_LEN, BhsView, DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, pad4,
 };
 
-use super::burst::{Admission, BurstKey, Integrity};
-use super::counters::Counters;
-use super::task::Tasks;
+use super::burst::{BurstKey, Integrity};
+use super::segment::{Context, Pdu, Sink, update};
 use crate::limits::{AHS_LEN_MAX, CONTROL_KEEP};
-
-/// Reject reason "Invalid PDU field" (RFC 7143 §11.17.1).
-const INVALID_PDU_FIELD: u8 = 0x09;
 
 /// Length of either digest, bytes.
 const DIGEST_LEN: usize = 4;
@@ -51,14 +45,6 @@ pub(super) struct Rx {
     pdu: Pdu,
 }
 
-/// What else is needed besides the receiver itself.
-#[derive(Debug)]
-pub(super) struct Context<'a> {
-    pub(super) pool: &'a Pool,
-    pub(super) tasks: &'a mut Tasks,
-    pub(super) counters: &'a mut Counters,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Header,
@@ -68,34 +54,6 @@ enum Phase {
     DataDigest,
     /// `DigestError` was told; the last byte brings the end of the burst.
     Told,
-}
-
-/// The data segment under way.
-#[derive(Debug)]
-struct Pdu {
-    /// Bytes of data, then of padding, that are still to come.
-    data_left: usize,
-    padding_left: usize,
-    /// Some if a data digest follows.
-    crc: Option<Crc32c>,
-    sink: Sink,
-}
-
-/// Where data goes and what is told at the end.
-#[derive(Debug)]
-enum Sink {
-    /// Dropped; then `Rejected`.
-    Reject { reason: u8 },
-    /// Into `control`.
-    Control(Request),
-    /// Immediate data, `at` bytes of it there.
-    Stage { command: ScsiCommand, data: Buf, at: usize },
-    /// Immediate data without a buffer.
-    Exhausted { command: ScsiCommand, length: u32 },
-    /// Data-Out: the next `room` bytes go to `at`, what is beyond them is dropped.
-    Burst { key: BurstKey, pdu: DataOut, at: u32, room: u32 },
-    /// Data-Out of an abandoned task.
-    Ignored { key: BurstKey, pdu: DataOut },
 }
 
 /// Four bytes that may come one by one.
@@ -131,6 +89,12 @@ impl Rx {
 
     pub(super) fn set_keys(&mut self, keys: Keys) {
         self.keys = keys;
+    }
+
+    /// Bytes that are held for PDUs, in use or not.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> usize {
+        self.header.capacity() + self.control.capacity()
     }
 
     pub(super) fn header(&self) -> &[u8] {
@@ -235,6 +199,9 @@ impl Rx {
 
     fn take_data(&mut self, rest: &mut &[u8], context: &mut Context<'_>) -> Step {
         let part = take_up_to(rest, self.pdu.data_left);
+        if part.is_empty() {
+            return Step::Starved;
+        }
         self.pdu.data_left -= part.len();
         self.pdu.place(part, &mut self.control, context);
         if self.pdu.data_left > 0 {
@@ -378,79 +345,6 @@ impl Rx {
     }
 }
 
-impl Sink {
-    const NONE: Self = Self::Reject { reason: INVALID_PDU_FIELD };
-
-    fn new(request: Request, length: u32, context: &mut Context<'_>) -> Self {
-        match request {
-            Request::Command(command) if length > 0 => Self::stage(command, length, context.pool),
-            Request::DataOut(pdu) => match context.tasks.bursts.admit(&pdu, length) {
-                Admission::Refused => Self::Reject { reason: INVALID_PDU_FIELD },
-                Admission::Ignored(key) => Self::Ignored { key, pdu },
-                Admission::Accepted { key, at, room } => Self::Burst { key, pdu, at, room },
-            },
-            _ => Self::Control(request),
-        }
-    }
-
-    /// A buffer for the immediate data that can become that of the task: see [`Immediate::Staged`].
-    fn stage(command: ScsiCommand, length: u32, pool: &Pool) -> Self {
-        let expected = if command.write { command.expected_length as usize } else { 0 };
-        let segment = length as usize;
-        let wanted = if expected <= BUF_LEN_MAX { expected.max(segment) } else { segment };
-        match pool.take(wanted) {
-            Some(data) => Self::Stage { command, data, at: 0 },
-            None => Self::Exhausted { command, length },
-        }
-    }
-}
-
-impl Pdu {
-    const EMPTY: Self = Self { data_left: 0, padding_left: 0, crc: None, sink: Sink::NONE };
-
-    /// Puts the next data bytes where they belong.
-    fn place(&mut self, part: &[u8], control: &mut Vec<u8>, context: &mut Context<'_>) {
-        let Self { crc, sink, .. } = self;
-        let copied = match sink {
-            Sink::Control(_) => {
-                if control.is_empty() {
-                    control.reserve_exact((part.len() + self.data_left).min(CONTROL_KEEP));
-                }
-                control.extend_from_slice(part);
-                update(crc, part);
-                part.len()
-            }
-            Sink::Stage { data, at, .. } => {
-                let place = data.get_mut(*at..*at + part.len());
-                *at += part.len();
-                deposit(crc, place, part)
-            }
-            Sink::Burst { key, at, room, .. } => {
-                let inside = part.len().min(*room as usize);
-                let (inside, beyond) = part.split_at(inside);
-                let place = match inside.len() {
-                    0 => None,
-                    length => context.tasks.landing(*key, *at, length),
-                };
-                let taken = u32::try_from(inside.len()).unwrap_or(u32::MAX);
-                *at = at.saturating_add(taken);
-                *room = room.saturating_sub(taken);
-                let copied = deposit(crc, place, inside);
-                update(crc, beyond);
-                copied
-            }
-            Sink::Reject { .. } | Sink::Ignored { .. } | Sink::Exhausted { .. } => {
-                update(crc, part);
-                0
-            }
-        };
-        context.counters.bytes_copied += copied as u64;
-        if crc.is_some() {
-            context.counters.bytes_crc += part.len() as u64;
-        }
-    }
-}
-
 impl Gather {
     /// True once all bytes are there.
     fn take(&mut self, rest: &mut &[u8]) -> bool {
@@ -482,25 +376,6 @@ fn end_data_out(key: BurstKey, pdu: &DataOut, data: Integrity, context: &mut Con
 
 fn step_of(event: Option<Event>) -> Step {
     event.map_or(Step::More, Step::Event)
-}
-
-/// Copies into `place`, if there is one; returns how many bytes. All bytes count for the digest.
-fn deposit(crc: &mut Option<Crc32c>, place: Option<&mut [u8]>, part: &[u8]) -> usize {
-    match (place, crc) {
-        (Some(place), Some(crc)) => crc.copy_update(place, part),
-        (Some(place), None) => buf::copy(place, part),
-        (None, crc) => {
-            update(crc, part);
-            return 0;
-        }
-    }
-    part.len()
-}
-
-fn update(crc: &mut Option<Crc32c>, part: &[u8]) {
-    if let Some(crc) = crc {
-        crc.update(part);
-    }
 }
 
 /// Cuts up to `count` bytes off the front of `rest`.

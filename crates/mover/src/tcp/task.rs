@@ -106,6 +106,13 @@ impl Tasks {
         place
     }
 
+    /// Asserts what always holds.
+    pub(super) fn check(&self) {
+        let live = self.slots.iter().filter(|slot| slot.task.is_some()).count();
+        assert_eq!(self.live, live, "live tasks");
+        self.bursts.check();
+    }
+
     /// Tasks that have resources here.
     pub(super) fn count(&self) -> usize {
         self.live

@@ -167,6 +167,15 @@ impl Tx {
         self.queued + self.under_way - self.progress as usize
     }
 
+    /// Asserts what always holds.
+    pub(super) fn check(&self) {
+        assert_eq!(self.queued, self.ops.iter().map(weight).sum::<usize>(), "bytes queued");
+        assert!(self.progress as usize <= self.queued, "progress within the queue");
+        assert!(self.sending || !self.ops.front().is_some_and(is_silent), "silent ops never wait");
+        assert!(self.sending || self.leaving.is_empty(), "released tasks are told");
+        assert_eq!(self.sending, self.under_way > 0, "a list under way has bytes");
+    }
+
     fn carry_out(&mut self, op: &mut Op, list: &mut SgList, context: &mut Context<'_>) -> Progress {
         match op {
             Op::SendControl { response, data, task } => {

@@ -22,8 +22,8 @@ use super::Tcp;
 /// Both digests on, segments of 8192 bytes each way.
 pub(super) const DIGESTS: Keys = Keys { header_digest: true, data_digest: true, ..PLAIN };
 
-/// No digests, segments of 8192 bytes each way, first bursts of 4096.
-pub(super) const PLAIN: Keys = Keys { first_burst_length: 4096, ..Keys::LOGIN };
+/// No digests, segments of 8192 bytes each way, first bursts of 1024.
+pub(super) const PLAIN: Keys = Keys { first_burst_length: 1024, ..Keys::LOGIN };
 
 pub(super) const LUN: LunField = LunField([0, 1, 0, 0, 0, 0, 0, 0]);
 
@@ -41,7 +41,7 @@ pub(super) enum Note {
     Violation(StreamViolation),
 }
 
-/// A mover with a core that serves every write command: unsolicited data up to 4096 bytes, then one R2T.
+/// A mover with a core that serves every write command: unsolicited data up to 1024 bytes, then one R2T.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) tcp: Tcp,
@@ -83,11 +83,13 @@ impl Host {
             if let Some(event) = event {
                 self.handle(event);
             }
+            self.tcp.check();
         }
     }
 
     pub(super) fn submit(&mut self, op: Op) {
         self.tcp.submit(op);
+        self.tcp.check();
         self.poll_events();
     }
 

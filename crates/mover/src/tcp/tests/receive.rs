@@ -13,19 +13,19 @@ pub(super) fn session(keys: Keys) -> Vec<Vec<u8>> {
     let mut read = ScsiCommand { read: true, write: false, ..write(1, 512) };
     read.cdb = Cdb { bytes: [0x7f; 32], len: 32 };
     stream.push(pdu(&Request::Command(read), &[], keys));
-    let data = pattern(10_001);
-    let command = ScsiCommand { final_: false, ..write(2, 10_001) };
-    stream.push(pdu(&Request::Command(command), &data[..1001], keys));
+    let data = pattern(2501);
+    let command = ScsiCommand { final_: false, ..write(2, 2501) };
+    stream.push(pdu(&Request::Command(command), &data[..301], keys));
     let out = |ttt, sn, range: core::ops::Range<usize>, final_| {
         let offset = u32::try_from(range.start).expect("small");
         let request = DataOut { final_, ..data_out(2, ttt, sn, offset) };
         pdu(&Request::DataOut(request), &data[range], keys)
     };
-    stream.push(out(u32::MAX, 0, 1001..3000, false));
-    stream.push(out(u32::MAX, 1, 3000..4096, true));
-    stream.push(out(0x0001_0000, 0, 4096..9001, false));
-    stream.push(out(0x0001_0000, 1, 9001..9001, false));
-    stream.push(out(0x0001_0000, 2, 9001..10_001, true));
+    stream.push(out(u32::MAX, 0, 301..700, false));
+    stream.push(out(u32::MAX, 1, 700..1024, true));
+    stream.push(out(0x0001_0000, 0, 1024..2002, false));
+    stream.push(out(0x0001_0000, 1, 2002..2002, false));
+    stream.push(out(0x0001_0000, 2, 2002..2501, true));
     let text = TextRequest {
         immediate: false,
         final_: true,
@@ -87,9 +87,9 @@ fn a_session_of_all_kinds_is_understood() {
             Note::Written(data) => Some(data),
             _ => None,
         });
-        assert_eq!(written, Some(&pattern(10_001)));
-        assert!(notes.contains(&Note::Done(task(2), 1001, 3095)));
-        assert!(notes.contains(&Note::Done(task(2), 4096, 5905)));
+        assert_eq!(written, Some(&pattern(2501)));
+        assert!(notes.contains(&Note::Done(task(2), 301, 723)));
+        assert!(notes.contains(&Note::Done(task(2), 1024, 1477)));
         let kinds: Vec<u8> = notes
             .iter()
             .filter_map(|note| match note {
@@ -110,7 +110,7 @@ fn every_cut_of_the_stream_gives_the_same_events() {
             let mut host = Host::new(keys);
             host.feed(&stream[..cut]);
             host.feed(&stream[cut..]);
-            assert_eq!(host.notes, expected, "cut at {cut}");
+            assert!(host.notes == expected, "cut at {cut}");
         }
     }
 }
@@ -123,7 +123,7 @@ fn single_bytes_give_the_same_events() {
         for byte in &stream {
             host.feed(core::slice::from_ref(byte));
         }
-        assert_eq!(host.notes, expected);
+        assert!(host.notes == expected);
     }
 }
 
@@ -144,7 +144,7 @@ proptest! {
                     break;
                 }
             }
-            prop_assert_eq!(&host.notes, &expected);
+            prop_assert!(host.notes == expected);
         }
     }
 }
