@@ -200,7 +200,7 @@ impl Draft {
         let default = [DEFAULT_STORE.to_owned()];
         let words: &[String] = if options.lun.is_empty() { &default } else { &options.lun };
         for (number, word) in (0..).zip(words) {
-            let spec = option("--lun", word, Spec::parse(word))?;
+            let spec = option("--lun", word, word.parse::<Spec>())?;
             target.luns.push(DraftLun::new(number, word, spec));
         }
         self.targets.push(target);
@@ -214,7 +214,7 @@ impl Draft {
         }
         if self.targets.is_empty() {
             let mut target = DraftTarget::new(DEFAULT_TARGET.to_owned());
-            let spec = Spec::parse(DEFAULT_STORE).map_err(|error| Usage(error.to_string()))?;
+            let spec = DEFAULT_STORE.parse::<Spec>().map_err(|error| Usage(error.to_string()))?;
             target.luns.push(DraftLun::new(0, DEFAULT_STORE, spec));
             self.targets.push(target);
         }
@@ -294,7 +294,7 @@ impl DraftTarget {
                 return Err(source.error("target.lun.store", &lun.store, taken).into());
             }
             let word = lun.store.get_ref();
-            let spec = checked(source, "target.lun.store", &lun.store, |text| Spec::parse(text))?;
+            let spec = checked(source, "target.lun.store", &lun.store, |text| text.parse::<Spec>())?;
             let mut draft_lun = DraftLun::new(number, word, spec);
             if let Some(value) = &lun.block {
                 draft_lun.block = checked(source, "target.lun.block", value, |b| block(*b))?;

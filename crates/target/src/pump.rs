@@ -145,6 +145,7 @@ struct PendingIo {
     session: Key,
     task: TaskId,
     op: store::Op,
+    io: Io,
     /// Task management that waits for this work of an aborted task.
     management: Option<management::Waiter>,
 }
@@ -442,6 +443,7 @@ impl<P: Port> Pump<P> {
 
     /// Hands a store's work to the engine.
     fn submit_io(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
+        let kept = io.clone();
         let work = match io {
             Io::Read { file, offset, length } => match self.pool.take(length as usize) {
                 Some(buf) => Work::Read { file: file.0, offset, buf },
@@ -460,17 +462,20 @@ impl<P: Port> Pump<P> {
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios += 1;
-        let io = PendingIo { session: key, task: id, op, management: None };
-        let io = self.ios.insert(io);
+        let io = self.ios.insert(PendingIo {
+            session: key,
+            task: id,
+            op,
+            io: kept,
+            management: None,
+        });
         self.port.submit(token(Kind::Io, io), work);
     }
 
     /// The engine has done a store's work.
-    fn io_done(&mut self, io: Key, result: IoResult) {
-        let Some(PendingIo { session: key, task: id, op, management }) = self.ios.remove(io)
-        else {
-            return;
-        };
+    fn io_done(&mut self, key: Key, result: IoResult) {
+        let Some(done) = self.ios.remove(key) else { return };
+        let PendingIo { session: key, task: id, op, io, management } = done;
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios -= 1;
         if let Some(waiter) = management {
@@ -483,7 +488,7 @@ impl<P: Port> Pump<P> {
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             && let Some(unit) = task.scsi.unit()
         {
-            match unit.store().complete(&op, result) {
+            match unit.store().complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     let step = task.scsi.resume(nexus, Input::Store(outcome));

@@ -12,6 +12,7 @@ mod command;
 mod data;
 mod error;
 mod field;
+pub mod keys;
 mod login;
 mod logout;
 mod nop;
