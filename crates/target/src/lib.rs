@@ -1,0 +1,1 @@
+//! Portals, nodes and the pump.
