@@ -9,8 +9,8 @@ pub const LOGIN_SEGMENT_LEN_MAX: usize = 8192;
 /// room for chatty initiators.
 pub const LOGIN_TEXT_LEN_MAX: usize = 16 * 1024;
 
-/// Longest answer to one logical text, in bytes. `A=` is answered by `A=NotUnderstood`, so an answer can be five
-/// times its text; an honest initiator stays far below the text's own length.
+/// All answers of one login together, in bytes. `A=` is answered by `A=NotUnderstood`, so an answer can be five
+/// times its text; the whole of an honest login is below 4 KiB.
 pub const LOGIN_ANSWER_LEN_MAX: usize = 32 * 1024;
 
 /// Login Requests in one login phase. RFC 7143 §6.2 asks for six at least; a whole text in small pieces needs more.

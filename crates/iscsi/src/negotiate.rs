@@ -76,7 +76,7 @@ pub fn number(text: &str, range: &core::ops::RangeInclusive<u32>) -> Option<u32>
 
 /// The first entry of `offer` that is supported, as its place in `known`.
 fn choose(known: &[&str], offer: &str, supported: u32) -> Option<u32> {
-    offer.split(',').find_map(|entry| {
+    keys::list(offer).find_map(|entry| {
         let place = u32::try_from(known.iter().position(|word| *word == entry)?).ok()?;
         (supported >> place & 1 == 1).then_some(place)
     })
@@ -98,5 +98,58 @@ pub fn text(key: &Key, value: u32) -> String {
             }
         }
         _ => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params;
+
+    /// Key, offer, own wish, answer.
+    #[track_caller]
+    fn assert_answer(name: &str, offer: &str, wish: u32, expected: &str) {
+        let key = params::find(name).expect("a key of the table");
+        let found = match answer(key, offer, wish, SessionType::Normal) {
+            Answer::Agreed(value) => text(key, value),
+            Answer::Reject => REJECT.to_string(),
+            Answer::Irrelevant => IRRELEVANT.to_string(),
+        };
+        assert_eq!(found, expected, "{name}={offer}");
+    }
+
+    #[test]
+    fn the_truth_table() {
+        assert_answer("InitialR2T", "Yes", 0, "Yes");
+        assert_answer("InitialR2T", "No", 0, "No");
+        assert_answer("InitialR2T", "No", 1, "Yes");
+        assert_answer("ImmediateData", "Yes", 1, "Yes");
+        assert_answer("ImmediateData", "Yes", 0, "No");
+        assert_answer("ImmediateData", "No", 1, "No");
+        assert_answer("MaxBurstLength", "1048576", 262_144, "262144");
+        assert_answer("MaxBurstLength", "16384", 262_144, "16384");
+        assert_answer("MaxBurstLength", "511", 262_144, "Reject");
+        assert_answer("DefaultTime2Wait", "0", 2, "2");
+        assert_answer("DefaultTime2Retain", "3600", 20, "20");
+        assert_answer("HeaderDigest", "CRC32C,None", 0b01, "None");
+        assert_answer("HeaderDigest", "CRC32C", 0b01, "Reject");
+        assert_answer("HeaderDigest", "FOO,CRC32C", 0b11, "CRC32C");
+        assert_answer("TaskReporting", "FastAbort,ResponseFence,RFC3720", 0b111, "FastAbort");
+        assert_answer("iSCSIProtocolLevel", "2", 1, "1");
+    }
+
+    #[test]
+    fn what_is_not_negotiated_has_no_answer() {
+        for name in ["MaxRecvDataSegmentLength", "InitiatorName", "SessionType", "IFMarker"] {
+            assert_answer(name, "8192", 8192, "Reject");
+        }
+    }
+
+    #[test]
+    fn discovery_makes_keys_irrelevant() {
+        let key = params::find("MaxConnections").expect("a key of the table");
+        assert_eq!(answer(key, "8", 1, SessionType::Discovery), Answer::Irrelevant);
+        let key = params::find("ErrorRecoveryLevel").expect("a key of the table");
+        assert_eq!(answer(key, "2", 0, SessionType::Discovery), Answer::Agreed(0));
     }
 }

@@ -291,7 +291,7 @@ impl Key {
 }
 
 const fn method(id: Id, name: &'static str) -> Key {
-    key(id, name, Rule::Method, 0, InitializeOnly).in_stages(Stages::Security).of_connection()
+    key(id, name, Rule::Method, 0, InitializeOnly).in_stages(Security).of_connection()
 }
 
 const fn obsolete(id: Id, name: &'static str, default: u32) -> Key {

@@ -17,17 +17,21 @@ mod negotiation;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use clock::Instant;
+use wire::iscsi::BHS_LEN;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Isid;
 use wire::iscsi::Itt;
 use wire::iscsi::LoginRequest;
+use wire::iscsi::LoginRequestView;
 use wire::iscsi::LoginResponse;
 use wire::iscsi::Numbers;
+use wire::iscsi::OPCODE_LOGIN_REQUEST;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
 use wire::iscsi::Stage;
@@ -328,12 +332,8 @@ impl Login {
 
     /// A PDU that could not be parsed, or not be taken whole.
     fn unparsed(&mut self, state: &State, header: &[u8], what: &'static str) -> LoginError {
-        if header.first().is_none_or(|byte| byte & OPCODE != LOGIN_REQUEST) {
-            return other_pdu(state);
-        }
-        if self.echo.is_none() {
-            self.echo = Some(Echo::of_header(header));
-        }
+        let Some(echo) = Echo::of_header(header) else { return other_pdu(state) };
+        self.echo.get_or_insert(echo);
         LoginError::Malformed(what)
     }
 
@@ -411,7 +411,7 @@ impl Phase {
             text: Vec::new(),
             names: None,
             negotiation: None,
-            answers: Answers::default(),
+            answers: Answers::new(),
         }
     }
 
@@ -451,7 +451,7 @@ impl Phase {
     fn introduce(
         &mut self,
         portal_group_tag: u16,
-        target_alias: Option<alloc::string::String>,
+        target_alias: Option<String>,
         settings: &Settings,
     ) -> Result<(), LoginError> {
         let Some(names) = &self.names else {
@@ -485,20 +485,20 @@ impl Echo {
         Self { isid, tsih, itt, cmd_sn, window: 1 }
     }
 
-    /// From the bytes of a Login Request that could not be parsed; what is not there counts as zero.
-    fn of_header(header: &[u8]) -> Self {
-        Self {
-            isid: Isid(field(header, 8)),
-            tsih: Tsih(u16::from_be_bytes(field(header, 14))),
-            itt: Itt(u32::from_be_bytes(field(header, 16))),
-            cmd_sn: CmdSn(u32::from_be_bytes(field(header, 24))),
+    /// From the bytes of a Login Request that could not be parsed; None if it is something else.
+    fn of_header(header: &[u8]) -> Option<Self> {
+        let mut bhs: [u8; BHS_LEN] = *header.first_chunk()?;
+        // Additional header segments, which no login has, may be announced and not be there.
+        bhs[TOTAL_AHS_LENGTH] = 0;
+        let view = LoginRequestView::new_checked(bhs).ok()?;
+        (view.bhs().opcode() == OPCODE_LOGIN_REQUEST).then(|| Self {
+            isid: view.isid(),
+            tsih: view.tsih(),
+            itt: view.itt(),
+            cmd_sn: view.cmd_sn(),
             window: 1,
-        }
+        })
     }
-}
-
-fn field<const N: usize>(header: &[u8], at: usize) -> [u8; N] {
-    header.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
 fn other_pdu(state: &State) -> LoginError {
@@ -533,7 +533,5 @@ fn keys(parameters: &Parameters, discovery: bool) -> Keys {
     }
 }
 
-/// The opcode bits of a header's first byte.
-const OPCODE: u8 = 0x3f;
-/// The opcode of a Login Request.
-const LOGIN_REQUEST: u8 = 0x03;
+/// Where a header says how long its additional segments are.
+const TOTAL_AHS_LENGTH: usize = 4;

@@ -82,6 +82,26 @@ fn a_normal_login_in_one_round_trip() {
     assert_eq!(keys.first_burst_length, 65536, "the default");
 }
 
+/// The header of a login in bytes, both ways.
+#[test]
+fn a_login_on_the_wire() {
+    let mut bytes = [0_u8; 48];
+    bytes[..12].copy_from_slice(&[0x43, 0x87, 0, 0, 0, 0, 0, 0xa7, 0x80, 1, 0x23, 0x45]);
+    bytes[12..28].copy_from_slice(&[0, 1, 0, 0, 0, 0, 0, 0x10, 0, 1, 0, 0, 0, 0, 0, 5]);
+    let Ok(Request::Login(request)) = Request::parse(&bytes) else { panic!("a login request") };
+    let mut driver = Driver::new();
+    driver.tsih = Ok(Tsih(1));
+    let step = driver.named(request, &["SessionType=Normal", "HeaderDigest=None"]);
+    let reply = step.reply();
+    let length = u32::try_from(reply.data.len()).expect("short");
+    let mut expected = [0_u8; 48];
+    expected[..3].copy_from_slice(&[0x23, 0x87, 0]);
+    expected[7] = u8::try_from(length).expect("short");
+    expected[8..20].copy_from_slice(&[0x80, 1, 0x23, 0x45, 0, 1, 0, 1, 0, 0, 0, 0x10]);
+    expected[24..36].copy_from_slice(&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 5, 0, 0, 0, 0x24]);
+    assert_eq!(reply.header.emit(length), expected);
+}
+
 /// Covers: LGN-02.
 #[test]
 fn another_first_pdu_closes_in_silence() {
@@ -264,12 +284,17 @@ fn the_tsih_comes_with_the_final_response() {
     assert_eq!(step.reply().header.tsih, Tsih(0));
     assert_eq!(driver.keys(operational(), &[]).reply().header.tsih, Tsih(0));
     assert_eq!(driver.keys(last(), &[]).reply().header.tsih, Tsih(7));
+    // A node that gives none has a defect, and the initiator must not believe it.
+    let mut driver = Driver::new();
+    driver.tsih = Ok(Tsih(0));
+    driver.named(last(), &[]).assert_failed(0x0300);
 }
 
 /// Covers: LGN-28, LGN-30, SES-28.
 #[test]
 fn what_names_the_login_stays_the_same() {
-    let changes: [(&str, fn(&mut LoginRequest)); 7] = [
+    type Change = fn(&mut LoginRequest);
+    let changes: [(&str, Change); 7] = [
         ("task tag", |request| request.itt = Itt(0x11)),
         ("connection id", |request| request.cid = Cid(2)),
         ("ISID", |request| request.isid = Isid([0x80, 1, 0x23, 0x45, 0, 2])),
@@ -426,7 +451,6 @@ fn events_of_tasks_mean_nothing_here() {
     driver.named(last(), &[]).done();
 }
 
-/// Covers: KEY-03.
 #[test]
 fn digests_begin_after_the_final_response() {
     // The driver refuses a response after the keys were told to the mover.

@@ -50,7 +50,7 @@ fn booleans_are_combined() {
     }
 }
 
-/// Covers: NEG-29, KEY-23, KEY-26, KEY-27, KEY-28, KEY-05, KEY-32.
+/// Covers: NEG-29, KEY-23, KEY-26, KEY-27, KEY-05, KEY-32.
 #[test]
 fn numbers_are_combined() {
     assert_offers(&[
@@ -119,7 +119,7 @@ fn numbers_are_decimal_or_hexadecimal() {
     ]);
 }
 
-/// Covers: KEY-02, NEG-25, NEG-26, NEG-27.
+/// Covers: NEG-25, NEG-26, NEG-27.
 #[test]
 fn digests_are_chosen_from_the_offer() {
     for key in ["HeaderDigest", "DataDigest"] {
@@ -278,7 +278,7 @@ fn markers_are_rejected_and_understood() {
     }
 }
 
-/// Covers: OBS-07, NEG-16, NEG-35.
+/// Covers: OBS-07, NEG-16.
 #[test]
 fn unknown_keys_are_not_understood() {
     for pair in ["X-com.example.foo=1", "X#Foo=1", "Foo=bar", "SPKM_REQ=x", "MaxBurstlength=1024"] {
@@ -297,7 +297,7 @@ fn private_keys_do_not_disturb() {
     assert!(step.answers().iter().all(|pair| !pair.starts_with("X-")));
 }
 
-/// Covers: KEY-40, KEY-41.
+/// Covers: KEY-40.
 #[test]
 fn the_node_architecture_changes_nothing() {
     let plain = Driver::new().named(last(), &[]);

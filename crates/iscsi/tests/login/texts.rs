@@ -44,7 +44,7 @@ fn the_portal_group_tag_comes_with_the_first_whole_text() {
     assert_eq!(step.answer("TargetPortalGroupTag").as_deref(), Some("1"));
 }
 
-/// Covers: LGN-54, PER-05.
+/// Covers: LGN-54.
 #[test]
 fn endless_text_is_stopped() {
     let mut driver = Driver::new();
@@ -169,7 +169,8 @@ fn every_pair_ends_with_a_null() {
     }
 }
 
-/// Covers: NEG-03. CVE-2013-2850: an over-long key.
+/// CVE-2013-2850: the answer to an over-long key.
+/// Covers: NEG-03.
 #[test]
 fn an_over_long_key_is_refused_or_not_understood() {
     for length in [63, 64, 255, 8000] {

@@ -55,7 +55,7 @@ pub(super) enum LoginError {
     #[error("malformed text: {0}")]
     Text(TextError),
     /// A bound of ours.
-    #[error("the answers need more than {} bytes", limits::LOGIN_ANSWER_LEN_MAX)]
+    #[error("all answers need more than {} bytes", limits::LOGIN_ANSWER_LEN_MAX)]
     AnswerTooLong,
     /// RFC 7143 §6.3.
     #[error("the key {0} came twice")]
@@ -124,4 +124,57 @@ impl LoginError {
 /// Peer text for the log: escaped and of bounded length.
 pub(super) fn quote(text: &str) -> String {
     text.chars().take(limits::QUOTE_LEN_MAX).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::NameError;
+
+    #[test]
+    fn every_error_has_its_status() {
+        let (key, value) = ("MaxBurstLength", String::new());
+        let (stage, current) = (Stage::Security, Stage::Operational);
+        let cases = [
+            (LoginError::NotLogin, None),
+            (LoginError::Timeout, None),
+            (LoginError::OtherPdu, Some(0x020b)),
+            (LoginError::Malformed("x"), Some(0x0200)),
+            (LoginError::Version(1), Some(0x0205)),
+            (LoginError::Unanswered, Some(0x0200)),
+            (LoginError::Exchanges, Some(0x0200)),
+            (LoginError::Changed("x"), Some(0x0200)),
+            (LoginError::Stage { got: stage, current }, Some(0x0200)),
+            (LoginError::Transition { from: stage, to: None }, Some(0x0200)),
+            (LoginError::TransitContinued, Some(0x0200)),
+            (LoginError::TextTooLong, Some(0x0200)),
+            (LoginError::ContinuationNotEmpty, Some(0x0200)),
+            (LoginError::Text(TextError::NotUtf8), Some(0x0200)),
+            (LoginError::AnswerTooLong, Some(0x0302)),
+            (LoginError::Repeated(key), Some(0x0200)),
+            (LoginError::KeyStage { key, stage }, Some(0x0200)),
+            (LoginError::KeyPhase(key), Some(0x0200)),
+            (LoginError::KeySender(key), Some(0x0200)),
+            (LoginError::KeyLate(key), Some(0x0200)),
+            (LoginError::KeyMethod(key), Some(0x0200)),
+            (LoginError::Reserved { key, value: value.clone() }, Some(0x0200)),
+            (LoginError::Value { key, value: value.clone() }, Some(0x0200)),
+            (LoginError::Name { key, error: NameError::Empty }, Some(0x0200)),
+            (LoginError::Missing(key), Some(0x0207)),
+            (LoginError::SessionType(value.clone()), Some(0x0209)),
+            (LoginError::AuthMethod(value), Some(0x0201)),
+            (LoginError::Bursts { first: 2, max: 1 }, Some(0x0200)),
+            (LoginError::DigestRequired(key), Some(0x0200)),
+            (LoginError::Refused(0x0203), Some(0x0203)),
+        ];
+        for (error, status) in cases {
+            assert_eq!(error.status(), status, "{error}");
+        }
+    }
+
+    #[test]
+    fn quoted_text_is_escaped_and_short() {
+        assert_eq!(quote("a\u{1b}\n\"b"), "a\\u{1b}\\n\\\"b");
+        assert_eq!(quote(&"x".repeat(500)).len(), limits::QUOTE_LEN_MAX);
+    }
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use wire::iscsi::Stage;
 use wire::iscsi::keys::Pairs;
+use wire::iscsi::keys::TextWriter;
 
 use super::error::LoginError;
 use super::error::quote;
@@ -303,25 +304,28 @@ pub(super) enum Turn {
     Later,
 }
 
-/// Text for the initiator, of bounded length, of which a part may have been sent.
-#[derive(Debug, Default)]
+/// Text for the initiator, of which a part may have been sent. All texts of a login together are bounded, because
+/// an initiator that never reads leaves all of them with us.
+#[derive(Debug)]
 pub(super) struct Answers {
-    text: Vec<u8>,
+    text: TextWriter,
     sent: usize,
+    /// What all texts after this one may hold, bytes.
+    budget: usize,
 }
 
 impl Answers {
+    pub(super) const fn new() -> Self {
+        Self::within(limits::LOGIN_ANSWER_LEN_MAX)
+    }
+
+    const fn within(budget: usize) -> Self {
+        Self { text: TextWriter::new(budget), sent: 0, budget }
+    }
+
     /// Appends a pair.
     pub(super) fn push(&mut self, key: &str, value: &str) -> Result<(), LoginError> {
-        let length = key.len() + 1 + value.len() + 1;
-        if self.text.len() + length > limits::LOGIN_ANSWER_LEN_MAX {
-            return Err(LoginError::AnswerTooLong);
-        }
-        self.text.extend_from_slice(key.as_bytes());
-        self.text.push(b'=');
-        self.text.extend_from_slice(value.as_bytes());
-        self.text.push(0);
-        Ok(())
+        self.text.push(key, value).map_err(|_| LoginError::AnswerTooLong)
     }
 
     /// Whether all was sent.
@@ -331,11 +335,11 @@ impl Answers {
 
     /// The next data segment.
     pub(super) fn next_segment(&mut self) -> Vec<u8> {
-        let rest = self.text.get(self.sent..).unwrap_or_default();
+        let rest = self.text.as_bytes().get(self.sent..).unwrap_or_default();
         let segment = rest.get(..limits::LOGIN_SEGMENT_LEN_MAX).unwrap_or(rest).to_vec();
         self.sent += segment.len();
         if self.is_empty() {
-            *self = Self::default();
+            *self = Self::within(self.budget - self.sent);
         }
         segment
     }
