@@ -10,5 +10,9 @@
 extern crate alloc;
 
 pub mod datamover;
+pub mod limits;
+pub mod name;
+pub mod negotiate;
+pub mod params;
 pub mod service;
 pub mod target;
