@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The limits of this crate, each with its reason.
+
+/// Largest buffer, bytes: the largest burst that the target offers, with room for a whole transfer of
+/// the largest size that `scsi` announces.
+pub const BUF_LEN_MAX: usize = 8 << 20;
+
+/// Page size that the crate assumes, bytes: x86-64 has no other base page, and on machines with larger
+/// pages the areas are still aligned to it.
+pub const PAGE: usize = 4096;
+
+/// Sizes of the pool's buffers, bytes, ascending. Steps of four waste less than 75 % at worst and 0 % for
+/// the powers of four that block sizes and bursts are; 8 MiB is added for [`BUF_LEN_MAX`].
+pub(crate) const CLASS_SIZES: [usize; 7] =
+    [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, BUF_LEN_MAX];
+
+/// Largest bound of a pool, bytes: slots are numbered by 32 bits, and a third more than the number of
+/// 4 KiB slots is needed.
+pub(crate) const POOL_BYTES_MAX: usize = 4 << 40;
+
+/// References to one buffer: past this a counter that leaks references would wrap and free memory in
+/// use, so the process ends instead (as `Arc` does).
+pub(crate) const REFERENCES_MAX: u32 = u32::MAX / 2;
+
+/// Bytes of headers for which a fresh list has room: 48-byte headers with digests of a window of 32.
+pub(crate) const SG_ARENA_CAPACITY: usize = 2048;
+
+/// Elements for which a fresh list has room: header, data and trailer of a window of 32.
+pub(crate) const SG_PIECES_CAPACITY: usize = 96;
+
+const _: () = {
+    let mut class = 0;
+    while class < CLASS_SIZES.len() {
+        assert!(CLASS_SIZES[class].is_multiple_of(PAGE));
+        assert!(class == 0 || CLASS_SIZES[class - 1] < CLASS_SIZES[class]);
+        class += 1;
+    }
+    assert!(CLASS_SIZES[CLASS_SIZES.len() - 1] == BUF_LEN_MAX);
+    assert!(POOL_BYTES_MAX / PAGE * 2 < u32::MAX as usize);
+};

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Shared, read-only bytes.
+
+use crate::copy::copy_raw;
+use crate::pool::Slot;
+use crate::{Buf, Region};
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+
+/// A shared, read-only run of bytes that stay alive as long as the slice.
+///
+/// Part of a frozen [`Buf`], of a [`Region`], of a `Vec` or of static memory. A clone or a part is one
+/// atomic increment. The bytes of a part of a `Region` may change at any time; all others never do.
+#[derive(Clone)]
+pub struct Slice {
+    owner: Owner,
+    base: NonNull<u8>,
+    len: usize,
+}
+
+#[derive(Clone)]
+enum Owner {
+    Static,
+    Slot(Slot),
+    Vec(#[expect(dead_code, reason = "held, not read")] Arc<Vec<u8>>),
+    Region(#[expect(dead_code, reason = "held, not read")] Arc<Region>),
+}
+
+impl Slice {
+    /// No bytes.
+    pub fn empty() -> Self {
+        Self::from_static(&[])
+    }
+
+    /// Bytes that live as long as the process.
+    pub fn from_static(bytes: &'static [u8]) -> Self {
+        Self { owner: Owner::Static, base: NonNull::from(bytes).cast(), len: bytes.len() }
+    }
+
+    /// `slot` has `len` initialised bytes at `base`, to which nobody writes while references live.
+    pub(crate) fn of_slot(slot: Slot, base: NonNull<u8>, len: usize) -> Self {
+        Self { owner: Owner::Slot(slot), base, len }
+    }
+
+    /// `region` has `len` bytes at `base`.
+    pub(crate) fn of_region(region: Arc<Region>, base: NonNull<u8>, len: usize) -> Self {
+        Self { owner: Owner::Region(region), base, len }
+    }
+
+    /// The buffer again, if this is the only reference to it and starts at its first byte; it shows as
+    /// many bytes as the slice.
+    ///
+    /// # Errors
+    /// The slice itself, if others may be reading or it is not (the start of) a frozen [`Buf`].
+    pub fn try_into_buf(self) -> Result<Buf, Self> {
+        match self.owner {
+            Owner::Slot(slot) if slot.is_unique() && slot.base() == self.base => {
+                Ok(Buf::new(slot, self.len))
+            }
+            owner => Err(Self { owner, base: self.base, len: self.len }),
+        }
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes of `range`; None if it does not lie within the slice.
+    pub fn part(&self, range: Range<usize>) -> Option<Self> {
+        if range.start > range.end || range.end > self.len {
+            return None;
+        }
+        // SAFETY: `start` is at most `len`, so the address is within the owner's bytes or one past.
+        let base = unsafe { self.base.add(range.start) };
+        Some(Self { owner: self.owner.clone(), base, len: range.end - range.start })
+    }
+
+    /// The bytes, if nobody can change them: None for a part of a [`Region`].
+    pub fn bytes(&self) -> Option<&[u8]> {
+        if matches!(self.owner, Owner::Region(_)) {
+            return None;
+        }
+        // SAFETY: the owner keeps `len` initialised bytes at `base` alive, and nobody writes to them: a
+        // frozen buffer has no `Buf`, a Vec is behind our own Arc, static memory is shared.
+        Some(unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) })
+    }
+
+    /// Copies all bytes into `to`, which has the same length: a caller's mistake otherwise, which panics.
+    pub fn copy_to(&self, to: &mut [u8]) {
+        assert_eq!(to.len(), self.len, "as many bytes as the slice has");
+        // SAFETY: both sides have `len` bytes; a region's are copied as a device's memory (see Region).
+        unsafe { copy_raw(to.as_mut_ptr(), self.as_ptr(), self.len) }
+    }
+
+    /// All bytes in a fresh vector: for tests and rare paths.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+
+    /// Address for the kernel; valid while self or a clone of it lives.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.base.as_ptr()
+    }
+}
+
+impl Default for Slice {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl From<Vec<u8>> for Slice {
+    /// Takes the vector over: allocates a counter, copies nothing. For rare paths; its bytes are not
+    /// page aligned.
+    fn from(bytes: Vec<u8>) -> Self {
+        let bytes = Arc::new(bytes);
+        let (base, len) = (NonNull::from(bytes.as_slice()).cast(), bytes.len());
+        Self { owner: Owner::Vec(bytes), base, len }
+    }
+}
+
+impl fmt::Debug for Slice {
+    /// The length and the kind; not the bytes, which are the user's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.owner {
+            Owner::Static => "static",
+            Owner::Slot(_) => "pool",
+            Owner::Vec(_) => "vec",
+            Owner::Region(_) => "region",
+        };
+        f.debug_struct("Slice").field("len", &self.len).field("of", &kind).finish()
+    }
+}
+
+// SAFETY: the owners are Send and Sync, and `base` is only read through; a region allows that from any
+// thread at any time.
+unsafe impl Send for Slice {}
+// SAFETY: as for Send.
+unsafe impl Sync for Slice {}
+
+#[cfg(test)]
+mod tests {
+    use super::Slice;
+    use crate::{Pool, Region};
+
+    fn frozen(pool: &Pool, bytes: &[u8]) -> Slice {
+        let mut buf = pool.take(bytes.len()).expect("room");
+        buf.copy_from_slice(bytes);
+        buf.freeze()
+    }
+
+    #[test]
+    fn a_part_keeps_the_whole_alive_and_the_pool_too() {
+        let pool = Pool::new(1 << 20).expect("room");
+        let whole = frozen(&pool, b"0123456789");
+        let part = whole.part(3..6).expect("within");
+        drop(whole);
+        assert_eq!(pool.bytes_in_use(), 4096);
+        drop(pool);
+        assert_eq!(part.bytes(), Some(b"345".as_slice()));
+        assert_eq!(part.part(1..2).expect("within").to_vec(), b"4");
+    }
+
+    #[test]
+    fn parts_out_of_range_are_refused() {
+        let slice = Slice::from_static(b"0123");
+        assert!(slice.part(0..4).is_some());
+        assert!(slice.part(4..4).is_some_and(|part| part.is_empty()));
+        assert!(slice.part(0..5).is_none());
+        assert!(slice.part(5..5).is_none());
+        #[allow(clippy::reversed_empty_ranges)]
+        let reversed = 3..2;
+        assert!(slice.part(reversed).is_none());
+    }
+
+    #[test]
+    fn only_the_last_reference_becomes_a_buffer_again() {
+        let pool = Pool::new(1 << 20).expect("room");
+        let slice = frozen(&pool, b"0123456789");
+        let clone = slice.clone();
+        let slice = slice.try_into_buf().expect_err("two references");
+        drop(clone);
+        let tail = slice.part(1..10).expect("within");
+        drop(slice);
+        let tail = tail.try_into_buf().expect_err("does not start at the first byte");
+        drop(tail);
+        let mut buf = frozen(&pool, b"abc").try_into_buf().expect("one reference");
+        buf[0] = b'x';
+        assert_eq!(&*buf, b"xbc");
+        assert!(Slice::from(vec![1]).try_into_buf().is_err());
+        drop(buf);
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn a_region_lends_no_reference_but_its_bytes() {
+        let region = Region::new(8192).expect("room");
+        let slice = region.slice(4000, 200).expect("within");
+        region.write(4100, b"now").expect("within");
+        drop(region);
+        assert!(slice.bytes().is_none());
+        assert_eq!(slice.to_vec()[100..103], *b"now");
+    }
+
+    #[test]
+    fn debug_shows_no_user_data() {
+        let text = format!("{:?}", Slice::from(b"secret".to_vec()));
+        assert_eq!(text, "Slice { len: 6, of: \"vec\" }");
+    }
+
+    #[test]
+    fn slices_cross_threads() {
+        let pool = Pool::new(1 << 20).expect("room");
+        let slice = frozen(&pool, &[7; 5000]);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let slice = slice.clone();
+                scope.spawn(move || {
+                    for at in 0..5000 {
+                        let part = slice.part(at..5000).expect("within");
+                        assert_eq!(part.bytes().map(<[u8]>::len), Some(5000 - at));
+                    }
+                });
+            }
+        });
+        assert!(slice.try_into_buf().is_ok());
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
+}
