@@ -1,1 +1,25 @@
-//! Portals, nodes and the pump.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Portals, nodes and the pump that joins the machines; the daemon and the laboratory call it.
+//!
+//! [`Target::start`] opens portals and starts reactors; [`Target::stop`] drains, says goodbye and flushes.
+//! Read `pump.rs` first: it is the one place where engine, mover, iscsi, scsi and store meet.
+#![forbid(unsafe_code)]
+
+mod mail;
+mod node;
+mod pump;
+mod reactor;
+mod registry;
+mod stores;
+mod table;
+
+pub use mail::ConnectionSnapshot;
+pub use mail::SessionSnapshot;
+pub use node::AccessRule;
+pub use node::LunMap;
+pub use node::Node;
+pub use reactor::Error;
+pub use reactor::Plan;
+pub use reactor::Target;
+pub use stores::StoreError;
+pub use stores::Stores;

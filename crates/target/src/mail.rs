@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Letters between reactors, and from the daemon to them. Never on the way of a command.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use engine::Waker;
+use iscsi::target::Parameters;
+use scsi::LogicalUnit;
+use wire::iscsi::Tsih;
+
+use crate::registry::Identity;
+use crate::table::Key;
+
+/// A letter to a reactor.
+#[derive(Debug)]
+pub(crate) enum Letter {
+    /// A connection to take over, with the address it came to and the one it came from.
+    Connection { fd: OwnedFd, peer: SocketAddr },
+    /// End a session at once: a login on `reactor` reinstates it and waits in `connection`.
+    Reinstate { identity: Identity, tsih: Tsih, reactor: usize, connection: Key },
+    /// The session that `connection` waits for has gone.
+    Vacated { connection: Key },
+    /// End all tasks of `unit` here, for task management that `management` on `reactor` waits for.
+    AbortUnit { unit: Arc<LogicalUnit>, effect: Effect, reactor: usize, management: Key },
+    /// `AbortUnit` is done.
+    UnitAborted { management: Key },
+    /// End the session with this TSIH.
+    Drop { tsih: Tsih, reply: Sender<bool> },
+    Snapshot { reply: Sender<Vec<SessionSnapshot>> },
+    /// Accept no more, ask initiators to log out, end what is left after `grace`, then leave.
+    Stop { grace: Duration },
+}
+
+/// What other nexuses notice of a task management function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// CLEAR TASK SET: 2F/00 for a nexus that lost tasks.
+    Cleared,
+    /// LOGICAL UNIT RESET: the unit itself raises 29/03 for all.
+    Reset,
+}
+
+/// The letter box of a reactor.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    letters: Mutex<VecDeque<Letter>>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { letters: Mutex::default(), waker }
+    }
+
+    pub(crate) fn send(&self, letter: Letter) {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push_back(letter);
+        self.waker.wake();
+    }
+
+    pub(crate) fn take(&self) -> Option<Letter> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// A session as administration shows it.
+#[derive(Clone, Debug)]
+pub struct SessionSnapshot {
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// The initiator's alias, if it told one.
+    pub initiator_alias: Option<String>,
+    /// ISID as twelve hexadecimal digits.
+    pub isid: String,
+    /// None: a discovery session without a target.
+    pub target: Option<String>,
+    /// True for a discovery session.
+    pub discovery: bool,
+    /// Age since login.
+    pub age: Duration,
+    /// Reactor that serves it.
+    pub reactor: usize,
+    /// Commands in the hands of the device server now.
+    pub tasks: usize,
+    /// Commands since login.
+    pub commands: u64,
+    /// Bytes sent to the initiator as data.
+    pub bytes_in: u64,
+    /// Bytes taken from the initiator as data.
+    pub bytes_out: u64,
+    /// Negotiated values.
+    pub parameters: Parameters,
+    /// Its connections.
+    pub connections: Vec<ConnectionSnapshot>,
+}
+
+/// A connection as administration shows it.
+#[derive(Clone, Debug)]
+pub struct ConnectionSnapshot {
+    /// Connection id.
+    pub cid: u16,
+    /// The initiator's address.
+    pub peer: SocketAddr,
+    /// The portal's address.
+    pub local: SocketAddr,
+}

@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The pump: the one loop where engine, mover, iscsi, scsi and store meet.
+//!
+//! Machines take values and give values; the pump carries them across the borders:
+//!
+//! ```text
+//! engine --bytes--> mover --Event--> iscsi --Indication--> scsi --Op--> store --Io--> engine
+//!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
+//! ```
+//!
+//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in [`Pump::run`], comes back
+//! through [`Pump::io_done`] if the store needed the engine, and leaves in [`Pump::transmit`].
+
+mod admission;
+mod lifecycle;
+mod management;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use buf::Buf;
+use buf::Pool;
+use buf::SgList;
+use buf::Slice;
+use clock::Instant;
+use engine::Chunk;
+use engine::Event;
+use engine::Port;
+use engine::Socket;
+use engine::Token;
+use engine::Work;
+use engine::wheel::Timers;
+use iscsi::datamover::TaskId;
+use iscsi::service;
+use iscsi::service::Indication;
+use iscsi::target::ConnectionId;
+use iscsi::target::Output;
+use mover::tcp::Tcp;
+use scsi::Input;
+use scsi::Step;
+use store::Io;
+use store::IoResult;
+use store::Submitted;
+use wire::iscsi::Tsih;
+
+use crate::node::Node;
+use crate::reactor::Shared;
+use crate::registry::Identity;
+use crate::table::Key;
+use crate::table::Table;
+
+/// Status codes of SAM-5 §5.3.1 that the pump itself gives.
+const TASK_SET_FULL: u8 = 0x28;
+
+/// Synchronous store steps that one command may take before others get their turn.
+const STEPS_PER_TURN: u32 = 16;
+
+/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of the largest.
+const BACKLOG_HIGH: usize = 16 << 20;
+
+/// Backlog under which a connection is read again.
+const BACKLOG_LOW: usize = 4 << 20;
+
+/// A connection that said all it has to say waits so long for the peer to close.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// One reactor's share of a target.
+#[derive(Debug)]
+pub(crate) struct Pump<P> {
+    port: P,
+    pool: Pool,
+    shared: Arc<Shared>,
+    reactor: usize,
+    listeners: Vec<Socket>,
+    connections: Table<Connection>,
+    sessions: Table<Session>,
+    ios: Table<PendingIo>,
+    managements: Table<management::Management>,
+    timers: Timers,
+    /// Connections that may have something to send.
+    dirty: Vec<Key>,
+    /// Commands that used up their turn.
+    runnable: VecDeque<(Key, TaskId, store::Op)>,
+    accepted: usize,
+    stopping: Option<lifecycle::Stopping>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: Socket,
+    peer: SocketAddr,
+    local: SocketAddr,
+    mover: Tcp,
+    phase: Phase,
+    /// The list to fill; None while it is under way.
+    list: Option<SgList>,
+    dirty: bool,
+    paused: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Login(Box<admission::LoginPhase>),
+    Session { session: Key, id: ConnectionId },
+    /// Sends what is queued, then closes.
+    Closing,
+}
+
+/// A session as the pump holds it.
+#[derive(Debug)]
+struct Session {
+    machine: iscsi::target::Session,
+    /// None in a discovery session.
+    nexus: Option<scsi::Nexus>,
+    node: Option<Arc<Node>>,
+    login: iscsi::target::LoggedIn,
+    identity: Identity,
+    tsih: Tsih,
+    since: Instant,
+    /// By connection id.
+    connections: Vec<Key>,
+    /// Commands in the hands of the device server, by `TaskId::index`.
+    tasks: Vec<Option<Task>>,
+    /// Store work under way; a session is gone only when there is none.
+    ios: usize,
+    /// Logins that wait for the end of this session: reactor and connection.
+    waiters: Vec<(usize, Key)>,
+    closed: bool,
+    commands: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+/// A command in the hands of the device server.
+#[derive(Debug)]
+struct Task {
+    id: TaskId,
+    scsi: scsi::Task,
+    immediate: Option<(Buf, u32)>,
+    expected_out: u32,
+    /// Bytes of write data that the device server asked for and the initiator can give.
+    wanted: u32,
+}
+
+#[derive(Debug)]
+struct PendingIo {
+    session: Key,
+    task: TaskId,
+    op: store::Op,
+    /// Task management that waits for this work of an aborted task.
+    management: Option<management::Waiter>,
+}
+
+/// What a token of the port means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Accept = 1,
+    Receive = 2,
+    Send = 3,
+    Io = 4,
+    ConnectionTimer = 5,
+    SessionTimer = 6,
+}
+
+const KIND_SHIFT: u32 = 56;
+
+fn token(kind: Kind, key: Key) -> Token {
+    Token((kind as u64) << KIND_SHIFT | key.to_bits())
+}
+
+fn decode(token: u64) -> (Option<Kind>, Key) {
+    let kind = match token >> KIND_SHIFT {
+        1 => Some(Kind::Accept),
+        2 => Some(Kind::Receive),
+        3 => Some(Kind::Send),
+        4 => Some(Kind::Io),
+        5 => Some(Kind::ConnectionTimer),
+        6 => Some(Kind::SessionTimer),
+        _ => None,
+    };
+    (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))
+}
+
+impl<P: Port> Pump<P> {
+    /// Serves until a letter tells it to stop and the last connection is closed.
+    pub(crate) fn run(&mut self) {
+        loop {
+            while let Some((token, event)) = self.port.next_event() {
+                self.dispatch(token, event);
+            }
+            self.letters();
+            self.expire();
+            self.take_turns();
+            self.flush();
+            if self.is_finished() {
+                return;
+            }
+            let deadline = if self.runnable.is_empty() {
+                self.timers.next_deadline()
+            } else {
+                Some(self.port.now())
+            };
+            self.port.wait(deadline);
+        }
+    }
+
+    fn dispatch(&mut self, token: Token, event: Event) {
+        let (kind, key) = decode(token.0);
+        match event {
+            Event::Received { bytes } => self.received(key, &bytes),
+            Event::Sent { list, result } => self.sent(key, list, result),
+            Event::Read { buf, result } => {
+                let result = result.map(|length| {
+                    let mut buf = buf;
+                    buf.truncate(length);
+                    buf.freeze()
+                });
+                self.io_done(key, IoResult::Read(result));
+            }
+            Event::Wrote { result }
+            | Event::Synced { result }
+            | Event::Punched { result }
+            | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
+            Event::ReceiveEnded { error } => self.receive_ended(key, error),
+            Event::Accepted { connection, peer } => self.accepted(connection, peer),
+            Event::AcceptFailed { errno } => {
+                debug_assert_eq!(kind, Some(Kind::Accept));
+                let error = std::io::Error::from_raw_os_error(errno);
+                tracing::warn!(%error, "could not accept a connection");
+            }
+            Event::Woken => {}
+        }
+    }
+
+    /// Bytes of a connection: READ and WRITE begin here.
+    fn received(&mut self, key: Key, bytes: &Chunk) {
+        let mut rest: &[u8] = bytes;
+        while !rest.is_empty() {
+            let now = self.port.now();
+            let Some(connection) = self.connections.get_mut(key) else { return };
+            if matches!(connection.phase, Phase::Closing) {
+                return;
+            }
+            let (taken, event) = connection.mover.feed(rest, &self.pool);
+            rest = rest.get(taken..).unwrap_or_default();
+            let Some(event) = event else { continue };
+            match &mut connection.phase {
+                Phase::Login(login) => {
+                    let mover = &connection.mover;
+                    login.machine.handle_event(event, mover.header(), mover.control_data(), now);
+                    self.settle_login(key);
+                }
+                Phase::Session { session, id } => {
+                    let (session, id) = (*session, *id);
+                    if let Some(entry) = self.sessions.get_mut(session) {
+                        let mover = &connection.mover;
+                        let (header, data) = (mover.header(), mover.control_data());
+                        entry.machine.handle_event(id, event, header, data, now);
+                    }
+                    self.settle(session);
+                }
+                Phase::Closing => return,
+            }
+        }
+        self.mark_dirty(key);
+    }
+
+    /// Carries everything that a session has to say.
+    fn settle(&mut self, key: Key) {
+        while let Some(session) = self.sessions.get_mut(key) {
+            match session.machine.poll_output() {
+                Some(Output::Op(id, op)) => {
+                    let connection = session.connections.get(usize::from(id.0)).copied();
+                    if let Some(connection) = connection
+                        && let Some(entry) = self.connections.get_mut(connection)
+                    {
+                        entry.mover.submit(op);
+                        self.mark_dirty(connection);
+                    }
+                }
+                Some(Output::Indication(indication)) => self.indicate(key, indication),
+                Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::Closed { reason }) => self.close_session(key, &reason),
+                None if self.mover_events(key) => {}
+                None => break,
+            }
+        }
+        self.arm_session(key);
+    }
+
+    /// Feeds what submitting and sending made of movers' events; false if there were none.
+    fn mover_events(&mut self, key: Key) -> bool {
+        let now = self.port.now();
+        let Some(session) = self.sessions.get_mut(key) else { return false };
+        let mut any = false;
+        for (index, connection) in (0..).zip(&session.connections) {
+            let Some(connection) = self.connections.get_mut(*connection) else { continue };
+            while let Some(event) = connection.mover.poll_event() {
+                session.machine.handle_event(ConnectionId(index), event, &[], &[], now);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn indicate(&mut self, key: Key, indication: Indication) {
+        match indication {
+            Indication::Command(command) => self.command(key, command),
+            Indication::DataOutReceived { task } => self.data_out_received(key, task),
+            Indication::Dropped { task } => {
+                self.drop_task(key, task, None);
+            }
+            Indication::Ended { task } => self.detach(key, task),
+            Indication::Management(request) => self.manage(key, request),
+            Indication::NexusLost => self.lose_nexus(key),
+        }
+    }
+
+    /// SCSI Command Received.
+    fn command(&mut self, key: Key, command: service::Command) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.commands += 1;
+        let id = command.task;
+        let Some(nexus) = &session.nexus else {
+            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        };
+        if command.exhausted {
+            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        }
+        let (scsi, step) = nexus.start(&scsi::Request {
+            lun: command.lun,
+            cdb: command.cdb,
+            attribute: command.attribute,
+            expected_out: command.expected_out,
+            expected_in: command.expected_in,
+        });
+        let task = Task {
+            id,
+            scsi,
+            immediate: command.immediate,
+            expected_out: command.expected_out,
+            wanted: 0,
+        };
+        session.put_task(task);
+        self.run(key, id, step);
+    }
+
+    /// Runs a command until it waits for data, for the engine or for its next turn, or is complete.
+    fn run(&mut self, key: Key, id: TaskId, mut step: Step) {
+        for _ in 0..STEPS_PER_TURN {
+            let op = match step {
+                Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
+                Step::Complete(completion) => return self.complete(key, id, completion),
+                Step::Store(op) => op,
+            };
+            let Some(session) = self.sessions.get_mut(key) else { return };
+            let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
+            else {
+                return;
+            };
+            let Some(unit) = task.scsi.unit() else { return };
+            match unit.store().submit(&op) {
+                Submitted::Done(outcome) => {
+                    step = task.scsi.resume(nexus, Input::Store(outcome));
+                }
+                Submitted::Io(io) => return self.submit_io(key, id, op, io),
+            }
+        }
+        match step {
+            Step::Store(op) => self.runnable.push_back((key, id, op)),
+            Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
+            Step::Complete(completion) => self.complete(key, id, completion),
+        }
+    }
+
+    /// Gives commands that used up their turn another one.
+    fn take_turns(&mut self) {
+        for _ in 0..self.runnable.len() {
+            let Some((key, id, op)) = self.runnable.pop_front() else { return };
+            self.run(key, id, Step::Store(op));
+            self.settle(key);
+        }
+    }
+
+    /// Receive Data-Out: the task gets a buffer before the initiator is asked for the rest.
+    fn receive_data_out(&mut self, key: Key, id: TaskId, length: u32) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(task) = task_of(&mut session.tasks, id) else { return };
+        task.wanted = length.min(task.expected_out);
+        let wanted = task.wanted as usize;
+        let buf = match task.immediate.take() {
+            Some((buf, _)) if buf.len() >= wanted => Some(buf),
+            immediate => self.pool.take(wanted).map(|mut buf| {
+                if let Some((staged, valid)) = immediate {
+                    let valid = (valid as usize).min(staged.len()).min(buf.len());
+                    buf[..valid].copy_from_slice(&staged[..valid]);
+                }
+                buf
+            }),
+        };
+        let Some(buf) = buf else {
+            session.take_task(id);
+            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        };
+        let connection = session.connections.first().copied();
+        if let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) {
+            connection.mover.attach(id, buf);
+        }
+        session.machine.receive_data_out(id, length);
+    }
+
+    /// Data-Out Received: all write data is in the task's buffer.
+    fn data_out_received(&mut self, key: Key, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let connection = session.connections.first().copied();
+        let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
+            return;
+        };
+        let Some(mut buf) = connection.mover.detach(id) else { return };
+        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
+            return;
+        };
+        buf.truncate(task.wanted as usize);
+        session.bytes_out += u64::from(task.wanted);
+        let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
+        self.run(key, id, step);
+    }
+
+    /// Send SCSI Command Complete.
+    fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.take_task(id).is_none() {
+            return;
+        }
+        session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let completion = service::Completion {
+            status: completion.status,
+            sense: completion.sense,
+            data_in: completion.data_in,
+            presented: completion.presented,
+        };
+        session.machine.complete(id, completion);
+    }
+
+    /// Hands a store's work to the engine.
+    fn submit_io(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
+        let work = match io {
+            Io::Read { file, offset, length } => match self.pool.take(length as usize) {
+                Some(buf) => Work::Read { file: file.0, offset, buf },
+                None => {
+                    let Some(session) = self.sessions.get_mut(key) else { return };
+                    session.take_task(id);
+                    return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+                }
+            },
+            Io::Write { file, offset, data, durable } => {
+                Work::Write { file: file.0, offset, data, durable }
+            }
+            Io::Sync { file } => Work::Sync { file: file.0 },
+            Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
+            Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
+        };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.ios += 1;
+        let io = PendingIo { session: key, task: id, op, management: None };
+        let io = self.ios.insert(io);
+        self.port.submit(token(Kind::Io, io), work);
+    }
+
+    /// The engine has done a store's work.
+    fn io_done(&mut self, io: Key, result: IoResult) {
+        let Some(PendingIo { session: key, task: id, op, management }) = self.ios.remove(io)
+        else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.ios -= 1;
+        if let Some(waiter) = management {
+            self.aborted_io_done(waiter);
+        }
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.closed {
+            return self.vacate(key);
+        }
+        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
+            && let Some(unit) = task.scsi.unit()
+        {
+            match unit.store().complete(&op, result) {
+                Submitted::Io(next) => self.submit_io(key, id, op, next),
+                Submitted::Done(outcome) => {
+                    let step = task.scsi.resume(nexus, Input::Store(outcome));
+                    self.run(key, id, step);
+                }
+            }
+        }
+        self.settle(key);
+    }
+
+    /// The buffer of an ended task goes back to the pool.
+    fn detach(&mut self, key: Key, id: TaskId) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let connection = session.connections.first().copied();
+        if let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) {
+            drop(connection.mover.detach(id));
+        }
+    }
+
+    fn mark_dirty(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    /// Sends what has gathered since the last wait, many PDUs in one system call.
+    fn flush(&mut self) {
+        while let Some(key) = self.dirty.pop() {
+            self.transmit(key);
+        }
+    }
+
+    fn transmit(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.dirty = false;
+        let backlog = connection.mover.backlog();
+        if !connection.paused && backlog > BACKLOG_HIGH {
+            connection.paused = true;
+            self.port.pause(connection.socket);
+        } else if connection.paused && backlog < BACKLOG_LOW {
+            connection.paused = false;
+            self.port.resume(connection.socket);
+        }
+        let Some(mut list) = connection.list.take() else { return };
+        if connection.mover.poll_transmit(&mut list, &self.pool) {
+            let work = Work::Send { socket: connection.socket, list };
+            self.port.submit(token(Kind::Send, key), work);
+        } else {
+            connection.list = Some(list);
+            self.end_if_terminated(key);
+        }
+    }
+
+    fn sent(&mut self, key: Key, mut list: SgList, result: Result<(), i32>) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        list.clear();
+        connection.list = Some(list);
+        if let Err(errno) = result {
+            return self.disconnected(key, Some(errno));
+        }
+        connection.mover.handle_sent();
+        if let Phase::Session { session, .. } = connection.phase {
+            self.settle(session);
+        }
+        self.mark_dirty(key);
+    }
+}
+
+impl Session {
+    fn put_task(&mut self, task: Task) {
+        let index = task.id.index as usize;
+        if self.tasks.len() <= index {
+            self.tasks.resize_with(index + 1, || None);
+        }
+        if let Some(slot) = self.tasks.get_mut(index) {
+            *slot = Some(task);
+        }
+    }
+
+    fn take_task(&mut self, id: TaskId) -> Option<Task> {
+        let slot = self.tasks.get_mut(id.index as usize)?;
+        slot.take_if(|task| task.id == id)
+    }
+}
+
+fn task_of(tasks: &mut [Option<Task>], id: TaskId) -> Option<&mut Task> {
+    tasks.get_mut(id.index as usize)?.as_mut().filter(|task| task.id == id)
+}
+
+/// A completion that is a status and nothing else.
+fn empty_completion(status: u8) -> service::Completion {
+    service::Completion { status, sense: Vec::new(), data_in: None::<Slice>, presented: 0 }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From an accepted connection to a session: login, access, the ISID rule (RFC 7143 §6.3).
+
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use engine::Port;
+use engine::Work;
+use iscsi::target::Admission;
+use iscsi::target::AdmissionRequest;
+use iscsi::target::ConnectionId;
+use iscsi::target::LoggedIn;
+use iscsi::target::Login;
+use iscsi::target::LoginOutput;
+use mover::tcp::Tcp;
+use wire::iscsi::StatSn;
+use wire::iscsi::Tsih;
+
+use super::Connection;
+use super::Kind;
+use super::Phase;
+use super::Pump;
+use super::Session;
+use super::token;
+use crate::mail::Letter;
+use crate::node::Node;
+use crate::node::PORTAL_GROUP_TAG;
+use crate::registry::Claim;
+use crate::registry::Identity;
+use crate::registry::Scope;
+use crate::table::Key;
+
+/// Login statuses that the node gives (RFC 7143 §11.13.5).
+const TOO_MANY_CONNECTIONS: u16 = 0x0206;
+const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
+const OUT_OF_RESOURCES: u16 = 0x0302;
+
+/// Connections that one reactor holds; more are closed at once. Each may cost a session's memory.
+const CONNECTIONS_MAX: usize = 16_384;
+
+/// A connection whose login is under way.
+#[derive(Debug)]
+pub(super) struct LoginPhase {
+    pub(super) machine: Login,
+    identity: Option<Identity>,
+    node: Option<Arc<Node>>,
+    settings: Option<iscsi::target::Settings>,
+    /// The place that this login has taken in the registry.
+    claimed: Option<Tsih>,
+}
+
+impl<P: Port> Pump<P> {
+    /// A new connection: this reactor's own, or a letter to the next one in turn.
+    pub(super) fn accepted(&mut self, fd: OwnedFd, peer: SocketAddr) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let reactor = self.accepted % self.shared.mailboxes.len();
+        self.accepted += 1;
+        if reactor == self.reactor {
+            self.adopt(fd, peer);
+        } else {
+            self.shared.mailboxes[reactor].send(Letter::Connection { fd, peer });
+        }
+    }
+
+    /// Begins the login phase of a connection.
+    pub(super) fn adopt(&mut self, fd: OwnedFd, peer: SocketAddr) {
+        if self.connections.len() >= CONNECTIONS_MAX || self.stopping.is_some() {
+            tracing::warn!(%peer, "refused a connection: too many, or stopping");
+            return;
+        }
+        let stream = TcpStream::from(fd);
+        let Ok(local) = stream.local_addr() else { return };
+        let now = self.port.now();
+        let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
+        let login = LoginPhase {
+            machine,
+            identity: None,
+            node: None,
+            settings: None,
+            claimed: None,
+        };
+        let socket = self.port.add_socket(stream.into());
+        let key = self.connections.insert(Connection {
+            socket,
+            peer: without_mapping(peer),
+            local: without_mapping(local),
+            mover: Tcp::new(),
+            phase: Phase::Login(Box::new(login)),
+            list: Some(buf::SgList::new()),
+            dirty: false,
+            paused: false,
+        });
+        self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
+        self.arm_login(key);
+    }
+
+    pub(super) fn arm_login(&mut self, key: Key) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let Phase::Login(login) = &connection.phase else { return };
+        if let Some(deadline) = login.machine.poll_timeout() {
+            self.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
+        }
+    }
+
+    /// Carries everything that a login has to say.
+    pub(super) fn settle_login(&mut self, key: Key) {
+        loop {
+            let Some(connection) = self.connections.get_mut(key) else { return };
+            let Phase::Login(login) = &mut connection.phase else { return };
+            match login.machine.poll_output() {
+                None => break,
+                Some(LoginOutput::Op(op)) => {
+                    connection.mover.submit(op);
+                    self.mark_dirty(key);
+                }
+                Some(LoginOutput::Admit(request)) => {
+                    let admission = self.admit(key, &request);
+                    if let Some(connection) = self.connections.get_mut(key)
+                        && let Phase::Login(login) = &mut connection.phase
+                    {
+                        login.machine.admit(admission);
+                    }
+                }
+                Some(LoginOutput::Establish) => self.establish(key),
+                Some(LoginOutput::Done(logged_in)) => self.enter(key, logged_in),
+                Some(LoginOutput::Failed { status, reason }) => {
+                    let peer = connection.peer;
+                    match status {
+                        Some(status) => {
+                            let status = format_args!("{status:04x}");
+                            tracing::warn!(%peer, status, reason, "login refused");
+                        }
+                        None => tracing::info!(%peer, reason, "connection closed before login"),
+                    }
+                    self.abandon_login(key);
+                    self.mark_dirty(key);
+                }
+            }
+        }
+    }
+
+    /// Whether this initiator may log in to this target, and as what.
+    fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Admission {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return Admission::Refused { status: OUT_OF_RESOURCES };
+        };
+        let Phase::Login(login) = &mut connection.phase else {
+            return Admission::Refused { status: OUT_OF_RESOURCES };
+        };
+        let scope = match &request.target {
+            Some(name) => Scope::Target(name.clone()),
+            None => Scope::Portal(connection.local),
+        };
+        let identity =
+            Identity { initiator: request.initiator.clone(), isid: request.isid, scope };
+        let admission = self.shared.nodes.admit(request);
+        if let Admission::Granted { settings, .. } = &admission {
+            if request.tsih != Tsih(0) {
+                let home = self.shared.registry.find(&identity);
+                let status = match home {
+                    Some(home) if home.tsih == request.tsih => TOO_MANY_CONNECTIONS,
+                    _ => SESSION_DOES_NOT_EXIST,
+                };
+                return Admission::Refused { status };
+            }
+            login.settings = Some(settings.clone());
+            let target = request.target.as_deref();
+            login.node = target.and_then(|name| self.shared.nodes.find(name)).cloned();
+        }
+        login.identity = Some(identity);
+        admission
+    }
+
+    /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143 §6.3.5).
+    pub(super) fn establish(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Phase::Login(login) = &mut connection.phase else { return };
+        let Some(identity) = login.identity.clone() else { return };
+        match self.shared.registry.claim(&identity, self.reactor) {
+            Claim::New(tsih) => {
+                login.claimed = Some(tsih);
+                login.machine.establish(Ok(tsih));
+            }
+            Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
+            Claim::Occupied(home) => {
+                let letter = Letter::Reinstate {
+                    identity,
+                    tsih: home.tsih,
+                    reactor: self.reactor,
+                    connection: key,
+                };
+                self.shared.mailboxes[home.reactor].send(letter);
+            }
+        }
+    }
+
+    /// A finished login becomes a session.
+    fn enter(&mut self, key: Key, login: LoggedIn) {
+        let now = self.port.now();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Phase::Login(phase) = &mut connection.phase else { return };
+        let (Some(identity), Some(settings), Some(tsih)) =
+            (phase.identity.take(), phase.settings.take(), phase.claimed.take())
+        else {
+            return;
+        };
+        let node = phase.node.take();
+        let nexus = node.as_deref().filter(|_| !login.discovery).map(|node| nexus(node, &login));
+        tracing::info!(
+            peer = %connection.peer,
+            initiator = login.initiator,
+            target = login.target.as_deref().unwrap_or("(discovery)"),
+            tsih = tsih.0,
+            reactor = self.reactor,
+            "session opened"
+        );
+        let session = self.sessions.insert(Session {
+            machine: iscsi::target::Session::new(login.clone(), &settings, now),
+            nexus,
+            node,
+            login,
+            identity,
+            tsih,
+            since: now,
+            connections: vec![key],
+            tasks: Vec::new(),
+            ios: 0,
+            waiters: Vec::new(),
+            closed: false,
+            commands: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        });
+        connection.phase = Phase::Session { session, id: ConnectionId(0) };
+        self.settle(session);
+    }
+
+    /// A login ends without a session: its place is free again, the connection closes.
+    pub(super) fn abandon_login(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Phase::Login(login) = &mut connection.phase else { return };
+        let claim = login.identity.take().zip(login.claimed.take());
+        if let Some((identity, tsih)) = claim {
+            self.shared.registry.release(&identity, tsih);
+        }
+        connection.phase = Phase::Closing;
+    }
+}
+
+/// The I_T nexus of a session (RFC 7143 §4.4.2: names of SCSI ports and devices).
+fn nexus(node: &Node, login: &LoggedIn) -> scsi::Nexus {
+    let names = scsi::NexusNames {
+        initiator_port: iscsi::name::initiator_port(&login.initiator, login.isid),
+        target_device: node.name.clone(),
+        portal_group_tag: PORTAL_GROUP_TAG,
+        relative_port: PORTAL_GROUP_TAG,
+    };
+    scsi::Nexus::new(names, node.lun_map(&login.initiator))
+}
+
+/// An IPv4 peer of an IPv6 socket is shown as what it is.
+fn without_mapping(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How sessions and connections end, timers, letters, and the way to a clean stop.
+
+use std::time::Duration;
+
+use buf::Pool;
+use clock::Instant;
+use engine::Port;
+use engine::Socket;
+use engine::Token;
+use engine::Work;
+use engine::wheel::Timers;
+use iscsi::target::ConnectionId;
+use std::sync::Arc;
+use wire::iscsi::Tsih;
+
+use super::Kind;
+use super::LINGER;
+use super::Phase;
+use super::Pump;
+use super::decode;
+use super::token;
+use crate::mail::ConnectionSnapshot;
+use crate::mail::Letter;
+use crate::mail::SessionSnapshot;
+use crate::reactor::Shared;
+use crate::table::Key;
+use crate::table::Table;
+
+/// After the time for logging out, connections get so long to take our goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A stop under way.
+#[derive(Debug)]
+pub(super) struct Stopping {
+    /// When sessions that did not log out are dropped.
+    drop_at: Instant,
+    /// When connections that do not close are cut.
+    cut_at: Instant,
+    dropped: bool,
+}
+
+impl<P: Port> Pump<P> {
+    pub(crate) fn new(port: P, pool: Pool, shared: Arc<Shared>, reactor: usize) -> Self {
+        Self {
+            port,
+            pool,
+            shared,
+            reactor,
+            listeners: Vec::new(),
+            connections: Table::default(),
+            sessions: Table::default(),
+            ios: Table::default(),
+            managements: Table::default(),
+            timers: Timers::new(),
+            dirty: Vec::new(),
+            runnable: std::collections::VecDeque::new(),
+            accepted: 0,
+            stopping: None,
+        }
+    }
+
+    pub(crate) fn listen(&mut self, listeners: Vec<std::os::fd::OwnedFd>) {
+        for fd in listeners {
+            let socket = self.port.add_socket(fd);
+            self.listeners.push(socket);
+            let token = Token((Kind::Accept as u64) << super::KIND_SHIFT);
+            self.port.submit(token, Work::Accept { socket });
+        }
+    }
+
+    /// The transport gives nothing more.
+    pub(super) fn receive_ended(&mut self, key: Key, error: Option<i32>) {
+        self.disconnected(key, error);
+    }
+
+    /// The transport of a connection is gone.
+    pub(super) fn disconnected(&mut self, key: Key, error: Option<i32>) {
+        let now = self.port.now();
+        let Some(connection) = self.connections.get(key) else { return };
+        let session = match connection.phase {
+            Phase::Session { session, id } => Some((session, id)),
+            Phase::Login(_) => {
+                self.abandon_login(key);
+                None
+            }
+            Phase::Closing => None,
+        };
+        if let Some((session, id)) = session {
+            if let Some(entry) = self.sessions.get_mut(session) {
+                if let Some(errno) = error {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    let initiator = &entry.login.initiator;
+                    tracing::warn!(%error, initiator, tsih = entry.tsih.0, "connection lost");
+                }
+                entry.machine.handle_disconnect(id, now);
+            }
+            self.settle(session);
+        }
+        self.remove_connection(key);
+    }
+
+    fn remove_connection(&mut self, key: Key) {
+        if let Some(connection) = self.connections.remove(key) {
+            self.port.close(connection.socket);
+            self.timers.cancel(token(Kind::ConnectionTimer, key).0);
+        }
+    }
+
+    /// Half-closes a connection that has sent its last PDU and waits a little for the peer's end.
+    pub(super) fn end_if_terminated(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if !connection.mover.is_terminated() {
+            return;
+        }
+        let socket: Socket = connection.socket;
+        if let Phase::Session { session, id } = connection.phase {
+            connection.phase = Phase::Closing;
+            self.finish_connection(session, id);
+        } else {
+            connection.phase = Phase::Closing;
+        }
+        self.port.shutdown(socket);
+        let deadline = self.port.now() + LINGER;
+        self.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
+    }
+
+    /// A session whose connection has ended by its own will needs to hear of it only if it still lives.
+    fn finish_connection(&mut self, session: Key, id: ConnectionId) {
+        let now = self.port.now();
+        if let Some(entry) = self.sessions.get_mut(session)
+            && !entry.closed
+        {
+            entry.machine.handle_disconnect(id, now);
+            self.settle(session);
+        }
+    }
+
+    /// The session is over: its connections close, its place is free once no store work is left.
+    pub(super) fn close_session(&mut self, key: Key, reason: &str) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.closed {
+            return;
+        }
+        session.closed = true;
+        tracing::info!(
+            initiator = session.login.initiator,
+            target = session.login.target.as_deref().unwrap_or("(discovery)"),
+            tsih = session.tsih.0,
+            commands = session.commands,
+            reason,
+            "session closed"
+        );
+        self.timers.cancel(token(Kind::SessionTimer, key).0);
+        let connections = session.connections.clone();
+        self.lose_nexus(key);
+        for connection in connections {
+            if let Some(entry) = self.connections.get_mut(connection) {
+                entry.phase = Phase::Closing;
+                self.mark_dirty(connection);
+            }
+        }
+        self.vacate(key);
+    }
+
+    /// Frees the place of a closed session when the engine holds nothing of it any more.
+    pub(super) fn vacate(&mut self, key: Key) {
+        let Some(session) = self.sessions.get(key) else { return };
+        if !session.closed || session.ios > 0 {
+            return;
+        }
+        let Some(session) = self.sessions.remove(key) else { return };
+        self.shared.registry.release(&session.identity, session.tsih);
+        for (reactor, connection) in session.waiters {
+            self.shared.mailboxes[reactor].send(Letter::Vacated { connection });
+        }
+    }
+
+    /// I_T nexus loss (SAM-5 §6.3.4): the device server forgets the nexus and its tasks.
+    pub(super) fn lose_nexus(&mut self, key: Key) {
+        self.runnable.retain(|(session, _, _)| *session != key);
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.tasks.clear();
+        if let Some(nexus) = session.nexus.take() {
+            nexus.lost();
+        }
+    }
+
+    pub(super) fn tell_targets(&mut self, key: Key, only: Option<&str>) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let local = session.connections.first().and_then(|key| self.connections.get(*key));
+        let Some(local) = local.map(|connection| connection.local) else { return };
+        let records = self.shared.nodes.records(&session.login.initiator, only, local);
+        session.machine.targets(records);
+    }
+
+    pub(super) fn arm_session(&mut self, key: Key) {
+        let Some(session) = self.sessions.get(key) else { return };
+        if let Some(deadline) = session.machine.poll_timeout() {
+            self.timers.set(token(Kind::SessionTimer, key).0, deadline);
+        }
+    }
+
+    pub(super) fn expire(&mut self) {
+        let now = self.port.now();
+        while let Some(expired) = self.timers.pop_expired(now) {
+            match decode(expired) {
+                (Some(Kind::SessionTimer), key) => {
+                    if let Some(session) = self.sessions.get_mut(key) {
+                        session.machine.handle_timeout(now);
+                        self.settle(key);
+                    }
+                }
+                (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
+                _ => {}
+            }
+        }
+        self.advance_stop(now);
+    }
+
+    fn connection_timeout(&mut self, key: Key, now: Instant) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match &mut connection.phase {
+            Phase::Login(login) => {
+                login.machine.handle_timeout(now);
+                self.settle_login(key);
+                self.arm_login(key);
+            }
+            Phase::Closing => self.remove_connection(key),
+            Phase::Session { .. } => {}
+        }
+    }
+
+    pub(super) fn letters(&mut self) {
+        while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
+            match letter {
+                Letter::Connection { fd, peer } => self.adopt(fd, peer),
+                Letter::Reinstate { identity, tsih, reactor, connection } => {
+                    let found = self.session_by_tsih(tsih).filter(|key| {
+                        self.sessions.get(*key).is_some_and(|entry| entry.identity == identity)
+                    });
+                    match found {
+                        Some(key) => {
+                            self.reinstate(key, (reactor, connection));
+                        }
+                        None => {
+                            self.shared.mailboxes[reactor].send(Letter::Vacated { connection });
+                        }
+                    }
+                }
+                Letter::Vacated { connection } => {
+                    self.establish(connection);
+                    self.settle_login(connection);
+                }
+                Letter::AbortUnit { unit, effect, reactor, management } => {
+                    self.abort_unit(&unit, effect, reactor, management);
+                }
+                Letter::UnitAborted { management } => self.unit_aborted(management),
+                Letter::Drop { tsih, reply } => {
+                    let found = self.session_by_tsih(tsih);
+                    if let Some(key) = found {
+                        if let Some(session) = self.sessions.get_mut(key) {
+                            session.machine.drop_session();
+                        }
+                        self.settle(key);
+                    }
+                    // The asker may have gone away; then nobody needs the answer.
+                    let _ = reply.send(found.is_some());
+                }
+                Letter::Snapshot { reply } => {
+                    let _ = reply.send(self.snapshot());
+                }
+                Letter::Stop { grace } => self.stop(grace),
+            }
+        }
+    }
+
+    /// Ends a session without a word to make room for the one that reinstates it (RFC 7143 §6.3.5).
+    fn reinstate(&mut self, key: Key, waiter: (usize, Key)) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.waiters.push(waiter);
+        let connections = session.connections.clone();
+        self.close_session(key, "session reinstatement");
+        for connection in connections {
+            self.remove_connection(connection);
+        }
+    }
+
+    fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
+        self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
+    }
+
+    fn snapshot(&self) -> Vec<SessionSnapshot> {
+        let now = self.port.now();
+        let live = self.sessions.iter().filter(|(_, session)| !session.closed);
+        live.map(|(_, session)| SessionSnapshot {
+            tsih: session.tsih.0,
+            initiator: session.login.initiator.clone(),
+            initiator_alias: session.login.initiator_alias.clone(),
+            isid: session.login.isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            target: session.login.target.clone(),
+            discovery: session.login.discovery,
+            age: now.since(session.since),
+            reactor: self.reactor,
+            tasks: session.tasks.iter().flatten().count(),
+            commands: session.commands,
+            bytes_in: session.bytes_in,
+            bytes_out: session.bytes_out,
+            parameters: session.login.parameters.clone(),
+            connections: session
+                .connections
+                .iter()
+                .filter_map(|key| self.connections.get(*key))
+                .map(|connection| ConnectionSnapshot {
+                    cid: session.login.cid.0,
+                    peer: connection.peer,
+                    local: connection.local,
+                })
+                .collect(),
+        })
+        .collect()
+    }
+
+    /// Begins a clean stop: no new connections, initiators are asked to log out.
+    fn stop(&mut self, grace: Duration) {
+        if self.stopping.is_some() {
+            return;
+        }
+        for socket in std::mem::take(&mut self.listeners) {
+            self.port.close(socket);
+        }
+        let drop_at = self.port.now() + grace;
+        let cut_at = drop_at + GOODBYE;
+        self.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
+        self.timers.set(0, drop_at);
+        let logins: Vec<Key> = self
+            .connections
+            .iter()
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Login(_)))
+            .map(|(key, _)| key)
+            .collect();
+        for key in logins {
+            self.abandon_login(key);
+            self.remove_connection(key);
+        }
+        let seconds = u16::try_from(grace.as_secs().max(1)).unwrap_or(u16::MAX);
+        let sessions: Vec<Key> = self.sessions.keys().collect();
+        for key in sessions {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.machine.request_logout(seconds);
+            }
+            self.settle(key);
+        }
+    }
+
+    fn advance_stop(&mut self, now: Instant) {
+        let Some(stopping) = &mut self.stopping else { return };
+        if !stopping.dropped && now >= stopping.drop_at {
+            stopping.dropped = true;
+            let cut_at = stopping.cut_at;
+            self.timers.set(0, cut_at);
+            let sessions: Vec<Key> = self.sessions.keys().collect();
+            for key in sessions {
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.machine.drop_session();
+                }
+                self.settle(key);
+            }
+        } else if stopping.dropped && now >= stopping.cut_at {
+            let connections: Vec<Key> = self.connections.keys().collect();
+            for key in connections {
+                self.disconnected(key, None);
+            }
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.stopping.is_some() && self.connections.is_empty() && self.ios.len() == 0
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Task management across sessions and reactors (RFC 7143 §11.5, SAM-5 §7).
+//!
+//! A function is answered only when no work of an ended task is left in the engine: after the answer nothing of
+//! the task may still reach the medium.
+
+use std::sync::Arc;
+
+use engine::Port;
+use iscsi::datamover::TaskId;
+use iscsi::service;
+use iscsi::service::Function;
+use iscsi::service::ServiceResponse;
+use scsi::LogicalUnit;
+
+use super::Pump;
+use crate::mail::Effect;
+use crate::mail::Letter;
+use crate::table::Key;
+
+/// A function under way on this reactor.
+#[derive(Debug)]
+pub(super) struct Management {
+    origin: Origin,
+    /// Store work of ended tasks, and reactors that have not answered.
+    pending: usize,
+}
+
+#[derive(Debug)]
+enum Origin {
+    /// A session here asked.
+    Session { session: Key, id: u32, function: Function, unit: Arc<LogicalUnit> },
+    /// Another reactor asked for its management.
+    Reactor { reactor: usize, management: Key },
+}
+
+/// Who waits for a piece of store work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter(Key);
+
+impl<P: Port> Pump<P> {
+    /// Task Management Request Received.
+    pub(super) fn manage(&mut self, key: Key, request: service::Management) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let unit = session.nexus.as_ref().and_then(|nexus| nexus.unit(request.lun)).cloned();
+        let Some(unit) = unit else {
+            let response = ServiceResponse::LunDoesNotExist;
+            return session.machine.task_management_done(request.id, response);
+        };
+        tracing::info!(
+            initiator = session.login.initiator,
+            tsih = session.tsih.0,
+            function = ?request.function,
+            "task management"
+        );
+        let origin = Origin::Session {
+            session: key,
+            id: request.id,
+            function: request.function,
+            unit: Arc::clone(&unit),
+        };
+        // One pending for this function itself, so that it cannot finish while it is being started.
+        let management = self.managements.insert(Management { origin, pending: 1 });
+        match request.function {
+            Function::AbortTask { task } => {
+                self.drop_task(key, task, Some(Waiter(management)));
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.machine.abort(task);
+                }
+            }
+            Function::AbortTaskSet => {
+                self.abort_tasks(key, &unit, management);
+            }
+            Function::ClearTaskSet => {
+                self.abort_tasks(key, &unit, management);
+                self.abort_elsewhere(key, &unit, Effect::Cleared, management);
+            }
+            Function::LogicalUnitReset => {
+                self.abort_tasks(key, &unit, management);
+                self.abort_elsewhere(key, &unit, Effect::Reset, management);
+            }
+        }
+        self.one_done(management);
+    }
+
+    /// Ends the tasks of other sessions on `unit`, here and on the other reactors.
+    fn abort_elsewhere(
+        &mut self,
+        issuer: Key,
+        unit: &Arc<LogicalUnit>,
+        effect: Effect,
+        management: Key,
+    ) {
+        let others: Vec<Key> = self.sessions.keys().filter(|key| *key != issuer).collect();
+        for key in others {
+            self.abort_other(key, unit, effect, management);
+        }
+        for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
+            if reactor == self.reactor {
+                continue;
+            }
+            if let Some(entry) = self.managements.get_mut(management) {
+                entry.pending += 1;
+            }
+            mailbox.send(Letter::AbortUnit {
+                unit: Arc::clone(unit),
+                effect,
+                reactor: self.reactor,
+                management,
+            });
+        }
+    }
+
+    /// Another reactor asks for the same here.
+    pub(super) fn abort_unit(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        effect: Effect,
+        reactor: usize,
+        management: Key,
+    ) {
+        let origin = Origin::Reactor { reactor, management };
+        let local = self.managements.insert(Management { origin, pending: 1 });
+        let sessions: Vec<Key> = self.sessions.keys().collect();
+        for key in sessions {
+            self.abort_other(key, unit, effect, local);
+        }
+        self.one_done(local);
+    }
+
+    fn abort_other(
+        &mut self,
+        key: Key,
+        unit: &Arc<LogicalUnit>,
+        effect: Effect,
+        management: Key,
+    ) {
+        let ended = self.abort_tasks(key, unit, management);
+        if ended == 0 {
+            return;
+        }
+        if effect == Effect::Cleared
+            && let Some(session) = self.sessions.get(key)
+            && let Some(nexus) = &session.nexus
+        {
+            nexus.commands_cleared(unit);
+        }
+        self.settle(key);
+    }
+
+    /// Ends the tasks of one session on `unit`; returns how many there were.
+    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>, management: Key) -> usize {
+        let Some(session) = self.sessions.get(key) else { return 0 };
+        let tasks: Vec<TaskId> = session
+            .tasks
+            .iter()
+            .flatten()
+            .filter(|task| task.scsi.unit().is_some_and(|of| Arc::ptr_eq(of, unit)))
+            .map(|task| task.id)
+            .collect();
+        for id in &tasks {
+            self.drop_task(key, *id, Some(Waiter(management)));
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.machine.abort(*id);
+            }
+        }
+        tasks.len()
+    }
+
+    /// The device server forgets a task; `waiter` learns when its store work is done.
+    pub(super) fn drop_task(&mut self, key: Key, id: TaskId, waiter: Option<Waiter>) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.take_task(id).is_none() {
+            return;
+        }
+        self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
+        let Some(waiter) = waiter else { return };
+        let works: Vec<Key> = self
+            .ios
+            .iter()
+            .filter(|(_, io)| (io.session, io.task) == (key, id) && io.management.is_none())
+            .map(|(io, _)| io)
+            .collect();
+        for io in works {
+            if let Some(io) = self.ios.get_mut(io) {
+                io.management = Some(waiter);
+            }
+            if let Some(entry) = self.managements.get_mut(waiter.0) {
+                entry.pending += 1;
+            }
+        }
+    }
+
+    /// Store work of an aborted task is done.
+    pub(super) fn aborted_io_done(&mut self, waiter: Waiter) {
+        self.one_done(waiter.0);
+    }
+
+    /// One of the things that a function waited for is done; after the last it is answered.
+    pub(super) fn one_done(&mut self, management: Key) {
+        let Some(entry) = self.managements.get_mut(management) else { return };
+        entry.pending -= 1;
+        if entry.pending > 0 {
+            return;
+        }
+        let Some(entry) = self.managements.remove(management) else { return };
+        match entry.origin {
+            Origin::Reactor { reactor, management } => {
+                self.shared.mailboxes[reactor].send(Letter::UnitAborted { management });
+            }
+            Origin::Session { session: key, id, function, unit } => {
+                let Some(session) = self.sessions.get_mut(key) else { return };
+                if function == Function::LogicalUnitReset
+                    && let Some(nexus) = &session.nexus
+                {
+                    nexus.logical_unit_reset(&unit);
+                }
+                session.machine.task_management_done(id, ServiceResponse::Complete);
+            }
+        }
+    }
+
+    /// Another reactor has ended its tasks.
+    pub(super) fn unit_aborted(&mut self, management: Key) {
+        let session = match self.managements.get(management).map(|entry| &entry.origin) {
+            Some(Origin::Session { session, .. }) => Some(*session),
+            _ => None,
+        };
+        self.one_done(management);
+        if let Some(session) = session {
+            self.settle(session);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reactors: one thread each, one port, one pump; and the target that starts and stops them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use buf::Pool;
+use engine::Choice;
+use engine::Port;
+use wire::iscsi::Tsih;
+
+use crate::mail::Letter;
+use crate::mail::Mailbox;
+use crate::mail::SessionSnapshot;
+use crate::node::Node;
+use crate::node::Nodes;
+use crate::pump::Pump;
+use crate::registry::Registry;
+use crate::stores::StoreFile;
+use crate::stores::Stores;
+
+/// Everything that a target needs to start.
+#[derive(Debug)]
+pub struct Plan {
+    /// Addresses to listen on; port 0 picks a free one.
+    pub portals: Vec<SocketAddr>,
+    /// What to serve.
+    pub nodes: Vec<Node>,
+    /// The stores behind it.
+    pub stores: Stores,
+    /// Which engine to run on.
+    pub engine: Choice,
+    /// Threads.
+    pub reactors: usize,
+    /// CPUs to pin them to, in turn; none: the scheduler decides.
+    pub cpus: Vec<usize>,
+    /// Longest busy wait before a reactor sleeps.
+    pub spin_max: Duration,
+    /// Bound on data buffers of one reactor, bytes.
+    pub pool_bytes_max: usize,
+    /// A login that takes longer is closed.
+    pub login_timeout: Duration,
+}
+
+/// What all reactors share; read only but for the registry's lock, which only logins take.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) nodes: Nodes,
+    pub(crate) registry: Registry,
+    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) login_timeout: Duration,
+}
+
+/// Why a target does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A portal cannot be opened.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The portal.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The engine does not run here.
+    #[error("cannot start the {engine} engine: {source}; `lunwire explain` says what this machine offers")]
+    Engine {
+        /// Its name.
+        engine: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread or its buffers cannot be made.
+    #[error("cannot start a reactor: {0}")]
+    Reactor(#[from] io::Error),
+    /// A store could not be flushed at the end.
+    #[error("cannot flush {path}: {source}; what was not yet flushed may be lost by a crash of the host")]
+    Flush {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A running target.
+#[derive(Debug)]
+pub struct Target {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    portals: Vec<SocketAddr>,
+    files: Vec<StoreFile>,
+    engine: &'static str,
+}
+
+impl Target {
+    /// Opens the portals and starts the reactors.
+    ///
+    /// # Errors
+    /// If a portal, the engine, a thread or its buffers cannot be had; nothing is left running then.
+    pub fn start(plan: Plan) -> Result<Self, Error> {
+        let mut listeners = Vec::new();
+        let mut portals = Vec::new();
+        for address in &plan.portals {
+            let failed = |source| Error::Listen { address: *address, source };
+            let listener = TcpListener::from(engine::listen(*address).map_err(failed)?);
+            portals.push(listener.local_addr().map_err(failed)?);
+            listeners.push(OwnedFd::from(listener));
+        }
+        let engine = engine::choose(plan.engine);
+        let mut starting = Vec::new();
+        for index in 0..plan.reactors.max(1) {
+            starting.push(Starting::spawn(index, engine, &plan)?);
+        }
+        let mut mailboxes = Vec::new();
+        for reactor in &starting {
+            let waker = reactor.waker.recv().map_err(|_| stopped())?;
+            let failed = |source| Error::Engine { engine: engine.name(), source };
+            mailboxes.push(Mailbox::new(waker.map_err(failed)?));
+        }
+        let shared = Arc::new(Shared {
+            nodes: Nodes::new(plan.nodes, portals.clone()),
+            registry: Registry::default(),
+            mailboxes,
+            login_timeout: plan.login_timeout,
+        });
+        let mut threads = Vec::new();
+        for reactor in starting {
+            let start = Start { shared: Arc::clone(&shared), listeners: std::mem::take(&mut listeners) };
+            reactor.start.send(start).map_err(|_| stopped())?;
+            threads.push(reactor.thread);
+        }
+        let files = plan.stores.files;
+        Ok(Self { shared, threads, portals, files, engine: engine.name() })
+    }
+
+    /// The addresses that it really listens on.
+    #[must_use]
+    pub fn portals(&self) -> &[SocketAddr] {
+        &self.portals
+    }
+
+    /// The engine that was chosen.
+    #[must_use]
+    pub const fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// How many reactors serve.
+    #[must_use]
+    pub const fn reactors(&self) -> usize {
+        self.shared.mailboxes.len()
+    }
+
+    /// All sessions, by TSIH.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionSnapshot> {
+        let (reply, replies) = mpsc::channel();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Letter::Snapshot { reply: reply.clone() });
+        }
+        drop(reply);
+        let mut sessions: Vec<SessionSnapshot> =
+            replies.iter().take(self.shared.mailboxes.len()).flatten().collect();
+        sessions.sort_by_key(|session| session.tsih);
+        sessions
+    }
+
+    /// Ends a session; false if there is none with this TSIH.
+    #[must_use]
+    pub fn drop_session(&self, tsih: u16) -> bool {
+        let (reply, replies) = mpsc::channel();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Letter::Drop { tsih: Tsih(tsih), reply: reply.clone() });
+        }
+        drop(reply);
+        replies.iter().take(self.shared.mailboxes.len()).any(|found| found)
+    }
+
+    /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it; what is left is
+    /// dropped with an asynchronous message; commands under way end; files are flushed.
+    ///
+    /// # Errors
+    /// If a file cannot be flushed; all the rest is done first.
+    pub fn stop(self, grace: Duration) -> Result<(), Error> {
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Letter::Stop { grace });
+        }
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a reactor had panicked");
+            }
+        }
+        let mut result = Ok(());
+        for file in self.files.iter().filter(|file| file.writable) {
+            if let Err(source) = engine::files::sync(&file.fd) {
+                result = Err(Error::Flush { path: file.path.clone(), source });
+            }
+        }
+        result
+    }
+}
+
+/// What a reactor's thread waits for once its port exists.
+struct Start {
+    shared: Arc<Shared>,
+    listeners: Vec<OwnedFd>,
+}
+
+/// A reactor whose thread runs but does not serve yet.
+struct Starting {
+    waker: mpsc::Receiver<io::Result<engine::Waker>>,
+    start: mpsc::Sender<Start>,
+    thread: JoinHandle<()>,
+}
+
+impl Starting {
+    fn spawn(index: usize, engine: Choice, plan: &Plan) -> io::Result<Self> {
+        let (waker_to, waker) = mpsc::channel();
+        let (start, start_from) = mpsc::channel();
+        let config = engine::Config { spin_max: plan.spin_max, ..engine::Config::default() };
+        let pool = Pool::new(plan.pool_bytes_max)?;
+        let files = plan.stores.files.clone();
+        let cpu = plan.cpus.get(index % plan.cpus.len().max(1)).copied();
+        let builder = std::thread::Builder::new().name(format!("reactor-{index}"));
+        let thread = builder.spawn(move || {
+            if let Some(cpu) = cpu
+                && let Err(error) = engine::affinity::pin(cpu)
+            {
+                tracing::warn!(cpu, %error, "cannot pin a reactor");
+            }
+            let setup = Setup { index, pool, files, waker_to, start_from };
+            match engine {
+                Choice::Epoll => setup.serve(engine::epoll::Epoll::new(&config)),
+                _ => setup.serve(engine::uring::Uring::new(&config)),
+            }
+        })?;
+        Ok(Self { waker, start, thread })
+    }
+}
+
+/// What a reactor's thread owns before it serves.
+struct Setup {
+    index: usize,
+    pool: Pool,
+    files: Vec<StoreFile>,
+    waker_to: mpsc::Sender<io::Result<engine::Waker>>,
+    start_from: mpsc::Receiver<Start>,
+}
+
+impl Setup {
+    fn serve<P: Port>(self, port: io::Result<P>) {
+        let mut port = match port {
+            Ok(port) => port,
+            Err(error) => {
+                // The starter has gone only if it failed itself.
+                let _ = self.waker_to.send(Err(error));
+                return;
+            }
+        };
+        for file in self.files {
+            port.add_file(file.id.0, file.fd, file.direct);
+        }
+        if self.waker_to.send(Ok(port.waker())).is_err() {
+            return;
+        }
+        let Ok(start) = self.start_from.recv() else { return };
+        let mut pump = Pump::new(port, self.pool, start.shared, self.index);
+        pump.listen(start.listeners);
+        pump.run();
+    }
+}
+
+fn stopped() -> Error {
+    Error::Reactor(io::Error::other("its thread stopped"))
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The live sessions of a daemon: the ISID rule and TSIHs (RFC 7143 §4.4.3, §6.3.1).
+//!
+//! Only logins and their ends come here; a lock is fine.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use wire::iscsi::Isid;
+use wire::iscsi::Tsih;
+
+/// What makes a session unique.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub(crate) initiator: String,
+    pub(crate) isid: Isid,
+    pub(crate) scope: Scope,
+}
+
+/// The target's side of an identity: an unnamed discovery session belongs to its portal (RFC 7143 §6.3.1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    Target(String),
+    Portal(SocketAddr),
+}
+
+/// Where a session lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) reactor: usize,
+    pub(crate) tsih: Tsih,
+}
+
+/// What a login that wants to be a session finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is one now.
+    New(Tsih),
+    /// An older session must end first (session reinstatement).
+    Occupied(Home),
+    /// All TSIHs are in use.
+    Exhausted,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Registry(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    sessions: HashMap<Identity, Home>,
+    last: u16,
+}
+
+/// More sessions than this are refused with "out of resources": TSIH has 16 bits, and each session costs memory.
+const SESSIONS_MAX: usize = 16_384;
+
+impl Registry {
+    /// Takes the place `identity` for a session on `reactor`, if it is free.
+    pub(crate) fn claim(&self, identity: &Identity, reactor: usize) -> Claim {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(home) = inner.sessions.get(identity) {
+            return Claim::Occupied(*home);
+        }
+        if inner.sessions.len() >= SESSIONS_MAX {
+            return Claim::Exhausted;
+        }
+        let tsih = inner.free_tsih();
+        inner.sessions.insert(identity.clone(), Home { reactor, tsih });
+        Claim::New(tsih)
+    }
+
+    /// The session that `identity` names, if it lives.
+    pub(crate) fn find(&self, identity: &Identity) -> Option<Home> {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.sessions.get(identity).copied()
+    }
+
+    /// Gives the place back; a newer session in the same place stays.
+    pub(crate) fn release(&self, identity: &Identity, tsih: Tsih) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.sessions.get(identity).is_some_and(|home| home.tsih == tsih) {
+            inner.sessions.remove(identity);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).sessions.len()
+    }
+}
+
+impl Inner {
+    /// The next TSIH that no session has; there is one, since `SESSIONS_MAX` is below their number.
+    fn free_tsih(&mut self) -> Tsih {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            let tsih = Tsih(self.last);
+            if self.last != 0 && self.sessions.values().all(|home| home.tsih != tsih) {
+                return tsih;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(initiator: &str, isid: u8) -> Identity {
+        Identity {
+            initiator: initiator.into(),
+            isid: Isid([0x80, 0, 0, 0, 0, isid]),
+            scope: Scope::Target("iqn.2026-01.example:disk".into()),
+        }
+    }
+
+    /// Covers: SES-01, SES-04, SES-05.
+    #[test]
+    fn one_session_for_each_initiator_isid_and_target() {
+        let registry = Registry::default();
+        let Claim::New(first) = registry.claim(&identity("a", 1), 0) else { panic!() };
+        assert_eq!(
+            registry.claim(&identity("a", 1), 1),
+            Claim::Occupied(Home { reactor: 0, tsih: first })
+        );
+        let Claim::New(second) = registry.claim(&identity("a", 2), 1) else { panic!() };
+        let Claim::New(third) = registry.claim(&identity("b", 1), 1) else { panic!() };
+        assert!(first != second && second != third && first != third);
+        assert_eq!(registry.len(), 3);
+    }
+
+    #[test]
+    fn a_late_release_leaves_the_newer_session_alone() {
+        let registry = Registry::default();
+        let id = identity("a", 1);
+        let Claim::New(old) = registry.claim(&id, 0) else { panic!() };
+        registry.release(&id, old);
+        let Claim::New(new) = registry.claim(&id, 0) else { panic!() };
+        assert_ne!(old, new);
+        registry.release(&id, old);
+        assert_eq!(registry.find(&id), Some(Home { reactor: 0, tsih: new }));
+    }
+
+    /// Covers: SES-06.
+    #[test]
+    fn tsih_is_never_zero_when_the_counter_wraps() {
+        let registry = Registry::default();
+        registry.0.lock().unwrap().last = u16::MAX - 1;
+        let Claim::New(first) = registry.claim(&identity("a", 1), 0) else { panic!() };
+        let Claim::New(second) = registry.claim(&identity("a", 2), 0) else { panic!() };
+        assert_eq!((first, second), (Tsih(u16::MAX), Tsih(1)));
+    }
+}
