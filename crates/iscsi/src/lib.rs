@@ -10,5 +10,9 @@
 extern crate alloc;
 
 pub mod datamover;
+pub mod serial;
 pub mod service;
+pub mod status;
 pub mod target;
+pub mod violation;
+pub mod window;

@@ -2,16 +2,22 @@
 //! The target role: [`Login`] and [`Session`]. (Skeleton: the bodies are being written.)
 #![allow(missing_docs, unused_variables, dead_code, clippy::all)]
 
+mod connection;
+mod limits;
+mod logout;
+mod management;
+mod ping;
 mod session;
+mod task;
+mod text;
 
 pub use session::{Output, Session};
 
-use crate::datamover::{Event, Immediate, Op, TaskId};
-use crate::service::{Completion, Indication, ServiceResponse};
+use crate::datamover::{Event, Op};
 use alloc::string::String;
 use alloc::vec::Vec;
 use clock::Instant;
-use wire::iscsi::{Cid, CmdSn, Isid, Request, StatSn, Tsih};
+use wire::iscsi::{Cid, CmdSn, Isid, StatSn, Tsih};
 
 /// What the target wishes and allows in negotiation; one per node, shared by its logins.
 #[derive(Clone, Debug)]
