@@ -15,10 +15,10 @@ mod text;
 pub use login::Login;
 pub use session::{Output, Session};
 
-use crate::datamover::{Event, Op};
+use crate::datamover::Op;
 use alloc::string::String;
 use alloc::vec::Vec;
-use clock::Instant;
+use core::time::Duration;
 use wire::iscsi::{Cid, CmdSn, Isid, StatSn, Tsih};
 
 /// What the target wishes and allows in negotiation; one per node, shared by its logins.
@@ -35,11 +35,33 @@ pub struct Settings {
     /// Digest lists that we accept; CRC32C and None by default.
     pub header_digest: DigestPolicy,
     pub data_digest: DigestPolicy,
-    pub login_timeout: core::time::Duration,
-    pub ping_interval: core::time::Duration,
-    pub ping_timeout: core::time::Duration,
+    pub login_timeout: Duration,
+    pub ping_interval: Duration,
+    pub ping_timeout: Duration,
     pub time2wait: u16,
     pub time2retain: u16,
+}
+
+impl Default for Settings {
+    /// What suits a disk: writes up to 256 KiB need no R2T, a megabyte is one burst.
+    fn default() -> Self {
+        Self {
+            max_recv_data_segment_length: 256 << 10,
+            max_burst_length: 1 << 20,
+            first_burst_length: 256 << 10,
+            initial_r2t: false,
+            immediate_data: true,
+            max_outstanding_r2t: 8,
+            queue_depth: 128,
+            header_digest: DigestPolicy::Any,
+            data_digest: DigestPolicy::Any,
+            login_timeout: Duration::from_secs(15),
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(15),
+            time2wait: 2,
+            time2retain: 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
