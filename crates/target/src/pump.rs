@@ -93,6 +93,8 @@ struct Connection {
     list: Option<SgList>,
     dirty: bool,
     paused: bool,
+    /// Everything has been said and the socket is half closed.
+    ended: bool,
 }
 
 #[derive(Debug)]

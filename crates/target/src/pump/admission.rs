@@ -93,6 +93,7 @@ impl<P: Port> Pump<P> {
             list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
+            ended: false,
         });
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
