@@ -56,7 +56,7 @@ fn r2ts(sent: &[(Response, Vec<u8>)]) -> Vec<R2t> {
 
 /// The 300,000 byte read of two bursts.
 ///
-/// Covers: DSN-01, DSN-06, DIN-01, DIN-02, DIN-03, DIN-07, DIN-10, DIN-11, DIN-12, DIN-15, FMT-10.
+/// Covers: DSN-01, DSN-06, DIN-02, DIN-07, DIN-10, DIN-11, DIN-15, FMT-10.
 #[test]
 fn a_read_of_two_bursts_is_segmented_and_numbered() {
     for keys in [PLAIN, DIGESTS] {
