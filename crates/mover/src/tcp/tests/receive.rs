@@ -235,6 +235,39 @@ fn a_wrong_data_digest_skips_the_pdu() {
     }
 }
 
+/// Covers: FMT-02.
+#[test]
+fn reserved_bits_do_not_matter() {
+    // Reserved bytes of each PDU, and the reserved bits of its first two bytes (RFC 7143 §11).
+    let ping = pdu(&Request::NopOut(nop_out(1)), b"ping", PLAIN);
+    let command = ScsiCommand { final_: false, ..write(2, 2000) };
+    let write = pdu(&Request::Command(command), &pattern(1000), PLAIN);
+    let out = DataOut { final_: true, ..data_out(2, u32::MAX, 0, 1000) };
+    let out = pdu(&Request::DataOut(out), &pattern(2000)[1000..1024], PLAIN);
+    let get = data_out(2, 0x0001_0000, 0, 1024);
+    let get = DataOut { final_: true, ..get };
+    let get = pdu(&Request::DataOut(get), &pattern(2000)[1024..], PLAIN);
+    let table: [(Vec<u8>, u8, u8, &[usize]); 4] = [
+        (ping, 0x80, 0x7f, &[2, 3, 32, 33, 40, 47]),
+        (write, 0x80, 0x18, &[3]),
+        (out, 0xc0, 0x7f, &[2, 3, 8, 15, 24, 27, 32, 35, 44, 47]),
+        (get, 0xc0, 0x7f, &[2, 3, 24, 27, 32, 35, 44, 47]),
+    ];
+    let mut plain = Host::logged_in(PLAIN);
+    let mut noisy = Host::logged_in(PLAIN);
+    for (mut bytes, first, second, reserved) in table {
+        plain.feed(&bytes);
+        bytes[0] |= first;
+        bytes[1] |= second;
+        for at in reserved {
+            bytes[*at] = 0xff;
+        }
+        noisy.feed(&bytes);
+    }
+    assert!(plain.notes.contains(&Note::Written(pattern(2000))));
+    assert!(plain.notes == noisy.notes);
+}
+
 #[test]
 fn only_a_login_request_begins_a_connection() {
     for first in 0..=u8::MAX {
