@@ -398,7 +398,8 @@ proptest! {
         host.poll_events();
         bytes.extend(host.drain());
         host.tcp.check();
-        let released = host.notes.iter().filter(|note| matches!(note, Note::Released(_))).count();
+        let told = |note: &&Note| matches!(note, Note::Released(_));
+        let released = host.notes.iter().filter(told).count();
         prop_assert_eq!(released, 5);
         let left = (host.tcp.task_count(), host.tcp.open_bursts(), host.tcp.backlog());
         prop_assert_eq!(left, (0, 0, 0));
