@@ -363,7 +363,7 @@ fn act() -> impl Strategy<Value = Act> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Everything arrives once, whole and in order, and nothing is left when all tasks are released.
+    /// Everything arrives once, whole and in order; nothing is left when all tasks are released.
     #[test]
     fn any_order_of_ops_sends_everything(
         acts in prop::collection::vec(act(), 1..60),
