@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The `crc32` instruction in three streams: it takes three cycles, but a new one can start in each.
+//! The `crc32` instruction in three streams: it takes three cycles, but a new one can start in
+//! each.
 
 use crate::combine::{multiply, power_of_bytes};
 use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
@@ -61,7 +62,8 @@ const fn low(register: u64) -> u32 {
 /// Bytes of each stream of a long block: three of them fill 4 KiB but for 16 bytes.
 const LONG: usize = 1360;
 
-/// Bytes of each stream of a short block: three of them cost less than one stream, the joining included.
+/// Bytes of each stream of a short block: three of them cost less than one stream, the joining
+/// included.
 const SHORT: usize = 112;
 
 const _: () = assert!(LONG.is_multiple_of(8) && SHORT.is_multiple_of(8));
