@@ -57,11 +57,7 @@ impl Crc32c {
     /// are a caller's mistake, which panics.
     pub fn copy_update(&mut self, dst: &mut [u8], src: &[u8]) {
         assert_eq!(dst.len(), src.len(), "both sides have the same length");
-        let steps = dst.chunks_mut(limits::COPY_STEP).zip(src.chunks(limits::COPY_STEP));
-        for (dst, src) in steps {
-            dst.copy_from_slice(src);
-            self.update(dst);
-        }
+        self.register = dispatch::copy_update(self.register, dst, src);
     }
 
     /// The CRC of all that was taken in.
