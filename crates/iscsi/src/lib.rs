@@ -10,5 +10,13 @@
 extern crate alloc;
 
 pub mod datamover;
+pub mod limits;
+pub mod name;
+pub mod negotiate;
+pub mod params;
+pub mod serial;
 pub mod service;
+pub mod status;
 pub mod target;
+pub mod violation;
+pub mod window;
