@@ -9,8 +9,9 @@
 //! any --error, deadline--> Over (Failed)
 //! ```
 //!
-//! In `Turn` the initiator has the next word. A request with C=1 is answered by an empty response and leaves the
-//! state as it is; so does a response with C=1, which the initiator answers by an empty request.
+//! In `Turn` the initiator has the next word. A request with C=1 is answered by an empty response
+//! and leaves the state as it is; so does a response with C=1, which the initiator answers by an
+//! empty request.
 
 mod error;
 mod negotiation;
@@ -58,8 +59,8 @@ use crate::negotiate::SessionType;
 
 /// The login phase of one connection (RFC 7143 §6.3).
 ///
-/// Drain [`Login::poll_output`] after each call. After [`LoginOutput::Done`] or [`LoginOutput::Failed`] the
-/// machine is over and takes no notice of anything.
+/// Drain [`Login::poll_output`] after each call. After [`LoginOutput::Done`] or
+/// [`LoginOutput::Failed`] the machine is over and takes no notice of anything.
 #[derive(Debug)]
 pub struct Login {
     state: State,
@@ -112,8 +113,8 @@ struct Echo {
 }
 
 impl Login {
-    /// A connection that was accepted at `now`. `stat_sn`: any start value. The whole login must end within
-    /// `login_timeout`, whatever comes meanwhile.
+    /// A connection that was accepted at `now`. `stat_sn`: any start value. The whole login must
+    /// end within `login_timeout`, whatever comes meanwhile.
     #[must_use]
     pub fn new(now: Instant, stat_sn: StatSn, login_timeout: Duration) -> Self {
         Self {
@@ -150,7 +151,8 @@ impl Login {
         }
     }
 
-    /// The node's answer to [`LoginOutput::Admit`]. Without effect if the login has ended meanwhile.
+    /// The node's answer to [`LoginOutput::Admit`]. Without effect if the login has ended
+    /// meanwhile.
     pub fn admit(&mut self, admission: Admission) {
         let state = core::mem::replace(&mut self.state, State::Over);
         let next = match state {
@@ -160,8 +162,8 @@ impl Login {
         self.settle(next);
     }
 
-    /// The node's answer to [`LoginOutput::Establish`]: the session's TSIH, or the status of a refusal. Without
-    /// effect if the login has ended meanwhile.
+    /// The node's answer to [`LoginOutput::Establish`]: the session's TSIH, or the status of a
+    /// refusal. Without effect if the login has ended meanwhile.
     pub fn establish(&mut self, result: Result<Tsih, u16>) {
         let state = core::mem::replace(&mut self.state, State::Over);
         let next = match state {

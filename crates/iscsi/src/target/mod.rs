@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The target role: a [`Login`] for each new connection, a [`Session`] once it is in full feature phase.
+//! The target role: a [`Login`] for each new connection, a [`Session`] once it is in full feature
+//! phase.
 
 mod connection;
 mod limits;
@@ -27,8 +28,8 @@ use wire::iscsi::Tsih;
 
 use crate::datamover::Op;
 
-/// What the target wishes and allows in negotiation; one per node, shared by its logins. A wish outside the range of
-/// its key is taken as the nearest end of the range (RFC 7143 §13).
+/// What the target wishes and allows in negotiation; one per node, shared by its logins. A wish
+/// outside the range of its key is taken as the nearest end of the range (RFC 7143 §13).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Longest data segment that the target takes, bytes (RFC 7143 §13.12).
@@ -105,8 +106,9 @@ pub enum Admission {
     },
     /// The login ends.
     Refused {
-        /// A status of class 2 or 3, for example 0x0203; another one is sent as 0x0300 (RFC 7143 §11.13.5). Where names
-        /// are to be hidden, give the same for unknown and forbidden targets.
+        /// A status of class 2 or 3, for example 0x0203; another one is sent as 0x0300 (RFC 7143
+        /// §11.13.5). Where names are to be hidden, give the same for unknown and forbidden
+        /// targets.
         status: u16,
     },
 }
@@ -132,8 +134,8 @@ pub struct LoggedIn {
     pub exp_cmd_sn: CmdSn,
     /// StatSN of the next response on this connection.
     pub stat_sn: StatSn,
-    /// The outcome of negotiation. A login to a session that exists cannot negotiate what holds for the whole session:
-    /// these values are then the defaults and mean nothing.
+    /// The outcome of negotiation. A login to a session that exists cannot negotiate what holds for
+    /// the whole session: these values are then the defaults and mean nothing.
     pub parameters: Parameters,
 }
 
@@ -182,10 +184,11 @@ pub enum LoginOutput {
     Op(Op),
     /// Ask the node; answer with [`Login::admit`]. Until then the machine waits.
     Admit(AdmissionRequest),
-    /// Negotiation has succeeded: the pump gives the TSIH (after ending a session that this one reinstates) by
-    /// [`Login::establish`]; the final response goes out only then.
+    /// Negotiation has succeeded: the pump gives the TSIH (after ending a session that this one
+    /// reinstates) by [`Login::establish`]; the final response goes out only then.
     Establish,
-    /// Over: the connection belongs to a session from the next PDU on. Comes after the ops of the final response.
+    /// Over: the connection belongs to a session from the next PDU on. Comes after the ops of the
+    /// final response.
     Done(LoggedIn),
     /// Refused or broken; a Terminate op came before.
     Failed {

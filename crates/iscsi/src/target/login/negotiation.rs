@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The keys of one login: what the initiator's text means, and what is answered (RFC 7143 §6.2, §6.3).
+//! The keys of one login: what the initiator's text means, and what is answered (RFC 7143 §6.2,
+//! §6.3).
 
 use alloc::string::String;
 use alloc::string::ToString;
@@ -38,8 +39,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Finds the identifying keys (RFC 7143 §6.3.1). What is missing comes before what is wrong, so that the
-    /// status tells the primary reason.
+    /// Finds the identifying keys (RFC 7143 §6.3.1). What is missing comes before what is wrong, so
+    /// that the status tells the primary reason.
     pub(super) fn read(text: &[u8]) -> Result<Self, LoginError> {
         let (mut initiator, mut target, mut session) = (None, None, None);
         for pair in pairs(text) {
@@ -132,7 +133,8 @@ impl Negotiation {
                 self.take(key, value, answers)?;
             }
         }
-        // FirstBurstLength comes last, when the MaxBurstLength that bounds it is known (RFC 7143 §13.14).
+        // FirstBurstLength comes last, when the MaxBurstLength that bounds it is known (RFC 7143
+        // §13.14).
         if let Some(offer) = first_burst {
             let wish = self.wish.get(Id::FirstBurstLength);
             self.wish.set(Id::FirstBurstLength, wish.min(self.values.get(Id::MaxBurstLength)));
@@ -304,8 +306,8 @@ pub(super) enum Turn {
     Later,
 }
 
-/// Text for the initiator, of which a part may have been sent. All texts of a login together are bounded, because
-/// an initiator that never reads leaves all of them with us.
+/// Text for the initiator, of which a part may have been sent. All texts of a login together are
+/// bounded, because an initiator that never reads leaves all of them with us.
 #[derive(Debug)]
 pub(super) struct Answers {
     text: TextWriter,
@@ -350,8 +352,9 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: recovery, further connections,
-/// data out of order, RFC 7144, iSER and every authentication method (the list entry 0 is `None`).
+/// What this target wishes of each key. What is not built is wished away: recovery, further
+/// connections, data out of order, RFC 7144, iSER and every authentication method (the list entry 0
+/// is `None`).
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {
