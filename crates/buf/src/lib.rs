@@ -25,3 +25,6 @@ pub use pool::Pool;
 pub use region::{OutOfRange, Region};
 pub use sg::SgList;
 pub use slice::Slice;
+
+/// Why the system gave no memory; named here for crates that do not name `std`.
+pub type SystemError = std::io::Error;

@@ -51,7 +51,7 @@ impl Pool {
 
     /// A buffer that shows `len` bytes: zero, or bytes of earlier use, so that the taker must overwrite
     /// all that it gives away. None when the bound is reached or `len` is above
-    /// [`BUF_LEN_MAX`](crate::BUF_LEN_MAX).
+    /// [`BUF_LEN_MAX`].
     pub fn take(&self, len: usize) -> Option<Buf> {
         if len > BUF_LEN_MAX {
             return None;
