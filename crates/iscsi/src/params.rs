@@ -441,6 +441,15 @@ mod tests {
         assert_eq!(find("maxburstlength"), None);
     }
 
+    /// Covers: NEG-35.
+    #[test]
+    fn no_key_of_ours_is_a_new_extension() {
+        for key in &TABLE {
+            assert!(!key.name.starts_with("X-"));
+            assert!(!key.name.starts_with("X#") || key.id == Id::NodeArchitecture);
+        }
+    }
+
     #[test]
     fn defaults_are_admissible() {
         for key in &TABLE {

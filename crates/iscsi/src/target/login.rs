@@ -94,7 +94,7 @@ struct Phase {
     exchanges: u32,
     /// Text that is continued in the next request.
     text: Vec<u8>,
-    /// Of the first text.
+    /// Of the first text, until admitted.
     names: Option<Names>,
     /// Once admitted.
     negotiation: Option<Negotiation>,
@@ -307,11 +307,11 @@ impl Login {
     }
 
     fn done(&mut self, phase: Phase, parameters: Parameters, segment: Vec<u8>, tsih: Tsih) {
-        let Phase { first, stage, names, negotiation, .. } = phase;
-        let (Some(names), Some(mut negotiation)) = (names, negotiation) else {
+        let Phase { first, stage, negotiation: Some(negotiation), .. } = phase else {
             self.fail(&LoginError::Malformed("end before admission"));
             return;
         };
+        let (names, initiator_alias) = negotiation.into_names();
         if let Some(echo) = &mut self.echo {
             echo.tsih = tsih;
         }
@@ -320,7 +320,7 @@ impl Login {
         self.outputs.push_back(LoginOutput::Op(Op::NoticeKeys(keys(&parameters, discovery))));
         self.outputs.push_back(LoginOutput::Done(LoggedIn {
             initiator: names.initiator,
-            initiator_alias: negotiation.initiator_alias(),
+            initiator_alias,
             target: names.target,
             discovery,
             isid: first.isid,
@@ -456,7 +456,7 @@ impl Phase {
         target_alias: Option<String>,
         settings: &Settings,
     ) -> Result<(), LoginError> {
-        let Some(names) = &self.names else {
+        let Some(names) = self.names.take() else {
             return Err(LoginError::Malformed("admission before names"));
         };
         if names.target.is_some() {
@@ -469,7 +469,7 @@ impl Phase {
             self.answers.push("TargetAlias", &alias)?;
         }
         let leading = self.first.tsih == Tsih(0);
-        self.negotiation = Some(Negotiation::new(names.session, leading, settings));
+        self.negotiation = Some(Negotiation::new(names, leading, settings));
         Ok(())
     }
 

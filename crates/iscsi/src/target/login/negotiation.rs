@@ -83,7 +83,7 @@ fn received(key: &'static str, value: &str) -> Result<String, LoginError> {
 /// The outcome so far.
 #[derive(Debug)]
 pub(super) struct Negotiation {
-    session: SessionType,
+    names: Names,
     /// Whether this login creates a session, so that session-wide keys may be negotiated.
     leading: bool,
     header_digest: DigestPolicy,
@@ -97,9 +97,9 @@ pub(super) struct Negotiation {
 }
 
 impl Negotiation {
-    pub(super) fn new(session: SessionType, leading: bool, settings: &Settings) -> Self {
+    pub(super) fn new(names: Names, leading: bool, settings: &Settings) -> Self {
         Self {
-            session,
+            names,
             leading,
             header_digest: settings.header_digest,
             data_digest: settings.data_digest,
@@ -157,8 +157,9 @@ impl Negotiation {
         answers.push(key.name, &negotiate::text(key, self.wish.get(key.id)))
     }
 
-    pub(super) fn initiator_alias(&mut self) -> Option<String> {
-        self.initiator_alias.take()
+    /// Who logged in, and the InitiatorAlias.
+    pub(super) fn into_names(self) -> (Names, Option<String>) {
+        (self.names, self.initiator_alias)
     }
 
     /// Checks what must hold between keys (RFC 7143 §6.2) and gives the result.
@@ -234,17 +235,34 @@ impl Negotiation {
         if !stage_fits {
             return Err(LoginError::KeyStage { key: key.name, stage });
         }
-        if !self.seen.insert(key.id) {
+        let again = turn == Turn::Later && self.is_told_again(key.id, value);
+        if !self.seen.insert(key.id) && !again {
             return Err(LoginError::Repeated(key.name));
         }
         let identifies = matches!(key.rule, Rule::Word(_) | Rule::Name);
-        if identifies && turn == Turn::Later {
+        if identifies && turn == Turn::Later && !again {
             return Err(LoginError::KeyLate(key.name));
         }
         if negotiate::RESERVED.contains(&value) {
             return Err(LoginError::Reserved { key: key.name, value: quote(value) });
         }
         Ok(())
+    }
+
+    /// Whether `value` only says again who is speaking: libiscsi introduces itself in each stage.
+    /// That changes nothing and is let pass; a name that changes is not.
+    fn is_told_again(&self, id: Id, value: &str) -> bool {
+        let told = match id {
+            Id::InitiatorName => Some(self.names.initiator.as_str()),
+            Id::TargetName => self.names.target.as_deref(),
+            Id::SessionType => Some(match self.names.session {
+                SessionType::Normal => "Normal",
+                SessionType::Discovery => "Discovery",
+            }),
+            Id::InitiatorAlias => self.initiator_alias.as_deref(),
+            _ => None,
+        };
+        self.seen.contains(id) && told == Some(value)
     }
 
     fn take(
@@ -287,7 +305,7 @@ impl Negotiation {
         offer: &str,
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
-        match negotiate::answer(key, offer, self.wish.get(key.id), self.session) {
+        match negotiate::answer(key, offer, self.wish.get(key.id), self.names.session) {
             Answer::Agreed(value) => {
                 self.values.set(key.id, value);
                 answers.push(key.name, &negotiate::text(key, value))
