@@ -44,7 +44,6 @@ use store::IoResult;
 use store::Submitted;
 use wire::iscsi::Tsih;
 
-use crate::node::Node;
 use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -110,7 +109,6 @@ struct Session {
     machine: iscsi::target::Session,
     /// None in a discovery session.
     nexus: Option<scsi::Nexus>,
-    node: Option<Arc<Node>>,
     login: iscsi::target::LoggedIn,
     identity: Identity,
     tsih: Tsih,

@@ -62,6 +62,28 @@ pub struct Settings {
     pub time2retain: u16,
 }
 
+impl Default for Settings {
+    /// What suits a disk: writes up to 256 KiB need no R2T, a megabyte is one burst.
+    fn default() -> Self {
+        Self {
+            max_recv_data_segment_length: 256 << 10,
+            max_burst_length: 1 << 20,
+            first_burst_length: 256 << 10,
+            initial_r2t: false,
+            immediate_data: true,
+            max_outstanding_r2t: 8,
+            queue_depth: 128,
+            header_digest: DigestPolicy::Any,
+            data_digest: DigestPolicy::Any,
+            login_timeout: Duration::from_secs(15),
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(15),
+            time2wait: 2,
+            time2retain: 0,
+        }
+    }
+}
+
 /// Which digests a target accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums)] // with one algorithm and None there is no fourth

@@ -220,7 +220,6 @@ impl<P: Port> Pump<P> {
         let session = self.sessions.insert(Session {
             machine: iscsi::target::Session::new(login.clone(), &settings, now),
             nexus,
-            node,
             login,
             identity,
             tsih,
