@@ -51,7 +51,7 @@ impl Pool {
 
     /// A buffer that shows `len` bytes: zero, or bytes of earlier use, so that the taker must overwrite
     /// all that it gives away. None when the bound is reached or `len` is above
-    /// [`BUF_LEN_MAX`](crate::BUF_LEN_MAX).
+    /// [`BUF_LEN_MAX`].
     pub fn take(&self, len: usize) -> Option<Buf> {
         if len > BUF_LEN_MAX {
             return None;
@@ -99,8 +99,9 @@ impl Slot {
     fn first(shared: &Arc<Shared>, class: usize, index: u32) -> Self {
         let raw = Arc::into_raw(Arc::clone(shared)).cast_mut();
         let slot = Self { shared: NonNull::new(raw).expect("an Arc is not null"), class, index };
-        let before = slot.references().swap(1, Ordering::Relaxed);
-        assert_eq!(before, 0, "a free slot has no references");
+        let references = slot.references();
+        assert_eq!(references.load(Ordering::Relaxed), 0, "a free slot has no references");
+        references.store(1, Ordering::Relaxed);
         slot
     }
 
@@ -144,13 +145,17 @@ impl Clone for Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let before = self.references().fetch_sub(1, Ordering::Release);
-        debug_assert_ne!(before, 0, "self is a reference");
-        if before != 1 {
+        let references = self.references();
+        if references.load(Ordering::Acquire) == 1 {
+            // The only reference: nobody else can count up or down, and what the others did before they
+            // went is visible. Cheaper than counting down.
+            references.store(0, Ordering::Relaxed);
+        } else if references.fetch_sub(1, Ordering::Release) != 1 {
             return;
+        } else {
+            // What all other references read or wrote comes before the next use of the slot.
+            fence(Ordering::Acquire);
         }
-        // What all other references read or wrote comes before the next use of the slot.
-        fence(Ordering::Acquire);
         // SAFETY: made by `Arc::into_raw` in `first`; this is the last reference to the slot, so the
         // count is taken back once.
         let shared = unsafe { Arc::from_raw(self.shared.as_ptr()) };

@@ -2,13 +2,16 @@
 //! Shared, read-only bytes.
 
 use crate::copy::copy_raw;
+use crate::limits::BUF_LEN_MAX;
+use crate::map::Mapping;
 use crate::pool::Slot;
 use crate::{Buf, Region};
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A shared, read-only run of bytes that stay alive as long as the slice.
 ///
@@ -38,6 +41,23 @@ impl Slice {
     /// Bytes that live as long as the process.
     pub fn from_static(bytes: &'static [u8]) -> Self {
         Self { owner: Owner::Static, base: NonNull::from(bytes).cast(), len: bytes.len() }
+    }
+
+    /// [`BUF_LEN_MAX`] zero bytes, page aligned: the same ones for all callers, for the life of the
+    /// process. They take up no memory, as they are never written.
+    ///
+    /// # Errors
+    /// The system's error if there is no address space for them.
+    pub fn zeroes() -> io::Result<Self> {
+        static ZEROES: OnceLock<Mapping> = OnceLock::new();
+        let zeroes = match ZEROES.get() {
+            Some(zeroes) => zeroes,
+            None => {
+                let fresh = Mapping::new(BUF_LEN_MAX)?;
+                ZEROES.get_or_init(|| fresh)
+            }
+        };
+        Ok(Self { owner: Owner::Static, base: zeroes.at(0), len: BUF_LEN_MAX })
     }
 
     /// `slot` has `len` initialised bytes at `base`, to which nobody writes while references live.
@@ -217,6 +237,14 @@ mod tests {
     fn debug_shows_no_user_data() {
         let text = format!("{:?}", Slice::from(b"secret".to_vec()));
         assert_eq!(text, "Slice { len: 6, of: \"vec\" }");
+    }
+
+    #[test]
+    fn zeroes_are_zero_and_the_same() {
+        let (a, b) = (Slice::zeroes().expect("room"), Slice::zeroes().expect("room"));
+        assert_eq!(a.as_ptr(), b.as_ptr());
+        assert_eq!(a.len(), crate::BUF_LEN_MAX);
+        assert!(a.bytes().is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0)));
     }
 
     #[test]

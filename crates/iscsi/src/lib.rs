@@ -10,6 +10,10 @@
 extern crate alloc;
 
 pub mod datamover;
+pub mod limits;
+pub mod name;
+pub mod negotiate;
+pub mod params;
 pub mod serial;
 pub mod service;
 pub mod status;

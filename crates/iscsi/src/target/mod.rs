@@ -4,6 +4,7 @@
 
 mod connection;
 mod limits;
+mod login;
 mod logout;
 mod management;
 mod ping;
@@ -11,6 +12,7 @@ mod session;
 mod task;
 mod text;
 
+pub use login::Login;
 pub use session::{Output, Session};
 
 use crate::datamover::{Event, Op};
@@ -49,10 +51,6 @@ pub enum DigestPolicy {
     /// None only.
     Off,
 }
-
-/// The login phase of one connection (RFC 7143 §6.3).
-#[derive(Debug)]
-pub struct Login(());
 
 /// Asked once, as soon as names are known and before the first answer that depends on them.
 #[derive(Clone, Debug)]
@@ -127,17 +125,6 @@ pub enum LoginOutput {
     Done(LoggedIn),
     /// Refused or broken: `status` was sent (None: closed silently); a Terminate op came before.
     Failed { status: Option<u16>, reason: String },
-}
-
-impl Login {
-    /// `stat_sn`: any start value.
-    pub fn new(now: Instant, stat_sn: StatSn, login_timeout: core::time::Duration) -> Self { todo!() }
-    pub fn handle_event(&mut self, event: Event, header: &[u8], data: &[u8], now: Instant) { todo!() }
-    pub fn handle_timeout(&mut self, now: Instant) { todo!() }
-    pub fn admit(&mut self, admission: Admission) { todo!() }
-    pub fn establish(&mut self, result: Result<Tsih, u16>) { todo!() }
-    pub fn poll_output(&mut self) -> Option<LoginOutput> { todo!() }
-    pub fn poll_timeout(&self) -> Option<Instant> { todo!() }
 }
 
 /// Names a connection within its session.

@@ -137,7 +137,6 @@ impl<P: Port> Pump<P> {
                         None => tracing::info!(%peer, reason, "connection closed before login"),
                     }
                     self.abandon_login(key);
-                    self.mark_dirty(key);
                 }
             }
         }
@@ -247,7 +246,7 @@ impl<P: Port> Pump<P> {
         if let Some((identity, tsih)) = claim {
             self.shared.registry.release(&identity, tsih);
         }
-        connection.phase = Phase::Closing;
+        self.begin_closing(key);
     }
 }
 

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One bit at a time: the definition itself, against which all other kernels are checked.
+
+use crate::combine::POLYNOMIAL;
+
+/// The register behind `bytes`.
+pub(crate) fn update(mut register: u32, bytes: &[u8]) -> u32 {
+    for byte in bytes {
+        register = advance_byte(register ^ u32::from(*byte));
+    }
+    register
+}
+
+/// The register after eight more bits, once the byte was added to its low end.
+pub(crate) const fn advance_byte(mut register: u32) -> u32 {
+    let mut bit = 0;
+    while bit < 8 {
+        let carry = register & 1;
+        register >>= 1;
+        if carry == 1 {
+            register ^= POLYNOMIAL;
+        }
+        bit += 1;
+    }
+    register
+}
