@@ -8,7 +8,7 @@
 //!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
 //! ```
 //!
-//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in [`Pump::run`], comes back
+//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in [`Pump::advance`], comes back
 //! through [`Pump::io_done`] if the store needed the engine, and leaves in [`Pump::transmit`].
 
 mod admission;
@@ -44,7 +44,6 @@ use store::IoResult;
 use store::Submitted;
 use wire::iscsi::Tsih;
 
-use crate::node::Node;
 use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -94,6 +93,8 @@ struct Connection {
     list: Option<SgList>,
     dirty: bool,
     paused: bool,
+    /// Everything has been said and the socket is half closed.
+    ended: bool,
 }
 
 #[derive(Debug)]
@@ -110,7 +111,6 @@ struct Session {
     machine: iscsi::target::Session,
     /// None in a discovery session.
     nexus: Option<scsi::Nexus>,
-    node: Option<Arc<Node>>,
     login: iscsi::target::LoggedIn,
     identity: Identity,
     tsih: Tsih,
@@ -182,7 +182,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
 
 impl<P: Port> Pump<P> {
     /// Serves until a letter tells it to stop and the last connection is closed.
-    pub(crate) fn run(&mut self) {
+    pub(crate) fn serve(&mut self) {
         loop {
             while let Some((token, event)) = self.port.next_event() {
                 self.dispatch(token, event);
@@ -341,11 +341,11 @@ impl<P: Port> Pump<P> {
             wanted: 0,
         };
         session.put_task(task);
-        self.run(key, id, step);
+        self.advance(key, id, step);
     }
 
     /// Runs a command until it waits for data, for the engine or for its next turn, or is complete.
-    fn run(&mut self, key: Key, id: TaskId, mut step: Step) {
+    fn advance(&mut self, key: Key, id: TaskId, mut step: Step) {
         for _ in 0..STEPS_PER_TURN {
             let op = match step {
                 Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
@@ -376,7 +376,7 @@ impl<P: Port> Pump<P> {
     fn take_turns(&mut self) {
         for _ in 0..self.runnable.len() {
             let Some((key, id, op)) = self.runnable.pop_front() else { return };
-            self.run(key, id, Step::Store(op));
+            self.advance(key, id, Step::Store(op));
             self.settle(key);
         }
     }
@@ -422,7 +422,7 @@ impl<P: Port> Pump<P> {
         buf.truncate(task.wanted as usize);
         session.bytes_out += u64::from(task.wanted);
         let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
-        self.run(key, id, step);
+        self.advance(key, id, step);
     }
 
     /// Send SCSI Command Complete.
@@ -492,7 +492,7 @@ impl<P: Port> Pump<P> {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.run(key, id, step);
+                    self.advance(key, id, step);
                 }
             }
         }
