@@ -174,18 +174,29 @@ fn a_read_moves_what_the_initiator_has_room_for() {
 }
 
 #[test]
-fn a_write_takes_what_its_cdb_says_or_nothing() {
+fn a_write_takes_what_its_cdb_says_or_what_is_sent() {
     let bench = Bench::new();
     let cdb = block_cdb(Opcode::WRITE_10, 0, 8, 0);
     let longer = bench.run(&cdb, &[1; 8192], 0);
     assert_eq!((longer.status, longer.presented), (0, 4096));
     assert_eq!(bench.log(), [Seen::Write(0, 4096)]);
-    for short in [0, 200, 2048] {
-        let refused = bench.run(&cdb, &vec![1; short], 0);
-        assert_eq!(codes(sense_of(&refused)), (5, 0x0e, 3));
-        assert_eq!(refused.presented, 4096, "the residual stays truthful");
+    let cases: [(usize, &[Seen]); 4] = [
+        (0, &[]),
+        (200, &[Seen::Read(0, 512), Seen::Write(0, 512)]),
+        (2048, &[Seen::Write(0, 2048)]),
+        (700, &[Seen::Write(0, 512), Seen::Read(512, 512), Seen::Write(512, 512)]),
+    ];
+    for (short, seen) in cases {
+        bench.run(&cdb, &[1; 4096], 0);
+        bench.log();
+        let taken = bench.run(&cdb, &vec![2; short], 0);
+        assert_eq!((taken.status, taken.presented), (0, 4096), "the residual stays truthful");
+        assert_eq!(bench.log(), seen);
+        let now = bytes_of(bench.run(&block_cdb(Opcode::READ_10, 0, 8, 0), &[], 4096));
+        assert!(now[..short].iter().all(|byte| *byte == 2), "{short} bytes are new");
+        assert!(now[short..].iter().all(|byte| *byte == 1), "the rest is kept");
+        bench.log();
     }
-    assert_eq!(bench.log(), []);
 }
 
 #[test]
