@@ -1,1 +1,7 @@
-//! See Cargo.toml.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Configuration schema, admin messages and units; the command line and the daemon call it.
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod config;
+pub mod units;

@@ -40,7 +40,14 @@ pub enum Op {
     GetData { task: TaskId, itt: Itt, lun: LunField, offset: u32, length: u32, numbers: Numbers },
     /// The initiator will send `length` bytes from `offset` on without being asked (unsolicited Data-Out), ended by F.
     /// `discard`: no buffer is attached; take note of the end only.
-    ExpectUnsolicited { task: TaskId, itt: Itt, lun: LunField, offset: u32, length: u32, discard: bool },
+    ExpectUnsolicited {
+        task: TaskId,
+        itt: Itt,
+        lun: LunField,
+        offset: u32,
+        length: u32,
+        discard: bool,
+    },
     /// Deallocate_Task_Resources (§5.4): after everything queued before has left, forget the task and tell `Released`.
     Release { task: TaskId },
     /// End the bursts of an aborted task: its Data-Outs are dropped silently until F or `Release`.
@@ -125,7 +132,10 @@ pub enum DataError {
 pub enum StreamViolation {
     HeaderDigest,
     /// DataSegmentLength above what we declared.
-    SegmentTooLong { length: u32, limit: u32 },
+    SegmentTooLong {
+        length: u32,
+        limit: u32,
+    },
     /// AHS on a PDU that has none, or longer than the list it announces.
     AdditionalHeader,
     /// The first bytes of the connection are no Login Request.

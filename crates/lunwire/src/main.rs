@@ -1,1 +1,37 @@
-fn main() {}
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line of lunwire.
+//!
+//! Exit status: 0 done, 1 the operation failed (stderr says what and what to do), 2 wrong usage.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod daemon;
+mod output;
+mod plan;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::Args;
+use crate::args::Command;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match args.command {
+        Command::Serve(options) => commands::serve::run(&options),
+        Command::Check(options) => commands::check::run(&options),
+        Command::Explain(options) => commands::explain::run(&options),
+        Command::Status(options) => commands::status::status(&options),
+        Command::Sessions(options) => commands::status::sessions(&options),
+        Command::Session(options) => commands::status::session(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(&error);
+            ExitCode::from(if error.is::<args::Usage>() { 2 } else { 1 })
+        }
+    }
+}

@@ -7,6 +7,7 @@
 //! ignored on parse. All integers are big-endian on the wire and native in a Repr.
 #![no_std]
 #![forbid(unsafe_code)]
+extern crate alloc;
 
 pub mod iscsi;
 pub mod scsi;

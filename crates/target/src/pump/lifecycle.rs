@@ -15,7 +15,6 @@ use std::sync::Arc;
 use wire::iscsi::Tsih;
 
 use super::Kind;
-use super::LINGER;
 use super::Phase;
 use super::Pump;
 use super::decode;
@@ -26,6 +25,9 @@ use crate::mail::SessionSnapshot;
 use crate::reactor::Shared;
 use crate::table::Key;
 use crate::table::Table;
+
+/// A connection that said all it has to say waits so long for the peer to close.
+const LINGER: Duration = Duration::from_secs(3);
 
 /// After the time for logging out, connections get so long to take our goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -110,19 +112,25 @@ impl<P: Port> Pump<P> {
     /// Half-closes a connection that has sent its last PDU and waits a little for the peer's end.
     pub(super) fn end_if_terminated(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if !connection.mover.is_terminated() {
+        if connection.ended || !connection.mover.is_terminated() {
             return;
         }
+        connection.ended = true;
         let socket: Socket = connection.socket;
         if let Phase::Session { session, id } = connection.phase {
-            connection.phase = Phase::Closing;
             self.finish_connection(session, id);
-        } else {
-            connection.phase = Phase::Closing;
         }
+        self.begin_closing(key);
         self.port.shutdown(socket);
+    }
+
+    /// From now on a connection only sends what is queued; a peer that does not take it is cut.
+    pub(super) fn begin_closing(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.phase = Phase::Closing;
         let deadline = self.port.now() + LINGER;
         self.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
+        self.mark_dirty(key);
     }
 
     /// A session whose connection has ended by its own will needs to hear of it only if it still lives.
@@ -155,10 +163,7 @@ impl<P: Port> Pump<P> {
         let connections = session.connections.clone();
         self.lose_nexus(key);
         for connection in connections {
-            if let Some(entry) = self.connections.get_mut(connection) {
-                entry.phase = Phase::Closing;
-                self.mark_dirty(connection);
-            }
+            self.begin_closing(connection);
         }
         self.vacate(key);
     }

@@ -14,7 +14,8 @@ number! {
     CmdSn(u32);
     /// Status sequence number, one series for each connection (RFC 7143 §4.2.2.2).
     StatSn(u32);
-    /// Data sequence number: Data-In within a command, Data-Out within a sequence (RFC 7143 §4.2.2.4).
+    /// Data sequence number: Data-In within a command, Data-Out within a sequence
+    /// (RFC 7143 §4.2.2.4).
     DataSn(u32);
     /// R2T sequence number within a command (RFC 7143 §11.8.1).
     R2tSn(u32);
@@ -40,4 +41,38 @@ impl Itt {
 impl Ttt {
     /// No transfer: 0xffffffff.
     pub const NONE: Self = Self(u32::MAX);
+}
+
+impl Isid {
+    /// How the six bytes are made up.
+    pub const fn kind(self) -> IsidKind {
+        match self.0[0] >> 6 {
+            0 => IsidKind::Oui,
+            1 => IsidKind::EnterpriseNumber,
+            2 => IsidKind::Random,
+            _ => IsidKind::Reserved,
+        }
+    }
+}
+
+impl core::fmt::Display for Isid {
+    /// As in a SCSI port name: `0x` and 12 hex digits (RFC 7143 §4.4.2).
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("0x")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The T field of an ISID: who keeps it unique (RFC 7143 §11.12.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // two bits
+pub enum IsidKind {
+    /// An IEEE OUI, 22 bits, and a qualifier of 24 bits.
+    Oui,
+    /// An IANA enterprise number, 24 bits, and a qualifier of 16 bits.
+    EnterpriseNumber,
+    /// A random number, 24 bits, and a qualifier of 16 bits.
+    Random,
+    /// Never sent.
+    Reserved,
 }

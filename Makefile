@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# `make help` lists what there is. Everything works as root or not, on Debian 12 with rustup;
+# Debian packages are installed only where a target needs them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+CARGO ?= cargo
+
+.PHONY: help run build test test-quick lint docs bench fuzz interop vm-test clean
+
+help: ## Lists the targets
+	@awk -F ':.*## ' '/^[a-z-]*:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Builds lunwire and serves a disk of 1 GiB in memory on 127.0.0.1:3260
+	@$(CARGO) build --release --locked --bin lunwire
+	@exec target/release/lunwire serve
+
+build: ## Builds the release binary
+	$(CARGO) build --release --locked --bin lunwire
+
+test: ## Everything that must pass: under 30 minutes on two processors
+	@scripts/test
+
+test-quick: ## What needs neither foreign clients nor a virtual machine
+	@scripts/test fmt tidy clippy docs unit compliance licences
+
+lint: ## Formatting, our own rules, clippy
+	@scripts/test fmt tidy clippy
+
+docs: ## Documentation of all items, and docs/COMPLIANCE.md
+	@scripts/test docs
+	$(CARGO) xtask compliance
+
+bench: build ## Speed as ratios to tgt, about 10 minutes
+	@interop/setup
+	@bench/run --gate
+
+fuzz: ## Fuzzes each target; SECONDS_EACH=30
+	@scripts/fuzz
+
+interop: build ## libiscsi, QEMU, kill -9 and hostile input against a running server
+	@scripts/test setup libiscsi qemu kill9 bad-input
+
+vm-test: build ## The kernel's own initiator in a virtual machine
+	@scripts/test kernel
+
+clean: ## Removes what was built
+	$(CARGO) clean

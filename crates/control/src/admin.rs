@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a running daemon can be asked through its control socket: one JSON line each way.
+
+use serde::Deserialize;
+use serde::Serialize;
+
+/// Longest request, bytes: requests carry a number at most.
+pub const REQUEST_LEN_MAX: usize = 4096;
+
+/// A question or an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// What the daemon is and does.
+    Status,
+    /// The sessions.
+    Sessions,
+    /// End the session with this TSIH.
+    DropSession {
+        /// Target session identifying handle.
+        tsih: u16,
+    },
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// To `Status`.
+    Status(Status),
+    /// To `Sessions`.
+    Sessions {
+        /// By TSIH.
+        sessions: Vec<Session>,
+    },
+    /// To an order that was carried out.
+    Done,
+    /// The request cannot be met.
+    Error {
+        /// Why, and what to do.
+        message: String,
+    },
+}
+
+/// What a daemon is and does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Of the program.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds since it began to serve.
+    pub uptime_s: u64,
+    /// `uring` or `epoll`.
+    pub engine: String,
+    /// Name of the CRC32C kernel in use.
+    pub crc32c: String,
+    /// How many threads serve.
+    pub reactors: usize,
+    /// Addresses it listens on.
+    pub portals: Vec<String>,
+    /// What it serves.
+    pub targets: Vec<Target>,
+    /// Sessions now.
+    pub sessions: usize,
+}
+
+/// A target as it is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// iSCSI name.
+    pub name: String,
+    /// Logical units.
+    pub luns: Vec<Lun>,
+}
+
+/// A logical unit as it is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lun {
+    /// Its number.
+    pub number: u16,
+    /// Its store, as configured.
+    pub store: String,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// Logical block length, bytes.
+    pub block: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// The initiator's alias.
+    pub initiator_alias: Option<String>,
+    /// ISID, twelve hexadecimal digits.
+    pub isid: String,
+    /// The target's name; none in a discovery session without one.
+    pub target: Option<String>,
+    /// Whether it is a discovery session.
+    pub discovery: bool,
+    /// Seconds since login.
+    pub age_s: u64,
+    /// Which reactor serves it.
+    pub reactor: usize,
+    /// Commands under way.
+    pub tasks: usize,
+    /// Commands since login.
+    pub commands: u64,
+    /// Data sent to the initiator, bytes.
+    pub bytes_in: u64,
+    /// Data taken from the initiator, bytes.
+    pub bytes_out: u64,
+    /// Negotiated values, by key.
+    pub negotiated: Vec<(String, String)>,
+    /// Its connections.
+    pub connections: Vec<Connection>,
+}
+
+/// A connection of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// Connection id.
+    pub cid: u16,
+    /// The initiator's address.
+    pub peer: String,
+    /// The portal's address.
+    pub portal: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_the_wire() {
+        for request in [Request::Status, Request::Sessions, Request::DropSession { tsih: 7 }] {
+            let line = serde_json::to_string(&request).unwrap();
+            assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+        }
+        let reply = Reply::Error { message: "no session 7".into() };
+        let line = serde_json::to_string(&reply).unwrap();
+        assert_eq!(line, r#"{"reply":"error","message":"no session 7"}"#);
+    }
+
+    #[test]
+    fn unknown_requests_are_refused() {
+        for line in ["{}", "[]", r#"{"request":"reboot"}"#, r#"{"request":"drop-session"}"#] {
+            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+        }
+    }
+}

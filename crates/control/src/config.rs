@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The configuration file: TOML, every field known, every error with file, line, field and value.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// A configuration as it stands in a file; meaning is checked by who uses it, through [`Source::error`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Config {
+    /// Portals: `ADDRESS:PORT`, IPv6 in brackets. Default `127.0.0.1:3260`.
+    #[serde(default)]
+    pub listen: Vec<Spanned<String>>,
+    /// `auto`, `uring` or `epoll`.
+    pub engine: Option<Spanned<String>>,
+    /// Threads that serve; default 1.
+    pub reactors: Option<Spanned<usize>>,
+    /// CPUs to pin the reactors to, in turn.
+    #[serde(default)]
+    pub cpus: Vec<Spanned<usize>>,
+    /// Longest busy wait of a reactor before it sleeps, for example `100us`; `0` never spins.
+    pub spin: Option<Spanned<String>>,
+    /// A login must be over in this time, for example `15s`.
+    pub login_timeout: Option<Spanned<String>>,
+    /// `error`, `warn`, `info`, `debug` or `trace`.
+    pub log: Option<Spanned<String>>,
+    /// Path of the control socket.
+    pub control_socket: Option<Spanned<String>>,
+    /// The targets.
+    #[serde(default)]
+    pub target: Vec<Target>,
+}
+
+/// One `[[target]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Target {
+    /// Its iSCSI name.
+    pub name: Spanned<String>,
+    /// A name for people.
+    pub alias: Option<Spanned<String>>,
+    /// Commands that an initiator may have outstanding, 1 to 1024; default 128.
+    pub queue_depth: Option<Spanned<u16>>,
+    /// `any`, `required` or `off`.
+    pub header_digest: Option<Spanned<String>>,
+    /// `any`, `required` or `off`.
+    pub data_digest: Option<Spanned<String>>,
+    /// Ping an initiator that is silent for so long, for example `30s`; `0` never.
+    pub ping_interval: Option<Spanned<String>>,
+    /// Drop it if the ping is not answered in this time.
+    pub ping_timeout: Option<Spanned<String>>,
+    /// The logical units.
+    #[serde(default)]
+    pub lun: Vec<Lun>,
+    /// Who may log in; everybody if there is none.
+    #[serde(default)]
+    pub initiator: Vec<Initiator>,
+}
+
+/// One `[[target.lun]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Lun {
+    /// Its number; default: its place in the list, from 0.
+    pub number: Option<Spanned<u16>>,
+    /// `kind:argument[,option=value]...`
+    pub store: Spanned<String>,
+    /// Logical block length, 512 or 4096; default 512.
+    pub block: Option<Spanned<u32>>,
+    /// Unit serial number; default: derived from target name and number.
+    pub serial: Option<Spanned<String>>,
+}
+
+/// One `[[target.initiator]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Initiator {
+    /// Its iSCSI name.
+    pub name: Spanned<String>,
+    /// The LUNs that it sees; all if absent.
+    pub luns: Option<Vec<Spanned<u16>>>,
+}
+
+/// Where a configuration came from: its name and text, to say where an error is.
+#[derive(Clone, Debug)]
+pub struct Source {
+    name: String,
+    text: String,
+}
+
+/// What is wrong, where, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// File and line, or "command line".
+    pub place: String,
+    /// For example `target.lun.store`; empty if the file is no TOML.
+    pub field: String,
+    /// The value as written.
+    pub value: String,
+    /// What is wrong and what would be right.
+    pub problem: String,
+}
+
+impl Source {
+    /// `name`: the file's path as the user gave it.
+    #[must_use]
+    pub const fn new(name: String, text: String) -> Self {
+        Self { name, text }
+    }
+
+    /// Reads the text.
+    ///
+    /// # Errors
+    /// Bad TOML, unknown fields, missing fields, wrong types.
+    pub fn parse(&self) -> Result<Config, ConfigError> {
+        toml::from_str(&self.text).map_err(|error| {
+            let span = error.span().unwrap_or_default();
+            let written = self.text.get(span.clone()).unwrap_or_default();
+            let value = written.lines().next().unwrap_or_default().trim().to_owned();
+            ConfigError {
+                place: self.place(&span),
+                field: String::new(),
+                value,
+                problem: error.message().to_owned(),
+            }
+        })
+    }
+
+    /// An error about `value`, which stands in `field`.
+    pub fn error<T: fmt::Display>(
+        &self,
+        field: &str,
+        value: &Spanned<T>,
+        problem: impl fmt::Display,
+    ) -> ConfigError {
+        ConfigError {
+            place: self.place(&value.span()),
+            field: field.to_owned(),
+            value: value.get_ref().to_string(),
+            problem: problem.to_string(),
+        }
+    }
+
+    /// `FILE:LINE`, the line counted from one.
+    fn place(&self, span: &Range<usize>) -> String {
+        let before = self.text.get(..span.start).unwrap_or(&self.text);
+        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        format!("{}:{line}", self.name)
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if !self.field.is_empty() {
+            write!(f, "{} = ", self.field)?;
+        }
+        if !self.value.is_empty() {
+            write!(f, "\"{}\": ", self.value.escape_debug())?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Source {
+        Source::new("lunwire.toml".into(), text.into())
+    }
+
+    #[test]
+    fn a_whole_configuration_is_read() {
+        let text = r#"
+            listen = ["0.0.0.0:3260", "[::]:3260"]
+            engine = "epoll"
+            reactors = 2
+            cpus = [0, 1]
+            spin = "100us"
+            login-timeout = "10s"
+            log = "info"
+            control-socket = "/run/lunwire.sock"
+
+            [[target]]
+            name = "iqn.2026-01.com.example:disk"
+            alias = "the disk"
+            queue-depth = 64
+            header-digest = "any"
+            data-digest = "off"
+            ping-interval = "30s"
+            ping-timeout = "10s"
+
+            [[target.lun]]
+            store = "memory:1G"
+            block = 4096
+            serial = "0001"
+
+            [[target.initiator]]
+            name = "iqn.2026-01.com.example:host"
+            luns = [0]
+        "#;
+        let config = source(text).parse().unwrap();
+        assert_eq!(config.listen.len(), 2);
+        assert_eq!(config.target[0].lun[0].store.get_ref(), "memory:1G");
+        assert_eq!(config.target[0].initiator[0].luns.as_ref().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn errors_name_file_line_field_and_value() {
+        let cases = [
+            ("\nlisten = 5\n", "lunwire.toml:2", "invalid type"),
+            ("reactor = 1\n", "lunwire.toml:1", "unknown field `reactor`"),
+            ("\n\n[[target]]\n", "lunwire.toml:3", "missing field `name`"),
+            ("engine = \"uring\"\nx", "lunwire.toml:2", "key with no value"),
+            ("[[target]]\nname = \"a\"\nqueue-depth = 99999\n", "lunwire.toml:3", "99999"),
+        ];
+        for (text, place, problem) in cases {
+            let error = source(text).parse().unwrap_err();
+            assert_eq!(error.place, place, "{text}: {error}");
+            assert!(error.to_string().contains(problem), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_pointed_at() {
+        let source = source("\n\nengine = \"fast\"\n");
+        let config = source.parse().unwrap();
+        let error =
+            source.error("engine", &config.engine.unwrap(), "auto, uring or epoll is right");
+        assert_eq!(
+            error.to_string(),
+            "lunwire.toml:3: engine = \"fast\": auto, uring or epoll is right"
+        );
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The arguments of every command.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use clap::Args as ClapArgs;
+use clap::Parser;
+use clap::Subcommand;
+
+/// iSCSI disks without a kernel module.
+#[derive(Debug, Parser)]
+#[command(name = "lunwire", version = version(), max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve disks
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeOptions),
+    /// Validate a configuration file without starting anything
+    #[command(after_help = "Example:\n  lunwire check /etc/lunwire.toml")]
+    Check(CheckOptions),
+    /// Say what this machine offers, what would be chosen, and why
+    #[command(after_help = "Example:\n  lunwire explain --json")]
+    Explain(ExplainOptions),
+    /// Show what a running daemon is and does
+    #[command(after_help = "Example:\n  lunwire status --control-socket /run/lunwire.sock")]
+    Status(AdminOptions),
+    /// List the sessions of a running daemon
+    #[command(after_help = "Example:\n  lunwire sessions --json")]
+    Sessions(AdminOptions),
+    /// Act on one session of a running daemon
+    #[command(after_help = "Example:\n  lunwire session drop 3")]
+    Session(SessionOptions),
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  lunwire serve
+      one disk of 1 GiB in memory on 127.0.0.1:3260
+  lunwire serve --listen 0.0.0.0:3260 --listen '[::]:3260' --lun file:/srv/disk.img
+      a file for everybody who reaches this machine, over IPv4 and IPv6
+  lunwire serve --target iqn.2026-01.com.example:db --lun file:/dev/sdb,direct --lun memory:4G
+      a block device as LUN 0 and memory as LUN 1
+  lunwire serve --config /etc/lunwire.toml
+      several targets, access lists, LUN masking
+
+STORE is kind:argument[,option=value]...
+  memory:SIZE                               RAM
+  file:PATH[,size=SIZE,direct,readonly,sync]  a file or block device
+  null:SIZE                                 reads zeroes, drops writes
+SIZE accepts K, M, G, T (powers of 1024).";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ServeOptions {
+    /// Configuration file; other options add to it or replace what it says
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Address to listen on (repeatable); port 0 picks a free one [default: 127.0.0.1:3260]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Vec<String>,
+    /// iSCSI name of the target that the LUNs of this command line belong to
+    #[arg(long, value_name = "IQN")]
+    pub(crate) target: Option<String>,
+    /// What backs a LUN (repeatable: LUN 0, 1, ...) [default: memory:1G]
+    #[arg(long, value_name = "STORE")]
+    pub(crate) lun: Vec<String>,
+    /// auto, uring or epoll [default: auto]
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<String>,
+    /// Threads that serve [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) reactors: Option<usize>,
+    /// CPUs to pin the threads to, in turn, for example 0,2
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub(crate) cpus: Vec<usize>,
+    /// Longest busy wait before a thread sleeps; 0 never spins [default: 100us]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) spin: Option<String>,
+    /// A login must be over in this time [default: 15s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) login_timeout: Option<String>,
+    /// Path of the control socket [default: lunwire.sock in $XDG_RUNTIME_DIR, or in /run as root]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control_socket: Option<PathBuf>,
+    /// error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<String>,
+    /// Log as JSON, one object a line
+    #[arg(long)]
+    pub(crate) log_json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CheckOptions {
+    /// Configuration file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ExplainOptions {
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AdminOptions {
+    /// Path of the daemon's control socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control_socket: Option<PathBuf>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SessionOptions {
+    #[command(subcommand)]
+    pub(crate) action: SessionAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionAction {
+    /// End a session: its initiator is told and its connections close
+    Drop {
+        /// The session's TSIH, as `lunwire sessions` shows it
+        tsih: u16,
+        /// Path of the daemon's control socket
+        #[arg(long, value_name = "PATH")]
+        control_socket: Option<PathBuf>,
+    },
+}
+
+/// Wrong usage: exit status 2.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Version and the CRC32C kernel that this machine gets.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> =
+        LazyLock::new(|| format!("{} (CRC32C: {})", env!("CARGO_PKG_VERSION"), crc::tier().name()));
+    &VERSION
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire check FILE`.
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::args::CheckOptions;
+use crate::output;
+use crate::plan::Draft;
+
+/// Validates a configuration; nothing is opened for writing, created or listened on.
+pub(crate) fn run(options: &CheckOptions) -> Result<()> {
+    let draft = Draft::from_file(&options.file)?;
+    let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
+    if options.json {
+        output::line(json!({ "ok": true, "targets": draft.targets.len(), "luns": luns }));
+    } else {
+        let file = options.file.display();
+        output::line(format!("{file}: good: {} targets, {luns} LUNs", draft.targets.len()));
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire serve`.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use control::admin;
+use signal_hook::consts::SIGINT;
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
+use target::Target;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::ServeOptions;
+use crate::daemon::admin::Admin;
+use crate::output;
+use crate::plan::Draft;
+
+/// How long initiators get to log out when the daemon stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Serves until SIGTERM or SIGINT; a second signal does not wait for initiators.
+pub(crate) fn run(options: &ServeOptions) -> Result<()> {
+    let draft = Draft::from_options(options)?;
+    start_log(&draft.log, options.log_json);
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot catch signals")?;
+    let plan = draft.open()?;
+    let served = plan.served.clone();
+    let target = Arc::new(Target::start(plan.plan)?);
+    tracing::info!(
+        engine = target.engine(),
+        reactors = target.reactors(),
+        crc32c = crc::tier().name(),
+        "serving"
+    );
+    let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone())?;
+    announce(&target, &served);
+    for signal in signals.forever() {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
+        tracing::info!(signal = name, "stopping: initiators are asked to log out");
+        break;
+    }
+    let hurry = std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            tracing::warn!("second signal: leaving at once; unflushed writes rest with the kernel");
+            std::process::exit(1);
+        }
+    });
+    let begun = Instant::now();
+    drop(admin);
+    let result = target.stop(GRACE);
+    drop(hurry);
+    tracing::info!(seconds = begun.elapsed().as_secs_f32(), "stopped");
+    result.context("cannot stop cleanly")
+}
+
+/// One line for each LUN and portal: the URL to use.
+fn announce(target: &Target, served: &[admin::Target]) {
+    for portal in target.portals() {
+        let mut reach = *portal;
+        if reach.ip().is_unspecified() {
+            // A listener on all addresses is reached on this machine by its loopback address.
+            reach.set_ip(match portal {
+                std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        for node in served {
+            for lun in &node.luns {
+                output::line(format!("serving iscsi://{reach}/{}/{}", node.name, lun.number));
+            }
+        }
+    }
+}
+
+fn start_log(level: &str, json: bool) {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(level))
+        .with_writer(std::io::stderr)
+        .with_target(false);
+    if json {
+        builder.json().init();
+    } else {
+        use std::io::IsTerminal;
+        builder.with_ansi(std::io::stderr().is_terminal()).init();
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire status`, `sessions` and `session`: talk to a running daemon.
+
+use anyhow::Result;
+use anyhow::bail;
+use control::admin::Reply;
+use control::admin::Request;
+use control::units;
+
+use crate::args::AdminOptions;
+use crate::args::SessionAction;
+use crate::args::SessionOptions;
+use crate::daemon::admin;
+use crate::output;
+
+/// What the daemon is and does.
+pub(crate) fn status(options: &AdminOptions) -> Result<()> {
+    let reply = admin::ask(options.control_socket.as_deref(), &Request::Status)?;
+    if options.json {
+        output::line(serde_json::to_string(&reply)?);
+        return Ok(());
+    }
+    let Reply::Status(status) = reply else { bail!("the daemon answered something else") };
+    output::table(&[
+        vec!["version".into(), status.version],
+        vec!["process".into(), status.pid.to_string()],
+        vec!["uptime".into(), format!("{} s", status.uptime_s)],
+        vec!["engine".into(), format!("{}, {} reactors", status.engine, status.reactors)],
+        vec!["CRC32C".into(), status.crc32c],
+        vec!["portals".into(), status.portals.join(", ")],
+        vec!["sessions".into(), status.sessions.to_string()],
+    ]);
+    for target in status.targets {
+        output::line(format!("target {}", target.name));
+        for lun in target.luns {
+            let access = if lun.read_only { ", read only" } else { "" };
+            let size = units::bytes(lun.bytes);
+            let (number, store, block) = (lun.number, lun.store, lun.block);
+            output::line(format!("  LUN {number}: {store} ({size}, {block}-byte blocks{access})"));
+        }
+    }
+    Ok(())
+}
+
+/// The sessions of the daemon.
+pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
+    let reply = admin::ask(options.control_socket.as_deref(), &Request::Sessions)?;
+    if options.json {
+        output::line(serde_json::to_string(&reply)?);
+        return Ok(());
+    }
+    let Reply::Sessions { sessions } = reply else { bail!("the daemon answered something else") };
+    if sessions.is_empty() {
+        output::line("no sessions");
+    }
+    for session in sessions {
+        let target = session.target.as_deref().unwrap_or("(discovery)");
+        output::line(format!("session {} from {} to {target}", session.tsih, session.initiator));
+        for connection in &session.connections {
+            let (cid, peer, portal) = (connection.cid, &connection.peer, &connection.portal);
+            output::line(format!("  connection {cid}: {peer} at {portal}"));
+        }
+        output::line(format!(
+            "  ISID {}, age {} s, reactor {}, {} commands ({} under way), {} read, {} written",
+            session.isid,
+            session.age_s,
+            session.reactor,
+            session.commands,
+            session.tasks,
+            units::bytes(session.bytes_in),
+            units::bytes(session.bytes_out),
+        ));
+        let pairs = session.negotiated.iter().map(|(key, value)| format!("{key}={value}"));
+        output::line(format!("  {}", pairs.collect::<Vec<_>>().join(" ")));
+    }
+    Ok(())
+}
+
+/// One session.
+pub(crate) fn session(options: &SessionOptions) -> Result<()> {
+    let SessionAction::Drop { tsih, control_socket } = &options.action;
+    match admin::ask(control_socket.as_deref(), &Request::DropSession { tsih: *tsih })? {
+        Reply::Done => Ok(()),
+        _ => bail!("the daemon answered something else"),
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The control socket: local, for its owner and root only, one JSON line each way.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use control::admin;
+use control::admin::REQUEST_LEN_MAX;
+use control::admin::Reply;
+use control::admin::Request;
+use target::SessionSnapshot;
+use target::Target;
+
+/// A peer that is slower than this is not served.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest answer that a client takes, bytes: many thousand sessions.
+const REPLY_LEN_MAX: u64 = 64 << 20;
+
+/// Answers on the control socket until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    path: Option<PathBuf>,
+}
+
+impl Admin {
+    /// `path`: as the user gave it; otherwise the default place, and if that cannot be had, none, with a warning.
+    pub(crate) fn start(
+        path: Option<PathBuf>,
+        target: Arc<Target>,
+        served: Vec<admin::Target>,
+    ) -> Result<Self> {
+        let (path, wanted) = match path {
+            Some(path) => (path, true),
+            None => match default_path() {
+                Some(path) => (path, false),
+                None => return Ok(Self { path: None }),
+            },
+        };
+        let listener = match bind(&path) {
+            Ok(listener) => listener,
+            Err(error) if wanted => return Err(error),
+            Err(error) => {
+                tracing::warn!("no control socket: {error:#}");
+                return Ok(Self { path: None });
+            }
+        };
+        tracing::info!(path = %path.display(), "control socket");
+        let state = State { target, served, begun: Instant::now() };
+        std::thread::Builder::new()
+            .name("admin".into())
+            .spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    if let Err(error) = state.serve(stream) {
+                        tracing::debug!("control request failed: {error:#}");
+                    }
+                }
+            })
+            .context("cannot start the control thread")?;
+        Ok(Self { path: Some(path) })
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // Somebody else may have removed it; the daemon is leaving anyway.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+struct State {
+    target: Arc<Target>,
+    served: Vec<admin::Target>,
+    begun: Instant,
+}
+
+impl State {
+    fn serve(&self, mut stream: UnixStream) -> Result<()> {
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
+            bail!("refused user {}", peer.uid.as_raw());
+        }
+        let mut line = Vec::new();
+        let limit = u64::try_from(REQUEST_LEN_MAX)?;
+        BufReader::new((&stream).take(limit)).read_until(b'\n', &mut line)?;
+        let reply = match serde_json::from_slice(&line) {
+            Ok(request) => self.answer(&request),
+            Err(error) => Reply::Error { message: format!("request not understood: {error}") },
+        };
+        let mut text = serde_json::to_vec(&reply)?;
+        text.push(b'\n');
+        Ok(stream.write_all(&text)?)
+    }
+
+    fn answer(&self, request: &Request) -> Reply {
+        match request {
+            Request::Status => Reply::Status(admin::Status {
+                version: env!("CARGO_PKG_VERSION").into(),
+                pid: std::process::id(),
+                uptime_s: self.begun.elapsed().as_secs(),
+                engine: self.target.engine().into(),
+                crc32c: crc::tier().name().into(),
+                reactors: self.target.reactors(),
+                portals: self.target.portals().iter().map(ToString::to_string).collect(),
+                targets: self.served.clone(),
+                sessions: self.target.sessions().len(),
+            }),
+            Request::Sessions => {
+                let sessions = self.target.sessions();
+                Reply::Sessions { sessions: sessions.into_iter().map(shown).collect() }
+            }
+            Request::DropSession { tsih } if self.target.drop_session(*tsih) => Reply::Done,
+            Request::DropSession { tsih } => {
+                let message = format!("no session {tsih}; try: lunwire sessions");
+                Reply::Error { message }
+            }
+        }
+    }
+}
+
+/// Asks the daemon behind `path`, or behind the default control socket.
+pub(crate) fn ask(path: Option<&Path>, request: &Request) -> Result<Reply> {
+    let path = match path.map(Path::to_path_buf).or_else(default_path) {
+        Some(path) => path,
+        None => bail!("no default control socket here; try: --control-socket PATH"),
+    };
+    let mut stream = UnixStream::connect(&path).with_context(|| {
+        let path = path.display();
+        format!("cannot reach a daemon at {path}; try: lunwire serve --control-socket {path}")
+    })?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut text = serde_json::to_vec(request)?;
+    text.push(b'\n');
+    stream.write_all(&text)?;
+    let mut answer = String::new();
+    (&stream).take(REPLY_LEN_MAX).read_to_string(&mut answer).context("no answer")?;
+    match serde_json::from_str(&answer).context("the daemon's answer is not understood")? {
+        Reply::Error { message } => bail!(message),
+        reply => Ok(reply),
+    }
+}
+
+/// `lunwire.sock` in the user's runtime folder, or in /run for root.
+fn default_path() -> Option<PathBuf> {
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) if !folder.is_empty() => PathBuf::from(folder),
+        _ if rustix::process::geteuid().is_root() => PathBuf::from("/run"),
+        _ => return None,
+    };
+    Some(folder.join("lunwire.sock"))
+}
+
+/// Binds `path` for its owner only; a socket that nobody answers on is left over and replaced.
+fn bind(path: &Path) -> Result<UnixListener> {
+    if UnixStream::connect(path).is_ok() {
+        let path = path.display();
+        bail!("{path} belongs to a running daemon; try: --control-socket with another path");
+    }
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|facts| {
+        use std::os::unix::fs::FileTypeExt;
+        facts.file_type().is_socket()
+    });
+    if is_socket {
+        // If it cannot be removed, binding says so.
+        let _ = std::fs::remove_file(path);
+    }
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = listener.with_context(|| format!("cannot make {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn shown(session: SessionSnapshot) -> admin::Session {
+    let of = &session.parameters;
+    let yes = |on: bool| String::from(if on { "Yes" } else { "No" });
+    let digest = |on: bool| String::from(if on { "CRC32C" } else { "None" });
+    let negotiated = [
+        ("HeaderDigest", digest(of.header_digest)),
+        ("DataDigest", digest(of.data_digest)),
+        ("MaxRecvDataSegmentLength", of.max_recv_data_segment_length.to_string()),
+        ("MaxXmitDataSegmentLength", of.max_send_data_segment_length.to_string()),
+        ("MaxBurstLength", of.max_burst_length.to_string()),
+        ("FirstBurstLength", of.first_burst_length.to_string()),
+        ("InitialR2T", yes(of.initial_r2t)),
+        ("ImmediateData", yes(of.immediate_data)),
+        ("MaxOutstandingR2T", of.max_outstanding_r2t.to_string()),
+        ("MaxConnections", of.max_connections.to_string()),
+        ("ErrorRecoveryLevel", of.error_recovery_level.to_string()),
+    ];
+    admin::Session {
+        tsih: session.tsih,
+        initiator: session.initiator,
+        initiator_alias: session.initiator_alias,
+        isid: session.isid,
+        target: session.target,
+        discovery: session.discovery,
+        age_s: session.age.as_secs(),
+        reactor: session.reactor,
+        tasks: session.tasks,
+        commands: session.commands,
+        bytes_in: session.bytes_in,
+        bytes_out: session.bytes_out,
+        negotiated: negotiated.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+        connections: session
+            .connections
+            .into_iter()
+            .map(|connection| admin::Connection {
+                cid: connection.cid,
+                peer: connection.peer.to_string(),
+                portal: connection.local.to_string(),
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a running daemon has beside its reactors.
+
+pub(crate) mod admin;

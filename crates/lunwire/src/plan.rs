@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From configuration file and options to a plan: every value checked, every error with its place.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use control::admin;
+use control::config;
+use control::config::Source;
+use control::units;
+use engine::Choice;
+use iscsi::target::DigestPolicy;
+use iscsi::target::Settings;
+use scsi::Identity;
+use scsi::LogicalUnit;
+use store::spec::Spec;
+use target::AccessRule;
+use target::Node;
+use target::Plan;
+use target::Stores;
+use toml::Spanned;
+
+use crate::args::ServeOptions;
+use crate::args::Usage;
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
+const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
+const DEFAULT_STORE: &str = "memory:1G";
+const DEFAULT_SPIN: Duration = Duration::from_micros(100);
+const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What INQUIRY says of who made the disk (SPC-4 §6.6.2).
+const VENDOR: &str = "LUNWIRE";
+const PRODUCT: &str = "VIRTUAL DISK";
+
+/// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched only when used.
+const POOL_BYTES_MAX: usize = 512 << 20;
+
+/// More threads than this serve no machine that we know.
+const REACTORS_MAX: usize = 256;
+
+/// A LUN number that fits the flat addressing method of SAM-5 §4.7.7.
+const LUN_NUMBER_MAX: u16 = 16_383;
+
+/// A configuration whose every value is good, before anything is opened.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) engine: Choice,
+    pub(crate) reactors: usize,
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) spin: Duration,
+    pub(crate) login_timeout: Duration,
+    pub(crate) log: String,
+    pub(crate) control_socket: Option<PathBuf>,
+    pub(crate) targets: Vec<DraftTarget>,
+}
+
+#[derive(Debug)]
+pub(crate) struct DraftTarget {
+    name: String,
+    alias: Option<String>,
+    settings: Settings,
+    pub(crate) luns: Vec<DraftLun>,
+    access: Vec<AccessRule>,
+}
+
+#[derive(Debug)]
+pub(crate) struct DraftLun {
+    number: u16,
+    store: String,
+    spec: Spec,
+    block: u32,
+    serial: Option<String>,
+}
+
+/// A plan, and what administration shows of it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) plan: Plan,
+    pub(crate) served: Vec<admin::Target>,
+}
+
+impl Draft {
+    fn new() -> Self {
+        Self {
+            listen: Vec::new(),
+            engine: Choice::Auto,
+            reactors: 1,
+            cpus: Vec::new(),
+            spin: DEFAULT_SPIN,
+            login_timeout: DEFAULT_LOGIN_TIMEOUT,
+            log: "info".into(),
+            control_socket: None,
+            targets: Vec::new(),
+        }
+    }
+
+    /// Reads and checks a configuration file.
+    pub(crate) fn from_file(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let mut draft = Self::new();
+        draft.take_file(&Source::new(name, text))?;
+        draft.take_defaults()?;
+        Ok(draft)
+    }
+
+    /// The configuration file, if any, with the options on top.
+    pub(crate) fn from_options(options: &ServeOptions) -> Result<Self> {
+        let mut draft = Self::new();
+        if let Some(path) = &options.config {
+            let name = path.display().to_string();
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            draft.take_file(&Source::new(name, text))?;
+        }
+        draft.take_options(options)?;
+        draft.take_defaults()?;
+        Ok(draft)
+    }
+
+    fn take_file(&mut self, source: &Source) -> Result<()> {
+        let config = source.parse()?;
+        for listen in &config.listen {
+            self.listen.push(checked(source, "listen", listen, |text| address(text))?);
+        }
+        if let Some(value) = &config.engine {
+            self.engine = checked(source, "engine", value, |text| engine(text))?;
+        }
+        if let Some(value) = &config.reactors {
+            self.reactors = checked(source, "reactors", value, |count| reactors(*count))?;
+        }
+        for cpu in &config.cpus {
+            self.cpus.push(checked(source, "cpus", cpu, |cpu| allowed_cpu(*cpu))?);
+        }
+        if let Some(value) = &config.spin {
+            self.spin = checked(source, "spin", value, |text| units::duration(text))?;
+        }
+        if let Some(value) = &config.login_timeout {
+            self.login_timeout =
+                checked(source, "login-timeout", value, |text| login_timeout(text))?;
+        }
+        if let Some(value) = &config.log {
+            self.log = checked(source, "log", value, |text| log_level(text))?;
+        }
+        self.control_socket = config.control_socket.map(|path| path.into_inner().into());
+        for target in &config.target {
+            let target = DraftTarget::from_file(source, target, &self.targets)?;
+            self.targets.push(target);
+        }
+        Ok(())
+    }
+
+    fn take_options(&mut self, options: &ServeOptions) -> Result<()> {
+        if !options.listen.is_empty() {
+            self.listen.clear();
+        }
+        for text in &options.listen {
+            self.listen.push(option("--listen", text, address(text))?);
+        }
+        if let Some(text) = &options.engine {
+            self.engine = option("--engine", text, engine(text))?;
+        }
+        if let Some(count) = options.reactors {
+            self.reactors = option("--reactors", count, reactors(count))?;
+        }
+        if !options.cpus.is_empty() {
+            self.cpus.clear();
+        }
+        for cpu in &options.cpus {
+            self.cpus.push(option("--cpus", cpu, allowed_cpu(*cpu))?);
+        }
+        if let Some(text) = &options.spin {
+            self.spin = option("--spin", text, units::duration(text))?;
+        }
+        if let Some(text) = &options.login_timeout {
+            self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
+        }
+        if let Some(text) = &options.log {
+            self.log = option("--log", text, log_level(text))?;
+        }
+        if let Some(path) = &options.control_socket {
+            self.control_socket = Some(path.clone());
+        }
+        if options.target.is_some() || !options.lun.is_empty() {
+            self.take_target(options)?;
+        }
+        Ok(())
+    }
+
+    /// The target of the command line.
+    fn take_target(&mut self, options: &ServeOptions) -> Result<()> {
+        let name = options.target.as_deref().unwrap_or(DEFAULT_TARGET);
+        let normalized = option("--target", name, target_name(name, &self.targets))?;
+        let mut target = DraftTarget::new(normalized);
+        let default = [DEFAULT_STORE.to_owned()];
+        let words: &[String] = if options.lun.is_empty() { &default } else { &options.lun };
+        for (number, word) in (0..).zip(words) {
+            let spec = option("--lun", word, word.parse::<Spec>())?;
+            target.luns.push(DraftLun::new(number, word, spec));
+        }
+        self.targets.push(target);
+        Ok(())
+    }
+
+    /// What nobody said.
+    fn take_defaults(&mut self) -> Result<()> {
+        if self.listen.is_empty() {
+            self.listen.push(address(DEFAULT_LISTEN).map_err(Usage)?);
+        }
+        if self.targets.is_empty() {
+            let mut target = DraftTarget::new(DEFAULT_TARGET.to_owned());
+            let spec = DEFAULT_STORE.parse::<Spec>().map_err(|error| Usage(error.to_string()))?;
+            target.luns.push(DraftLun::new(0, DEFAULT_STORE, spec));
+            self.targets.push(target);
+        }
+        Ok(())
+    }
+
+    /// Opens the stores.
+    pub(crate) fn open(&self) -> Result<Opened> {
+        let mut stores = Stores::new();
+        let mut nodes = Vec::new();
+        let mut served = Vec::new();
+        for target in &self.targets {
+            let mut luns = Vec::new();
+            let mut shown = Vec::new();
+            for lun in &target.luns {
+                let place =
+                    || format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
+                let store = stores.open(&lun.spec).with_context(place)?;
+                let geometry = store.geometry();
+                let mut identity = Identity::derive(&target.name, lun.number, VENDOR, PRODUCT);
+                if let Some(serial) = &lun.serial {
+                    identity.serial.clone_from(serial);
+                }
+                let unit = LogicalUnit::new(identity, store, lun.block)
+                    .map_err(anyhow::Error::msg)
+                    .with_context(place)?;
+                luns.push((lun.number, Arc::new(unit)));
+                shown.push(admin::Lun {
+                    number: lun.number,
+                    store: lun.store.clone(),
+                    bytes: geometry.bytes,
+                    block: lun.block,
+                    read_only: geometry.read_only,
+                });
+            }
+            served.push(admin::Target { name: target.name.clone(), luns: shown });
+            nodes.push(Node {
+                name: target.name.clone(),
+                alias: target.alias.clone(),
+                luns,
+                access: target.access.clone(),
+                settings: target.settings.clone(),
+            });
+        }
+        let plan = Plan {
+            portals: self.listen.clone(),
+            nodes,
+            stores,
+            engine: self.engine,
+            reactors: self.reactors,
+            cpus: self.cpus.clone(),
+            spin_max: self.spin,
+            pool_bytes_max: POOL_BYTES_MAX,
+            login_timeout: self.login_timeout,
+        };
+        Ok(Opened { plan, served })
+    }
+}
+
+impl DraftTarget {
+    fn new(name: String) -> Self {
+        let settings = Settings::default();
+        Self { name, alias: None, settings, luns: Vec::new(), access: Vec::new() }
+    }
+
+    fn from_file(source: &Source, target: &config::Target, others: &[Self]) -> Result<Self> {
+        let name = checked(source, "target.name", &target.name, |text| target_name(text, others))?;
+        let mut draft = Self::new(name);
+        draft.alias = target.alias.as_ref().map(|alias| alias.get_ref().clone());
+        draft.take_settings(source, target)?;
+        let mut numbers = BTreeSet::new();
+        for (place, lun) in (0..).zip(&target.lun) {
+            let number = match &lun.number {
+                None => place,
+                Some(value) => checked(source, "target.lun.number", value, |n| lun_number(*n))?,
+            };
+            if !numbers.insert(number) {
+                let taken = format!("LUN {number} is there already; give each its own number");
+                return Err(source.error("target.lun.store", &lun.store, taken).into());
+            }
+            let word = lun.store.get_ref();
+            let spec =
+                checked(source, "target.lun.store", &lun.store, |text| text.parse::<Spec>())?;
+            let mut draft_lun = DraftLun::new(number, word, spec);
+            if let Some(value) = &lun.block {
+                draft_lun.block = checked(source, "target.lun.block", value, |b| block(*b))?;
+            }
+            if let Some(value) = &lun.serial {
+                let serial = checked(source, "target.lun.serial", value, |text| serial(text))?;
+                draft_lun.serial = Some(serial);
+            }
+            draft.luns.push(draft_lun);
+        }
+        if draft.luns.is_empty() {
+            let none = "it has no LUN; add [[target.lun]] with store = \"memory:1G\", for example";
+            return Err(source.error("target.name", &target.name, none).into());
+        }
+        for initiator in &target.initiator {
+            draft.access.push(access_rule(source, initiator, &numbers)?);
+        }
+        Ok(draft)
+    }
+
+    fn take_settings(&mut self, source: &Source, target: &config::Target) -> Result<()> {
+        let settings = &mut self.settings;
+        if let Some(value) = &target.queue_depth {
+            settings.queue_depth =
+                checked(source, "target.queue-depth", value, |depth| match *depth {
+                    depth @ 1..=1024 => Ok(depth),
+                    _ => Err("1 to 1024 is right"),
+                })?;
+        }
+        if let Some(value) = &target.header_digest {
+            settings.header_digest =
+                checked(source, "target.header-digest", value, |text| digest(text))?;
+        }
+        if let Some(value) = &target.data_digest {
+            settings.data_digest =
+                checked(source, "target.data-digest", value, |text| digest(text))?;
+        }
+        if let Some(value) = &target.ping_interval {
+            settings.ping_interval =
+                checked(source, "target.ping-interval", value, |text| units::duration(text))?;
+        }
+        if let Some(value) = &target.ping_timeout {
+            settings.ping_timeout =
+                checked(source, "target.ping-timeout", value, |text| units::duration(text))?;
+        }
+        Ok(())
+    }
+}
+
+impl DraftLun {
+    fn new(number: u16, word: &str, spec: Spec) -> Self {
+        Self { number, store: word.to_owned(), spec, block: 512, serial: None }
+    }
+}
+
+fn access_rule(
+    source: &Source,
+    initiator: &config::Initiator,
+    numbers: &BTreeSet<u16>,
+) -> Result<AccessRule> {
+    let field = "target.initiator.name";
+    let name = checked(source, field, &initiator.name, |text| {
+        iscsi::name::normalize_configured(text).map_err(|error| error.to_string())
+    })?;
+    let mut luns = None;
+    if let Some(list) = &initiator.luns {
+        let mut visible = Vec::new();
+        for number in list {
+            visible.push(checked(source, "target.initiator.luns", number, |number| {
+                if numbers.contains(number) { Ok(*number) } else { Err("no such LUN") }
+            })?);
+        }
+        luns = Some(visible);
+    }
+    Ok(AccessRule { initiator: name, luns })
+}
+
+/// A value of a file, checked; a problem gets its place.
+fn checked<T: Display, V, E: Display>(
+    source: &Source,
+    field: &str,
+    value: &Spanned<T>,
+    check: impl FnOnce(&T) -> Result<V, E>,
+) -> Result<V> {
+    check(value.get_ref()).map_err(|problem| source.error(field, value, problem).into())
+}
+
+/// A value of the command line, checked.
+fn option<V, E: Display>(flag: &str, value: impl Display, checked: Result<V, E>) -> Result<V> {
+    checked.map_err(|problem| Usage(format!("{flag} {value}: {problem}")).into())
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned())
+}
+
+fn engine(text: &str) -> Result<Choice, &'static str> {
+    match text {
+        "auto" => Ok(Choice::Auto),
+        "uring" => Ok(Choice::Uring),
+        "epoll" => Ok(Choice::Epoll),
+        _ => Err("auto, uring or epoll is right"),
+    }
+}
+
+fn reactors(count: usize) -> Result<usize, &'static str> {
+    if (1..=REACTORS_MAX).contains(&count) { Ok(count) } else { Err("1 to 256 is right") }
+}
+
+fn allowed_cpu(cpu: usize) -> Result<usize, String> {
+    let allowed = engine::affinity::allowed_cpus();
+    if allowed.contains(&cpu) { Ok(cpu) } else { Err(format!("one of {allowed:?} is right")) }
+}
+
+fn login_timeout(text: &str) -> Result<Duration, &'static str> {
+    match units::duration(text)? {
+        Duration::ZERO => Err("it cannot be zero; 15s is a good value"),
+        time => Ok(time),
+    }
+}
+
+fn log_level(text: &str) -> Result<String, &'static str> {
+    match text {
+        "error" | "warn" | "info" | "debug" | "trace" => Ok(text.to_owned()),
+        _ => Err("error, warn, info, debug or trace is right"),
+    }
+}
+
+fn digest(text: &str) -> Result<DigestPolicy, &'static str> {
+    match text {
+        "any" => Ok(DigestPolicy::Any),
+        "required" => Ok(DigestPolicy::Required),
+        "off" => Ok(DigestPolicy::Off),
+        _ => Err("any, required or off is right"),
+    }
+}
+
+fn lun_number(number: u16) -> Result<u16, &'static str> {
+    if number <= LUN_NUMBER_MAX { Ok(number) } else { Err("0 to 16383 is right") }
+}
+
+fn block(length: u32) -> Result<u32, &'static str> {
+    if matches!(length, 512 | 4096) { Ok(length) } else { Err("512 or 4096 is right") }
+}
+
+fn serial(text: &str) -> Result<String, &'static str> {
+    let good = (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if good { Ok(text.to_owned()) } else { Err("1 to 32 printable ASCII characters are right") }
+}
+
+fn target_name(text: &str, others: &[DraftTarget]) -> Result<String, String> {
+    let name = iscsi::name::normalize_configured(text).map_err(|error| error.to_string())?;
+    if others.iter().any(|other| other.name == name) {
+        return Err("another target has this name; give each its own".into());
+    }
+    Ok(name)
+}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Helpers for the guest scripts: kernel initiator, messages, waiting.
+
+set -euo pipefail
+IQN_BASE=iqn.2026-01.test.lunwire
+trap 'echo "FAILED at line $LINENO: $BASH_COMMAND" >&2' ERR
+
+step() { printf '[%7.1fs] %s\n' "$(cut -d' ' -f1 /proc/uptime)" "$*"; }
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+# within SECONDS COMMAND...: retries COMMAND until it succeeds.
+within() {
+    local end=$((SECONDS + $1)); shift
+    until "$@" > /dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || { echo "FAILED: timeout waiting for: $*" >&2; return 1; }
+        sleep 0.2
+    done
+}
+
+# ready: tells the host that a server in the guest is up; see also until_told.
+ready() { [ ! -d /share ] || touch /share/ready 2> /dev/null || true; echo READY; }
+# until_told: until the host makes a file `stop` in the share, or stops vm-run.
+until_told() { until [ -e /share/stop ]; do sleep 1; done; }
+
+# portal PORT|ADDRESS[:PORT]: a port alone means that port of the host.
+portal() {
+    case $1 in
+        *:*) echo "$1" ;;
+        *.*) echo "$1:3260" ;;
+        *) echo "10.0.2.2:$1" ;;
+    esac
+}
+
+# start_iscsid [INITIATOR-NAME]
+start_iscsid() {
+    modprobe -a iscsi_tcp crc32c_generic
+    echo "InitiatorName=${1:-$IQN_BASE:kernel}" > /etc/iscsi/initiatorname.iscsi
+    iscsid
+}
+
+# discover PORTAL [IFACE]: names of its targets. The addresses a target behind a port
+# forward reports are of no use here, so only the names are kept.
+discover() {
+    iscsiadm -m discoverydb -t sendtargets -p "$1" -I "${2:-default}" -o nonpersistent --discover |
+        awk '{ print $2 }' | sort -u
+}
+
+# login IQN PORTAL [IFACE]: session with the digests, CHAP and other parameters
+# that the environment asks for (see kernel-initiator.sh). Sets $session.
+login() {
+    local node=(-m node -T "$1" -p "$2" -I "${3:-default}") pair before
+    local changes=(node.startup=manual
+        node.session.timeo.replacement_timeout="${REPLACEMENT_TIMEOUT:-20}" ${SETTINGS:-})
+    [ -z "${HEADER_DIGEST:-}" ] || changes+=("node.conn[0].iscsi.HeaderDigest=$HEADER_DIGEST")
+    [ -z "${DATA_DIGEST:-}" ] || changes+=("node.conn[0].iscsi.DataDigest=$DATA_DIGEST")
+    [ -z "${CHAP_USER:-}" ] || changes+=(node.session.auth.authmethod=CHAP
+        node.session.auth.username="$CHAP_USER" node.session.auth.password="$CHAP_PASSWORD")
+    [ -z "${CHAP_USER_IN:-}" ] || changes+=(node.session.auth.username_in="$CHAP_USER_IN"
+        node.session.auth.password_in="$CHAP_PASSWORD_IN")
+    [ -z "${CHAP_ALGORITHMS:-}" ] || changes+=(node.session.auth.chap_algs="$CHAP_ALGORITHMS")
+    local update=()
+    for pair in "${changes[@]}"; do update+=(-n "${pair%%=*}" -v "${pair#*=}"); done
+    iscsiadm "${node[@]}" -o new > /dev/null
+    iscsiadm "${node[@]}" -o update "${update[@]}"
+    before=$(ls /sys/class/iscsi_session 2> /dev/null || true)
+    iscsiadm "${node[@]}" --login > /dev/null
+    session=$(ls /sys/class/iscsi_session | grep -vxF "${before:-none}" | head -n 1)
+    [ -n "$session" ] || fail "no session for $1"
+}
+
+# disks SESSION: names of its block devices, by LUN.
+disks() {
+    local path
+    for path in $(ls -d "/sys/class/iscsi_session/$1"/device/target*/*/block/* 2> /dev/null | sort -V); do
+        basename "$path"
+    done
+}
+
+# wait_disk SESSION: name of its first block device, when there is one.
+wait_disk() {
+    within 30 eval "[ -n \"\$(disks $1)\" ]"
+    disks "$1" | head -n 1
+}
+
+# negotiated SESSION: the operational parameters both sides agreed on.
+negotiated() {
+    local name folder
+    for folder in /sys/class/iscsi_session/$1 /sys/class/iscsi_session/$1/device/connection*/iscsi_connection/*; do
+        for name in initial_r2t immediate_data max_outstanding_r2t first_burst_len max_burst_len \
+            erl data_pdu_in_order data_seq_in_order header_digest data_digest max_recv_dlength \
+            max_xmit_dlength; do
+            [ -r "$folder/$name" ] && printf '    %s=%s\n' "$name" "$(cat "$folder/$name")"
+        done
+    done
+    return 0
+}
+
+# verified_io FILE-OR-DISK [SIZE]: random writes, then reads that check each block.
+verified_io() {
+    fio --name=verify --filename="$1" --size="${2:-8M}" --rw=randwrite --bsrange=4k-128k \
+        --bs_unaligned=0 --blockalign=4k --direct=1 --ioengine=libaio --iodepth=8 \
+        --verify=crc32c --verify_fatal=1 --do_verify=1 --end_fsync=1 --minimal \
+        --terse-version=3 > /tmp/fio.log 2>&1 || { cat /tmp/fio.log; return 1; }
+    awk -F';' 'NF > 50 { printf "    read %d KiB (checked) and wrote %d KiB, error %s\n", $6, $47, $5 }' /tmp/fio.log
+}

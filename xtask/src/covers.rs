@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Finds the lines by which a test says which requirements it proves: `/// Covers: LGN-05, LGN-06.`
+//! directly above a Rust test, `# Covers: LGN-05.` in a script of `interop/`.
+
+use crate::workspace::File;
+
+/// One requirement named by one test.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cover {
+    /// The requirement.
+    pub(crate) id: String,
+    /// `crates/iscsi/src/window.rs: name_of_the_test`.
+    pub(crate) test: String,
+}
+
+const RUST_MARK: &str = "/// Covers:";
+const SCRIPT_MARK: &str = "# Covers:";
+
+/// All covers of a file, and lines that look like one and are none.
+pub(crate) fn find(file: &File) -> (Vec<Cover>, Vec<String>) {
+    let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
+    let mut found = (Vec::new(), Vec::new());
+    for (index, line) in lines.iter().enumerate() {
+        let test = if file.path.ends_with(".rs") && line.starts_with(RUST_MARK) {
+            rust_test(&lines, index)
+        } else if file.path.starts_with("interop/") && line.starts_with(SCRIPT_MARK) {
+            Some(script_test(&lines, index))
+        } else {
+            continue;
+        };
+        let at = format!("{}:{}", file.path, index + 1);
+        match (test, ids(&lines, index)) {
+            (Some(test), Some(ids)) => found.0.extend(ids.into_iter().map(|id| {
+                let test = if test.is_empty() {
+                    file.path.clone()
+                } else {
+                    format!("{}: {test}", file.path)
+                };
+                Cover { id, test }
+            })),
+            (None, _) => found.1.push(format!("{at}: no #[test] below this line")),
+            (_, None) => found.1.push(format!("{at}: wanted `Covers: ABC-01, ABC-02.`")),
+        }
+    }
+    found
+}
+
+/// The ids between the mark and the full stop, which may be on a later comment line.
+fn ids(lines: &[&str], index: usize) -> Option<Vec<String>> {
+    let mut text = String::new();
+    for line in lines.get(index..)? {
+        let body = line.strip_prefix("///").or_else(|| line.strip_prefix('#'))?.trim();
+        text.push_str(body.strip_prefix("Covers:").unwrap_or(body).trim());
+        if let Some(list) = text.strip_suffix('.') {
+            let ids: Vec<&str> = list.split(',').map(str::trim).collect();
+            return ids
+                .iter()
+                .all(|id| is_id(id))
+                .then(|| ids.iter().map(|&id| id.to_owned()).collect());
+        }
+        text.push(' ');
+    }
+    None
+}
+
+/// `ABC-01`: capitals and digits, a hyphen, digits.
+fn is_id(word: &str) -> bool {
+    word.split_once('-').is_some_and(|(family, number)| {
+        !family.is_empty()
+            && !number.is_empty()
+            && family.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
+            && number.chars().all(|c| c.is_ascii_digit())
+    })
+}
+
+/// Name of the function below, if a test attribute stands between.
+fn rust_test(lines: &[&str], index: usize) -> Option<String> {
+    let mut attribute = false;
+    for line in lines.get(index + 1..)? {
+        if line.starts_with("#[test]") {
+            attribute = true;
+        } else if let Some(name) = function_name(line, "fn ") {
+            return attribute.then_some(name);
+        } else if !line.starts_with("///") && !line.starts_with("#[") && !line.starts_with("//") {
+            return None;
+        }
+    }
+    None
+}
+
+/// Name of the function below or of the one around it; empty when there is none.
+fn script_test(lines: &[&str], index: usize) -> String {
+    let below = lines.iter().skip(index + 1).find(|line| !line.starts_with('#'));
+    below.and_then(|line| function_name(line, "def ")).unwrap_or_default()
+}
+
+fn function_name(line: &str, keyword: &str) -> Option<String> {
+    let at = line.find(keyword)?;
+    let head = line.get(..at)?;
+    let plain = head.is_empty() || head.ends_with(' ') && !head.contains(['/', '"', '=']);
+    let rest = line.get(at + keyword.len()..)?;
+    let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (plain && !name.is_empty()).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find_in(path: &str, text: &str) -> (Vec<(String, String)>, usize) {
+        let file = File { path: path.to_owned(), text: text.to_owned() };
+        let (covers, problems) = find(&file);
+        (covers.into_iter().map(|cover| (cover.id, cover.test)).collect(), problems.len())
+    }
+
+    #[test]
+    fn a_rust_test_names_its_requirements() {
+        let text = "    /// Covers: LGN-05, P44-01.\n    #[test]\n    fn one_at_a_time() {\n";
+        let (covers, problems) = find_in("crates/a/src/b.rs", text);
+        let test = "crates/a/src/b.rs: one_at_a_time".to_owned();
+        assert_eq!(covers, [("LGN-05".into(), test.clone()), ("P44-01".into(), test)]);
+        assert_eq!(problems, 0);
+    }
+
+    #[test]
+    fn the_list_may_go_on_in_the_next_line() {
+        let text = "/// Covers: LGN-05,\n/// LGN-06.\n/// And prose.\n#[test]\nfn x() {}\n";
+        assert_eq!(find_in("a.rs", text).0.len(), 2);
+        let text = "/// Prose.\n/// Covers: LGN-05.\n#[should_panic]\n#[test]\nfn x() {}\n";
+        assert_eq!(find_in("a.rs", text).0.len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_test_or_no_list_is_a_problem() {
+        for text in [
+            "/// Covers: LGN-05.\nfn helper() {}\n",
+            "/// Covers: LGN-05\n#[test]\nfn x() {}\n",
+            "/// Covers: login.\n#[test]\nfn x() {}\n",
+            "/// Covers: LGN-05.\n\n#[test]\nfn x() {}\n",
+        ] {
+            assert_eq!(find_in("a.rs", text), (Vec::new(), 1), "{text}");
+        }
+    }
+
+    #[test]
+    fn scripts_of_interop_count() {
+        let text = "# Covers: PER-03.\ndef random_bytes(server):\n";
+        assert_eq!(find_in("interop/x", text).0[0].1, "interop/x: random_bytes");
+        let text = "# Covers: PER-03.\nSUITES = 1\n";
+        assert_eq!(find_in("interop/x", text).0[0].1, "interop/x");
+        assert_eq!(find_in("scripts/x", text).0.len(), 0);
+    }
+}
