@@ -8,9 +8,12 @@
 use super::session::{Pdu, Session};
 use super::{ConnectionId, Output, TargetRecord, limits};
 use crate::datamover::{Keys, Op};
+use crate::negotiate::{self, NOT_UNDERSTOOD, REJECT};
+use crate::params::{self, Id, Key, Rule};
 use crate::violation::Violation;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use wire::iscsi::keys::Pairs;
 use wire::iscsi::{Itt, Response, TextRequest, TextResponse, Ttt};
 
 /// A text exchange under way on a connection.
@@ -172,22 +175,23 @@ impl Session {
     fn read_pairs(&self, exchange: &mut Exchange) -> Result<Query, Violation> {
         let text = core::mem::take(&mut exchange.request);
         let mut query = Query::None;
-        for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
-            let pair = core::str::from_utf8(pair).map_err(|_| Violation::TextMalformed)?;
-            let (key, value) = pair.split_once('=').ok_or(Violation::TextMalformed)?;
-            exchange.note(key)?;
-            match key {
-                "SendTargets" => match self.query(value) {
+        for pair in Pairs::new(&text) {
+            let (name, value) = pair.map_err(|_| Violation::TextMalformed)?;
+            exchange.note(name)?;
+            let key = params::find(name);
+            match key.map(|key| key.id) {
+                Some(Id::SendTargets) => match self.query(value) {
                     Some(found) => query = found,
-                    None => exchange.put(key, REJECT),
+                    None => exchange.put(name, REJECT),
                 },
-                "MaxRecvDataSegmentLength" => match segment_length(value) {
+                Some(Id::MaxRecvDataSegmentLength) => match declared_number(key, value) {
                     Some(limit) => exchange.new_limit = Some(limit),
-                    None => exchange.put(key, REJECT),
+                    None => exchange.put(name, REJECT),
                 },
-                "InitiatorAlias" => {}
-                key if is_known(key) => exchange.put(key, REJECT),
-                key => exchange.put(key, "NotUnderstood"),
+                Some(Id::InitiatorAlias) => {}
+                // Keys of the login, or of the target.
+                Some(_) => exchange.put(name, REJECT),
+                None => exchange.put(name, NOT_UNDERSTOOD),
             }
         }
         Ok(query)
@@ -248,43 +252,10 @@ impl Exchange {
     }
 }
 
-const REJECT: &str = "Reject";
-
-/// MaxRecvDataSegmentLength (RFC 7143 §13.12).
-fn segment_length(value: &str) -> Option<u32> {
-    let number = value.parse().ok()?;
-    (512..=0xff_ffff).contains(&number).then_some(number)
-}
-
-/// Keys that we know but that full feature phase does not allow.
-fn is_known(key: &str) -> bool {
-    const KEYS: &[&str] = &[
-        "AuthMethod",
-        "HeaderDigest",
-        "DataDigest",
-        "MaxConnections",
-        "TargetName",
-        "InitiatorName",
-        "TargetAlias",
-        "TargetAddress",
-        "TargetPortalGroupTag",
-        "InitialR2T",
-        "ImmediateData",
-        "MaxBurstLength",
-        "FirstBurstLength",
-        "DefaultTime2Wait",
-        "DefaultTime2Retain",
-        "MaxOutstandingR2T",
-        "DataPDUInOrder",
-        "DataSequenceInOrder",
-        "ErrorRecoveryLevel",
-        "SessionType",
-        "TaskReporting",
-        "iSCSIProtocolLevel",
-        "IFMarker",
-        "OFMarker",
-        "IFMarkInt",
-        "OFMarkInt",
-    ];
-    KEYS.contains(&key)
+/// The declared number of a key, if it lies in the range of the table.
+fn declared_number(key: Option<&Key>, value: &str) -> Option<u32> {
+    match &key?.rule {
+        Rule::Number(range) => negotiate::number(value, range),
+        _ => None,
+    }
 }

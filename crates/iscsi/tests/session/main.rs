@@ -2,6 +2,8 @@
 //! Full feature phase of the target, driven at the level of ops and events: the tests play initiator, mover and
 //! SCSI side with values, and the driver checks every PDU that leaves.
 
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)] // values of the tests themselves
+
 extern crate lunwire_iscsi as iscsi;
 
 mod commands;
