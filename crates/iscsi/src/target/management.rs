@@ -167,7 +167,7 @@ impl Session {
             ABORT_TASK_SET => Function::AbortTaskSet,
             CLEAR_TASK_SET => Function::ClearTaskSet,
             LOGICAL_UNIT_RESET => Function::LogicalUnitReset,
-            TASK_REASSIGN if self.managements.find(request.referenced_task).is_some() => {
+            TASK_REASSIGN if self.is_no_scsi_task(request.referenced_task) => {
                 return self.refuse_management(pdu, request, FUNCTION_REJECTED);
             }
             TASK_REASSIGN => return self.refuse_management(pdu, request, REASSIGN_NOT_SUPPORTED),
@@ -235,7 +235,7 @@ impl Session {
         request: &TaskManagementRequest,
     ) -> Result<(), Violation> {
         let referenced = request.referenced_task;
-        if referenced == request.itt || self.managements.find(referenced).is_some() {
+        if referenced == request.itt || self.is_no_scsi_task(referenced) {
             return self.refuse_management(pdu, request, FUNCTION_REJECTED);
         }
         let Some(task) = self.tasks.find(referenced) else {
@@ -261,6 +261,12 @@ impl Session {
             self.indicate(Indication::Management(management));
         }
         Ok(())
+    }
+
+    /// True for the tag of a task management request or text exchange under way.
+    fn is_no_scsi_task(&self, itt: Itt) -> bool {
+        let texts = self.connections.iter().filter_map(|connection| connection.text.as_ref());
+        self.managements.find(itt).is_some() || texts.into_iter().any(|text| text.itt() == itt)
     }
 
     /// The task is unknown: either it ended, or its command is missing and counts as received from now on.

@@ -225,6 +225,11 @@ impl Exchange {
         }
     }
 
+    /// The tag of its requests.
+    pub(super) const fn itt(&self) -> Itt {
+        self.itt
+    }
+
     fn add(&mut self, data: &[u8]) -> Result<(), Violation> {
         if self.request.len() + data.len() > limits::TEXT_REQUEST_MAX {
             return Err(Violation::TextTooLong);

@@ -21,7 +21,7 @@ fn event(outputs: &[Output]) -> AsyncMessage {
     }
 }
 
-/// Covers: LGO-04, LGO-05, LGO-08, LGO-10, SES-21, SES-22.
+/// Covers: LGO-04, LGO-05, LGO-08, LGO-10, SES-21.
 #[test]
 fn closing_the_session_answers_and_then_closes() {
     let mut driver = Setup::new().start();
@@ -38,7 +38,7 @@ fn closing_the_session_answers_and_then_closes() {
     assert_eq!(driver.closed.as_deref(), Some("logout"));
 }
 
-/// Covers: LGO-02, LGO-12, CLR-02.
+/// Covers: LGO-02, CLR-02.
 #[test]
 fn tasks_end_silently_before_the_answer() {
     let mut driver = Setup::new().start();
@@ -120,7 +120,7 @@ fn nothing_is_taken_after_the_logout() {
     assert!(driver.drain().is_empty());
 }
 
-/// Covers: ERL-01, ERL-05, CMD-27.
+/// Covers: ERL-05, CMD-27.
 #[test]
 fn a_lost_connection_ends_the_session() {
     let mut driver = Setup::new().start();

@@ -24,7 +24,7 @@ fn presented(bytes: u64) -> iscsi::service::Completion {
     iscsi::service::Completion { presented: bytes, ..good() }
 }
 
-/// Covers: R2T-05, KEY-14.
+/// Covers: R2T-05.
 #[test]
 fn a_write_of_300000_bytes_with_immediate_and_unsolicited_data() {
     let mut driver = Setup::new().start();
@@ -109,7 +109,7 @@ fn bursts_may_end_in_any_order() {
     assert!(received(&driver.done(task, 1000, 1000), task));
 }
 
-/// Covers: SCC-16, KEY-15.
+/// Covers: SCC-16.
 #[test]
 fn every_combination_around_every_limit() {
     for (initial_r2t, immediate_data) in
