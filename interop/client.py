@@ -261,6 +261,8 @@ class Session(Connection):
         itself when it is of a kind that the caller has to judge, else None."""
         pdu = self.receive_pdu()
         if pdu.opcode == R2T:
+            if not self.tasks[pdu.itt]["data"]:
+                return pdu      # the caller sends the data itself
             self.answer_r2t(pdu)
             return None
         if pdu.opcode == NOP_IN and pdu.ttt != NO_TAG:

@@ -67,6 +67,10 @@ class Target:
     def pid(self):
         return self.process.pid
 
+    @property
+    def lun(self):
+        return min(self.urls)
+
     def cpu_seconds(self):
         """Processor time so far, all threads, user and system."""
         with open(f"/proc/{self.pid}/stat") as stat:
@@ -118,7 +122,10 @@ class Lunwire(Target):
     def __init__(self, stores, engine, options, prefix, listen, environment):
         super().__init__()
         binary = os.environ.get("LUNWIRE", f"{ROOT}/target/release/lunwire")
-        command = [*prefix, binary, "serve", "--listen", listen, "--target", IQN]
+        self.folder = tempfile.TemporaryDirectory(prefix="lunwire-test-")
+        self.control_socket = f"{self.folder.name}/control"
+        command = [*prefix, binary, "serve", "--listen", listen, "--target", IQN,
+                   "--control-socket", self.control_socket]
         for store in stores:
             command += ["--lun", store]
         if engine:

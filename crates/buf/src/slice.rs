@@ -15,8 +15,9 @@ use std::sync::{Arc, OnceLock};
 
 /// A shared, read-only run of bytes that stay alive as long as the slice.
 ///
-/// Part of a frozen [`Buf`], of a [`Region`], of a `Vec` or of static memory. A clone or a part is one
-/// atomic increment. The bytes of a part of a `Region` may change at any time; all others never do.
+/// Part of a frozen [`Buf`], of a [`Region`], of a `Vec` or of static memory. A clone or a part is
+/// one atomic increment. The bytes of a part of a `Region` may change at any time; all others never
+/// do.
 #[derive(Clone)]
 pub struct Slice {
     owner: Owner,
@@ -70,8 +71,8 @@ impl Slice {
         Self { owner: Owner::Region(region), base, len }
     }
 
-    /// The buffer again, if this is the only reference to it and starts at its first byte; it shows as
-    /// many bytes as the slice.
+    /// The buffer again, if this is the only reference to it and starts at its first byte; it shows
+    /// as many bytes as the slice.
     ///
     /// # Errors
     /// The slice itself, if others may be reading or it is not (the start of) a frozen [`Buf`].
@@ -109,15 +110,17 @@ impl Slice {
         if matches!(self.owner, Owner::Region(_)) {
             return None;
         }
-        // SAFETY: the owner keeps `len` initialised bytes at `base` alive, and nobody writes to them: a
-        // frozen buffer has no `Buf`, a Vec is behind our own Arc, static memory is shared.
+        // SAFETY: the owner keeps `len` initialised bytes at `base` alive, and nobody writes to
+        // them: a frozen buffer has no `Buf`, a Vec is behind our own Arc, static memory is shared.
         Some(unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) })
     }
 
-    /// Copies all bytes into `to`, which has the same length: a caller's mistake otherwise, which panics.
+    /// Copies all bytes into `to`, which has the same length: a caller's mistake otherwise, which
+    /// panics.
     pub fn copy_to(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len, "as many bytes as the slice has");
-        // SAFETY: both sides have `len` bytes; a region's are copied as a device's memory (see Region).
+        // SAFETY: both sides have `len` bytes; a region's are copied as a device's memory (see
+        // Region).
         unsafe { copy_raw(to.as_mut_ptr(), self.as_ptr(), self.len) }
     }
 
@@ -141,8 +144,8 @@ impl Default for Slice {
 }
 
 impl From<Vec<u8>> for Slice {
-    /// Takes the vector over: allocates a counter, copies nothing. For rare paths; its bytes are not
-    /// page aligned.
+    /// Takes the vector over: allocates a counter, copies nothing. For rare paths; its bytes are
+    /// not page aligned.
     fn from(bytes: Vec<u8>) -> Self {
         let bytes = Arc::new(bytes);
         let (base, len) = (NonNull::from(bytes.as_slice()).cast(), bytes.len());
@@ -163,8 +166,8 @@ impl fmt::Debug for Slice {
     }
 }
 
-// SAFETY: the owners are Send and Sync, and `base` is only read through; a region allows that from any
-// thread at any time.
+// SAFETY: the owners are Send and Sync, and `base` is only read through; a region allows that from
+// any thread at any time.
 unsafe impl Send for Slice {}
 // SAFETY: as for Send.
 unsafe impl Sync for Slice {}

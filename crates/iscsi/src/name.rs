@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! iSCSI names (RFC 7143 §4.2.7) and the SCSI port names made from them (RFC 7143 §4.4.2).
 //!
-//! The iSCSI stringprep profile (RFC 3722) maps letters to lower case, applies normalization form KC and then
-//! prohibits all of ASCII but letters, digits and `-` `.` `:`. Names that somebody types in are taken in ASCII only,
-//! where lower-casing is the whole of that mapping; a name with other letters is refused rather than put on
-//! the wire in a form that may not be normalized. Names from the wire are compared byte for byte and never
-//! changed; nothing but their length and freedom from controls and blanks is demanded of them.
+//! The iSCSI stringprep profile (RFC 3722) maps letters to lower case, applies normalization form
+//! KC and then prohibits all of ASCII but letters, digits and `-` `.` `:`. Names that somebody
+//! types in are taken in ASCII only, where lower-casing is the whole of that mapping; a name with
+//! other letters is refused rather than put on the wire in a form that may not be normalized. Names
+//! from the wire are compared byte for byte and never changed; nothing but their length and freedom
+//! from controls and blanks is demanded of them.
 
 use alloc::format;
 use alloc::string::String;
@@ -43,7 +44,8 @@ pub enum NameError {
     Naa,
 }
 
-/// Checks a name that came over the wire: its length, and that it can be printed and stored without harm.
+/// Checks a name that came over the wire: its length, and that it can be printed and stored without
+/// harm.
 ///
 /// # Errors
 /// [`NameError::Empty`], [`NameError::TooLong`] or [`NameError::Character`].
@@ -55,7 +57,8 @@ pub fn validate_received(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// The form on the wire of a name that somebody typed in: letters in lower case, the rest unchanged.
+/// The form on the wire of a name that somebody typed in: letters in lower case, the rest
+/// unchanged.
 ///
 /// # Errors
 /// The name is then no iSCSI name.

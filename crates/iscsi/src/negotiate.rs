@@ -44,8 +44,8 @@ pub enum Answer {
 /// The answer to `offer` for a negotiated key, by a side that wishes `wish`: a number or boolean as
 /// [`crate::params`] codes it, and for a list one bit for each supported entry.
 ///
-/// A boolean is answered even where silence would do (AND with No, OR with Yes; RFC 7143 §6.2.2): peers that count
-/// answers are content with both.
+/// A boolean is answered even where silence would do (AND with No, OR with Yes; RFC 7143 §6.2.2):
+/// peers that count answers are content with both.
 #[must_use]
 pub fn answer(key: &Key, offer: &str, wish: u32, session: SessionType) -> Answer {
     let irrelevant = match key.irrelevant {

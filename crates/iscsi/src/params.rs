@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The table of all text keys: RFC 7143 §12 and §13, RFC 7145 §6, and the obsolete ones of RFC 3720.
+//! The table of all text keys: RFC 7143 §12 and §13, RFC 7145 §6, and the obsolete ones of RFC
+//! 3720.
 //!
-//! Every negotiated value is a number here: a boolean is 0 or 1, a choice is its place in the list of known
-//! entries. So one array holds the outcome of all negotiations and the table alone says how it comes about.
+//! Every negotiated value is a number here: a boolean is 0 or 1, a choice is its place in the list
+//! of known entries. So one array holds the outcome of all negotiations and the table alone says
+//! how it comes about.
 
 use core::ops::RangeInclusive;
 
 /// Names a key; also its place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, clippy::exhaustive_enums)] // the names are the standard's; match arms must be complete
+// The names are the standard's, and match arms must be complete.
+#[allow(missing_docs, clippy::exhaustive_enums)]
 pub enum Id {
     SessionType,
     InitiatorName,
@@ -303,16 +306,29 @@ use Sender::{Initiator, Target};
 use Stages::{Any, Security};
 use Use::{All, FullFeatureOnly, InitializeOnly, LeadingOnly};
 
-#[rustfmt::skip] // one row a key
 static TABLE: [Key; 52] = [
-    key(Id::SessionType, "SessionType", Rule::Word(SESSION_TYPES), 0, LeadingOnly).from(Initiator).in_stages(Any),
-    key(Id::InitiatorName, "InitiatorName", Rule::Name, 0, InitializeOnly).from(Initiator).in_stages(Any),
+    key(Id::SessionType, "SessionType", Rule::Word(SESSION_TYPES), 0, LeadingOnly)
+        .from(Initiator)
+        .in_stages(Any),
+    key(Id::InitiatorName, "InitiatorName", Rule::Name, 0, InitializeOnly)
+        .from(Initiator)
+        .in_stages(Any),
     key(Id::TargetName, "TargetName", Rule::Name, 0, InitializeOnly).in_stages(Any),
     key(Id::InitiatorAlias, "InitiatorAlias", TEXT, 0, All).from(Initiator).in_stages(Any),
     key(Id::TargetAlias, "TargetAlias", TEXT, 0, All).from(Target).in_stages(Any),
     key(Id::TargetAddress, "TargetAddress", TEXT, 0, All).from(Target).in_stages(Any),
-    key(Id::TargetPortalGroupTag, "TargetPortalGroupTag", Rule::Number(0..=65535), 0, InitializeOnly).from(Target).in_stages(Any),
-    key(Id::AuthMethod, "AuthMethod", Rule::List(AUTH_METHODS), 0, InitializeOnly).in_stages(Security).of_connection(),
+    key(
+        Id::TargetPortalGroupTag,
+        "TargetPortalGroupTag",
+        Rule::Number(0..=65535),
+        0,
+        InitializeOnly,
+    )
+    .from(Target)
+    .in_stages(Any),
+    key(Id::AuthMethod, "AuthMethod", Rule::List(AUTH_METHODS), 0, InitializeOnly)
+        .in_stages(Security)
+        .of_connection(),
     method(Id::ChapA, "CHAP_A"),
     method(Id::ChapI, "CHAP_I"),
     method(Id::ChapC, "CHAP_C"),
@@ -330,33 +346,75 @@ static TABLE: [Key; 52] = [
     method(Id::KrbApRep, "KRB_AP_REP"),
     key(Id::HeaderDigest, "HeaderDigest", Rule::List(DIGESTS), 0, InitializeOnly).of_connection(),
     key(Id::DataDigest, "DataDigest", Rule::List(DIGESTS), 0, InitializeOnly).of_connection(),
-    key(Id::MaxConnections, "MaxConnections", Rule::Minimum(1..=65535), 1, LeadingOnly).irrelevant(Discovery),
+    key(Id::MaxConnections, "MaxConnections", Rule::Minimum(1..=65535), 1, LeadingOnly)
+        .irrelevant(Discovery),
     key(Id::SendTargets, "SendTargets", Rule::SendTargets, 0, FullFeatureOnly).from(Initiator),
     key(Id::InitialR2T, "InitialR2T", Rule::Or, YES, LeadingOnly).irrelevant(Discovery),
     key(Id::ImmediateData, "ImmediateData", Rule::And, YES, LeadingOnly).irrelevant(Discovery),
-    key(Id::MaxRecvDataSegmentLength, "MaxRecvDataSegmentLength", Rule::Number(SEGMENT), 8192, All).of_connection(),
-    key(Id::MaxBurstLength, "MaxBurstLength", Rule::Minimum(SEGMENT), 262_144, LeadingOnly).irrelevant(Discovery),
-    key(Id::FirstBurstLength, "FirstBurstLength", Rule::Minimum(SEGMENT), 65536, LeadingOnly).irrelevant(Discovery),
+    key(Id::MaxRecvDataSegmentLength, "MaxRecvDataSegmentLength", Rule::Number(SEGMENT), 8192, All)
+        .of_connection(),
+    key(Id::MaxBurstLength, "MaxBurstLength", Rule::Minimum(SEGMENT), 262_144, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::FirstBurstLength, "FirstBurstLength", Rule::Minimum(SEGMENT), 65536, LeadingOnly)
+        .irrelevant(Discovery),
     key(Id::DefaultTime2Wait, "DefaultTime2Wait", Rule::Maximum(0..=3600), 2, LeadingOnly),
     key(Id::DefaultTime2Retain, "DefaultTime2Retain", Rule::Minimum(0..=3600), 20, LeadingOnly),
-    key(Id::MaxOutstandingR2T, "MaxOutstandingR2T", Rule::Minimum(1..=65535), 1, LeadingOnly).irrelevant(Discovery),
+    key(Id::MaxOutstandingR2T, "MaxOutstandingR2T", Rule::Minimum(1..=65535), 1, LeadingOnly)
+        .irrelevant(Discovery),
     key(Id::DataPduInOrder, "DataPDUInOrder", Rule::Or, YES, LeadingOnly).irrelevant(Discovery),
-    key(Id::DataSequenceInOrder, "DataSequenceInOrder", Rule::Or, YES, LeadingOnly).irrelevant(Discovery),
+    key(Id::DataSequenceInOrder, "DataSequenceInOrder", Rule::Or, YES, LeadingOnly)
+        .irrelevant(Discovery),
     key(Id::ErrorRecoveryLevel, "ErrorRecoveryLevel", Rule::Minimum(0..=2), 0, LeadingOnly),
-    key(Id::TaskReporting, "TaskReporting", Rule::List(TASK_REPORTING), 0, LeadingOnly).irrelevant(Discovery),
-    key(Id::ProtocolLevel, "iSCSIProtocolLevel", Rule::Minimum(0..=31), 1, LeadingOnly).irrelevant(Discovery),
+    key(Id::TaskReporting, "TaskReporting", Rule::List(TASK_REPORTING), 0, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::ProtocolLevel, "iSCSIProtocolLevel", Rule::Minimum(0..=31), 1, LeadingOnly)
+        .irrelevant(Discovery),
     key(Id::NodeArchitecture, "X#NodeArchitecture", TEXT, 0, LeadingOnly),
     obsolete(Id::IfMarker, "IFMarker", NO),
     obsolete(Id::OfMarker, "OFMarker", NO),
     obsolete(Id::IfMarkInt, "IFMarkInt", 2048),
     obsolete(Id::OfMarkInt, "OFMarkInt", 2048),
     key(Id::RdmaExtensions, "RDMAExtensions", Rule::And, NO, LeadingOnly).irrelevant(Discovery),
-    key(Id::TargetRecvDataSegmentLength, "TargetRecvDataSegmentLength", Rule::Minimum(SEGMENT), 8192, InitializeOnly).of_connection().irrelevant(WithoutRdma),
-    key(Id::InitiatorRecvDataSegmentLength, "InitiatorRecvDataSegmentLength", Rule::Minimum(SEGMENT), 8192, InitializeOnly).of_connection().irrelevant(WithoutRdma),
-    key(Id::MaxOutstandingUnexpectedPdus, "MaxOutstandingUnexpectedPDUs", Rule::Number(0..=u32::MAX), 0, LeadingOnly).irrelevant(WithoutRdma),
-    key(Id::MaxAhsLength, "MaxAHSLength", Rule::Number(0..=u32::MAX), 256, LeadingOnly).irrelevant(WithoutRdma),
-    key(Id::TaggedBufferForSolicitedDataOnly, "TaggedBufferForSolicitedDataOnly", Rule::Boolean, NO, LeadingOnly).from(Initiator).irrelevant(WithoutRdma),
-    key(Id::IserHelloRequired, "iSERHelloRequired", Rule::Boolean, NO, LeadingOnly).from(Initiator).irrelevant(WithoutRdma),
+    key(
+        Id::TargetRecvDataSegmentLength,
+        "TargetRecvDataSegmentLength",
+        Rule::Minimum(SEGMENT),
+        8192,
+        InitializeOnly,
+    )
+    .of_connection()
+    .irrelevant(WithoutRdma),
+    key(
+        Id::InitiatorRecvDataSegmentLength,
+        "InitiatorRecvDataSegmentLength",
+        Rule::Minimum(SEGMENT),
+        8192,
+        InitializeOnly,
+    )
+    .of_connection()
+    .irrelevant(WithoutRdma),
+    key(
+        Id::MaxOutstandingUnexpectedPdus,
+        "MaxOutstandingUnexpectedPDUs",
+        Rule::Number(0..=u32::MAX),
+        0,
+        LeadingOnly,
+    )
+    .irrelevant(WithoutRdma),
+    key(Id::MaxAhsLength, "MaxAHSLength", Rule::Number(0..=u32::MAX), 256, LeadingOnly)
+        .irrelevant(WithoutRdma),
+    key(
+        Id::TaggedBufferForSolicitedDataOnly,
+        "TaggedBufferForSolicitedDataOnly",
+        Rule::Boolean,
+        NO,
+        LeadingOnly,
+    )
+    .from(Initiator)
+    .irrelevant(WithoutRdma),
+    key(Id::IserHelloRequired, "iSERHelloRequired", Rule::Boolean, NO, LeadingOnly)
+        .from(Initiator)
+        .irrelevant(WithoutRdma),
 ];
 
 const _: () = assert!(TABLE.len() <= 64, "a KeySet has one bit a key");
@@ -381,6 +439,15 @@ mod tests {
             assert!(key.name.chars().all(|c| c.is_ascii_alphanumeric() || "-.+@_#".contains(c)));
         }
         assert_eq!(find("maxburstlength"), None);
+    }
+
+    /// Covers: NEG-35.
+    #[test]
+    fn no_key_of_ours_is_a_new_extension() {
+        for key in &TABLE {
+            assert!(!key.name.starts_with("X-"));
+            assert!(!key.name.starts_with("X#") || key.id == Id::NodeArchitecture);
+        }
     }
 
     #[test]

@@ -36,6 +36,10 @@ const DEFAULT_STORE: &str = "memory:1G";
 const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// What INQUIRY says of who made the disk (SPC-4 §6.6.2).
+const VENDOR: &str = "LUNWIRE";
+const PRODUCT: &str = "VIRTUAL DISK";
+
 /// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched only when used.
 const POOL_BYTES_MAX: usize = 512 << 20;
 
@@ -234,8 +238,11 @@ impl Draft {
                     || format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
                 let store = stores.open(&lun.spec).with_context(place)?;
                 let geometry = store.geometry();
-                let identity =
-                    Identity::derive(&target.name, lun.number, lun.serial.as_deref());
+                let mut identity =
+                    Identity::derive(&target.name, lun.number, VENDOR, PRODUCT);
+                if let Some(serial) = &lun.serial {
+                    identity.serial.clone_from(serial);
+                }
                 let unit = LogicalUnit::new(identity, store, lun.block)
                     .map_err(anyhow::Error::msg)
                     .with_context(place)?;

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use buf::Slice;
 use store::Error;
 use store::Geometry;
+use store::Io;
 use store::IoResult;
 use store::Op;
 use store::Outcome;
@@ -120,7 +121,7 @@ impl Store for Disk {
         Submitted::Done(self.run(op))
     }
 
-    fn complete(&self, _: &Op, _: IoResult) -> Submitted {
+    fn complete(&self, _: &Op, _: &Io, _: IoResult) -> Submitted {
         unreachable!("the disk never asks for input or output")
     }
 }

@@ -7,10 +7,10 @@ use buf::Slice;
 
 /// A file of fixed size that the engine reads and writes.
 ///
-/// A Discard is tried as a hole, then as zeroing, then by writing zeroes; a Zero as zeroing, then by
-/// writing. A store that is not to have a volatile cache writes durably and ends each other change with
-/// a sync. A read that gives fewer bytes than asked for fails as unreadable: the file was cut short by
-/// somebody else, and zeroes in place of lost data would be a lie.
+/// A Discard is tried as a hole, then as zeroing, then by writing zeroes; a Zero as zeroing, then
+/// by writing. A store that is not to have a volatile cache writes durably and ends each other
+/// change with a sync. A read that gives fewer bytes than asked for fails as unreadable: the file
+/// was cut short by somebody else, and zeroes in place of lost data would be a lie.
 #[derive(Debug)]
 pub struct File {
     file: FileId,
@@ -19,8 +19,8 @@ pub struct File {
 }
 
 impl File {
-    /// The file that the engine knows as `file`, opened with facts `geometry`; `sync`: every change is
-    /// on stable storage before it is done.
+    /// The file that the engine knows as `file`, opened with facts `geometry`; `sync`: every change
+    /// is on stable storage before it is done.
     pub fn new(file: FileId, geometry: Geometry, sync: bool) -> Self {
         Self { file, geometry, sync }
     }
@@ -148,14 +148,14 @@ fn error_of(op: &Op, errno: i32) -> Error {
     }
 }
 
-/// The file has no such operation, or not for this range; what cannot be at all fails in the next way
-/// too.
+/// The file has no such operation, or not for this range; what cannot be at all fails in the next
+/// way too.
 fn is_unsupported(errno: i32) -> bool {
     matches!(errno, EOPNOTSUPP | ENOSYS | EINVAL | ENODEV | ENOTTY)
 }
 
-// Numbers of Linux, the same on all architectures that we build for; not from a crate, as the sans-IO
-// crates have none for the system.
+// Numbers of Linux, the same on all architectures that we build for; not from a crate, as the
+// sans-IO crates have none for the system.
 const EPERM: i32 = 1;
 const EIO: i32 = 5;
 const EBADF: i32 = 9;

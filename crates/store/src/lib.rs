@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Block stores behind one trait; `scsi` calls the trait, `target` opens stores.
 //!
-//! A store is shared by all reactors. [`Store::submit`] either finishes an operation at once or gives an
-//! [`Io`] for the engine; the driver runs it and hands the result to [`Store::complete`], until the
-//! operation is done.
+//! A store is shared by all reactors. [`Store::submit`] either finishes an operation at once or
+//! gives an [`Io`] for the engine; the driver runs it and hands the result to [`Store::complete`],
+//! until the operation is done.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -39,8 +39,8 @@ impl Geometry {
     /// Whether a store of this geometry may try `op`.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] for a change of a read-only store; [`Error::Internal`] for a range that is
-    /// not within the store or a Read above [`BUF_LEN_MAX`], as the caller has checked both.
+    /// [`Error::ReadOnly`] for a change of a read-only store; [`Error::Internal`] for a range that
+    /// is not within the store or a Read above [`BUF_LEN_MAX`], as the caller has checked both.
     pub fn check(&self, op: &Op) -> Result<(), Error> {
         let (offset, length) = op.range();
         if self.read_only && op.changes() {

@@ -8,8 +8,8 @@ use buf::{OutOfRange, PAGE, Region, SystemError};
 
 /// Zeroed, sparse memory; all operations are done at once and a Read lends the memory itself.
 ///
-/// The bytes of a Read are those of the store: they follow later writes until they are sent. Gone when
-/// the process ends.
+/// The bytes of a Read are those of the store: they follow later writes until they are sent. Gone
+/// when the process ends.
 #[derive(Debug)]
 pub struct Memory {
     region: Arc<Region>,

@@ -122,8 +122,8 @@ pub enum SizeError {
     NotWholeBlocks,
 }
 
-/// The size of a store in bytes: a number with an optional suffix K, M, G or T (powers of 1024), not
-/// zero, a multiple of 512, at most 2^63 - 1.
+/// The size of a store in bytes: a number with an optional suffix K, M, G or T (powers of 1024),
+/// not zero, a multiple of 512, at most 2^63 - 1.
 ///
 /// # Errors
 /// What is wrong with `text`.

@@ -44,7 +44,6 @@ use store::IoResult;
 use store::Submitted;
 use wire::iscsi::Tsih;
 
-use crate::node::Node;
 use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -94,6 +93,8 @@ struct Connection {
     list: Option<SgList>,
     dirty: bool,
     paused: bool,
+    /// Everything has been said and the socket is half closed.
+    ended: bool,
 }
 
 #[derive(Debug)]
@@ -110,7 +111,6 @@ struct Session {
     machine: iscsi::target::Session,
     /// None in a discovery session.
     nexus: Option<scsi::Nexus>,
-    node: Option<Arc<Node>>,
     login: iscsi::target::LoggedIn,
     identity: Identity,
     tsih: Tsih,

@@ -9,15 +9,16 @@
 //! any --error, deadline--> Over (Failed)
 //! ```
 //!
-//! In `Turn` the initiator has the next word. A request with C=1 is answered by an empty response and leaves the
-//! state as it is; so does a response with C=1, which the initiator answers by an empty request.
+//! In `Turn` the initiator has the next word. A request with C=1 is answered by an empty response
+//! and leaves the state as it is; so does a response with C=1, which the initiator answers by an
+//! empty request.
 
 mod error;
 mod negotiation;
+mod phase;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -39,16 +40,14 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
 use self::error::LoginError;
-use self::negotiation::Answers;
 use self::negotiation::Names;
-use self::negotiation::Negotiation;
 use self::negotiation::Turn;
+use self::phase::Phase;
 use super::Admission;
 use super::AdmissionRequest;
 use super::LoggedIn;
 use super::LoginOutput;
 use super::Parameters;
-use super::Settings;
 use crate::datamover::Event;
 use crate::datamover::Keys;
 use crate::datamover::Op;
@@ -58,8 +57,8 @@ use crate::negotiate::SessionType;
 
 /// The login phase of one connection (RFC 7143 §6.3).
 ///
-/// Drain [`Login::poll_output`] after each call. After [`LoginOutput::Done`] or [`LoginOutput::Failed`] the
-/// machine is over and takes no notice of anything.
+/// Drain [`Login::poll_output`] after each call. After [`LoginOutput::Done`] or
+/// [`LoginOutput::Failed`] the machine is over and takes no notice of anything.
 #[derive(Debug)]
 pub struct Login {
     state: State,
@@ -85,21 +84,6 @@ enum State {
     Over,
 }
 
-/// What is known of a login that has begun.
-#[derive(Debug)]
-struct Phase {
-    first: LoginRequest,
-    stage: Stage,
-    exchanges: u32,
-    /// Text that is continued in the next request.
-    text: Vec<u8>,
-    /// Of the first text.
-    names: Option<Names>,
-    /// Once admitted.
-    negotiation: Option<Negotiation>,
-    answers: Answers,
-}
-
 /// The fields that every response repeats (RFC 7143 §11.13).
 #[derive(Clone, Copy, Debug)]
 struct Echo {
@@ -112,8 +96,8 @@ struct Echo {
 }
 
 impl Login {
-    /// A connection that was accepted at `now`. `stat_sn`: any start value. The whole login must end within
-    /// `login_timeout`, whatever comes meanwhile.
+    /// A connection that was accepted at `now`. `stat_sn`: any start value. The whole login must
+    /// end within `login_timeout`, whatever comes meanwhile.
     #[must_use]
     pub fn new(now: Instant, stat_sn: StatSn, login_timeout: Duration) -> Self {
         Self {
@@ -150,7 +134,8 @@ impl Login {
         }
     }
 
-    /// The node's answer to [`LoginOutput::Admit`]. Without effect if the login has ended meanwhile.
+    /// The node's answer to [`LoginOutput::Admit`]. Without effect if the login has ended
+    /// meanwhile.
     pub fn admit(&mut self, admission: Admission) {
         let state = core::mem::replace(&mut self.state, State::Over);
         let next = match state {
@@ -160,8 +145,8 @@ impl Login {
         self.settle(next);
     }
 
-    /// The node's answer to [`LoginOutput::Establish`]: the session's TSIH, or the status of a refusal. Without
-    /// effect if the login has ended meanwhile.
+    /// The node's answer to [`LoginOutput::Establish`]: the session's TSIH, or the status of a
+    /// refusal. Without effect if the login has ended meanwhile.
     pub fn establish(&mut self, result: Result<Tsih, u16>) {
         let state = core::mem::replace(&mut self.state, State::Over);
         let next = match state {
@@ -305,11 +290,11 @@ impl Login {
     }
 
     fn done(&mut self, phase: Phase, parameters: Parameters, segment: Vec<u8>, tsih: Tsih) {
-        let Phase { first, stage, names, negotiation, .. } = phase;
-        let (Some(names), Some(mut negotiation)) = (names, negotiation) else {
+        let Phase { first, stage, negotiation: Some(negotiation), .. } = phase else {
             self.fail(&LoginError::Malformed("end before admission"));
             return;
         };
+        let (names, initiator_alias) = negotiation.into_names();
         if let Some(echo) = &mut self.echo {
             echo.tsih = tsih;
         }
@@ -318,7 +303,7 @@ impl Login {
         self.outputs.push_back(LoginOutput::Op(Op::NoticeKeys(keys(&parameters, discovery))));
         self.outputs.push_back(LoginOutput::Done(LoggedIn {
             initiator: names.initiator,
-            initiator_alias: negotiation.initiator_alias(),
+            initiator_alias,
             target: names.target,
             discovery,
             isid: first.isid,
@@ -402,83 +387,6 @@ enum Outcome {
     Failed(u16),
 }
 
-impl Phase {
-    fn new(first: LoginRequest) -> Self {
-        Self {
-            first,
-            stage: first.current,
-            exchanges: 0,
-            text: Vec::new(),
-            names: None,
-            negotiation: None,
-            answers: Answers::new(),
-        }
-    }
-
-    /// Whether the header of `request` is legal here (RFC 7143 §6.3, §11.12).
-    fn check(&mut self, request: &LoginRequest) -> Result<(), LoginError> {
-        self.exchanges += 1;
-        if self.exchanges > limits::LOGIN_EXCHANGES_MAX {
-            return Err(LoginError::Exchanges);
-        }
-        let first = &self.first;
-        let same = [
-            ("the initiator task tag", request.itt == first.itt),
-            ("the connection id", request.cid == first.cid),
-            ("the ISID", request.isid == first.isid),
-            ("the TSIH", request.tsih == first.tsih),
-            ("the lowest version", request.version_min == first.version_min),
-            ("the highest version", request.version_max == first.version_max),
-            // In a session that exists CmdSN may move on meanwhile.
-            ("CmdSN", request.cmd_sn == first.cmd_sn || first.tsih != Tsih(0)),
-        ];
-        if let Some((what, _)) = same.iter().find(|(_, same)| !same) {
-            return Err(LoginError::Changed(what));
-        }
-        if request.current != self.stage || self.stage == Stage::FullFeature {
-            return Err(LoginError::Stage { got: request.current, current: self.stage });
-        }
-        if request.transit && request.continue_ {
-            return Err(LoginError::TransitContinued);
-        }
-        if request.transit && !is_transition(self.stage, request.next) {
-            return Err(LoginError::Transition { from: self.stage, to: request.next });
-        }
-        Ok(())
-    }
-
-    /// Begins negotiation with what the target has to say of itself.
-    fn introduce(
-        &mut self,
-        portal_group_tag: u16,
-        target_alias: Option<String>,
-        settings: &Settings,
-    ) -> Result<(), LoginError> {
-        let Some(names) = &self.names else {
-            return Err(LoginError::Malformed("admission before names"));
-        };
-        if names.target.is_some() {
-            self.answers.push("TargetPortalGroupTag", &portal_group_tag.to_string())?;
-        }
-        // An alias is ornament: one that does not fit the protocol is left out.
-        let alias = target_alias
-            .filter(|alias| alias.len() <= limits::TEXT_VALUE_LEN_MAX && !alias.contains('\0'));
-        if let (SessionType::Normal, Some(alias)) = (names.session, alias) {
-            self.answers.push("TargetAlias", &alias)?;
-        }
-        let leading = self.first.tsih == Tsih(0);
-        self.negotiation = Some(Negotiation::new(names.session, leading, settings));
-        Ok(())
-    }
-
-    fn finish(&self) -> Result<Parameters, LoginError> {
-        match &self.negotiation {
-            Some(negotiation) => negotiation.finish(),
-            None => Err(LoginError::Malformed("end before admission")),
-        }
-    }
-}
-
 impl Echo {
     fn of(request: &LoginRequest) -> Self {
         let LoginRequest { isid, tsih, itt, cmd_sn, .. } = *request;
@@ -511,14 +419,6 @@ fn other_pdu(state: &State) -> LoginError {
 /// A refusal by the node; a status that is none counts as a defect of the target.
 fn refused(status: u16) -> LoginError {
     LoginError::Refused(if matches!(status >> 8, 2 | 3) { status } else { 0x0300 })
-}
-
-fn is_transition(from: Stage, to: Option<Stage>) -> bool {
-    matches!(
-        (from, to),
-        (Stage::Security, Some(Stage::Operational | Stage::FullFeature))
-            | (Stage::Operational, Some(Stage::FullFeature))
-    )
 }
 
 /// What the mover must know of the outcome.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plays initiator, mover and node for a [`Login`], and checks on the way what must hold for every response.
+//! Plays initiator, mover and node for a [`Login`], and checks on the way what must hold for every
+//! response.
 
 use core::time::Duration;
 

@@ -100,10 +100,30 @@ fn names_may_not_come_twice_or_late() {
     Driver::new().named(last(), &[TARGET]).assert_failed_for(0x0200, "twice");
     let mut driver = Driver::new();
     driver.named(operational(), &[]);
-    driver.keys(last(), &[INITIATOR]).assert_failed_for(0x0200, "InitiatorName");
+    let other = "InitiatorName=iqn.2001-04.com.example:other";
+    driver.keys(last(), &[other]).assert_failed_for(0x0200, "InitiatorName");
     let mut driver = Driver::new();
     driver.keys(operational(), &[INITIATOR, "SessionType=Discovery"]);
     driver.keys(last(), &[TARGET]).assert_failed_for(0x0200, "TargetName");
+}
+
+/// libiscsi does so when it has been given a user name.
+#[test]
+fn an_initiator_may_introduce_itself_in_each_stage() {
+    let mut driver = Driver::new();
+    let introduction = ["InitiatorAlias=host", "SessionType=Normal"];
+    let first = request(Stage::Security, Some(Stage::Operational));
+    assert!(driver.named(first, &introduction).reply().header.transit);
+    let step = driver.named(last(), &introduction);
+    assert_eq!(step.answers(), ["MaxRecvDataSegmentLength=262144"]);
+    assert_eq!(step.done().initiator_alias.as_deref(), Some("host"));
+    for changed in ["InitiatorAlias=guest", "SessionType=Discovery", "TargetName=iqn.2001-04.com.b"]
+    {
+        let name = changed.split('=').next().expect("a key");
+        let mut driver = Driver::new();
+        driver.named(first, &introduction);
+        driver.keys(last(), &[changed]).assert_failed_for(0x0200, name);
+    }
 }
 
 #[test]

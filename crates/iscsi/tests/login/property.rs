@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whatever an initiator sends, a login goes on, ends well or ends in a refusal. The driver checks each response.
+//! Whatever an initiator sends, a login goes on, ends well or ends in a refusal. The driver checks
+//! each response.
 
 use iscsi::datamover::Event;
 use iscsi::target::Admission;
+use iscsi::target::Settings;
 use proptest::prelude::*;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
@@ -109,22 +111,25 @@ fn any_text() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+fn granted() -> impl Strategy<Value = Admission> {
+    let alias = proptest::option::of(".{0,10}");
+    (any::<u16>(), alias, any::<u32>(), any::<u32>(), any::<u16>()).prop_map(
+        |(portal_group_tag, target_alias, burst, first, queue_depth)| Admission::Granted {
+            portal_group_tag,
+            target_alias,
+            settings: Settings {
+                max_burst_length: burst,
+                first_burst_length: first,
+                queue_depth,
+                ..settings()
+            },
+        },
+    )
+}
+
 fn admission() -> impl Strategy<Value = Admission> {
-    prop_oneof![
-        4 => (any::<u16>(), proptest::option::of(".{0,10}"), any::<u32>(), any::<u32>(), any::<u16>()).prop_map(
-            |(portal_group_tag, target_alias, burst, first, queue_depth)| Admission::Granted {
-                portal_group_tag,
-                target_alias,
-                settings: iscsi::target::Settings {
-                    max_burst_length: burst,
-                    first_burst_length: first,
-                    queue_depth,
-                    ..settings()
-                },
-            }
-        ),
-        1 => any::<u16>().prop_map(|status| Admission::Refused { status }),
-    ]
+    let refused = any::<u16>().prop_map(|status| Admission::Refused { status });
+    prop_oneof![4 => granted(), 1 => refused]
 }
 
 proptest! {

@@ -12,9 +12,9 @@
 //!   fine, failed --abandon--> abandoned --F, nothing told-> (free)
 //! ```
 //!
-//! A burst of R2T is found by its target transfer tag: slot number below, generation of the slot above, so
-//! that a tag from an earlier use of the slot is never taken for the present one. An unsolicited burst is
-//! found by its initiator task tag.
+//! A burst of R2T is found by its target transfer tag: slot number below, generation of the slot
+//! above, so that a tag from an earlier use of the slot is never taken for the present one. An
+//! unsolicited burst is found by its initiator task tag.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -148,7 +148,8 @@ impl Bursts {
         Admission::Accepted { key, at, room }
     }
 
-    /// The task whose buffer takes data of this burst; None if it was ended meanwhile or wants none.
+    /// The task whose buffer takes data of this burst; None if it was ended meanwhile or wants
+    /// none.
     pub(super) fn landing(&self, key: BurstKey) -> Option<TaskId> {
         let burst = self.get(key)?;
         let wanted = !burst.abandoned && burst.request.kind != Kind::Discard;
@@ -184,8 +185,8 @@ impl Bursts {
         (!burst.abandoned).then(|| burst.result())
     }
 
-    /// From now on the Data-Outs of all bursts of `task` are dropped silently, until F or until their slot is
-    /// needed.
+    /// From now on the Data-Outs of all bursts of `task` are dropped silently, until F or until
+    /// their slot is needed.
     pub(super) fn abandon(&mut self, task: TaskId) {
         for slot in &mut self.slots {
             let Some(burst) = slot.burst.as_mut() else { continue };
@@ -267,7 +268,8 @@ impl Bursts {
         Some(BurstKey { index, generation: self.slots.get(usize::from(index))?.generation })
     }
 
-    /// Makes room at the cost of all abandoned bursts: a peer that never ends them must not use up the table.
+    /// Makes room at the cost of all abandoned bursts: a peer that never ends them must not use up
+    /// the table.
     fn reclaim(&mut self) {
         for index in 0..self.slots.len() {
             let Some(slot) = self.slots.get(index) else { continue };
@@ -315,7 +317,8 @@ impl Burst {
         pdu.itt == self.request.itt && (!solicited || pdu.lun == self.request.lun)
     }
 
-    /// Checks order and amount (RFC 7143 §11.7.5, §11.7.6) and returns where the data goes and how much of it.
+    /// Checks order and amount (RFC 7143 §11.7.5, §11.7.6) and returns where the data goes and how
+    /// much of it.
     fn enter(&mut self, pdu: &DataOut, length: u32) -> (u32, u32) {
         let expected = u64::from(self.request.offset) + u64::from(self.received);
         let left = self.request.length.saturating_sub(self.received);

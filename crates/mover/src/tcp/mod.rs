@@ -20,8 +20,9 @@ use tx::Tx;
 
 /// The target's end of one connection over a byte stream.
 ///
-/// The pump gives it what came ([`Tcp::feed`]), what the core wants ([`Tcp::submit`]) and takes from it what is to
-/// be sent ([`Tcp::poll_transmit`], then [`Tcp::handle_sent`]) and what was released ([`Tcp::poll_event`]).
+/// The pump gives it what came ([`Tcp::feed`]), what the core wants ([`Tcp::submit`]) and takes
+/// from it what is to be sent ([`Tcp::poll_transmit`], then [`Tcp::handle_sent`]) and what was
+/// released ([`Tcp::poll_event`]).
 #[derive(Debug)]
 pub struct Tcp {
     rx: Rx,
@@ -41,9 +42,9 @@ impl Tcp {
         }
     }
 
-    /// Takes bytes up to and including the one that makes an event; returns how many, and the event. Call it again
-    /// with the rest, also where none were taken: a PDU can make two events. After a
-    /// [`Event::Violation`] everything is taken and the same violation told again.
+    /// Takes bytes up to and including the one that makes an event; returns how many, and the
+    /// event. Call it again with the rest, also where none were taken: a PDU can make two events.
+    /// After a [`Event::Violation`] everything is taken and the same violation told again.
     pub fn feed(&mut self, bytes: &[u8], pool: &Pool) -> (usize, Option<Event>) {
         let Self { rx, tasks, counters, .. } = self;
         rx.feed(bytes, segment::Context { pool, tasks, counters })
@@ -54,13 +55,15 @@ impl Tcp {
         self.rx.header()
     }
 
-    /// Data segment of the PDU of the last Control event, unless it was a SCSI command; until the next `feed`.
+    /// Data segment of the PDU of the last Control event, unless it was a SCSI command; until the
+    /// next `feed`.
     pub fn control_data(&self) -> &[u8] {
         self.rx.control_data()
     }
 
-    /// Gives a task the buffer that its Data-Outs fill: byte 0 of it is byte 0 of the initiator's buffer. A buffer
-    /// attached before is replaced. Needed before the `feed` that brings the data: without a buffer the burst fails.
+    /// Gives a task the buffer that its Data-Outs fill: byte 0 of it is byte 0 of the initiator's
+    /// buffer. A buffer attached before is replaced. Needed before the `feed` that brings the data:
+    /// without a buffer the burst fails.
     pub fn attach(&mut self, task: TaskId, buf: Buf) {
         if let Some(task) = self.tasks.open(task) {
             task.buf = Some(buf);
@@ -72,8 +75,9 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, received side of `NoticeKeys`) holds
-    /// at once, the rest in order. After `Terminate` only `Release` has an effect.
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, received side of
+    /// `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
+    /// effect.
     pub fn submit(&mut self, op: Op) {
         let Self { rx, tx, tasks, .. } = self;
         match op {
@@ -94,9 +98,9 @@ impl Tcp {
     }
 
     /// Fills `list`, which is cleared before, with what is to be sent next, up to the budget of
-    /// [`crate::limits`]; false if there is nothing. One list is under way at a time: false also until
-    /// `handle_sent`. False with a `backlog` also means that all bursts are
-    /// open: try again after the next `feed`.
+    /// [`crate::limits`]; false if there is nothing. One list is under way at a time: false also
+    /// until `handle_sent`. False with a `backlog` also means that all bursts are open: try again
+    /// after the next `feed`.
     pub fn poll_transmit(&mut self, list: &mut SgList, pool: &Pool) -> bool {
         let Self { tx, tasks, counters, .. } = self;
         tx.poll(list, tx::Context { pool, tasks, counters })
@@ -117,8 +121,8 @@ impl Tcp {
         self.tx.is_terminated()
     }
 
-    /// Bytes that wait to be sent, headers included, with those under way (the pump pauses receiving above a
-    /// limit).
+    /// Bytes that wait to be sent, headers included, with those under way (the pump pauses
+    /// receiving above a limit).
     pub fn backlog(&self) -> usize {
         self.tx.backlog()
     }

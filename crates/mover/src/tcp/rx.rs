@@ -10,8 +10,8 @@
 //!     +--> violated: for ever
 //! ```
 //!
-//! Any split of the stream gives the same events. A PDU with two events (a corrupt Data-Out that ends its
-//! burst) gives the second one with its last byte, which the first one leaves untaken.
+//! Any split of the stream gives the same events. A PDU with two events (a corrupt Data-Out that
+//! ends its burst) gives the second one with its last byte, which the first one leaves untaken.
 
 use alloc::vec::Vec;
 
@@ -265,7 +265,8 @@ impl Rx {
         }
     }
 
-    /// The first byte is that of a Login Request, whatever I and the reserved bit say (RFC 7143 §11.12).
+    /// The first byte is that of a Login Request, whatever I and the reserved bit say (RFC 7143
+    /// §11.12).
     fn may_be_login(&self) -> bool {
         self.header.first().is_none_or(|byte| byte & 0x3f == OPCODE_LOGIN_REQUEST)
     }
@@ -278,7 +279,8 @@ impl Rx {
         self.control.shrink_to(CONTROL_KEEP);
     }
 
-    /// Refuses what would break framing or bounds, before any memory is taken for it (RFC 7143 §7.7).
+    /// Refuses what would break framing or bounds, before any memory is taken for it (RFC 7143
+    /// §7.7).
     fn check_lengths(&self) -> Result<(), StreamViolation> {
         let Ok(bhs) = BhsView::new_checked(self.header.as_slice()) else { return Ok(()) };
         if bhs.total_ahs_length() > 0 && bhs.opcode() != OPCODE_SCSI_COMMAND {
@@ -362,8 +364,8 @@ impl Gather {
     }
 }
 
-/// A Data-Out is whole. A corrupt one is told at once, unless its task is gone; one that also ends its burst
-/// has been told before and comes by another way.
+/// A Data-Out is whole. A corrupt one is told at once, unless its task is gone; one that also ends
+/// its burst has been told before and comes by another way.
 fn end_data_out(key: BurstKey, pdu: &DataOut, data: Integrity, context: &mut Context<'_>) -> Step {
     let wanted = context.tasks.bursts.is_wanted(key);
     let event = context.tasks.bursts.finish(key, pdu, data);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the data segment of each PDU goes, and the one pass over its bytes that copies and checks them.
+//! Where the data segment of each PDU goes, and the one pass over its bytes that copies and checks
+//! them.
 //!
 //! Read first: RFC 7143 §11.3 (immediate data), §11.7 (Data-Out), §11.2.3 (data digest).
 
@@ -68,7 +69,7 @@ impl Sink {
         }
     }
 
-    /// A buffer for the immediate data that can become that of the task: see [`Immediate::Staged`].
+    /// A buffer for the immediate data that can become that of the task: see `Immediate`.
     fn stage(command: ScsiCommand, length: u32, pool: &Pool) -> Self {
         let expected = if command.write { command.expected_length as usize } else { 0 };
         let segment = length as usize;

@@ -37,8 +37,8 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// The task, opened if it is new. None for an id beyond the table or one whose slot another task still
-    /// holds: both are faults of the core.
+    /// The task, opened if it is new. None for an id beyond the table or one whose slot another
+    /// task still holds: both are faults of the core.
     pub(super) fn open(&mut self, id: TaskId) -> Option<&mut Task> {
         if id.index >= TASKS_MAX {
             debug_assert!(false, "task index {} is beyond the table", id.index);
@@ -91,8 +91,8 @@ impl Tasks {
         }
     }
 
-    /// Where the next `length` bytes of a burst go, at `at` of its task's buffer. None: nobody wants them. A
-    /// missing or short buffer fails the burst instead of writing beside it.
+    /// Where the next `length` bytes of a burst go, at `at` of its task's buffer. None: nobody
+    /// wants them. A missing or short buffer fails the burst instead of writing beside it.
     pub(super) fn landing(&mut self, key: BurstKey, at: u32, length: usize) -> Option<&mut [u8]> {
         let Self { slots, bursts, .. } = self;
         let id = bursts.landing(key)?;

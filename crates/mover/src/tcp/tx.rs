@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ops to gather lists: Data-In segments, R2Ts, control PDUs, digests.
 //!
-//! Read first: RFC 7143 §11.2 (segments and digests), §11.7 (Data-In), §11.8 (R2T), §4.2.2.4 (DataSN).
+//! Read first: RFC 7143 §11.2 (segments and digests), §11.7 (Data-In), §11.8 (R2T), §4.2.2.4
+//! (DataSN).
 //!
-//! Ops are carried out strictly in order. Some have nothing to send (*silent*: Release, NoticeKeys, Terminate);
-//! they take effect as soon as everything before them is on its way, so none ever waits at the head of the
-//! queue.
+//! Ops are carried out strictly in order. Some have nothing to send (*silent*: Release, NoticeKeys,
+//! Terminate); they take effect as soon as everything before them is on its way, so none ever waits
+//! at the head of the queue.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -66,7 +67,8 @@ pub(super) struct Context<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,
-    /// The list is full, or a buffer or a slot for a burst is missing: the rest comes with a later list.
+    /// The list is full, or a buffer or a slot for a burst is missing: the rest comes with a later
+    /// list.
     Waits,
 }
 
@@ -91,7 +93,8 @@ impl Tx {
         }
     }
 
-    /// Takes an op that may send something. `ExpectUnsolicited` and `Abandon` are for the receiving side.
+    /// Takes an op that may send something. `ExpectUnsolicited` and `Abandon` are for the receiving
+    /// side.
     pub(super) fn submit(&mut self, op: Op, tasks: &mut Tasks) {
         match op {
             Op::Release { .. } => {}
@@ -192,8 +195,9 @@ impl Tx {
         }
     }
 
-    /// The core never gives more data than the peer takes (RFC 7143 §13.12): which part of a text or of sense
-    /// data could be left out is not known here. Should it happen, the segment is cut: the framing holds.
+    /// The core never gives more data than the peer takes (RFC 7143 §13.12): which part of a text
+    /// or of sense data could be left out is not known here. Should it happen, the segment is cut:
+    /// the framing holds.
     fn send_control(
         &self,
         mut response: Response,
@@ -298,9 +302,10 @@ impl Tx {
         Progress::Done
     }
 
-    /// `data` made ready to be sent. Memory that others may change is copied before its digest is taken, else the
-    /// digest would be that of other bytes. None if there is no buffer for the copy; but an empty list always gets
-    /// a short segment from the heap, as nothing else might ever call again.
+    /// `data` made ready to be sent. Memory that others may change is copied before its digest is
+    /// taken, else the digest would be that of other bytes. None if there is no buffer for the
+    /// copy; but an empty list always gets a short segment from the heap, as nothing else might
+    /// ever call again.
     fn segment(&self, data: Slice, list: &SgList, context: &mut Context<'_>) -> Option<Segment> {
         if !self.keys.data_digest || data.is_empty() {
             return Some(Segment { data, crc: None });

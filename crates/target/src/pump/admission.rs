@@ -93,6 +93,7 @@ impl<P: Port> Pump<P> {
             list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
+            ended: false,
         });
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
@@ -220,7 +221,6 @@ impl<P: Port> Pump<P> {
         let session = self.sessions.insert(Session {
             machine: iscsi::target::Session::new(login.clone(), &settings, now),
             nexus,
-            node,
             login,
             identity,
             tsih,

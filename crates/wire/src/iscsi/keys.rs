@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Key=value text of Login and Text PDUs (RFC 7143 §6.1): splitting, values, and building.
 //!
-//! What a key means, and which value it may have, is known to the negotiation; here is only how it is written.
+//! What a key means, and which value it may have, is known to the negotiation; here is only how it
+//! is written.
 
 mod value;
 mod writer;
@@ -17,7 +18,7 @@ pub const KEY_LEN_MAX: usize = 63;
 /// Longest value of a key that names no other limit, bytes (RFC 7143 §6.1).
 pub const VALUE_LEN_MAX: usize = 255;
 
-/// Registered keys that do not begin with a capital letter (RFC 7144 §7.1.1, RFC 7145 §6.9).
+/// Registered keys that do not begin with a capital letter (RFC 7143 §13.24, RFC 7145 §6.10).
 const LOWER_CASE_KEYS: [&str; 2] = ["iSCSIProtocolLevel", "iSERHelloRequired"];
 
 /// The pairs of a logical text segment: the data segments of all PDUs that C joins (RFC 7143 §6.2).
@@ -122,8 +123,9 @@ impl fmt::Display for TextError {
 
 impl core::error::Error for TextError {}
 
-/// Checks the name rule of RFC 7143 §6.1: a capital letter, then letters, digits and `.-+@_`. Beside it pass the keys
-/// of public extensions, `X#...`, and the registered ones that begin with a small letter.
+/// Checks the name rule of RFC 7143 §6.1: a capital letter, then letters, digits and `.-+@_`.
+/// Beside it pass the keys of public extensions, `X#...`, and the registered ones that begin with a
+/// small letter.
 ///
 /// # Errors
 /// [`TextError::EmptyKey`], [`TextError::KeyTooLong`], [`TextError::BadKey`].
@@ -273,12 +275,15 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(pairs in proptest::collection::vec(("[A-Z][a-z0-9.+@_-]{0,62}", "[^\0]{0,60}"), 0..8)) {
+        fn what_is_written_is_read(
+            pairs in proptest::collection::vec(("[A-Z][a-z0-9.+@_-]{0,62}", "[^\0]{0,60}"), 0..8),
+        ) {
             let mut writer = TextWriter::new(8192);
             for (key, value) in &pairs {
                 writer.push(key, value).unwrap();
             }
-            let pairs: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            let pairs: Vec<_> =
+                pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
             prop_assert_eq!(split(writer.as_bytes()), Ok(pairs));
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The keys of one login: what the initiator's text means, and what is answered (RFC 7143 §6.2, §6.3).
+//! The keys of one login: what the initiator's text means, and what is answered (RFC 7143 §6.2,
+//! §6.3).
 
 use alloc::string::String;
 use alloc::string::ToString;
@@ -38,8 +39,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Finds the identifying keys (RFC 7143 §6.3.1). What is missing comes before what is wrong, so that the
-    /// status tells the primary reason.
+    /// Finds the identifying keys (RFC 7143 §6.3.1). What is missing comes before what is wrong, so
+    /// that the status tells the primary reason.
     pub(super) fn read(text: &[u8]) -> Result<Self, LoginError> {
         let (mut initiator, mut target, mut session) = (None, None, None);
         for pair in pairs(text) {
@@ -82,7 +83,7 @@ fn received(key: &'static str, value: &str) -> Result<String, LoginError> {
 /// The outcome so far.
 #[derive(Debug)]
 pub(super) struct Negotiation {
-    session: SessionType,
+    names: Names,
     /// Whether this login creates a session, so that session-wide keys may be negotiated.
     leading: bool,
     header_digest: DigestPolicy,
@@ -96,9 +97,9 @@ pub(super) struct Negotiation {
 }
 
 impl Negotiation {
-    pub(super) fn new(session: SessionType, leading: bool, settings: &Settings) -> Self {
+    pub(super) fn new(names: Names, leading: bool, settings: &Settings) -> Self {
         Self {
-            session,
+            names,
             leading,
             header_digest: settings.header_digest,
             data_digest: settings.data_digest,
@@ -132,7 +133,8 @@ impl Negotiation {
                 self.take(key, value, answers)?;
             }
         }
-        // FirstBurstLength comes last, when the MaxBurstLength that bounds it is known (RFC 7143 §13.14).
+        // FirstBurstLength comes last, when the MaxBurstLength that bounds it is known (RFC 7143
+        // §13.14).
         if let Some(offer) = first_burst {
             let wish = self.wish.get(Id::FirstBurstLength);
             self.wish.set(Id::FirstBurstLength, wish.min(self.values.get(Id::MaxBurstLength)));
@@ -155,8 +157,9 @@ impl Negotiation {
         answers.push(key.name, &negotiate::text(key, self.wish.get(key.id)))
     }
 
-    pub(super) fn initiator_alias(&mut self) -> Option<String> {
-        self.initiator_alias.take()
+    /// Who logged in, and the InitiatorAlias.
+    pub(super) fn into_names(self) -> (Names, Option<String>) {
+        (self.names, self.initiator_alias)
     }
 
     /// Checks what must hold between keys (RFC 7143 §6.2) and gives the result.
@@ -232,17 +235,34 @@ impl Negotiation {
         if !stage_fits {
             return Err(LoginError::KeyStage { key: key.name, stage });
         }
-        if !self.seen.insert(key.id) {
+        let again = turn == Turn::Later && self.is_told_again(key.id, value);
+        if !self.seen.insert(key.id) && !again {
             return Err(LoginError::Repeated(key.name));
         }
         let identifies = matches!(key.rule, Rule::Word(_) | Rule::Name);
-        if identifies && turn == Turn::Later {
+        if identifies && turn == Turn::Later && !again {
             return Err(LoginError::KeyLate(key.name));
         }
         if negotiate::RESERVED.contains(&value) {
             return Err(LoginError::Reserved { key: key.name, value: quote(value) });
         }
         Ok(())
+    }
+
+    /// Whether `value` only says again who is speaking: libiscsi introduces itself in each stage.
+    /// That changes nothing and is let pass; a name that changes is not.
+    fn is_told_again(&self, id: Id, value: &str) -> bool {
+        let told = match id {
+            Id::InitiatorName => Some(self.names.initiator.as_str()),
+            Id::TargetName => self.names.target.as_deref(),
+            Id::SessionType => Some(match self.names.session {
+                SessionType::Normal => "Normal",
+                SessionType::Discovery => "Discovery",
+            }),
+            Id::InitiatorAlias => self.initiator_alias.as_deref(),
+            _ => None,
+        };
+        self.seen.contains(id) && told == Some(value)
     }
 
     fn take(
@@ -285,7 +305,7 @@ impl Negotiation {
         offer: &str,
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
-        match negotiate::answer(key, offer, self.wish.get(key.id), self.session) {
+        match negotiate::answer(key, offer, self.wish.get(key.id), self.names.session) {
             Answer::Agreed(value) => {
                 self.values.set(key.id, value);
                 answers.push(key.name, &negotiate::text(key, value))
@@ -304,8 +324,8 @@ pub(super) enum Turn {
     Later,
 }
 
-/// Text for the initiator, of which a part may have been sent. All texts of a login together are bounded, because
-/// an initiator that never reads leaves all of them with us.
+/// Text for the initiator, of which a part may have been sent. All texts of a login together are
+/// bounded, because an initiator that never reads leaves all of them with us.
 #[derive(Debug)]
 pub(super) struct Answers {
     text: TextWriter,
@@ -350,8 +370,9 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: recovery, further connections,
-/// data out of order, RFC 7144, iSER and every authentication method (the list entry 0 is `None`).
+/// What this target wishes of each key. What is not built is wished away: recovery, further
+/// connections, data out of order, RFC 7144, iSER and every authentication method (the list entry 0
+/// is `None`).
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {

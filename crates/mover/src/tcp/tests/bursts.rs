@@ -46,7 +46,7 @@ impl Transfer {
 /// DataSN, first and last offset, F.
 type Out = (u32, core::ops::Range<u32>, u8);
 
-/// Covers: DSN-08, DOU-08, DOU-12, DIN-14.
+/// Covers: DSN-08, DOU-12, DIN-14.
 #[test]
 fn every_disorder_of_a_burst_is_told_at_its_end() {
     let done = Note::Done(task(1), 0, 4096);
@@ -112,7 +112,6 @@ fn nothing_is_written_beside_a_burst() {
     assert!(buffer[4096..].iter().all(|byte| *byte == 0xee), "the excess is dropped");
 }
 
-/// Covers: DGT-05, DGT-06.
 #[test]
 fn a_corrupt_data_out_is_told_at_once_and_at_the_end() {
     let mut transfer = Transfer::new(DIGESTS);
@@ -126,7 +125,6 @@ fn a_corrupt_data_out_is_told_at_once_and_at_the_end() {
     assert_eq!(transfer.host.take_notes()[0], failed);
 }
 
-/// Covers: DGT-05, DGT-06.
 #[test]
 fn a_corrupt_last_data_out_makes_two_events_at_any_cut() {
     let request = |tag| Request::DataOut(DataOut { final_: true, ..data_out(1, tag, 0, 0) });

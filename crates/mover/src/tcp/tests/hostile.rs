@@ -4,7 +4,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Header and control data memory of one connection: one AHS list with room to grow, one login segment.
+/// Header and control data memory of one connection: one AHS list with room to grow, one login
+/// segment.
 const MEMORY_MAX: usize = 2 * 1068 + 8192;
 
 /// Everything that may be reported of a stream, by the bytes it carries.
@@ -16,7 +17,7 @@ fn carries_only(notes: &[Note], clean: &[Note]) -> bool {
     })
 }
 
-/// Covers: DGT-01, DGT-04, DGT-05.
+/// Covers: DGT-01, DGT-04.
 #[test]
 fn no_corrupt_byte_is_ever_taken_for_data() {
     let parts = receive::session(DIGESTS);
@@ -126,8 +127,9 @@ fn honest(at: u32) -> u8 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Two bursts of 4096 bytes are open, at 0 and 4096 of a buffer of 12,288 bytes. Whatever comes, each byte of the
-    /// buffer is untouched or the right one, those of other bursts are untouched, and a burst is done only if whole.
+    /// Two bursts of 4096 bytes are open, at 0 and 4096 of a buffer of 12,288 bytes. Whatever
+    /// comes, each byte of the buffer is untouched or the right one, those of other bursts are
+    /// untouched, and a burst is done only if whole.
     #[test]
     fn bursts_hold_against_any_data_outs(shots in prop::collection::vec(shot(), 1..40)) {
         let mut host = Host::logged_in(PLAIN);
@@ -210,7 +212,10 @@ proptest! {
 
     /// Bytes without any sense, before and after login.
     #[test]
-    fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..4000), logged_in in any::<bool>()) {
+    fn noise_never_panics(
+        noise in prop::collection::vec(any::<u8>(), 0..4000),
+        logged_in in any::<bool>(),
+    ) {
         let mut tcp = if logged_in { Host::logged_in(PLAIN).tcp } else { Tcp::new() };
         let pool = Pool::new(1 << 20).expect("memory for a pool");
         let mut rest = &noise[..];

@@ -41,7 +41,8 @@ pub(super) enum Note {
     Violation(StreamViolation),
 }
 
-/// A mover with a core that serves every write command: unsolicited data up to 1024 bytes, then one R2T.
+/// A mover with a core that serves every write command: unsolicited data up to 1024 bytes, then one
+/// R2T.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) tcp: Tcp,

@@ -5,7 +5,8 @@ use super::*;
 use proptest::prelude::*;
 use wire::iscsi::{LogoutRequest, Snack, TaskManagementRequest, TextRequest};
 
-/// All PDU kinds of a session, with AHS, immediate, unsolicited and solicited data, and PDUs that are refused.
+/// All PDU kinds of a session, with AHS, immediate, unsolicited and solicited data, and PDUs that
+/// are refused.
 pub(super) fn session(keys: Keys) -> Vec<Vec<u8>> {
     let (cmd_sn, exp_stat_sn) = (CmdSn(9), StatSn(1));
     let mut stream = vec![login()];
@@ -78,7 +79,7 @@ fn whole(keys: Keys) -> (Vec<u8>, Vec<Note>) {
     (stream, notes)
 }
 
-/// Covers: FMT-04, FMT-06, FMT-13, FMT-18, DGT-02, DGT-03, DIN-14, FMT-08, PER-04.
+/// Covers: FMT-04, FMT-06, FMT-18, DGT-02, DGT-03, DIN-14, FMT-08, PER-04.
 #[test]
 fn a_session_of_all_kinds_is_understood() {
     for keys in [PLAIN, DIGESTS] {
@@ -88,6 +89,12 @@ fn a_session_of_all_kinds_is_understood() {
             _ => None,
         });
         assert_eq!(written, Some(&pattern(2501)));
+        let command = |note: &Note| match note {
+            Note::Control(Request::Command(command), _) => Some(command.cdb),
+            _ => None,
+        };
+        let cdb = notes.iter().find_map(command);
+        assert_eq!(cdb, Some(Cdb { bytes: [0x7f; 32], len: 32 }), "from the AHS");
         assert!(notes.contains(&Note::Done(task(2), 301, 723)));
         assert!(notes.contains(&Note::Done(task(2), 1024, 1477)));
         let kinds: Vec<u8> = notes
@@ -203,7 +210,7 @@ fn a_wrong_header_digest_ends_the_stream() {
     }
 }
 
-/// Covers: DGT-05, DGT-07.
+/// Covers: DGT-07.
 #[test]
 fn a_wrong_data_digest_skips_the_pdu() {
     let text = session(DIGESTS)[9].clone();
@@ -226,6 +233,39 @@ fn a_wrong_data_digest_skips_the_pdu() {
             assert_eq!(host.pool.bytes_in_use(), 0, "the staged buffer went back");
         }
     }
+}
+
+/// Covers: FMT-02.
+#[test]
+fn reserved_bits_do_not_matter() {
+    // Reserved bytes of each PDU, and the reserved bits of its first two bytes (RFC 7143 §11).
+    let ping = pdu(&Request::NopOut(nop_out(1)), b"ping", PLAIN);
+    let command = ScsiCommand { final_: false, ..write(2, 2000) };
+    let write = pdu(&Request::Command(command), &pattern(1000), PLAIN);
+    let out = DataOut { final_: true, ..data_out(2, u32::MAX, 0, 1000) };
+    let out = pdu(&Request::DataOut(out), &pattern(2000)[1000..1024], PLAIN);
+    let get = data_out(2, 0x0001_0000, 0, 1024);
+    let get = DataOut { final_: true, ..get };
+    let get = pdu(&Request::DataOut(get), &pattern(2000)[1024..], PLAIN);
+    let table: [(Vec<u8>, u8, u8, &[usize]); 4] = [
+        (ping, 0x80, 0x7f, &[2, 3, 32, 33, 40, 47]),
+        (write, 0x80, 0x18, &[3]),
+        (out, 0xc0, 0x7f, &[2, 3, 8, 15, 24, 27, 32, 35, 44, 47]),
+        (get, 0xc0, 0x7f, &[2, 3, 24, 27, 32, 35, 44, 47]),
+    ];
+    let mut plain = Host::logged_in(PLAIN);
+    let mut noisy = Host::logged_in(PLAIN);
+    for (mut bytes, first, second, reserved) in table {
+        plain.feed(&bytes);
+        bytes[0] |= first;
+        bytes[1] |= second;
+        for at in reserved {
+            bytes[*at] = 0xff;
+        }
+        noisy.feed(&bytes);
+    }
+    assert!(plain.notes.contains(&Note::Written(pattern(2000))));
+    assert!(plain.notes == noisy.notes);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use core::fmt;
 
-/// A number: decimal without leading zeros, or hex after `0x` or `0X`. None if it is neither or not below 2^64.
+/// A number: decimal without leading zeros, or hex after `0x` or `0X`. None if it is neither or not
+/// below 2^64.
 ///
 /// ```
 /// # use lunwire_wire::iscsi::keys::numeric;
@@ -66,8 +67,9 @@ impl core::error::Error for BinaryError {}
 
 /// Decodes a binary value into `out` and gives the part that it fills.
 ///
-/// Hex (`0x`) of an odd number of digits begins with half a byte; base64 (`0b`) is padded (RFC 4648 §4); a decimal
-/// constant, which may only stand for up to 64 bits, becomes as few bytes as hold it.
+/// Hex (`0x`) of an odd number of digits begins with half a byte; base64 (`0b`) is padded
+/// (RFC 4648 §4); a decimal constant, which may only stand for up to 64 bits, becomes as few bytes
+/// as hold it.
 ///
 /// # Errors
 /// [`BinaryError`]; `out` may have been written to.
@@ -293,7 +295,10 @@ mod tests {
         }
 
         #[test]
-        fn any_value_is_decoded_or_refused(value in "0?[xXbB]?[\u{e4}=+/0-9a-zA-Z]{0,80}", len in 0_usize..40) {
+        fn any_value_is_decoded_or_refused(
+            value in "0?[xXbB]?[\u{e4}=+/0-9a-zA-Z]{0,80}",
+            len in 0_usize..40,
+        ) {
             let mut out = [0; 40];
             if let Ok(bytes) = binary(&value, &mut out[..len]) {
                 prop_assert!(bytes.len() <= len);

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::fmt::Write;
 
-/// Builds the text of a Login or Text PDU: `key=value` and a null byte each (RFC 7143 §6.1), up to a limit of bytes.
+/// Builds the text of a Login or Text PDU: `key=value` and a null byte each (RFC 7143 §6.1), up to
+/// a limit of bytes.
 ///
 /// ```
 /// # use lunwire_wire::iscsi::keys::TextWriter;
