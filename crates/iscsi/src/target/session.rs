@@ -261,6 +261,9 @@ impl Session {
             Reaction::Reject(reason) => {
                 let numbers = self.response_numbers(id);
                 let reject = Reject { reason, numbers, data_sn: DataSn(0) };
+                let limit = self.connection(id).map_or(0, |at| at.max_send_data_segment_length);
+                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                let header = header.get(..limit).unwrap_or(header);
                 self.send(id, Response::Reject(reject), header.to_vec());
             }
             Reaction::DropConnection => self.drop_connection(id, violation),

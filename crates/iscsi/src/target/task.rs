@@ -148,9 +148,17 @@ impl Task {
 }
 
 impl Session {
+    /// How long the buffer of `task` must be for `length` bytes of write data: min(`length`, `expected_out`), and
+    /// more where the initiator sends more than that unasked.
+    pub fn buffer_length(&self, task: TaskId, length: u32) -> u32 {
+        let Some(entry) = self.tasks.live_ref(task) else { return 0 };
+        let unasked = entry.first_burst_end(self.login.parameters.first_burst_length);
+        length.min(entry.expected_out()).max(unasked)
+    }
+
     /// SCSI side: the command takes `length` bytes of write data.
     ///
-    /// Before, the pump attaches a buffer to the mover: at least min(`length`, `expected_out`) bytes.
+    /// Before, the pump attaches a buffer of [`buffer_length`](Self::buffer_length) bytes to the mover.
     /// `Indication::DataOutReceived` follows when they are there; a call for a task that has ended is ignored.
     pub fn receive_data_out(&mut self, task: TaskId, length: u32) {
         let first_burst_length = self.login.parameters.first_burst_length;

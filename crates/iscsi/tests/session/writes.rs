@@ -375,3 +375,21 @@ fn an_r2t_carries_the_commands_names() {
     });
     assert!(named);
 }
+
+#[test]
+fn a_buffer_has_room_for_what_comes_unasked() {
+    let mut driver = Setup::new().start();
+    let command = driver.write_more(8192);
+    driver.answer = Box::new(|_| Answer::Receive(4096));
+    driver.send(command);
+    let task = driver.commands[0].task;
+    assert_eq!(driver.session.buffer_length(task, 4096), 8192);
+    assert!(received(&driver.done(task, 0, 8192), task));
+    assert_eq!(scsi(&driver.complete(task, presented(4096))).residual, Residual::Underflow(4096));
+    assert_eq!(driver.session.buffer_length(task, 4096), 0);
+    let command = driver.write(8192);
+    driver.answer = Box::new(|_| Answer::Later);
+    let task = driver.start(command);
+    assert_eq!(driver.session.buffer_length(task, 4096), 4096);
+    assert_eq!(driver.session.buffer_length(task, 16384), 8192);
+}
