@@ -9,15 +9,17 @@ use wire::iscsi::{Attribute, Cdb, LunField};
 /// What a session tells the SCSI side, in order.
 #[derive(Debug)]
 pub enum Indication {
-    /// SCSI Command Received. The SCSI side answers with `receive_data_out` or `complete`, at once or later.
+    /// SCSI Command Received. The SCSI side answers with `receive_data_out` or `complete`, at once
+    /// or later.
     Command(Command),
-    /// Data-Out Received: all bytes asked for by `receive_data_out` are in the task's buffer (mover `detach`).
+    /// Data-Out Received: all bytes asked for by `receive_data_out` are in the task's buffer (mover
+    /// `detach`).
     DataOutReceived {
         /// The task.
         task: TaskId,
     },
-    /// The transport failed the transfer; the session itself answers with CHECK CONDITION. The SCSI side drops the
-    /// task; nothing of it may reach the medium after this.
+    /// The transport failed the transfer; the session itself answers with CHECK CONDITION. The SCSI
+    /// side drops the task; nothing of it may reach the medium after this.
     Dropped {
         /// The task.
         task: TaskId,
@@ -27,7 +29,8 @@ pub enum Indication {
         /// The task.
         task: TaskId,
     },
-    /// Task Management Request Received; every condition of iSCSI is met. Answer with `task_management_done`.
+    /// Task Management Request Received; every condition of iSCSI is met. Answer with
+    /// `task_management_done`.
     Management(Management),
     /// The I_T nexus is gone (SAM-5 §6.3.4): drop every task of the session.
     NexusLost,

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!   ABORT TASK ------------------------------> WithScsi --done--------------------------> answered
-//!   the others --> Waiting --conditions met--> WithScsi --done--> Fenced --acknowledged--> answered
+//!   the others --> Waiting --conditions met--> WithScsi --done--> Fenced --acknowledged-->
+//! answered
 //! ```
 //!
-//! *Waiting*: for every command with a lower CmdSN, and for the end of the data of the tasks concerned; commands of
-//! the LUN with a higher CmdSN stay in the window until the SCSI side is done. *Fenced*: every response sent before
-//! must be acknowledged by ExpStatSN.
+//! *Waiting*: for every command with a lower CmdSN, and for the end of the data of the tasks
+//! concerned; commands of the LUN with a higher CmdSN stay in the window until the SCSI side is
+//! done. *Fenced*: every response sent before must be acknowledged by ExpStatSN.
 
 use super::session::{Held, Pdu, Session};
 use super::task::lun_key;
@@ -269,7 +270,8 @@ impl Session {
         self.managements.find(itt).is_some() || texts.into_iter().any(|text| text.itt() == itt)
     }
 
-    /// The task is unknown: either it ended, or its command is missing and counts as received from now on.
+    /// The task is unknown: either it ended, or its command is missing and counts as received from
+    /// now on.
     fn plug_missing(&mut self, request: &TaskManagementRequest) -> u8 {
         let missing = request.ref_cmd_sn.is_before(request.cmd_sn);
         if missing && self.window.plug(request.ref_cmd_sn) {
@@ -321,7 +323,8 @@ impl Session {
         Ok(())
     }
 
-    /// RFC 7143 §4.2.3.3: all commands below the request have come, and the data asked for has ended.
+    /// RFC 7143 §4.2.3.3: all commands below the request have come, and the data asked for has
+    /// ended.
     fn may_act(&self, pending: &Pending, until: Instant) -> bool {
         if self.window.exp().is_before(pending.cmd_sn) {
             return false;

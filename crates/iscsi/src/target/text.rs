@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Text Requests in full feature phase (RFC 7143 §6.2, §11.10-11.11): SendTargets (appendix C) and the few keys that
-//! may still change.
+//! Text Requests in full feature phase (RFC 7143 §6.2, §11.10-11.11): SendTargets (appendix C) and
+//! the few keys that may still change.
 //!
-//! An exchange is one or more requests with the same task tag. Its requests may be long (C bit), and so may its
-//! answer: each part but the last has C set and is fetched by an empty request. Nothing takes effect before the end.
+//! An exchange is one or more requests with the same task tag. Its requests may be long (C bit),
+//! and so may its answer: each part but the last has C set and is fetched by an empty request.
+//! Nothing takes effect before the end.
 
 use super::session::{Pdu, Session};
 use super::{ConnectionId, Output, TargetRecord, limits};
@@ -51,8 +52,8 @@ enum Query {
 }
 
 impl Session {
-    /// Node side: what SendTargets may show this initiator; the answer to `Output::Targets`. Records of targets that
-    /// were not asked for are left out.
+    /// Node side: what SendTargets may show this initiator; the answer to `Output::Targets`.
+    /// Records of targets that were not asked for are left out.
     pub fn targets(&mut self, records: Vec<TargetRecord>) {
         if self.is_closed() {
             return;

@@ -74,7 +74,8 @@ impl Session {
 }
 
 impl Task {
-    /// What travels of the data that the SCSI side had: at most the expected length (RFC 7143 §11.4.5.2).
+    /// What travels of the data that the SCSI side had: at most the expected length (RFC 7143
+    /// §11.4.5.2).
     fn data_to_send(&self, data: Slice) -> Option<Slice> {
         let have = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let travels = have.min(self.expected_in());
