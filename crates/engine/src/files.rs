@@ -230,9 +230,7 @@ fn explain(path: &Path, options: &OpenOptions, source: io::Error) -> FileError {
     let path = path.to_path_buf();
     match source.kind() {
         ErrorKind::NotFound => FileError::Missing { path },
-        ErrorKind::PermissionDenied => {
-            FileError::Permission { path, read_only: options.read_only }
-        }
+        ErrorKind::PermissionDenied => FileError::Permission { path, read_only: options.read_only },
         ErrorKind::IsADirectory => FileError::Directory { path },
         ErrorKind::ReadOnlyFilesystem => FileError::ReadOnly { path },
         ErrorKind::InvalidInput if options.direct => FileError::DirectUnsupported { path },
@@ -245,11 +243,8 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
     let metadata = file.metadata().map_err(other)?;
     check_kind(path, &metadata)?;
     let block_device = metadata.file_type().is_block_device();
-    let bytes = if block_device {
-        file.seek(SeekFrom::End(0)).map_err(other)?
-    } else {
-        metadata.len()
-    };
+    let bytes =
+        if block_device { file.seek(SeekFrom::End(0)).map_err(other)? } else { metadata.len() };
     if bytes == 0 {
         return Err(FileError::Empty { path: path.into() });
     }

@@ -11,9 +11,9 @@
 pub mod affinity;
 pub mod epoll;
 pub mod files;
-pub mod limits;
 mod filework;
 mod gather;
+pub mod limits;
 mod memory;
 mod pool;
 mod probe;

@@ -155,8 +155,7 @@ impl std::error::Error for Usage {}
 
 /// Version and the CRC32C kernel that this machine gets.
 fn version() -> &'static str {
-    static VERSION: LazyLock<String> = LazyLock::new(|| {
-        format!("{} (CRC32C: {})", env!("CARGO_PKG_VERSION"), crc::tier().name())
-    });
+    static VERSION: LazyLock<String> =
+        LazyLock::new(|| format!("{} (CRC32C: {})", env!("CARGO_PKG_VERSION"), crc::tier().name()));
     &VERSION
 }

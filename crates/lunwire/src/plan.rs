@@ -238,8 +238,7 @@ impl Draft {
                     || format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
                 let store = stores.open(&lun.spec).with_context(place)?;
                 let geometry = store.geometry();
-                let mut identity =
-                    Identity::derive(&target.name, lun.number, VENDOR, PRODUCT);
+                let mut identity = Identity::derive(&target.name, lun.number, VENDOR, PRODUCT);
                 if let Some(serial) = &lun.serial {
                     identity.serial.clone_from(serial);
                 }
@@ -301,7 +300,8 @@ impl DraftTarget {
                 return Err(source.error("target.lun.store", &lun.store, taken).into());
             }
             let word = lun.store.get_ref();
-            let spec = checked(source, "target.lun.store", &lun.store, |text| text.parse::<Spec>())?;
+            let spec =
+                checked(source, "target.lun.store", &lun.store, |text| text.parse::<Spec>())?;
             let mut draft_lun = DraftLun::new(number, word, spec);
             if let Some(value) = &lun.block {
                 draft_lun.block = checked(source, "target.lun.block", value, |b| block(*b))?;
@@ -395,9 +395,8 @@ fn option<V, E: Display>(flag: &str, value: impl Display, checked: Result<V, E>)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned()
-    })
+    text.parse()
+        .map_err(|_| "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned())
 }
 
 fn engine(text: &str) -> Result<Choice, &'static str> {

@@ -84,7 +84,9 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
         (format!("{target}queue-depth = 0\n{lun}"), 3, "target.queue-depth = \"0\"", "1 to 1024"),
         (format!("{target}data-digest = \"x\"\n{lun}"), 3, "target.data-digest", "required"),
         (
-            format!("{target}{lun}[[target.initiator]]\nname = \"iqn.2026-01.com.example:h\"\nluns = [3]\n"),
+            format!(
+                "{target}{lun}[[target.initiator]]\nname = \"iqn.2026-01.com.example:h\"\nluns = [3]\n"
+            ),
             7,
             "target.initiator.luns = \"3\"",
             "no such LUN",

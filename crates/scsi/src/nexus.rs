@@ -48,7 +48,14 @@ pub struct Nexus {
 #[derive(Debug)]
 struct Mapping {
     number: u16,
-    unit: Arc<LogicalUnit>,
+    mapped: Arc<Mapped>,
+}
+
+/// A unit as a nexus has it. Tasks count their references here and not at the unit, whose count every reactor would
+/// write to.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub(crate) unit: Arc<LogicalUnit>,
     link: Arc<Link>,
 }
 
@@ -59,7 +66,10 @@ impl Nexus {
     pub fn new(names: NexusNames, map: Vec<(u16, Arc<LogicalUnit>)>) -> Self {
         let mut map: Vec<_> = map
             .into_iter()
-            .map(|(number, unit)| Mapping { number, link: unit.link(&names), unit })
+            .map(|(number, unit)| Mapping {
+                number,
+                mapped: Arc::new(Mapped { link: unit.link(&names), unit }),
+            })
             .collect();
         map.sort_by_key(|mapping| mapping.number);
         map.dedup_by_key(|mapping| mapping.number);
@@ -69,24 +79,24 @@ impl Nexus {
     /// Starts a command.
     pub fn start(&self, request: &Request) -> (Task, Step) {
         let cdb = CdbView::new(&request.cdb);
-        let Some(mapping) = self.mapping(request.lun) else {
+        let Some(mapped) = self.mapped(request.lun) else {
             return Task::new(None, self.start_elsewhere(request, &cdb));
         };
-        let context =
-            Context { nexus: self, unit: &mapping.unit, link: &mapping.link, request, cdb };
-        Task::new(Some(&mapping.unit), context.start())
+        let (unit, link) = (&*mapped.unit, &*mapped.link);
+        let context = Context { nexus: self, unit, link, request, cdb };
+        Task::new(Some(Arc::clone(mapped)), context.start())
     }
 
     /// The unit at `lun`, if one is mapped there.
     #[must_use]
     pub fn unit(&self, lun: LunField) -> Option<&Arc<LogicalUnit>> {
-        self.mapping(lun).map(|mapping| &mapping.unit)
+        self.mapped(lun).map(|mapped| &mapped.unit)
     }
 
     /// The I_T nexus is lost (SAM-5 §6.3.4): establishes 29/07 for the next session of the same initiator port.
     pub fn lost(self) {
         for mapping in &self.map {
-            mapping.link.attentions.establish(Attention::NexusLoss);
+            mapping.mapped.link.attentions.establish(Attention::NexusLoss);
         }
     }
 
@@ -101,17 +111,17 @@ impl Nexus {
         self.map.iter().map(|mapping| mapping.number)
     }
 
-    /// The links to `unit`; more than one if it is mapped twice, and then they are the same.
+    /// The link to `unit`; there is one even if it is mapped twice.
     pub(crate) fn link_to(&self, unit: &LogicalUnit) -> Option<&Link> {
-        let mapping = self.map.iter().find(|mapping| core::ptr::eq(&raw const *mapping.unit, unit));
-        mapping.map(|mapping| &*mapping.link)
+        let mut all = self.map.iter().map(|mapping| &*mapping.mapped);
+        all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit)).map(|mapped| &*mapped.link)
     }
 
     #[inline]
-    fn mapping(&self, lun: LunField) -> Option<&Mapping> {
+    fn mapped(&self, lun: LunField) -> Option<&Arc<Mapped>> {
         let Some(Lun::Unit(number)) = Lun::parse(lun) else { return None };
         let index = self.map.binary_search_by_key(&number, |mapping| mapping.number).ok()?;
-        self.map.get(index)
+        self.map.get(index).map(|mapping| &mapping.mapped)
     }
 
     /// A command for the REPORT LUNS well known unit, or for no unit at all (SPC-4 §6.6.1, §6.39, SAM-5 §4.7.5.1).

@@ -8,6 +8,7 @@
 
 use crate::Nexus;
 use crate::lun::LogicalUnit;
+use crate::nexus::Mapped;
 use crate::sbc::rw::Read;
 use crate::sbc::rw::Write;
 use crate::sbc::same::Same;
@@ -88,7 +89,7 @@ pub enum Input {
 /// A command under way.
 #[derive(Debug)]
 pub struct Task {
-    unit: Option<Arc<LogicalUnit>>,
+    mapped: Option<Arc<Mapped>>,
     machine: Machine,
 }
 
@@ -110,21 +111,21 @@ pub(crate) type Started = (Machine, Step);
 
 impl Task {
     pub(crate) fn new(
-        unit: Option<&Arc<LogicalUnit>>,
+        mapped: Option<Arc<Mapped>>,
         started: Result<Started, Fault>,
     ) -> (Self, Step) {
         let (machine, step) = match started {
             Ok(started) => started,
             Err(fault) => (Machine::Done, Step::Complete(fault.complete())),
         };
-        (Self { unit: unit.cloned(), machine }, step)
+        (Self { mapped, machine }, step)
     }
 
     /// Takes what the last step gave. An input that was not asked for, or after the end, completes the command with
     /// INTERNAL TARGET FAILURE.
     pub fn resume(&mut self, _nexus: &Nexus, input: Input) -> Step {
-        let result = match &self.unit {
-            Some(unit) => self.machine.resume(unit, input),
+        let result = match &self.mapped {
+            Some(mapped) => self.machine.resume(&mapped.unit, input),
             None => Err(sense::INTERNAL.into()),
         };
         let step = result.unwrap_or_else(|fault| Step::Complete(fault.complete()));
@@ -136,8 +137,8 @@ impl Task {
 
     /// The logical unit that the command addresses; None for a LUN that is not mapped.
     #[must_use]
-    pub const fn unit(&self) -> Option<&Arc<LogicalUnit>> {
-        self.unit.as_ref()
+    pub fn unit(&self) -> Option<&Arc<LogicalUnit>> {
+        self.mapped.as_ref().map(|mapped| &mapped.unit)
     }
 }
 
@@ -192,5 +193,86 @@ pub(crate) fn data_in(input: Input, lba: u64, length: u32) -> Result<Slice, Faul
         Input::Store(Outcome::Data(data)) if usize::try_from(length) == Ok(data.len()) => Ok(data),
         Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
         Input::Store(_) | Input::DataOut(_) => Err(sense::INTERNAL.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+    use crate::table;
+    use crate::testing::Bench;
+    use crate::testing::cdb;
+    use crate::testing::run;
+    use alloc::vec;
+    use proptest::prelude::*;
+    use wire::scsi::Sense;
+
+    /// A CDB: random, or that of a supported command with only bits that it understands, and a small address.
+    fn any_cdb() -> impl Strategy<Value = [u8; 16]> {
+        let unit = Bench::new().unit;
+        let supported = (any::<prop::sample::Index>(), any::<[u8; 16]>(), any::<bool>()).prop_map(
+            move |(index, mut bytes, small)| {
+                let entries: Vec<_> = table::all().collect();
+                let entry = entries[index.index(entries.len())];
+                let (usage, _) = entry.usage_for(&unit);
+                if small && entry.length >= 10 {
+                    bytes[2..4].fill(0);
+                    if entry.length == 16 {
+                        bytes[4..8].fill(0);
+                        bytes[8] = 0;
+                        bytes[10..12].fill(0);
+                    } else if entry.length == 12 {
+                        bytes[6..8].fill(0);
+                    }
+                    bytes[4] = 0;
+                }
+                for (byte, usage) in bytes.iter_mut().zip(usage) {
+                    *byte &= usage;
+                }
+                bytes[0] = entry.opcode.0;
+                if let Some(action) = entry.service_action {
+                    bytes[1] = u8::try_from(action).expect("five bits");
+                }
+                bytes
+            },
+        );
+        prop_oneof![1 => any::<[u8; 16]>(), 4 => supported]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1500))]
+
+        #[test]
+        fn every_command_ends_with_a_legal_status(
+            bytes in any_cdb(), lun in prop_oneof![9 => Just([0; 8]), 1 => any::<[u8; 8]>()],
+            out in prop_oneof![Just(0), Just(512), 0_usize..8192, Just(1 << 21)],
+            expected_in in prop_oneof![Just(0), 0_u32..5000, Just(1 << 22)], fill: u8,
+        ) {
+            let out = vec![fill; out];
+            let request = Request {
+                lun: LunField(lun),
+                cdb: cdb(&bytes),
+                attribute: Attribute::Simple,
+                expected_out: u32::try_from(out.len()).expect("short"),
+                expected_in,
+            };
+            let completion = run(&Bench::new().nexus, request, &out);
+            match completion.status {
+                GOOD => {
+                    prop_assert!(completion.sense.is_empty());
+                    let data = completion.data_in.map_or(0, |data| data.len() as u64);
+                    prop_assert!(data <= completion.presented);
+                    prop_assert!(completion.presented <= u64::from(limits::TRANSFER_MAX));
+                }
+                status => {
+                    prop_assert_eq!(status, CHECK_CONDITION);
+                    prop_assert!(completion.data_in.is_none());
+                    prop_assert!(completion.sense.len() <= usize::from(limits::SENSE_LEN_MAX));
+                    let sense = Sense::parse(&completion.sense).expect("sense data");
+                    prop_assert!(sense.field.is_none_or(|field| field.byte < 5000));
+                }
+            }
+        }
     }
 }

@@ -100,7 +100,10 @@ struct Connection {
 #[derive(Debug)]
 enum Phase {
     Login(Box<admission::LoginPhase>),
-    Session { session: Key, id: ConnectionId },
+    Session {
+        session: Key,
+        id: ConnectionId,
+    },
     /// Sends what is queued, then closes.
     Closing,
 }
@@ -462,13 +465,8 @@ impl<P: Port> Pump<P> {
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios += 1;
-        let io = self.ios.insert(PendingIo {
-            session: key,
-            task: id,
-            op,
-            io: kept,
-            management: None,
-        });
+        let io =
+            self.ios.insert(PendingIo { session: key, task: id, op, io: kept, management: None });
         self.port.submit(token(Kind::Io, io), work);
     }
 

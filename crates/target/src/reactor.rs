@@ -72,7 +72,9 @@ pub enum Error {
         source: io::Error,
     },
     /// The engine does not run here.
-    #[error("cannot start the {engine} engine: {source}; `lunwire explain` says what this machine offers")]
+    #[error(
+        "cannot start the {engine} engine: {source}; `lunwire explain` says what this machine offers"
+    )]
     Engine {
         /// Its name.
         engine: &'static str,
@@ -83,7 +85,9 @@ pub enum Error {
     #[error("cannot start a reactor: {0}")]
     Reactor(#[from] io::Error),
     /// A store could not be flushed at the end.
-    #[error("cannot flush {path}: {source}; what was not yet flushed may be lost by a crash of the host")]
+    #[error(
+        "cannot flush {path}: {source}; what was not yet flushed may be lost by a crash of the host"
+    )]
     Flush {
         /// The file.
         path: String,
@@ -136,7 +140,8 @@ impl Target {
         });
         let mut threads = Vec::new();
         for reactor in starting {
-            let start = Start { shared: Arc::clone(&shared), listeners: std::mem::take(&mut listeners) };
+            let start =
+                Start { shared: Arc::clone(&shared), listeners: std::mem::take(&mut listeners) };
             reactor.start.send(start).map_err(|_| stopped())?;
             threads.push(reactor.thread);
         }

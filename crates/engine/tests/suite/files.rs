@@ -141,11 +141,8 @@ pub fn punched_and_zeroed_ranges_read_as_zero<P: Port>(make: impl Fn(&Config) ->
 
 pub fn direct_files_take_any_memory<P: Port>(make: impl Fn(&Config) -> P) {
     let (mut port, file, pool) = with_file(make, 1 << 20);
-    let direct = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(file.path());
+    let direct =
+        OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(file.path());
     let direct = match direct {
         Ok(direct) => direct,
         Err(error) => return println!("skipped: no O_DIRECT in the temporary folder: {error}"),

@@ -188,9 +188,8 @@ pub fn serves_many_connections<P: Port>(make: impl Fn(&Config) -> P) {
     let few = Config { receive_buffers: 8, receive_buffer_bytes: 4096, ..Config::default() };
     let mut echo = Echo::new(make(&few));
     let address = echo.address;
-    let clients: Vec<_> = (0..64)
-        .map(|seed| thread::spawn(move || client(address, seed, 300_000)))
-        .collect();
+    let clients: Vec<_> =
+        (0..64).map(|seed| thread::spawn(move || client(address, seed, 300_000))).collect();
     echo.serve(clients.len());
     for client in clients {
         client.join().unwrap();
@@ -232,7 +231,9 @@ pub fn shutdown_waits_for_the_send_under_way<P: Port>(make: impl Fn(&Config) -> 
     while ends.len() < 3 {
         match next(&mut port) {
             (token, Event::Sent { result, .. }) => ends.insert(token.0, result),
-            (token, Event::ReceiveEnded { error }) => ends.insert(token.0, error.map_or(Ok(()), Err)),
+            (token, Event::ReceiveEnded { error }) => {
+                ends.insert(token.0, error.map_or(Ok(()), Err))
+            }
             other => panic!("unexpected {other:?}"),
         };
     }

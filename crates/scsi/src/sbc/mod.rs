@@ -8,3 +8,6 @@ pub(crate) mod start_stop;
 pub(crate) mod sync;
 pub(crate) mod unmap;
 pub(crate) mod verify;
+
+#[cfg(test)]
+mod tests;

@@ -38,15 +38,25 @@ enum ReadStage {
 #[derive(Debug)]
 pub(crate) struct Write {
     offset: u64,
+    /// Bytes that travel: what the CDB asks for or what the initiator means to send, whichever is less.
     length: u32,
+    /// What the CDB asks for.
+    presented: u64,
     durable: bool,
     stage: WriteStage,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum WriteStage {
     Receiving,
-    Writing,
+    /// `tail`: bytes of a last block that the initiator sends only in part.
+    Writing {
+        tail: Option<Slice>,
+    },
+    /// The rest of that block is kept.
+    ReadingLast {
+        tail: Slice,
+    },
 }
 
 /// READ(6), (10), (12), (16). Blocks for which the initiator has no room are not read.
@@ -72,11 +82,14 @@ pub(crate) fn write(context: &Context<'_>) -> Result<Started, Fault> {
     if length == 0 {
         return Ok(task::good(0));
     }
-    if context.request.expected_out < length {
-        return Err(sense::short_data_out(extent.length));
-    }
     let durable = context.cdb.fua();
-    let write = Write { offset: extent.offset, length, durable, stage: WriteStage::Receiving };
+    let presented = extent.length;
+    let length = length.min(context.request.expected_out);
+    let stage = WriteStage::Receiving;
+    let write = Write { offset: extent.offset, length, presented, durable, stage };
+    if length == 0 {
+        return Ok(task::good(presented));
+    }
     Ok((Machine::Write(write), Step::ReceiveDataOut { length }))
 }
 
@@ -106,17 +119,60 @@ impl Read {
 impl Write {
     #[inline]
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
-        match self.stage {
+        match core::mem::replace(&mut self.stage, WriteStage::Receiving) {
             WriteStage::Receiving => {
                 let data = task::data_out(input, self.length)?;
-                self.stage = WriteStage::Writing;
+                let (whole, tail) = split_at_block(unit, &data)?;
+                if let (true, Some(tail)) = (whole.is_empty(), &tail) {
+                    return self.read_last(unit, tail.clone());
+                }
+                self.stage = WriteStage::Writing { tail };
                 let (offset, durable) = (self.offset, self.durable);
-                Ok(Step::Store(Op::Write { offset, data, durable }))
+                Ok(Step::Store(Op::Write { offset, data: whole, durable }))
             }
-            WriteStage::Writing => {
+            WriteStage::Writing { tail } => {
                 task::done(input, unit.lba_of(self.offset))?;
-                Ok(Step::Complete(sense::good(u64::from(self.length))))
+                match tail {
+                    Some(tail) => self.read_last(unit, tail),
+                    None => Ok(Step::Complete(sense::good(self.presented))),
+                }
+            }
+            WriteStage::ReadingLast { tail } => {
+                let offset = self.last_block(&tail);
+                let length = unit.block();
+                let old = task::data_in(input, unit.lba_of(offset), length)?;
+                let mut block = old.to_vec();
+                let sent = block.get_mut(..tail.len()).ok_or(sense::INTERNAL)?;
+                tail.copy_to(sent);
+                self.stage = WriteStage::Writing { tail: None };
+                Ok(Step::Store(Op::Write { offset, data: block.into(), durable: self.durable }))
             }
         }
     }
+
+    /// A block of which only a part is sent keeps the rest (FCP-4 §9.5.8 says for residuals what iSCSI leaves open).
+    #[cold]
+    fn read_last(&mut self, unit: &LogicalUnit, tail: Slice) -> Result<Step, Fault> {
+        let offset = self.last_block(&tail);
+        self.stage = WriteStage::ReadingLast { tail };
+        Ok(Step::Store(Op::Read { offset, length: unit.block() }))
+    }
+
+    /// Where the block begins whose first bytes are `tail`.
+    fn last_block(&self, tail: &Slice) -> u64 {
+        (self.offset + u64::from(self.length)).saturating_sub(tail.len() as u64)
+    }
+}
+
+/// Whole blocks, and what is left of a last one.
+#[inline]
+fn split_at_block(unit: &LogicalUnit, data: &Slice) -> Result<(Slice, Option<Slice>), Fault> {
+    let block = usize::try_from(unit.block()).map_err(|_| sense::INTERNAL)?;
+    let whole = data.len() - data.len() % block;
+    if whole == data.len() {
+        return Ok((data.clone(), None));
+    }
+    let first = data.part(0..whole).ok_or(sense::INTERNAL)?;
+    let tail = data.part(whole..data.len()).ok_or(sense::INTERNAL)?;
+    Ok((first, Some(tail)))
 }

@@ -5,3 +5,6 @@ pub(crate) mod inquiry;
 pub(crate) mod misc;
 pub(crate) mod mode;
 pub(crate) mod rsoc;
+
+#[cfg(test)]
+mod tests;
