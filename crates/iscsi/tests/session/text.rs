@@ -60,7 +60,7 @@ fn fetch(driver: &mut Driver, records: Vec<TargetRecord>) -> String {
     }
 }
 
-/// Covers: DIS-02, DIS-06.
+/// Covers: DIS-02, DIS-06, DIS-08.
 #[test]
 fn discovery_lists_all_targets() {
     let mut driver = Setup::discovery().start();
