@@ -13,10 +13,6 @@ pub struct StatusNumbers {
     acknowledged: StatSn,
 }
 
-/// ExpStatSN names a response that was never sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BeyondNext;
-
 impl StatusNumbers {
     /// The next response gets `next`; all before it count as acknowledged.
     pub const fn new(next: StatSn) -> Self {
@@ -35,18 +31,13 @@ impl StatusNumbers {
         self.next
     }
 
-    /// Takes an ExpStatSN. An older one than before changes nothing.
-    ///
-    /// # Errors
-    /// `expected` lies beyond the next number.
-    pub fn acknowledge(&mut self, expected: StatSn) -> Result<(), BeyondNext> {
-        if expected.is_after(self.next) {
-            return Err(BeyondNext);
-        }
+    /// Takes an ExpStatSN. An older one than before changes nothing; one beyond the next number acknowledges all that
+    /// was sent: libiscsi counts the StatSN of an R2T, which RFC 7143 §11.8.3 does not advance, as used.
+    pub fn acknowledge(&mut self, expected: StatSn) {
+        let expected = if expected.is_after(self.next) { self.next } else { expected };
         if expected.is_after(self.acknowledged) {
             self.acknowledged = expected;
         }
-        Ok(())
     }
 
     /// True if every response before `number` has been acknowledged.
@@ -77,10 +68,10 @@ mod tests {
         assert_eq!(numbers.next(), StatSn(1));
         assert_eq!(numbers.unacknowledged(), 2);
         assert!(!numbers.is_acknowledged(StatSn(0)));
-        numbers.acknowledge(StatSn(0)).unwrap();
+        numbers.acknowledge(StatSn(0));
         assert!(numbers.is_acknowledged(StatSn(0)));
         assert!(!numbers.is_acknowledged(StatSn(1)));
-        numbers.acknowledge(StatSn(1)).unwrap();
+        numbers.acknowledge(StatSn(1));
         assert_eq!(numbers.unacknowledged(), 0);
         numbers.check();
     }
@@ -89,11 +80,12 @@ mod tests {
     fn acknowledgement_never_goes_back_nor_beyond() {
         let mut numbers = StatusNumbers::new(StatSn(10));
         numbers.assign();
-        numbers.acknowledge(StatSn(11)).unwrap();
-        numbers.acknowledge(StatSn(4)).unwrap();
+        numbers.acknowledge(StatSn(11));
+        numbers.acknowledge(StatSn(4));
         assert!(numbers.is_acknowledged(StatSn(11)));
-        assert_eq!(numbers.acknowledge(StatSn(12)), Err(BeyondNext));
+        numbers.acknowledge(StatSn(12));
         assert!(numbers.is_acknowledged(StatSn(11)));
+        assert!(!numbers.is_acknowledged(StatSn(12)));
         numbers.check();
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::datamover::{DataError, StreamViolation};
 use thiserror::Error;
-use wire::iscsi::{CmdSn, StatSn};
+use wire::iscsi::CmdSn;
 
 /// What follows from a [`Violation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +76,6 @@ pub enum Violation {
     /// RFC 7143 §4.2.2.1.
     #[error("command number {} came twice", .0.0)]
     DuplicateCommand(CmdSn),
-    /// RFC 7143 §4.2.2.2.
-    #[error("status number {} is acknowledged but was never sent", .0.0)]
-    UnsentStatus(StatSn),
 
     /// RFC 7143 §11.1: told by the mover, which knows the bytes.
     #[error("malformed pdu, reject reason {0:#04x}")]
@@ -217,7 +214,6 @@ impl Violation {
             Self::Stream(_) | Self::PingTimeout | Self::LogoutTimeout | Self::DiscoveryIdle => {
                 Reaction::DropConnection
             }
-            Self::UnsentStatus(_) => Reaction::DropSession,
         }
     }
 }
@@ -264,6 +260,6 @@ mod tests {
     fn text_is_lower_case_without_full_stop() {
         let text = Violation::Stream(StreamViolation::HeaderDigest).to_string();
         assert!(text.starts_with("byte stream"));
-        assert!(!Violation::UnsentStatus(StatSn(7)).to_string().ends_with('.'));
+        assert!(!Violation::PingTimeout.to_string().ends_with('.'));
     }
 }

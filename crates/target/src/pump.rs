@@ -389,7 +389,8 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(task) = task_of(&mut session.tasks, id) else { return };
         task.wanted = length.min(task.expected_out);
-        let wanted = task.wanted as usize;
+        // More than is wanted where the initiator announced more unsolicited data than the device server takes.
+        let wanted = session.machine.buffer_length(id, length) as usize;
         let buf = match task.immediate.take() {
             Some((buf, _)) if buf.len() >= wanted => Some(buf),
             immediate => self.pool.take(wanted).map(|mut buf| {

@@ -315,8 +315,7 @@ impl Session {
         if let Some(expected) = exp_stat_sn(&request)
             && let Some(connection) = self.connection_mut(pdu.connection)
         {
-            let known = connection.status.acknowledge(expected);
-            known.map_err(|_| Violation::UnsentStatus(expected))?;
+            connection.status.acknowledge(expected);
         }
         self.check_request(pdu, &request)?;
         let (cmd_sn, immediate) = match request {

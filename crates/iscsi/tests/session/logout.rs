@@ -193,14 +193,13 @@ fn a_broken_stream_ends_the_connection() {
     }
 }
 
-/// Covers: FMT-16.
+/// libiscsi counts the StatSN of an R2T as used and is one ahead from its first R2T to the next response.
 #[test]
-fn an_acknowledgement_of_the_future_ends_the_session() {
+fn an_acknowledgement_of_the_future_harms_nothing() {
     let mut driver = Setup::new().start();
     driver.exp_stat_sn = STAT_SN + 1;
     let outputs = driver.acknowledge();
-    assert_eq!(event(&outputs).event, 3);
-    assert!(nexus_lost(&outputs) && driver.terminated);
+    assert!(!nexus_lost(&outputs) && !driver.terminated);
 }
 
 /// The session may end in each phase of a write, and nothing is said of the write.

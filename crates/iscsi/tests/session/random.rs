@@ -235,10 +235,7 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
                     driver.drain();
                     driver.wait(Duration::from_secs(2));
                 }
-                _ => {
-                    driver.exp_stat_sn = driver.exp_stat_sn.wrapping_add(1);
-                    driver.acknowledge();
-                }
+                _ => driver.session.drop_session(),
             }
             driver.drain()
         }

@@ -110,7 +110,6 @@ fn all_violations() {
     let table = [
         (Violation::OutsideWindow(CmdSn(1)), Reaction::Ignore),
         (Violation::DuplicateCommand(CmdSn(1)), Reaction::Ignore),
-        (Violation::UnsentStatus(StatSn(1)), Reaction::DropSession),
         (Violation::Malformed(0x09), Reaction::Reject(0x09)),
         (Violation::Malformed(0x01), Reaction::Reject(0x04)),
         (Violation::Malformed(0x0b), Reaction::Reject(0x04)),
