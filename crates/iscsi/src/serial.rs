@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Serial number arithmetic on 32 bits (RFC 1982 §3), as RFC 7143 §4.2.2.1 demands it for every number
-//! that counts PDUs.
+//! Serial number arithmetic on 32 bits (RFC 1982 §3), as RFC 7143 §4.2.2.1 demands it for every
+//! number that counts PDUs.
 
 use wire::iscsi::{CmdSn, DataSn, R2tSn, StatSn};
 

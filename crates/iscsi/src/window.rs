@@ -7,7 +7,8 @@
 //!   old  <------ the window ---------> beyond     old and beyond: ignored
 //! ```
 //!
-//! MaxCmdSN only grows, so the window closes by commands that are taken and opens by commands that end.
+//! MaxCmdSN only grows, so the window closes by commands that are taken and opens by commands that
+//! end.
 
 use crate::serial::Serial;
 use alloc::vec::Vec;
@@ -102,8 +103,8 @@ impl<T> Window<T> {
         self.step();
     }
 
-    /// Takes back the last `advance` or `pop`: its command was rejected, so its number counts as not received
-    /// (RFC 7143 §7.3). Only before the next call of `open`.
+    /// Takes back the last `advance` or `pop`: its command was rejected, so its number counts as
+    /// not received (RFC 7143 §7.3). Only before the next call of `open`.
     pub fn retreat(&mut self) {
         assert!(self.size() < u32::from(self.depth), "nothing was taken");
         self.exp = self.exp.minus(1);
@@ -111,8 +112,8 @@ impl<T> Window<T> {
         assert!(matches!(self.place(0), Some(Place::Hole)), "what was taken left a hole");
     }
 
-    /// Keeps what came with `number` until its turn. False (and `item` is dropped) unless `number` is a hole of the
-    /// window.
+    /// Keeps what came with `number` until its turn. False (and `item` is dropped) unless `number`
+    /// is a hole of the window.
     pub fn hold(&mut self, number: CmdSn, item: T) -> bool {
         self.fill(number, Place::Held(item))
     }
@@ -161,7 +162,8 @@ impl<T> Window<T> {
         }
     }
 
-    /// Lets the initiator send `allowed` commands from ExpCmdSN on; never takes back what it may send already.
+    /// Lets the initiator send `allowed` commands from ExpCmdSN on; never takes back what it may
+    /// send already.
     pub fn open(&mut self, allowed: u16) {
         let max = self.exp.plus(u32::from(allowed.min(self.depth))).minus(1);
         if max.is_after(self.max) {

@@ -66,8 +66,8 @@ impl Session {
         }
     }
 
-    /// Asks the initiator to log out within `seconds` (async event 1, RFC 7143 §11.9.1); drops the connection if it
-    /// does not. A discovery session takes no such message and ends at once.
+    /// Asks the initiator to log out within `seconds` (async event 1, RFC 7143 §11.9.1); drops the
+    /// connection if it does not. A discovery session takes no such message and ends at once.
     pub fn request_logout(&mut self, seconds: u16) {
         if self.state != State::Active {
             return;
@@ -156,7 +156,8 @@ impl Session {
         self.send(id, Response::Async(message), Vec::new());
     }
 
-    /// Ends the session as if by itself: tasks silently (RFC 7143 §7.6), then the nexus, then the transport.
+    /// Ends the session as if by itself: tasks silently (RFC 7143 §7.6), then the nexus, then the
+    /// transport.
     fn end(&mut self, reason: String) {
         self.end_tasks();
         self.outputs.push_back(Output::Indication(Indication::NexusLost));

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!   ABORT TASK ------------------------------> WithScsi --done--------------------------> answered
-//!   the others --> Waiting --conditions met--> WithScsi --done--> Fenced --acknowledged--> answered
+//!   the others --> Waiting --conditions met--> WithScsi --done--> Fenced --acknowledged-->
+//! answered
 //! ```
 //!
-//! *Waiting*: for every command with a lower CmdSN, and for the end of the data of the tasks concerned; commands of
-//! the LUN with a higher CmdSN stay in the window until the SCSI side is done. *Fenced*: every response sent before
-//! must be acknowledged by ExpStatSN.
+//! *Waiting*: for every command with a lower CmdSN, and for the end of the data of the tasks
+//! concerned; commands of the LUN with a higher CmdSN stay in the window until the SCSI side is
+//! done. *Fenced*: every response sent before must be acknowledged by ExpStatSN.
 
 use super::session::{Held, Pdu, Session};
 use super::task::lun_key;
@@ -167,7 +168,7 @@ impl Session {
             ABORT_TASK_SET => Function::AbortTaskSet,
             CLEAR_TASK_SET => Function::ClearTaskSet,
             LOGICAL_UNIT_RESET => Function::LogicalUnitReset,
-            TASK_REASSIGN if self.managements.find(request.referenced_task).is_some() => {
+            TASK_REASSIGN if self.is_no_scsi_task(request.referenced_task) => {
                 return self.refuse_management(pdu, request, FUNCTION_REJECTED);
             }
             TASK_REASSIGN => return self.refuse_management(pdu, request, REASSIGN_NOT_SUPPORTED),
@@ -235,7 +236,7 @@ impl Session {
         request: &TaskManagementRequest,
     ) -> Result<(), Violation> {
         let referenced = request.referenced_task;
-        if referenced == request.itt || self.managements.find(referenced).is_some() {
+        if referenced == request.itt || self.is_no_scsi_task(referenced) {
             return self.refuse_management(pdu, request, FUNCTION_REJECTED);
         }
         let Some(task) = self.tasks.find(referenced) else {
@@ -263,7 +264,14 @@ impl Session {
         Ok(())
     }
 
-    /// The task is unknown: either it ended, or its command is missing and counts as received from now on.
+    /// True for the tag of a task management request or text exchange under way.
+    fn is_no_scsi_task(&self, itt: Itt) -> bool {
+        let texts = self.connections.iter().filter_map(|connection| connection.text.as_ref());
+        self.managements.find(itt).is_some() || texts.into_iter().any(|text| text.itt() == itt)
+    }
+
+    /// The task is unknown: either it ended, or its command is missing and counts as received from
+    /// now on.
     fn plug_missing(&mut self, request: &TaskManagementRequest) -> u8 {
         let missing = request.ref_cmd_sn.is_before(request.cmd_sn);
         if missing && self.window.plug(request.ref_cmd_sn) {
@@ -315,7 +323,8 @@ impl Session {
         Ok(())
     }
 
-    /// RFC 7143 §4.2.3.3: all commands below the request have come, and the data asked for has ended.
+    /// RFC 7143 §4.2.3.3: all commands below the request have come, and the data asked for has
+    /// ended.
     fn may_act(&self, pending: &Pending, until: Instant) -> bool {
         if self.window.exp().is_before(pending.cmd_sn) {
             return false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! NOP-Out and NOP-In (RFC 7143 §11.18-11.19): the initiator's pings, ours, and the news of an open window.
+//! NOP-Out and NOP-In (RFC 7143 §11.18-11.19): the initiator's pings, ours, and the news of an open
+//! window.
 
 use super::session::{Pdu, Session};
 use super::{ConnectionId, limits};

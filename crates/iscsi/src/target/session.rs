@@ -2,15 +2,17 @@
 //! One session in full feature phase (RFC 7143 §4.2, §7, §11).
 //!
 //! ```text
-//!              request_logout                    L  logout with reason 0, or 1 of the only connection
+//!              request_logout                    L  logout with reason 0, or 1 of the only
+//! connection
 //!   Active ---------------------> LogoutRequested
-//!     |                                 |        D  connection lost, broken or silent; drop_session;
+//!     |                                 |        D  connection lost, broken or silent;
+//! drop_session;
 //!     +------- L, D -----> Closed <-- L, D, T       a violation that ends connection or session
 //!                                                T  no logout in time
 //! ```
 //!
-//! Here PDUs are put in order and handed to those who know them: `task` (SCSI commands), `management`, `text`,
-//! `ping`, `logout`.
+//! Here PDUs are put in order and handed to those who know them: `task` (SCSI commands),
+//! `management`, `text`, `ping`, `logout`.
 
 use super::connection::Connection;
 use super::management::Managements;
@@ -30,10 +32,11 @@ use wire::iscsi::{CmdSn, DataSn, Numbers, Reject, Request, Response, StatSn};
 
 /// One session in full feature phase, with its leading connection.
 ///
-/// After each call, take all of [`poll_output`](Self::poll_output) in order and carry out each before the next is
-/// taken: the SCSI side answers an `Indication::Command` with `receive_data_out` or `complete` before the next
-/// poll wherever it can. When the queue is empty, data that a command announced and nobody has asked for is given
-/// up, and a command that asks for it later ends with TASK SET FULL.
+/// After each call, take all of [`poll_output`](Self::poll_output) in order and carry out each
+/// before the next is taken: the SCSI side answers an `Indication::Command` with `receive_data_out`
+/// or `complete` before the next poll wherever it can. When the queue is empty, data that a command
+/// announced and nobody has asked for is given up, and a command that asks for it later ends with
+/// TASK SET FULL.
 #[derive(Debug)]
 pub struct Session {
     pub(super) login: LoggedIn,
@@ -59,7 +62,8 @@ pub enum Output {
     Indication(Indication),
     /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
     Targets(Option<String>),
-    /// The session is over (logout, failure, timeout): drop it when its connections are closed. Text for the log.
+    /// The session is over (logout, failure, timeout): drop it when its connections are closed.
+    /// Text for the log.
     Closed {
         /// Lower case, no full stop.
         reason: String,
@@ -119,8 +123,8 @@ impl Session {
         }
     }
 
-    /// What a mover told. `header`: BHS and AHS of the PDU at hand. `data`: its data segment unless it is a SCSI
-    /// command.
+    /// What a mover told. `header`: BHS and AHS of the PDU at hand. `data`: its data segment unless
+    /// it is a SCSI command.
     pub fn handle_event(
         &mut self,
         connection: ConnectionId,
@@ -190,7 +194,8 @@ impl Session {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Verifies every invariant (panics on a defect); tests and the simulator call it after each step.
+    /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
+    /// step.
     pub fn check(&self) {
         self.window.check();
         self.tasks.check(&self.login.parameters);
@@ -225,7 +230,8 @@ impl Session {
         self.connections.get_mut(usize::from(id.0))
     }
 
-    /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it is now.
+    /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it
+    /// is now.
     pub(super) fn numbers(&mut self, id: ConnectionId) -> Numbers {
         let (exp_cmd_sn, max_cmd_sn) = (self.window.exp(), self.window.max());
         let Some(connection) = self.connection_mut(id) else { return Numbers::default() };
@@ -261,6 +267,9 @@ impl Session {
             Reaction::Reject(reason) => {
                 let numbers = self.response_numbers(id);
                 let reject = Reject { reason, numbers, data_sn: DataSn(0) };
+                let limit = self.connection(id).map_or(0, |at| at.max_send_data_segment_length);
+                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                let header = header.get(..limit).unwrap_or(header);
                 self.send(id, Response::Reject(reject), header.to_vec());
             }
             Reaction::DropConnection => self.drop_connection(id, violation),

@@ -8,8 +8,9 @@
 //!                                                 +--- abort ----+  (no status)
 //! ```
 //!
-//! READ: `deliver` -> the SCSI side -> `complete` -> `respond`. WRITE: `deliver` -> the SCSI side ->
-//! `receive_data_out` -> `ask` -> `data_done` ... -> `advance` -> the SCSI side -> `complete` -> `respond`.
+//! READ: `deliver` -> the SCSI side -> `complete` -> `respond`. WRITE: `deliver` -> the SCSI side
+//! -> `receive_data_out` -> `ask` -> `data_done` ... -> `advance` -> the SCSI side -> `complete` ->
+//! `respond`.
 
 mod respond;
 mod table;
@@ -148,10 +149,19 @@ impl Task {
 }
 
 impl Session {
+    /// How long the buffer of `task` must be for `length` bytes of write data: min(`length`,
+    /// `expected_out`), and more where the initiator sends more than that unasked.
+    pub fn buffer_length(&self, task: TaskId, length: u32) -> u32 {
+        let Some(entry) = self.tasks.live_ref(task) else { return 0 };
+        let unasked = entry.first_burst_end(self.login.parameters.first_burst_length);
+        length.min(entry.expected_out()).max(unasked)
+    }
+
     /// SCSI side: the command takes `length` bytes of write data.
     ///
-    /// Before, the pump attaches a buffer to the mover: at least min(`length`, `expected_out`) bytes.
-    /// `Indication::DataOutReceived` follows when they are there; a call for a task that has ended is ignored.
+    /// Before, the pump attaches a buffer of [`buffer_length`](Self::buffer_length) bytes to the
+    /// mover. `Indication::DataOutReceived` follows when they are there; a call for a task that has
+    /// ended is ignored.
     pub fn receive_data_out(&mut self, task: TaskId, length: u32) {
         let first_burst_length = self.login.parameters.first_burst_length;
         let Some(entry) = self.tasks.running_mut(task) else { return };
@@ -170,8 +180,8 @@ impl Session {
         self.settle();
     }
 
-    /// SCSI side: the command is over. If write data is still on its way, the status waits for its end
-    /// (RFC 7143 §11.4.2). A call for a task that has ended is ignored.
+    /// SCSI side: the command is over. If write data is still on its way, the status waits for its
+    /// end (RFC 7143 §11.4.2). A call for a task that has ended is ignored.
     pub fn complete(&mut self, task: TaskId, completion: Completion) {
         let Some(entry) = self.tasks.running_mut(task) else { return };
         if !entry.is_with_scsi() {
@@ -183,14 +193,15 @@ impl Session {
         self.settle();
     }
 
-    /// End a task without a response (task management, another nexus's reset). `Ended` follows when its buffer is
-    /// free. A task that has been answered already is left alone.
+    /// End a task without a response (task management, another nexus's reset). `Ended` follows when
+    /// its buffer is free. A task that has been answered already is left alone.
     pub fn abort(&mut self, task: TaskId) {
         self.end_task(task);
         self.settle();
     }
 
-    /// The tasks of `lun` (None: of all) that the SCSI side has or is to get an answer out of, oldest first.
+    /// The tasks of `lun` (None: of all) that the SCSI side has or is to get an answer out of,
+    /// oldest first.
     pub fn tasks(&self, lun: Option<LunField>) -> Vec<TaskId> {
         let key = lun.map(lun_key);
         self.tasks
@@ -235,16 +246,16 @@ impl Session {
             Position::Next | Position::Ahead => {
                 let task = self.create(pdu.connection, command, data)?;
                 self.window.hold(command.cmd_sn, Held::Command(task));
-                // Nobody can give a buffer before the command's turn: its data is dropped, and the SCSI side
-                // hears that there was no memory.
+                // Nobody can give a buffer before the command's turn: its data is dropped, and the
+                // SCSI side hears that there was no memory.
                 self.declare(task, Unsolicited::Discarded);
             }
         }
         Ok(())
     }
 
-    /// Looks for a live task with the same tag before anything else (RFC 7143 §4.2.2.1): a retry of a command that
-    /// runs is dropped, any other use of the tag is an error.
+    /// Looks for a live task with the same tag before anything else (RFC 7143 §4.2.2.1): a retry of
+    /// a command that runs is dropped, any other use of the tag is an error.
     fn check_task_tag(&self, command: &ScsiCommand) -> Result<(), Violation> {
         let retried = match self.tasks.find(command.itt) {
             Some(task) => Some((task.command.cmd_sn, task.command.immediate)),
@@ -426,7 +437,8 @@ impl Session {
         }
     }
 
-    /// What follows once no data is on its way: our own answer, the SCSI side's, or the news that all is there.
+    /// What follows once no data is on its way: our own answer, the SCSI side's, or the news that
+    /// all is there.
     fn advance(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.running_mut(task) else { return };
         if entry.transfer.is_open() {
@@ -501,7 +513,8 @@ impl Task {
     }
 }
 
-/// Compares LUNs: the flat form of a number below 256 is the same unit as the peripheral form (SAM-5 §4.7.5).
+/// Compares LUNs: the flat form of a number below 256 is the same unit as the peripheral form
+/// (SAM-5 §4.7.5).
 pub(super) fn lun_key(lun: LunField) -> [u8; 8] {
     match lun.0 {
         [0x40, number, rest @ ..] => {

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Text Requests in full feature phase (RFC 7143 §6.2, §11.10-11.11): SendTargets (appendix C) and the few keys that
-//! may still change.
+//! Text Requests in full feature phase (RFC 7143 §6.2, §11.10-11.11): SendTargets (appendix C) and
+//! the few keys that may still change.
 //!
-//! An exchange is one or more requests with the same task tag. Its requests may be long (C bit), and so may its
-//! answer: each part but the last has C set and is fetched by an empty request. Nothing takes effect before the end.
+//! An exchange is one or more requests with the same task tag. Its requests may be long (C bit),
+//! and so may its answer: each part but the last has C set and is fetched by an empty request.
+//! Nothing takes effect before the end.
 
 use super::session::{Pdu, Session};
 use super::{ConnectionId, Output, TargetRecord, limits};
 use crate::datamover::{Keys, Op};
+use crate::negotiate::{self, NOT_UNDERSTOOD, REJECT};
+use crate::params::{self, Id, Key, Rule};
 use crate::violation::Violation;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use wire::iscsi::keys::Pairs;
 use wire::iscsi::{Itt, Response, TextRequest, TextResponse, Ttt};
 
 /// A text exchange under way on a connection.
@@ -48,8 +52,8 @@ enum Query {
 }
 
 impl Session {
-    /// Node side: what SendTargets may show this initiator; the answer to `Output::Targets`. Records of targets that
-    /// were not asked for are left out.
+    /// Node side: what SendTargets may show this initiator; the answer to `Output::Targets`.
+    /// Records of targets that were not asked for are left out.
     pub fn targets(&mut self, records: Vec<TargetRecord>) {
         if self.is_closed() {
             return;
@@ -172,22 +176,23 @@ impl Session {
     fn read_pairs(&self, exchange: &mut Exchange) -> Result<Query, Violation> {
         let text = core::mem::take(&mut exchange.request);
         let mut query = Query::None;
-        for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
-            let pair = core::str::from_utf8(pair).map_err(|_| Violation::TextMalformed)?;
-            let (key, value) = pair.split_once('=').ok_or(Violation::TextMalformed)?;
-            exchange.note(key)?;
-            match key {
-                "SendTargets" => match self.query(value) {
+        for pair in Pairs::new(&text) {
+            let (name, value) = pair.map_err(|_| Violation::TextMalformed)?;
+            exchange.note(name)?;
+            let key = params::find(name);
+            match key.map(|key| key.id) {
+                Some(Id::SendTargets) => match self.query(value) {
                     Some(found) => query = found,
-                    None => exchange.put(key, REJECT),
+                    None => exchange.put(name, REJECT),
                 },
-                "MaxRecvDataSegmentLength" => match segment_length(value) {
+                Some(Id::MaxRecvDataSegmentLength) => match declared_number(key, value) {
                     Some(limit) => exchange.new_limit = Some(limit),
-                    None => exchange.put(key, REJECT),
+                    None => exchange.put(name, REJECT),
                 },
-                "InitiatorAlias" => {}
-                key if is_known(key) => exchange.put(key, REJECT),
-                key => exchange.put(key, "NotUnderstood"),
+                Some(Id::InitiatorAlias) => {}
+                // Keys of the login, or of the target.
+                Some(_) => exchange.put(name, REJECT),
+                None => exchange.put(name, NOT_UNDERSTOOD),
             }
         }
         Ok(query)
@@ -221,6 +226,11 @@ impl Exchange {
         }
     }
 
+    /// The tag of its requests.
+    pub(super) const fn itt(&self) -> Itt {
+        self.itt
+    }
+
     fn add(&mut self, data: &[u8]) -> Result<(), Violation> {
         if self.request.len() + data.len() > limits::TEXT_REQUEST_MAX {
             return Err(Violation::TextTooLong);
@@ -248,43 +258,10 @@ impl Exchange {
     }
 }
 
-const REJECT: &str = "Reject";
-
-/// MaxRecvDataSegmentLength (RFC 7143 §13.12).
-fn segment_length(value: &str) -> Option<u32> {
-    let number = value.parse().ok()?;
-    (512..=0xff_ffff).contains(&number).then_some(number)
-}
-
-/// Keys that we know but that full feature phase does not allow.
-fn is_known(key: &str) -> bool {
-    const KEYS: &[&str] = &[
-        "AuthMethod",
-        "HeaderDigest",
-        "DataDigest",
-        "MaxConnections",
-        "TargetName",
-        "InitiatorName",
-        "TargetAlias",
-        "TargetAddress",
-        "TargetPortalGroupTag",
-        "InitialR2T",
-        "ImmediateData",
-        "MaxBurstLength",
-        "FirstBurstLength",
-        "DefaultTime2Wait",
-        "DefaultTime2Retain",
-        "MaxOutstandingR2T",
-        "DataPDUInOrder",
-        "DataSequenceInOrder",
-        "ErrorRecoveryLevel",
-        "SessionType",
-        "TaskReporting",
-        "iSCSIProtocolLevel",
-        "IFMarker",
-        "OFMarker",
-        "IFMarkInt",
-        "OFMarkInt",
-    ];
-    KEYS.contains(&key)
+/// The declared number of a key, if it lies in the range of the table.
+fn declared_number(key: Option<&Key>, value: &str) -> Option<u32> {
+    match &key?.rule {
+        Rule::Number(range) => negotiate::number(value, range),
+        _ => None,
+    }
 }

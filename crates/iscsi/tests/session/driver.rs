@@ -302,6 +302,14 @@ impl Driver {
         self.watch.bursts.get(&task)?.first().copied()
     }
 
+    /// Tasks that wait for data.
+    pub(crate) fn tasks_with_bursts(&self) -> Vec<TaskId> {
+        let open = self.watch.bursts.iter().filter(|(_, bursts)| !bursts.is_empty());
+        let mut tasks: Vec<TaskId> = open.map(|(task, _)| *task).collect();
+        tasks.sort_by_key(|task| (task.index, task.generation));
+        tasks
+    }
+
     pub(crate) fn open_bursts(&self, task: TaskId) -> usize {
         self.watch.bursts.get(&task).map_or(0, Vec::len)
     }
@@ -509,7 +517,10 @@ impl Watch {
                 assert_eq!(self.asked_to.insert(*task, offset + length), None);
             }
             Op::Release { task } => assert!(self.released.insert(*task), "released once"),
-            Op::Abandon { task } => assert!(!self.released.contains(task)),
+            Op::Abandon { task } => {
+                assert!(!self.released.contains(task));
+                self.bursts.remove(task);
+            }
             Op::NoticeKeys(keys) => {
                 self.parameters.max_send_data_segment_length = keys.max_send_data_segment_length;
             }

@@ -21,7 +21,7 @@ fn event(outputs: &[Output]) -> AsyncMessage {
     }
 }
 
-/// Covers: LGO-04, LGO-05, LGO-08, LGO-10, SES-21, SES-22.
+/// Covers: LGO-04, LGO-05, LGO-08, LGO-10, SES-21.
 #[test]
 fn closing_the_session_answers_and_then_closes() {
     let mut driver = Setup::new().start();
@@ -38,7 +38,7 @@ fn closing_the_session_answers_and_then_closes() {
     assert_eq!(driver.closed.as_deref(), Some("logout"));
 }
 
-/// Covers: LGO-02, LGO-12, CLR-02.
+/// Covers: LGO-02, CLR-02.
 #[test]
 fn tasks_end_silently_before_the_answer() {
     let mut driver = Setup::new().start();
@@ -120,7 +120,7 @@ fn nothing_is_taken_after_the_logout() {
     assert!(driver.drain().is_empty());
 }
 
-/// Covers: ERL-01, ERL-05, CMD-27.
+/// Covers: ERL-05, CMD-27.
 #[test]
 fn a_lost_connection_ends_the_session() {
     let mut driver = Setup::new().start();
@@ -201,4 +201,42 @@ fn an_acknowledgement_of_the_future_ends_the_session() {
     let outputs = driver.acknowledge();
     assert_eq!(event(&outputs).event, 3);
     assert!(nexus_lost(&outputs) && driver.terminated);
+}
+
+/// The session may end in each phase of a write, and nothing is said of the write.
+///
+/// Covers: ERL-08, ERL-10.
+#[test]
+fn a_write_may_be_cut_in_each_phase() {
+    for phase in 0..7 {
+        let mut driver = Setup::new().keys(|keys| keys.max_burst_length = 65536).start();
+        if phase == 0 {
+            driver.command();
+        }
+        let command = driver.write_more(200_000);
+        let length = if phase == 1 { 0 } else { 200_000 };
+        driver.answer = Box::new(move |_| match length {
+            0 => Answer::Later,
+            length => Answer::Receive(length),
+        });
+        driver.send(command);
+        if phase >= 3 {
+            let task = driver.commands[0].task;
+            driver.done(task, 0, 65536);
+            let offsets = [65536, 131_072].into_iter().take(phase - 3);
+            for offset in offsets {
+                driver.done(task, offset, 65536);
+            }
+            if phase == 5 {
+                driver.complete(task, status(8));
+            }
+            if phase == 6 {
+                driver.done(task, 196_608, 3392);
+            }
+        }
+        driver.session.handle_disconnect(OWN, driver.now);
+        let outputs = driver.drain();
+        assert!(responses(&outputs).is_empty() && nexus_lost(&outputs), "phase {phase}");
+        assert!(driver.session.tasks(None).is_empty());
+    }
 }

@@ -89,7 +89,7 @@ fn condition_met_travels_with_data_and_alone() {
     assert_eq!(scsi(&driver.complete(task, status(4))).status, 4);
 }
 
-/// Covers: SRS-01, SRS-12.
+/// Covers: SRS-01, SRS-11, SRS-12.
 #[test]
 fn every_status_code_passes_unchanged() {
     let mut driver = Setup::new().start();
@@ -98,6 +98,7 @@ fn every_status_code_passes_unchanged() {
         let task = driver.start(command);
         let response = scsi(&driver.complete(task, status(code)));
         assert_eq!((response.response, response.status), (0, code));
+        assert_eq!(response.snack_tag, 0);
     }
 }
 

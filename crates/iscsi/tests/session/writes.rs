@@ -24,7 +24,7 @@ fn presented(bytes: u64) -> iscsi::service::Completion {
     iscsi::service::Completion { presented: bytes, ..good() }
 }
 
-/// Covers: R2T-05, KEY-14.
+/// Covers: R2T-05.
 #[test]
 fn a_write_of_300000_bytes_with_immediate_and_unsolicited_data() {
     let mut driver = Setup::new().start();
@@ -109,7 +109,7 @@ fn bursts_may_end_in_any_order() {
     assert!(received(&driver.done(task, 1000, 1000), task));
 }
 
-/// Covers: SCC-16, KEY-15.
+/// Covers: SCC-16.
 #[test]
 fn every_combination_around_every_limit() {
     for (initial_r2t, immediate_data) in
@@ -374,4 +374,22 @@ fn an_r2t_carries_the_commands_names() {
             if *itt == command.itt && *at == lun)
     });
     assert!(named);
+}
+
+#[test]
+fn a_buffer_has_room_for_what_comes_unasked() {
+    let mut driver = Setup::new().start();
+    let command = driver.write_more(8192);
+    driver.answer = Box::new(|_| Answer::Receive(4096));
+    driver.send(command);
+    let task = driver.commands[0].task;
+    assert_eq!(driver.session.buffer_length(task, 4096), 8192);
+    assert!(received(&driver.done(task, 0, 8192), task));
+    assert_eq!(scsi(&driver.complete(task, presented(4096))).residual, Residual::Underflow(4096));
+    assert_eq!(driver.session.buffer_length(task, 4096), 0);
+    let command = driver.write(8192);
+    driver.answer = Box::new(|_| Answer::Later);
+    let task = driver.start(command);
+    assert_eq!(driver.session.buffer_length(task, 4096), 4096);
+    assert_eq!(driver.session.buffer_length(task, 16384), 8192);
 }

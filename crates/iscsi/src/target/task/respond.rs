@@ -19,14 +19,13 @@ const COMPLETED_AT_TARGET: u8 = 0x00;
 
 impl Session {
     /// Sends data and status, and gives the task's resources back.
-    pub(super) fn respond(&mut self, task: TaskId, completion: Completion) {
+    pub(super) fn respond(&mut self, task: TaskId, mut completion: Completion) {
         let Some(entry) = self.tasks.running_mut(task) else { return };
         let connection = entry.connection;
         let itt = entry.command.itt;
-        let data = entry.data_to_send(&completion);
         let (residual, bidi_read_residual) = entry.residuals(&completion);
-        let collapses = matches!(completion.status, GOOD | CONDITION_MET)
-            && data.as_ref().is_some_and(|data| !data.is_empty());
+        let data = completion.data_in.take().and_then(|data| entry.data_to_send(data));
+        let collapses = matches!(completion.status, GOOD | CONDITION_MET) && data.is_some();
         self.tasks.drain(task);
         self.open_window();
         let status = CollapsedStatus { status: completion.status, residual };
@@ -57,36 +56,33 @@ impl Session {
         let burst = self.login.parameters.max_burst_length.max(1);
         let total = u32::try_from(data.len()).expect("cut to the expected length, 32 bits");
         let mut offset = 0;
-        while offset < total {
-            let end = offset.saturating_add(burst).min(total);
-            let last = end == total;
-            let piece = if offset == 0 && last {
-                data.clone()
-            } else {
-                part(&data, offset, end).expect("a range within the slice")
-            };
-            let status = status.filter(|_| last);
-            let numbers = if status.is_some() {
-                self.response_numbers(connection)
-            } else {
-                self.numbers(connection)
-            };
-            self.op(connection, Op::PutData { task, itt, data: piece, offset, numbers, status });
+        while total - offset > burst {
+            let end = offset + burst;
+            let data = part(&data, offset, end).expect("a range within the slice");
+            let numbers = self.numbers(connection);
+            self.op(connection, Op::PutData { task, itt, data, offset, numbers, status: None });
             offset = end;
         }
+        let data = if offset == 0 { Some(data) } else { part(&data, offset, total) };
+        let data = data.expect("a range within the slice");
+        let numbers = match status {
+            Some(_) => self.response_numbers(connection),
+            None => self.numbers(connection),
+        };
+        self.op(connection, Op::PutData { task, itt, data, offset, numbers, status });
     }
 }
 
 impl Task {
-    /// What travels of the data that the SCSI side had: at most the expected length (RFC 7143 §11.4.5.2).
-    fn data_to_send(&self, completion: &Completion) -> Option<Slice> {
-        let data = completion.data_in.as_ref()?;
+    /// What travels of the data that the SCSI side had: at most the expected length (RFC 7143
+    /// §11.4.5.2).
+    fn data_to_send(&self, data: Slice) -> Option<Slice> {
         let have = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let travels = have.min(self.expected_in());
         if travels == 0 {
             return None;
         }
-        if travels == have { Some(data.clone()) } else { part(data, 0, travels) }
+        if travels == have { Some(data) } else { part(&data, 0, travels) }
     }
 
     /// The residual, and the one of the read part of a bidirectional command.

@@ -7,7 +7,8 @@ use crate::target::{ConnectionId, Parameters, limits};
 use alloc::vec::Vec;
 use wire::iscsi::Itt;
 
-/// All tasks of a session. Slots and lists are reused: no allocation once they have grown to the load.
+/// All tasks of a session. Slots and lists are reused: no allocation once they have grown to the
+/// load.
 #[derive(Debug)]
 pub(in crate::target) struct Tasks {
     slots: Vec<Slot>,
