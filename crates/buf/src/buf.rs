@@ -8,7 +8,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
 
-/// A page-aligned buffer of a [`Pool`](crate::Pool) with one owner, who may write. Goes back on drop.
+/// A page-aligned buffer of a [`Pool`](crate::Pool) with one owner, who may write. Goes back on
+/// drop.
 pub struct Buf {
     slot: Slot,
     base: NonNull<u8>,
@@ -38,8 +39,8 @@ impl Deref for Buf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the slot has `len` bytes at `base`, initialised since it was mapped, and nobody else
-        // has a reference to it: writing needs `&mut self`.
+        // SAFETY: the slot has `len` bytes at `base`, initialised since it was mapped, and nobody
+        // else has a reference to it: writing needs `&mut self`.
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }

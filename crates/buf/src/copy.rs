@@ -5,10 +5,10 @@ use std::ptr;
 
 /// Copies `src` to `dst`, which has the same length: a caller's mistake otherwise, which panics.
 ///
-/// The one entry for copies on the data path, so that a processor on which the system's copy is slow can
-/// be helped in one place. An own loop of 32-byte loads and stores for the distances where `rep movsb`
-/// is slow on some processors was measured on Zen 5 and is not here: the system's copy was as fast or
-/// faster at every distance, and page-aligned buffers keep clear of those distances.
+/// The one entry for copies on the data path, so that a processor on which the system's copy is
+/// slow can be helped in one place. An own loop of 32-byte loads and stores for the distances where
+/// `rep movsb` is slow on some processors was measured on Zen 5 and is not here: the system's copy
+/// was as fast or faster at every distance, and page-aligned buffers keep clear of those distances.
 pub fn copy(dst: &mut [u8], src: &[u8]) {
     dst.copy_from_slice(src);
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Owned, aligned, bounded buffers, slices of them and scatter-gather lists; any crate may call it.
 //!
-//! A [`Buf`] comes from a [`Pool`] and has one owner, who may write. Frozen, it becomes a [`Slice`],
-//! which is shared and only read. A [`Region`] is memory that many read and write at once. An
-//! [`SgList`] gathers slices and small headers for sending. No user of the crate needs `unsafe`.
+//! A [`Buf`] comes from a [`Pool`] and has one owner, who may write. Frozen, it becomes a
+//! [`Slice`], which is shared and only read. A [`Region`] is memory that many read and write at
+//! once. An [`SgList`] gathers slices and small headers for sending. No user of the crate needs
+//! `unsafe`.
 //!
 //! All buffers are page aligned: on some AMD cores `rep movsb`, by which both the C library and the
-//! kernel copy, falls to a twentieth of its speed when destination minus source, modulo 4096, lies in
-//! 1..=31, and `O_DIRECT` asks for alignment too.
+//! kernel copy, falls to a twentieth of its speed when destination minus source, modulo 4096, lies
+//! in 1..=31, and `O_DIRECT` asks for alignment too.
 
 mod buf;
 mod copy;
@@ -25,3 +26,6 @@ pub use pool::Pool;
 pub use region::{OutOfRange, Region};
 pub use sg::SgList;
 pub use slice::Slice;
+
+/// Why the system gave no memory; named here for crates that do not name `std`.
+pub type SystemError = std::io::Error;

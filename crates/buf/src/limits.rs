@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The limits of this crate, each with its reason.
 
-/// Largest buffer, bytes: the largest burst that the target offers, with room for a whole transfer of
-/// the largest size that `scsi` announces.
+/// Largest buffer, bytes: the largest burst that the target offers, with room for a whole transfer
+/// of the largest size that `scsi` announces.
 pub const BUF_LEN_MAX: usize = 8 << 20;
 
-/// Page size that the crate assumes, bytes: x86-64 has no other base page, and on machines with larger
-/// pages the areas are still aligned to it.
+/// Page size that the crate assumes, bytes: x86-64 has no other base page, and on machines with
+/// larger pages the areas are still aligned to it.
 pub const PAGE: usize = 4096;
 
-/// Sizes of the pool's buffers, bytes, ascending. Steps of four waste less than 75 % at worst and 0 % for
-/// the powers of four that block sizes and bursts are; 8 MiB is added for [`BUF_LEN_MAX`].
+/// Sizes of the pool's buffers, bytes, ascending. Steps of four waste less than 75 % at worst and 0
+/// % for the powers of four that block sizes and bursts are; 8 MiB is added for [`BUF_LEN_MAX`].
 pub(crate) const CLASS_SIZES: [usize; 7] =
     [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, BUF_LEN_MAX];
 
-/// Largest bound of a pool, bytes: slots are numbered by 32 bits, and a third more than the number of
-/// 4 KiB slots is needed.
+/// Largest bound of a pool, bytes: slots are numbered by 32 bits, and a third more than the number
+/// of 4 KiB slots is needed.
 pub(crate) const POOL_BYTES_MAX: usize = 4 << 40;
 
-/// References to one buffer: past this a counter that leaks references would wrap and free memory in
-/// use, so the process ends instead (as `Arc` does).
+/// References to one buffer: past this a counter that leaks references would wrap and free memory
+/// in use, so the process ends instead (as `Arc` does).
 pub(crate) const REFERENCES_MAX: u32 = u32::MAX / 2;
 
-/// Bytes of headers for which a fresh list has room: 48-byte headers with digests of a window of 32.
+/// Bytes of headers for which a fresh list has room: 48-byte headers with digests of a window of
+/// 32.
 pub(crate) const SG_ARENA_CAPACITY: usize = 2048;
 
 /// Elements for which a fresh list has room: header, data and trailer of a window of 32.

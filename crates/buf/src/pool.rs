@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A bounded pool of page-aligned buffers in size classes.
 ///
-/// Cheap to clone; a buffer goes back when the last reference to it is dropped, on any thread. Nothing
-/// is allocated after `new`. The bound counts whole class sizes, both for what is handed out and for
-/// what is kept warm, so that the memory in use by the pool never passes it either.
+/// Cheap to clone; a buffer goes back when the last reference to it is dropped, on any thread.
+/// Nothing is allocated after `new`. The bound counts whole class sizes, both for what is handed
+/// out and for what is kept warm, so that the memory in use by the pool never passes it either.
 #[derive(Clone)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -49,9 +49,9 @@ impl Pool {
         Ok(Self { shared: Arc::new(Shared { map, areas, references, bytes_max, lists }) })
     }
 
-    /// A buffer that shows `len` bytes: zero, or bytes of earlier use, so that the taker must overwrite
-    /// all that it gives away. None when the bound is reached or `len` is above
-    /// [`BUF_LEN_MAX`](crate::BUF_LEN_MAX).
+    /// A buffer that shows `len` bytes: zero, or bytes of earlier use, so that the taker must
+    /// overwrite all that it gives away. None when the bound is reached or `len` is above
+    /// [`BUF_LEN_MAX`].
     pub fn take(&self, len: usize) -> Option<Buf> {
         if len > BUF_LEN_MAX {
             return None;
@@ -85,9 +85,9 @@ impl fmt::Debug for Pool {
 
 /// A counted reference to one slot of a pool; the last one gives the slot back.
 ///
-/// JUSTIFICATION: the counter stands in a table of the pool, and all references to a slot together hold
-/// one reference to the pool, so that a clone is one atomic increment and allocates nothing; an
-/// `Arc<Buf>` would allocate for each buffer that is frozen (20 ns and a cache miss per READ).
+/// JUSTIFICATION: the counter stands in a table of the pool, and all references to a slot together
+/// hold one reference to the pool, so that a clone is one atomic increment and allocates nothing;
+/// an `Arc<Buf>` would allocate for each buffer that is frozen (20 ns and a cache miss per READ).
 pub(crate) struct Slot {
     /// From `Arc::into_raw`: the slot's share of the pool, given back with the slot.
     shared: NonNull<Shared>,
@@ -147,8 +147,8 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let references = self.references();
         if references.load(Ordering::Acquire) == 1 {
-            // The only reference: nobody else can count up or down, and what the others did before they
-            // went is visible. Cheaper than counting down.
+            // The only reference: nobody else can count up or down, and what the others did before
+            // they went is visible. Cheaper than counting down.
             references.store(0, Ordering::Relaxed);
         } else if references.fetch_sub(1, Ordering::Release) != 1 {
             return;
@@ -156,15 +156,15 @@ impl Drop for Slot {
             // What all other references read or wrote comes before the next use of the slot.
             fence(Ordering::Acquire);
         }
-        // SAFETY: made by `Arc::into_raw` in `first`; this is the last reference to the slot, so the
-        // count is taken back once.
+        // SAFETY: made by `Arc::into_raw` in `first`; this is the last reference to the slot, so
+        // the count is taken back once.
         let shared = unsafe { Arc::from_raw(self.shared.as_ptr()) };
         shared.give_back(self.class, self.index);
     }
 }
 
-// SAFETY: the counter is atomic, the pool is Sync, and the bytes are reached only through `Buf`, which is
-// unique, and `Slice`, which only reads.
+// SAFETY: the counter is atomic, the pool is Sync, and the bytes are reached only through `Buf`,
+// which is unique, and `Slice`, which only reads.
 unsafe impl Send for Slot {}
 // SAFETY: as for Send.
 unsafe impl Sync for Slot {}
@@ -225,7 +225,8 @@ impl Shared {
         lists.classes[class].warm.push(index);
     }
 
-    /// Gives memory of free slots of other classes back to the system until `size` bytes fit the bound.
+    /// Gives memory of free slots of other classes back to the system until `size` bytes fit the
+    /// bound.
     fn make_room(&self, lists: &mut Lists, size: usize) {
         while lists.bytes_resident + size > self.bytes_max {
             let warm = lists.classes.iter_mut().enumerate().rev();
@@ -233,8 +234,8 @@ impl Shared {
                 .filter_map(|(class, free)| Some((class, free.warm.pop()?)))
                 .next()
                 .expect("what is resident and not in use is warm, and the use fits the bound");
-            // SAFETY: the slot is free, so no reference to its bytes exists, and the lists are locked.
-            // If the system refuses, the pages stay: a loss of memory, not of truth.
+            // SAFETY: the slot is free, so no reference to its bytes exists, and the lists are
+            // locked. If the system refuses, the pages stay: a loss of memory, not of truth.
             unsafe { self.map.give_back(self.offset(class, index), CLASS_SIZES[class]) };
             lists.classes[class].cold.push(index);
             lists.bytes_resident -= CLASS_SIZES[class];

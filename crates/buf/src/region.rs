@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 /// Zeroed, sparse memory of a fixed length: a RAM disk.
 ///
-/// Takes no room for pages that were never written. Reads and writes that meet in time give each byte
-/// from one or the other, as a disk does.
+/// Takes no room for pages that were never written. Reads and writes that meet in time give each
+/// byte from one or the other, as a disk does.
 ///
 /// JUSTIFICATION: the bytes are treated as a device's memory. Other threads and the kernel read and
-/// write them at any time, so no Rust reference to them is ever made and no value with an invariant is
-/// ever read from them: whole ranges are copied through raw pointers, and what a copy has brought out
-/// is private. The language has no copy that is defined to race; one relaxed atomic per byte would be
-/// defined, copies at a fraction of the speed, and would not bind the kernel, which copies as we do.
+/// write them at any time, so no Rust reference to them is ever made and no value with an invariant
+/// is ever read from them: whole ranges are copied through raw pointers, and what a copy has
+/// brought out is private. The language has no copy that is defined to race; one relaxed atomic per
+/// byte would be defined, copies at a fraction of the speed, and would not bind the kernel, which
+/// copies as we do.
 #[derive(Debug)]
 pub struct Region {
     map: Mapping,
@@ -43,8 +44,8 @@ impl Region {
     /// Reserves `len` bytes, all zero.
     ///
     /// # Errors
-    /// The system's error if there is not so much address space; `InvalidInput` if no address can be
-    /// so large.
+    /// The system's error if there is not so much address space; `InvalidInput` if no address can
+    /// be so large.
     pub fn new(len: u64) -> io::Result<Arc<Self>> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
         Ok(Arc::new(Self { map: Mapping::new(len)?, len }))
@@ -70,7 +71,8 @@ impl Region {
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
         let start = self.start(offset, to.len())?;
         let from = self.map.at(start).as_ptr();
-        // SAFETY: `start` checked the range; `to` is the caller's own and so not part of the region.
+        // SAFETY: `start` checked the range; `to` is the caller's own and so not part of the
+        // region.
         unsafe { copy_raw(to.as_mut_ptr(), from, to.len()) }
         Ok(())
     }
@@ -99,7 +101,8 @@ impl Region {
         Ok(())
     }
 
-    /// Gives whole pages back to the system and zeroes the rest: the range reads as zero afterwards.
+    /// Gives whole pages back to the system and zeroes the rest: the range reads as zero
+    /// afterwards.
     pub fn discard(&self, offset: u64, len: u64) -> Result<(), OutOfRange> {
         let (start, len) = self.range(offset, len)?;
         let end = start + len;

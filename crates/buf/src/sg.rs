@@ -38,7 +38,8 @@ impl SgList {
         let start = self.arena.len();
         self.arena.extend_from_slice(bytes);
         self.len += bytes.len();
-        // Only arena bytes can follow the arena's last ones, so the last piece, if it is one, adjoins.
+        // Only arena bytes can follow the arena's last ones, so the last piece, if it is one,
+        // adjoins.
         if let Some(Piece::Arena { len, .. }) = self.pieces.last_mut() {
             *len += bytes.len();
         } else {
@@ -77,8 +78,8 @@ impl SgList {
         self.pieces.len()
     }
 
-    /// The elements in order, as address and length, none of them empty. The addresses are valid until
-    /// the list is changed or dropped; moving the list does not change them.
+    /// The elements in order, as address and length, none of them empty. The addresses are valid
+    /// until the list is changed or dropped; moving the list does not change them.
     pub fn iter(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
         self.pieces.iter().map(|piece| self.place(piece))
     }

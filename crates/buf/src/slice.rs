@@ -2,18 +2,22 @@
 //! Shared, read-only bytes.
 
 use crate::copy::copy_raw;
+use crate::limits::BUF_LEN_MAX;
+use crate::map::Mapping;
 use crate::pool::Slot;
 use crate::{Buf, Region};
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A shared, read-only run of bytes that stay alive as long as the slice.
 ///
-/// Part of a frozen [`Buf`], of a [`Region`], of a `Vec` or of static memory. A clone or a part is one
-/// atomic increment. The bytes of a part of a `Region` may change at any time; all others never do.
+/// Part of a frozen [`Buf`], of a [`Region`], of a `Vec` or of static memory. A clone or a part is
+/// one atomic increment. The bytes of a part of a `Region` may change at any time; all others never
+/// do.
 #[derive(Clone)]
 pub struct Slice {
     owner: Owner,
@@ -40,6 +44,23 @@ impl Slice {
         Self { owner: Owner::Static, base: NonNull::from(bytes).cast(), len: bytes.len() }
     }
 
+    /// [`BUF_LEN_MAX`] zero bytes, page aligned: the same ones for all callers, for the life of the
+    /// process. They take up no memory, as they are never written.
+    ///
+    /// # Errors
+    /// The system's error if there is no address space for them.
+    pub fn zeroes() -> io::Result<Self> {
+        static ZEROES: OnceLock<Mapping> = OnceLock::new();
+        let zeroes = match ZEROES.get() {
+            Some(zeroes) => zeroes,
+            None => {
+                let fresh = Mapping::new(BUF_LEN_MAX)?;
+                ZEROES.get_or_init(|| fresh)
+            }
+        };
+        Ok(Self { owner: Owner::Static, base: zeroes.at(0), len: BUF_LEN_MAX })
+    }
+
     /// `slot` has `len` initialised bytes at `base`, to which nobody writes while references live.
     pub(crate) fn of_slot(slot: Slot, base: NonNull<u8>, len: usize) -> Self {
         Self { owner: Owner::Slot(slot), base, len }
@@ -50,8 +71,8 @@ impl Slice {
         Self { owner: Owner::Region(region), base, len }
     }
 
-    /// The buffer again, if this is the only reference to it and starts at its first byte; it shows as
-    /// many bytes as the slice.
+    /// The buffer again, if this is the only reference to it and starts at its first byte; it shows
+    /// as many bytes as the slice.
     ///
     /// # Errors
     /// The slice itself, if others may be reading or it is not (the start of) a frozen [`Buf`].
@@ -89,15 +110,17 @@ impl Slice {
         if matches!(self.owner, Owner::Region(_)) {
             return None;
         }
-        // SAFETY: the owner keeps `len` initialised bytes at `base` alive, and nobody writes to them: a
-        // frozen buffer has no `Buf`, a Vec is behind our own Arc, static memory is shared.
+        // SAFETY: the owner keeps `len` initialised bytes at `base` alive, and nobody writes to
+        // them: a frozen buffer has no `Buf`, a Vec is behind our own Arc, static memory is shared.
         Some(unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) })
     }
 
-    /// Copies all bytes into `to`, which has the same length: a caller's mistake otherwise, which panics.
+    /// Copies all bytes into `to`, which has the same length: a caller's mistake otherwise, which
+    /// panics.
     pub fn copy_to(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len, "as many bytes as the slice has");
-        // SAFETY: both sides have `len` bytes; a region's are copied as a device's memory (see Region).
+        // SAFETY: both sides have `len` bytes; a region's are copied as a device's memory (see
+        // Region).
         unsafe { copy_raw(to.as_mut_ptr(), self.as_ptr(), self.len) }
     }
 
@@ -121,8 +144,8 @@ impl Default for Slice {
 }
 
 impl From<Vec<u8>> for Slice {
-    /// Takes the vector over: allocates a counter, copies nothing. For rare paths; its bytes are not
-    /// page aligned.
+    /// Takes the vector over: allocates a counter, copies nothing. For rare paths; its bytes are
+    /// not page aligned.
     fn from(bytes: Vec<u8>) -> Self {
         let bytes = Arc::new(bytes);
         let (base, len) = (NonNull::from(bytes.as_slice()).cast(), bytes.len());
@@ -143,8 +166,8 @@ impl fmt::Debug for Slice {
     }
 }
 
-// SAFETY: the owners are Send and Sync, and `base` is only read through; a region allows that from any
-// thread at any time.
+// SAFETY: the owners are Send and Sync, and `base` is only read through; a region allows that from
+// any thread at any time.
 unsafe impl Send for Slice {}
 // SAFETY: as for Send.
 unsafe impl Sync for Slice {}
@@ -217,6 +240,14 @@ mod tests {
     fn debug_shows_no_user_data() {
         let text = format!("{:?}", Slice::from(b"secret".to_vec()));
         assert_eq!(text, "Slice { len: 6, of: \"vec\" }");
+    }
+
+    #[test]
+    fn zeroes_are_zero_and_the_same() {
+        let (a, b) = (Slice::zeroes().expect("room"), Slice::zeroes().expect("room"));
+        assert_eq!(a.as_ptr(), b.as_ptr());
+        assert_eq!(a.len(), crate::BUF_LEN_MAX);
+        assert!(a.bytes().is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0)));
     }
 
     #[test]

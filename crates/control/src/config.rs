@@ -231,7 +231,8 @@ mod tests {
     fn a_value_is_pointed_at() {
         let source = source("\n\nengine = \"fast\"\n");
         let config = source.parse().unwrap();
-        let error = source.error("engine", &config.engine.unwrap(), "auto, uring or epoll is right");
+        let error =
+            source.error("engine", &config.engine.unwrap(), "auto, uring or epoll is right");
         assert_eq!(
             error.to_string(),
             "lunwire.toml:3: engine = \"fast\": auto, uring or epoll is right"

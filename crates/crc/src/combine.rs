@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The CRC of a whole from the CRCs of its parts.
 //!
-//! A register is a polynomial over GF(2), bit 31 its constant term. Zero bytes multiply it by x^8 each,
-//! modulo the generator.
+//! A register is a polynomial over GF(2), bit 31 its constant term. Zero bytes multiply it by x^8
+//! each, modulo the generator.
 
 /// The generator 0x1edc6f41 of RFC 7143 §13.1 with its bits in reverse; the x^32 term is implied.
 pub(crate) const POLYNOMIAL: u32 = 0x82f6_3b78;

@@ -99,16 +99,32 @@ pub(crate) fn update(register: u32, bytes: &[u8]) -> u32 {
     unsafe { (kernel().update)(register, bytes) }
 }
 
+/// Copies `src` to `dst`, which has the same length; the register behind the bytes, by the kernel
+/// in use.
+#[inline]
+pub(crate) fn copy_update(register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
+    // SAFETY: `kernel` gives only kernels whose tier is available.
+    unsafe { (kernel().copy_update)(register, dst, src) }
+}
+
 /// A kernel: its functions may be called only where its tier is available.
+///
+/// JUSTIFICATION: the instruction may only be compiled into functions that ask for it, and calling
+/// one is unsafe; the safe way, tables, takes ten times as long for 8 KiB.
 struct Kernel {
     tier: Tier,
     update: unsafe fn(u32, &[u8]) -> u32,
+    /// Both sides have the same length.
+    copy_update: unsafe fn(u32, &mut [u8], &[u8]) -> u32,
 }
 
-static BITWISE: Kernel = Kernel { tier: Tier::Bitwise, update: bitwise::update };
-static SLICING8: Kernel = Kernel { tier: Tier::Slicing8, update: slicing8::update };
+static BITWISE: Kernel =
+    Kernel { tier: Tier::Bitwise, update: bitwise::update, copy_update: bitwise::copy_update };
+static SLICING8: Kernel =
+    Kernel { tier: Tier::Slicing8, update: slicing8::update, copy_update: slicing8::copy_update };
 #[cfg(target_arch = "x86_64")]
-static SSE42: Kernel = Kernel { tier: Tier::Sse42, update: sse42::update };
+static SSE42: Kernel =
+    Kernel { tier: Tier::Sse42, update: sse42::update, copy_update: sse42::copy_update };
 
 /// Null until the first use; then one of the statics above whose tier is available.
 static CURRENT: AtomicPtr<Kernel> = AtomicPtr::new(std::ptr::null_mut());

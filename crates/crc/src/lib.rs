@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CRC32C, the digest of iSCSI and of MPA; any crate may call it.
 //!
-//! RFC 7143 §13.1: generator 0x11edc6f41, input and output reflected, initial value and final complement
-//! all ones. The fastest kernel that the processor has is found once, at the first use; the variable
-//! `LUNWIRE_CRC` (`bitwise`, `slicing8`, `sse42`) or [`force`] choose another one, for tests.
+//! RFC 7143 §13.1: generator 0x11edc6f41, input and output reflected, initial value and final
+//! complement all ones. The fastest kernel that the processor has is found once, at the first use;
+//! the variable `LUNWIRE_CRC` (`bitwise`, `slicing8`, `sse42`) or [`force`] choose another one, for
+//! tests.
 
 mod bitwise;
 mod combine;
@@ -16,11 +17,12 @@ mod sse42;
 pub use combine::combine;
 pub use dispatch::{Tier, Unavailable, force, tier};
 
-/// The CRC of `bytes` with its own wire form appended (the residue): what a check over data and digest
-/// together must give.
+/// The CRC of `bytes` with its own wire form appended (the residue): what a check over data and
+/// digest together must give.
 pub const RESIDUE: u32 = 0x4867_4bc7;
 
-/// The CRC32C of `bytes`. On the wire its least significant byte comes first ([`u32::to_le_bytes`]).
+/// The CRC32C of `bytes`. On the wire its least significant byte comes first
+/// ([`u32::to_le_bytes`]).
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = Crc32c::new();
     crc.update(bytes);
@@ -50,16 +52,12 @@ impl Crc32c {
         self.register = dispatch::update(self.register, bytes);
     }
 
-    /// Copies `src` to `dst`, which has the same length, and takes in the bytes that arrived in `dst`:
-    /// in steps that stay in the nearest cache, so that memory is read once. Other lengths are a
-    /// caller's mistake, which panics.
+    /// Copies `src` to `dst`, which has the same length, and takes in the bytes that arrived in
+    /// `dst`: in steps that stay in the nearest cache, so that memory is read once. Other lengths
+    /// are a caller's mistake, which panics.
     pub fn copy_update(&mut self, dst: &mut [u8], src: &[u8]) {
         assert_eq!(dst.len(), src.len(), "both sides have the same length");
-        let steps = dst.chunks_mut(limits::COPY_STEP).zip(src.chunks(limits::COPY_STEP));
-        for (dst, src) in steps {
-            dst.copy_from_slice(src);
-            self.update(dst);
-        }
+        self.register = dispatch::copy_update(self.register, dst, src);
     }
 
     /// The CRC of all that was taken in.

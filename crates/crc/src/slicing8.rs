@@ -3,6 +3,7 @@
 //! instruction.
 
 use crate::bitwise::advance_byte;
+use crate::limits::COPY_STEP;
 
 type Tables = [[u32; 256]; 8];
 
@@ -18,6 +19,16 @@ pub(crate) fn update(mut register: u32, bytes: &[u8]) -> u32 {
     for byte in rest {
         let [low, ..] = register.to_le_bytes();
         register = (register >> 8) ^ at(0, low ^ byte);
+    }
+    register
+}
+
+/// Copies `src` to `dst`, which has the same length, in steps that stay in the nearest cache; the
+/// register behind the bytes.
+pub(crate) fn copy_update(mut register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
+    for (dst, src) in dst.chunks_mut(COPY_STEP).zip(src.chunks(COPY_STEP)) {
+        dst.copy_from_slice(src);
+        register = update(register, dst);
     }
     register
 }

@@ -23,6 +23,26 @@ fn kernels() -> Vec<(Tier, Update)> {
     kernels
 }
 
+type CopyUpdate = fn(u32, &mut [u8], &[u8]) -> u32;
+
+#[cfg(target_arch = "x86_64")]
+fn sse42_copy(register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
+    assert!(Tier::Sse42.is_available(), "chosen only where available");
+    // SAFETY: the processor has SSE 4.2.
+    unsafe { crate::sse42::copy_update(register, dst, src) }
+}
+
+/// As [`kernels`], with copy.
+fn copying_kernels() -> Vec<(Tier, CopyUpdate)> {
+    let mut kernels: Vec<(Tier, CopyUpdate)> =
+        vec![(Tier::Bitwise, bitwise::copy_update), (Tier::Slicing8, slicing8::copy_update)];
+    #[cfg(target_arch = "x86_64")]
+    if Tier::Sse42.is_available() {
+        kernels.push((Tier::Sse42, sse42_copy));
+    }
+    kernels
+}
+
 /// Bytes without a pattern that a wrong table could share.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -130,13 +150,26 @@ fn a_split_at_any_point_changes_nothing() {
 #[test]
 fn the_copy_arrives_and_counts() {
     let bytes = noise(10_000);
-    for len in [0, 1, 48, 4095, 4096, 4097, 8192, 10_000] {
-        let mut copy = vec![0; len];
-        let mut crc = Crc32c::default();
-        crc.copy_update(&mut copy, &bytes[..len]);
-        assert_eq!(copy, bytes[..len]);
-        assert_eq!(crc.finish(), crc32c(&bytes[..len]));
+    for (tier, copy_update) in copying_kernels() {
+        for len in (0..700).step_by(3).chain([4079, 4080, 4081, 4095, 4096, 4097, 8192, 10_000]) {
+            let mut copy = vec![0; len];
+            let register = copy_update(!0, &mut copy, &bytes[..len]);
+            assert!(copy == bytes[..len], "{tier}, {len} bytes");
+            assert_eq!(!register, crc32c(&bytes[..len]), "{tier}, {len} bytes");
+        }
     }
+    let mut crc = Crc32c::default();
+    let mut copy = vec![0; 5000];
+    crc.copy_update(&mut copy[..48], &bytes[..48]);
+    crc.copy_update(&mut copy[48..], &bytes[48..5000]);
+    assert!(copy == bytes[..5000]);
+    assert_eq!(crc.finish(), crc32c(&bytes[..5000]));
+}
+
+#[test]
+#[should_panic(expected = "the same length")]
+fn a_copy_to_another_length_is_a_mistake() {
+    Crc32c::new().copy_update(&mut [0; 3], &[0; 4]);
 }
 
 #[test]

@@ -1,92 +1,269 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs work on the kernel and waits for it; the pumps call it.
 //!
-//! Border 3: a work queue and an event queue (AMP study). (Skeleton: the bodies are being written.)
-#![allow(missing_docs, unused_variables, dead_code, clippy::all)]
+//! Border 3: a [`Port`] is the work queue and the event queue of one thread. [`uring::Uring`]
+//! and [`epoll::Epoll`] serve it; [`choose`] says which of them this machine allows.
+//!
+//! Every [`Work`] has exactly one last [`Event`]; `Accept` and `Receive` have others before it.
+//! A buffer belongs to the port from `submit` to that event, also when the socket is closed
+//! meanwhile: the kernel may be writing to it.
 
-use buf::{Buf, SgList, Slice};
-use clock::Instant;
+pub mod affinity;
+pub mod epoll;
+pub mod files;
+mod filework;
+mod gather;
+pub mod limits;
+mod memory;
+mod pool;
+mod probe;
+mod receive;
+mod sockets;
+mod spin;
+pub mod uring;
+mod waker;
+pub mod wheel;
+
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
+
+use buf::Buf;
+use buf::SgList;
+use buf::Slice;
+use clock::Instant;
+
+pub use probe::Choice;
+pub use probe::Report;
+pub use probe::choose;
+pub use probe::probe;
+pub use receive::Chunk;
+pub use sockets::listen;
+pub use waker::Waker;
 
 /// Chosen by the caller, given back with every event of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
-/// A socket that belongs to a port.
+/// A socket that belongs to a port. The number is used again after the last event of a closed
+/// socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Socket(pub u32);
 
 /// Work to be done. Owns its buffers until its event gives them back.
 #[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // every port must do every work
 pub enum Work {
     /// Until the port is told `close`: an `Accepted` for each connection.
-    Accept { socket: Socket },
-    /// Until end of stream, error or `close`: a `Received` for each piece that arrives.
-    Receive { socket: Socket },
+    Accept {
+        /// A listening socket.
+        socket: Socket,
+    },
+    /// Until end of stream, error or `close`: a `Received` for each piece that arrives, then
+    /// `ReceiveEnded`.
+    Receive {
+        /// A connected socket.
+        socket: Socket,
+    },
     /// Sends all of `list`; one per socket at a time. Partial sends are continued by the port.
-    Send { socket: Socket, list: SgList },
-    Read { file: u32, offset: u64, buf: Buf },
-    Write { file: u32, offset: u64, data: Slice, durable: bool },
-    Sync { file: u32 },
-    Punch { file: u32, offset: u64, length: u64 },
-    Zero { file: u32, offset: u64, length: u64 },
+    Send {
+        /// A connected socket.
+        socket: Socket,
+        /// What to send; comes back with `Sent`.
+        list: SgList,
+    },
+    /// Fills `buf` from `offset` on, or up to the end of the file.
+    Read {
+        /// Id of `add_file`.
+        file: u32,
+        /// Bytes from the start; for a direct file a multiple of 512, as is the length of `buf`.
+        offset: u64,
+        /// Where to; comes back with `Read`.
+        buf: Buf,
+    },
+    /// Writes all of `data`.
+    Write {
+        /// Id of `add_file`.
+        file: u32,
+        /// Bytes from the start; for a direct file a multiple of 512, as is the length of `data`.
+        offset: u64,
+        /// What to write.
+        data: Slice,
+        /// On stable storage before the event.
+        durable: bool,
+    },
+    /// Brings what was written (before this was submitted) to stable storage.
+    Sync {
+        /// Id of `add_file`.
+        file: u32,
+    },
+    /// Gives space back; reads as zero afterwards.
+    Punch {
+        /// Id of `add_file`.
+        file: u32,
+        /// Bytes from the start.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Reads as zero afterwards; space stays allocated where the file system can do that.
+    Zero {
+        /// Id of `add_file`.
+        file: u32,
+        /// Bytes from the start.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
 }
 
-/// Received bytes: readable by Deref, given back by dropping.
+/// What became of work. Errors are errno values of the kernel.
+///
+/// Work of a closed socket ends with `ECANCELED` unless it was faster.
 #[derive(Debug)]
-pub struct Chunk(Vec<u8>);
-impl std::ops::Deref for Chunk {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] { &self.0 }
-}
-
-#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // a pump must treat every event
 pub enum Event {
-    Accepted { connection: OwnedFd, peer: SocketAddr },
-    AcceptFailed { errno: i32 },
-    Received { bytes: Chunk },
-    /// End of stream or error (errno): nothing more will be received.
-    ReceiveEnded { error: Option<i32> },
-    Sent { list: SgList, result: Result<(), i32> },
+    /// A connection has come; it is not yet a socket of this port.
+    Accepted {
+        /// The connection.
+        connection: OwnedFd,
+        /// Who it comes from.
+        peer: SocketAddr,
+    },
+    /// A connection could not be accepted (no descriptors, no memory). The port tries again after
+    /// a pause, unless the errno is `ECANCELED` (the socket was closed), or `EBADF`, `EINVAL`,
+    /// `EOPNOTSUPP` (it does not listen).
+    AcceptFailed {
+        /// Why.
+        errno: i32,
+    },
+    /// Bytes have arrived.
+    Received {
+        /// They, until the chunk is dropped.
+        bytes: Chunk,
+    },
+    /// End of stream (None) or error (errno): nothing more will be received.
+    ReceiveEnded {
+        /// Errno; None: the peer sends no more.
+        error: Option<i32>,
+    },
+    /// All was handed to the kernel, or an error stopped it.
+    Sent {
+        /// The list of the work, unchanged.
+        list: SgList,
+        /// Errno.
+        result: Result<(), i32>,
+    },
     /// `buf` is truncated to what was read.
-    Read { buf: Buf, result: Result<usize, i32> },
-    Wrote { result: Result<(), i32> },
-    Synced { result: Result<(), i32> },
-    Punched { result: Result<(), i32> },
-    Zeroed { result: Result<(), i32> },
-    /// Somebody called `Waker::wake`.
+    Read {
+        /// The buffer of the work.
+        buf: Buf,
+        /// Bytes read: fewer than asked only at the end of the file.
+        result: Result<usize, i32>,
+    },
+    /// All was written, or nothing can be said of what is there.
+    Wrote {
+        /// Errno.
+        result: Result<(), i32>,
+    },
+    /// What had been written is on stable storage.
+    Synced {
+        /// Errno.
+        result: Result<(), i32>,
+    },
+    /// The range reads as zero.
+    Punched {
+        /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged.
+        result: Result<(), i32>,
+    },
+    /// The range reads as zero.
+    Zeroed {
+        /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged.
+        result: Result<(), i32>,
+    },
+    /// Somebody called `Waker::wake`. The token is zero.
     Woken,
 }
 
-/// Wakes a port from another thread; cheap to clone, coalesces.
+/// How a port is made.
 #[derive(Clone, Debug)]
-pub struct Waker(());
-impl Waker { pub fn wake(&self) { todo!() } }
+pub struct Config {
+    /// Longest time to spin before sleeping; zero: never spin.
+    pub spin_max: Duration,
+    /// Number of receive buffers; a power of two, at most 32,768.
+    pub receive_buffers: u16,
+    /// Size of each receive buffer, bytes.
+    pub receive_buffer_bytes: usize,
+    /// Names the threads that the port starts.
+    pub name: String,
+}
 
-/// The work and event queue of one thread.
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            spin_max: limits::SPIN_MAX,
+            receive_buffers: limits::RECEIVE_BUFFERS,
+            receive_buffer_bytes: limits::RECEIVE_BUFFER_BYTES,
+            name: String::from("port"),
+        }
+    }
+}
+
+/// The work and event queue of one thread, which made it and alone uses it.
+///
+/// Order of calls: `next_event` until it gives None, `submit` what follows, then `wait`.
 pub trait Port {
-    /// Makes a socket (listening or connected) the port's own; non-blocking, TCP_NODELAY on streams.
+    /// Makes a socket (listening or connected) the port's own; whether it blocks is the port's
+    /// business, streams get TCP_NODELAY.
     fn add_socket(&mut self, fd: OwnedFd) -> Socket;
-    /// Makes `file` known under `id` (same id on every port).
+
+    /// Makes `file` known under `id` (same id on every port; below [`limits::FILES_MAX`]).
+    /// `direct` says that it was opened with `O_DIRECT`.
     fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool);
+
+    /// Forgets a file; work under way on it goes on.
     fn remove_file(&mut self, id: u32);
+
     /// Queues; may start the work at once. Never fails: an error is an event.
     fn submit(&mut self, token: Token, work: Work);
-    /// Stops receiving until `resume`: back-pressure.
+
+    /// Stops receiving until `resume`: back-pressure. What has arrived may still be given.
     fn pause(&mut self, socket: Socket);
+
+    /// Receives again.
     fn resume(&mut self, socket: Socket);
-    /// Half-close: no more sends; the peer sees end of stream.
+
+    /// Half-close: no more sends; the peer sees end of stream after a send under way.
     fn shutdown(&mut self, socket: Socket);
-    /// Cancels the socket's work; events of it may still come until all buffers are back, then never again.
+
+    /// Cancels the socket's work and gives the socket up; the last events of its work still come,
+    /// and with them the buffers, then never again. Nothing is received any more. Takes effect
+    /// with the next `wait`, at the latest.
     fn close(&mut self, socket: Socket);
+
     /// The next event, without waiting and without a system call when the queue holds one.
     fn next_event(&mut self) -> Option<(Token, Event)>;
-    /// Hands queued work to the kernel and gathers events; waits until there is one or `deadline` (None: for ever);
-    /// a deadline in the past polls. Spins first, adaptively, up to the configured time.
+
+    /// Hands queued work to the kernel and gathers events; waits until there is one or `deadline`
+    /// (None: for ever); a deadline in the past polls. Spins first, adaptively, up to the
+    /// configured time.
     fn wait(&mut self, deadline: Option<Instant>);
+
+    /// The time of `CLOCK_MONOTONIC`, the same on every port.
     fn now(&self) -> Instant;
+
+    /// Wakes this port from other threads.
     fn waker(&self) -> Waker;
+
+    /// `uring` or `epoll`.
     fn name(&self) -> &'static str;
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+fn monotonic() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Instant(seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds))
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Border 1 as iSCSI sees it: the SCSI transport protocol services of SAM-5 §5.4 and §7.12.
-#![allow(missing_docs)]
 
 use crate::datamover::TaskId;
 use alloc::vec::Vec;
@@ -10,27 +9,45 @@ use wire::iscsi::{Attribute, Cdb, LunField};
 /// What a session tells the SCSI side, in order.
 #[derive(Debug)]
 pub enum Indication {
-    /// SCSI Command Received. The SCSI side answers with `receive_data_out` or `complete`, at once or later.
+    /// SCSI Command Received. The SCSI side answers with `receive_data_out` or `complete`, at once
+    /// or later.
     Command(Command),
-    /// Data-Out Received: all bytes asked for by `receive_data_out` are in the task's buffer (mover `detach`).
-    DataOutReceived { task: TaskId },
-    /// The transport failed the transfer; the session itself answers with CHECK CONDITION. The SCSI side drops the
-    /// task; nothing of it may reach the medium after this.
-    Dropped { task: TaskId },
+    /// Data-Out Received: all bytes asked for by `receive_data_out` are in the task's buffer (mover
+    /// `detach`).
+    DataOutReceived {
+        /// The task.
+        task: TaskId,
+    },
+    /// The transport failed the transfer; the session itself answers with CHECK CONDITION. The SCSI
+    /// side drops the task; nothing of it may reach the medium after this.
+    Dropped {
+        /// The task.
+        task: TaskId,
+    },
     /// The task's resources are free: its buffer may be reused.
-    Ended { task: TaskId },
-    /// Task Management Request Received; every condition of iSCSI is met. Answer with `task_management_done`.
+    Ended {
+        /// The task.
+        task: TaskId,
+    },
+    /// Task Management Request Received; every condition of iSCSI is met. Answer with
+    /// `task_management_done`.
     Management(Management),
     /// The I_T nexus is gone (SAM-5 §6.3.4): drop every task of the session.
     NexusLost,
 }
 
+/// One SCSI command.
 #[derive(Debug)]
 pub struct Command {
+    /// Names it in every answer.
     pub task: TaskId,
+    /// The logical unit, as the initiator wrote it.
     pub lun: LunField,
+    /// What to do.
     pub cdb: Cdb,
+    /// Task attribute (SAM-5 §8.6).
     pub attribute: Attribute,
+    /// Command priority, 0-15 (RFC 7144).
     pub priority: u8,
     /// Expected bytes from the initiator (0 without W).
     pub expected_out: u32,
@@ -60,17 +77,27 @@ pub struct Completion {
 /// Task management functions that reach the SCSI side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
-    AbortTask { task: TaskId },
+    /// End one task.
+    AbortTask {
+        /// The task.
+        task: TaskId,
+    },
+    /// End all tasks of this nexus on the unit.
     AbortTaskSet,
+    /// End all tasks of the unit's task set, whoever sent them.
     ClearTaskSet,
+    /// Reset the unit for everybody.
     LogicalUnitReset,
 }
 
+/// One task management request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Management {
     /// Names the request until it is answered.
     pub id: u32,
+    /// What to do.
     pub function: Function,
+    /// The logical unit; with AbortTask that of the task.
     pub lun: LunField,
 }
 
@@ -78,10 +105,16 @@ pub struct Management {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ServiceResponse {
+    /// Done.
     Complete = 0,
+    /// No such task; it may have ended.
     TaskDoesNotExist = 1,
+    /// No such logical unit for this initiator.
     LunDoesNotExist = 2,
+    /// The unit does not have this function.
     NotSupported = 5,
+    /// This initiator may not do it.
     AuthorizationFailed = 6,
+    /// Anything else.
     Rejected = 255,
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::Args as ClapArgs;
 use clap::Parser;
@@ -153,6 +154,8 @@ impl fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 /// Version and the CRC32C kernel that this machine gets.
-fn version() -> String {
-    format!("{} (CRC32C: {})", env!("CARGO_PKG_VERSION"), crc::tier().name())
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> =
+        LazyLock::new(|| format!("{} (CRC32C: {})", env!("CARGO_PKG_VERSION"), crc::tier().name()));
+    &VERSION
 }

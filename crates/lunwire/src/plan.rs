@@ -36,6 +36,10 @@ const DEFAULT_STORE: &str = "memory:1G";
 const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// What INQUIRY says of who made the disk (SPC-4 §6.6.2).
+const VENDOR: &str = "LUNWIRE";
+const PRODUCT: &str = "VIRTUAL DISK";
+
 /// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched only when used.
 const POOL_BYTES_MAX: usize = 512 << 20;
 
@@ -200,7 +204,7 @@ impl Draft {
         let default = [DEFAULT_STORE.to_owned()];
         let words: &[String] = if options.lun.is_empty() { &default } else { &options.lun };
         for (number, word) in (0..).zip(words) {
-            let spec = option("--lun", word, Spec::parse(word))?;
+            let spec = option("--lun", word, word.parse::<Spec>())?;
             target.luns.push(DraftLun::new(number, word, spec));
         }
         self.targets.push(target);
@@ -214,7 +218,7 @@ impl Draft {
         }
         if self.targets.is_empty() {
             let mut target = DraftTarget::new(DEFAULT_TARGET.to_owned());
-            let spec = Spec::parse(DEFAULT_STORE).map_err(|error| Usage(error.to_string()))?;
+            let spec = DEFAULT_STORE.parse::<Spec>().map_err(|error| Usage(error.to_string()))?;
             target.luns.push(DraftLun::new(0, DEFAULT_STORE, spec));
             self.targets.push(target);
         }
@@ -234,8 +238,10 @@ impl Draft {
                     || format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
                 let store = stores.open(&lun.spec).with_context(place)?;
                 let geometry = store.geometry();
-                let identity =
-                    Identity::derive(&target.name, lun.number, lun.serial.as_deref());
+                let mut identity = Identity::derive(&target.name, lun.number, VENDOR, PRODUCT);
+                if let Some(serial) = &lun.serial {
+                    identity.serial.clone_from(serial);
+                }
                 let unit = LogicalUnit::new(identity, store, lun.block)
                     .map_err(anyhow::Error::msg)
                     .with_context(place)?;
@@ -294,7 +300,8 @@ impl DraftTarget {
                 return Err(source.error("target.lun.store", &lun.store, taken).into());
             }
             let word = lun.store.get_ref();
-            let spec = checked(source, "target.lun.store", &lun.store, |text| Spec::parse(text))?;
+            let spec =
+                checked(source, "target.lun.store", &lun.store, |text| text.parse::<Spec>())?;
             let mut draft_lun = DraftLun::new(number, word, spec);
             if let Some(value) = &lun.block {
                 draft_lun.block = checked(source, "target.lun.block", value, |b| block(*b))?;
@@ -388,9 +395,8 @@ fn option<V, E: Display>(flag: &str, value: impl Display, checked: Result<V, E>)
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned()
-    })
+    text.parse()
+        .map_err(|_| "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned())
 }
 
 fn engine(text: &str) -> Result<Choice, &'static str> {

@@ -1,103 +1,240 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Block stores behind one trait; `scsi` calls the trait, `target` opens stores.
 //!
-//! Border 4. A store is shared by all reactors. `submit` either finishes at once or gives an [`Io`] for the engine;
-//! the driver runs it and hands the result to `complete`.
-#![allow(missing_docs)]
+//! A store is shared by all reactors. [`Store::submit`] either finishes an operation at once or
+//! gives an [`Io`] for the engine; the driver runs it and hands the result to [`Store::complete`],
+//! until the operation is done.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
-use buf::Slice;
+pub mod file;
+mod limits;
+pub mod memory;
+pub mod null;
+pub mod spec;
+
+use buf::{BUF_LEN_MAX, Slice};
 use core::fmt;
 
 /// Facts that do not change while a store is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // openers build it
 pub struct Geometry {
     /// Size in bytes, a multiple of 512.
     pub bytes: u64,
+    /// Writes are refused.
     pub read_only: bool,
     /// Discard granularity in bytes; None: the store cannot give space back.
     pub discard_granularity: Option<u32>,
-    /// True if a write can be lost by a crash of the host until a Flush (WCE).
+    /// True if a write can be lost by a crash of the host until a Flush (WCE, SBC-4 §6.5.6).
     pub volatile_cache: bool,
     /// Physical block size, bytes, power of two.
     pub physical_block: u32,
+    /// True for a disk that turns.
     pub rotational: bool,
+}
+
+impl Geometry {
+    /// Whether a store of this geometry may try `op`.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] for a change of a read-only store; [`Error::Internal`] for a range that
+    /// is not within the store or a Read above [`BUF_LEN_MAX`], as the caller has checked both.
+    pub fn check(&self, op: &Op) -> Result<(), Error> {
+        let (offset, length) = op.range();
+        if self.read_only && op.changes() {
+            return Err(Error::ReadOnly);
+        }
+        if offset.checked_add(length).is_none_or(|end| end > self.bytes) {
+            return Err(Error::Internal);
+        }
+        if matches!(op, Op::Read { .. }) && length > BUF_LEN_MAX as u64 {
+            return Err(Error::Internal);
+        }
+        Ok(())
+    }
 }
 
 /// One block operation; offsets and lengths in bytes, within the store.
 #[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_enums)] // each store must do each of them
 pub enum Op {
-    Read { offset: u64, length: u32 },
-    /// `durable`: on stable storage before it is done (FUA).
-    Write { offset: u64, data: Slice, durable: bool },
+    /// Gives the bytes; at most [`BUF_LEN_MAX`] of them.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u32,
+    },
+    /// Changes the bytes from `offset` on to `data`.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// The new bytes.
+        data: Slice,
+        /// On stable storage before it is done (FUA).
+        durable: bool,
+    },
+    /// Brings all that was done before to stable storage.
     Flush,
     /// Reads as zero afterwards; space may be given back.
-    Discard { offset: u64, length: u64 },
+    Discard {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+    },
     /// Reads as zero afterwards; space stays allocated where the store knows the difference.
-    Zero { offset: u64, length: u64 },
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+    },
+}
+
+impl Op {
+    /// First byte and number of bytes; no bytes at 0 for a Flush.
+    pub fn range(&self) -> (u64, u64) {
+        match self {
+            Self::Read { offset, length } => (*offset, u64::from(*length)),
+            Self::Write { offset, data, .. } => (*offset, data.len() as u64),
+            Self::Flush => (0, 0),
+            Self::Discard { offset, length } | Self::Zero { offset, length } => (*offset, *length),
+        }
+    }
+
+    /// True if the content of the store may change.
+    pub fn changes(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Discard { .. } | Self::Zero { .. })
+    }
 }
 
 /// How an operation ended.
 #[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_enums)] // each caller must handle each of them
 pub enum Outcome {
+    /// As asked.
     Done,
     /// The bytes of a Read, as many as asked for.
     Data(Slice),
+    /// Not, or only in part; of a range that was to change, each byte is old or new.
     Failed(Error),
 }
 
 /// Why an operation failed; `scsi` turns it into sense data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Unreadable: 3/11/00.
+    #[error("unreadable")]
     Read,
     /// Not written: 3/0C/00.
+    #[error("not written")]
     Write,
     /// No space left: 7/27/07.
+    #[error("no space left")]
     Space,
     /// 7/27/00.
+    #[error("read only")]
     ReadOnly,
     /// The store is gone or misbehaves: 4/44/00.
+    #[error("internal failure of the store")]
     Internal,
 }
 
 /// A file of the engine, by the number under which the target installed it on every reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_structs)] // a number
 pub struct FileId(pub u32);
 
-/// Work that a store needs from the engine.
+/// Work that a store needs from the engine; offsets and lengths in bytes.
 #[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_enums)] // each driver must run each of them
 pub enum Io {
     /// The driver takes the buffer from its pool and gives it back frozen in [`IoResult::Read`].
-    Read { file: FileId, offset: u64, length: u32 },
-    Write { file: FileId, offset: u64, data: Slice, durable: bool },
-    Sync { file: FileId },
-    Punch { file: FileId, offset: u64, length: u64 },
-    Zero { file: FileId, offset: u64, length: u64 },
+    Read {
+        /// Where from.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes, at most [`BUF_LEN_MAX`].
+        length: u32,
+    },
+    /// All of `data`, however many calls that takes.
+    Write {
+        /// Where to.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        data: Slice,
+        /// On stable storage before it is done.
+        durable: bool,
+    },
+    /// What was written, and the size and place of it, to stable storage.
+    Sync {
+        /// Which.
+        file: FileId,
+    },
+    /// Takes the space away: reads as zero, the size of the file stays.
+    Punch {
+        /// Where.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+    },
+    /// Zeroes without transferring bytes: the space and the size of the file stay.
+    Zero {
+        /// Where.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+    },
 }
 
 /// What became of an [`Io`]: bytes moved, or the errno.
 #[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_enums)] // each store must handle each of them
 pub enum IoResult {
-    /// `data` holds as many bytes as were read; fewer than asked means end of file.
+    /// Holds as many bytes as were read; fewer than asked means end of file.
     Read(Result<Slice, i32>),
+    /// Of all others.
     Other(Result<(), i32>),
 }
 
-/// The first answer of a store.
+/// What a store needs next for an operation.
 #[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_enums)] // each driver must handle both
 pub enum Submitted {
+    /// Nothing: it is over.
     Done(Outcome),
+    /// This; its result goes to [`Store::complete`].
     Io(Io),
 }
 
+impl From<Result<Outcome, Error>> for Submitted {
+    fn from(result: Result<Outcome, Error>) -> Self {
+        Self::Done(result.unwrap_or_else(Outcome::Failed))
+    }
+}
+
 /// A block store, shared by all reactors.
+///
+/// A store keeps no state of an operation: what is under way is known by the [`Io`] that the driver
+/// gives back, so that any reactor can continue it.
 pub trait Store: Send + Sync + fmt::Debug {
+    /// Facts about the store.
     fn geometry(&self) -> Geometry;
+
+    /// Starts `op`. An operation that [`Geometry::check`] refuses fails before any Io.
     fn submit(&self, op: &Op) -> Submitted;
-    /// What the result of an [`Io`] means for `op`: done, or the next Io.
-    fn complete(&self, op: &Op, result: IoResult) -> Submitted;
+
+    /// What the `result` of `io`, which was the last one for `op`, means: done, or the next Io.
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted;
 }

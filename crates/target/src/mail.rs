@@ -22,20 +22,44 @@ use crate::table::Key;
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// A connection to take over, with the address it came to and the one it came from.
-    Connection { fd: OwnedFd, peer: SocketAddr },
+    Connection {
+        fd: OwnedFd,
+        peer: SocketAddr,
+    },
     /// End a session at once: a login on `reactor` reinstates it and waits in `connection`.
-    Reinstate { identity: Identity, tsih: Tsih, reactor: usize, connection: Key },
+    Reinstate {
+        identity: Identity,
+        tsih: Tsih,
+        reactor: usize,
+        connection: Key,
+    },
     /// The session that `connection` waits for has gone.
-    Vacated { connection: Key },
+    Vacated {
+        connection: Key,
+    },
     /// End all tasks of `unit` here, for task management that `management` on `reactor` waits for.
-    AbortUnit { unit: Arc<LogicalUnit>, effect: Effect, reactor: usize, management: Key },
+    AbortUnit {
+        unit: Arc<LogicalUnit>,
+        effect: Effect,
+        reactor: usize,
+        management: Key,
+    },
     /// `AbortUnit` is done.
-    UnitAborted { management: Key },
+    UnitAborted {
+        management: Key,
+    },
     /// End the session with this TSIH.
-    Drop { tsih: Tsih, reply: Sender<bool> },
-    Snapshot { reply: Sender<Vec<SessionSnapshot>> },
+    Drop {
+        tsih: Tsih,
+        reply: Sender<bool>,
+    },
+    Snapshot {
+        reply: Sender<Vec<SessionSnapshot>>,
+    },
     /// Accept no more, ask initiators to log out, end what is left after `grace`, then leave.
-    Stop { grace: Duration },
+    Stop {
+        grace: Duration,
+    },
 }
 
 /// What other nexuses notice of a task management function.

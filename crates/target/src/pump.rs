@@ -8,7 +8,7 @@
 //!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
 //! ```
 //!
-//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in [`Pump::run`], comes back
+//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in [`Pump::advance`], comes back
 //! through [`Pump::io_done`] if the store needed the engine, and leaves in [`Pump::transmit`].
 
 mod admission;
@@ -44,7 +44,6 @@ use store::IoResult;
 use store::Submitted;
 use wire::iscsi::Tsih;
 
-use crate::node::Node;
 use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -94,12 +93,17 @@ struct Connection {
     list: Option<SgList>,
     dirty: bool,
     paused: bool,
+    /// Everything has been said and the socket is half closed.
+    ended: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
     Login(Box<admission::LoginPhase>),
-    Session { session: Key, id: ConnectionId },
+    Session {
+        session: Key,
+        id: ConnectionId,
+    },
     /// Sends what is queued, then closes.
     Closing,
 }
@@ -110,7 +114,6 @@ struct Session {
     machine: iscsi::target::Session,
     /// None in a discovery session.
     nexus: Option<scsi::Nexus>,
-    node: Option<Arc<Node>>,
     login: iscsi::target::LoggedIn,
     identity: Identity,
     tsih: Tsih,
@@ -145,6 +148,7 @@ struct PendingIo {
     session: Key,
     task: TaskId,
     op: store::Op,
+    io: Io,
     /// Task management that waits for this work of an aborted task.
     management: Option<management::Waiter>,
 }
@@ -181,7 +185,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
 
 impl<P: Port> Pump<P> {
     /// Serves until a letter tells it to stop and the last connection is closed.
-    pub(crate) fn run(&mut self) {
+    pub(crate) fn serve(&mut self) {
         loop {
             while let Some((token, event)) = self.port.next_event() {
                 self.dispatch(token, event);
@@ -340,11 +344,11 @@ impl<P: Port> Pump<P> {
             wanted: 0,
         };
         session.put_task(task);
-        self.run(key, id, step);
+        self.advance(key, id, step);
     }
 
     /// Runs a command until it waits for data, for the engine or for its next turn, or is complete.
-    fn run(&mut self, key: Key, id: TaskId, mut step: Step) {
+    fn advance(&mut self, key: Key, id: TaskId, mut step: Step) {
         for _ in 0..STEPS_PER_TURN {
             let op = match step {
                 Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
@@ -375,7 +379,7 @@ impl<P: Port> Pump<P> {
     fn take_turns(&mut self) {
         for _ in 0..self.runnable.len() {
             let Some((key, id, op)) = self.runnable.pop_front() else { return };
-            self.run(key, id, Step::Store(op));
+            self.advance(key, id, Step::Store(op));
             self.settle(key);
         }
     }
@@ -385,7 +389,8 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(task) = task_of(&mut session.tasks, id) else { return };
         task.wanted = length.min(task.expected_out);
-        let wanted = task.wanted as usize;
+        // More than is wanted where the initiator announced more unsolicited data than the device server takes.
+        let wanted = session.machine.buffer_length(id, length) as usize;
         let buf = match task.immediate.take() {
             Some((buf, _)) if buf.len() >= wanted => Some(buf),
             immediate => self.pool.take(wanted).map(|mut buf| {
@@ -421,7 +426,7 @@ impl<P: Port> Pump<P> {
         buf.truncate(task.wanted as usize);
         session.bytes_out += u64::from(task.wanted);
         let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
-        self.run(key, id, step);
+        self.advance(key, id, step);
     }
 
     /// Send SCSI Command Complete.
@@ -442,6 +447,7 @@ impl<P: Port> Pump<P> {
 
     /// Hands a store's work to the engine.
     fn submit_io(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
+        let kept = io.clone();
         let work = match io {
             Io::Read { file, offset, length } => match self.pool.take(length as usize) {
                 Some(buf) => Work::Read { file: file.0, offset, buf },
@@ -460,17 +466,15 @@ impl<P: Port> Pump<P> {
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios += 1;
-        let io = PendingIo { session: key, task: id, op, management: None };
-        let io = self.ios.insert(io);
+        let io =
+            self.ios.insert(PendingIo { session: key, task: id, op, io: kept, management: None });
         self.port.submit(token(Kind::Io, io), work);
     }
 
     /// The engine has done a store's work.
-    fn io_done(&mut self, io: Key, result: IoResult) {
-        let Some(PendingIo { session: key, task: id, op, management }) = self.ios.remove(io)
-        else {
-            return;
-        };
+    fn io_done(&mut self, key: Key, result: IoResult) {
+        let Some(done) = self.ios.remove(key) else { return };
+        let PendingIo { session: key, task: id, op, io, management } = done;
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios -= 1;
         if let Some(waiter) = management {
@@ -483,11 +487,11 @@ impl<P: Port> Pump<P> {
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             && let Some(unit) = task.scsi.unit()
         {
-            match unit.store().complete(&op, result) {
+            match unit.store().complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.run(key, id, step);
+                    self.advance(key, id, step);
                 }
             }
         }

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -70,7 +72,9 @@ pub enum Error {
         source: io::Error,
     },
     /// The engine does not run here.
-    #[error("cannot start the {engine} engine: {source}; `lunwire explain` says what this machine offers")]
+    #[error(
+        "cannot start the {engine} engine: {source}; `lunwire explain` says what this machine offers"
+    )]
     Engine {
         /// Its name.
         engine: &'static str,
@@ -81,7 +85,9 @@ pub enum Error {
     #[error("cannot start a reactor: {0}")]
     Reactor(#[from] io::Error),
     /// A store could not be flushed at the end.
-    #[error("cannot flush {path}: {source}; what was not yet flushed may be lost by a crash of the host")]
+    #[error(
+        "cannot flush {path}: {source}; what was not yet flushed may be lost by a crash of the host"
+    )]
     Flush {
         /// The file.
         path: String,
@@ -94,7 +100,8 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Target {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    /// Empty once stopped.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     portals: Vec<SocketAddr>,
     files: Vec<StoreFile>,
     engine: &'static str,
@@ -133,12 +140,13 @@ impl Target {
         });
         let mut threads = Vec::new();
         for reactor in starting {
-            let start = Start { shared: Arc::clone(&shared), listeners: std::mem::take(&mut listeners) };
+            let start =
+                Start { shared: Arc::clone(&shared), listeners: std::mem::take(&mut listeners) };
             reactor.start.send(start).map_err(|_| stopped())?;
             threads.push(reactor.thread);
         }
         let files = plan.stores.files;
-        Ok(Self { shared, threads, portals, files, engine: engine.name() })
+        Ok(Self { shared, threads: Mutex::new(threads), portals, files, engine: engine.name() })
     }
 
     /// The addresses that it really listens on.
@@ -149,13 +157,13 @@ impl Target {
 
     /// The engine that was chosen.
     #[must_use]
-    pub const fn engine(&self) -> &'static str {
+    pub fn engine(&self) -> &'static str {
         self.engine
     }
 
     /// How many reactors serve.
     #[must_use]
-    pub const fn reactors(&self) -> usize {
+    pub fn reactors(&self) -> usize {
         self.shared.mailboxes.len()
     }
 
@@ -189,11 +197,12 @@ impl Target {
     ///
     /// # Errors
     /// If a file cannot be flushed; all the rest is done first.
-    pub fn stop(self, grace: Duration) -> Result<(), Error> {
+    pub fn stop(&self, grace: Duration) -> Result<(), Error> {
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Letter::Stop { grace });
         }
-        for thread in self.threads {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a reactor had panicked");
             }
@@ -274,7 +283,7 @@ impl Setup {
         let Ok(start) = self.start_from.recv() else { return };
         let mut pump = Pump::new(port, self.pool, start.shared, self.index);
         pump.listen(start.listeners);
-        pump.run();
+        pump.serve();
     }
 }
 

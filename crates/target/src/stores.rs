@@ -73,11 +73,7 @@ impl Stores {
     fn open_file(&mut self, spec: &store::spec::FileSpec) -> Result<Arc<dyn Store>, StoreError> {
         let open = engine::files::open(
             spec.path.as_ref(),
-            &OpenOptions {
-                read_only: spec.read_only,
-                direct: spec.direct,
-                create_size: spec.size,
-            },
+            &OpenOptions { read_only: spec.read_only, direct: spec.direct, create_size: spec.size },
         )?;
         let id = FileId(u32::try_from(self.files.len()).expect("far fewer than 2^32 stores"));
         self.files.push(StoreFile {

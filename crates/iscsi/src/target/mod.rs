@@ -1,36 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The target role: [`Login`] and [`Session`]. (Skeleton: the bodies are being written.)
-#![allow(missing_docs, unused_variables, dead_code, clippy::all)]
+//! The target role: a [`Login`] for each new connection, a [`Session`] once it is in full feature
+//! phase.
 
-use crate::datamover::{Event, Immediate, Op, TaskId};
-use crate::service::{Completion, Indication, ServiceResponse};
+mod connection;
+mod limits;
+mod login;
+mod logout;
+mod management;
+mod ping;
+mod session;
+mod task;
+mod text;
+
+pub use login::Login;
+pub use session::Output;
+pub use session::Session;
+
 use alloc::string::String;
 use alloc::vec::Vec;
-use clock::Instant;
-use wire::iscsi::{Cid, CmdSn, Isid, Request, StatSn, Tsih};
+use core::time::Duration;
 
-/// What the target wishes and allows in negotiation; one per node, shared by its logins.
+use wire::iscsi::Cid;
+use wire::iscsi::CmdSn;
+use wire::iscsi::Isid;
+use wire::iscsi::StatSn;
+use wire::iscsi::Tsih;
+
+use crate::datamover::Op;
+
+/// What the target wishes and allows in negotiation; one per node, shared by its logins. A wish
+/// outside the range of its key is taken as the nearest end of the range (RFC 7143 §13).
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Longest data segment that the target takes, bytes (RFC 7143 §13.12).
     pub max_recv_data_segment_length: u32,
+    /// Longest burst, bytes (RFC 7143 §13.13).
     pub max_burst_length: u32,
+    /// Most unsolicited data of a command, bytes (RFC 7143 §13.14).
     pub first_burst_length: u32,
+    /// Whether unsolicited Data-Out is unwelcome (RFC 7143 §13.10).
     pub initial_r2t: bool,
+    /// Whether immediate data is welcome (RFC 7143 §13.11).
     pub immediate_data: bool,
+    /// Most R2Ts of a task at once (RFC 7143 §13.17).
     pub max_outstanding_r2t: u16,
-    /// Command window: largest MaxCmdSN - ExpCmdSN + 1.
+    /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
-    /// Digest lists that we accept; CRC32C and None by default.
+    /// Header digests that the target accepts (RFC 7143 §13.1).
     pub header_digest: DigestPolicy,
+    /// Data digests that the target accepts (RFC 7143 §13.1).
     pub data_digest: DigestPolicy,
-    pub login_timeout: core::time::Duration,
-    pub ping_interval: core::time::Duration,
-    pub ping_timeout: core::time::Duration,
+    /// How long a login may take.
+    pub login_timeout: Duration,
+    /// After so much silence the target pings.
+    pub ping_interval: Duration,
+    /// A ping that is not answered for so long ends the connection.
+    pub ping_timeout: Duration,
+    /// DefaultTime2Wait, seconds (RFC 7143 §13.15).
     pub time2wait: u16,
+    /// DefaultTime2Retain, seconds (RFC 7143 §13.16).
     pub time2retain: u16,
 }
 
+impl Default for Settings {
+    /// What suits a disk: writes up to 256 KiB need no R2T, a megabyte is one burst.
+    fn default() -> Self {
+        Self {
+            max_recv_data_segment_length: 256 << 10,
+            max_burst_length: 1 << 20,
+            first_burst_length: 256 << 10,
+            initial_r2t: false,
+            immediate_data: true,
+            max_outstanding_r2t: 8,
+            queue_depth: 128,
+            header_digest: DigestPolicy::Any,
+            data_digest: DigestPolicy::Any,
+            login_timeout: Duration::from_secs(15),
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(15),
+            time2wait: 2,
+            time2retain: 0,
+        }
+    }
+}
+
+/// Which digests a target accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // with one algorithm and None there is no fourth
 pub enum DigestPolicy {
     /// First of the initiator's list that we know.
     Any,
@@ -40,94 +96,129 @@ pub enum DigestPolicy {
     Off,
 }
 
-/// The login phase of one connection (RFC 7143 §6.3).
-#[derive(Debug)]
-pub struct Login(());
-
 /// Asked once, as soon as names are known and before the first answer that depends on them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
+    /// InitiatorName as it came: compare it byte for byte (RFC 7143 §4.2.7.2).
     pub initiator: String,
-    /// None in a discovery session without TargetName.
+    /// TargetName as it came. None in a discovery session without one.
     pub target: Option<String>,
+    /// Whether the session is for SendTargets only.
     pub discovery: bool,
+    /// The initiator's part of the session id.
     pub isid: Isid,
+    /// Zero asks for a new session (RFC 7143 §6.3.1).
     pub tsih: Tsih,
+    /// Id of this connection in its session.
     pub cid: Cid,
 }
 
 /// The answer of the node.
 #[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_enums)] // the node decides; there is no third answer
 pub enum Admission {
-    Granted { portal_group_tag: u16, target_alias: Option<String>, settings: Settings },
-    /// A status of class 2 or 3, for example 0x0203.
-    Refused { status: u16 },
+    /// The login may go on.
+    Granted {
+        /// Tag of the portal group that took the connection (RFC 7143 §13.9).
+        portal_group_tag: u16,
+        /// For the initiator's display, at most 255 bytes (RFC 7143 §13.6).
+        target_alias: Option<String>,
+        /// What to negotiate for.
+        settings: Settings,
+    },
+    /// The login ends.
+    Refused {
+        /// A status of class 2 or 3, for example 0x0203; another one is sent as 0x0300 (RFC 7143
+        /// §11.13.5). Where names are to be hidden, give the same for unknown and forbidden
+        /// targets.
+        status: u16,
+    },
 }
 
 /// What a finished login hands to its session.
 #[derive(Clone, Debug)]
 pub struct LoggedIn {
+    /// InitiatorName.
     pub initiator: String,
+    /// InitiatorAlias, for display only: it may hold any characters (RFC 7143 §13.7).
     pub initiator_alias: Option<String>,
+    /// TargetName; None in a discovery session without one.
     pub target: Option<String>,
+    /// Whether the session is for SendTargets only.
     pub discovery: bool,
+    /// The initiator's part of the session id.
     pub isid: Isid,
+    /// Id of this connection in its session.
     pub cid: Cid,
+    /// What the node gave by [`Login::establish`].
     pub tsih: Tsih,
+    /// CmdSN of the login: of the next non-immediate command of a new session (RFC 7143 §11.12.8).
     pub exp_cmd_sn: CmdSn,
     /// StatSN of the next response on this connection.
     pub stat_sn: StatSn,
+    /// The outcome of negotiation. A login to a session that exists cannot negotiate what holds for
+    /// the whole session: these values are then the defaults and mean nothing.
     pub parameters: Parameters,
 }
 
-/// All negotiated values of a session and its connection.
+/// All negotiated values of a session and its connection (RFC 7143 §13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
+    /// HeaderDigest is CRC32C.
     pub header_digest: bool,
+    /// DataDigest is CRC32C.
     pub data_digest: bool,
-    /// The initiator's, which bounds what we send.
+    /// MaxRecvDataSegmentLength of the initiator, which bounds what we send, bytes.
     pub max_send_data_segment_length: u32,
-    /// Ours.
+    /// MaxRecvDataSegmentLength as we declared it, bytes.
     pub max_recv_data_segment_length: u32,
+    /// MaxBurstLength, bytes.
     pub max_burst_length: u32,
+    /// FirstBurstLength, bytes; never above MaxBurstLength.
     pub first_burst_length: u32,
+    /// InitialR2T.
     pub initial_r2t: bool,
+    /// ImmediateData.
     pub immediate_data: bool,
+    /// MaxOutstandingR2T.
     pub max_outstanding_r2t: u16,
+    /// DefaultTime2Wait, seconds.
     pub time2wait: u16,
+    /// DefaultTime2Retain, seconds.
     pub time2retain: u16,
+    /// MaxConnections.
     pub max_connections: u16,
+    /// ErrorRecoveryLevel.
     pub error_recovery_level: u8,
+    /// DataPDUInOrder.
     pub data_pdu_in_order: bool,
+    /// DataSequenceInOrder.
     pub data_sequence_in_order: bool,
+    /// iSCSIProtocolLevel.
     pub protocol_level: u8,
 }
 
 /// What the login machine gives.
 #[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // the pump must carry out each
 pub enum LoginOutput {
     /// Must be carried out by the mover.
     Op(Op),
-    /// Ask the node; answer with `admit`. Until then the machine waits.
+    /// Ask the node; answer with [`Login::admit`]. Until then the machine waits.
     Admit(AdmissionRequest),
-    /// Negotiation has succeeded: the pump gives the TSIH (after ending a session that this one reinstates) by
-    /// `establish`; the final response goes out only then.
+    /// Negotiation has succeeded: the pump gives the TSIH (after ending a session that this one
+    /// reinstates) by [`Login::establish`]; the final response goes out only then.
     Establish,
-    /// Over: the connection belongs to a session from the next PDU on. Comes after the ops of the final response.
+    /// Over: the connection belongs to a session from the next PDU on. Comes after the ops of the
+    /// final response.
     Done(LoggedIn),
-    /// Refused or broken: `status` was sent (None: closed silently); a Terminate op came before.
-    Failed { status: Option<u16>, reason: String },
-}
-
-impl Login {
-    /// `stat_sn`: any start value.
-    pub fn new(now: Instant, stat_sn: StatSn, login_timeout: core::time::Duration) -> Self { todo!() }
-    pub fn handle_event(&mut self, event: Event, header: &[u8], data: &[u8], now: Instant) { todo!() }
-    pub fn handle_timeout(&mut self, now: Instant) { todo!() }
-    pub fn admit(&mut self, admission: Admission) { todo!() }
-    pub fn establish(&mut self, result: Result<Tsih, u16>) { todo!() }
-    pub fn poll_output(&mut self) -> Option<LoginOutput> { todo!() }
-    pub fn poll_timeout(&self) -> Option<Instant> { todo!() }
+    /// Refused or broken; a Terminate op came before.
+    Failed {
+        /// What the initiator was told; None: closed silently.
+        status: Option<u16>,
+        /// For the log. Peer text in it is escaped and short.
+        reason: String,
+    },
 }
 
 /// Names a connection within its session.
@@ -137,55 +228,8 @@ pub struct ConnectionId(pub u16);
 /// One target as SendTargets lists it.
 #[derive(Clone, Debug)]
 pub struct TargetRecord {
+    /// Its iSCSI name.
     pub name: String,
     /// `address:port,tag` as they go into TargetAddress.
     pub addresses: Vec<String>,
-}
-
-/// One session in full feature phase (RFC 7143 §4.2, §6.2 on).
-#[derive(Debug)]
-pub struct Session(());
-
-impl Session {
-    /// The session with its leading connection, which gets `ConnectionId(0)`.
-    pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self { todo!() }
-    /// `header`: BHS and AHS of the PDU at hand. `data`: its data segment unless it is a SCSI command.
-    pub fn handle_event(&mut self, connection: ConnectionId, event: Event, header: &[u8], data: &[u8], now: Instant) { todo!() }
-    /// The transport of `connection` is gone.
-    pub fn handle_disconnect(&mut self, connection: ConnectionId, now: Instant) { todo!() }
-    pub fn handle_timeout(&mut self, now: Instant) { todo!() }
-
-    /// SCSI side: the command takes `length` bytes of write data. Returns how the buffer must look:
-    /// the pump attaches a buffer of at least min(length, expected_out) bytes to the mover before it polls ops.
-    pub fn receive_data_out(&mut self, task: TaskId, length: u32) { todo!() }
-    /// SCSI side: the command is over. If write data is still on its way, the status waits for its end.
-    pub fn complete(&mut self, task: TaskId, completion: Completion) { todo!() }
-    pub fn task_management_done(&mut self, id: u32, response: ServiceResponse) { todo!() }
-    /// End a task without a response (task management, another nexus's reset). `Ended` follows when its buffer is free.
-    pub fn abort(&mut self, task: TaskId) { todo!() }
-    /// The tasks of `lun` that exist, oldest first.
-    pub fn tasks(&self, lun: Option<wire::iscsi::LunField>) -> Vec<TaskId> { todo!() }
-
-    /// Node side: what SendTargets may show this initiator; asked by `Output::Targets`.
-    pub fn targets(&mut self, records: Vec<TargetRecord>) { todo!() }
-    /// Ask the initiator to log out within `seconds` (async event 1, RFC 7143 §11.9.1).
-    pub fn request_logout(&mut self, seconds: u16) { todo!() }
-    /// Say that the session will be dropped (async event 3) and terminate it.
-    pub fn drop_session(&mut self) { todo!() }
-
-    pub fn poll_output(&mut self) -> Option<Output> { todo!() }
-    pub fn poll_timeout(&self) -> Option<Instant> { todo!() }
-    /// Verifies every invariant (panics on a defect); tests and the simulator call it after each step.
-    pub fn check(&self) { todo!() }
-}
-
-/// What a session gives, in order.
-#[derive(Debug)]
-pub enum Output {
-    Op(ConnectionId, Op),
-    Indication(Indication),
-    /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
-    Targets(Option<String>),
-    /// The session is over (logout, failure, timeout): drop it when its connections are closed. Text for the log.
-    Closed { reason: String },
 }

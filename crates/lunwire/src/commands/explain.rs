@@ -9,15 +9,19 @@ use crate::output;
 
 /// What this machine offers, what would be chosen, and why.
 pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
-    let report = engine::probe::probe();
-    let chosen = engine::choose(engine::Choice::Auto).name();
+    let report = engine::probe();
+    let chosen = report.choice.name();
+    let uring = match &report.uring {
+        Ok(features) => (*features).to_owned(),
+        Err(refusal) => refusal.to_string(),
+    };
     let cpus = engine::affinity::allowed_cpus();
     if options.json {
         output::line(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "kernel": report.kernel,
             "engine": chosen,
-            "uring": report.uring_verdict(),
+            "uring": uring,
             "crc32c": crc::tier().name(),
             "cpus": cpus,
         }));
@@ -26,7 +30,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
     output::table(&[
         vec!["version".into(), env!("CARGO_PKG_VERSION").into()],
         vec!["kernel".into(), report.kernel.clone()],
-        vec!["engine".into(), format!("{chosen} (io_uring: {})", report.uring_verdict())],
+        vec!["engine".into(), format!("{chosen} (io_uring: {})", uring)],
         vec!["CRC32C".into(), crc::tier().name().into()],
         vec!["CPUs".into(), format!("{} allowed: {cpus:?}", cpus.len())],
         vec!["transport".into(), "TCP".into()],

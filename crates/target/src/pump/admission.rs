@@ -76,13 +76,8 @@ impl<P: Port> Pump<P> {
         let Ok(local) = stream.local_addr() else { return };
         let now = self.port.now();
         let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
-        let login = LoginPhase {
-            machine,
-            identity: None,
-            node: None,
-            settings: None,
-            claimed: None,
-        };
+        let login =
+            LoginPhase { machine, identity: None, node: None, settings: None, claimed: None };
         let socket = self.port.add_socket(stream.into());
         let key = self.connections.insert(Connection {
             socket,
@@ -93,6 +88,7 @@ impl<P: Port> Pump<P> {
             list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
+            ended: false,
         });
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
@@ -154,8 +150,7 @@ impl<P: Port> Pump<P> {
             Some(name) => Scope::Target(name.clone()),
             None => Scope::Portal(connection.local),
         };
-        let identity =
-            Identity { initiator: request.initiator.clone(), isid: request.isid, scope };
+        let identity = Identity { initiator: request.initiator.clone(), isid: request.isid, scope };
         let admission = self.shared.nodes.admit(request);
         if let Admission::Granted { settings, .. } = &admission {
             if request.tsih != Tsih(0) {
@@ -220,7 +215,6 @@ impl<P: Port> Pump<P> {
         let session = self.sessions.insert(Session {
             machine: iscsi::target::Session::new(login.clone(), &settings, now),
             nexus,
-            node,
             login,
             identity,
             tsih,

@@ -112,9 +112,10 @@ impl<P: Port> Pump<P> {
     /// Half-closes a connection that has sent its last PDU and waits a little for the peer's end.
     pub(super) fn end_if_terminated(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if !connection.mover.is_terminated() {
+        if connection.ended || !connection.mover.is_terminated() {
             return;
         }
+        connection.ended = true;
         let socket: Socket = connection.socket;
         if let Phase::Session { session, id } = connection.phase {
             self.finish_connection(session, id);

@@ -128,13 +128,7 @@ impl<P: Port> Pump<P> {
         self.one_done(local);
     }
 
-    fn abort_other(
-        &mut self,
-        key: Key,
-        unit: &Arc<LogicalUnit>,
-        effect: Effect,
-        management: Key,
-    ) {
+    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect, management: Key) {
         let ended = self.abort_tasks(key, unit, management);
         if ended == 0 {
             return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Additional header segments (RFC 7143 §11.2.2).
 //!
-//! `AHSLength (2) | type (1) | type-specific`, padded to words. AHSLength counts what follows the type byte, without
-//! padding.
+//! `AHSLength (2) | type (1) | type-specific`, padded to words. AHSLength counts what follows the
+//! type byte, without padding.
 
 use super::{ParseError, pad4};
 use alloc::vec::Vec;
@@ -65,7 +65,8 @@ impl<'a> Iterator for AhsList<'a> {
     }
 }
 
-/// Appends one AHS: the reserved byte, then `content`, then zeros up to `content_len` and to a whole word.
+/// Appends one AHS: the reserved byte, then `content`, then zeros up to `content_len` and to a
+/// whole word.
 pub(super) fn push_ahs(out: &mut Vec<u8>, kind: u8, content: &[u8], content_len: u16) {
     let start = out.len();
     out.extend_from_slice(&content_len.saturating_add(1).to_be_bytes());

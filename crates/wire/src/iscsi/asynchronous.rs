@@ -88,3 +88,39 @@ impl AsyncMessage {
             .done()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, response_vector};
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn async_message() {
+        let pdu = AsyncMessage {
+            lun: LunField([0; 8]),
+            numbers: Numbers {
+                stat_sn: StatSn(0x67),
+                exp_cmd_sn: CmdSn(8),
+                max_cmd_sn: CmdSn(0x27),
+            },
+            event: 2,
+            vcode: 0xaa,
+            parameter1: 1,
+            parameter2: 2,
+            parameter3: 0x1234,
+        };
+        let bytes = response_vector(
+            Response::Async(pdu),
+            0,
+            "32 80 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+             ff ff ff ff 00 00 00 00 00 00 00 67 00 00 00 08
+             00 00 00 27 02 aa 00 01 00 02 12 34 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Async Message StatSN/ExpCmdSN/MaxCmdSN=103/8/39 Event=0x02 VCode=0xaa \
+             Parameter1=0x0001 Parameter2=0x0002 Parameter3=0x1234"
+        );
+    }
+}

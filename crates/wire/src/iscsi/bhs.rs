@@ -14,7 +14,8 @@ pub const BHS_LEN: usize = 48;
 
 /// `len` bytes rounded up to whole words, as every segment is padded (RFC 7143 §11.1).
 ///
-/// `len` comes from a 24-bit field or a buffer of ours, so that the sum does not overflow; it saturates if it would.
+/// `len` comes from a 24-bit field or a buffer of ours, so that the sum does not overflow; it
+/// saturates if it would.
 #[inline]
 pub const fn pad4(len: usize) -> usize {
     len.saturating_add(3) & !3
@@ -52,20 +53,22 @@ impl<T: AsRef<[u8]>> BhsView<T> {
         OPCODE.read(self.bytes.as_ref())
     }
 
-    /// I: deliver at once, outside of CmdSN order (RFC 7143 §11.2.1.1). Reserved in Data-Out, SNACK and what targets
-    /// send.
+    /// I: deliver at once, outside of CmdSN order (RFC 7143 §11.2.1.1). Reserved in Data-Out, SNACK
+    /// and what targets send.
     #[inline]
     pub fn immediate(&self) -> bool {
         IMMEDIATE.read(self.bytes.as_ref())
     }
 
-    /// Length of all AHS with their padding, in bytes, 0 to 1020; on the wire in words (RFC 7143 §11.2.1.5).
+    /// Length of all AHS with their padding, in bytes, 0 to 1020; on the wire in words
+    /// (RFC 7143 §11.2.1.5).
     #[inline]
     pub fn total_ahs_length(&self) -> usize {
         usize::from(TOTAL_AHS_LENGTH.read(self.bytes.as_ref())) * 4
     }
 
-    /// Length of the data segment without padding and digest, in bytes, 24 bits (RFC 7143 §11.2.1.6).
+    /// Length of the data segment without padding and digest, in bytes, 24 bits
+    /// (RFC 7143 §11.2.1.6).
     #[inline]
     pub fn data_segment_length(&self) -> u32 {
         DATA_SEGMENT_LENGTH.read(self.bytes.as_ref())
@@ -112,7 +115,8 @@ impl<T: AsRef<[u8]>> BhsView<T> {
         Ok(())
     }
 
-    /// The Initiator Task Tag of a PDU that belongs to a task: never 0xffffffff (RFC 7143 §11.2.1.8).
+    /// The Initiator Task Tag of a PDU that belongs to a task: never 0xffffffff
+    /// (RFC 7143 §11.2.1.8).
     #[inline]
     pub(super) fn task_tag(&self) -> Result<Itt, ParseError> {
         match self.itt() {

@@ -35,7 +35,7 @@ view! {
         "W" write: bool = WRITE;
         /// Task attribute code.
         "ATTR" attribute: u8 = ATTR;
-        /// Command priority (RFC 7144 §4.1).
+        /// Command priority (RFC 7144 §6.1.1).
         "PRI" priority: u8 = PRI;
         /// Logical unit.
         "LUN" lun: LunField = LUN;
@@ -62,17 +62,20 @@ impl<T: AsRef<[u8]>> CommandView<T> {
 
 /// A CDB as it came: `len` is its full length, `bytes` its first 32 bytes, zero filled.
 ///
-/// The BHS does not say how much of its 16 bytes the CDB fills, so that `len` is 16 unless an extended CDB follows.
+/// The BHS does not say how much of its 16 bytes the CDB fills, so that `len` is 16 unless an
+/// extended CDB follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cdb {
     /// The first 32 bytes.
     pub bytes: [u8; 32],
-    /// Length in bytes, 16 to [`Cdb::LEN_MAX`] in what was parsed; less than 16 is taken by `emit` as 16.
+    /// Length in bytes, 16 to [`Cdb::LEN_MAX`] in what was parsed; less than 16 is taken by `emit`
+    /// as 16.
     pub len: u16,
 }
 
 impl Cdb {
-    /// What the one byte of TotalAHSLength leaves room for beside a bidirectional read length, in bytes.
+    /// What the one byte of TotalAHSLength leaves room for beside a bidirectional read length, in
+    /// bytes.
     pub const LEN_MAX: u16 = 1024;
 }
 
@@ -138,7 +141,8 @@ pub struct ScsiCommand {
     pub lun: LunField,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// Expected Data Transfer Length in bytes; of the write part if bidirectional. Zero without `read` and `write`.
+    /// Expected Data Transfer Length in bytes; of the write part if bidirectional. Zero without
+    /// `read` and `write`.
     pub expected_length: u32,
     /// CmdSN.
     pub cmd_sn: CmdSn,
@@ -154,9 +158,9 @@ impl ScsiCommand {
     /// Takes the header apart.
     ///
     /// # Errors
-    /// [`ParseError::Inconsistent`] for F and W both clear, a length without direction, a bidirectional command whose
-    /// read length is missing, a broken AHS; [`ParseError::ReservedValue`] for an attribute or AHS type without
-    /// meaning.
+    /// [`ParseError::Inconsistent`] for F and W both clear, a length without direction, a
+    /// bidirectional command whose read length is missing, a broken AHS;
+    /// [`ParseError::ReservedValue`] for an attribute or AHS type without meaning.
     pub fn parse<T: AsRef<[u8]>>(view: &CommandView<T>) -> Result<Self, ParseError> {
         let bhs = view.bhs();
         bhs.expect_opcode(OPCODE_SCSI_COMMAND)?;
@@ -183,7 +187,8 @@ impl ScsiCommand {
         Ok(command)
     }
 
-    /// Appends BHS and AHS. CDB bytes from 32 on go out as zeros: a caller that has more fills them in.
+    /// Appends BHS and AHS. CDB bytes from 32 on go out as zeros: a caller that has more fills them
+    /// in.
     pub fn emit(&self, data_segment_length: u32, out: &mut Vec<u8>) {
         debug_assert!(self.cdb.len <= Cdb::LEN_MAX, "the AHS fit into TotalAHSLength");
         let (first, second) = self.cdb.bytes.split_at(16);
@@ -258,5 +263,208 @@ impl ScsiCommand {
             return Ok(());
         };
         Err(ParseError::Inconsistent { what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{hex, line, reject_reason_with, request_vector};
+    use super::super::*;
+    use super::*;
+
+    const READ_10: &str = "01 c0 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+                           14 00 00 00 00 00 04 00 00 00 00 14 00 00 00 18
+                           28 00 00 00 00 00 00 00 02 00 00 00 00 00 00 00";
+
+    fn cdb(bytes: &[u8], len: u16) -> Cdb {
+        let mut cdb = Cdb { bytes: [0; 32], len };
+        cdb.bytes[..bytes.len()].copy_from_slice(bytes);
+        cdb
+    }
+
+    fn read_10() -> ScsiCommand {
+        ScsiCommand {
+            immediate: false,
+            final_: true,
+            read: true,
+            write: false,
+            attribute: Attribute::Untagged,
+            priority: 0,
+            lun: LunField([0; 8]),
+            itt: Itt(0x1400_0000),
+            expected_length: 1024,
+            cmd_sn: CmdSn(20),
+            exp_stat_sn: StatSn(24),
+            cdb: cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 2, 0], 16),
+            bidi_read_length: None,
+        }
+    }
+
+    #[test]
+    fn read() {
+        let bytes = request_vector(Request::Command(read_10()), 0, READ_10);
+        assert_eq!(
+            line(&bytes),
+            "SCSI Command F R ITT=0x14000000 EDTL=1024 CmdSN=20 ExpStatSN=24 \
+             CDB=28000000000000000200000000000000"
+        );
+    }
+
+    #[test]
+    fn inquiry() {
+        let command = ScsiCommand {
+            attribute: Attribute::Simple,
+            itt: Itt(0x11),
+            expected_length: 36,
+            cmd_sn: CmdSn(5),
+            exp_stat_sn: StatSn(0x65),
+            cdb: cdb(&[0x12, 0, 0, 0, 0x24], 16),
+            ..read_10()
+        };
+        request_vector(
+            Request::Command(command),
+            0,
+            "01 c1 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+             00 00 00 11 00 00 00 24 00 00 00 05 00 00 00 65
+             12 00 00 00 24 00 00 00 00 00 00 00 00 00 00 00",
+        );
+    }
+
+    /// Immediate data, unsolicited data to follow, priority, an immediate command, a LUN of 16383.
+    #[test]
+    fn write() {
+        let command = ScsiCommand {
+            immediate: true,
+            final_: false,
+            read: false,
+            write: true,
+            attribute: Attribute::HeadOfQueue,
+            priority: 0xa,
+            lun: LunField([0x7f, 0xff, 0, 0, 0, 0, 0, 0]),
+            itt: Itt(0x22),
+            expected_length: 300_000,
+            cmd_sn: CmdSn(0xffff_ffff),
+            exp_stat_sn: StatSn(1),
+            cdb: cdb(&[0x2a, 0, 0, 0, 0, 0, 0, 2, 0x4a, 0], 16),
+            bidi_read_length: None,
+        };
+        request_vector(
+            Request::Command(command),
+            32768,
+            "41 23 a0 00 00 00 80 00 7f ff 00 00 00 00 00 00
+             00 00 00 22 00 04 93 e0 ff ff ff ff 00 00 00 01
+             2a 00 00 00 00 00 00 02 4a 00 00 00 00 00 00 00",
+        );
+    }
+
+    #[test]
+    fn bidirectional_with_long_cdb() {
+        let bytes: Vec<u8> = (0x80..0xa0).collect();
+        let command = ScsiCommand {
+            read: true,
+            write: true,
+            attribute: Attribute::Ordered,
+            expected_length: 512,
+            cdb: cdb(&bytes, 32),
+            bidi_read_length: Some(0x0102_0304),
+            ..read_10()
+        };
+        let bytes = request_vector(
+            Request::Command(command),
+            0,
+            "01 e2 00 00 07 00 00 00 00 00 00 00 00 00 00 00
+             14 00 00 00 00 00 02 00 00 00 00 14 00 00 00 18
+             80 81 82 83 84 85 86 87 88 89 8a 8b 8c 8d 8e 8f
+             00 11 01 00 90 91 92 93 94 95 96 97 98 99 9a 9b
+             9c 9d 9e 9f 00 05 02 00 01 02 03 04",
+        );
+        assert_eq!(CommandView::new_checked(&bytes).unwrap().ahs().count(), 2);
+    }
+
+    /// Sizes of AHS for CDB lengths: AHSLength, TotalAHSLength in words.
+    #[test]
+    fn long_cdb_sizes() {
+        let sizes = [(17, 2, 2), (20, 5, 2), (21, 6, 3), (32, 17, 5), (260, 245, 62)];
+        for (len, ahs_length, words) in sizes {
+            let command = ScsiCommand { cdb: cdb(&[0x7f], len), ..read_10() };
+            let mut out = Vec::new();
+            command.emit(0, &mut out);
+            assert_eq!(usize::from(out[4]), words);
+            assert_eq!(out.len(), 48 + 4 * words);
+            assert_eq!(out[48..51], [0, ahs_length, 1]);
+            assert_eq!(Request::parse(&out), Ok(Request::Command(command)));
+        }
+        let mut out = Vec::new();
+        read_10().emit(0, &mut out);
+        assert_eq!((out.len(), out[4]), (48, 0));
+    }
+
+    /// Covers: FMT-15.
+    #[test]
+    fn broken_ahs() {
+        let refuse = |flags: u8, ahs: &str| {
+            let mut bytes = hex(READ_10);
+            bytes[1] = flags;
+            bytes.extend(hex(ahs));
+            bytes[4] = u8::try_from((bytes.len() - 48) / 4).unwrap();
+            Request::parse(&bytes).err().map(|error| error.reject_reason())
+        };
+        assert_eq!(refuse(0xc0, "0002 01 00 aa 000000"), None);
+        assert_eq!(refuse(0xe0, "0005 02 00 00000001"), None);
+        assert_eq!(refuse(0xe0, "0005 c2 ff 00000001"), None, "reserved bits are ignored");
+        for (flags, ahs, reason) in [
+            (0xc0, "0006 01 00 aa bbccdd", 0x04),
+            (0xc0, "ffff 01 00 aa 000000", 0x04),
+            (0xc0, "0001 01 00", 0x04),
+            (0xc0, "0000 01 00", 0x04),
+            (0xc0, "0002 01 00 aa 000000 0002 01 00 aa 000000", 0x04),
+            (0xe0, "0004 02 00 00000001", 0x04),
+            (0xe0, "0006 02 00 0000000100000000", 0x04),
+            (0xe0, "0005 02 00 00000001 0005 02 00 00000001", 0x04),
+            (0xc0, "0005 02 00 00000001", 0x04),
+            (0xe0, "", 0x04),
+            (0xc0, "0001 00 00", 0x09),
+            (0xc0, "0001 03 00", 0x09),
+            (0xc0, "0001 3f 00", 0x09),
+        ] {
+            assert_eq!(refuse(flags, ahs), Some(reason), "{ahs}");
+        }
+        let mut long = alloc::string::String::from("03ed 01 00");
+        long.push_str(&"55".repeat(1016));
+        assert_eq!(refuse(0xc0, &long), Some(0x04), "no room for a read length");
+    }
+
+    #[test]
+    fn ahs_is_not_all_there() {
+        let mut bytes = hex(READ_10);
+        bytes[4] = 2;
+        let error = ParseError::Truncated { needed: 56, given: 48 };
+        assert_eq!(Request::parse(&bytes), Err(error));
+        bytes.extend(hex("0002 01 00 aa 000000 ff"));
+        assert!(Request::parse(&bytes).is_ok(), "what follows is not looked at");
+    }
+
+    #[test]
+    fn flags() {
+        let bytes = hex(READ_10);
+        for (byte, reason) in [
+            (0xc0, None),
+            (0xa0, None),
+            (0x20, None),
+            (0xc4, None),
+            (0xd8, None),
+            (0x40, Some(0x04)),
+            (0x00, Some(0x04)),
+            (0x80, Some(0x04)),
+            (0xe0, Some(0x04)),
+            (0xc5, Some(0x09)),
+            (0xc6, Some(0x09)),
+            (0xc7, Some(0x09)),
+        ] {
+            assert_eq!(reject_reason_with(&bytes, 1, byte), reason, "0x{byte:02x}");
+        }
+        let mut bytes = bytes;
+        bytes[20..24].fill(0);
+        assert_eq!(reject_reason_with(&bytes, 1, 0x80), None);
     }
 }

@@ -147,7 +147,7 @@ pub struct DataIn {
     pub offset: u32,
 }
 
-/// Status that travels in the last Data-In (RFC 7143 §11.7.2): only good ones may.
+/// Status that travels in the last Data-In (RFC 7143 §11.7.3): only good ones may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollapsedStatus {
     /// GOOD 0x00 or CONDITION MET 0x04, or their obsolete intermediate forms 0x10 and 0x14.
@@ -157,10 +157,12 @@ pub struct CollapsedStatus {
 }
 
 impl DataIn {
-    /// Takes the header apart. Without S, status, residual and StatSN are reserved and read as none.
+    /// Takes the header apart. Without S, status, residual and StatSN are reserved and read as
+    /// none.
     ///
     /// # Errors
-    /// [`ParseError::Inconsistent`] for S without F, for a status that needs sense data, for O with U.
+    /// [`ParseError::Inconsistent`] for S without F, for a status that needs sense data, for O with
+    /// U.
     pub fn parse<T: AsRef<[u8]>>(view: &DataInView<T>) -> Result<Self, ParseError> {
         view.bhs().expect_plain(OPCODE_DATA_IN)?;
         let status = CollapsedStatus::parse(view)?;
@@ -226,5 +228,126 @@ impl CollapsedStatus {
         let flags = (view.overflow(), view.underflow());
         let residual = Residual::from_flags(flags, view.residual_count())?;
         Ok(Some(Self { status: view.status(), residual }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, request_vector, response_vector};
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn data_out() {
+        let pdu = DataOut {
+            final_: true,
+            lun: LunField([0, 1, 0, 0, 0, 0, 0, 0]),
+            itt: Itt(0x22),
+            ttt: Ttt(0x1234),
+            exp_stat_sn: StatSn(0x67),
+            data_sn: DataSn(7),
+            offset: 294_912,
+        };
+        let bytes = request_vector(
+            Request::DataOut(pdu),
+            5088,
+            "05 80 00 00 00 00 13 e0 00 01 00 00 00 00 00 00
+             00 00 00 22 00 00 12 34 00 00 00 00 00 00 00 67
+             00 00 00 00 00 00 00 07 00 04 80 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Data-Out Data=5088 F LUN=0001000000000000 ITT=0x00000022 TTT=0x00001234 ExpStatSN=103 \
+             DataSN=7 Offset=294912"
+        );
+    }
+
+    fn collapsed() -> DataIn {
+        DataIn {
+            final_: true,
+            acknowledge: false,
+            status: Some(CollapsedStatus { status: 0, residual: Residual::None }),
+            lun: LunField([0; 8]),
+            itt: Itt(0x11),
+            ttt: Ttt::NONE,
+            numbers: Numbers {
+                stat_sn: StatSn(0x65),
+                exp_cmd_sn: CmdSn(6),
+                max_cmd_sn: CmdSn(0x25),
+            },
+            data_sn: DataSn(0),
+            offset: 0,
+        }
+    }
+
+    #[test]
+    fn data_in_with_status() {
+        let bytes = response_vector(
+            Response::DataIn(collapsed()),
+            36,
+            "25 81 00 00 00 00 00 24 00 00 00 00 00 00 00 00
+             00 00 00 11 ff ff ff ff 00 00 00 65 00 00 00 06
+             00 00 00 25 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Data-In Data=36 F S ITT=0x00000011 StatSN/ExpCmdSN/MaxCmdSN=101/6/37 DataSN=0"
+        );
+    }
+
+    #[test]
+    fn data_in_with_residual() {
+        let mut pdu = collapsed();
+        pdu.status = Some(CollapsedStatus { status: 4, residual: Residual::Underflow(4096) });
+        let bytes = pdu.emit(512);
+        assert_eq!((bytes[1], bytes[3], &bytes[44..]), (0x83, 4, &[0, 0, 0x10, 0][..]));
+        pdu.status = Some(CollapsedStatus { status: 0, residual: Residual::Overflow(1) });
+        let bytes = pdu.emit(512);
+        assert_eq!((bytes[1], &bytes[44..]), (0x85, &[0, 0, 0, 1][..]));
+        assert_eq!(Response::parse(&bytes), Ok(Response::DataIn(pdu)));
+    }
+
+    #[test]
+    fn data_in_without_status() {
+        let pdu = DataIn {
+            final_: false,
+            acknowledge: true,
+            status: None,
+            lun: LunField([0, 1, 0, 0, 0, 0, 0, 0]),
+            ttt: Ttt(9),
+            numbers: Numbers { stat_sn: StatSn(0), ..collapsed().numbers },
+            data_sn: DataSn(3),
+            offset: 196_608,
+            ..collapsed()
+        };
+        let mut bytes = response_vector(
+            Response::DataIn(pdu),
+            65536,
+            "25 40 00 00 00 01 00 00 00 01 00 00 00 00 00 00
+             00 00 00 11 00 00 00 09 00 00 00 00 00 00 00 06
+             00 00 00 25 00 00 00 03 00 03 00 00 00 00 00 00",
+        );
+        // Status, StatSN, O, U and the residual are reserved without S.
+        bytes[1] |= 0x06;
+        bytes[3] = 2;
+        bytes[24..28].fill(0xff);
+        bytes[44..].fill(0xff);
+        assert_eq!(Response::parse(&bytes), Ok(Response::DataIn(pdu)));
+    }
+
+    #[test]
+    fn statuses_that_do_not_collapse() {
+        let mut bytes = collapsed().emit(0);
+        let mut parse = |flags: u8, status: u8| {
+            bytes[1] = flags;
+            bytes[3] = status;
+            Response::parse(&bytes).is_ok()
+        };
+        assert!(parse(0x81, 0) && parse(0xc1, 4) && parse(0x83, 0x10) && parse(0x85, 0x14));
+        assert!(!parse(0x01, 0), "S without F");
+        assert!(!parse(0x87, 0), "O with U");
+        for status in [0x02, 0x08, 0x18, 0x28, 0x30, 0x40, 0xff] {
+            assert!(!parse(0x81, status));
+        }
     }
 }

@@ -31,8 +31,9 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// The reason of the Reject that a target in full feature phase answers with (RFC 7143 §11.17.1): 0x05 "command
-    /// not supported" for an opcode, 0x09 "invalid PDU field" for a reserved code, 0x04 "protocol error" else.
+    /// The reason of the Reject that a target in full feature phase answers with
+    /// (RFC 7143 §11.17.1): 0x05 "command not supported" for an opcode, 0x09 "invalid PDU field"
+    /// for a reserved code, 0x04 "protocol error" else.
     pub const fn reject_reason(&self) -> u8 {
         match self {
             Self::UnknownOpcode(_) => 0x05,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where a value stands in a header, and how it is read and written there.
 //!
-//! Reading is total: bytes beyond the end read as zero. A view checks its length once, so that this never shows.
+//! Reading is total: bytes beyond the end read as zero. A view checks its length once, so that this
+//! never shows.
 
 use super::{BHS_LEN, Cid, CmdSn, DataSn, Isid, Itt, LunField, R2tSn, StatSn, Tsih, Ttt};
 use core::marker::PhantomData;
@@ -154,6 +155,13 @@ impl Header {
         Self([0; BHS_LEN])
             .with(super::bhs::OPCODE, opcode)
             .with(super::bhs::DATA_SEGMENT_LENGTH, data_segment_length)
+    }
+
+    /// A BHS of a PDU that never has a data segment.
+    #[inline]
+    pub(super) fn bare(opcode: u8, data_segment_length: u32) -> Self {
+        debug_assert!(data_segment_length == 0, "opcode 0x{opcode:02x} has no data segment");
+        Self::new(opcode, 0)
     }
 
     /// Writes `value` at `place`.

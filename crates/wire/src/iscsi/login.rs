@@ -190,8 +190,8 @@ impl LoginRequest {
     /// Takes the header apart.
     ///
     /// # Errors
-    /// [`ParseError::ReservedValue`] for stage 2; [`ParseError::Inconsistent`] for T with C, for a current stage of
-    /// full feature phase, for a next stage that is not after the current one.
+    /// [`ParseError::ReservedValue`] for stage 2; [`ParseError::Inconsistent`] for T with C, for a
+    /// current stage of full feature phase, for a next stage that is not after the current one.
     pub fn parse<T: AsRef<[u8]>>(view: &LoginRequestView<T>) -> Result<Self, ParseError> {
         view.bhs().expect_plain(OPCODE_LOGIN_REQUEST)?;
         let flags = (view.transit(), view.continue_());
@@ -239,8 +239,8 @@ pub struct LoginResponse {
     pub transit: bool,
     /// C: the text goes on in the next PDU. Not with `transit`.
     pub continue_: bool,
-    /// CSG of the request. Reserved, like `transit`, `continue_` and `next`, when the status class is not 0: such a
-    /// response reads as [`Stage::Security`].
+    /// CSG of the request. Reserved, like `transit`, `continue_` and `next`, when the status class
+    /// is not 0: such a response reads as [`Stage::Security`].
     pub current: Stage,
     /// NSG: Some exactly with `transit`, and after `current`.
     pub next: Option<Stage>,
@@ -314,3 +314,163 @@ fn is_success(status: u16) -> bool {
 /// What stands in the reserved flags of a response that ends the login.
 const FAILED: Step =
     Step { transit: false, continue_: false, current: Stage::Security, next: None };
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{hex, line, reject_reason_with, request_vector, response_vector};
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn request() {
+        let request = LoginRequest {
+            transit: true,
+            continue_: false,
+            current: Stage::Operational,
+            next: Some(Stage::FullFeature),
+            version_max: 0,
+            version_min: 0,
+            isid: Isid([0x80, 0x01, 0x23, 0x45, 0x00, 0x01]),
+            tsih: Tsih(0),
+            itt: Itt(0x10),
+            cid: Cid(1),
+            cmd_sn: CmdSn(5),
+            exp_stat_sn: StatSn(0),
+        };
+        let bytes = request_vector(
+            Request::Login(request),
+            0xa7,
+            "43 87 00 00 00 00 00 a7 80 01 23 45 00 01 00 00
+             00 00 00 10 00 01 00 00 00 00 00 05 00 00 00 00
+             00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Login Request Data=167 T CSG=0x01 NSG=0x03 ISID=0x800123450001 TSIH=0 ITT=0x00000010 \
+             CID=1 CmdSN=5 ExpStatSN=0"
+        );
+    }
+
+    #[test]
+    fn response() {
+        let response = LoginResponse {
+            transit: true,
+            continue_: false,
+            current: Stage::Operational,
+            next: Some(Stage::FullFeature),
+            version_max: 0,
+            version_active: 0,
+            isid: Isid([0x80, 0x01, 0x23, 0x45, 0x00, 0x01]),
+            tsih: Tsih(1),
+            itt: Itt(0x10),
+            numbers: Numbers { stat_sn: StatSn(100), exp_cmd_sn: CmdSn(5), max_cmd_sn: CmdSn(36) },
+            status: 0,
+        };
+        let bytes = response_vector(
+            Response::Login(response),
+            0x59,
+            "23 87 00 00 00 00 00 59 80 01 23 45 00 01 00 01
+             00 00 00 10 00 00 00 00 00 00 00 64 00 00 00 05
+             00 00 00 24 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Login Response Data=89 T CSG=0x01 NSG=0x03 ISID=0x800123450001 TSIH=1 ITT=0x00000010 \
+             StatSN/ExpCmdSN/MaxCmdSN=100/5/36"
+        );
+    }
+
+    #[test]
+    fn failed_login_has_no_stage() {
+        let failed = LoginResponse {
+            transit: false,
+            continue_: false,
+            current: Stage::Security,
+            next: None,
+            version_max: 3,
+            version_active: 2,
+            isid: Isid([0x40, 0x00, 0x01, 0x37, 0x00, 0x00]),
+            tsih: Tsih(0),
+            itt: Itt(1),
+            numbers: Numbers::default(),
+            status: 0x0203,
+        };
+        let mut bytes = response_vector(
+            Response::Login(failed),
+            0,
+            "23 00 03 02 00 00 00 00 40 00 01 37 00 00 00 00
+             00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00
+             00 00 00 00 02 03 00 00 00 00 00 00 00 00 00 00",
+        );
+        bytes[1] = 0xff;
+        assert_eq!(Response::parse(&bytes), Ok(Response::Login(failed)));
+    }
+
+    #[test]
+    fn split_text() {
+        let request = LoginRequest {
+            transit: false,
+            continue_: true,
+            current: Stage::Security,
+            next: None,
+            version_max: 2,
+            version_min: 1,
+            isid: Isid([0x00, 0x02, 0x3d, 0x00, 0x00, 0x01]),
+            tsih: Tsih(0x0908),
+            itt: Itt(0x10),
+            cid: Cid(0x0a0b),
+            cmd_sn: CmdSn(0xffff_fff0),
+            exp_stat_sn: StatSn(0x64),
+        };
+        request_vector(
+            Request::Login(request),
+            8192,
+            "43 40 02 01 00 00 20 00 00 02 3d 00 00 01 09 08
+             00 00 00 10 0a 0b 00 00 ff ff ff f0 00 00 00 64
+             00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+    }
+
+    /// A target refuses the header of each bad step; the login machine then ends the login.
+    #[test]
+    fn bad_steps() {
+        let good = hex("43 00 00 00 00 00 00 00 80 01 23 45 00 01 00 00
+                        00 00 00 10 00 01 00 00 00 00 00 05 00 00 00 00
+                        00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00");
+        let cases = [
+            (0x00, None),
+            (0x04, None),
+            (0x40, None),
+            (0x44, None),
+            (0x81, None),
+            (0x83, None),
+            (0x87, None),
+            // NSG counts for nothing without T.
+            (0x02, None),
+            (0x05, None),
+            // Stage 2.
+            (0x08, Some(0x09)),
+            (0x82, Some(0x09)),
+            (0x8b, Some(0x09)),
+            // T with C; not forward; in full feature phase.
+            (0xc1, Some(0x04)),
+            (0x80, Some(0x04)),
+            (0x84, Some(0x04)),
+            (0x85, Some(0x04)),
+            (0x0c, Some(0x04)),
+            (0x8f, Some(0x04)),
+        ];
+        for (byte, reason) in cases {
+            assert_eq!(reject_reason_with(&good, 1, byte), reason, "0x{byte:02x}");
+        }
+    }
+
+    #[test]
+    fn isid_kinds() {
+        let kind = |first| Isid([first, 0, 0, 0, 0, 0]).kind();
+        assert_eq!(kind(0x3f), IsidKind::Oui);
+        assert_eq!(kind(0x40), IsidKind::EnterpriseNumber);
+        assert_eq!(kind(0x80), IsidKind::Random);
+        assert_eq!(kind(0xc0), IsidKind::Reserved);
+    }
+}

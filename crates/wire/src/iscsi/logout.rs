@@ -88,9 +88,9 @@ impl LogoutRequest {
         })
     }
 
-    /// The BHS. `data_segment_length` is 0 in every legal request.
+    /// The BHS. `data_segment_length` must be 0, and 0 is what goes out.
     pub fn emit(&self, data_segment_length: u32) -> [u8; BHS_LEN] {
-        Header::new(OPCODE_LOGOUT_REQUEST, data_segment_length)
+        Header::bare(OPCODE_LOGOUT_REQUEST, data_segment_length)
             .with(IMMEDIATE, self.immediate)
             .with(FINAL, true)
             .with(REASON, self.reason)
@@ -133,9 +133,9 @@ impl LogoutResponse {
         })
     }
 
-    /// The BHS. `data_segment_length` is 0 in every legal response.
+    /// The BHS. `data_segment_length` must be 0, and 0 is what goes out.
     pub fn emit(&self, data_segment_length: u32) -> [u8; BHS_LEN] {
-        Header::new(OPCODE_LOGOUT_RESPONSE, data_segment_length)
+        Header::bare(OPCODE_LOGOUT_RESPONSE, data_segment_length)
             .with(FINAL, true)
             .with(RESPONSE, self.response)
             .with(ITT, self.itt)
@@ -143,5 +143,63 @@ impl LogoutResponse {
             .with(TIME2WAIT, self.time2wait)
             .with(TIME2RETAIN, self.time2retain)
             .done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, reject_reason_with, request_vector, response_vector};
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn request() {
+        let pdu = LogoutRequest {
+            immediate: true,
+            reason: 1,
+            itt: Itt(0x40),
+            cid: Cid(0x0102),
+            cmd_sn: CmdSn(9),
+            exp_stat_sn: StatSn(0x70),
+        };
+        let bytes = request_vector(
+            Request::Logout(pdu),
+            0,
+            "46 81 00 00 00 00 00 00 00 00 00 00 00 00 00 00
+             00 00 00 40 01 02 00 00 00 00 00 09 00 00 00 70
+             00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Logout Request I Reason=0x01 ITT=0x00000040 CID=258 CmdSN=9 ExpStatSN=112"
+        );
+        assert_eq!(reject_reason_with(&bytes, 7, 4), Some(0x04), "data");
+    }
+
+    #[test]
+    fn response() {
+        let pdu = LogoutResponse {
+            response: 3,
+            itt: Itt(0x40),
+            numbers: Numbers {
+                stat_sn: StatSn(0x70),
+                exp_cmd_sn: CmdSn(9),
+                max_cmd_sn: CmdSn(0x28),
+            },
+            time2wait: 2,
+            time2retain: 20,
+        };
+        let bytes = response_vector(
+            Response::Logout(pdu),
+            0,
+            "26 80 03 00 00 00 00 00 00 00 00 00 00 00 00 00
+             00 00 00 40 00 00 00 00 00 00 00 70 00 00 00 09
+             00 00 00 28 00 00 00 00 00 02 00 14 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Logout Response Response=0x03 ITT=0x00000040 StatSN/ExpCmdSN/MaxCmdSN=112/9/40 \
+             Time2Wait=0x0002 Time2Retain=0x0014"
+        );
     }
 }

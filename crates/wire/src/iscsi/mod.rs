@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! iSCSI PDUs (RFC 7143 §11) and text keys (§6).
 //!
-//! A PDU is `BHS (48) | AHS* | header digest | data, padded to 4 | data digest` (§11.2.3). This module knows the
-//! header, that is BHS and AHS: [`BhsView`] serves a receiver that must first learn how long the rest is,
-//! [`Request::parse`] and [`Response::parse`] take the whole header. Digests and padding belong to the mover.
+//! A PDU is `BHS (48) | AHS* | header digest | data, padded to 4 | data digest` (§11.2.3). This
+//! module knows the header, that is BHS and AHS: [`BhsView`] serves a receiver that must first
+//! learn how long the rest is, [`Request::parse`] and [`Response::parse`] take the whole header.
+//! Digests and padding belong to the mover.
 
 mod ahs;
 mod asynchronous;
@@ -12,6 +13,7 @@ mod command;
 mod data;
 mod error;
 mod field;
+pub mod keys;
 mod login;
 mod logout;
 mod nop;
@@ -22,6 +24,8 @@ mod r2t;
 mod reject;
 mod response;
 mod snack;
+#[cfg(test)]
+mod testing;
 mod text;
 mod tmf;
 mod view;

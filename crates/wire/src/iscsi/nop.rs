@@ -139,3 +139,82 @@ impl NopIn {
             .done()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, lines, request_vector, response_vector};
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn ping() {
+        let pdu = NopOut {
+            immediate: true,
+            lun: LunField([0; 8]),
+            itt: Itt(0x22),
+            ttt: Ttt::NONE,
+            cmd_sn: CmdSn(6),
+            exp_stat_sn: StatSn(0x66),
+        };
+        let bytes = request_vector(
+            Request::NopOut(pdu),
+            5,
+            "40 80 00 00 00 00 00 05 00 00 00 00 00 00 00 00
+             00 00 00 22 ff ff ff ff 00 00 00 06 00 00 00 66
+             00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(line(&bytes), "NOP-Out Data=5 I ITT=0x00000022 CmdSN=6 ExpStatSN=102");
+        assert_eq!(
+            lines(&bytes),
+            "NOP-Out\n  AHS: 0\n  Data: 5\n  I: 1\n  LUN: 0000000000000000\n  ITT: 0x00000022\n  \
+             TTT: 0xffffffff\n  CmdSN: 6\n  ExpStatSN: 102"
+        );
+    }
+
+    #[test]
+    fn echo() {
+        let pdu = NopIn {
+            lun: LunField([0; 8]),
+            itt: Itt(0x22),
+            ttt: Ttt::NONE,
+            numbers: Numbers {
+                stat_sn: StatSn(0x66),
+                exp_cmd_sn: CmdSn(6),
+                max_cmd_sn: CmdSn(0x25),
+            },
+        };
+        let bytes = response_vector(
+            Response::NopIn(pdu),
+            5,
+            "20 80 00 00 00 00 00 05 00 00 00 00 00 00 00 00
+             00 00 00 22 ff ff ff ff 00 00 00 66 00 00 00 06
+             00 00 00 25 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(line(&bytes), "NOP-In Data=5 ITT=0x00000022 StatSN/ExpCmdSN/MaxCmdSN=102/6/37");
+        let mut bytes = bytes;
+        bytes[20] = 0;
+        assert!(Response::parse(&bytes).is_err(), "both tags");
+    }
+
+    #[test]
+    fn tags() {
+        let pdu = NopOut {
+            immediate: true,
+            lun: LunField([0; 8]),
+            itt: Itt::NONE,
+            ttt: Ttt(1),
+            cmd_sn: CmdSn(6),
+            exp_stat_sn: StatSn(0x66),
+        };
+        let reason = |pdu: NopOut| {
+            let parsed = Request::parse(&pdu.emit(0));
+            assert!(parsed.is_err() || parsed == Ok(Request::NopOut(pdu)));
+            parsed.err().map(|error| error.reject_reason())
+        };
+        assert_eq!(reason(pdu), None, "answer");
+        assert_eq!(reason(NopOut { ttt: Ttt::NONE, ..pdu }), None, "only ExpStatSN");
+        assert_eq!(reason(NopOut { immediate: false, ..pdu }), Some(0x04));
+        assert_eq!(reason(NopOut { itt: Itt(1), ..pdu }), Some(0x04));
+        assert_eq!(reason(NopOut { itt: Itt(1), ttt: Ttt::NONE, immediate: false, ..pdu }), None);
+    }
+}

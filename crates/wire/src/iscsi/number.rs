@@ -14,7 +14,8 @@ number! {
     CmdSn(u32);
     /// Status sequence number, one series for each connection (RFC 7143 §4.2.2.2).
     StatSn(u32);
-    /// Data sequence number: Data-In within a command, Data-Out within a sequence (RFC 7143 §4.2.2.4).
+    /// Data sequence number: Data-In within a command, Data-Out within a sequence
+    /// (RFC 7143 §4.2.2.4).
     DataSn(u32);
     /// R2T sequence number within a command (RFC 7143 §11.8.1).
     R2tSn(u32);
@@ -55,7 +56,7 @@ impl Isid {
 }
 
 impl core::fmt::Display for Isid {
-    /// As in a SCSI port name: `0x` and 12 hex digits (RFC 7143 §4.2.7.1 tells the name's form).
+    /// As in a SCSI port name: `0x` and 12 hex digits (RFC 7143 §4.4.2).
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("0x")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

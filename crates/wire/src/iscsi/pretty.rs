@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Headers as text, for traces: `{}` is one line, `{:#}` one line a field.
 //!
-//! The short form leaves out what says nothing: clear flags, tags that mean "none", LUN 0 and other zeros.
+//! The short form leaves out what says nothing: clear flags, tags that mean "none", LUN 0 and other
+//! zeros.
 
 use super::*;
 use core::fmt;
 
-/// Any header, shown by the View that its opcode names; bytes that are no header are shown as hex.
+/// Any header, shown by the View that its opcode names; what no View takes is shown as hex.
 ///
 /// ```
 /// # use lunwire_wire::iscsi::Pretty;
@@ -17,7 +18,11 @@ pub struct Pretty<'a>(pub &'a [u8]);
 
 impl fmt::Display for Pretty<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.try_fmt(f).unwrap_or_else(|_| write!(f, "no header: {}", Hex(self.0)))
+        let shown = self.try_fmt(f);
+        shown.unwrap_or_else(|_| match BhsView::new_checked(self.0) {
+            Ok(bhs) => write!(f, "{bhs}: {}", Hex(self.0)),
+            Err(_) => write!(f, "no header: {}", Hex(self.0)),
+        })
     }
 }
 
@@ -54,6 +59,19 @@ impl Pretty<'_> {
     }
 }
 
+impl<T: AsRef<[u8]>> fmt::Display for BhsView<T> {
+    /// One line; with `{:#}` one line a field.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut printer = Printer { f };
+        printer.f.write_str("BHS")?;
+        printer.field("Opcode", &self.opcode())?;
+        printer.field("I", &self.immediate())?;
+        printer.lengths(self)?;
+        printer.field("LUN", &self.lun())?;
+        printer.field("ITT", &self.itt())
+    }
+}
+
 /// A value of a header field as text.
 pub(super) trait Show {
     /// Whether it says nothing, so that the short form leaves it out.
@@ -82,11 +100,15 @@ impl<'a, 'b> Printer<'a, 'b> {
         f.write_str(title)?;
         let mut printer = Self { f };
         if bhs.opcode() != opcode {
-            printer.field("opcode", &bhs.opcode())?;
+            printer.field("Opcode", &bhs.opcode())?;
         }
-        printer.field("AHS", &u32::try_from(bhs.total_ahs_length()).unwrap_or(u32::MAX))?;
-        printer.field("Data", &bhs.data_segment_length())?;
+        printer.lengths(&bhs)?;
         Ok(printer)
+    }
+
+    fn lengths<T: AsRef<[u8]>>(&mut self, bhs: &BhsView<T>) -> fmt::Result {
+        self.field("AHS", &u32::try_from(bhs.total_ahs_length()).unwrap_or(u32::MAX))?;
+        self.field("Data", &bhs.data_segment_length())
     }
 
     /// Writes one field.
@@ -104,11 +126,6 @@ impl<'a, 'b> Printer<'a, 'b> {
         }
         self.f.write_str("=")?;
         value.show(self.f)
-    }
-
-    /// Ends the header.
-    pub(super) fn end(self) -> fmt::Result {
-        Ok(())
     }
 }
 

@@ -77,11 +77,11 @@ impl R2t {
         })
     }
 
-    /// The BHS. `data_segment_length` is 0 in every legal R2T.
+    /// The BHS. `data_segment_length` must be 0, and 0 is what goes out.
     #[inline]
     pub fn emit(&self, data_segment_length: u32) -> [u8; BHS_LEN] {
         debug_assert!(self.ttt != Ttt::NONE && self.desired_length != 0, "a legal R2T");
-        Header::new(OPCODE_R2T, data_segment_length)
+        Header::bare(OPCODE_R2T, data_segment_length)
             .with(FINAL, true)
             .with(LUN, self.lun)
             .with(ITT, self.itt)
@@ -91,5 +91,52 @@ impl R2t {
             .with(OFFSET, self.offset)
             .with(DESIRED_LENGTH, self.desired_length)
             .done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, response_vector};
+    use super::super::*;
+    use super::*;
+
+    /// Covers: R2T-09.
+    #[test]
+    fn r2t() {
+        let pdu = R2t {
+            lun: LunField([0, 1, 0, 0, 0, 0, 0, 0]),
+            itt: Itt(0x22),
+            ttt: Ttt(0x1234),
+            numbers: Numbers {
+                stat_sn: StatSn(0x67),
+                exp_cmd_sn: CmdSn(8),
+                max_cmd_sn: CmdSn(0x27),
+            },
+            r2t_sn: R2tSn(1),
+            offset: 65536,
+            desired_length: 234_464,
+        };
+        let bytes = response_vector(
+            Response::R2t(pdu),
+            0,
+            "31 80 00 00 00 00 00 00 00 01 00 00 00 00 00 00
+             00 00 00 22 00 00 12 34 00 00 00 67 00 00 00 08
+             00 00 00 27 00 00 00 01 00 01 00 00 00 03 93 e0",
+        );
+        assert_eq!(
+            line(&bytes),
+            "R2T LUN=0001000000000000 ITT=0x00000022 TTT=0x00001234 \
+             StatSN/ExpCmdSN/MaxCmdSN=103/8/39 R2TSN=1 Offset=65536 Length=234464"
+        );
+        let refuse = |range: core::ops::Range<usize>, byte: u8| {
+            let mut bytes = bytes.clone();
+            bytes[range].fill(byte);
+            assert!(Response::parse(&bytes).is_err());
+        };
+        refuse(20..24, 0xff);
+        refuse(44..48, 0);
+        refuse(16..20, 0xff);
+        refuse(5..8, 1);
+        refuse(4..5, 1);
     }
 }

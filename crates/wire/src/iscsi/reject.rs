@@ -57,3 +57,34 @@ impl Reject {
             .done()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, response_vector};
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn reject() {
+        let pdu = Reject {
+            reason: 5,
+            numbers: Numbers {
+                stat_sn: StatSn(0x67),
+                exp_cmd_sn: CmdSn(8),
+                max_cmd_sn: CmdSn(0x27),
+            },
+            data_sn: DataSn(2),
+        };
+        let bytes = response_vector(
+            Response::Reject(pdu),
+            48,
+            "3f 80 05 00 00 00 00 30 00 00 00 00 00 00 00 00
+             ff ff ff ff 00 00 00 00 00 00 00 67 00 00 00 08
+             00 00 00 27 00 00 00 02 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Reject Data=48 Reason=0x05 StatSN/ExpCmdSN/MaxCmdSN=103/8/39 DataSN=2"
+        );
+    }
+}

@@ -65,7 +65,8 @@ pub enum Residual {
 }
 
 impl Residual {
-    /// From the two flags, `(overflow, underflow)`, and the count, which means nothing without a flag.
+    /// From the two flags, `(overflow, underflow)`, and the count, which means nothing without a
+    /// flag.
     pub(super) fn from_flags(flags: (bool, bool), count: u32) -> Result<Self, ParseError> {
         match flags {
             (false, false) => Ok(Self::None),
@@ -106,7 +107,7 @@ pub struct ScsiResponse {
     pub status: u8,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// Tag of the last R-Data SNACK that was taken, else 0 (RFC 7143 §11.4.7).
+    /// Tag of the last R-Data SNACK that was taken, else 0 (RFC 7143 §11.4.4).
     pub snack_tag: u32,
     /// StatSN, ExpCmdSN and MaxCmdSN.
     pub numbers: Numbers,
@@ -119,7 +120,8 @@ pub struct ScsiResponse {
 }
 
 impl ScsiResponse {
-    /// Takes the header apart. With a `response` other than 0 status and residuals are reserved and read as none.
+    /// Takes the header apart. With a `response` other than 0 status and residuals are reserved and
+    /// read as none.
     ///
     /// # Errors
     /// [`ParseError::Inconsistent`] for O with U or o with u.
@@ -169,5 +171,92 @@ impl ScsiResponse {
             .with(BIDI_RESIDUAL_COUNT, self.bidi_read_residual.count())
             .with(RESIDUAL_COUNT, self.residual.count())
             .done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, response_vector};
+    use super::super::*;
+    use super::*;
+
+    fn failed() -> ScsiResponse {
+        ScsiResponse {
+            response: 0,
+            status: 2,
+            itt: Itt(0x11),
+            snack_tag: 7,
+            numbers: Numbers {
+                stat_sn: StatSn(0x66),
+                exp_cmd_sn: CmdSn(7),
+                max_cmd_sn: CmdSn(0x26),
+            },
+            exp_data_sn: DataSn(5),
+            bidi_read_residual: Residual::Overflow(1),
+            residual: Residual::Underflow(4096),
+        }
+    }
+
+    #[test]
+    fn check_condition() {
+        let bytes = response_vector(
+            Response::Scsi(failed()),
+            20,
+            "21 92 00 02 00 00 00 14 00 00 00 00 00 00 00 00
+             00 00 00 11 00 00 00 07 00 00 00 66 00 00 00 07
+             00 00 00 26 00 00 00 05 00 00 00 01 00 00 10 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "SCSI Response Data=20 o U Status=0x02 ITT=0x00000011 SNACKTag=7 \
+             StatSN/ExpCmdSN/MaxCmdSN=102/7/38 ExpDataSN=5 BidiResidual=1 Residual=4096"
+        );
+    }
+
+    #[test]
+    fn other_residuals() {
+        let response = ScsiResponse {
+            bidi_read_residual: Residual::Underflow(2),
+            residual: Residual::Overflow(3),
+            ..failed()
+        };
+        let bytes = response.emit(0);
+        assert_eq!(bytes[1], 0x8c);
+        assert_eq!(Response::parse(&bytes), Ok(Response::Scsi(response)));
+    }
+
+    /// Covers: SRS-03.
+    #[test]
+    fn flags_exclude_each_other() {
+        let mut bytes = failed().emit(0);
+        for flags in [0x86, 0x98, 0x9e] {
+            bytes[1] = flags;
+            assert!(matches!(Response::parse(&bytes), Err(ParseError::Inconsistent { .. })));
+        }
+        let values = [Residual::None, Residual::Overflow(9), Residual::Underflow(9)];
+        for (residual, bidi) in values.into_iter().flat_map(|a| values.map(|b| (a, b))) {
+            for response in [0, 1, 0x80] {
+                let pdu = ScsiResponse { response, residual, bidi_read_residual: bidi, ..failed() };
+                let flags = pdu.emit(0)[1];
+                assert!(flags & 0x06 != 0x06 && flags & 0x18 != 0x18);
+                assert!(response == 0 || flags == 0x80);
+            }
+        }
+    }
+
+    #[test]
+    fn counts_mean_nothing_without_flags() {
+        let mut bytes = failed().emit(0);
+        bytes[1] = 0x80;
+        let response = ScsiResponse {
+            residual: Residual::None,
+            bidi_read_residual: Residual::None,
+            ..failed()
+        };
+        assert_eq!(Response::parse(&bytes), Ok(Response::Scsi(response)));
+        bytes[1] = 0x9e;
+        bytes[2] = 1;
+        let response = ScsiResponse { response: 1, status: 0, ..response };
+        assert_eq!(Response::parse(&bytes), Ok(Response::Scsi(response)), "target failure");
     }
 }

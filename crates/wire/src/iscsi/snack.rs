@@ -73,9 +73,9 @@ impl Snack {
         })
     }
 
-    /// The BHS. `data_segment_length` is 0 in every legal SNACK.
+    /// The BHS. `data_segment_length` must be 0, and 0 is what goes out.
     pub fn emit(&self, data_segment_length: u32) -> [u8; BHS_LEN] {
-        Header::new(OPCODE_SNACK, data_segment_length)
+        Header::bare(OPCODE_SNACK, data_segment_length)
             .with(FINAL, true)
             .with(KIND, self.kind)
             .with(LUN, self.lun)
@@ -85,5 +85,36 @@ impl Snack {
             .with(BEG_RUN, self.beg_run)
             .with(RUN_LENGTH, self.run_length)
             .done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, request_vector};
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn snack() {
+        let pdu = Snack {
+            kind: 2,
+            lun: LunField([0, 1, 0, 0, 0, 0, 0, 0]),
+            itt: Itt::NONE,
+            tag: 9,
+            exp_stat_sn: StatSn(0x67),
+            beg_run: 4,
+            run_length: 3,
+        };
+        let bytes = request_vector(
+            Request::Snack(pdu),
+            0,
+            "10 82 00 00 00 00 00 00 00 01 00 00 00 00 00 00
+             ff ff ff ff 00 00 00 09 00 00 00 00 00 00 00 67
+             00 00 00 00 00 00 00 00 00 00 00 04 00 00 00 03",
+        );
+        assert_eq!(
+            line(&bytes),
+            "SNACK Type=0x02 LUN=0001000000000000 Tag=9 ExpStatSN=103 BegRun=4 RunLength=3"
+        );
     }
 }

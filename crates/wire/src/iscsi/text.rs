@@ -169,3 +169,72 @@ impl TextResponse {
             .done()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, reject_reason_with, request_vector, response_vector};
+    use super::super::*;
+    use super::*;
+
+    #[test]
+    fn request() {
+        let pdu = TextRequest {
+            immediate: false,
+            final_: true,
+            continue_: false,
+            lun: LunField([0; 8]),
+            itt: Itt(1),
+            ttt: Ttt::NONE,
+            cmd_sn: CmdSn(5),
+            exp_stat_sn: StatSn(0x65),
+        };
+        let bytes = request_vector(
+            Request::Text(pdu),
+            16,
+            "04 80 00 00 00 00 00 10 00 00 00 00 00 00 00 00
+             00 00 00 01 ff ff ff ff 00 00 00 05 00 00 00 65
+             00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(line(&bytes), "Text Request Data=16 F ITT=0x00000001 CmdSN=5 ExpStatSN=101");
+        assert_eq!(reject_reason_with(&bytes, 1, 0x40), None);
+        assert_eq!(reject_reason_with(&bytes, 1, 0x00), None);
+        assert_eq!(reject_reason_with(&bytes, 1, 0xc0), Some(0x04), "C with F");
+        assert_eq!(reject_reason_with(&bytes, 0, 0x84), None, "bit 7 is reserved");
+    }
+
+    #[test]
+    fn response() {
+        let pdu = TextResponse {
+            final_: false,
+            continue_: true,
+            lun: LunField([0; 8]),
+            itt: Itt(1),
+            ttt: Ttt(1),
+            numbers: Numbers {
+                stat_sn: StatSn(0x65),
+                exp_cmd_sn: CmdSn(6),
+                max_cmd_sn: CmdSn(0x25),
+            },
+        };
+        let mut bytes = response_vector(
+            Response::Text(pdu),
+            8192,
+            "24 40 00 00 00 00 20 00 00 00 00 00 00 00 00 00
+             00 00 00 01 00 00 00 01 00 00 00 65 00 00 00 06
+             00 00 00 25 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Text Response Data=8192 C ITT=0x00000001 TTT=0x00000001 \
+             StatSN/ExpCmdSN/MaxCmdSN=101/6/37"
+        );
+        bytes[1] = 0xc0;
+        assert!(Response::parse(&bytes).is_err(), "C with F");
+        bytes[1] = 0x80;
+        let last = TextResponse { final_: true, continue_: false, ttt: Ttt::NONE, ..pdu };
+        assert_eq!(Response::parse(&bytes), Ok(Response::Text(last)), "TTT is ignored");
+        bytes[1] = 0x00;
+        bytes[20..24].fill(0xff);
+        assert!(Response::parse(&bytes).is_err(), "goes on without TTT");
+    }
+}

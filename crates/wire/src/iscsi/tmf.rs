@@ -24,7 +24,10 @@ const ADDITIONAL: Three = Three { at: 8 };
 
 view! {
     /// The header of a Task Management Function Request (RFC 7143 §11.5).
-    pub struct TaskManagementRequestView("Task Management Request", OPCODE_TASK_MANAGEMENT_REQUEST) {
+    pub struct TaskManagementRequestView(
+        "Task Management Request",
+        OPCODE_TASK_MANAGEMENT_REQUEST
+    ) {
         /// I: immediate delivery.
         "I" immediate: bool = IMMEDIATE;
         /// Function code.
@@ -48,7 +51,10 @@ view! {
 
 view! {
     /// The header of a Task Management Function Response (RFC 7143 §11.6).
-    pub struct TaskManagementResponseView("Task Management Response", OPCODE_TASK_MANAGEMENT_RESPONSE) {
+    pub struct TaskManagementResponseView(
+        "Task Management Response",
+        OPCODE_TASK_MANAGEMENT_RESPONSE
+    ) {
         /// Response code.
         "Response" response: u8 = RESPONSE;
         /// Additional response information, 24 bits.
@@ -103,9 +109,9 @@ impl TaskManagementRequest {
         })
     }
 
-    /// The BHS. `data_segment_length` is 0 in every legal request.
+    /// The BHS. `data_segment_length` must be 0, and 0 is what goes out.
     pub fn emit(&self, data_segment_length: u32) -> [u8; BHS_LEN] {
-        Header::new(OPCODE_TASK_MANAGEMENT_REQUEST, data_segment_length)
+        Header::bare(OPCODE_TASK_MANAGEMENT_REQUEST, data_segment_length)
             .with(IMMEDIATE, self.immediate)
             .with(FINAL, true)
             .with(FUNCTION, self.function)
@@ -148,14 +154,79 @@ impl TaskManagementResponse {
         })
     }
 
-    /// The BHS. `data_segment_length` is 0 in every legal response.
+    /// The BHS. `data_segment_length` must be 0, and 0 is what goes out.
     pub fn emit(&self, data_segment_length: u32) -> [u8; BHS_LEN] {
-        Header::new(OPCODE_TASK_MANAGEMENT_RESPONSE, data_segment_length)
+        Header::bare(OPCODE_TASK_MANAGEMENT_RESPONSE, data_segment_length)
             .with(FINAL, true)
             .with(RESPONSE, self.response)
             .with(ADDITIONAL, self.additional)
             .with(ITT, self.itt)
             .with(NUMBERS, self.numbers)
             .done()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{line, reject_reason_with, request_vector, response_vector};
+    use super::super::*;
+    use super::*;
+
+    /// Covers: TMF-27.
+    #[test]
+    fn request() {
+        let pdu = TaskManagementRequest {
+            immediate: true,
+            function: 1,
+            lun: LunField([0x40, 1, 0, 0, 0, 0, 0, 0]),
+            itt: Itt(0x30),
+            referenced_task: Itt(0x22),
+            cmd_sn: CmdSn(6),
+            exp_stat_sn: StatSn(0x68),
+            ref_cmd_sn: CmdSn(5),
+            exp_data_sn: DataSn(9),
+        };
+        let bytes = request_vector(
+            Request::TaskManagement(pdu),
+            0,
+            "42 81 00 00 00 00 00 00 40 01 00 00 00 00 00 00
+             00 00 00 30 00 00 00 22 00 00 00 06 00 00 00 68
+             00 00 00 05 00 00 00 09 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Task Management Request I Function=0x01 LUN=4001000000000000 ITT=0x00000030 \
+             RTT=0x00000022 CmdSN=6 ExpStatSN=104 RefCmdSN=5 ExpDataSN=9"
+        );
+        assert_eq!(reject_reason_with(&bytes, 7, 1), Some(0x04), "data");
+        assert_eq!(reject_reason_with(&[&bytes[..], &[0; 4]].concat(), 4, 1), Some(0x04), "AHS");
+        assert_eq!(reject_reason_with(&bytes, 1, 0xff), None, "functions are not judged here");
+    }
+
+    /// Covers: TMF-27.
+    #[test]
+    fn response() {
+        let pdu = TaskManagementResponse {
+            response: 7,
+            additional: 0x0001_0203,
+            itt: Itt(0x30),
+            numbers: Numbers {
+                stat_sn: StatSn(0x68),
+                exp_cmd_sn: CmdSn(6),
+                max_cmd_sn: CmdSn(0x25),
+            },
+        };
+        let bytes = response_vector(
+            Response::TaskManagement(pdu),
+            0,
+            "22 80 07 00 00 00 00 00 01 02 03 00 00 00 00 00
+             00 00 00 30 00 00 00 00 00 00 00 68 00 00 00 06
+             00 00 00 25 00 00 00 00 00 00 00 00 00 00 00 00",
+        );
+        assert_eq!(
+            line(&bytes),
+            "Task Management Response Response=0x07 Additional=66051 ITT=0x00000030 \
+             StatSN/ExpCmdSN/MaxCmdSN=104/6/37"
+        );
     }
 }

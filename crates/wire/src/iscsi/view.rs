@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The macro that makes a View from the RFC's table of fields.
 
-/// Makes the View of one PDU: `struct Name("title", opcode) { "RFC label" accessor: Type = PLACE; ... }`.
+/// Makes the View of one PDU: `struct Name("title", opcode) { "RFC label" accessor: Type = PLACE;
+/// ... }`.
 macro_rules! view {
     (
         $(#[$doc:meta])*
@@ -19,7 +20,8 @@ macro_rules! view {
             /// Wraps a header, which may be longer than it says. Any opcode is taken.
             ///
             /// # Errors
-            /// [`ParseError::Truncated`](crate::iscsi::ParseError::Truncated) if BHS and AHS are not whole.
+            /// [`ParseError::Truncated`](crate::iscsi::ParseError::Truncated) if BHS and AHS are
+            /// not whole.
             #[inline]
             pub fn new_checked(bytes: T) -> Result<Self, $crate::iscsi::ParseError> {
                 $crate::iscsi::bhs::check_length(bytes.as_ref())?;
@@ -50,9 +52,10 @@ macro_rules! view {
         impl<T: AsRef<[u8]>> core::fmt::Display for $name<T> {
             /// One line; with `{:#}` one line a field.
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                let mut printer = $crate::iscsi::pretty::Printer::begin(f, $title, self.bhs(), $opcode)?;
+                use $crate::iscsi::pretty::Printer;
+                let mut printer = Printer::begin(f, $title, self.bhs(), $opcode)?;
                 $(printer.field($label, &self.$field())?;)*
-                printer.end()
+                Ok(())
             }
         }
     };

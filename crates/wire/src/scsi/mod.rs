@@ -1,1 +1,20 @@
-//! SCSI layouts.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! SCSI command descriptor blocks, parameter data and sense data (SPC-4, SBC-3, SAM-5).
+
+pub mod capacity;
+pub mod cdb;
+mod field;
+pub mod inquiry;
+pub mod lun;
+pub mod luns;
+pub mod mode;
+pub mod opcode;
+pub mod rsoc;
+pub mod sense;
+pub mod unmap;
+pub mod vpd;
+
+pub use lun::Lun;
+pub use sense::FieldPointer;
+pub use sense::Sense;
+pub use sense::SenseKey;

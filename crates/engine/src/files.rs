@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Opens regular files and block devices to serve as disks, and finds out what they can do.
+
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::io::ErrorKind;
+use std::io::Seek;
+use std::io::SeekFrom;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::FallocateFlags;
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::exhaustive_structs)] // written as a literal by the callers
+pub struct OpenOptions {
+    /// Writing is not wanted, or not allowed.
+    pub read_only: bool,
+    /// Past the page cache (`O_DIRECT`).
+    pub direct: bool,
+    /// The size that the file has, bytes. A missing file is made with it, sparse.
+    pub create_size: Option<u64>,
+}
+
+/// An open file and what it can do.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenFile {
+    /// The file.
+    pub fd: Arc<OwnedFd>,
+    /// Size, bytes: a multiple of [`SECTOR`], not zero.
+    pub bytes: u64,
+    /// True for a block device, false for a regular file.
+    pub block_device: bool,
+    /// Smallest piece that is written without reading first, bytes; a power of two.
+    pub physical_block: u32,
+    /// The medium turns.
+    pub rotational: bool,
+    /// Space is given back in pieces of this many bytes; None: not at all.
+    pub discard_granularity: Option<u32>,
+    /// What was written may be lost by a crash of the host until it is synced.
+    pub volatile_cache: bool,
+}
+
+/// Unit of sizes, bytes.
+pub const SECTOR: u64 = 512;
+
+/// Why a file cannot be used; the text names it and says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// No such file.
+    #[error("{} does not exist; try: give a size to create it", .path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The folder of the file is missing.
+    #[error("the folder of {} does not exist; try: mkdir -p it", .path.display())]
+    FolderMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The user may not.
+    #[error(
+        "no permission to open {} for {}; try: chown or chmod it, or serve it read-only",
+        .path.display(), if *.read_only { "reading" } else { "reading and writing" }
+    )]
+    Permission {
+        /// The file.
+        path: PathBuf,
+        /// Whether only reading was tried.
+        read_only: bool,
+    },
+    /// A folder.
+    #[error("{} is a folder; try: a file within it", .path.display())]
+    Directory {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A pipe, socket or character device.
+    #[error("{} is neither a regular file nor a block device", .path.display())]
+    WrongKind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Zero bytes long.
+    #[error("{} is empty; try: truncate -s SIZE it, or remove it and give a size", .path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not whole sectors.
+    #[error(
+        "{} has {bytes} bytes, which is not a multiple of 512; try: truncate -s {} it",
+        .path.display(), .bytes.next_multiple_of(SECTOR)
+    )]
+    NotWholeSectors {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The file exists with another size than the one asked for.
+    #[error("{} has {bytes} bytes, not {wanted}; try: leave the size out", .path.display())]
+    OtherSize {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The size asked for.
+        wanted: u64,
+    },
+    /// The size asked for is zero or not whole sectors.
+    #[error("{wanted} bytes is no size for {}: it must be a multiple of 512", .path.display())]
+    UselessSize {
+        /// The file.
+        path: PathBuf,
+        /// The size asked for.
+        wanted: u64,
+    },
+    /// The file system or device is mounted or set read-only.
+    #[error("{} is on a read-only file system or device; try: serve it read-only", .path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system does not know `O_DIRECT`.
+    #[error("{} cannot be opened past the page cache; try: without direct", .path.display())]
+    DirectUnsupported {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Anything else that the kernel says.
+    #[error("cannot open {}: {source}", .path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}
+
+/// Opens `path`, or makes it if there is none and a size is given.
+///
+/// # Errors
+///
+/// See [`FileError`]; a file that was made and then failed is removed again.
+pub fn open(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
+    if let Some(wanted) = options.create_size
+        && !is_whole(wanted)
+    {
+        return Err(FileError::UselessSize { path: path.into(), wanted });
+    }
+    // Looked at before it is opened: opening a pipe would wait for its other end.
+    let file = match fs::metadata(path) {
+        Ok(metadata) => {
+            check_kind(path, &metadata)?;
+            open_existing(path, options)?
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => create(path, options)?,
+        Err(error) => return Err(explain(path, options, error)),
+    };
+    describe(path, file, options)
+}
+
+/// Brings what was written to `file` to stable storage.
+///
+/// # Errors
+///
+/// `EIO`, `ENOSPC` and others of fdatasync(2): data may be lost.
+pub fn sync(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::fdatasync(file)?)
+}
+
+const fn is_whole(bytes: u64) -> bool {
+    bytes > 0 && bytes.is_multiple_of(SECTOR)
+}
+
+fn check_kind(path: &Path, metadata: &fs::Metadata) -> Result<(), FileError> {
+    let kind = metadata.file_type();
+    if kind.is_dir() {
+        return Err(FileError::Directory { path: path.into() });
+    }
+    if kind.is_file() || kind.is_block_device() {
+        return Ok(());
+    }
+    Err(FileError::WrongKind { path: path.into() })
+}
+
+fn flags(options: &OpenOptions) -> fs::OpenOptions {
+    let mut flags = fs::OpenOptions::new();
+    flags.read(true).write(!options.read_only);
+    if options.direct {
+        flags.custom_flags(libc::O_DIRECT);
+    }
+    flags
+}
+
+fn open_existing(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
+    flags(options).open(path).map_err(|error| explain(path, options, error))
+}
+
+fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
+    let (Some(size), false) = (options.create_size, options.read_only) else {
+        return Err(FileError::Missing { path: path.into() });
+    };
+    let opened = flags(options).create_new(true).mode(0o600).open(path);
+    let file = opened.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => FileError::FolderMissing { path: path.into() },
+        _ => explain(path, options, error),
+    })?;
+    if let Err(error) = file.set_len(size) {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(path);
+        return Err(explain(path, options, error));
+    }
+    Ok(file)
+}
+
+fn explain(path: &Path, options: &OpenOptions, source: io::Error) -> FileError {
+    let path = path.to_path_buf();
+    match source.kind() {
+        ErrorKind::NotFound => FileError::Missing { path },
+        ErrorKind::PermissionDenied => FileError::Permission { path, read_only: options.read_only },
+        ErrorKind::IsADirectory => FileError::Directory { path },
+        ErrorKind::ReadOnlyFilesystem => FileError::ReadOnly { path },
+        ErrorKind::InvalidInput if options.direct => FileError::DirectUnsupported { path },
+        _ => FileError::Other { path, source },
+    }
+}
+
+fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFile, FileError> {
+    let other = |source| FileError::Other { path: path.into(), source };
+    let metadata = file.metadata().map_err(other)?;
+    check_kind(path, &metadata)?;
+    let block_device = metadata.file_type().is_block_device();
+    let bytes =
+        if block_device { file.seek(SeekFrom::End(0)).map_err(other)? } else { metadata.len() };
+    if bytes == 0 {
+        return Err(FileError::Empty { path: path.into() });
+    }
+    if !is_whole(bytes) {
+        return Err(FileError::NotWholeSectors { path: path.into(), bytes });
+    }
+    if let Some(wanted) = options.create_size
+        && wanted != bytes
+    {
+        return Err(FileError::OtherSize { path: path.into(), bytes, wanted });
+    }
+    let device = if block_device { metadata.rdev() } else { metadata.dev() };
+    let queue = Queue::of(device);
+    let cached = !block_device || !options.direct;
+    let discard_granularity = match (options.read_only, block_device) {
+        (true, _) => None,
+        (false, true) => queue.number("discard_granularity").filter(|bytes| *bytes > 0),
+        (false, false) => punches(&file, bytes).then(|| block_size(&metadata)),
+    };
+    let physical_block = if block_device {
+        queue.number("physical_block_size").filter(|n| n.is_power_of_two()).unwrap_or(512)
+    } else {
+        block_size(&metadata)
+    };
+    Ok(OpenFile {
+        fd: Arc::new(OwnedFd::from(file)),
+        bytes,
+        block_device,
+        physical_block,
+        rotational: queue.number("rotational") == Some(1),
+        discard_granularity,
+        volatile_cache: cached || queue.text("write_cache").trim() != "write through",
+    })
+}
+
+/// Block size of the file system; 4096 if it says something odd.
+fn block_size(metadata: &fs::Metadata) -> u32 {
+    let size = u32::try_from(metadata.blksize()).unwrap_or(0);
+    if size.is_power_of_two() && (512..=65_536).contains(&size) { size } else { 4096 }
+}
+
+/// Tries where nothing is: behind the end, which changes nothing.
+fn punches(file: &File, bytes: u64) -> bool {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let behind = bytes.next_multiple_of(1 << 20);
+    rustix::fs::fallocate(file, flags, behind, 4096).is_ok()
+}
+
+/// The attributes of a block device's request queue in sysfs; empty if it has none (tmpfs).
+struct Queue(PathBuf);
+
+impl Queue {
+    fn of(device: u64) -> Self {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        // A partition has the queue of its disk.
+        let queue = [own.join("queue"), own.join("../queue")];
+        Self(queue.into_iter().find(|path| path.is_dir()).unwrap_or_default())
+    }
+
+    fn text(&self, attribute: &str) -> String {
+        if self.0.as_os_str().is_empty() {
+            return String::new();
+        }
+        fs::read_to_string(self.0.join(attribute)).unwrap_or_default()
+    }
+
+    fn number(&self, attribute: &str) -> Option<u32> {
+        self.text(attribute).trim().parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create_size(bytes: u64) -> OpenOptions {
+        OpenOptions { create_size: Some(bytes), ..OpenOptions::default() }
+    }
+
+    fn refuse(path: &Path, options: &OpenOptions) -> FileError {
+        let error = open(path, options).unwrap_err();
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        error
+    }
+
+    #[test]
+    fn a_missing_file_is_made_only_with_a_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let plain = OpenOptions::default();
+        assert!(matches!(refuse(&path, &plain), FileError::Missing { .. }));
+        let made = open(&path, &create_size(1 << 20)).unwrap();
+        assert_eq!(made.bytes, 1 << 20);
+        assert!(!made.block_device && made.volatile_cache);
+        assert!(made.physical_block.is_power_of_two());
+        assert_eq!(open(&path, &plain).unwrap().bytes, 1 << 20);
+        assert!(open(&path, &create_size(1 << 20)).is_ok());
+        let error = refuse(&path, &create_size(2 << 20));
+        assert!(matches!(error, FileError::OtherSize { bytes: 0x10_0000, .. }), "{error}");
+        let error = refuse(&dir.path().join("no/disk"), &create_size(512));
+        assert!(matches!(error, FileError::FolderMissing { .. }), "{error}");
+        sync(&*made.fd).unwrap();
+    }
+
+    #[test]
+    fn useless_files_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let plain = OpenOptions::default();
+        assert!(matches!(refuse(dir.path(), &plain), FileError::Directory { .. }));
+        fs::write(&path, []).unwrap();
+        assert!(matches!(refuse(&path, &plain), FileError::Empty { .. }));
+        fs::write(&path, [0; 700]).unwrap();
+        let error = refuse(&path, &plain);
+        assert!(matches!(error, FileError::NotWholeSectors { bytes: 700, .. }));
+        assert!(error.to_string().contains("1024"));
+        for size in [0, 1000] {
+            let error = refuse(&path, &create_size(size));
+            assert!(matches!(error, FileError::UselessSize { .. }), "{error}");
+        }
+        assert!(matches!(refuse(Path::new("/dev/zero"), &plain), FileError::WrongKind { .. }));
+    }
+
+    #[test]
+    fn read_only_gives_no_space_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        fs::write(&path, [0; 4096]).unwrap();
+        let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+        assert_eq!(open(&path, &options).unwrap().discard_granularity, None);
+        let writable = open(&path, &OpenOptions::default()).unwrap();
+        // Probing changed nothing.
+        assert_eq!(fs::metadata(&path).unwrap().len(), 4096);
+        assert_eq!(writable.bytes, 4096);
+    }
+
+    #[test]
+    fn the_kernels_words_are_translated() {
+        let path = Path::new("/d/f");
+        let direct = OpenOptions { direct: true, ..OpenOptions::default() };
+        let error = |errno| io::Error::from_raw_os_error(errno);
+        let plain = OpenOptions::default();
+        let of = |errno| explain(path, &plain, error(errno));
+        assert!(matches!(of(libc::EACCES), FileError::Permission { .. }));
+        assert!(matches!(of(libc::EROFS), FileError::ReadOnly { .. }));
+        assert!(matches!(of(libc::EISDIR), FileError::Directory { .. }));
+        assert!(matches!(of(libc::EINVAL), FileError::Other { .. }));
+        let odd = explain(path, &direct, error(libc::EINVAL));
+        assert!(matches!(odd, FileError::DirectUnsupported { .. }));
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every bound of this crate, with its reason.
+
+use std::time::Duration;
+
+/// Entries of the submission queue: one wake-up of a busy reactor fills about a hundred.
+pub const SUBMISSIONS: u32 = 256;
+
+/// Entries of the completion queue. What exceeds them the kernel keeps and hands over later.
+pub const COMPLETIONS: u32 = 4096;
+
+/// Default number of receive buffers of a port; a power of two.
+pub const RECEIVE_BUFFERS: u16 = 64;
+
+/// Default size of a receive buffer: a burst of 128 KiB comes in three pieces, and all buffers
+/// together (4 MiB) stay in the last-level cache.
+pub const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
+
+/// Largest number of receive buffers that the kernel accepts in one ring.
+pub const RECEIVE_BUFFERS_MAX: u16 = 1 << 15;
+
+/// Elements of one gather list that one system call takes (`IOV_MAX` of Linux).
+pub const GATHER_MAX: usize = 1024;
+
+/// Readiness reports that one `epoll_wait` fetches.
+pub const READY_MAX: usize = 256;
+
+/// Bytes that one socket may receive per readiness report before the others have their turn.
+pub const RECEIVE_BUDGET_BYTES: usize = 512 << 10;
+
+/// Connections that one listening socket may accept per readiness report.
+pub const ACCEPT_BUDGET: u32 = 64;
+
+/// Threads that wait for files on behalf of one epoll port: enough to keep a disk busy, few
+/// enough not to crowd the reactors.
+pub const FILE_THREADS_MAX: usize = 4;
+
+/// Files that a port knows at most; their ids are below this.
+pub const FILES_MAX: u32 = 1 << 16;
+
+/// Pause before accepting again when the process has no descriptor or memory left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that the kernel keeps for a listening socket until they are accepted.
+pub const LISTEN_BACKLOG: i32 = 4096;
+
+/// Default longest time to spin: more than a round trip on the same host, far less than a disk.
+pub const SPIN_MAX: Duration = Duration::from_micros(100);
+
+/// What sleeping adds to a wait (measured in virtual machines: 30 to 40 microseconds for each
+/// side). A wait that was slept through counts as shorter by this.
+pub const WAKE_COST: Duration = Duration::from_micros(60);
+
+const _: () = assert!(RECEIVE_BUFFERS.is_power_of_two());
+const _: () = assert!(RECEIVE_BUFFERS_MAX >= RECEIVE_BUFFERS);
+const _: () = assert!(COMPLETIONS >= SUBMISSIONS);
+const _: () = assert!(RECEIVE_BUDGET_BYTES >= RECEIVE_BUFFER_BYTES);

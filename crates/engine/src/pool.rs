@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A few threads that wait for files, so that the reactor of an epoll port need not.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::thread::JoinHandle;
+
+use crate::filework::FileWork;
+use crate::limits::FILE_THREADS_MAX;
+use crate::waker::Bell;
+use crate::waker::Reason;
+
+/// Work on its way to a thread. There are as many as the caller has work under way.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) file: Arc<OwnedFd>,
+    pub(crate) direct: bool,
+    pub(crate) work: FileWork,
+}
+
+/// Finished work.
+pub(crate) type Done = (FileWork, Result<usize, i32>);
+
+/// Threads that start when they are first needed and end with the pool, after the job in hand.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    name: String,
+    /// Emptied and given to the threads in turn: no allocation in steady state.
+    spare: Vec<Done>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    jobs: Mutex<Jobs>,
+    arrived: Condvar,
+    done: Mutex<Vec<Done>>,
+    bell: Arc<Bell>,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    queue: VecDeque<Job>,
+    idle: usize,
+    stop: bool,
+}
+
+impl Pool {
+    /// Threads named after `name` that ring `bell` for each finished job.
+    pub(crate) fn new(name: &str, bell: Arc<Bell>) -> Self {
+        let shared = Shared {
+            jobs: Mutex::default(),
+            arrived: Condvar::new(),
+            done: Mutex::default(),
+            bell,
+        };
+        let (shared, name) = (Arc::new(shared), format!("{name}-file"));
+        Self { shared, threads: Vec::new(), name, spare: Vec::new() }
+    }
+
+    /// Hands `job` to a thread.
+    ///
+    /// # Errors
+    ///
+    /// The job and why, if there is no thread at all and none can be started.
+    pub(crate) fn submit(&mut self, job: Job) -> Result<(), (Job, io::Error)> {
+        let mut jobs = lock(&self.shared.jobs);
+        if jobs.idle <= jobs.queue.len() && self.threads.len() < FILE_THREADS_MAX {
+            let shared = Arc::clone(&self.shared);
+            let builder = std::thread::Builder::new().name(self.name.clone());
+            match builder.spawn(move || serve(&shared)) {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) if self.threads.is_empty() => return Err((job, error)),
+                Err(_) => {}
+            }
+        }
+        jobs.queue.push_back(job);
+        drop(jobs);
+        self.shared.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Takes all finished work.
+    pub(crate) fn finished(&mut self) -> impl Iterator<Item = Done> + '_ {
+        mem::swap(&mut self.spare, &mut *lock(&self.shared.done));
+        self.spare.drain(..)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut jobs = lock(&self.shared.jobs);
+        jobs.stop = true;
+        jobs.queue.clear();
+        drop(jobs);
+        self.shared.arrived.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic of a file thread was reported by its own message.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(shared: &Shared) {
+    let mut jobs = lock(&shared.jobs);
+    while !jobs.stop {
+        let Some(mut job) = jobs.queue.pop_front() else {
+            jobs.idle += 1;
+            jobs = shared.arrived.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+            jobs.idle -= 1;
+            continue;
+        };
+        drop(jobs);
+        let result = job.work.run(&job.file, job.direct);
+        lock(&shared.done).push((job.work, result));
+        shared.bell.ring(Reason::Files);
+        jobs = lock(&shared.jobs);
+    }
+}
+
+/// What these locks guard is whole between any two statements, so poison says nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Token;
+
+    #[test]
+    fn jobs_are_done_and_threads_are_few() {
+        let bell = Bell::new().unwrap();
+        let mut pool = Pool::new("test", Arc::clone(&bell));
+        let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        for number in 0..100 {
+            let work = FileWork::sync(Token(number));
+            let job = Job { file: Arc::clone(&file), direct: false, work };
+            assert!(pool.submit(job).is_ok());
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 100 {
+            seen.extend(pool.finished().map(|(work, result)| work.into_event(result).0.0));
+            std::thread::yield_now();
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..100).collect::<Vec<u64>>());
+        assert!(bell.answer().has(Reason::Files));
+        assert!(pool.threads.len() <= FILE_THREADS_MAX);
+    }
+}

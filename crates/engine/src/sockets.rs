@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sockets as the ports want them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+
+use rustix::net::AddressFamily;
+use rustix::net::SocketFlags;
+use rustix::net::SocketType;
+use rustix::net::sockopt;
+
+use crate::limits::LISTEN_BACKLOG;
+
+/// A listening TCP socket at `address`; port 0 lets the system choose.
+///
+/// An IPv6 address takes IPv6 connections alone, so that both families can have the same port.
+///
+/// # Errors
+///
+/// What socket(2), bind(2) and listen(2) say: the address is in use, is not of this machine, or
+/// needs a privilege.
+pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, LISTEN_BACKLOG)?;
+    Ok(socket)
+}
+
+/// Whether calls on a socket wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// io_uring waits itself, and would not on a non-blocking socket.
+    Blocking,
+    NonBlocking,
+}
+
+/// Sets what a socket of a port needs. Options that a socket does not know are left: it works
+/// without them.
+pub(crate) fn prepare(fd: &OwnedFd, mode: Mode) {
+    let _ = rustix::io::ioctl_fionbio(fd, mode == Mode::NonBlocking);
+    let _ = sockopt::set_tcp_nodelay(fd, true);
+    // Pacing of BBR, which some systems default to, costs a quarter of the throughput within a
+    // host and gains nothing there.
+    if let (Ok(local), Some(peer)) = (rustix::net::getsockname(fd), peer(fd))
+        && peer.ip().is_loopback()
+        && SocketAddr::try_from(local).is_ok_and(|local| local.ip().is_loopback())
+    {
+        let _ = sockopt::set_tcp_congestion(fd, "cubic");
+    }
+}
+
+/// The address at the other end; None if there is none, or no longer.
+pub(crate) fn peer(fd: impl AsFd) -> Option<SocketAddr> {
+    rustix::net::getpeername(fd).ok().flatten().and_then(|any| SocketAddr::try_from(any).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn both_families_can_have_one_port() {
+        let v4 = TcpListener::from(listen("0.0.0.0:0".parse().unwrap()).unwrap());
+        let port = v4.local_addr().unwrap().port();
+        let Ok(v6) = listen(SocketAddr::new("::".parse().unwrap(), port)) else {
+            println!("skipped: no IPv6 here");
+            return;
+        };
+        assert_eq!(TcpListener::from(v6).local_addr().unwrap().port(), port);
+    }
+
+    #[test]
+    fn connections_within_the_host_are_prepared() {
+        let listener = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, from) = listener.accept().unwrap();
+        let fd = OwnedFd::from(server);
+        prepare(&fd, Mode::NonBlocking);
+        assert!(sockopt::tcp_nodelay(&fd).unwrap());
+        assert_eq!(sockopt::tcp_congestion(&fd).unwrap(), "cubic");
+        assert_eq!(peer(&fd), Some(from));
+        assert_eq!(client.local_addr().unwrap(), from);
+        assert!(rustix::fs::fcntl_getfl(&fd).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+        prepare(&fd, Mode::Blocking);
+        assert!(!rustix::fs::fcntl_getfl(&fd).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    }
+
+    #[test]
+    fn a_taken_port_is_an_error() {
+        let first = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
+        let error = listen(first.local_addr().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

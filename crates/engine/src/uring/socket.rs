@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sockets on the ring: accept, receive, send, and the end of all of them.
+
+use std::os::fd::AsRawFd;
+use std::os::fd::FromRawFd;
+use std::os::fd::OwnedFd;
+
+use buf::SgList;
+use io_uring::cqueue;
+use io_uring::opcode;
+use io_uring::types::CancelBuilder;
+use io_uring::types::Fd;
+use rustix::net::Shutdown;
+
+use super::Uring;
+use super::ring::BUFFER_GROUP;
+use super::ring::Key;
+use super::ring::Kind;
+use crate::Event;
+use crate::Socket;
+use crate::Token;
+use crate::gather::Gather;
+use crate::limits::ACCEPT_PAUSE;
+use crate::monotonic;
+use crate::sockets::peer;
+
+/// A socket of the port. Its slot is free again when the kernel owes it nothing.
+#[derive(Debug)]
+pub(super) struct Sock {
+    fd: OwnedFd,
+    /// Submissions whose last completion has not come.
+    owed: u32,
+    accept: Option<Token>,
+    receive: Option<Token>,
+    /// A multishot receive is with the kernel.
+    armed: bool,
+    paused: bool,
+    /// In the queue of those that wait for a buffer.
+    starved: bool,
+    send: Option<Box<Gather>>,
+    /// Half-close after the send under way.
+    shutdown: bool,
+    closing: bool,
+}
+
+impl Sock {
+    pub(super) const fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd,
+            owed: 0,
+            accept: None,
+            receive: None,
+            armed: false,
+            paused: false,
+            starved: false,
+            send: None,
+            shutdown: false,
+            closing: false,
+        }
+    }
+
+    /// Makes whatever is under way on a connection end soon. A listening socket is left: others
+    /// may accept from it too.
+    pub(super) fn abort(&mut self) {
+        self.closing = true;
+        if self.accept.is_none() {
+            let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+        }
+    }
+
+    fn is_sending(&self) -> bool {
+        self.send.as_ref().is_some_and(|gather| gather.is_busy())
+    }
+
+    fn number(&self) -> Fd {
+        Fd(self.fd.as_raw_fd())
+    }
+}
+
+// Accepting.
+impl Uring {
+    pub(super) fn submit_accept(&mut self, token: Token, socket: Socket) {
+        let index = socket.0 as usize;
+        match self.sockets.get_mut(index) {
+            Some(sock) if !sock.closing && sock.accept.is_none() => sock.accept = Some(token),
+            _ => {
+                let event = Event::AcceptFailed { errno: libc::EBADF };
+                return self.ready.push_back((token, event));
+            }
+        }
+        self.arm_accept(index);
+    }
+
+    pub(super) fn arm_accept(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        if sock.closing || sock.accept.is_none() {
+            return;
+        }
+        sock.owed += 1;
+        let accept = opcode::AcceptMulti::new(sock.number()).flags(libc::SOCK_CLOEXEC).build();
+        self.ring.push(Key::new(Kind::Accept, index), accept);
+    }
+
+    pub(super) fn accept_completed(
+        &mut self,
+        index: usize,
+        result: Result<usize, i32>,
+        last: bool,
+    ) -> Option<(Token, Event)> {
+        let connection = result.and_then(own);
+        let sock = self.sockets.get_mut(index)?;
+        if last {
+            sock.owed = sock.owed.saturating_sub(1);
+        }
+        if sock.closing {
+            self.settle_closed(index);
+            return None;
+        }
+        let token = sock.accept?;
+        let errno = match connection {
+            Ok(connection) => {
+                if last {
+                    self.arm_accept(index);
+                }
+                // Without a peer it is gone already.
+                let peer = peer(&connection)?;
+                return Some((token, Event::Accepted { connection, peer }));
+            }
+            Err(errno) => errno,
+        };
+        match errno {
+            libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOTSOCK => sock.accept = None,
+            libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM => {
+                self.resting.push_back((monotonic() + ACCEPT_PAUSE, index));
+            }
+            // A connection that was gone before it was accepted.
+            _ => {
+                self.arm_accept(index);
+                return None;
+            }
+        }
+        Some((token, Event::AcceptFailed { errno }))
+    }
+}
+
+/// Takes over a descriptor that a completion carries.
+fn own(number: usize) -> Result<OwnedFd, i32> {
+    let number = i32::try_from(number).map_err(|_| libc::EBADF)?;
+    // SAFETY: the kernel made this descriptor for this accept and told nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+// Receiving.
+impl Uring {
+    pub(super) fn submit_receive(&mut self, token: Token, socket: Socket) {
+        let index = socket.0 as usize;
+        match self.sockets.get_mut(index) {
+            Some(sock) if !sock.closing && sock.receive.is_none() => sock.receive = Some(token),
+            _ => {
+                let event = Event::ReceiveEnded { error: Some(libc::EBADF) };
+                return self.ready.push_back((token, event));
+            }
+        }
+        self.arm_receive(index);
+    }
+
+    /// Asks for what arrives, unless that is asked for or not wanted now.
+    pub(super) fn arm_receive(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        sock.starved = false;
+        if sock.armed || sock.paused || sock.closing || sock.receive.is_none() {
+            return;
+        }
+        sock.armed = true;
+        sock.owed += 1;
+        let receive = opcode::RecvMulti::new(sock.number(), BUFFER_GROUP).build();
+        self.ring.push(Key::new(Kind::Receive, index), receive);
+    }
+
+    pub(super) fn receive_completed(
+        &mut self,
+        index: usize,
+        result: Result<usize, i32>,
+        flags: u32,
+    ) -> Option<(Token, Event)> {
+        let chunk = cqueue::buffer_select(flags).map(|id| {
+            self.buffers.taken();
+            self.buffers.chunk(id, result.unwrap_or(0))
+        });
+        let last = !cqueue::more(flags);
+        let sock = self.sockets.get_mut(index)?;
+        if last {
+            sock.armed = false;
+            sock.owed = sock.owed.saturating_sub(1);
+        }
+        if sock.closing {
+            self.settle_closed(index);
+            return None;
+        }
+        let token = sock.receive?;
+        match result {
+            Ok(0) => {
+                sock.receive = None;
+                Some((token, Event::ReceiveEnded { error: None }))
+            }
+            Ok(_) => {
+                if last {
+                    self.arm_receive(index);
+                } else if sock.paused {
+                    // It was being worked on when it was to be cancelled.
+                    self.cancel_receive(index);
+                }
+                chunk.map(|bytes| (token, Event::Received { bytes }))
+            }
+            Err(libc::ENOBUFS) => {
+                if !sock.starved {
+                    sock.starved = true;
+                    self.starved.push_back(index);
+                }
+                None
+            }
+            Err(libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {
+                self.arm_receive(index);
+                None
+            }
+            Err(errno) => {
+                sock.receive = None;
+                Some((token, Event::ReceiveEnded { error: Some(errno) }))
+            }
+        }
+    }
+
+    pub(super) fn pause_socket(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        if !sock.paused {
+            sock.paused = true;
+            if sock.armed {
+                self.cancel_receive(index);
+            }
+        }
+    }
+
+    fn cancel_receive(&mut self, index: usize) {
+        let target = Key::new(Kind::Receive, index).user_data();
+        let cancel = opcode::AsyncCancel::new(target).build();
+        self.ring.push(Key::new(Kind::Pause, index), cancel);
+    }
+
+    pub(super) fn resume_socket(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        sock.paused = false;
+        if !sock.starved {
+            self.arm_receive(index);
+        }
+    }
+}
+
+// Sending.
+impl Uring {
+    pub(super) fn submit_send(&mut self, token: Token, socket: Socket, list: SgList) {
+        let index = socket.0 as usize;
+        let refused = match self.sockets.get_mut(index) {
+            Some(sock) if sock.closing => Err(libc::EBADF),
+            Some(sock) if sock.is_sending() => Err(libc::EALREADY),
+            Some(sock) if sock.shutdown => Err(libc::EPIPE),
+            Some(_) if list.is_empty() => Ok(()),
+            Some(sock) => {
+                sock.send.get_or_insert_with(Gather::new).start(token, list);
+                return self.push_send(index);
+            }
+            None => Err(libc::EBADF),
+        };
+        self.ready.push_back((token, Event::Sent { list, result: refused }));
+    }
+
+    fn push_send(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        let number = sock.number();
+        let Some(gather) = &mut sock.send else { return };
+        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL).unsigned_abs();
+        let send = opcode::SendMsg::new(number, gather.header()).flags(flags).build();
+        sock.owed += 1;
+        self.ring.push(Key::new(Kind::Send, index), send);
+    }
+
+    pub(super) fn send_completed(
+        &mut self,
+        index: usize,
+        result: Result<usize, i32>,
+    ) -> Option<(Token, Event)> {
+        let sock = self.sockets.get_mut(index)?;
+        sock.owed = sock.owed.saturating_sub(1);
+        let gather = sock.send.as_mut()?;
+        let result = match result {
+            Ok(0) => Err(libc::EIO),
+            Ok(bytes) => {
+                gather.advance(bytes);
+                Ok(())
+            }
+            Err(libc::EINTR | libc::EAGAIN) => Ok(()),
+            Err(errno) => Err(errno),
+        };
+        let left = gather.remaining();
+        if sock.closing {
+            let result = if left == 0 { result } else { Err(libc::ECANCELED) };
+            if let Some((token, list)) = gather.finish() {
+                self.ready.push_back((token, Event::Sent { list, result }));
+            }
+            self.settle_closed(index);
+            return None;
+        }
+        if result.is_ok() && left > 0 {
+            self.push_send(index);
+            return None;
+        }
+        let (token, list) = gather.finish()?;
+        if sock.shutdown {
+            let _ = rustix::net::shutdown(&sock.fd, Shutdown::Write);
+        }
+        Some((token, Event::Sent { list, result }))
+    }
+
+    pub(super) fn shutdown_socket(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        if !sock.shutdown {
+            sock.shutdown = true;
+            if !sock.is_sending() {
+                // A peer that is gone needs no end of stream.
+                let _ = rustix::net::shutdown(&sock.fd, Shutdown::Write);
+            }
+        }
+    }
+}
+
+// Closing.
+impl Uring {
+    pub(super) fn close_socket(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        if sock.closing {
+            return;
+        }
+        sock.closing = true;
+        if sock.starved {
+            sock.starved = false;
+            self.starved.retain(|other| *other != index);
+        }
+        self.resting.retain(|(_, other)| *other != index);
+        if sock.owed > 0 {
+            self.cancel_all(index);
+        } else {
+            self.settle_closed(index);
+        }
+    }
+
+    fn cancel_all(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        sock.owed += 1;
+        let all = CancelBuilder::fd(sock.number()).all();
+        self.ring.push(Key::new(Kind::Cancel, index), opcode::AsyncCancel2::new(all).build());
+    }
+
+    /// `cancelled` of the socket's submissions will end soon.
+    pub(super) fn cancel_completed(&mut self, index: usize, cancelled: usize) {
+        let Some(sock) = self.sockets.get_mut(index) else { return };
+        sock.owed = sock.owed.saturating_sub(1);
+        if sock.owed as usize > cancelled {
+            // What was being worked on at that moment was not found.
+            sock.abort();
+            if sock.accept.is_some() {
+                return self.cancel_all(index);
+            }
+        }
+        self.settle_closed(index);
+    }
+
+    /// Gives a closed socket up when the kernel owes it nothing, with the last events of its work.
+    fn settle_closed(&mut self, index: usize) {
+        if self.sockets.get(index).is_none_or(|sock| sock.owed > 0) {
+            return;
+        }
+        let sock = self.sockets.remove(index);
+        if let Some(token) = sock.accept {
+            let event = Event::AcceptFailed { errno: libc::ECANCELED };
+            self.ready.push_back((token, event));
+        }
+        if let Some(token) = sock.receive {
+            let event = Event::ReceiveEnded { error: Some(libc::ECANCELED) };
+            self.ready.push_back((token, event));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The same scenarios on every port.
+
+#![allow(clippy::unwrap_used)] // a scenario fails by panicking, wherever it stands
+
+extern crate lunwire_engine as engine;
+
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use engine::Choice;
+use engine::Config;
+use engine::epoll::Epoll;
+use engine::uring::Uring;
+
+mod files;
+mod rig;
+mod sockets;
+mod waiting;
+
+/// Runs each scenario on each engine; where io_uring is refused it says why.
+macro_rules! suite {
+    ($($module:ident :: $scenario:ident),* $(,)?) => {
+        mod uring {
+            $(#[test]
+            fn $scenario() {
+                if super::uring_is_allowed() {
+                    let make = |config: &super::Config| super::Uring::new(config).unwrap();
+                    super::$module::$scenario(make);
+                }
+            })*
+        }
+        mod epoll {
+            $(#[test]
+            fn $scenario() {
+                let make = |config: &super::Config| super::Epoll::new(config).unwrap();
+                super::$module::$scenario(make);
+            })*
+        }
+    };
+}
+
+suite! {
+    sockets::echoes_messages_of_all_sizes,
+    sockets::echoes_a_long_stream,
+    sockets::serves_many_connections,
+    sockets::half_close_keeps_the_other_direction,
+    sockets::shutdown_waits_for_the_send_under_way,
+    sockets::a_reset_ends_receiving,
+    sockets::sending_to_a_dead_peer_fails,
+    sockets::long_lists_are_sent_whole,
+    sockets::pausing_stops_the_peer,
+    sockets::held_chunks_stop_the_peer,
+    sockets::closing_gives_everything_back,
+    sockets::closing_a_listener_ends_accepting,
+    sockets::dropping_the_port_gives_everything_back,
+    sockets::misuse_is_an_event,
+    sockets::thousands_of_idle_connections,
+    files::what_is_written_is_read,
+    files::reads_end_at_the_end,
+    files::many_reads_at_once,
+    files::punched_and_zeroed_ranges_read_as_zero,
+    files::direct_files_take_any_memory,
+    files::errors_are_the_kernels,
+    files::removed_files_are_forgotten,
+    files::dropping_the_port_waits_for_files,
+    waiting::deadlines_are_kept,
+    waiting::wakers_wake,
+    waiting::wakers_race,
+    waiting::idle_costs_nothing,
+    waiting::short_waits_do_not_sleep,
+}
+
+fn uring_is_allowed() -> bool {
+    let report = engine::probe();
+    match &report.uring {
+        Ok(_) => assert_eq!(report.choice, Choice::Uring),
+        Err(why) => println!("skipped: io_uring is {why}"),
+    }
+    report.uring.is_ok()
+}
+
+/// Scenarios that need most of the machine run one after another.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

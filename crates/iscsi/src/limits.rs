@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bounds of the login phase. A peer that has not logged in can make a connection hold one text and
+//! one answer.
+
+/// Longest data segment of a login PDU in either direction, in bytes: the default
+/// MaxRecvDataSegmentLength, which holds until login ends (RFC 7143 §6.3).
+pub const LOGIN_SEGMENT_LEN_MAX: usize = 8192;
+
+/// Longest logical text (all PDUs joined by the C bit), in bytes. RFC 7143 §6.2 demands 8192; twice
+/// that leaves room for chatty initiators.
+pub const LOGIN_TEXT_LEN_MAX: usize = 16 * 1024;
+
+/// All answers of one login together, in bytes. `A=` is answered by `A=NotUnderstood`, so an answer
+/// can be five times its text; the whole of an honest login is below 4 KiB.
+pub const LOGIN_ANSWER_LEN_MAX: usize = 32 * 1024;
+
+/// Login Requests in one login phase. RFC 7143 §6.2 asks for six at least; a whole text in small
+/// pieces needs more.
+pub const LOGIN_EXCHANGES_MAX: u32 = 64;
+
+/// Characters of peer text that a log line quotes.
+pub const QUOTE_LEN_MAX: usize = 80;
+
+/// Longest iSCSI name in bytes (RFC 7143 §4.2.7.1).
+pub const NAME_LEN_MAX: usize = 223;
+
+/// Longest simple text value in bytes (RFC 7143 §6.1).
+pub const TEXT_VALUE_LEN_MAX: usize = 255;
+
+const _: () = assert!(LOGIN_TEXT_LEN_MAX >= LOGIN_SEGMENT_LEN_MAX);
+const _: () = assert!(LOGIN_EXCHANGES_MAX as usize * LOGIN_SEGMENT_LEN_MAX >= LOGIN_TEXT_LEN_MAX);
+const _: () = assert!(LOGIN_TEXT_LEN_MAX + LOGIN_ANSWER_LEN_MAX < 64 * 1024);

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The table of all text keys: RFC 7143 §12 and §13, RFC 7145 §6, and the obsolete ones of RFC
+//! 3720.
+//!
+//! Every negotiated value is a number here: a boolean is 0 or 1, a choice is its place in the list
+//! of known entries. So one array holds the outcome of all negotiations and the table alone says
+//! how it comes about.
+
+use core::ops::RangeInclusive;
+
+/// Names a key; also its place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+// The names are the standard's, and match arms must be complete.
+#[allow(missing_docs, clippy::exhaustive_enums)]
+pub enum Id {
+    SessionType,
+    InitiatorName,
+    TargetName,
+    InitiatorAlias,
+    TargetAlias,
+    TargetAddress,
+    TargetPortalGroupTag,
+    AuthMethod,
+    ChapA,
+    ChapI,
+    ChapC,
+    ChapN,
+    ChapR,
+    SrpU,
+    TargetAuth,
+    SrpGroup,
+    SrpSalt,
+    SrpA,
+    SrpB,
+    SrpM,
+    SrpHm,
+    KrbApReq,
+    KrbApRep,
+    HeaderDigest,
+    DataDigest,
+    MaxConnections,
+    SendTargets,
+    InitialR2T,
+    ImmediateData,
+    MaxRecvDataSegmentLength,
+    MaxBurstLength,
+    FirstBurstLength,
+    DefaultTime2Wait,
+    DefaultTime2Retain,
+    MaxOutstandingR2T,
+    DataPduInOrder,
+    DataSequenceInOrder,
+    ErrorRecoveryLevel,
+    TaskReporting,
+    ProtocolLevel,
+    NodeArchitecture,
+    IfMarker,
+    OfMarker,
+    IfMarkInt,
+    OfMarkInt,
+    RdmaExtensions,
+    TargetRecvDataSegmentLength,
+    InitiatorRecvDataSegmentLength,
+    MaxOutstandingUnexpectedPdus,
+    MaxAhsLength,
+    TaggedBufferForSolicitedDataOnly,
+    IserHelloRequired,
+}
+
+/// How the value of a key comes about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // a new rule must be handled everywhere
+pub enum Rule {
+    /// Declared text of at most this many bytes.
+    Text(usize),
+    /// A declared iSCSI name.
+    Name,
+    /// One of these words, declared.
+    Word(&'static [&'static str]),
+    /// A declared number.
+    Number(RangeInclusive<u32>),
+    /// A declared boolean.
+    Boolean,
+    /// The first offered entry that the answerer supports, of these (RFC 7143 §6.2.1).
+    List(&'static [&'static str]),
+    /// Yes only if both say Yes.
+    And,
+    /// No only if both say No.
+    Or,
+    /// The smaller number.
+    Minimum(RangeInclusive<u32>),
+    /// The larger number.
+    Maximum(RangeInclusive<u32>),
+    /// A key of an authentication method: legal only once the method was chosen (RFC 7143 §12.1).
+    Method,
+    /// Has a meaning in SendTargets only.
+    SendTargets,
+    /// Answered with Reject, never with NotUnderstood (RFC 7143 §13.25).
+    Obsolete,
+}
+
+/// When a key may be sent (RFC 7143 §13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the four of the standard
+pub enum Use {
+    /// In the leading login of a session only (LO).
+    LeadingOnly,
+    /// In any login (IO).
+    InitializeOnly,
+    /// In full feature phase only (FFPO).
+    FullFeatureOnly,
+    /// In login and in full feature phase (ALL).
+    All,
+}
+
+/// The stages of the login phase in which a key may be sent (RFC 7143 §12, §13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // there are two stages
+pub enum Stages {
+    /// SecurityNegotiation only.
+    Security,
+    /// LoginOperationalNegotiation only.
+    Operational,
+    /// Either.
+    Any,
+}
+
+/// What a value holds for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the two of the standard
+pub enum Scope {
+    /// One connection (CO).
+    Connection,
+    /// The whole session (SW).
+    Session,
+}
+
+/// Who may send a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the roles of the standard
+pub enum Sender {
+    /// The initiator only.
+    Initiator,
+    /// The target only.
+    Target,
+    /// Either.
+    Both,
+}
+
+/// When a key has no meaning and is answered with Irrelevant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // each is a condition of the standard
+pub enum Irrelevant {
+    /// It always has one.
+    Never,
+    /// In discovery sessions.
+    Discovery,
+    /// Unless RDMAExtensions=Yes was agreed (RFC 7145 §6).
+    WithoutRdma,
+}
+
+/// One row of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name for the program.
+    pub id: Id,
+    /// Its name on the wire.
+    pub name: &'static str,
+    /// How its value comes about.
+    pub rule: Rule,
+    /// The value without negotiation, coded as this module says.
+    pub default: u32,
+    /// Phases.
+    pub usage: Use,
+    /// Stages of the login phase.
+    pub stages: Stages,
+    /// Reach of the value.
+    pub scope: Scope,
+    /// Who may send it.
+    pub sender: Sender,
+    /// When it is without meaning.
+    pub irrelevant: Irrelevant,
+}
+
+/// The row of the key `name`, which is case sensitive (RFC 7143 §6.1).
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Key> {
+    TABLE.iter().find(|key| key.name == name)
+}
+
+impl Id {
+    /// The row of this key.
+    #[must_use]
+    pub fn key(self) -> &'static Key {
+        &TABLE[self as usize]
+    }
+}
+
+/// One number for each key: what is in force, or what a side wishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Values([u32; TABLE.len()]);
+
+impl Values {
+    /// The values that hold without negotiation.
+    #[must_use]
+    pub fn defaults() -> Self {
+        Self(core::array::from_fn(|place| TABLE[place].default))
+    }
+
+    /// Sets the value of `id`.
+    pub fn set(&mut self, id: Id, value: u32) {
+        self.0[id as usize] = value;
+    }
+
+    /// The value of `id`.
+    #[must_use]
+    pub fn get(&self, id: Id) -> u32 {
+        self.0[id as usize]
+    }
+
+    /// Whether the boolean `id` is Yes.
+    #[must_use]
+    pub fn is_yes(&self, id: Id) -> bool {
+        self.get(id) != 0
+    }
+}
+
+/// A set of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeySet(u64);
+
+impl KeySet {
+    /// Adds `id`; false if it was there.
+    #[must_use]
+    pub fn insert(&mut self, id: Id) -> bool {
+        let bit = 1 << (id as u32);
+        let new = self.0 & bit == 0;
+        self.0 |= bit;
+        new
+    }
+
+    /// Whether `id` is there.
+    #[must_use]
+    pub fn contains(&self, id: Id) -> bool {
+        self.0 & (1 << (id as u32)) != 0
+    }
+}
+
+/// The entries of HeaderDigest and DataDigest.
+pub const DIGESTS: &[&str] = &["None", "CRC32C"];
+/// The entries of SessionType.
+pub const SESSION_TYPES: &[&str] = &["Normal", "Discovery"];
+/// The entries of AuthMethod; SPKM1 and SPKM2 are obsolete and not known (RFC 7143 §15).
+pub const AUTH_METHODS: &[&str] = &["None", "CHAP", "SRP", "KRB5"];
+/// The entries of TaskReporting.
+pub const TASK_REPORTING: &[&str] = &["RFC3720", "ResponseFence", "FastAbort"];
+
+const NO: u32 = 0;
+const YES: u32 = 1;
+const SEGMENT: RangeInclusive<u32> = 512..=16_777_215;
+const TEXT: Rule = Rule::Text(crate::limits::TEXT_VALUE_LEN_MAX);
+
+const fn key(id: Id, name: &'static str, rule: Rule, default: u32, usage: Use) -> Key {
+    Key {
+        id,
+        name,
+        rule,
+        default,
+        usage,
+        stages: Stages::Operational,
+        scope: Scope::Session,
+        sender: Sender::Both,
+        irrelevant: Irrelevant::Never,
+    }
+}
+
+impl Key {
+    const fn from(self, sender: Sender) -> Self {
+        Self { sender, ..self }
+    }
+
+    const fn in_stages(self, stages: Stages) -> Self {
+        Self { stages, ..self }
+    }
+
+    const fn of_connection(self) -> Self {
+        Self { scope: Scope::Connection, ..self }
+    }
+
+    const fn irrelevant(self, irrelevant: Irrelevant) -> Self {
+        Self { irrelevant, ..self }
+    }
+}
+
+const fn method(id: Id, name: &'static str) -> Key {
+    key(id, name, Rule::Method, 0, InitializeOnly).in_stages(Security).of_connection()
+}
+
+const fn obsolete(id: Id, name: &'static str, default: u32) -> Key {
+    key(id, name, Rule::Obsolete, default, InitializeOnly).of_connection()
+}
+
+use Irrelevant::{Discovery, WithoutRdma};
+use Sender::{Initiator, Target};
+use Stages::{Any, Security};
+use Use::{All, FullFeatureOnly, InitializeOnly, LeadingOnly};
+
+static TABLE: [Key; 52] = [
+    key(Id::SessionType, "SessionType", Rule::Word(SESSION_TYPES), 0, LeadingOnly)
+        .from(Initiator)
+        .in_stages(Any),
+    key(Id::InitiatorName, "InitiatorName", Rule::Name, 0, InitializeOnly)
+        .from(Initiator)
+        .in_stages(Any),
+    key(Id::TargetName, "TargetName", Rule::Name, 0, InitializeOnly).in_stages(Any),
+    key(Id::InitiatorAlias, "InitiatorAlias", TEXT, 0, All).from(Initiator).in_stages(Any),
+    key(Id::TargetAlias, "TargetAlias", TEXT, 0, All).from(Target).in_stages(Any),
+    key(Id::TargetAddress, "TargetAddress", TEXT, 0, All).from(Target).in_stages(Any),
+    key(
+        Id::TargetPortalGroupTag,
+        "TargetPortalGroupTag",
+        Rule::Number(0..=65535),
+        0,
+        InitializeOnly,
+    )
+    .from(Target)
+    .in_stages(Any),
+    key(Id::AuthMethod, "AuthMethod", Rule::List(AUTH_METHODS), 0, InitializeOnly)
+        .in_stages(Security)
+        .of_connection(),
+    method(Id::ChapA, "CHAP_A"),
+    method(Id::ChapI, "CHAP_I"),
+    method(Id::ChapC, "CHAP_C"),
+    method(Id::ChapN, "CHAP_N"),
+    method(Id::ChapR, "CHAP_R"),
+    method(Id::SrpU, "SRP_U"),
+    method(Id::TargetAuth, "TargetAuth"),
+    method(Id::SrpGroup, "SRP_GROUP"),
+    method(Id::SrpSalt, "SRP_s"),
+    method(Id::SrpA, "SRP_A"),
+    method(Id::SrpB, "SRP_B"),
+    method(Id::SrpM, "SRP_M"),
+    method(Id::SrpHm, "SRP_HM"),
+    method(Id::KrbApReq, "KRB_AP_REQ"),
+    method(Id::KrbApRep, "KRB_AP_REP"),
+    key(Id::HeaderDigest, "HeaderDigest", Rule::List(DIGESTS), 0, InitializeOnly).of_connection(),
+    key(Id::DataDigest, "DataDigest", Rule::List(DIGESTS), 0, InitializeOnly).of_connection(),
+    key(Id::MaxConnections, "MaxConnections", Rule::Minimum(1..=65535), 1, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::SendTargets, "SendTargets", Rule::SendTargets, 0, FullFeatureOnly).from(Initiator),
+    key(Id::InitialR2T, "InitialR2T", Rule::Or, YES, LeadingOnly).irrelevant(Discovery),
+    key(Id::ImmediateData, "ImmediateData", Rule::And, YES, LeadingOnly).irrelevant(Discovery),
+    key(Id::MaxRecvDataSegmentLength, "MaxRecvDataSegmentLength", Rule::Number(SEGMENT), 8192, All)
+        .of_connection(),
+    key(Id::MaxBurstLength, "MaxBurstLength", Rule::Minimum(SEGMENT), 262_144, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::FirstBurstLength, "FirstBurstLength", Rule::Minimum(SEGMENT), 65536, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::DefaultTime2Wait, "DefaultTime2Wait", Rule::Maximum(0..=3600), 2, LeadingOnly),
+    key(Id::DefaultTime2Retain, "DefaultTime2Retain", Rule::Minimum(0..=3600), 20, LeadingOnly),
+    key(Id::MaxOutstandingR2T, "MaxOutstandingR2T", Rule::Minimum(1..=65535), 1, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::DataPduInOrder, "DataPDUInOrder", Rule::Or, YES, LeadingOnly).irrelevant(Discovery),
+    key(Id::DataSequenceInOrder, "DataSequenceInOrder", Rule::Or, YES, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::ErrorRecoveryLevel, "ErrorRecoveryLevel", Rule::Minimum(0..=2), 0, LeadingOnly),
+    key(Id::TaskReporting, "TaskReporting", Rule::List(TASK_REPORTING), 0, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::ProtocolLevel, "iSCSIProtocolLevel", Rule::Minimum(0..=31), 1, LeadingOnly)
+        .irrelevant(Discovery),
+    key(Id::NodeArchitecture, "X#NodeArchitecture", TEXT, 0, LeadingOnly),
+    obsolete(Id::IfMarker, "IFMarker", NO),
+    obsolete(Id::OfMarker, "OFMarker", NO),
+    obsolete(Id::IfMarkInt, "IFMarkInt", 2048),
+    obsolete(Id::OfMarkInt, "OFMarkInt", 2048),
+    key(Id::RdmaExtensions, "RDMAExtensions", Rule::And, NO, LeadingOnly).irrelevant(Discovery),
+    key(
+        Id::TargetRecvDataSegmentLength,
+        "TargetRecvDataSegmentLength",
+        Rule::Minimum(SEGMENT),
+        8192,
+        InitializeOnly,
+    )
+    .of_connection()
+    .irrelevant(WithoutRdma),
+    key(
+        Id::InitiatorRecvDataSegmentLength,
+        "InitiatorRecvDataSegmentLength",
+        Rule::Minimum(SEGMENT),
+        8192,
+        InitializeOnly,
+    )
+    .of_connection()
+    .irrelevant(WithoutRdma),
+    key(
+        Id::MaxOutstandingUnexpectedPdus,
+        "MaxOutstandingUnexpectedPDUs",
+        Rule::Number(0..=u32::MAX),
+        0,
+        LeadingOnly,
+    )
+    .irrelevant(WithoutRdma),
+    key(Id::MaxAhsLength, "MaxAHSLength", Rule::Number(0..=u32::MAX), 256, LeadingOnly)
+        .irrelevant(WithoutRdma),
+    key(
+        Id::TaggedBufferForSolicitedDataOnly,
+        "TaggedBufferForSolicitedDataOnly",
+        Rule::Boolean,
+        NO,
+        LeadingOnly,
+    )
+    .from(Initiator)
+    .irrelevant(WithoutRdma),
+    key(Id::IserHelloRequired, "iSERHelloRequired", Rule::Boolean, NO, LeadingOnly)
+        .from(Initiator)
+        .irrelevant(WithoutRdma),
+];
+
+const _: () = assert!(TABLE.len() <= 64, "a KeySet has one bit a key");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_stands_once_and_in_its_place() {
+        for (place, key) in TABLE.iter().enumerate() {
+            assert_eq!(key.id as usize, place, "{}", key.name);
+            assert_eq!(find(key.name), Some(key), "{} appears twice", key.name);
+            assert_eq!(key.id.key(), key);
+        }
+    }
+
+    #[test]
+    fn names_are_key_names() {
+        for key in &TABLE {
+            assert!(key.name.len() <= 63, "{}", key.name);
+            assert!(key.name.chars().all(|c| c.is_ascii_alphanumeric() || "-.+@_#".contains(c)));
+        }
+        assert_eq!(find("maxburstlength"), None);
+    }
+
+    /// Covers: NEG-35.
+    #[test]
+    fn no_key_of_ours_is_a_new_extension() {
+        for key in &TABLE {
+            assert!(!key.name.starts_with("X-"));
+            assert!(!key.name.starts_with("X#") || key.id == Id::NodeArchitecture);
+        }
+    }
+
+    #[test]
+    fn defaults_are_admissible() {
+        for key in &TABLE {
+            match &key.rule {
+                Rule::List(known) | Rule::Word(known) => {
+                    assert!((key.default as usize) < known.len())
+                }
+                Rule::Number(range) | Rule::Minimum(range) | Rule::Maximum(range) => {
+                    assert!(range.contains(&key.default), "{}", key.name);
+                }
+                Rule::And | Rule::Or | Rule::Boolean => assert!(key.default <= 1),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_set_tells_what_is_new() {
+        let mut set = KeySet::default();
+        assert!(set.insert(Id::IserHelloRequired));
+        assert!(!set.insert(Id::IserHelloRequired));
+        assert!(set.insert(Id::SessionType));
+        assert!(set.contains(Id::SessionType) && !set.contains(Id::ChapA));
+    }
+}

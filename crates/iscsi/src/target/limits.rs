@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bounds of a session, each with its reason.
+
+use core::time::Duration;
+
+/// Immediate SCSI commands of a session that exist at once: they are outside the window, so they
+/// need a bound of their own. RFC 7143 §4.2.2.1 asks for one.
+pub(super) const IMMEDIATE_TASKS_MAX: u16 = 8;
+
+/// Immediate task management requests that wait at once; RFC 7143 §4.2.2.1 asks for one.
+pub(super) const IMMEDIATE_MANAGEMENT_MAX: u16 = 8;
+
+/// Largest command window: a task costs about half a kilobyte, so a session stays below a few
+/// megabytes.
+pub(super) const QUEUE_DEPTH_MAX: u16 = 4096;
+
+/// Task slots for each command of the window: one that runs, one whose answer is on its way out,
+/// one that was aborted before its turn.
+pub(super) const SLOTS_PER_DEPTH: usize = 3;
+
+/// Text that one exchange may collect by the C bit, bytes. RFC 7143 §6.1 asks for 8192.
+pub(super) const TEXT_REQUEST_MAX: usize = 16 * 1024;
+
+/// Pairs in the requests of one text exchange: full feature phase has a handful of keys.
+pub(super) const TEXT_PAIRS_MAX: usize = 128;
+
+/// Longest answer to SendTargets, bytes: 10,000 targets with 100 bytes of name and 4 addresses each
+/// fit.
+pub(super) const TEXT_RESPONSE_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of pings and texts that may wait behind a hole of the window.
+pub(super) const HELD_BYTES_MAX: usize = 256 * 1024;
+
+/// How long a task management function waits for data of the tasks it ends. An initiator that
+/// aborts often stops sending at once; without this bound both sides would wait for each other (RFC
+/// 7143 §4.2.3.3).
+pub(super) const TRANSFER_WAIT: Duration = Duration::from_secs(2);
+
+/// A discovery session that does nothing for so long ends: it gets no pings (RFC 7143 §7.4.3).
+pub(super) const DISCOVERY_IDLE: Duration = Duration::from_secs(300);
+
+const _: () = assert!(TEXT_REQUEST_MAX >= 8192 && TEXT_REQUEST_MAX <= HELD_BYTES_MAX);

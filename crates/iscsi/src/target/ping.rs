@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! NOP-Out and NOP-In (RFC 7143 §11.18-11.19): the initiator's pings, ours, and the news of an open
+//! window.
+
+use super::session::{Pdu, Session};
+use super::{ConnectionId, limits};
+use crate::serial::Serial;
+use crate::violation::Violation;
+use alloc::vec::Vec;
+use clock::Instant;
+use wire::iscsi::{Itt, NopIn, NopOut, Response, Ttt};
+
+/// A NOP-In of ours that waits for its NOP-Out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ping {
+    pub(super) ttt: Ttt,
+    pub(super) deadline: Instant,
+}
+
+impl Session {
+    /// What can be wrong with a NOP-Out by itself (RFC 7143 §11.18.1-2).
+    pub(super) fn check_nop(&self, pdu: &Pdu<'_>, nop: &NopOut) -> Result<(), Violation> {
+        match (nop.itt == Itt::NONE, nop.ttt == Ttt::NONE) {
+            (true, _) if !nop.immediate => Err(Violation::NopNotImmediate),
+            (false, false) => Err(Violation::NopBothTags),
+            (true, false) => {
+                let awaited = self.connection(pdu.connection).and_then(|c| c.ping);
+                match awaited {
+                    Some(ping) if ping.ttt == nop.ttt => Ok(()),
+                    _ => Err(Violation::UnknownPing),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers a ping with its data, or takes the answer to ours.
+    pub(super) fn run_nop(&mut self, pdu: &Pdu<'_>, nop: &NopOut) {
+        if nop.itt == Itt::NONE {
+            if nop.ttt != Ttt::NONE
+                && let Some(connection) = self.connection_mut(pdu.connection)
+            {
+                connection.ping = None;
+            }
+            return;
+        }
+        let Some(connection) = self.connection(pdu.connection) else { return };
+        let limit = usize::try_from(connection.max_send_data_segment_length).unwrap_or(usize::MAX);
+        let data = pdu.data.get(..limit).unwrap_or(pdu.data).to_vec();
+        let numbers = self.response_numbers(pdu.connection);
+        let lun = Default::default();
+        let answer = NopIn { lun, itt: nop.itt, ttt: Ttt::NONE, numbers };
+        self.send(pdu.connection, Response::NopIn(answer), data);
+    }
+
+    /// Asks whether the initiator is there, and for its ExpStatSN, unless it was asked already.
+    pub(super) fn send_ping(&mut self, id: ConnectionId) {
+        let deadline = self.now + self.ping_timeout;
+        let Some(connection) = self.connection_mut(id) else { return };
+        if connection.ping.is_some() {
+            return;
+        }
+        let ttt = connection.next_ttt();
+        connection.ping = Some(Ping { ttt, deadline });
+        let lun = connection.last_lun;
+        let numbers = self.numbers(id);
+        let nop = NopIn { lun, itt: Itt::NONE, ttt, numbers };
+        self.send(id, Response::NopIn(nop), Vec::new());
+    }
+
+    /// Tells of a window that was closed when the initiator heard of it last (RFC 7143 §11.4.11).
+    pub(super) fn tell_open_window(&mut self) {
+        if self.is_discovery() {
+            return;
+        }
+        let (exp, max) = (self.window.exp(), self.window.max());
+        let unaware = |told| exp.is_after(told) && max.is_after(told);
+        let Some(connection) = self.connections.first() else { return };
+        if !unaware(connection.told_max_cmd_sn) {
+            return;
+        }
+        let id = connection.id;
+        let numbers = self.numbers(id);
+        let lun = Default::default();
+        let nop = NopIn { lun, itt: Itt::NONE, ttt: Ttt::NONE, numbers };
+        self.send(id, Response::NopIn(nop), Vec::new());
+    }
+
+    /// Pings that are due, and pings that stayed unanswered.
+    pub(super) fn handle_ping_timeout(&mut self) {
+        let Some(connection) = self.connections.first() else { return };
+        let id = connection.id;
+        match self.ping_deadline() {
+            Some(deadline) if deadline <= self.now => {}
+            _ => return,
+        }
+        if connection.ping.is_some() {
+            self.react(id, Violation::PingTimeout, &[]);
+        } else if self.is_discovery() {
+            self.react(id, Violation::DiscoveryIdle, &[]);
+        } else {
+            self.send_ping(id);
+        }
+    }
+
+    /// When `handle_ping_timeout` has something to do.
+    pub(super) fn ping_deadline(&self) -> Option<Instant> {
+        let connection = self.connections.first()?;
+        if let Some(ping) = connection.ping {
+            return Some(ping.deadline);
+        }
+        if self.is_discovery() {
+            return Some(connection.heard + limits::DISCOVERY_IDLE);
+        }
+        (!self.ping_interval.is_zero()).then(|| connection.heard + self.ping_interval)
+    }
+}

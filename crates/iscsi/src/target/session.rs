@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One session in full feature phase (RFC 7143 §4.2, §7, §11).
+//!
+//! ```text
+//!              request_logout                    L  logout with reason 0, or 1 of the only
+//! connection
+//!   Active ---------------------> LogoutRequested
+//!     |                                 |        D  connection lost, broken or silent;
+//! drop_session;
+//!     +------- L, D -----> Closed <-- L, D, T       a violation that ends connection or session
+//!                                                T  no logout in time
+//! ```
+//!
+//! Here PDUs are put in order and handed to those who know them: `task` (SCSI commands),
+//! `management`, `text`, `ping`, `logout`.
+
+use super::connection::Connection;
+use super::management::Managements;
+use super::task::Tasks;
+use super::{ConnectionId, LoggedIn, Settings, limits};
+use crate::datamover::{Event, Immediate, Op, TaskId};
+use crate::service::Indication;
+use crate::violation::{Reaction, Violation};
+use crate::window::{Position, Window};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+use clock::Instant;
+use core::time::Duration;
+use wire::iscsi::{CmdSn, DataSn, Numbers, Reject, Request, Response, StatSn};
+
+/// One session in full feature phase, with its leading connection.
+///
+/// After each call, take all of [`poll_output`](Self::poll_output) in order and carry out each
+/// before the next is taken: the SCSI side answers an `Indication::Command` with `receive_data_out`
+/// or `complete` before the next poll wherever it can. When the queue is empty, data that a command
+/// announced and nobody has asked for is given up, and a command that asks for it later ends with
+/// TASK SET FULL.
+#[derive(Debug)]
+pub struct Session {
+    pub(super) login: LoggedIn,
+    pub(super) ping_interval: Duration,
+    pub(super) ping_timeout: Duration,
+    pub(super) state: State,
+    pub(super) window: Window<Held>,
+    /// Bytes of PDUs in `window`.
+    held_bytes: usize,
+    pub(super) tasks: Tasks,
+    pub(super) managements: Managements,
+    pub(super) connections: Vec<Connection>,
+    pub(super) outputs: VecDeque<Output>,
+    pub(super) now: Instant,
+}
+
+/// What a session gives, in order.
+#[derive(Debug)]
+pub enum Output {
+    /// For the mover of this connection.
+    Op(ConnectionId, Op),
+    /// For the SCSI side.
+    Indication(Indication),
+    /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
+    Targets(Option<String>),
+    /// The session is over (logout, failure, timeout): drop it when its connections are closed.
+    /// Text for the log.
+    Closed {
+        /// Lower case, no full stop.
+        reason: String,
+    },
+}
+
+/// Life of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Active,
+    LogoutRequested { deadline: Instant },
+    Closed,
+}
+
+/// A PDU at hand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pdu<'a> {
+    pub(super) connection: ConnectionId,
+    /// BHS and AHS.
+    pub(super) header: &'a [u8],
+    pub(super) data: &'a [u8],
+}
+
+/// What waits in the window for the commands before it.
+#[derive(Debug)]
+pub(super) enum Held {
+    Command(TaskId),
+    Other(Box<HeldPdu>),
+}
+
+#[derive(Debug)]
+pub(super) struct HeldPdu {
+    connection: ConnectionId,
+    request: Request,
+    header: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Session {
+    /// The session with its leading connection, which gets `ConnectionId(0)`.
+    pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self {
+        let depth = settings.queue_depth.clamp(1, limits::QUEUE_DEPTH_MAX);
+        let window = Window::new(login.exp_cmd_sn, depth);
+        let leading = Connection::new(ConnectionId(0), &login, window.max(), now);
+        Self {
+            ping_interval: settings.ping_interval,
+            ping_timeout: settings.ping_timeout,
+            state: State::Active,
+            tasks: Tasks::new(depth),
+            managements: Managements::default(),
+            connections: Vec::from([leading]),
+            outputs: VecDeque::with_capacity(usize::from(depth)),
+            held_bytes: 0,
+            window,
+            login,
+            now,
+        }
+    }
+
+    /// What a mover told. `header`: BHS and AHS of the PDU at hand. `data`: its data segment unless
+    /// it is a SCSI command.
+    pub fn handle_event(
+        &mut self,
+        connection: ConnectionId,
+        event: Event,
+        header: &[u8],
+        data: &[u8],
+        now: Instant,
+    ) {
+        self.now = now;
+        if let Event::Released { task } = event {
+            self.task_released(task);
+            return self.settle();
+        }
+        let Some(at) = self.connection_mut(connection) else { return };
+        at.heard = now;
+        if self.is_closed() {
+            return;
+        }
+        let pdu = Pdu { connection, header, data };
+        let result = match event {
+            Event::Control { request, immediate } => self.handle_request(&pdu, request, immediate),
+            Event::DataDone { task, offset, length } => {
+                self.data_done(task, offset, length);
+                Ok(())
+            }
+            Event::DataFailed { task, error } => {
+                self.data_failed(task, error.into());
+                Ok(())
+            }
+            Event::Rejected { reason } => Err(Violation::Malformed(reason)),
+            Event::DigestError => Err(Violation::DataDigest),
+            Event::Violation(violation) => Err(Violation::Stream(violation)),
+            Event::Released { .. } => Ok(()),
+        };
+        if let Err(violation) = result {
+            self.react(connection, violation, header);
+        }
+        self.settle();
+    }
+
+    /// Call when `poll_timeout` has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
+        if !self.is_closed() {
+            self.handle_logout_timeout();
+        }
+        if !self.is_closed() {
+            self.handle_ping_timeout();
+        }
+        self.settle();
+    }
+
+    /// What must be carried out next; None when everything has been.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.give_up_undeclared();
+        }
+        self.outputs.pop_front()
+    }
+
+    /// When `handle_timeout` is to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.is_closed() {
+            return None;
+        }
+        let deadlines = [self.ping_deadline(), self.logout_deadline(), self.management_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
+    /// step.
+    pub fn check(&self) {
+        self.window.check();
+        self.tasks.check(&self.login.parameters);
+        self.managements.check();
+        let running = self.tasks.running() + self.managements.numbered();
+        let depth = u32::from(self.window.depth());
+        assert!(u32::from(running) + self.window.size() <= depth, "more commands than the depth");
+        for connection in &self.connections {
+            connection.status.check();
+        }
+        assert!(self.held_bytes <= limits::HELD_BYTES_MAX, "bytes behind a hole");
+        if self.is_closed() {
+            assert_eq!(self.poll_timeout(), None, "a closed session waits for nothing");
+            assert_eq!(self.tasks.running(), 0, "a closed session runs nothing");
+        }
+    }
+
+    /// True once the session is over: it takes nothing any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    pub(super) const fn is_discovery(&self) -> bool {
+        self.login.discovery
+    }
+
+    pub(super) fn connection(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.get(usize::from(id.0))
+    }
+
+    pub(super) fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.connections.get_mut(usize::from(id.0))
+    }
+
+    /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it
+    /// is now.
+    pub(super) fn numbers(&mut self, id: ConnectionId) -> Numbers {
+        let (exp_cmd_sn, max_cmd_sn) = (self.window.exp(), self.window.max());
+        let Some(connection) = self.connection_mut(id) else { return Numbers::default() };
+        connection.told_max_cmd_sn = max_cmd_sn;
+        Numbers { stat_sn: connection.status.next(), exp_cmd_sn, max_cmd_sn }
+    }
+
+    /// Numbers of a response: takes the next StatSN.
+    pub(super) fn response_numbers(&mut self, id: ConnectionId) -> Numbers {
+        let numbers = self.numbers(id);
+        match self.connection_mut(id) {
+            Some(connection) => Numbers { stat_sn: connection.status.assign(), ..numbers },
+            None => numbers,
+        }
+    }
+
+    pub(super) fn op(&mut self, id: ConnectionId, op: Op) {
+        self.outputs.push_back(Output::Op(id, op));
+    }
+
+    pub(super) fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
+        self.op(id, Op::SendControl { response, data, task: None });
+    }
+
+    pub(super) fn indicate(&mut self, indication: Indication) {
+        self.outputs.push_back(Output::Indication(indication));
+    }
+
+    /// Does what a violation asks for. `header`: of the PDU that broke the rule.
+    pub(super) fn react(&mut self, id: ConnectionId, violation: Violation, header: &[u8]) {
+        match violation.reaction() {
+            Reaction::Ignore => {}
+            Reaction::Reject(reason) => {
+                let numbers = self.response_numbers(id);
+                let reject = Reject { reason, numbers, data_sn: DataSn(0) };
+                let limit = self.connection(id).map_or(0, |at| at.max_send_data_segment_length);
+                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                let header = header.get(..limit).unwrap_or(header);
+                self.send(id, Response::Reject(reject), header.to_vec());
+            }
+            Reaction::DropConnection => self.drop_connection(id, violation),
+            Reaction::DropSession => self.drop_for(violation),
+            Reaction::FailTask(_) | Reaction::RefuseTask(_) => {
+                unreachable!("violations of a task are settled where its task is known")
+            }
+        }
+    }
+
+    /// Whatever can go on now, goes on.
+    pub(super) fn settle(&mut self) {
+        if self.is_closed() {
+            return;
+        }
+        loop {
+            self.deliver_held();
+            if self.is_closed() || !self.progress_managements() {
+                break;
+            }
+        }
+        if !self.is_closed() {
+            self.open_window();
+            self.tell_open_window();
+        }
+    }
+
+    /// Lets the initiator send as many commands as there is room for.
+    pub(super) fn open_window(&mut self) {
+        let depth = u32::from(self.window.depth());
+        let running = u32::from(self.tasks.running() + self.managements.numbered());
+        let used = running + u32::from(self.tasks.draining());
+        let allowed = depth.saturating_sub(running).min((2 * depth).saturating_sub(used));
+        self.window.open(u16::try_from(allowed).unwrap_or(u16::MAX));
+    }
+
+    fn handle_request(
+        &mut self,
+        pdu: &Pdu<'_>,
+        request: Request,
+        immediate_data: Immediate,
+    ) -> Result<(), Violation> {
+        if let Some(expected) = exp_stat_sn(&request)
+            && let Some(connection) = self.connection_mut(pdu.connection)
+        {
+            connection.status.acknowledge(expected);
+        }
+        self.check_request(pdu, &request)?;
+        let (cmd_sn, immediate) = match request {
+            Request::Command(command) => {
+                return self.handle_command(pdu, command, immediate_data);
+            }
+            Request::NopOut(pdu) => (pdu.cmd_sn, pdu.immediate),
+            Request::TaskManagement(pdu) => (pdu.cmd_sn, pdu.immediate),
+            Request::Text(pdu) => (pdu.cmd_sn, pdu.immediate),
+            Request::Logout(pdu) => (pdu.cmd_sn, pdu.immediate),
+            Request::Login(_) => return Err(Violation::LoginRequest),
+            Request::Snack(_) => return Err(Violation::Snack),
+            Request::DataOut(_) => return Err(Violation::UnknownTransfer),
+        };
+        if immediate {
+            return self.run(pdu, &request);
+        }
+        match self.window.position(cmd_sn) {
+            Position::Outside => Err(Violation::OutsideWindow(cmd_sn)),
+            Position::Duplicate => Err(Violation::DuplicateCommand(cmd_sn)),
+            Position::Next => self.run_numbered(pdu, &request),
+            Position::Ahead => self.hold(pdu, request, cmd_sn),
+        }
+    }
+
+    /// What can be wrong with a PDU whatever the order.
+    fn check_request(&self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
+        match request {
+            Request::Login(_) => Err(Violation::LoginRequest),
+            Request::Text(_) => Ok(()),
+            Request::Logout(logout) => self.check_logout(logout),
+            _ if self.is_discovery() => Err(Violation::NotInDiscovery),
+            Request::NopOut(nop) => self.check_nop(pdu, nop),
+            Request::TaskManagement(request) => self.check_management(request),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs what stands at ExpCmdSN. A rejected PDU counts as not received (RFC 7143 §7.3).
+    fn run_numbered(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
+        self.window.advance();
+        let result = self.run(pdu, request);
+        if result.is_err() {
+            self.window.retreat();
+        }
+        result
+    }
+
+    /// Carries out a PDU other than a SCSI command. On an error nothing has been done or said.
+    fn run(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
+        match request {
+            Request::TaskManagement(request) => return self.run_management(pdu, request),
+            Request::Text(request) => return self.run_text(pdu, request),
+            Request::NopOut(nop) => {
+                self.open_window();
+                self.run_nop(pdu, nop);
+            }
+            Request::Logout(request) => {
+                self.open_window();
+                self.run_logout(pdu, request);
+            }
+            Request::Command(_) | Request::Login(_) | Request::DataOut(_) | Request::Snack(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Keeps a PDU until the hole before it is filled.
+    fn hold(&mut self, pdu: &Pdu<'_>, request: Request, cmd_sn: CmdSn) -> Result<(), Violation> {
+        let bytes = pdu.header.len() + pdu.data.len();
+        if self.held_bytes + bytes > limits::HELD_BYTES_MAX {
+            return Err(Violation::TextTooLong);
+        }
+        let held = HeldPdu {
+            connection: pdu.connection,
+            request,
+            header: pdu.header.to_vec(),
+            data: pdu.data.to_vec(),
+        };
+        if self.window.hold(cmd_sn, Held::Other(Box::new(held))) {
+            self.held_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// Delivers what no hole holds back any more.
+    fn deliver_held(&mut self) {
+        while !self.is_closed() {
+            let task = match self.window.peek() {
+                None => return,
+                Some(Held::Command(task)) => Some(*task),
+                Some(Held::Other(_)) => None,
+            };
+            if task.is_some_and(|task| self.is_task_barred(task)) {
+                return;
+            }
+            match self.window.pop() {
+                Some(Held::Command(task)) => self.deliver(task),
+                Some(Held::Other(held)) => self.run_held(&held),
+                None => return,
+            }
+        }
+    }
+
+    fn run_held(&mut self, held: &HeldPdu) {
+        self.held_bytes -= held.header.len() + held.data.len();
+        let HeldPdu { connection, request, header, data } = held;
+        let pdu = Pdu { connection: *connection, header, data };
+        if let Err(violation) = self.run(&pdu, request) {
+            self.window.retreat();
+            self.react(*connection, violation, header);
+        }
+    }
+}
+
+/// The acknowledgement that a PDU carries.
+const fn exp_stat_sn(request: &Request) -> Option<StatSn> {
+    match request {
+        Request::NopOut(pdu) => Some(pdu.exp_stat_sn),
+        Request::Command(pdu) => Some(pdu.exp_stat_sn),
+        Request::TaskManagement(pdu) => Some(pdu.exp_stat_sn),
+        Request::Text(pdu) => Some(pdu.exp_stat_sn),
+        Request::Logout(pdu) => Some(pdu.exp_stat_sn),
+        Request::DataOut(pdu) => Some(pdu.exp_stat_sn),
+        Request::Snack(pdu) => Some(pdu.exp_stat_sn),
+        Request::Login(_) => None,
+    }
+}

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One SCSI command: its data bursts and its status (RFC 7143 §4.2.5, §11.3-11.4, §11.7-11.8).
+//!
+//! ```text
+//!           +-- hole before it --> Held --+                      C  complete: status goes out
+//!   arrives +                             +--> Running --C--> Draining --Released--> gone
+//!           +-- in CmdSN order -----------+       |              ^
+//!                                                 +--- abort ----+  (no status)
+//! ```
+//!
+//! READ: `deliver` -> the SCSI side -> `complete` -> `respond`. WRITE: `deliver` -> the SCSI side
+//! -> `receive_data_out` -> `ask` -> `data_done` ... -> `advance` -> the SCSI side -> `complete` ->
+//! `respond`.
+
+mod respond;
+mod table;
+
+pub(super) use table::Tasks;
+
+use super::ConnectionId;
+use super::limits;
+use super::session::{Held, Pdu, Session};
+use crate::datamover::{Immediate, Op, TaskId};
+use crate::service::{Command, Completion, Indication};
+use crate::violation::Violation;
+use crate::window::Position;
+use alloc::vec::Vec;
+use wire::iscsi::{Itt, LunField, ScsiCommand};
+
+/// A SCSI command from its arrival until the mover has released it.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) id: TaskId,
+    pub(super) connection: ConnectionId,
+    pub(super) command: ScsiCommand,
+    pub(super) phase: Phase,
+    /// The SCSI side was told of it.
+    indicated: bool,
+    immediate: Immediate,
+    /// Bytes of immediate data: they stay known when the buffer has moved on.
+    immediate_length: u32,
+    pub(super) transfer: Transfer,
+    /// What the SCSI side said, while data is still on its way.
+    completion: Option<Completion>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Held,
+    Running,
+    Draining,
+}
+
+/// The write data of a task.
+#[derive(Debug, Default)]
+pub(super) struct Transfer {
+    /// What the SCSI side asked for, within what the initiator has.
+    wanted: Option<u32>,
+    /// Where the next R2T begins.
+    next: u32,
+    /// R2Ts whose data has not ended.
+    pub(super) open_r2t: u16,
+    unsolicited: Unsolicited,
+    /// Unsolicited data was dropped: the task cannot have all its data any more.
+    lost: bool,
+    failure: Option<Violation>,
+    /// Task management waits for the end of the open bursts: no new ones.
+    pub(super) held_back: bool,
+    /// The SCSI side was told that all is there.
+    told: bool,
+}
+
+/// The unsolicited Data-Out PDUs that a command with F=0 announces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Unsolicited {
+    /// None announced, or ended.
+    #[default]
+    None,
+    /// Announced; the mover does not know where to put it.
+    Undeclared,
+    /// On its way into the task's buffer.
+    Open,
+    /// On its way into the void: the task cannot have it any more.
+    Discarded,
+}
+
+impl Transfer {
+    /// True while the initiator has data to send that it was asked for or announced.
+    pub(super) fn is_open(&self) -> bool {
+        self.open_r2t > 0 || self.unsolicited != Unsolicited::None
+    }
+}
+
+impl Task {
+    fn new(id: TaskId, connection: ConnectionId, command: ScsiCommand, data: Immediate) -> Self {
+        let immediate_length = match data {
+            Immediate::None => 0,
+            Immediate::Staged { length, .. } | Immediate::Exhausted { length } => length,
+        };
+        let unsolicited = if command.final_ { Unsolicited::None } else { Unsolicited::Undeclared };
+        Self {
+            id,
+            connection,
+            command,
+            phase: Phase::Held,
+            indicated: false,
+            immediate: data,
+            immediate_length,
+            transfer: Transfer { unsolicited, ..Transfer::default() },
+            completion: None,
+        }
+    }
+
+    /// Expected bytes from the initiator.
+    fn expected_out(&self) -> u32 {
+        if self.command.write { self.command.expected_length } else { 0 }
+    }
+
+    /// Expected bytes to the initiator.
+    fn expected_in(&self) -> u32 {
+        match (self.command.read, self.command.write) {
+            (true, false) => self.command.expected_length,
+            (true, true) => self.command.bidi_read_length.unwrap_or(0),
+            (false, _) => 0,
+        }
+    }
+
+    /// Where the unsolicited data ends, immediate data included.
+    fn first_burst_end(&self, first_burst_length: u32) -> u32 {
+        if self.command.final_ {
+            self.immediate_length
+        } else {
+            first_burst_length.min(self.expected_out()).max(self.immediate_length)
+        }
+    }
+
+    /// True if write data is gone for want of a buffer.
+    fn is_exhausted(&self) -> bool {
+        self.transfer.lost || matches!(self.immediate, Immediate::Exhausted { .. })
+    }
+
+    /// True if the SCSI side has it and has not said how it ends.
+    fn is_with_scsi(&self) -> bool {
+        self.phase == Phase::Running
+            && self.indicated
+            && self.completion.is_none()
+            && self.transfer.failure.is_none()
+    }
+}
+
+impl Session {
+    /// How long the buffer of `task` must be for `length` bytes of write data: min(`length`,
+    /// `expected_out`), and more where the initiator sends more than that unasked.
+    pub fn buffer_length(&self, task: TaskId, length: u32) -> u32 {
+        let Some(entry) = self.tasks.live_ref(task) else { return 0 };
+        let unasked = entry.first_burst_end(self.login.parameters.first_burst_length);
+        length.min(entry.expected_out()).max(unasked)
+    }
+
+    /// SCSI side: the command takes `length` bytes of write data.
+    ///
+    /// Before, the pump attaches a buffer of [`buffer_length`](Self::buffer_length) bytes to the
+    /// mover. `Indication::DataOutReceived` follows when they are there; a call for a task that has
+    /// ended is ignored.
+    pub fn receive_data_out(&mut self, task: TaskId, length: u32) {
+        let first_burst_length = self.login.parameters.first_burst_length;
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        if !entry.is_with_scsi() || entry.transfer.wanted.is_some() {
+            return;
+        }
+        entry.transfer.wanted = Some(length.min(entry.expected_out()));
+        entry.transfer.next = entry.first_burst_end(first_burst_length);
+        if entry.is_exhausted() {
+            self.fail(task, Violation::NoBuffer);
+        } else {
+            self.declare(task, Unsolicited::Open);
+            self.ask(task);
+        }
+        self.advance(task);
+        self.settle();
+    }
+
+    /// SCSI side: the command is over. If write data is still on its way, the status waits for its
+    /// end (RFC 7143 §11.4.2). A call for a task that has ended is ignored.
+    pub fn complete(&mut self, task: TaskId, completion: Completion) {
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        if !entry.is_with_scsi() {
+            return;
+        }
+        entry.completion = Some(completion);
+        self.declare(task, Unsolicited::Discarded);
+        self.advance(task);
+        self.settle();
+    }
+
+    /// End a task without a response (task management, another nexus's reset). `Ended` follows when
+    /// its buffer is free. A task that has been answered already is left alone.
+    pub fn abort(&mut self, task: TaskId) {
+        self.end_task(task);
+        self.settle();
+    }
+
+    /// The tasks of `lun` (None: of all) that the SCSI side has or is to get an answer out of,
+    /// oldest first.
+    pub fn tasks(&self, lun: Option<LunField>) -> Vec<TaskId> {
+        let key = lun.map(lun_key);
+        self.tasks
+            .in_order()
+            .into_iter()
+            .filter(|task| key.is_none_or(|key| lun_key(task.command.lun) == key))
+            .map(|task| task.id)
+            .collect()
+    }
+
+    /// A SCSI Command PDU has arrived.
+    pub(super) fn handle_command(
+        &mut self,
+        pdu: &Pdu<'_>,
+        command: ScsiCommand,
+        data: Immediate,
+    ) -> Result<(), Violation> {
+        if command.itt == Itt::NONE {
+            return Err(Violation::ReservedTaskTag);
+        }
+        if !command.final_ && !command.write {
+            return Err(Violation::FinalMissing);
+        }
+        self.check_task_tag(&command)?;
+        if command.immediate {
+            let full = self.tasks.immediate() >= limits::IMMEDIATE_TASKS_MAX;
+            if full || self.is_lun_barred(command.lun) {
+                return Err(Violation::TooManyImmediate);
+            }
+            let task = self.create(pdu.connection, command, data)?;
+            self.deliver(task);
+            return Ok(());
+        }
+        match self.window.position(command.cmd_sn) {
+            Position::Outside => return Err(Violation::OutsideWindow(command.cmd_sn)),
+            Position::Duplicate => return Err(Violation::DuplicateCommand(command.cmd_sn)),
+            Position::Next if !self.is_command_barred(&command) => {
+                let task = self.create(pdu.connection, command, data)?;
+                self.window.advance();
+                self.deliver(task);
+            }
+            Position::Next | Position::Ahead => {
+                let task = self.create(pdu.connection, command, data)?;
+                self.window.hold(command.cmd_sn, Held::Command(task));
+                // Nobody can give a buffer before the command's turn: its data is dropped, and the
+                // SCSI side hears that there was no memory.
+                self.declare(task, Unsolicited::Discarded);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for a live task with the same tag before anything else (RFC 7143 §4.2.2.1): a retry of
+    /// a command that runs is dropped, any other use of the tag is an error.
+    fn check_task_tag(&self, command: &ScsiCommand) -> Result<(), Violation> {
+        let retried = match self.tasks.find(command.itt) {
+            Some(task) => Some((task.command.cmd_sn, task.command.immediate)),
+            None => self.managements.find(command.itt).map(|_| (command.cmd_sn, true)),
+        };
+        match retried {
+            None => Ok(()),
+            Some((number, false)) if !command.immediate && number == command.cmd_sn => {
+                Err(Violation::DuplicateCommand(number))
+            }
+            Some(_) if !command.immediate => match self.window.position(command.cmd_sn) {
+                Position::Outside => Err(Violation::OutsideWindow(command.cmd_sn)),
+                _ => Err(Violation::TaskInProgress),
+            },
+            Some(_) => Err(Violation::TaskInProgress),
+        }
+    }
+
+    fn create(
+        &mut self,
+        connection: ConnectionId,
+        command: ScsiCommand,
+        data: Immediate,
+    ) -> Result<TaskId, Violation> {
+        let new = |id| Task::new(id, connection, command, data);
+        self.tasks.insert(command.itt, new).ok_or(Violation::OutOfTasks)
+    }
+
+    /// SCSI Command Received, or the end of a command that breaks the rules for data.
+    pub(super) fn deliver(&mut self, task: TaskId) {
+        self.tasks.start(task);
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        let lun = entry.command.lun;
+        let connection = entry.connection;
+        if let Some(connection) = self.connection_mut(connection) {
+            connection.last_lun = lun;
+        }
+        if let Err(violation) = self.check_data(task) {
+            self.fail(task, violation);
+            return self.advance(task);
+        }
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        entry.indicated = true;
+        let exhausted = entry.is_exhausted();
+        let immediate = match core::mem::take(&mut entry.immediate) {
+            Immediate::Staged { data, length } if !exhausted => Some((data, length)),
+            Immediate::Exhausted { length } => {
+                entry.immediate = Immediate::Exhausted { length };
+                None
+            }
+            Immediate::Staged { .. } | Immediate::None => None,
+        };
+        let command = Command {
+            task,
+            lun,
+            cdb: entry.command.cdb,
+            attribute: entry.command.attribute,
+            priority: entry.command.priority,
+            expected_out: entry.expected_out(),
+            expected_in: entry.expected_in(),
+            immediate,
+            exhausted,
+        };
+        if entry.transfer.unsolicited == Unsolicited::Undeclared {
+            self.tasks.undeclared.push(task);
+        }
+        self.indicate(Indication::Command(command));
+    }
+
+    /// The rules for immediate and unsolicited data (RFC 7143 §11.4.7.2, §13.10-13.14).
+    fn check_data(&mut self, task: TaskId) -> Result<(), Violation> {
+        let parameters = &self.login.parameters;
+        let (initial_r2t, immediate_data) = (parameters.initial_r2t, parameters.immediate_data);
+        let first_burst_length = parameters.first_burst_length;
+        let Some(task) = self.tasks.running_mut(task) else { return Ok(()) };
+        let immediate = task.immediate_length;
+        let unannounced = immediate > 0 && (!immediate_data || !task.command.write);
+        if unannounced || (!task.command.final_ && initial_r2t) {
+            return Err(Violation::UnexpectedUnsolicited);
+        }
+        if immediate > first_burst_length.min(task.expected_out()) {
+            return Err(Violation::IncorrectAmount);
+        }
+        if task.command.read && task.command.write {
+            return Err(Violation::Bidirectional);
+        }
+        Ok(())
+    }
+
+    /// Tells the mover where unsolicited data goes, if it does not know yet.
+    fn declare(&mut self, task: TaskId, how: Unsolicited) {
+        let first_burst_length = self.login.parameters.first_burst_length;
+        let Some(entry) = self.tasks.live_mut(task) else { return };
+        if entry.transfer.unsolicited != Unsolicited::Undeclared {
+            return;
+        }
+        entry.transfer.unsolicited = how;
+        entry.transfer.lost = how == Unsolicited::Discarded;
+        let offset = entry.immediate_length;
+        let op = Op::ExpectUnsolicited {
+            task,
+            itt: entry.command.itt,
+            lun: entry.command.lun,
+            offset,
+            length: entry.first_burst_end(first_burst_length) - offset,
+            discard: entry.transfer.lost,
+        };
+        let connection = entry.connection;
+        self.op(connection, op);
+    }
+
+    /// Data that was announced and that nobody asked for in time has no place to go.
+    pub(super) fn give_up_undeclared(&mut self) {
+        while let Some(task) = self.tasks.undeclared.pop() {
+            self.declare(task, Unsolicited::Discarded);
+        }
+    }
+
+    /// Sends R2Ts up to MaxOutstandingR2T, each at most MaxBurstLength, in order (RFC 7143 §11.8).
+    fn ask(&mut self, task: TaskId) {
+        let burst_length = self.login.parameters.max_burst_length;
+        let open_max = self.login.parameters.max_outstanding_r2t.max(1);
+        loop {
+            let Some(entry) = self.tasks.running_mut(task) else { return };
+            let transfer = &mut entry.transfer;
+            let wanted = transfer.wanted.unwrap_or(0);
+            let stopped = transfer.held_back
+                || transfer.failure.is_some()
+                || entry.completion.is_some()
+                || transfer.open_r2t >= open_max;
+            if stopped || transfer.next >= wanted {
+                return;
+            }
+            let offset = transfer.next;
+            let length = burst_length.min(wanted - offset);
+            transfer.next += length;
+            transfer.open_r2t += 1;
+            let (itt, lun, connection) = (entry.command.itt, entry.command.lun, entry.connection);
+            let numbers = self.numbers(connection);
+            self.op(connection, Op::GetData { task, itt, lun, offset, length, numbers });
+        }
+    }
+
+    /// A burst has come in whole.
+    pub(super) fn data_done(&mut self, task: TaskId, offset: u32, length: u32) {
+        let first_burst_length = self.login.parameters.first_burst_length;
+        let Some(entry) = self.tasks.live_mut(task) else { return };
+        let unsolicited_length = entry.first_burst_end(first_burst_length) - entry.immediate_length;
+        let unsolicited = entry.transfer.unsolicited != Unsolicited::None
+            && offset == entry.immediate_length
+            && length == unsolicited_length;
+        entry.close_burst(unsolicited);
+        self.ask(task);
+        self.advance(task);
+    }
+
+    /// A burst has ended in error.
+    pub(super) fn data_failed(&mut self, task: TaskId, violation: Violation) {
+        let Some(entry) = self.tasks.live_mut(task) else { return };
+        // Which one is not told, and from now on only their number counts.
+        entry.close_burst(entry.transfer.open_r2t == 0);
+        if entry.phase == Phase::Running && entry.completion.is_none() {
+            self.fail(task, violation);
+        }
+        self.advance(task);
+    }
+
+    /// The task ends by our own answer; the SCSI side forgets it at once.
+    fn fail(&mut self, task: TaskId, violation: Violation) {
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        if entry.transfer.failure.is_some() {
+            return;
+        }
+        entry.transfer.failure = Some(violation);
+        let indicated = entry.indicated;
+        self.declare(task, Unsolicited::Discarded);
+        if indicated {
+            self.indicate(Indication::Dropped { task });
+        }
+    }
+
+    /// What follows once no data is on its way: our own answer, the SCSI side's, or the news that
+    /// all is there.
+    fn advance(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        if entry.transfer.is_open() {
+            return;
+        }
+        if let Some(violation) = entry.transfer.failure {
+            let completion = entry.own_completion(violation);
+            self.respond(task, completion);
+        } else if let Some(completion) = entry.completion.take() {
+            self.respond(task, completion);
+        } else if let Some(wanted) = entry.transfer.wanted
+            && entry.transfer.next >= wanted
+            && !entry.transfer.told
+        {
+            entry.transfer.told = true;
+            self.indicate(Indication::DataOutReceived { task });
+        }
+    }
+
+    /// Ends a task that has not been answered, without an answer.
+    pub(super) fn end_task(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.live_mut(task) else { return };
+        entry.completion = None;
+        let (open, connection) = (entry.transfer.is_open(), entry.connection);
+        self.tasks.drain(task);
+        if open {
+            self.op(connection, Op::Abandon { task });
+        }
+        self.op(connection, Op::Release { task });
+    }
+
+    /// Ends every task of the session (RFC 7143 §7.6).
+    pub(super) fn end_tasks(&mut self) {
+        for task in self.tasks.live() {
+            self.end_task(task);
+        }
+        self.tasks.undeclared.clear();
+        self.managements.clear();
+    }
+
+    /// True if the SCSI side has the task and has not said how it ends.
+    pub(super) fn is_known_to_scsi(&mut self, task: TaskId) -> bool {
+        self.tasks.running_mut(task).is_some_and(|task| task.is_with_scsi())
+    }
+
+    /// Lets a task go on that waited for task management in vain.
+    pub(super) fn resume(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        entry.transfer.held_back = false;
+        self.ask(task);
+        self.advance(task);
+    }
+
+    /// The mover holds nothing of the task any more.
+    pub(super) fn task_released(&mut self, task: TaskId) {
+        if let Some(gone) = self.tasks.remove(task)
+            && gone.indicated
+        {
+            self.indicate(Indication::Ended { task });
+        }
+    }
+}
+
+impl Task {
+    fn close_burst(&mut self, unsolicited: bool) {
+        let transfer = &mut self.transfer;
+        if unsolicited {
+            transfer.unsolicited = Unsolicited::None;
+        } else {
+            transfer.open_r2t = transfer.open_r2t.saturating_sub(1);
+        }
+    }
+}
+
+/// Compares LUNs: the flat form of a number below 256 is the same unit as the peripheral form
+/// (SAM-5 §4.7.5).
+pub(super) fn lun_key(lun: LunField) -> [u8; 8] {
+    match lun.0 {
+        [0x40, number, rest @ ..] => {
+            let mut key = [0; 8];
+            key[1] = number;
+            key[2..].copy_from_slice(&rest);
+            key
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The result of every negotiation.
+
+use iscsi::target::DigestPolicy;
+use iscsi::target::Settings;
+use wire::iscsi::LoginRequest;
+use wire::iscsi::Stage;
+use wire::iscsi::Tsih;
+
+use crate::driver::Driver;
+use crate::driver::INITIATOR;
+use crate::driver::last;
+use crate::driver::operational;
+use crate::driver::request;
+use crate::driver::security;
+use crate::driver::settings;
+
+/// The answer to one offer in the operational stage.
+#[track_caller]
+fn offer(settings: &Settings, pair: &str) -> Option<String> {
+    let key = pair.split('=').next().expect("a key");
+    let step = Driver::with(settings.clone()).named(last(), &[pair]);
+    step.done();
+    step.answer(key)
+}
+
+#[track_caller]
+fn assert_offers(cases: &[(&str, &str)]) {
+    for (pair, expected) in cases {
+        assert_eq!(offer(&settings(), pair).as_deref(), Some(*expected), "{pair}");
+    }
+}
+
+/// Covers: NEG-33, NEG-34, KEY-14, KEY-15.
+#[test]
+fn booleans_are_combined() {
+    for ours in [true, false] {
+        for (theirs, word) in [(true, "Yes"), (false, "No")] {
+            let settings = Settings { initial_r2t: ours, immediate_data: ours, ..settings() };
+            let (r2t, immediate) = (format!("InitialR2T={word}"), format!("ImmediateData={word}"));
+            let step = Driver::with(settings).named(last(), &[&r2t, &immediate]);
+            let say = |yes: bool| Some(if yes { "Yes".to_string() } else { "No".to_string() });
+            assert_eq!(step.answer("InitialR2T"), say(ours || theirs));
+            assert_eq!(step.answer("ImmediateData"), say(ours && theirs));
+            assert_eq!(step.done().parameters.initial_r2t, ours || theirs);
+            assert_eq!(step.done().parameters.immediate_data, ours && theirs);
+            let first_burst = step.keys.expect("told").first_burst_length;
+            assert_eq!(first_burst, if ours && theirs { 65536 } else { 0 });
+        }
+    }
+}
+
+/// Covers: NEG-29, KEY-23, KEY-26, KEY-27, KEY-05, KEY-32.
+#[test]
+fn numbers_are_combined() {
+    assert_offers(&[
+        ("MaxBurstLength=262144", "262144"),
+        ("MaxBurstLength=1048576", "1048576"),
+        ("MaxBurstLength=1048580", "1048576"),
+        ("MaxBurstLength=512", "512"),
+        ("MaxBurstLength=16777215", "1048576"),
+        ("FirstBurstLength=512", "512"),
+        ("FirstBurstLength=16777215", "131072"),
+        ("DefaultTime2Wait=0", "2"),
+        ("DefaultTime2Wait=5", "5"),
+        ("DefaultTime2Wait=3600", "3600"),
+        ("DefaultTime2Retain=60", "20"),
+        ("DefaultTime2Retain=3600", "20"),
+        ("DefaultTime2Retain=0", "0"),
+        ("MaxOutstandingR2T=1", "1"),
+        ("MaxOutstandingR2T=4", "4"),
+        ("MaxOutstandingR2T=65535", "8"),
+        ("MaxConnections=4", "1"),
+        ("MaxConnections=65535", "1"),
+        ("ErrorRecoveryLevel=0", "0"),
+        ("ErrorRecoveryLevel=2", "0"),
+    ]);
+}
+
+/// Covers: NEG-30, NEG-21, NEG-32.
+#[test]
+fn inadmissible_offers_are_rejected_and_change_nothing() {
+    assert_offers(&[
+        ("MaxConnections=0", "Reject"),
+        ("MaxConnections=65536", "Reject"),
+        ("MaxBurstLength=511", "Reject"),
+        ("MaxBurstLength=16777216", "Reject"),
+        ("MaxBurstLength=-1", "Reject"),
+        ("MaxBurstLength=", "Reject"),
+        ("MaxBurstLength=many", "Reject"),
+        ("MaxBurstLength=1024~2048", "Reject"),
+        ("FirstBurstLength=511", "Reject"),
+        ("DefaultTime2Wait=3601", "Reject"),
+        ("DefaultTime2Retain=3601", "Reject"),
+        ("MaxOutstandingR2T=0", "Reject"),
+        ("ErrorRecoveryLevel=3", "Reject"),
+        ("InitialR2T=yes", "Reject"),
+        ("ImmediateData=1", "Reject"),
+        ("DataPDUInOrder=", "Reject"),
+        ("iSCSIProtocolLevel=32", "Reject"),
+    ]);
+    let step = Driver::new().named(last(), &["MaxOutstandingR2T=0", "MaxBurstLength=511"]);
+    assert_eq!(step.done().parameters.max_outstanding_r2t, 1);
+    assert_eq!(step.done().parameters.max_burst_length, 262_144);
+}
+
+/// Covers: NEG-06, NEG-07.
+#[test]
+fn numbers_are_decimal_or_hexadecimal() {
+    assert_offers(&[
+        ("MaxBurstLength=262144", "262144"),
+        ("MaxBurstLength=0x40000", "262144"),
+        ("MaxBurstLength=0X40000", "262144"),
+        ("MaxBurstLength=0x3FfFf", "262143"),
+        ("MaxBurstLength=0262144", "Reject"),
+        ("MaxBurstLength=+262144", "Reject"),
+        ("MaxBurstLength=18446744073709551616", "Reject"),
+        ("MaxBurstLength=18446744073709813760", "Reject"),
+    ]);
+}
+
+/// Covers: NEG-25, NEG-26, NEG-27.
+#[test]
+fn digests_are_chosen_from_the_offer() {
+    for key in ["HeaderDigest", "DataDigest"] {
+        let ask = |policy, list: &str| {
+            let settings = Settings { header_digest: policy, data_digest: policy, ..settings() };
+            offer(&settings, &format!("{key}={list}"))
+        };
+        let any = DigestPolicy::Any;
+        assert_eq!(ask(any, "CRC32C,None").as_deref(), Some("CRC32C"));
+        assert_eq!(ask(any, "None,CRC32C").as_deref(), Some("None"));
+        assert_eq!(ask(any, "FOO,CRC32C").as_deref(), Some("CRC32C"));
+        assert_eq!(ask(any, "FOO").as_deref(), Some("Reject"));
+        assert_eq!(ask(any, "").as_deref(), Some("Reject"));
+        assert_eq!(ask(any, "crc32c").as_deref(), Some("Reject"));
+        assert_eq!(ask(DigestPolicy::Off, "CRC32C,None").as_deref(), Some("None"));
+        assert_eq!(ask(DigestPolicy::Off, "CRC32C").as_deref(), Some("Reject"));
+    }
+    for header in ["None", "CRC32C"] {
+        for data in ["None", "CRC32C"] {
+            let offers = [&*format!("HeaderDigest={header}"), &*format!("DataDigest={data}")];
+            let step = Driver::new().named(last(), &offers);
+            let keys = step.keys.expect("told");
+            assert_eq!(
+                (keys.header_digest, keys.data_digest),
+                (header == "CRC32C", data == "CRC32C")
+            );
+        }
+    }
+}
+
+/// Covers: NEG-22.
+#[test]
+fn a_required_digest_is_required() {
+    let required = DigestPolicy::Required;
+    let settings = Settings { header_digest: required, data_digest: required, ..settings() };
+    let both = ["HeaderDigest=None,CRC32C", "DataDigest=CRC32C"];
+    let step = Driver::with(settings.clone()).named(last(), &both);
+    assert_eq!(step.answer("HeaderDigest").as_deref(), Some("CRC32C"));
+    step.done();
+    let step = Driver::with(settings.clone()).named(last(), &["HeaderDigest=CRC32C"]);
+    step.assert_failed_for(0x0200, "DataDigest");
+    let mut driver = Driver::with(settings);
+    let step = driver.named(operational(), &["HeaderDigest=None"]);
+    assert_eq!(step.answer("HeaderDigest").as_deref(), Some("Reject"));
+    driver.keys(last(), &["DataDigest=CRC32C"]).assert_failed_for(0x0200, "HeaderDigest");
+}
+
+/// Covers: KEY-20, NEG-36.
+#[test]
+fn each_side_declares_its_segment_length() {
+    for (declared, length) in [("512", 512), ("16777215", 16_777_215), ("0x200", 512)] {
+        let pair = format!("MaxRecvDataSegmentLength={declared}");
+        let step = Driver::new().named(last(), &[&pair]);
+        let keys = step.keys.expect("told");
+        assert_eq!(keys.max_send_data_segment_length, length);
+        assert_eq!(keys.max_recv_data_segment_length, 262_144);
+        assert_eq!(step.answer("MaxRecvDataSegmentLength").as_deref(), Some("262144"));
+    }
+    // Ours is declared once, and unasked.
+    let mut driver = Driver::new();
+    let step = driver.named(operational(), &[]);
+    assert_eq!(step.answer("MaxRecvDataSegmentLength").as_deref(), Some("262144"));
+    let step = driver.keys(last(), &["MaxRecvDataSegmentLength=4096"]);
+    assert_eq!(step.answer("MaxRecvDataSegmentLength"), None);
+    for bad in ["511", "16777216", "x", "-5"] {
+        let pair = format!("MaxRecvDataSegmentLength={bad}");
+        Driver::new().named(last(), &[&pair]).assert_failed_for(0x0200, &pair);
+    }
+}
+
+#[test]
+fn wishes_beyond_the_range_of_a_key_are_cut() {
+    let settings = Settings {
+        max_recv_data_segment_length: u32::MAX,
+        max_burst_length: 1,
+        first_burst_length: 0,
+        max_outstanding_r2t: 0,
+        time2wait: u16::MAX,
+        ..settings()
+    };
+    let step = Driver::with(settings).named(
+        last(),
+        &[
+            "MaxBurstLength=65536",
+            "FirstBurstLength=65536",
+            "MaxOutstandingR2T=5",
+            "DefaultTime2Wait=0",
+        ],
+    );
+    assert_eq!(step.answer("MaxRecvDataSegmentLength").as_deref(), Some("16777215"));
+    assert_eq!(step.answer("MaxBurstLength").as_deref(), Some("512"));
+    assert_eq!(step.answer("FirstBurstLength").as_deref(), Some("512"));
+    assert_eq!(step.answer("MaxOutstandingR2T").as_deref(), Some("1"));
+    assert_eq!(step.answer("DefaultTime2Wait").as_deref(), Some("3600"));
+}
+
+/// Covers: KEY-24, KEY-25, NEG-24.
+#[test]
+fn the_first_burst_is_no_longer_than_a_burst() {
+    // In either order within one text it is corrected.
+    for offers in [
+        ["MaxBurstLength=16384", "FirstBurstLength=65536"],
+        ["FirstBurstLength=65536", "MaxBurstLength=16384"],
+    ] {
+        let step = Driver::new().named(last(), &offers);
+        assert_eq!(step.answer("FirstBurstLength").as_deref(), Some("16384"));
+        assert_eq!(step.done().parameters.first_burst_length, 16384);
+    }
+    // So is the default that nobody mentioned.
+    let step = Driver::new().named(last(), &["MaxBurstLength=16384"]);
+    assert_eq!(step.done().parameters.first_burst_length, 16384);
+    // What was agreed and cannot be any more ends the login.
+    let mut driver = Driver::new();
+    driver.named(operational(), &["FirstBurstLength=65536"]);
+    driver.keys(last(), &["MaxBurstLength=16384"]).assert_failed_for(0x0200, "65536");
+}
+
+/// Covers: KEY-29, KEY-30.
+#[test]
+fn data_comes_in_order() {
+    for key in ["DataPDUInOrder", "DataSequenceInOrder"] {
+        for word in ["Yes", "No"] {
+            let step = Driver::new().named(last(), &[&format!("{key}={word}")]);
+            assert_eq!(step.answer(key).as_deref(), Some("Yes"));
+            let parameters = &step.done().parameters;
+            assert!(parameters.data_pdu_in_order && parameters.data_sequence_in_order);
+        }
+    }
+}
+
+/// Covers: KEY-35, KEY-38, P44-01.
+#[test]
+fn newer_behaviour_is_negotiated_away() {
+    assert_offers(&[
+        ("TaskReporting=FastAbort,ResponseFence,RFC3720", "RFC3720"),
+        ("TaskReporting=RFC3720", "RFC3720"),
+        ("TaskReporting=FastAbort", "Reject"),
+        ("iSCSIProtocolLevel=2", "1"),
+        ("iSCSIProtocolLevel=1", "1"),
+        ("iSCSIProtocolLevel=0", "0"),
+    ]);
+}
+
+/// Covers: OBS-01, OBS-02.
+#[test]
+fn markers_are_rejected_and_understood() {
+    for pair in [
+        "IFMarker=Yes",
+        "IFMarker=No",
+        "OFMarker=Yes",
+        "OFMarker=No",
+        "IFMarkInt=2048",
+        "OFMarkInt=2048~8192",
+    ] {
+        assert_eq!(offer(&settings(), pair).as_deref(), Some("Reject"), "{pair}");
+    }
+}
+
+/// Covers: OBS-07, NEG-16.
+#[test]
+fn unknown_keys_are_not_understood() {
+    for pair in ["X-com.example.foo=1", "X#Foo=1", "Foo=bar", "SPKM_REQ=x", "MaxBurstlength=1024"] {
+        assert_eq!(offer(&settings(), pair).as_deref(), Some("NotUnderstood"), "{pair}");
+    }
+    let step = Driver::new().named(security(), &["X-com.example.foo=1"]);
+    assert_eq!(step.answer("X-com.example.foo").as_deref(), Some("NotUnderstood"));
+}
+
+/// Covers: KEY-34.
+#[test]
+fn private_keys_do_not_disturb() {
+    let step = Driver::new().named(last(), &["X-com.example.foo=1", "MaxBurstLength=65536"]);
+    assert_eq!(step.answer("MaxBurstLength").as_deref(), Some("65536"));
+    let step = Driver::new().keys(last(), &[INITIATOR, "SessionType=Discovery"]);
+    assert!(step.answers().iter().all(|pair| !pair.starts_with("X-")));
+}
+
+/// Covers: KEY-40.
+#[test]
+fn the_node_architecture_changes_nothing() {
+    let plain = Driver::new().named(last(), &[]);
+    for value in ["", "a,b,c", "\u{1f980}", "NotReallyUnderstood"] {
+        let step = Driver::new().named(last(), &[&format!("X#NodeArchitecture={value}")]);
+        assert_eq!(step.answers(), plain.answers(), "and none is sent");
+        assert_eq!(step.done().parameters, plain.done().parameters);
+    }
+}
+
+/// Covers: NEG-19, NEG-17.
+#[test]
+fn reserved_words_are_no_offers() {
+    for word in ["Reject", "Irrelevant", "NotUnderstood"] {
+        for key in ["MaxBurstLength", "InitialR2T", "HeaderDigest", "MaxRecvDataSegmentLength"] {
+            let pair = format!("{key}={word}");
+            Driver::new().named(last(), &[&pair]).assert_failed_for(0x0200, &pair);
+        }
+    }
+}
+
+/// Covers: LGN-17.
+#[test]
+fn a_key_comes_once_in_a_login() {
+    let pairs = [
+        "MaxBurstLength=65536",
+        "MaxRecvDataSegmentLength=65536",
+        "IFMarker=No",
+        "DataDigest=None",
+    ];
+    for pair in pairs {
+        let name = pair.split('=').next().expect("a key");
+        let mut driver = Driver::new();
+        assert!(driver.named(operational(), &[pair]).failed.is_none());
+        driver.keys(last(), &[pair]).assert_failed_for(0x0200, name);
+        Driver::new().named(last(), &[pair, pair]).assert_failed_for(0x0200, "twice");
+    }
+    let mut driver = Driver::new();
+    driver.named(security(), &["AuthMethod=None"]);
+    driver.keys(security(), &["AuthMethod=None"]).assert_failed_for(0x0200, "AuthMethod");
+}
+
+/// Covers: LGN-19.
+#[test]
+fn a_key_has_its_stage() {
+    for pair in
+        ["MaxBurstLength=65536", "HeaderDigest=None", "MaxRecvDataSegmentLength=512", "IFMarker=No"]
+    {
+        let name = pair.split('=').next().expect("a key");
+        Driver::new().named(security(), &[pair]).assert_failed_for(0x0200, name);
+    }
+    for pair in ["CHAP_A=5", "AuthMethod=None", "SRP_U=user", "KRB_AP_REQ=0x00"] {
+        let name = pair.split('=').next().expect("a key");
+        Driver::new().named(operational(), &[pair]).assert_failed_for(0x0200, name);
+    }
+}
+
+/// Covers: KEY-01.
+#[test]
+fn a_key_has_its_phase_and_its_sender() {
+    // Full feature phase only.
+    Driver::new().named(last(), &["SendTargets=All"]).assert_failed_for(0x0200, "SendTargets");
+    // The target only.
+    for pair in ["TargetPortalGroupTag=1", "TargetAlias=a", "TargetAddress=192.0.2.1"] {
+        let name = pair.split('=').next().expect("a key");
+        Driver::new().named(last(), &[pair]).assert_failed_for(0x0200, name);
+    }
+    // The leading login only.
+    let other = LoginRequest { tsih: Tsih(3), ..last() };
+    for pair in
+        ["MaxBurstLength=65536", "InitialR2T=No", "ErrorRecoveryLevel=0", "X#NodeArchitecture=a"]
+    {
+        let name = pair.split('=').next().expect("a key");
+        Driver::new().named(other, &[pair]).assert_failed_for(0x0200, name);
+    }
+    let mut driver = Driver::new();
+    driver.tsih = Ok(Tsih(3));
+    let step = driver.named(other, &["DataDigest=CRC32C", "MaxRecvDataSegmentLength=512"]);
+    assert_eq!(step.answer("DataDigest").as_deref(), Some("CRC32C"));
+    step.done();
+}
+
+/// Covers: LGN-50, NEG-15, NEG-14.
+#[test]
+fn every_key_of_the_standard_is_understood_and_answered() {
+    let offers = [
+        "HeaderDigest=None",
+        "DataDigest=None",
+        "MaxConnections=1",
+        "InitialR2T=Yes",
+        "ImmediateData=Yes",
+        "MaxBurstLength=65536",
+        "FirstBurstLength=65536",
+        "DefaultTime2Wait=2",
+        "DefaultTime2Retain=0",
+        "MaxOutstandingR2T=1",
+        "DataPDUInOrder=Yes",
+        "DataSequenceInOrder=Yes",
+        "ErrorRecoveryLevel=0",
+        "TaskReporting=RFC3720",
+        "iSCSIProtocolLevel=1",
+    ];
+    let declarations = [
+        "InitiatorAlias=a",
+        "MaxRecvDataSegmentLength=8192",
+        "X#NodeArchitecture=a",
+        "SessionType=Normal",
+    ];
+    let step = Driver::new().named(last(), &[&offers[..], &declarations[..]].concat());
+    // FirstBurstLength is answered last, after the value that bounds it.
+    let mut answers = step.answers();
+    answers.sort();
+    let mut expected: Vec<String> = offers.iter().map(ToString::to_string).collect();
+    expected.push("TargetPortalGroupTag=1".to_string());
+    expected.push("MaxRecvDataSegmentLength=262144".to_string());
+    expected.sort();
+    assert_eq!(answers, expected);
+    step.done();
+    // And nothing is answered that was not offered.
+    let step = Driver::new().named(request(Stage::Security, Some(Stage::FullFeature)), &[]);
+    assert_eq!(step.answers(), ["TargetPortalGroupTag=1"]);
+}
+
+/// Covers: DIS-13, NEG-20.
+#[test]
+fn discovery_has_no_use_for_most_keys() {
+    let irrelevant = [
+        "MaxConnections=8",
+        "InitialR2T=No",
+        "ImmediateData=Yes",
+        "MaxBurstLength=65536",
+        "FirstBurstLength=65536",
+        "MaxOutstandingR2T=4",
+        "DataPDUInOrder=No",
+        "DataSequenceInOrder=No",
+        "TaskReporting=FastAbort",
+        "iSCSIProtocolLevel=2",
+    ];
+    let useful = ["ErrorRecoveryLevel=2", "DefaultTime2Wait=2", "HeaderDigest=CRC32C"];
+    let names = [INITIATOR, "SessionType=Discovery"];
+    let step = Driver::new().keys(last(), &[&names[..], &irrelevant[..], &useful[..]].concat());
+    for pair in irrelevant {
+        let name = pair.split('=').next().expect("a key");
+        assert_eq!(step.answer(name).as_deref(), Some("Irrelevant"), "{name}");
+    }
+    assert_eq!(step.answer("ErrorRecoveryLevel").as_deref(), Some("0"));
+    assert_eq!(step.answer("DefaultTime2Wait").as_deref(), Some("2"));
+    assert_eq!(step.answer("HeaderDigest").as_deref(), Some("CRC32C"));
+    let parameters = &step.done().parameters;
+    assert_eq!((parameters.max_connections, parameters.error_recovery_level), (1, 0));
+}
+
+/// The iSER keys on a connection without iSER (RFC 7145 §6).
+#[test]
+fn iser_is_declined() {
+    assert_offers(&[
+        ("RDMAExtensions=Yes", "No"),
+        ("RDMAExtensions=No", "No"),
+        ("TargetRecvDataSegmentLength=8192", "Irrelevant"),
+        ("InitiatorRecvDataSegmentLength=8192", "Irrelevant"),
+    ]);
+    for pair in [
+        "MaxOutstandingUnexpectedPDUs=0",
+        "MaxAHSLength=256",
+        "TaggedBufferForSolicitedDataOnly=Yes",
+        "iSERHelloRequired=Yes",
+    ] {
+        assert_eq!(offer(&settings(), pair), None, "declared");
+    }
+}

@@ -1,0 +1,706 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Plays everybody around a session, and watches what it says.
+
+use buf::{Pool, Slice};
+use clock::Instant;
+use core::time::Duration;
+use iscsi::datamover::{DataError, Event, Immediate, Op, TaskId};
+use iscsi::service::{Command, Completion, Indication};
+use iscsi::target::{
+    ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Session, Settings, TargetRecord,
+};
+use std::collections::{HashMap, HashSet};
+use wire::iscsi::{
+    Attribute, Cdb, Cid, CmdSn, Isid, Itt, LogoutRequest, LunField, NopOut, Numbers, Request,
+    Response, ScsiCommand, ScsiResponse, StatSn, TaskManagementRequest, TextRequest, Tsih, Ttt,
+};
+
+pub(crate) const OWN: ConnectionId = ConnectionId(0);
+pub(crate) const CMD_SN: u32 = 100;
+pub(crate) const STAT_SN: u32 = 500;
+pub(crate) const CID: u16 = 7;
+pub(crate) const TARGET: &str = "iqn.2001-04.com.example:disk";
+pub(crate) const CHECK_CONDITION: u8 = 2;
+
+/// What the SCSI side says to a command at once.
+pub(crate) enum Answer {
+    Later,
+    Complete(Completion),
+    Receive(u32),
+}
+
+/// What a session is made of.
+pub(crate) struct Setup {
+    pub(crate) parameters: Parameters,
+    pub(crate) settings: Settings,
+    pub(crate) discovery: bool,
+    pub(crate) target: Option<String>,
+    pub(crate) cmd_sn: u32,
+    pub(crate) stat_sn: u32,
+}
+
+impl Setup {
+    pub(crate) fn new() -> Self {
+        let parameters = Parameters {
+            header_digest: false,
+            data_digest: false,
+            max_send_data_segment_length: 65536,
+            max_recv_data_segment_length: 32768,
+            max_burst_length: 262_144,
+            first_burst_length: 65536,
+            initial_r2t: false,
+            immediate_data: true,
+            max_outstanding_r2t: 1,
+            time2wait: 2,
+            time2retain: 20,
+            max_connections: 1,
+            error_recovery_level: 0,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            protocol_level: 1,
+        };
+        let settings = Settings {
+            max_recv_data_segment_length: 32768,
+            max_burst_length: 262_144,
+            first_burst_length: 65536,
+            initial_r2t: false,
+            immediate_data: true,
+            max_outstanding_r2t: 1,
+            queue_depth: 8,
+            header_digest: DigestPolicy::Any,
+            data_digest: DigestPolicy::Any,
+            login_timeout: Duration::from_secs(10),
+            ping_interval: Duration::ZERO,
+            ping_timeout: Duration::from_secs(5),
+            time2wait: 2,
+            time2retain: 20,
+        };
+        let target = Some(TARGET.to_string());
+        Self { parameters, settings, discovery: false, target, cmd_sn: CMD_SN, stat_sn: STAT_SN }
+    }
+
+    pub(crate) fn discovery() -> Self {
+        Self { discovery: true, target: None, ..Self::new() }
+    }
+
+    pub(crate) fn depth(mut self, depth: u16) -> Self {
+        self.settings.queue_depth = depth;
+        self
+    }
+
+    pub(crate) fn keys(mut self, change: impl FnOnce(&mut Parameters)) -> Self {
+        change(&mut self.parameters);
+        self
+    }
+
+    pub(crate) fn start(self) -> Driver {
+        Driver::new(self)
+    }
+}
+
+pub(crate) struct Driver {
+    pub(crate) session: Session,
+    pub(crate) now: Instant,
+    pub(crate) cmd_sn: u32,
+    /// What the initiator acknowledges; follows the session unless `silent`.
+    pub(crate) exp_stat_sn: u32,
+    /// The initiator acknowledges nothing more.
+    pub(crate) silent: bool,
+    /// The mover releases at once.
+    pub(crate) releases: bool,
+    /// The SCSI side's instant answer.
+    pub(crate) answer: Box<dyn FnMut(&Command) -> Answer>,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) terminated: bool,
+    pub(crate) closed: Option<String>,
+    pub(crate) header: Vec<u8>,
+    itt: u32,
+    watch: Watch,
+    pool: Pool,
+}
+
+/// What must hold for all that leaves.
+struct Watch {
+    stat_sn: u32,
+    exp_cmd_sn: u32,
+    max_cmd_sn: u32,
+    depth: u32,
+    parameters: Parameters,
+    bursts: HashMap<TaskId, Vec<(u32, u32)>>,
+    asked_to: HashMap<TaskId, u32>,
+    answered: HashSet<TaskId>,
+    released: HashSet<TaskId>,
+    indicated: HashSet<TaskId>,
+    nexus_lost: bool,
+}
+
+impl Driver {
+    fn new(setup: Setup) -> Self {
+        let login = LoggedIn {
+            initiator: "iqn.2001-04.com.example:host".to_string(),
+            initiator_alias: None,
+            target: setup.target,
+            discovery: setup.discovery,
+            isid: Isid([0x80, 1, 2, 3, 4, 5]),
+            cid: Cid(CID),
+            tsih: Tsih(9),
+            exp_cmd_sn: CmdSn(setup.cmd_sn),
+            stat_sn: StatSn(setup.stat_sn),
+            parameters: setup.parameters.clone(),
+        };
+        let now = Instant(1_000_000_000);
+        let depth = u32::from(setup.settings.queue_depth);
+        let session = Session::new(login, &setup.settings, now);
+        session.check();
+        Self {
+            session,
+            now,
+            cmd_sn: setup.cmd_sn,
+            exp_stat_sn: setup.stat_sn,
+            silent: false,
+            releases: true,
+            answer: Box::new(|_| Answer::Later),
+            commands: Vec::new(),
+            terminated: false,
+            closed: None,
+            header: vec![0xab; 48],
+            itt: 0x1000,
+            watch: Watch {
+                stat_sn: setup.stat_sn,
+                exp_cmd_sn: setup.cmd_sn,
+                max_cmd_sn: setup.cmd_sn.wrapping_add(depth).wrapping_sub(1),
+                depth,
+                parameters: setup.parameters,
+                bursts: HashMap::new(),
+                asked_to: HashMap::new(),
+                answered: HashSet::new(),
+                released: HashSet::new(),
+                indicated: HashSet::new(),
+                nexus_lost: false,
+            },
+            pool: Pool::new(256 << 20).unwrap(),
+        }
+    }
+
+    pub(crate) fn next_itt(&mut self) -> Itt {
+        self.itt += 1;
+        Itt(self.itt)
+    }
+
+    /// The next CmdSN, which counts.
+    pub(crate) fn take_cmd_sn(&mut self) -> CmdSn {
+        let number = CmdSn(self.cmd_sn);
+        self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        number
+    }
+
+    pub(crate) fn exp_cmd_sn(&self) -> u32 {
+        self.watch.exp_cmd_sn
+    }
+
+    pub(crate) fn max_cmd_sn(&self) -> u32 {
+        self.watch.max_cmd_sn
+    }
+
+    /// A command in CmdSN order: no data.
+    pub(crate) fn command(&mut self) -> ScsiCommand {
+        let (itt, cmd_sn) = (self.next_itt(), self.take_cmd_sn());
+        ScsiCommand {
+            immediate: false,
+            final_: true,
+            read: false,
+            write: false,
+            attribute: Attribute::Simple,
+            priority: 0,
+            lun: LunField::default(),
+            itt,
+            expected_length: 0,
+            cmd_sn,
+            exp_stat_sn: StatSn(self.exp_stat_sn),
+            cdb: Cdb { bytes: [0; 32], len: 16 },
+            bidi_read_length: None,
+        }
+    }
+
+    pub(crate) fn read(&mut self, length: u32) -> ScsiCommand {
+        ScsiCommand { read: true, expected_length: length, ..self.command() }
+    }
+
+    pub(crate) fn write(&mut self, length: u32) -> ScsiCommand {
+        ScsiCommand { write: true, expected_length: length, ..self.command() }
+    }
+
+    /// A write with F=0.
+    pub(crate) fn write_more(&mut self, length: u32) -> ScsiCommand {
+        ScsiCommand { final_: false, ..self.write(length) }
+    }
+
+    /// An immediate form: carries the next CmdSN without taking it.
+    pub(crate) fn immediate(&mut self, command: ScsiCommand) -> ScsiCommand {
+        assert_eq!(command.cmd_sn.0.wrapping_add(1), self.cmd_sn);
+        self.cmd_sn = command.cmd_sn.0;
+        ScsiCommand { immediate: true, ..command }
+    }
+
+    pub(crate) fn staged(&self, length: u32, buffer: u32) -> Immediate {
+        let data = self.pool.take(buffer as usize).unwrap();
+        Immediate::Staged { data, length }
+    }
+
+    pub(crate) fn send(&mut self, command: ScsiCommand) -> Vec<Output> {
+        self.send_with(command, Immediate::None)
+    }
+
+    pub(crate) fn send_with(&mut self, command: ScsiCommand, immediate: Immediate) -> Vec<Output> {
+        self.event(Event::Control { request: Request::Command(command), immediate }, &[])
+    }
+
+    pub(crate) fn request(&mut self, request: Request, data: &[u8]) -> Vec<Output> {
+        self.event(Event::Control { request, immediate: Immediate::None }, data)
+    }
+
+    /// Sends a command and gives its task.
+    pub(crate) fn start(&mut self, command: ScsiCommand) -> TaskId {
+        self.send(command);
+        self.commands.last().expect("the command reached the SCSI side").task
+    }
+
+    /// Sends a command that the SCSI side at once asks `length` bytes for.
+    pub(crate) fn start_write(
+        &mut self,
+        command: ScsiCommand,
+        immediate: Immediate,
+        length: u32,
+    ) -> (TaskId, Vec<Output>) {
+        self.answer = Box::new(move |_| Answer::Receive(length));
+        let outputs = self.send_with(command, immediate);
+        self.answer = Box::new(|_| Answer::Later);
+        (self.commands.last().expect("the command reached the SCSI side").task, outputs)
+    }
+
+    pub(crate) fn event(&mut self, event: Event, data: &[u8]) -> Vec<Output> {
+        let header = self.header.clone();
+        self.session.handle_event(OWN, event, &header, data, self.now);
+        self.drain()
+    }
+
+    pub(crate) fn done(&mut self, task: TaskId, offset: u32, length: u32) -> Vec<Output> {
+        let bursts = self.watch.bursts.get_mut(&task).expect("a burst is open");
+        let at = bursts.iter().position(|burst| *burst == (offset, length));
+        bursts.remove(at.expect("this burst is open"));
+        self.event(Event::DataDone { task, offset, length }, &[])
+    }
+
+    pub(crate) fn failed(&mut self, task: TaskId, error: DataError) -> Vec<Output> {
+        let bursts = self.watch.bursts.get_mut(&task).expect("a burst is open");
+        bursts.remove(0);
+        self.event(Event::DataFailed { task, error }, &[])
+    }
+
+    /// The oldest open burst of a task.
+    pub(crate) fn open_burst(&self, task: TaskId) -> Option<(u32, u32)> {
+        self.watch.bursts.get(&task)?.first().copied()
+    }
+
+    /// Tasks that wait for data.
+    pub(crate) fn tasks_with_bursts(&self) -> Vec<TaskId> {
+        let open = self.watch.bursts.iter().filter(|(_, bursts)| !bursts.is_empty());
+        let mut tasks: Vec<TaskId> = open.map(|(task, _)| *task).collect();
+        tasks.sort_by_key(|task| (task.index, task.generation));
+        tasks
+    }
+
+    pub(crate) fn open_bursts(&self, task: TaskId) -> usize {
+        self.watch.bursts.get(&task).map_or(0, Vec::len)
+    }
+
+    pub(crate) fn released(&mut self, task: TaskId) -> Vec<Output> {
+        self.event(Event::Released { task }, &[])
+    }
+
+    pub(crate) fn complete(&mut self, task: TaskId, completion: Completion) -> Vec<Output> {
+        self.session.complete(task, completion);
+        self.drain()
+    }
+
+    pub(crate) fn receive(&mut self, task: TaskId, length: u32) -> Vec<Output> {
+        self.session.receive_data_out(task, length);
+        self.drain()
+    }
+
+    pub(crate) fn abort(&mut self, task: TaskId) -> Vec<Output> {
+        self.session.abort(task);
+        self.drain()
+    }
+
+    pub(crate) fn targets(&mut self, records: Vec<TargetRecord>) -> Vec<Output> {
+        self.session.targets(records);
+        self.drain()
+    }
+
+    pub(crate) fn wait(&mut self, time: Duration) -> Vec<Output> {
+        self.now = self.now + time;
+        if self.session.poll_timeout().is_some_and(|deadline| deadline <= self.now) {
+            self.session.handle_timeout(self.now);
+        }
+        self.drain()
+    }
+
+    /// A NOP-Out that only acknowledges.
+    pub(crate) fn acknowledge(&mut self) -> Vec<Output> {
+        let nop = self.nop(Itt::NONE, Ttt::NONE);
+        self.request(Request::NopOut(nop), &[])
+    }
+
+    /// An immediate NOP-Out.
+    pub(crate) fn nop(&self, itt: Itt, ttt: Ttt) -> NopOut {
+        NopOut {
+            immediate: true,
+            lun: LunField::default(),
+            itt,
+            ttt,
+            cmd_sn: CmdSn(self.cmd_sn),
+            exp_stat_sn: StatSn(self.exp_stat_sn),
+        }
+    }
+
+    /// An immediate request.
+    pub(crate) fn management(&mut self, function: u8) -> TaskManagementRequest {
+        TaskManagementRequest {
+            immediate: true,
+            function,
+            lun: LunField::default(),
+            itt: self.next_itt(),
+            referenced_task: Itt::NONE,
+            cmd_sn: CmdSn(self.cmd_sn),
+            exp_stat_sn: StatSn(self.exp_stat_sn),
+            ref_cmd_sn: CmdSn(0),
+            exp_data_sn: Default::default(),
+        }
+    }
+
+    pub(crate) fn manage(&mut self, request: TaskManagementRequest) -> Vec<Output> {
+        self.request(Request::TaskManagement(request), &[])
+    }
+
+    /// A final Text Request that starts an exchange.
+    pub(crate) fn text(&mut self) -> TextRequest {
+        TextRequest {
+            immediate: false,
+            final_: true,
+            continue_: false,
+            lun: LunField::default(),
+            itt: self.next_itt(),
+            ttt: Ttt::NONE,
+            cmd_sn: self.take_cmd_sn(),
+            exp_stat_sn: StatSn(self.exp_stat_sn),
+        }
+    }
+
+    pub(crate) fn ask(&mut self, text: TextRequest, data: &[u8]) -> Vec<Output> {
+        self.request(Request::Text(text), data)
+    }
+
+    pub(crate) fn logout(&mut self, reason: u8) -> LogoutRequest {
+        LogoutRequest {
+            immediate: true,
+            reason,
+            itt: self.next_itt(),
+            cid: Cid(CID),
+            cmd_sn: CmdSn(self.cmd_sn),
+            exp_stat_sn: StatSn(self.exp_stat_sn),
+        }
+    }
+
+    pub(crate) fn log_out(&mut self, request: LogoutRequest) -> Vec<Output> {
+        self.request(Request::Logout(request), &[])
+    }
+
+    /// Takes all outputs, as a pump does.
+    pub(crate) fn drain(&mut self) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        loop {
+            self.session.check();
+            let Some(output) = self.session.poll_output() else { break };
+            self.watch.see(&output, self.terminated);
+            match &output {
+                Output::Op(_, Op::Terminate) => self.terminated = true,
+                Output::Op(_, Op::Release { task }) if self.releases => {
+                    let event = Event::Released { task: *task };
+                    self.session.handle_event(OWN, event, &[], &[], self.now);
+                }
+                Output::Closed { reason } => self.closed = Some(reason.clone()),
+                _ => {}
+            }
+            if let Output::Indication(Indication::Command(command)) = output {
+                let task = command.task;
+                match (self.answer)(&command) {
+                    Answer::Later => {}
+                    Answer::Complete(completion) => self.session.complete(task, completion),
+                    Answer::Receive(length) => self.session.receive_data_out(task, length),
+                }
+                self.commands.push(command);
+            } else {
+                outputs.push(output);
+            }
+        }
+        if !self.silent {
+            self.exp_stat_sn = self.watch.stat_sn;
+        }
+        outputs
+    }
+}
+
+impl Watch {
+    fn see(&mut self, output: &Output, terminated: bool) {
+        match output {
+            Output::Op(id, op) => {
+                assert_eq!(*id, OWN);
+                assert!(!terminated, "nothing follows Terminate: {op:?}");
+                self.see_op(op);
+            }
+            Output::Indication(indication) => {
+                assert!(!self.nexus_lost || matches!(indication, Indication::Ended { .. }));
+                match indication {
+                    Indication::Command(command) => {
+                        assert!(self.indicated.insert(command.task), "told once");
+                    }
+                    Indication::Ended { task } => {
+                        assert!(self.indicated.remove(task) && self.released.contains(task));
+                    }
+                    Indication::NexusLost => self.nexus_lost = true,
+                    _ => {}
+                }
+            }
+            Output::Closed { .. } => assert!(self.nexus_lost && terminated),
+            Output::Targets(_) => {}
+        }
+    }
+
+    fn see_op(&mut self, op: &Op) {
+        match op {
+            Op::SendControl { response, data, task } => {
+                let (numbers, advances) = numbers(response);
+                self.see_numbers(numbers, advances);
+                assert!(data.len() <= self.parameters.max_send_data_segment_length as usize);
+                if let Some(task) = task {
+                    assert!(matches!(response, Response::Scsi(_)));
+                    self.see_answer(*task);
+                }
+                if let Response::Scsi(response) = response {
+                    assert!(task.is_some());
+                    assert_eq!((response.response, response.snack_tag), (0, 0));
+                }
+            }
+            Op::PutData { task, data, numbers, status, .. } => {
+                self.see_numbers(*numbers, status.is_some());
+                assert!(!data.is_empty());
+                assert!(data.len() <= self.parameters.max_burst_length as usize);
+                assert!(!self.answered.contains(task) && !self.released.contains(task));
+                if let Some(status) = status {
+                    assert!(matches!(status.status, 0 | 4), "only good status collapses");
+                    self.see_answer(*task);
+                }
+            }
+            Op::GetData { task, offset, length, numbers, .. } => {
+                self.see_numbers(*numbers, false);
+                assert!((1..=self.parameters.max_burst_length).contains(length));
+                let bursts = self.bursts.entry(*task).or_default();
+                bursts.push((*offset, *length));
+                assert!(bursts.len() <= usize::from(self.parameters.max_outstanding_r2t) + 1);
+                if let Some(end) = self.asked_to.insert(*task, offset + length) {
+                    assert_eq!(end, *offset, "R2Ts adjoin");
+                }
+            }
+            Op::ExpectUnsolicited { task, offset, length, .. } => {
+                self.bursts.entry(*task).or_default().push((*offset, *length));
+                assert_eq!(self.asked_to.insert(*task, offset + length), None);
+            }
+            Op::Release { task } => assert!(self.released.insert(*task), "released once"),
+            Op::Abandon { task } => {
+                assert!(!self.released.contains(task));
+                self.bursts.remove(task);
+            }
+            Op::NoticeKeys(keys) => {
+                self.parameters.max_send_data_segment_length = keys.max_send_data_segment_length;
+            }
+            Op::Terminate => {}
+        }
+    }
+
+    fn see_answer(&mut self, task: TaskId) {
+        assert!(self.answered.insert(task), "one response for each command");
+        assert!(!self.released.contains(&task));
+        let open = self.bursts.get(&task).map_or(0, Vec::len);
+        assert_eq!(open, 0, "no status while data is on its way");
+    }
+
+    fn see_numbers(&mut self, numbers: Numbers, advances: bool) {
+        let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = numbers;
+        assert_eq!(stat_sn.0, self.stat_sn, "StatSN in order");
+        if advances {
+            self.stat_sn = self.stat_sn.wrapping_add(1);
+        }
+        let forward = |new: u32, old: u32| new.wrapping_sub(old) < 1 << 31;
+        assert!(forward(exp_cmd_sn.0, self.exp_cmd_sn), "ExpCmdSN only grows");
+        assert!(forward(max_cmd_sn.0, self.max_cmd_sn), "MaxCmdSN only grows");
+        let size = max_cmd_sn.0.wrapping_add(1).wrapping_sub(exp_cmd_sn.0);
+        assert!(size <= self.depth, "window of {size}");
+        (self.exp_cmd_sn, self.max_cmd_sn) = (exp_cmd_sn.0, max_cmd_sn.0);
+    }
+}
+
+/// The numbers of a response, and whether it advances StatSN.
+pub(crate) fn numbers(response: &Response) -> (Numbers, bool) {
+    match response {
+        Response::NopIn(pdu) => (pdu.numbers, pdu.itt != Itt::NONE),
+        Response::Scsi(pdu) => (pdu.numbers, true),
+        Response::TaskManagement(pdu) => (pdu.numbers, true),
+        Response::Login(pdu) => (pdu.numbers, true),
+        Response::Text(pdu) => (pdu.numbers, true),
+        Response::DataIn(pdu) => (pdu.numbers, pdu.status.is_some()),
+        Response::Logout(pdu) => (pdu.numbers, true),
+        Response::R2t(pdu) => (pdu.numbers, false),
+        Response::Async(pdu) => (pdu.numbers, true),
+        Response::Reject(pdu) => (pdu.numbers, true),
+    }
+}
+
+pub(crate) fn good() -> Completion {
+    status(0)
+}
+
+pub(crate) fn status(status: u8) -> Completion {
+    Completion { status, sense: Vec::new(), data_in: None, presented: 0 }
+}
+
+pub(crate) fn data(length: usize) -> Completion {
+    let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+    Completion {
+        status: 0,
+        sense: Vec::new(),
+        data_in: Some(Slice::from(bytes)),
+        presented: length as u64,
+    }
+}
+
+/// The PDUs among outputs.
+pub(crate) fn responses(outputs: &[Output]) -> Vec<Response> {
+    let control = |output: &Output| match output {
+        Output::Op(_, Op::SendControl { response, .. }) => Some(*response),
+        _ => None,
+    };
+    outputs.iter().filter_map(control).collect()
+}
+
+/// The only PDU among outputs.
+pub(crate) fn only(outputs: &[Output]) -> Response {
+    let all = responses(outputs);
+    assert_eq!(all.len(), 1, "{outputs:?}");
+    all[0]
+}
+
+/// The data segment of the only PDU.
+pub(crate) fn segment(outputs: &[Output]) -> Vec<u8> {
+    let control = |output: &Output| match output {
+        Output::Op(_, Op::SendControl { data, .. }) => Some(data.clone()),
+        _ => None,
+    };
+    outputs.iter().find_map(control).expect("a PDU")
+}
+
+/// The only PDU, which is a SCSI Response.
+pub(crate) fn scsi(outputs: &[Output]) -> ScsiResponse {
+    match only(outputs) {
+        Response::Scsi(response) => response,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reason of the only PDU, which is a Reject.
+pub(crate) fn reject(outputs: &[Output]) -> u8 {
+    match only(outputs) {
+        Response::Reject(reject) => reject.reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Response code of the only PDU, which is a Task Management Function Response.
+pub(crate) fn managed(outputs: &[Output]) -> u8 {
+    match only(outputs) {
+        Response::TaskManagement(response) => response.response,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Key, code and qualifier of the only PDU, which is CHECK CONDITION with fixed sense.
+pub(crate) fn sense(outputs: &[Output]) -> (u8, u8, u8) {
+    assert_eq!(scsi(outputs).status, CHECK_CONDITION);
+    let data = segment(outputs);
+    assert_eq!(data[..2], [0, 18]);
+    assert_eq!((data.len(), data[2], data[9]), (20, 0x70, 10));
+    (data[4], data[14], data[15])
+}
+
+pub(crate) fn indications(outputs: &[Output]) -> Vec<&Indication> {
+    let indication = |output: &'_ Output| matches!(output, Output::Indication(_));
+    let all = outputs.iter().filter(|output| indication(output));
+    all.map(|output| match output {
+        Output::Indication(indication) => indication,
+        _ => unreachable!(),
+    })
+    .collect()
+}
+
+pub(crate) fn dropped(outputs: &[Output], id: TaskId) -> bool {
+    let drops = |i: &&Indication| matches!(i, Indication::Dropped { task } if *task == id);
+    indications(outputs).iter().any(drops)
+}
+
+pub(crate) fn received(outputs: &[Output], id: TaskId) -> bool {
+    let all = |i: &&Indication| matches!(i, Indication::DataOutReceived { task } if *task == id);
+    indications(outputs).iter().any(all)
+}
+
+pub(crate) fn ended(outputs: &[Output], id: TaskId) -> bool {
+    let ends = |i: &&Indication| matches!(i, Indication::Ended { task } if *task == id);
+    indications(outputs).iter().any(ends)
+}
+
+pub(crate) fn nexus_lost(outputs: &[Output]) -> bool {
+    indications(outputs).iter().any(|i| matches!(i, Indication::NexusLost))
+}
+
+/// Offsets and lengths of R2Ts.
+pub(crate) fn asked(outputs: &[Output]) -> Vec<(u32, u32)> {
+    let get = |output: &Output| match output {
+        Output::Op(_, Op::GetData { offset, length, .. }) => Some((*offset, *length)),
+        _ => None,
+    };
+    outputs.iter().filter_map(get).collect()
+}
+
+/// Offset, length and whether it is dropped, of announced unsolicited data.
+pub(crate) fn expected(outputs: &[Output]) -> Vec<(u32, u32, bool)> {
+    let expect = |output: &Output| match output {
+        Output::Op(_, Op::ExpectUnsolicited { offset, length, discard, .. }) => {
+            Some((*offset, *length, *discard))
+        }
+        _ => None,
+    };
+    outputs.iter().filter_map(expect).collect()
+}
+
+/// The Management indication among outputs.
+pub(crate) fn management(outputs: &[Output]) -> iscsi::service::Management {
+    let all = indications(outputs);
+    let found = all.iter().find_map(|i| match i {
+        Indication::Management(management) => Some(*management),
+        _ => None,
+    });
+    found.expect("a task management indication")
+}
+
+pub(crate) fn has_management(outputs: &[Output]) -> bool {
+    indications(outputs).iter().any(|i| matches!(i, Indication::Management(_)))
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line as a user meets it: exit status, messages, a daemon's life.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+
+fn lunwire(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lunwire")).args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A daemon that ends with the test, however the test ends.
+struct Daemon {
+    child: Child,
+    urls: Vec<String>,
+    socket: String,
+}
+
+impl Daemon {
+    fn start(folder: &Path, luns: usize, arguments: &[&str]) -> Self {
+        let socket = folder.join("control").display().to_string();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &socket])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let urls: Vec<String> = lines
+            .take(luns)
+            .map(|line| line.unwrap().strip_prefix("serving ").unwrap().to_owned())
+            .collect();
+        assert_eq!(urls.len(), luns);
+        Self { child, urls, socket }
+    }
+
+    fn stop(mut self) -> i32 {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().code().unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn wrong_configurations_name_line_field_value_and_what_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let name = file.display().to_string();
+    let target = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n";
+    let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    let cases = [
+        ("listen = [\"here\"]\n".to_owned(), 1, "listen = \"here\"", "127.0.0.1:3260"),
+        ("engine = \"fast\"\n".into(), 1, "engine = \"fast\"", "auto, uring or epoll"),
+        ("reactors = 0\n".into(), 1, "reactors = \"0\"", "1 to 256"),
+        ("cpus = [9999]\n".into(), 1, "cpus = \"9999\"", "one of"),
+        ("spin = \"1h\"\n".into(), 1, "spin = \"1h\"", "us"),
+        ("login-timeout = \"0\"\n".into(), 1, "login-timeout = \"0\"", "15s"),
+        ("log = \"loud\"\n".into(), 1, "log = \"loud\"", "error, warn, info"),
+        ("lstn = []\n".into(), 1, "lstn", "unknown field"),
+        ("[[target]]\nname = \"disk\"\n".into(), 2, "target.name = \"disk\"", "iqn"),
+        (target.to_owned(), 2, "target.name", "it has no LUN"),
+        (format!("{target}{lun}{target}{lun}"), 6, "target.name", "another target"),
+        (format!("{target}[[target.lun]]\nstore = \"tape:1\"\n"), 4, "target.lun.store", "memory"),
+        (format!("{target}[[target.lun]]\nstore = \"memory:1X\"\n"), 4, "memory:1X", "K"),
+        (format!("{target}{lun}block = 1000\n"), 5, "target.lun.block = \"1000\"", "512 or 4096"),
+        (format!("{target}{lun}serial = \"\"\n"), 5, "target.lun.serial", "printable"),
+        (format!("{target}{lun}number = 0\n{lun}number = 0\n"), 7, "target.lun", "own number"),
+        (format!("{target}queue-depth = 0\n{lun}"), 3, "target.queue-depth = \"0\"", "1 to 1024"),
+        (format!("{target}data-digest = \"x\"\n{lun}"), 3, "target.data-digest", "required"),
+        (
+            format!(
+                "{target}{lun}[[target.initiator]]\nname = \"iqn.2026-01.com.example:h\"\nluns = [3]\n"
+            ),
+            7,
+            "target.initiator.luns = \"3\"",
+            "no such LUN",
+        ),
+    ];
+    for (text, line, what, right) in cases {
+        std::fs::write(&file, &text).unwrap();
+        let output = lunwire(&["check", &name]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}\n{said}");
+        assert!(said.contains(&format!("{name}:{line}: ")), "{text}\n{said}");
+        assert!(said.contains(what), "{text}\n{said}");
+        assert!(said.contains(right), "{text}\n{said}");
+    }
+    std::fs::write(&file, format!("{target}{lun}")).unwrap();
+    let output = lunwire(&["check", &name]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let missing = folder.path().join("none").display().to_string();
+    assert!(stderr(&lunwire(&["check", &missing])).contains("cannot read"));
+}
+
+#[test]
+fn wrong_options_are_wrong_usage() {
+    for (arguments, said) in [
+        (&["serve", "--lun", "tape:1G"][..], "tape"),
+        (&["serve", "--listen", "nowhere"], "ADDRESS:PORT"),
+        (&["serve", "--target", "disk"], "iqn"),
+        (&["serve", "--engine", "steam"], "auto, uring or epoll"),
+        (&["serve", "--chap-user", "me"], "--chap-user"),
+        (&["frobnicate"], "frobnicate"),
+        (&[], "Usage"),
+    ] {
+        let output = lunwire(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(said), "{arguments:?}: {}", stderr(&output));
+    }
+    assert!(lunwire(&["serve", "--help"]).status.success());
+}
+
+#[test]
+fn stores_that_cannot_be_used_are_refused_at_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("odd"), vec![0; 1000]).unwrap();
+    std::fs::write(path("empty"), []).unwrap();
+    std::fs::write(path("small"), vec![0; 512]).unwrap();
+    for (store, said) in [
+        (format!("file:{}", path("missing")), "missing"),
+        (format!("file:{}", path("odd")), "512"),
+        (format!("file:{}", path("empty")), "empty"),
+        (format!("file:{}", folder.path().display()), "directory"),
+    ] {
+        let output = lunwire(&["serve", "--listen", "127.0.0.1:0", "--lun", &store]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{store}: {text}");
+        assert!(text.contains(said) && text.contains(&store), "{store}: {text}");
+    }
+    let config = path("lunwire.toml");
+    let small = path("small");
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+         [[target.lun]]\nstore = \"file:{small}\"\nblock = 4096\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let output = lunwire(&["serve", "--config", &config]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("4096"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_daemon_says_what_it_serves_and_stops_cleanly() {
+    for engine in ["auto", "epoll"] {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("disk").display().to_string();
+        let store = format!("file:{image},size=1M");
+        let name = "iqn.2026-01.com.example:disk";
+        let arguments =
+            ["--target", name, "--lun", &store, "--lun", "memory:2M", "--engine", engine];
+        let daemon = Daemon::start(folder.path(), 2, &arguments);
+        assert!(daemon.urls[1].ends_with("/iqn.2026-01.com.example:disk/1"), "{:?}", daemon.urls);
+        let address = daemon.urls[0].strip_prefix("iscsi://").unwrap().split('/').next().unwrap();
+        let idle = TcpStream::connect(address).unwrap();
+
+        let output = lunwire(&["status", "--json", "--control-socket", &daemon.socket]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(status["targets"][0]["luns"][1]["bytes"], 2 << 20);
+        assert_eq!(status["sessions"], 0);
+        let text = lunwire(&["status", "--control-socket", &daemon.socket]);
+        assert!(String::from_utf8(text.stdout).unwrap().contains("LUN 1: memory:2M (2 MiB"));
+
+        let output = lunwire(&["sessions", "--control-socket", &daemon.socket]);
+        assert_eq!(output.stdout, b"no sessions\n");
+        let output = lunwire(&["session", "drop", "7", "--control-socket", &daemon.socket]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("no session 7"));
+
+        let second = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &daemon.socket];
+        assert!(stderr(&lunwire(&second)).contains("belongs to a running daemon"));
+        let taken = lunwire(&["serve", "--listen", address, "--lun", "memory:1M"]);
+        assert_eq!(taken.status.code(), Some(1));
+        assert!(stderr(&taken).contains(&format!("cannot listen on {address}")));
+
+        let socket = daemon.socket.clone();
+        assert_eq!(daemon.stop(), 0);
+        assert!(!Path::new(&socket).exists());
+        assert_eq!(std::fs::metadata(&image).unwrap().len(), 1 << 20);
+        drop(idle);
+    }
+}
+
+#[test]
+fn explain_names_engine_and_kernels() {
+    let output = lunwire(&["explain", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(["uring", "epoll"].contains(&report["engine"].as_str().unwrap()));
+    assert!(!report["crc32c"].as_str().unwrap().is_empty());
+    assert!(lunwire(&["explain"]).status.success());
+}
+
+#[test]
+fn without_a_daemon_status_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("none").display().to_string();
+    let output = lunwire(&["status", "--control-socket", &socket]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("try: lunwire serve"));
+}

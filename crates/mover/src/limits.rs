@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every bound of this crate, each with its reason.
+
+use wire::iscsi::BHS_LEN;
+
+/// Longest AHS list in bytes: TotalAHSLength counts 255 four-byte words (RFC 7143 §11.2.1.5).
+pub const AHS_LEN_MAX: usize = 255 * 4;
+
+/// Bytes of the buffer for control data that a connection keeps between PDUs: one login segment. A
+/// longer segment is received into memory that goes back with the next PDU.
+pub const CONTROL_KEEP: usize = 8192;
+
+/// Tasks that one connection can have resources for. The core's command window is far smaller; this
+/// only stops a wrong index from growing the table without end.
+pub const TASKS_MAX: u32 = 1 << 16;
+
+/// R2Ts that one connection may have open at once: a command window of 512 times MaxOutstandingR2T
+/// of 8. Further ones wait in their queue until a burst ends.
+pub const SOLICITED_MAX: usize = 4096;
+
+/// Unsolicited bursts that one connection may have open at once: one for each command of a window
+/// of 512.
+pub const UNSOLICITED_MAX: usize = 512;
+
+/// Longest Data-In segment in bytes. An initiator may take 16 MiB at once, but then one PDU would
+/// hold up all others, and a private copy of it would need a huge buffer.
+pub const SEND_SEGMENT_MAX: u32 = 256 << 10;
+
+/// Bytes after which a transmit list takes no further PDU: about what a 10 Gbit/s link carries in a
+/// millisecond. The last PDU may exceed it by its own length.
+pub const TRANSMIT_BYTES_MAX: usize = 1 << 20;
+
+/// Gather elements of one transmit list. The kernel takes 1,024 (IOV_MAX); half of it leaves room
+/// for the caller's own.
+pub const TRANSMIT_PIECES_MAX: usize = 512;
+
+/// Gather elements that one PDU can add: header, data, padding with digest.
+pub const PIECES_PER_PDU: usize = 3;
+
+/// Control data up to this many bytes is copied behind its header instead of taking a gather
+/// element.
+pub const INLINE_DATA_MAX: usize = 512;
+
+/// Step of the copy with a digest from memory that others may change: source and destination stay
+/// in the first-level cache between copy and CRC.
+pub const COPY_STEP: usize = 8192;
+
+const _: () = assert!(BHS_LEN + AHS_LEN_MAX + CONTROL_KEEP < 64 << 10, "memory before login");
+const _: () =
+    assert!(SOLICITED_MAX + UNSOLICITED_MAX < u16::MAX as usize, "TTT 0xffffffff is never made");
+const _: () = assert!(TRANSMIT_PIECES_MAX < 1024 && PIECES_PER_PDU < TRANSMIT_PIECES_MAX);
+const _: () =
+    assert!(SEND_SEGMENT_MAX as usize <= buf::BUF_LEN_MAX && SEND_SEGMENT_MAX.is_multiple_of(4));
+const _: () = assert!(COPY_STEP.is_multiple_of(64));

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The books of write bursts: which Data-Out belongs where, and whether it came in order.
+//!
+//! Read first: RFC 7143 §4.2.2.4 (DataSN), §7.8 and §7.9 (errors), §11.7 (Data-Out), §11.8 (R2T).
+//!
+//! ```text
+//!             open                        F: DataDone
+//!   (free) ----------> fine ------------------------------> (free)
+//!                        | wrong DataSN, offset, digest,
+//!                        | amount           F: DataFailed
+//!                        +----> failed -------------------> (free)
+//!   fine, failed --abandon--> abandoned --F, nothing told-> (free)
+//! ```
+//!
+//! A burst of R2T is found by its target transfer tag: slot number below, generation of the slot
+//! above, so that a tag from an earlier use of the slot is never taken for the present one. An
+//! unsolicited burst is found by its initiator task tag.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use iscsi::datamover::{DataError, Event, TaskId};
+use wire::iscsi::{DataOut, Itt, LunField, Ttt};
+
+use crate::limits::{SOLICITED_MAX, UNSOLICITED_MAX};
+
+/// What makes a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Asked for by an R2T.
+    Solicited,
+    /// Sent without R2T (RFC 7143 §4.2.5.2).
+    Unsolicited,
+    /// Sent without R2T, and nobody wants it: only its end counts.
+    Discard,
+}
+
+/// A burst as the core asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) kind: Kind,
+    pub(super) task: TaskId,
+    pub(super) itt: Itt,
+    pub(super) lun: LunField,
+    pub(super) offset: u32,
+    pub(super) length: u32,
+}
+
+/// Names an open burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BurstKey {
+    index: u16,
+    generation: u16,
+}
+
+impl BurstKey {
+    /// The tag for the wire. Never 0xffffffff: the index stays below 0xffff (`limits`).
+    pub(super) fn ttt(self) -> Ttt {
+        Ttt(u32::from(self.generation) << 16 | u32::from(self.index))
+    }
+
+    fn of(ttt: Ttt) -> Self {
+        let [g1, g0, i1, i0] = ttt.0.to_be_bytes();
+        Self { index: u16::from_be_bytes([i1, i0]), generation: u16::from_be_bytes([g1, g0]) }
+    }
+}
+
+/// What is to become of a Data-Out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// No open burst takes it: Reject 0x09 (RFC 7143 §11.17.1).
+    Refused,
+    /// Of an abandoned burst: dropped without a word (RFC 7143 §10.7).
+    Ignored(BurstKey),
+    /// Its first `room` bytes go to offset `at` of the task's buffer; the rest is dropped.
+    Accepted { key: BurstKey, at: u32, room: u32 },
+}
+
+/// Whether the data of a PDU arrived as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Integrity {
+    Good,
+    Corrupt,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    request: Request,
+    /// Bytes that came so far, in order.
+    received: u32,
+    /// DataSN of the next PDU.
+    data_sn: u32,
+    error: Option<DataError>,
+    abandoned: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u16,
+    burst: Option<Burst>,
+}
+
+/// All open bursts of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Bursts {
+    slots: Vec<Slot>,
+    /// Free slots, oldest first, so that a tag is reused as late as possible.
+    free: VecDeque<u16>,
+    /// Open unsolicited bursts; few, and scanned.
+    unsolicited: Vec<(Itt, BurstKey)>,
+    open: usize,
+    abandoned: usize,
+}
+
+impl Bursts {
+    /// Opens a burst; None if there are as many as may be.
+    pub(super) fn open(&mut self, request: Request) -> Option<BurstKey> {
+        if request.kind != Kind::Solicited {
+            self.forget_unsolicited(request.itt);
+        }
+        if self.is_full(request.kind) {
+            self.reclaim();
+        }
+        if self.is_full(request.kind) {
+            return None;
+        }
+        let key = self.take_slot()?;
+        let burst = Burst { request, received: 0, data_sn: 0, error: None, abandoned: false };
+        self.slots.get_mut(usize::from(key.index))?.burst = Some(burst);
+        self.open += 1;
+        if request.kind != Kind::Solicited {
+            self.unsolicited.push((request.itt, key));
+        }
+        Some(key)
+    }
+
+    /// Decides on a Data-Out with `length` data bytes and enters it in the books.
+    pub(super) fn admit(&mut self, pdu: &DataOut, length: u32) -> Admission {
+        let Some(key) = self.find(pdu) else { return Admission::Refused };
+        let Some(burst) = self.get_mut(key) else { return Admission::Refused };
+        if burst.abandoned {
+            return Admission::Ignored(key);
+        }
+        if !burst.belongs(pdu) {
+            return Admission::Refused;
+        }
+        let (at, room) = burst.enter(pdu, length);
+        Admission::Accepted { key, at, room }
+    }
+
+    /// The task whose buffer takes data of this burst; None if it was ended meanwhile or wants
+    /// none.
+    pub(super) fn landing(&self, key: BurstKey) -> Option<TaskId> {
+        let burst = self.get(key)?;
+        let wanted = !burst.abandoned && burst.request.kind != Kind::Discard;
+        wanted.then_some(burst.request.task)
+    }
+
+    /// The burst is open and was not abandoned.
+    pub(super) fn is_wanted(&self, key: BurstKey) -> bool {
+        self.get(key).is_some_and(|burst| !burst.abandoned)
+    }
+
+    /// Marks a burst as failed; the first error counts.
+    pub(super) fn fail(&mut self, key: BurstKey, error: DataError) {
+        if let Some(burst) = self.get_mut(key) {
+            burst.error.get_or_insert(error);
+        }
+    }
+
+    /// A PDU of the burst is complete. With F the burst is over and the event tells how.
+    pub(super) fn finish(
+        &mut self,
+        key: BurstKey,
+        pdu: &DataOut,
+        data: Integrity,
+    ) -> Option<Event> {
+        if data == Integrity::Corrupt {
+            self.fail(key, DataError::Digest);
+        }
+        if !pdu.final_ {
+            return None;
+        }
+        let burst = self.remove(key)?;
+        (!burst.abandoned).then(|| burst.result())
+    }
+
+    /// From now on the Data-Outs of all bursts of `task` are dropped silently, until F or until
+    /// their slot is needed.
+    pub(super) fn abandon(&mut self, task: TaskId) {
+        for slot in &mut self.slots {
+            let Some(burst) = slot.burst.as_mut() else { continue };
+            if burst.request.task == task && !burst.abandoned {
+                burst.abandoned = true;
+                self.abandoned += 1;
+                self.open -= 1;
+            }
+        }
+    }
+
+    /// Closes all bursts of `task` that were not abandoned: further Data-Outs of them are refused.
+    pub(super) fn close(&mut self, task: TaskId) {
+        for index in 0..self.slots.len() {
+            let Some(slot) = self.slots.get(index) else { continue };
+            let Some(burst) = slot.burst.as_ref() else { continue };
+            if burst.request.task == task && !burst.abandoned {
+                let Ok(index) = u16::try_from(index) else { continue };
+                self.remove(BurstKey { index, generation: slot.generation });
+            }
+        }
+    }
+
+    /// Bursts that are open and wanted.
+    pub(super) fn open_count(&self) -> usize {
+        self.open
+    }
+
+    /// Abandoned bursts whose F has not come.
+    pub(super) fn abandoned_count(&self) -> usize {
+        self.abandoned
+    }
+
+    /// Asserts what always holds.
+    pub(super) fn check(&self) {
+        let bursts = || self.slots.iter().filter_map(|slot| slot.burst.as_ref());
+        let abandoned = bursts().filter(|burst| burst.abandoned).count();
+        assert_eq!(self.abandoned, abandoned, "abandoned bursts");
+        assert_eq!(self.open + self.abandoned, bursts().count(), "open bursts");
+        assert_eq!(self.free.len() + bursts().count(), self.slots.len(), "free slots");
+        let unsolicited = bursts().filter(|burst| burst.request.kind != Kind::Solicited).count();
+        assert_eq!(self.unsolicited.len(), unsolicited, "unsolicited bursts");
+        assert!(self.unsolicited.iter().all(|(_, key)| self.get(*key).is_some()), "they are open");
+        assert!(self.unsolicited.len() <= UNSOLICITED_MAX, "few");
+        assert!(self.slots.len() <= SOLICITED_MAX + UNSOLICITED_MAX, "bounded");
+    }
+
+    fn find(&self, pdu: &DataOut) -> Option<BurstKey> {
+        if pdu.ttt == Ttt::NONE {
+            return self.unsolicited.iter().find(|(itt, _)| *itt == pdu.itt).map(|(_, key)| *key);
+        }
+        let key = BurstKey::of(pdu.ttt);
+        (self.get(key)?.request.kind == Kind::Solicited).then_some(key)
+    }
+
+    fn get(&self, key: BurstKey) -> Option<&Burst> {
+        let slot = self.slots.get(usize::from(key.index))?;
+        if slot.generation == key.generation { slot.burst.as_ref() } else { None }
+    }
+
+    fn get_mut(&mut self, key: BurstKey) -> Option<&mut Burst> {
+        let slot = self.slots.get_mut(usize::from(key.index))?;
+        if slot.generation == key.generation { slot.burst.as_mut() } else { None }
+    }
+
+    fn is_full(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Solicited => self.open + self.abandoned - self.unsolicited.len() >= SOLICITED_MAX,
+            Kind::Unsolicited | Kind::Discard => self.unsolicited.len() >= UNSOLICITED_MAX,
+        }
+    }
+
+    fn take_slot(&mut self) -> Option<BurstKey> {
+        if self.free.is_empty() {
+            self.free.push_back(u16::try_from(self.slots.len()).ok()?);
+            self.slots.push(Slot::default());
+        }
+        let index = self.free.pop_front()?;
+        Some(BurstKey { index, generation: self.slots.get(usize::from(index))?.generation })
+    }
+
+    /// Makes room at the cost of all abandoned bursts: a peer that never ends them must not use up
+    /// the table.
+    fn reclaim(&mut self) {
+        for index in 0..self.slots.len() {
+            let Some(slot) = self.slots.get(index) else { continue };
+            if !slot.burst.is_some_and(|burst| burst.abandoned) {
+                continue;
+            }
+            if let Ok(index) = u16::try_from(index) {
+                self.remove(BurstKey { index, generation: slot.generation });
+            }
+        }
+    }
+
+    /// A task tag that comes again names a new task: what was left of the old one is void.
+    fn forget_unsolicited(&mut self, itt: Itt) {
+        let old = self.unsolicited.iter().find(|(open, _)| *open == itt).map(|(_, key)| *key);
+        if let Some(key) = old {
+            self.remove(key);
+        }
+    }
+
+    fn remove(&mut self, key: BurstKey) -> Option<Burst> {
+        let slot = self.slots.get_mut(usize::from(key.index))?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let burst = slot.burst.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push_back(key.index);
+        if burst.abandoned {
+            self.abandoned -= 1;
+        } else {
+            self.open -= 1;
+        }
+        if burst.request.kind != Kind::Solicited {
+            self.unsolicited.retain(|(_, open)| *open != key);
+        }
+        Some(burst)
+    }
+}
+
+impl Burst {
+    /// ITT and, where an R2T told it, the LUN; without TTT the LUN is reserved (RFC 7143 §11.7.4).
+    fn belongs(&self, pdu: &DataOut) -> bool {
+        let solicited = self.request.kind == Kind::Solicited;
+        pdu.itt == self.request.itt && (!solicited || pdu.lun == self.request.lun)
+    }
+
+    /// Checks order and amount (RFC 7143 §11.7.5, §11.7.6) and returns where the data goes and how
+    /// much of it.
+    fn enter(&mut self, pdu: &DataOut, length: u32) -> (u32, u32) {
+        let expected = u64::from(self.request.offset) + u64::from(self.received);
+        let left = self.request.length.saturating_sub(self.received);
+        let in_order =
+            pdu.data_sn.0 == self.data_sn && (length == 0 || u64::from(pdu.offset) == expected);
+        if !in_order {
+            self.error.get_or_insert(DataError::Sequence);
+        } else if length > left {
+            self.error.get_or_insert(DataError::Amount);
+        }
+        self.data_sn = self.data_sn.wrapping_add(1);
+        self.received = self.received.saturating_add(length);
+        let room = if in_order { length.min(left) } else { 0 };
+        (pdu.offset, room)
+    }
+
+    fn result(&self) -> Event {
+        let Request { kind, task, offset, length, .. } = self.request;
+        let error = match self.error {
+            None if self.received < length => Some(DataError::Amount),
+            error => error,
+        };
+        match error {
+            Some(error) if kind != Kind::Discard => Event::DataFailed { task, error },
+            _ => Event::DataDone { task, offset, length },
+        }
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! iSCSI over a byte stream (RFC 7143): the target's end of one connection.
+
+mod burst;
+mod counters;
+mod rx;
+mod segment;
+mod task;
+mod tx;
+
+use buf::{Buf, Pool, SgList};
+use iscsi::datamover::{Event, Op, TaskId};
+
+pub use counters::{Counters, PdusIn, PdusOut};
+
+use burst::Kind;
+use rx::Rx;
+use task::Tasks;
+use tx::Tx;
+
+/// The target's end of one connection over a byte stream.
+///
+/// The pump gives it what came ([`Tcp::feed`]), what the core wants ([`Tcp::submit`]) and takes
+/// from it what is to be sent ([`Tcp::poll_transmit`], then [`Tcp::handle_sent`]) and what was
+/// released ([`Tcp::poll_event`]).
+#[derive(Debug)]
+pub struct Tcp {
+    rx: Rx,
+    tx: Tx,
+    tasks: Tasks,
+    counters: Counters,
+}
+
+impl Tcp {
+    /// In the state before login: [`iscsi::datamover::Keys::LOGIN`].
+    pub fn new() -> Self {
+        Self {
+            rx: Rx::new(),
+            tx: Tx::new(),
+            tasks: Tasks::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes bytes up to and including the one that makes an event; returns how many, and the
+    /// event. Call it again with the rest, also where none were taken: a PDU can make two events.
+    /// After a [`Event::Violation`] everything is taken and the same violation told again.
+    pub fn feed(&mut self, bytes: &[u8], pool: &Pool) -> (usize, Option<Event>) {
+        let Self { rx, tasks, counters, .. } = self;
+        rx.feed(bytes, segment::Context { pool, tasks, counters })
+    }
+
+    /// Header (BHS and AHS) of the PDU of the last event, until the next `feed`.
+    pub fn header(&self) -> &[u8] {
+        self.rx.header()
+    }
+
+    /// Data segment of the PDU of the last Control event, unless it was a SCSI command; until the
+    /// next `feed`.
+    pub fn control_data(&self) -> &[u8] {
+        self.rx.control_data()
+    }
+
+    /// Gives a task the buffer that its Data-Outs fill: byte 0 of it is byte 0 of the initiator's
+    /// buffer. A buffer attached before is replaced. Needed before the `feed` that brings the data:
+    /// without a buffer the burst fails.
+    pub fn attach(&mut self, task: TaskId, buf: Buf) {
+        if let Some(task) = self.tasks.open(task) {
+            task.buf = Some(buf);
+        }
+    }
+
+    /// Takes the buffer of a task back.
+    pub fn detach(&mut self, task: TaskId) -> Option<Buf> {
+        self.tasks.get_mut(task)?.buf.take()
+    }
+
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, received side of
+    /// `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
+    /// effect.
+    pub fn submit(&mut self, op: Op) {
+        let Self { rx, tx, tasks, .. } = self;
+        match op {
+            Op::ExpectUnsolicited { task, itt, lun, offset, length, discard } => {
+                let kind = if discard { Kind::Discard } else { Kind::Unsolicited };
+                tasks.expect(burst::Request { kind, task, itt, lun, offset, length });
+            }
+            Op::Abandon { task } => {
+                tasks.abandon(task);
+                tx.abandon(task, tasks);
+            }
+            Op::NoticeKeys(keys) => {
+                rx.set_keys(keys);
+                tx.submit(op, tasks);
+            }
+            op => tx.submit(op, tasks),
+        }
+    }
+
+    /// Fills `list`, which is cleared before, with what is to be sent next, up to the budget of
+    /// [`crate::limits`]; false if there is nothing. One list is under way at a time: false also
+    /// until `handle_sent`. False with a `backlog` also means that all bursts are open: try again
+    /// after the next `feed`.
+    pub fn poll_transmit(&mut self, list: &mut SgList, pool: &Pool) -> bool {
+        let Self { tx, tasks, counters, .. } = self;
+        tx.poll(list, tx::Context { pool, tasks, counters })
+    }
+
+    /// The list of the last `poll_transmit` has left.
+    pub fn handle_sent(&mut self) {
+        self.tx.handle_sent(&mut self.tasks);
+    }
+
+    /// Events that `handle_sent` or `submit` made (Released).
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.tx.poll_event()
+    }
+
+    /// Everything was sent and a Terminate op was reached: close the socket.
+    pub fn is_terminated(&self) -> bool {
+        self.tx.is_terminated()
+    }
+
+    /// Bytes that wait to be sent, headers included, with those under way (the pump pauses
+    /// receiving above a limit).
+    pub fn backlog(&self) -> usize {
+        self.tx.backlog()
+    }
+
+    /// Tasks that have resources here: zero when all were released.
+    pub fn task_count(&self) -> usize {
+        self.tasks.count()
+    }
+
+    /// Bursts that are open and not abandoned: zero when all tasks were released.
+    pub fn open_bursts(&self) -> usize {
+        self.tasks.bursts.open_count()
+    }
+
+    /// Bursts of aborted tasks whose last PDU has not come; their Data-Outs are dropped.
+    pub fn abandoned_bursts(&self) -> usize {
+        self.tasks.bursts.abandoned_count()
+    }
+
+    /// Asserts what always holds. Looks at every op, task and burst: for tests and simulation.
+    pub fn check(&self) {
+        self.tx.check();
+        self.tasks.check();
+    }
+
+    /// What this connection has counted.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}
+
+impl Default for Tcp {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a connection keeps for each task: its buffer, its numbers, its bursts.
+
+use alloc::vec::Vec;
+
+use buf::Buf;
+use iscsi::datamover::{DataError, TaskId};
+
+use super::burst::{self, BurstKey, Bursts};
+use crate::limits::TASKS_MAX;
+
+/// Books of one task on one connection.
+#[derive(Debug, Default)]
+pub(super) struct Task {
+    /// Filled by Data-Outs; byte 0 is byte 0 of the initiator's buffer.
+    pub(super) buf: Option<Buf>,
+    /// Next DataSN of Data-In or R2TSN: one series for both (RFC 7143 §4.2.2.4).
+    pub(super) next_sn: u32,
+    /// Data-In PDUs made (ExpDataSN, RFC 7143 §11.4.8).
+    pub(super) data_ins: u32,
+    /// A burst was opened: only then does the end of the task look at the burst table.
+    pub(super) had_bursts: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    task: Option<Task>,
+}
+
+/// All tasks of one connection, by the slot number of their id.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    slots: Vec<Slot>,
+    live: usize,
+    pub(super) bursts: Bursts,
+}
+
+impl Tasks {
+    /// The task, opened if it is new. None for an id beyond the table or one whose slot another
+    /// task still holds: both are faults of the core.
+    pub(super) fn open(&mut self, id: TaskId) -> Option<&mut Task> {
+        if id.index >= TASKS_MAX {
+            debug_assert!(false, "task index {} is beyond the table", id.index);
+            return None;
+        }
+        let index = id.index as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let slot = self.slots.get_mut(index)?;
+        if slot.task.is_none() {
+            *slot = Slot { generation: id.generation, task: Some(Task::default()) };
+            self.live += 1;
+        }
+        debug_assert_eq!(slot.generation, id.generation, "slot {index} was never released");
+        if slot.generation == id.generation { slot.task.as_mut() } else { None }
+    }
+
+    /// The task, if it has resources here.
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation == id.generation { slot.task.as_mut() } else { None }
+    }
+
+    /// Opens an unsolicited burst. One too many is not opened: its Data-Outs are then refused.
+    pub(super) fn expect(&mut self, burst: burst::Request) {
+        let Some(task) = self.open(burst.task) else { return };
+        task.had_bursts = true;
+        let opened = self.bursts.open(burst);
+        debug_assert!(opened.is_some(), "more unsolicited bursts than the command window allows");
+    }
+
+    /// From now on Data-Outs of the task are dropped silently.
+    pub(super) fn abandon(&mut self, id: TaskId) {
+        if self.get_mut(id).is_some_and(|task| task.had_bursts) {
+            self.bursts.abandon(id);
+        }
+    }
+
+    /// Forgets the task; a buffer that is still attached goes back to its pool.
+    pub(super) fn release(&mut self, id: TaskId) {
+        let Some(task) = self.get_mut(id) else { return };
+        let had_bursts = task.had_bursts;
+        if had_bursts {
+            self.bursts.close(id);
+        }
+        if let Some(slot) = self.slots.get_mut(id.index as usize) {
+            slot.task = None;
+            self.live -= 1;
+        }
+    }
+
+    /// Where the next `length` bytes of a burst go, at `at` of its task's buffer. None: nobody
+    /// wants them. A missing or short buffer fails the burst instead of writing beside it.
+    pub(super) fn landing(&mut self, key: BurstKey, at: u32, length: usize) -> Option<&mut [u8]> {
+        let Self { slots, bursts, .. } = self;
+        let id = bursts.landing(key)?;
+        let start = at as usize;
+        let slot = slots.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
+        let buf = slot.and_then(|slot| slot.task.as_mut()).and_then(|task| task.buf.as_mut());
+        let place = buf.and_then(|buf| buf.get_mut(start..start.checked_add(length)?));
+        if place.is_none() {
+            bursts.fail(key, DataError::Amount);
+        }
+        place
+    }
+
+    /// Asserts what always holds.
+    pub(super) fn check(&self) {
+        let live = self.slots.iter().filter(|slot| slot.task.is_some()).count();
+        assert_eq!(self.live, live, "live tasks");
+        self.bursts.check();
+    }
+
+    /// Tasks that have resources here.
+    pub(super) fn count(&self) -> usize {
+        self.live
+    }
+}

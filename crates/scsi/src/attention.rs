@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Unit attention conditions of one I_T nexus and one logical unit (SAM-5 §5.14).
+//!
+//! There is one bit for each code, in order of priority. So the queue is bounded by itself, takes no lock, and "nothing is
+//! pending" is one load.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering;
+use wire::scsi::Sense;
+use wire::scsi::SenseKey;
+
+/// A condition, highest priority first (SAM-5 §5.14.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attention {
+    /// 29/00 POWER ON, RESET, OR BUS DEVICE RESET OCCURRED: the first nexus of an initiator port.
+    PowerOn,
+    /// 29/03 BUS DEVICE RESET FUNCTION OCCURRED: LOGICAL UNIT RESET.
+    DeviceReset,
+    /// 29/07 I_T NEXUS LOSS OCCURRED.
+    NexusLoss,
+    /// 2F/00 COMMANDS CLEARED BY ANOTHER INITIATOR.
+    CommandsCleared,
+    /// 47/7F SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
+    ClearedByIscsi,
+}
+
+impl Attention {
+    const ALL: [Self; 5] = [
+        Self::PowerOn,
+        Self::DeviceReset,
+        Self::NexusLoss,
+        Self::CommandsCleared,
+        Self::ClearedByIscsi,
+    ];
+
+    /// Bits of the reset family: reporting one makes those of lower priority redundant.
+    const RESETS: u32 = Self::PowerOn.bit() | Self::DeviceReset.bit() | Self::NexusLoss.bit();
+
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
+    /// The sense data that reports it.
+    pub(crate) const fn sense(self) -> Sense {
+        let (asc, ascq) = match self {
+            Self::PowerOn => (0x29, 0x00),
+            Self::DeviceReset => (0x29, 0x03),
+            Self::NexusLoss => (0x29, 0x07),
+            Self::CommandsCleared => (0x2f, 0x00),
+            Self::ClearedByIscsi => (0x47, 0x7f),
+        };
+        Sense::new(SenseKey::UnitAttention, asc, ascq)
+    }
+}
+
+/// What is pending.
+#[derive(Debug, Default)]
+pub(crate) struct Attentions(AtomicU32);
+
+impl Attentions {
+    /// Adds a condition; a second one of the same code is the same.
+    pub(crate) fn establish(&self, attention: Attention) {
+        self.0.fetch_or(attention.bit(), Ordering::AcqRel);
+    }
+
+    /// Takes the one to report next (UA_INTLCK_CTRL = 00b: reporting clears it).
+    pub(crate) fn take(&self) -> Option<Attention> {
+        let mut pending = self.0.load(Ordering::Acquire);
+        while let Some(next) = Attention::ALL.into_iter().find(|next| pending & next.bit() != 0) {
+            let cleared =
+                if next.bit() & Attention::RESETS != 0 { Attention::RESETS } else { next.bit() };
+            let rest = pending & !cleared;
+            match self.0.compare_exchange(pending, rest, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(next),
+                Err(now) => pending = now,
+            }
+        }
+        None
+    }
+
+    /// True if a command must be stopped for a report.
+    #[inline]
+    pub(crate) fn pending(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_in_order_of_priority() {
+        for (index, attention) in (0..).zip(Attention::ALL) {
+            assert_eq!(attention.bit(), 1 << index);
+        }
+    }
+
+    #[test]
+    fn one_entry_a_code_highest_first() {
+        let attentions = Attentions::default();
+        attentions.establish(Attention::ClearedByIscsi);
+        attentions.establish(Attention::CommandsCleared);
+        attentions.establish(Attention::CommandsCleared);
+        attentions.establish(Attention::NexusLoss);
+        assert_eq!(attentions.take(), Some(Attention::NexusLoss));
+        assert_eq!(attentions.take(), Some(Attention::CommandsCleared));
+        assert!(attentions.pending());
+        assert_eq!(attentions.take(), Some(Attention::ClearedByIscsi));
+        assert_eq!(attentions.take(), None);
+        assert!(!attentions.pending());
+    }
+
+    #[test]
+    fn a_reset_covers_the_lower_ones_of_its_family() {
+        let attentions = Attentions::default();
+        attentions.establish(Attention::NexusLoss);
+        attentions.establish(Attention::PowerOn);
+        attentions.establish(Attention::CommandsCleared);
+        assert_eq!(attentions.take(), Some(Attention::PowerOn));
+        assert_eq!(attentions.take(), Some(Attention::CommandsCleared));
+        assert_eq!(attentions.take(), None);
+    }
+}

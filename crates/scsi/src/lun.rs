@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A logical unit, and the gate through which each command for it goes (SAM-5 §5.14, SPC-4 §5.3).
+
+use crate::Identity;
+use crate::attention::Attention;
+use crate::attention::Attentions;
+use crate::limits;
+use crate::nexus::Nexus;
+use crate::nexus::NexusNames;
+use crate::sense;
+use crate::sense::Fault;
+use crate::table;
+use crate::table::Flag;
+use crate::task::Request;
+use crate::task::Started;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering;
+use store::Geometry;
+use store::Store;
+use wire::iscsi::Attribute;
+use wire::scsi::cdb::CdbView;
+use wire::scsi::cdb::Group;
+
+/// Why a store cannot be a logical unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnitError {
+    /// Neither 512 nor 4096.
+    #[error("logical block length {0} is neither 512 nor 4096")]
+    BlockLength(u32),
+    /// Not one whole block.
+    #[error("store of {bytes} bytes holds no block of {block}")]
+    Empty {
+        /// Size of the store.
+        bytes: u64,
+        /// Block length.
+        block: u32,
+    },
+    /// A last block would be cut.
+    #[error("store of {bytes} bytes is not a multiple of the block length {block}")]
+    PartialBlock {
+        /// Size of the store.
+        bytes: u64,
+        /// Block length.
+        block: u32,
+    },
+    /// Names a field of the identity that hosts would not accept.
+    #[error("serial number must be 1 to 64 printable ASCII characters")]
+    Serial,
+    /// The designator is not of NAA type 6 with 16 bytes, nor of type 2, 3 or 5 with 8.
+    #[error("naa must have 16 bytes and type 6, or 8 bytes and type 2, 3 or 5")]
+    Naa,
+}
+
+/// A logical unit: identity, store, and the little that its nexuses share. Everything here may be used from several
+/// threads at once; only [`Nexus::new`], its loss and a reset take a lock.
+#[derive(Debug)]
+pub struct LogicalUnit {
+    identity: Identity,
+    store: Arc<dyn Store>,
+    geometry: Geometry,
+    block: u32,
+    block_shift: u32,
+    blocks: u64,
+    stopped: AtomicBool,
+    ports: spin::Mutex<Vec<Port>>,
+}
+
+/// What a unit keeps for one I_T nexus; it outlives the nexus.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) attentions: Attentions,
+}
+
+#[derive(Debug)]
+struct Port {
+    initiator_port: String,
+    portal_group_tag: u16,
+    link: Arc<Link>,
+}
+
+/// A run of blocks within a unit, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// Everything that a handler sees.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    pub(crate) nexus: &'a Nexus,
+    pub(crate) unit: &'a LogicalUnit,
+    pub(crate) link: &'a Link,
+    pub(crate) request: &'a Request,
+    pub(crate) cdb: CdbView<'a>,
+}
+
+impl LogicalUnit {
+    /// `block`: logical block length, 512 or 4096 bytes.
+    ///
+    /// # Errors
+    /// If the store does not hold whole blocks, or the identity is none that hosts accept.
+    pub fn new(identity: Identity, store: Arc<dyn Store>, block: u32) -> Result<Self, UnitError> {
+        let geometry = store.geometry();
+        let bytes = geometry.bytes;
+        if block != 512 && block != 4096 {
+            return Err(UnitError::BlockLength(block));
+        }
+        if bytes < u64::from(block) {
+            return Err(UnitError::Empty { bytes, block });
+        }
+        if !bytes.is_multiple_of(u64::from(block)) {
+            return Err(UnitError::PartialBlock { bytes, block });
+        }
+        let serial = &identity.serial;
+        if serial.is_empty()
+            || serial.len() > limits::SERIAL_LEN_MAX
+            || !serial.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+        {
+            return Err(UnitError::Serial);
+        }
+        match (identity.naa.len(), identity.naa.first().map(|byte| byte >> 4)) {
+            (16, Some(6)) | (8, Some(2 | 3 | 5)) => {}
+            _ => return Err(UnitError::Naa),
+        }
+        let block_shift = block.trailing_zeros();
+        Ok(Self {
+            identity,
+            store,
+            block,
+            block_shift,
+            blocks: bytes >> block_shift,
+            geometry,
+            stopped: AtomicBool::new(false),
+            ports: spin::Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Where the steps of its tasks run.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Who it is.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Logical block length, bytes.
+    pub const fn block(&self) -> u32 {
+        self.block
+    }
+
+    /// Capacity, blocks; at least one.
+    pub const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    pub(crate) const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(crate) const fn can_discard(&self) -> bool {
+        self.geometry.discard_granularity.is_some()
+    }
+
+    /// `bytes` in blocks, rounded down.
+    pub(crate) const fn blocks_in(&self, bytes: u32) -> u32 {
+        bytes >> self.block_shift
+    }
+
+    /// `length` rounded up to whole blocks.
+    pub(crate) const fn round_up(&self, length: u64) -> u64 {
+        length.next_multiple_of(1 << self.block_shift)
+    }
+
+    /// The block of a byte.
+    pub(crate) const fn lba_of(&self, offset: u64) -> u64 {
+        offset >> self.block_shift
+    }
+
+    /// The bytes of `blocks` blocks from `lba` on, if all are there. No block at the very end is there too (SBC-3 §4.5).
+    pub(crate) fn extent(&self, lba: u64, blocks: u64) -> Result<Extent, Fault> {
+        match lba.checked_add(blocks) {
+            Some(end) if end <= self.blocks => {
+                Ok(Extent { offset: lba << self.block_shift, length: blocks << self.block_shift })
+            }
+            _ => {
+                let first_bad = lba.max(self.blocks);
+                Err(sense::LBA_OUT_OF_RANGE.with_information(first_bad).into())
+            }
+        }
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn restart(&self) {
+        self.stopped.store(false, Ordering::Release);
+    }
+
+    /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why it knows nothing.
+    pub(crate) fn link(&self, names: &NexusNames) -> Arc<Link> {
+        let mut ports = self.ports.lock();
+        let known = ports.iter().find(|port| {
+            port.initiator_port == names.initiator_port
+                && port.portal_group_tag == names.portal_group_tag
+        });
+        if let Some(port) = known {
+            port.link.attentions.establish(Attention::NexusLoss);
+            return Arc::clone(&port.link);
+        }
+        let lost = ports.iter().filter(|port| port.lost()).count();
+        if lost >= limits::LOST_PORTS_MAX
+            && let Some(oldest) = ports.iter().position(Port::lost)
+        {
+            ports.remove(oldest);
+        }
+        let link = Arc::new(Link::default());
+        link.attentions.establish(Attention::PowerOn);
+        ports.push(Port {
+            initiator_port: names.initiator_port.clone(),
+            portal_group_tag: names.portal_group_tag,
+            link: Arc::clone(&link),
+        });
+        link
+    }
+
+    #[cfg(test)]
+    pub(crate) fn ports(&self) -> usize {
+        self.ports.lock().len()
+    }
+
+    /// Tells every nexus, also those that are lost for now.
+    pub(crate) fn establish_everywhere(&self, attention: Attention) {
+        for port in self.ports.lock().iter() {
+            port.link.attentions.establish(attention);
+        }
+    }
+}
+
+impl Port {
+    /// True if no nexus holds the link.
+    fn lost(&self) -> bool {
+        Arc::strong_count(&self.link) == 1
+    }
+}
+
+impl Context<'_> {
+    /// The gate: what may stop a command before its handler sees it, in the order of SPC-4 §5.3 and SAM-5 §5.14.
+    pub(crate) fn start(&self) -> Result<Started, Fault> {
+        let found = table::find(&self.cdb);
+        let exempt = matches!(&found, Ok(entry) if entry.has(Flag::Informative));
+        if self.link.attentions.pending()
+            && !exempt
+            && let Some(attention) = self.link.attentions.take()
+        {
+            return Err(attention.sense().into());
+        }
+        if self.request.attribute == Attribute::Aca {
+            return Err(sense::INVALID_MESSAGE.into());
+        }
+        let entry = found?;
+        if !entry.supported(self.unit) {
+            return Err(sense::INVALID_OPCODE.into());
+        }
+        entry.check(&self.request.cdb)?;
+        if entry.has(Flag::Medium) && self.unit.stopped() {
+            return Err(sense::STOPPED.into());
+        }
+        if entry.has(Flag::Writes) && self.unit.geometry.read_only {
+            return Err(sense::WRITE_PROTECTED.into());
+        }
+        (entry.handler)(self)
+    }
+
+    /// The extent of a READ, WRITE or VERIFY: within the unit, and no longer than MAXIMUM TRANSFER LENGTH.
+    pub(crate) fn transfer(&self) -> Result<(Extent, u32), Fault> {
+        let extent = self.unit.extent(self.cdb.lba(), u64::from(self.cdb.transfer_length()))?;
+        match u32::try_from(extent.length) {
+            Ok(length) if length <= limits::TRANSFER_MAX => Ok((extent, length)),
+            _ => Err(self.length_field().into()),
+        }
+    }
+
+    /// 5/24/00 that points at TRANSFER LENGTH.
+    pub(crate) fn length_field(&self) -> wire::scsi::Sense {
+        sense::invalid_field(Group::of(self.cdb.opcode()).map_or(0, Group::length_at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+    use crate::testing::Disk;
+    use crate::testing::codes;
+    use crate::testing::geometry;
+    use crate::testing::request;
+    use crate::testing::run;
+    use crate::testing::sense_of;
+    use alloc::string::ToString;
+    use wire::scsi::Lun;
+
+    fn unit(geometry: Geometry, block: u32, edit: fn(&mut Identity)) -> Option<UnitError> {
+        let mut identity = Identity::derive("iqn.a", 0, "v", "p");
+        edit(&mut identity);
+        LogicalUnit::new(identity, Disk::new(geometry), block).err()
+    }
+
+    #[test]
+    fn a_store_must_hold_whole_blocks() {
+        let sized = |bytes| Geometry { bytes, ..geometry() };
+        let keep = |_: &mut Identity| {};
+        assert_eq!(unit(sized(512), 512, keep), None);
+        assert_eq!(unit(sized(512), 1024, keep), Some(UnitError::BlockLength(1024)));
+        assert_eq!(unit(sized(0), 512, keep), Some(UnitError::Empty { bytes: 0, block: 512 }));
+        let partial = UnitError::PartialBlock { bytes: 4608, block: 4096 };
+        assert_eq!(unit(sized(4608), 4096, keep), Some(partial));
+        assert_eq!(
+            partial.to_string(),
+            "store of 4608 bytes is not a multiple of the block length 4096"
+        );
+    }
+
+    #[test]
+    fn an_identity_must_be_one_that_hosts_accept() {
+        assert_eq!(unit(geometry(), 512, |id| id.serial.clear()), Some(UnitError::Serial));
+        assert_eq!(unit(geometry(), 512, |id| id.serial.push('\n')), Some(UnitError::Serial));
+        assert_eq!(unit(geometry(), 512, |id| id.naa.truncate(4)), Some(UnitError::Naa));
+        assert_eq!(unit(geometry(), 512, |id| id.naa[0] = 0x60), Some(UnitError::Naa));
+    }
+
+    #[test]
+    fn attentions_stop_all_but_informative_commands() {
+        let bench = Bench::new();
+        bench.nexus.logical_unit_reset(&bench.unit);
+        assert_eq!(bench.sense(&[0x12, 0, 0, 0, 36, 0]), None);
+        assert_eq!(bench.sense(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0]), None);
+        assert_eq!(codes(bench.sense(&[0xff; 16])), (6, 0x29, 3), "before the operation code");
+        assert_eq!(codes(bench.sense(&[0xff; 16])), (5, 0x20, 0));
+        bench.nexus.logical_unit_reset(&bench.unit);
+        let data = bench.data(&[3, 0, 0, 0, 18, 0]);
+        assert_eq!(codes(wire::scsi::Sense::parse(&data)), (6, 0x29, 3));
+        assert_eq!(bench.sense(&[0; 6]), None, "REQUEST SENSE has cleared it");
+    }
+
+    #[test]
+    fn naca_and_the_aca_attribute_are_refused() {
+        let bench = Bench::new();
+        let sense = bench.sense(&[0, 0, 0, 0, 0, 4]).expect("refused");
+        assert_eq!(codes(Some(sense)), (5, 0x24, 0));
+        let mut aca = request(Lun::Unit(0), &[0; 6], &[], 0);
+        aca.attribute = Attribute::Aca;
+        assert_eq!(codes(sense_of(&run(&bench.nexus, aca, &[]))), (5, 0x49, 0));
+    }
+
+    #[test]
+    fn ranges_do_not_overflow() {
+        let bench = Bench::new();
+        for (lba, blocks) in [(u64::MAX, 1), (u64::MAX, u64::from(u32::MAX)), (4096, 1), (4097, 0)]
+        {
+            let fault = bench.unit.extent(lba, blocks).expect_err("out of range");
+            assert_eq!(fault.sense.asc, 0x21);
+            assert_eq!(fault.sense.information, Some(lba.max(4096)));
+        }
+        let end = bench.unit.extent(4096, 0).expect("zero blocks at the end");
+        assert_eq!((end.offset, end.length), (4096 * 512, 0));
+    }
+}

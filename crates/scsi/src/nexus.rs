@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An I_T nexus: the LUN map as one initiator port sees it (SAM-5 §4.7, SPC-4 §6.33).
+
+use crate::attention::Attention;
+use crate::lun::Context;
+use crate::lun::Link;
+use crate::lun::LogicalUnit;
+use crate::sense;
+use crate::sense::Fault;
+use crate::spc;
+use crate::table;
+use crate::task::Request;
+use crate::task::Started;
+use crate::task::Step;
+use crate::task::Task;
+use crate::task::data;
+use crate::task::good;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use wire::iscsi::LunField;
+use wire::scsi::Lun;
+use wire::scsi::cdb::CdbView;
+use wire::scsi::inquiry;
+use wire::scsi::opcode::Opcode;
+
+/// Who stands at both ends of a nexus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NexusNames {
+    /// `iqn...,i,0x<isid>`
+    pub initiator_port: String,
+    /// `iqn...`
+    pub target_device: String,
+    /// Target portal group tag, which makes the target port (RFC 7143 §4.4.2).
+    pub portal_group_tag: u16,
+    /// RELATIVE TARGET PORT IDENTIFIER.
+    pub relative_port: u16,
+}
+
+/// An I_T nexus. It belongs to one session and one thread.
+#[derive(Debug)]
+pub struct Nexus {
+    names: NexusNames,
+    /// Ascending by number, each number once.
+    map: Vec<Mapping>,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    number: u16,
+    mapped: Arc<Mapped>,
+}
+
+/// A unit as a nexus has it. Tasks count their references here and not at the unit, whose count every reactor would
+/// write to.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    pub(crate) unit: Arc<LogicalUnit>,
+    link: Arc<Link>,
+}
+
+impl Nexus {
+    /// Registers with every unit of the map: a unit attention waits there for it, 29/07 if the unit knows the initiator
+    /// port already, 29/00 if not. Of two entries for one number the first counts.
+    #[must_use]
+    pub fn new(names: NexusNames, map: Vec<(u16, Arc<LogicalUnit>)>) -> Self {
+        let mut map: Vec<_> = map
+            .into_iter()
+            .map(|(number, unit)| Mapping {
+                number,
+                mapped: Arc::new(Mapped { link: unit.link(&names), unit }),
+            })
+            .collect();
+        map.sort_by_key(|mapping| mapping.number);
+        map.dedup_by_key(|mapping| mapping.number);
+        Self { names, map }
+    }
+
+    /// Starts a command.
+    pub fn start(&self, request: &Request) -> (Task, Step) {
+        let cdb = CdbView::new(&request.cdb);
+        let Some(mapped) = self.mapped(request.lun) else {
+            return Task::new(None, self.start_elsewhere(request, &cdb));
+        };
+        let (unit, link) = (&*mapped.unit, &*mapped.link);
+        let context = Context { nexus: self, unit, link, request, cdb };
+        Task::new(Some(Arc::clone(mapped)), context.start())
+    }
+
+    /// The unit at `lun`, if one is mapped there.
+    #[must_use]
+    pub fn unit(&self, lun: LunField) -> Option<&Arc<LogicalUnit>> {
+        self.mapped(lun).map(|mapped| &mapped.unit)
+    }
+
+    /// The I_T nexus is lost (SAM-5 §6.3.4): establishes 29/07 for the next session of the same initiator port.
+    pub fn lost(self) {
+        for mapping in &self.map {
+            mapping.mapped.link.attentions.establish(Attention::NexusLoss);
+        }
+    }
+
+    /// Who stands at both ends.
+    #[must_use]
+    pub const fn names(&self) -> &NexusNames {
+        &self.names
+    }
+
+    /// The mapped numbers, ascending.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u16> + '_ {
+        self.map.iter().map(|mapping| mapping.number)
+    }
+
+    /// The link to `unit`; there is one even if it is mapped twice.
+    pub(crate) fn link_to(&self, unit: &LogicalUnit) -> Option<&Link> {
+        let mut all = self.map.iter().map(|mapping| &*mapping.mapped);
+        all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit)).map(|mapped| &*mapped.link)
+    }
+
+    #[inline]
+    fn mapped(&self, lun: LunField) -> Option<&Arc<Mapped>> {
+        let Some(Lun::Unit(number)) = Lun::parse(lun) else { return None };
+        let index = self.map.binary_search_by_key(&number, |mapping| mapping.number).ok()?;
+        self.map.get(index).map(|mapping| &mapping.mapped)
+    }
+
+    /// A command for the REPORT LUNS well known unit, or for no unit at all (SPC-4 §6.6.1, §6.39, SAM-5 §4.7.5.1).
+    fn start_elsewhere(&self, request: &Request, cdb: &CdbView<'_>) -> Result<Started, Fault> {
+        let well_known = Lun::parse(request.lun) == Some(Lun::ReportLuns);
+        let check = || -> Result<(), Fault> { table::find(cdb)?.check(&request.cdb) };
+        match cdb.opcode() {
+            Opcode::INQUIRY => {
+                check()?;
+                let peripheral =
+                    if well_known { inquiry::TYPE_WELL_KNOWN } else { inquiry::NOT_SUPPORTED };
+                spc::inquiry::elsewhere(cdb, peripheral)
+            }
+            Opcode::REPORT_LUNS => {
+                check()?;
+                spc::misc::report_luns(self, cdb)
+            }
+            Opcode::REQUEST_SENSE => {
+                check()?;
+                let sense = if well_known { sense::NO_SENSE } else { sense::UNIT_NOT_SUPPORTED };
+                Ok(data(spc::misc::sense_data(cdb, sense), u32::from(cdb.byte(4))))
+            }
+            Opcode::TEST_UNIT_READY if well_known => {
+                check()?;
+                Ok(good(0))
+            }
+            _ if well_known => Err(sense::INVALID_OPCODE.into()),
+            _ => Err(sense::UNIT_NOT_SUPPORTED.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+    use crate::testing::codes;
+    use crate::testing::names;
+    use crate::testing::request;
+    use crate::testing::request_at;
+    use crate::testing::run;
+    use crate::testing::sense_of;
+    use alloc::vec;
+
+    const REPORT_LUNS: [u8; 12] = [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+
+    fn three_units() -> (Bench, Nexus) {
+        let bench = Bench::new();
+        let map = [300, 1, 20000].map(|number| (number, Arc::clone(&bench.unit)));
+        let nexus = Nexus::new(names("iqn.b,i,0x1"), map.to_vec());
+        (bench, nexus)
+    }
+
+    fn report(nexus: &Nexus, lun: Lun, select: u8) -> Vec<u8> {
+        let mut cdb = REPORT_LUNS;
+        cdb[2] = select;
+        let completion = run(nexus, request(lun, &cdb, &[], 4096), &[]);
+        completion.data_in.expect("a list").to_vec()
+    }
+
+    #[test]
+    fn report_luns_works_on_any_lun_and_before_attentions() {
+        let (_bench, nexus) = three_units();
+        let list = report(&nexus, Lun::Unit(0), 0);
+        assert_eq!(list[..4], [0, 0, 0, 24]);
+        assert_eq!(list[8..12], [0, 1, 0, 0]);
+        assert_eq!(list[16..20], [0x41, 0x2c, 0, 0]);
+        assert_eq!(list[24..28], [0xd2, 0, 0x4e, 0x20]);
+        assert_eq!(report(&nexus, Lun::Unit(1), 0), list);
+        assert_eq!(report(&nexus, Lun::ReportLuns, 0), list);
+        assert_eq!(report(&nexus, Lun::ReportLuns, 1)[8..12], [0xc1, 1, 0, 0]);
+        assert_eq!(report(&nexus, Lun::Unit(0), 2).len(), 8 + 4 * 8);
+    }
+
+    #[test]
+    fn report_luns_cut_by_allocation_says_the_whole_length() {
+        let (_bench, nexus) = three_units();
+        let mut cdb = REPORT_LUNS;
+        cdb[8] = 0;
+        cdb[9] = 16;
+        let completion = run(&nexus, request(Lun::Unit(0), &cdb, &[], 16), &[]);
+        assert_eq!(completion.presented, 16);
+        let data = completion.data_in.expect("a list").to_vec();
+        assert_eq!((data.len(), data[3]), (16, 24));
+    }
+
+    #[test]
+    fn report_luns_refuses_other_selections() {
+        let (_bench, nexus) = three_units();
+        let mut cdb = REPORT_LUNS;
+        cdb[2] = 0x10;
+        let sense = sense_of(&run(&nexus, request(Lun::Unit(0), &cdb, &[], 16), &[]));
+        assert_eq!(codes(sense), (5, 0x24, 0));
+    }
+
+    #[test]
+    fn an_unmapped_lun_answers_by_the_rules() {
+        let bench = Bench::new();
+        let at = |bytes: &[u8]| run(&bench.nexus, request(Lun::Unit(5), bytes, &[], 255), &[]);
+        let inquiry = at(&[0x12, 0, 0, 0, 36, 0]).data_in.expect("data").to_vec();
+        assert_eq!((inquiry.len(), inquiry[0]), (36, 0x7f));
+        let pages = at(&[0x12, 1, 0, 0, 36, 0]).data_in.expect("data").to_vec();
+        assert_eq!(pages, [0x7f, 0, 0, 1, 0]);
+        let sense = at(&[3, 0, 0, 0, 18, 0]).data_in.expect("data").to_vec();
+        assert_eq!(codes(wire::scsi::Sense::parse(&sense)), (5, 0x25, 0));
+        for cdb in [&[0_u8; 6][..], &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0xff]] {
+            assert_eq!(codes(sense_of(&at(cdb))), (5, 0x25, 0));
+        }
+        let strange = request_at(LunField([0x80, 0, 0, 0, 0, 0, 0, 0]), &[0; 6], &[], 0);
+        assert_eq!(codes(sense_of(&run(&bench.nexus, strange, &[]))), (5, 0x25, 0));
+    }
+
+    #[test]
+    fn the_well_known_unit_knows_four_commands() {
+        let bench = Bench::new();
+        let at = |bytes: &[u8]| run(&bench.nexus, request(Lun::ReportLuns, bytes, &[], 255), &[]);
+        assert_eq!(at(&[0; 6]).status, 0);
+        assert_eq!(at(&[0x12, 0, 0, 0, 36, 0]).data_in.expect("data").to_vec()[0], 0x1e);
+        assert_eq!(at(&[3, 0, 0, 0, 18, 0]).data_in.expect("data").to_vec()[2], 0);
+        assert_eq!(codes(sense_of(&at(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]))), (5, 0x20, 0));
+    }
+
+    #[test]
+    fn a_lun_is_the_same_in_each_address_method() {
+        let (bench, nexus) = three_units();
+        for head in [[0, 1, 0, 0], [0x40, 1, 0, 0], [0xd2, 0, 0, 1]] {
+            let [a, b, c, d] = head;
+            let unit = nexus.unit(LunField([a, b, c, d, 0, 0, 0, 0])).expect("mapped");
+            assert!(Arc::ptr_eq(unit, &bench.unit));
+        }
+    }
+
+    #[test]
+    fn attentions_follow_the_initiator_port() {
+        let bench = Bench::new();
+        let new = || Nexus::new(names("iqn.c,i,0x1"), vec![(0, Arc::clone(&bench.unit))]);
+        let ready = |nexus: &Nexus| {
+            codes(sense_of(&run(nexus, request(Lun::Unit(0), &[0; 6], &[], 0), &[])))
+        };
+        let first = new();
+        assert_eq!(ready(&first), (6, 0x29, 0));
+        assert_eq!(ready(&first), (0, 0, 0));
+        first.lost();
+        let second = new();
+        assert_eq!(ready(&second), (6, 0x29, 7));
+        assert_eq!(ready(&second), (0, 0, 0));
+        assert_eq!(bench.sense(&[0; 6]), None, "others are not told");
+        bench.nexus.logical_unit_reset(&bench.unit);
+        assert_eq!(ready(&second), (6, 0x29, 3));
+        assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x29, 3));
+        second.commands_cleared(&bench.unit);
+        second.commands_cleared_by_iscsi(&bench.unit);
+        assert_eq!(ready(&second), (6, 0x2f, 0));
+        assert_eq!(ready(&second), (6, 0x47, 0x7f));
+        assert_eq!(ready(&second), (0, 0, 0));
+    }
+
+    #[test]
+    fn lost_ports_are_remembered_up_to_the_limit() {
+        let bench = Bench::new();
+        for number in 0..crate::limits::LOST_PORTS_MAX + 10 {
+            let map = vec![(0, Arc::clone(&bench.unit))];
+            Nexus::new(names(&alloc::format!("iqn.x,i,{number}")), map).lost();
+        }
+        assert_eq!(bench.unit.ports(), crate::limits::LOST_PORTS_MAX + 1);
+        assert_eq!(bench.sense(&[0; 6]), None);
+    }
+}

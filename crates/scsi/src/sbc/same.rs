@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! WRITE SAME (SBC-3 §5.42, §5.43): zeros become a discard or a zeroing, anything else is written piece by piece.
+
+use crate::limits;
+use crate::lun::Context;
+use crate::lun::Extent;
+use crate::lun::LogicalUnit;
+use crate::sense;
+use crate::sense::Fault;
+use crate::task;
+use crate::task::Input;
+use crate::task::Machine;
+use crate::task::Started;
+use crate::task::Step;
+use alloc::vec::Vec;
+use buf::Slice;
+use store::Op;
+use wire::scsi::opcode::Opcode;
+
+/// Addresses of pieces are multiples of this, which direct I/O needs.
+const ALIGNMENT: usize = 4096;
+
+/// A WRITE SAME under way.
+#[derive(Debug)]
+pub(crate) struct Same {
+    /// What is left, in bytes.
+    at: u64,
+    end: u64,
+    /// First byte of the operation under way.
+    current: u64,
+    /// UNMAP: zeros may give their space back.
+    unmap: bool,
+    /// Bytes of Data-Out.
+    presented: u32,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// Awaits the block.
+    Awaited,
+    /// Zeros.
+    Zeros,
+    /// The block, repeated as often as one piece needs.
+    Pattern(Slice),
+}
+
+/// WRITE SAME(10), (16). WSNZ is set: zero blocks are refused, for a host that means "to the end" by it is as likely wrong
+/// as right.
+pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
+    let (cdb, unit) = (&context.cdb, context.unit);
+    let unmap = cdb.bit(1, 3);
+    if unmap && !unit.can_discard() {
+        return Err(sense::invalid_bit(1, 3).into());
+    }
+    let blocks = cdb.transfer_length();
+    let extent = unit.extent(cdb.lba(), u64::from(blocks))?;
+    if blocks == 0 || blocks > unit.blocks_in(limits::WRITE_SAME_MAX) {
+        return Err(context.length_field().into());
+    }
+    let no_data_out = cdb.opcode() == Opcode::WRITE_SAME_16 && cdb.bit(1, 0);
+    if no_data_out {
+        let mut same = Same::new(extent, unmap, 0);
+        same.content = Content::Zeros;
+        let step = same.step();
+        return Ok((Machine::Same(same), step));
+    }
+    let length = unit.block();
+    if context.request.expected_out != length {
+        return Err(sense::short_data_out(u64::from(length)));
+    }
+    let same = Same::new(extent, unmap, length);
+    Ok((Machine::Same(same), Step::ReceiveDataOut { length }))
+}
+
+impl Same {
+    const fn new(extent: Extent, unmap: bool, presented: u32) -> Self {
+        let (at, end) = (extent.offset, extent.offset + extent.length);
+        Self { at, end, current: at, unmap, presented, content: Content::Awaited }
+    }
+
+    pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
+        if matches!(self.content, Content::Awaited) {
+            let block = task::data_out(input, self.presented)?.to_vec();
+            self.content = if block.iter().all(|byte| *byte == 0) {
+                Content::Zeros
+            } else {
+                Content::Pattern(repeat(&block, self.piece(limits::PIECE_MAX)))
+            };
+        } else {
+            task::done(input, unit.lba_of(self.current))?;
+        }
+        Ok(self.step())
+    }
+
+    fn step(&mut self) -> Step {
+        if self.at == self.end {
+            return Step::Complete(sense::good(u64::from(self.presented)));
+        }
+        let offset = self.at;
+        let (length, op) = match &self.content {
+            Content::Pattern(pattern) => {
+                let length = self.piece(limits::PIECE_MAX);
+                match usize::try_from(length).ok().and_then(|length| pattern.part(0..length)) {
+                    Some(data) => (length, Op::Write { offset, data, durable: false }),
+                    None => return Step::Complete(Fault::from(sense::INTERNAL).complete()),
+                }
+            }
+            Content::Zeros | Content::Awaited if self.unmap => {
+                let length = (self.end - self.at).min(limits::DISCARD_MAX);
+                (length, Op::Discard { offset, length })
+            }
+            Content::Zeros | Content::Awaited => {
+                let length = self.piece(limits::ZERO_MAX);
+                (length, Op::Zero { offset, length })
+            }
+        };
+        self.current = offset;
+        self.at += length;
+        Step::Store(op)
+    }
+
+    /// Bytes of the next piece.
+    fn piece(&self, max: u32) -> u64 {
+        (self.end - self.at).min(u64::from(max))
+    }
+}
+
+/// `block` over and over, `length` bytes, at an aligned address.
+fn repeat(block: &[u8], length: u64) -> Slice {
+    let length = usize::try_from(length).unwrap_or(0);
+    let mut bytes: Vec<u8> = Vec::with_capacity(length + ALIGNMENT);
+    let skip = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+    bytes.resize(skip, 0);
+    bytes.extend(block.iter().copied().cycle().take(length));
+    Slice::from(bytes).part(skip..skip + length).unwrap_or_default()
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Check conditions by name (SPC-4 §4.5, codes of SPC-4 annex D).
+
+use crate::task::CHECK_CONDITION;
+use crate::task::Completion;
+use alloc::vec::Vec;
+use store::Error;
+use wire::scsi::FieldPointer;
+use wire::scsi::Sense;
+use wire::scsi::SenseKey;
+use wire::scsi::sense::FieldOf;
+
+/// Why a command ends with CHECK CONDITION.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) sense: Sense,
+    /// Base of the residual, bytes: zero but where the initiator's expectation itself is the fault.
+    pub(crate) presented: u64,
+}
+
+impl Fault {
+    pub(crate) fn complete(self) -> Completion {
+        Completion {
+            status: CHECK_CONDITION,
+            sense: self.sense.emit_fixed().to_vec(),
+            data_in: None,
+            presented: self.presented,
+        }
+    }
+}
+
+impl From<Sense> for Fault {
+    fn from(sense: Sense) -> Self {
+        Self { sense, presented: 0 }
+    }
+}
+
+/// 0/00/00 NO ADDITIONAL SENSE INFORMATION.
+pub(crate) const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, 0, 0);
+/// 2/04/02 LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: stopped.
+pub(crate) const STOPPED: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x02);
+/// 4/44/00 INTERNAL TARGET FAILURE.
+pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0);
+/// 5/1A/00 PARAMETER LIST LENGTH ERROR.
+pub(crate) const PARAMETER_LIST_LENGTH: Sense = Sense::new(SenseKey::IllegalRequest, 0x1a, 0);
+/// 5/20/00 INVALID COMMAND OPERATION CODE.
+pub(crate) const INVALID_OPCODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x20, 0);
+/// 5/21/00 LOGICAL BLOCK ADDRESS OUT OF RANGE; INFORMATION is the first bad one.
+pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x21, 0);
+/// 5/25/00 LOGICAL UNIT NOT SUPPORTED.
+pub(crate) const UNIT_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x25, 0);
+/// 5/39/00 SAVING PARAMETERS NOT SUPPORTED.
+pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x39, 0);
+/// 5/49/00 INVALID MESSAGE ERROR: a task attribute that does not exist here.
+pub(crate) const INVALID_MESSAGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x49, 0);
+/// 7/27/00 WRITE PROTECTED.
+pub(crate) const WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x27, 0);
+/// E/1D/00 MISCOMPARE DURING VERIFY OPERATION.
+pub(crate) const MISCOMPARE: Sense = Sense::new(SenseKey::Miscompare, 0x1d, 0);
+
+/// 5/24/00 INVALID FIELD IN CDB: the field that starts at `byte` and is whole bytes.
+pub(crate) const fn invalid_field(byte: u16) -> Sense {
+    let field = FieldPointer { of: FieldOf::Cdb, byte, bit: None };
+    Sense::new(SenseKey::IllegalRequest, 0x24, 0).with_field(field)
+}
+
+/// 5/24/00 INVALID FIELD IN CDB: the field whose leftmost bit is `bit` of `byte`.
+pub(crate) const fn invalid_bit(byte: u16, bit: u8) -> Sense {
+    let field = FieldPointer { of: FieldOf::Cdb, byte, bit: Some(bit) };
+    Sense::new(SenseKey::IllegalRequest, 0x24, 0).with_field(field)
+}
+
+/// 5/26/00 INVALID FIELD IN PARAMETER LIST: the field that starts at `byte` of the list.
+pub(crate) const fn invalid_parameter(byte: u16) -> Sense {
+    let field = FieldPointer { of: FieldOf::ParameterList, byte, bit: None };
+    Sense::new(SenseKey::IllegalRequest, 0x26, 0).with_field(field)
+}
+
+/// 5/0E/03 INVALID FIELD IN COMMAND INFORMATION UNIT: the initiator means to send fewer bytes than the CDB says. Refused
+/// before anything is written; `needed` keeps the residual truthful (RFC 7143 §11.4.5.2).
+pub(crate) const fn short_data_out(needed: u64) -> Fault {
+    Fault { sense: Sense::new(SenseKey::IllegalRequest, 0x0e, 0x03), presented: needed }
+}
+
+/// What the store reports, as sense data; `lba` is the first block of the operation.
+pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
+    match error {
+        Error::Read => Sense::new(SenseKey::MediumError, 0x11, 0).with_information(lba),
+        Error::Write => Sense::new(SenseKey::MediumError, 0x0c, 0).with_information(lba),
+        Error::Space => Sense::new(SenseKey::DataProtect, 0x27, 0x07).with_information(lba),
+        Error::ReadOnly => WRITE_PROTECTED,
+        _ => INTERNAL,
+    }
+}
+
+/// Completion of a command for which there is nothing to say.
+pub(crate) const fn good(presented: u64) -> Completion {
+    Completion { status: crate::task::GOOD, sense: Vec::new(), data_in: None, presented }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! INQUIRY (SPC-4 §6.6): standard data and vital product data.
+
+use crate::limits;
+use crate::lun::Context;
+use crate::lun::LogicalUnit;
+use crate::nexus::Nexus;
+use crate::sense;
+use crate::sense::Fault;
+use crate::task::Started;
+use crate::task::data;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use wire::scsi::cdb::CdbView;
+use wire::scsi::inquiry;
+use wire::scsi::inquiry::Standard;
+use wire::scsi::inquiry::ascii;
+use wire::scsi::vpd;
+use wire::scsi::vpd::Association;
+use wire::scsi::vpd::BlockDeviceCharacteristics;
+use wire::scsi::vpd::BlockLimits;
+use wire::scsi::vpd::Designator;
+use wire::scsi::vpd::ExtendedInquiry;
+use wire::scsi::vpd::LogicalBlockProvisioning;
+
+/// VPD pages of a disk, ascending, as page 00 lists them.
+const PAGES: [u8; 7] = [
+    vpd::SUPPORTED_PAGES,
+    vpd::UNIT_SERIAL_NUMBER,
+    vpd::DEVICE_IDENTIFICATION,
+    vpd::EXTENDED_INQUIRY,
+    vpd::BLOCK_LIMITS,
+    vpd::BLOCK_DEVICE_CHARACTERISTICS,
+    vpd::LOGICAL_BLOCK_PROVISIONING,
+];
+
+/// What the CDB asks for.
+enum Asked {
+    Standard,
+    Page(u8),
+}
+
+/// INQUIRY of a unit.
+pub(crate) fn inquiry(context: &Context<'_>) -> Result<Started, Fault> {
+    let unit = context.unit;
+    let bytes = match asked(&context.cdb)? {
+        Asked::Standard => standard(unit).emit().to_vec(),
+        Asked::Page(code) => page(context.nexus, unit, code)?,
+    };
+    Ok(data(bytes, allocation(&context.cdb)))
+}
+
+/// INQUIRY where there is no unit of a volume: byte 0 says what there is.
+pub(crate) fn elsewhere(cdb: &CdbView<'_>, peripheral: u8) -> Result<Started, Fault> {
+    let bytes = match asked(cdb)? {
+        Asked::Standard => Standard {
+            peripheral,
+            version: inquiry::VERSION_SPC_4,
+            vendor: ascii(""),
+            product: ascii(""),
+            revision: ascii(""),
+            version_descriptors: [0; inquiry::VERSION_DESCRIPTORS_MAX],
+        }
+        .emit()
+        .to_vec(),
+        Asked::Page(vpd::SUPPORTED_PAGES) => {
+            vpd::page(peripheral, vpd::SUPPORTED_PAGES, &[vpd::SUPPORTED_PAGES])
+        }
+        Asked::Page(_) => return Err(sense::invalid_field(2).into()),
+    };
+    Ok(data(bytes, allocation(cdb)))
+}
+
+fn asked(cdb: &CdbView<'_>) -> Result<Asked, Fault> {
+    match (cdb.bit(1, 0), cdb.byte(2)) {
+        (false, 0) => Ok(Asked::Standard),
+        (false, _) => Err(sense::invalid_field(2).into()),
+        (true, code) => Ok(Asked::Page(code)),
+    }
+}
+
+fn allocation(cdb: &CdbView<'_>) -> u32 {
+    u32::from(cdb.u16_at(3))
+}
+
+fn standard(unit: &LogicalUnit) -> Standard {
+    let identity = unit.identity();
+    Standard {
+        peripheral: inquiry::TYPE_DISK,
+        version: inquiry::VERSION_SPC_4,
+        vendor: ascii(&identity.vendor),
+        product: ascii(&identity.product),
+        revision: ascii(&identity.revision),
+        version_descriptors: [
+            inquiry::SAM_5,
+            inquiry::SPC_4,
+            inquiry::SBC_3,
+            inquiry::ISCSI,
+            0,
+            0,
+            0,
+            0,
+        ],
+    }
+}
+
+fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
+    let page = |content: &[u8]| vpd::page(inquiry::TYPE_DISK, code, content);
+    Ok(match code {
+        vpd::SUPPORTED_PAGES => page(&PAGES),
+        vpd::UNIT_SERIAL_NUMBER => page(unit.identity().serial.as_bytes()),
+        vpd::DEVICE_IDENTIFICATION => page(&designators(nexus, unit)),
+        vpd::EXTENDED_INQUIRY => page(
+            &ExtendedInquiry {
+                volatile_cache: unit.geometry().volatile_cache,
+                sense_len_max: limits::SENSE_LEN_MAX,
+            }
+            .emit(),
+        ),
+        vpd::BLOCK_LIMITS => page(&block_limits(unit).emit()),
+        vpd::BLOCK_DEVICE_CHARACTERISTICS => {
+            let rotation_rate = u16::from(!unit.geometry().rotational);
+            page(&BlockDeviceCharacteristics { rotation_rate }.emit())
+        }
+        vpd::LOGICAL_BLOCK_PROVISIONING => page(&provisioning(unit).emit()),
+        _ => return Err(sense::invalid_field(2).into()),
+    })
+}
+
+/// Page 83 (SPC-4 §7.8.5, RFC 7143 §4.4.2): the unit by T10 vendor ID and NAA, the port by number and name, the device by
+/// its iSCSI name.
+fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
+    let identity = unit.identity();
+    let names = nexus.names();
+    let mut vendor = ascii::<8>(&identity.vendor).to_vec();
+    vendor.extend_from_slice(&ascii::<16>(&identity.product));
+    vendor.extend_from_slice(identity.serial.as_bytes());
+    let port = target_port_name(&names.target_device, names.portal_group_tag);
+    let mut bytes = Vec::new();
+    for designator in [
+        Designator::Naa(identity.naa.clone()),
+        Designator::T10Vendor(vendor),
+        Designator::RelativeTargetPort(names.relative_port),
+        Designator::ScsiName { of: Association::TargetPort, name: port.into_bytes() },
+        Designator::ScsiName {
+            of: Association::TargetDevice,
+            name: names.target_device.clone().into_bytes(),
+        },
+    ] {
+        designator.emit(&mut bytes);
+    }
+    bytes
+}
+
+/// The SCSI port name of a target portal group (RFC 7143 §4.4.2).
+fn target_port_name(device: &str, portal_group_tag: u16) -> String {
+    format!("{device},t,0x{portal_group_tag:04x}")
+}
+
+fn block_limits(unit: &LogicalUnit) -> BlockLimits {
+    let geometry = unit.geometry();
+    let transfer_granularity = unit.blocks_in(geometry.physical_block).max(1);
+    let mut limits = BlockLimits {
+        write_same_non_zero: true,
+        transfer_granularity: u16::try_from(transfer_granularity).unwrap_or(0),
+        transfer_max: unit.blocks_in(limits::TRANSFER_MAX),
+        transfer_optimal: unit.blocks_in(limits::TRANSFER_OPTIMAL),
+        write_same_max: u64::from(unit.blocks_in(limits::WRITE_SAME_MAX)),
+        ..BlockLimits::default()
+    };
+    if let Some(granularity) = geometry.discard_granularity {
+        limits.unmap_blocks_max = limits::UNMAP_BLOCKS_MAX;
+        limits.unmap_descriptors_max = limits::UNMAP_DESCRIPTORS_MAX;
+        limits.unmap_granularity = unit.blocks_in(granularity).max(1);
+        limits.unmap_alignment = Some(0);
+    }
+    limits
+}
+
+fn provisioning(unit: &LogicalUnit) -> LogicalBlockProvisioning {
+    if unit.can_discard() {
+        LogicalBlockProvisioning { unmap: true, zeros: true, provisioning_type: 2 }
+    } else {
+        LogicalBlockProvisioning::default()
+    }
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Primary commands (SPC-4 §6).
+
+pub(crate) mod inquiry;
+pub(crate) mod misc;
+pub(crate) mod mode;
+pub(crate) mod rsoc;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one table of commands: what is dispatched, what is checked and what REPORT SUPPORTED OPERATION CODES says.
+
+use crate::lun::Context;
+use crate::lun::LogicalUnit;
+use crate::sbc::capacity;
+use crate::sbc::rw;
+use crate::sbc::same;
+use crate::sbc::start_stop;
+use crate::sbc::sync;
+use crate::sbc::unmap;
+use crate::sbc::verify;
+use crate::sense;
+use crate::sense::Fault;
+use crate::spc::inquiry;
+use crate::spc::misc;
+use crate::spc::mode;
+use crate::spc::rsoc;
+use crate::task::Started;
+use wire::iscsi::Cdb;
+use wire::scsi::cdb::CdbView;
+use wire::scsi::opcode::Opcode;
+use wire::scsi::opcode::READ_CAPACITY_16;
+use wire::scsi::opcode::REPORT_SUPPORTED_OPERATION_CODES;
+use wire::scsi::opcode::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS;
+
+/// Longest CDB of the table, bytes.
+pub(crate) const CDB_LEN_MAX: usize = 16;
+
+/// Makes the first step of a command that has passed the gate.
+pub(crate) type Handler = fn(&Context<'_>) -> Result<Started, Fault>;
+
+/// A supported command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) opcode: Opcode,
+    pub(crate) service_action: Option<u16>,
+    /// CDB length, bytes.
+    pub(crate) length: u8,
+    /// CDB usage data (SPC-4 §6.35.3): bits that are understood. Any other bit must be zero.
+    usage: [u8; CDB_LEN_MAX],
+    flags: u8,
+    pub(crate) handler: Handler,
+}
+
+/// Properties of a command that the gate must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Flag {
+    /// Is neither stopped by a unit attention nor clears one as status (SAM-5 §5.14.1).
+    Informative = 1,
+    /// Needs the unit to be started.
+    Medium = 2,
+    /// Changes the medium.
+    Writes = 4,
+    /// Byte 1 bits 7-5 are RDPROTECT, WRPROTECT or VRPROTECT.
+    Protect = 8,
+    /// Exists only where the store can give space back.
+    Discard = 16,
+    /// Byte 1 bit 3 is UNMAP, which is understood only where the store can give space back.
+    UnmapBit = 32,
+}
+
+impl Entry {
+    const fn new(opcode: Opcode, usage: &[u8], handler: Handler) -> Self {
+        let mut all = [0; CDB_LEN_MAX];
+        all[0] = opcode.0;
+        let mut index = 0;
+        while index < usage.len() {
+            all[index + 1] = usage[index];
+            index += 1;
+        }
+        assert!(usage.len() < CDB_LEN_MAX);
+        #[allow(clippy::cast_possible_truncation)] // at most 16, as just asserted
+        let length = usage.len() as u8 + 1;
+        Self { opcode, service_action: None, length, usage: all, flags: 0, handler }
+    }
+
+    /// With a service action in byte 1.
+    const fn service(mut self, action: u16) -> Self {
+        assert!(action < 32);
+        self.service_action = Some(action);
+        #[allow(clippy::cast_possible_truncation)] // five bits, as just asserted
+        let byte = action as u8;
+        self.usage[1] |= byte;
+        self
+    }
+
+    const fn with(mut self, flag: Flag) -> Self {
+        self.flags |= flag as u8;
+        self
+    }
+
+    /// True if the command has the property.
+    pub(crate) const fn has(&self, flag: Flag) -> bool {
+        self.flags & flag as u8 != 0
+    }
+
+    /// False if the store lacks what the command is for.
+    pub(crate) const fn supported(&self, unit: &LogicalUnit) -> bool {
+        !self.has(Flag::Discard) || unit.can_discard()
+    }
+
+    /// CDB usage data as it is true for `unit`.
+    pub(crate) fn usage_for(&self, unit: &LogicalUnit) -> ([u8; CDB_LEN_MAX], usize) {
+        let mut usage = self.usage;
+        if self.has(Flag::UnmapBit) && !unit.can_discard() {
+            usage[1] &= !0x08;
+        }
+        (usage, usize::from(self.length))
+    }
+
+    /// Refuses bits that are not understood, NACA, LINK and FLAG among them. The field pointer names the first byte and
+    /// its leftmost wrong bit, or the leftmost of the protection field.
+    #[inline]
+    pub(crate) fn check(&self, cdb: &Cdb) -> Result<(), Fault> {
+        let (head, _) = cdb.bytes.split_first_chunk::<CDB_LEN_MAX>().expect("32 is more than 16");
+        let wrong = u128::from_be_bytes(*head) & self.forbidden();
+        if wrong == 0 {
+            return Ok(());
+        }
+        let first = wrong.leading_zeros();
+        let (byte, bit) = (first / 8, 7 - first % 8);
+        let protect = self.has(Flag::Protect) && byte == 1 && bit >= 5;
+        let bit = if protect { 7 } else { bit };
+        Err(sense::invalid_bit(
+            u16::try_from(byte).expect("below 16"),
+            u8::try_from(bit).expect("below 8"),
+        )
+        .into())
+    }
+
+    const fn forbidden(&self) -> u128 {
+        let mut allowed = u128::from_be_bytes(self.usage) | 0xff << 120;
+        if self.service_action.is_some() {
+            allowed |= 0x1f << 112;
+        }
+        let beyond = u128::MAX.checked_shr(self.length as u32 * 8);
+        !(allowed
+            | match beyond {
+                Some(beyond) => beyond,
+                None => 0,
+            })
+    }
+}
+
+/// The command of a CDB: 5/20/00 for an unknown operation code, 5/24/00 for an unknown service action of a known one.
+#[inline]
+pub(crate) fn find(cdb: &CdbView<'_>) -> Result<&'static Entry, Fault> {
+    let opcode = cdb.opcode();
+    let mut entries = of_opcode(opcode);
+    let Some(first) = entries.next() else { return Err(sense::INVALID_OPCODE.into()) };
+    if first.service_action.is_none() {
+        return Ok(first);
+    }
+    let action = Some(cdb.service_action());
+    if first.service_action == action {
+        return Ok(first);
+    }
+    entries
+        .find(|entry| entry.service_action == action)
+        .ok_or_else(|| sense::invalid_bit(1, 4).into())
+}
+
+/// The commands that share an operation code.
+#[inline]
+pub(crate) fn of_opcode(opcode: Opcode) -> impl Iterator<Item = &'static Entry> {
+    let first = usize::from(INDEX[usize::from(opcode.0)]);
+    let rest = COMMANDS.get(first..).unwrap_or_default();
+    rest.iter().take_while(move |entry| entry.opcode == opcode)
+}
+
+/// All commands, ascending.
+pub(crate) fn all() -> impl Iterator<Item = &'static Entry> {
+    COMMANDS.iter()
+}
+
+/// Where the entries of each operation code start; the end of the table for those that have none.
+const INDEX: [u8; 256] = {
+    #[allow(clippy::cast_possible_truncation)] // far fewer than 256 commands
+    let none = COMMANDS.len() as u8;
+    let mut index = [none; 256];
+    let mut at = none;
+    while at > 0 {
+        at -= 1;
+        index[COMMANDS[at as usize].opcode.0 as usize] = at;
+    }
+    index
+};
+
+const _: () = {
+    assert!(COMMANDS.len() < 256);
+    let mut at = 1;
+    while at < COMMANDS.len() {
+        assert!(COMMANDS[at - 1].opcode.0 <= COMMANDS[at].opcode.0, "ascending");
+        at += 1;
+    }
+};
+
+/// Each usage starts at byte 1 and ends with CONTROL, of which nothing is understood: NACA is refused.
+///
+/// READ and WRITE take FUA_NV (byte 1 bit 1), which SBC-4 made obsolete: it asks for less than FUA and is ignored. So is
+/// SYNC_NV of SYNCHRONIZE CACHE, and GROUP NUMBER, for there is no grouping function.
+const COMMANDS: &[Entry] = &[
+    Entry::new(Opcode::TEST_UNIT_READY, &[0, 0, 0, 0, 0], misc::test_unit_ready).with(Flag::Medium),
+    Entry::new(Opcode::REQUEST_SENSE, &[0x01, 0, 0, 0xff, 0], misc::request_sense)
+        .with(Flag::Informative),
+    Entry::new(Opcode::READ_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::read).with(Flag::Medium),
+    Entry::new(Opcode::WRITE_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::write)
+        .with(Flag::Medium)
+        .with(Flag::Writes),
+    Entry::new(Opcode::INQUIRY, &[0x01, 0xff, 0xff, 0xff, 0], inquiry::inquiry)
+        .with(Flag::Informative),
+    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6),
+    Entry::new(Opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf7, 0], start_stop::start_stop),
+    Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic),
+    Entry::new(
+        Opcode::PREVENT_ALLOW_MEDIUM_REMOVAL,
+        &[0, 0, 0, 0x03, 0],
+        start_stop::prevent_allow,
+    ),
+    Entry::new(Opcode::READ_CAPACITY_10, &[0, 0, 0, 0, 0, 0, 0, 0, 0], capacity::capacity_10)
+        .with(Flag::Medium),
+    Entry::new(Opcode::READ_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::read)
+        .with(Flag::Medium)
+        .with(Flag::Protect),
+    Entry::new(Opcode::WRITE_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::write)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Protect),
+    Entry::new(
+        Opcode::VERIFY_10,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        verify::verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::SYNCHRONIZE_CACHE_10,
+        &[0x06, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        sync::synchronize_cache,
+    )
+    .with(Flag::Medium),
+    Entry::new(
+        Opcode::WRITE_SAME_10,
+        &[0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        same::write_same,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect)
+    .with(Flag::UnmapBit),
+    Entry::new(Opcode::UNMAP, &[0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0], unmap::unmap)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Discard),
+    Entry::new(Opcode::MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10),
+    Entry::new(
+        Opcode::READ_16,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        rw::read,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::WRITE_16,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        rw::write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::VERIFY_16,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        verify::verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::SYNCHRONIZE_CACHE_16,
+        &[0x06, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        sync::synchronize_cache,
+    )
+    .with(Flag::Medium),
+    Entry::new(
+        Opcode::WRITE_SAME_16,
+        &[0x09, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        same::write_same,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect)
+    .with(Flag::UnmapBit),
+    Entry::new(
+        Opcode::SERVICE_ACTION_IN_16,
+        &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        capacity::capacity_16,
+    )
+    .service(READ_CAPACITY_16)
+    .with(Flag::Medium),
+    Entry::new(
+        Opcode::REPORT_LUNS,
+        &[0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        misc::report_luns_of_unit,
+    )
+    .with(Flag::Informative),
+    Entry::new(
+        Opcode::MAINTENANCE_IN,
+        &[0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        rsoc::report,
+    )
+    .service(REPORT_SUPPORTED_OPERATION_CODES),
+    Entry::new(
+        Opcode::MAINTENANCE_IN,
+        &[0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        rsoc::report_task_management,
+    )
+    .service(REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS),
+    Entry::new(
+        Opcode::READ_12,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        rw::read,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::WRITE_12,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        rw::write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::VERIFY_12,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        verify::verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Bench;
+    use crate::testing::codes;
+    use wire::scsi::sense::FieldOf;
+
+    fn bare(entry: &Entry) -> [u8; CDB_LEN_MAX] {
+        let mut bytes = [0; CDB_LEN_MAX];
+        bytes[0] = entry.opcode.0;
+        if let Some(action) = entry.service_action {
+            bytes[1] = u8::try_from(action).expect("five bits");
+        }
+        bytes
+    }
+
+    #[test]
+    fn every_entry_is_found_by_its_cdb() {
+        for entry in all() {
+            let cdb = crate::testing::cdb(&bare(entry));
+            let found = find(&CdbView::new(&cdb)).expect("in the table");
+            assert_eq!((found.opcode, found.service_action), (entry.opcode, entry.service_action));
+            assert!(entry.opcode.name().is_some());
+        }
+    }
+
+    #[test]
+    fn every_length_is_that_of_its_group() {
+        for entry in all() {
+            let group = wire::scsi::cdb::Group::of(entry.opcode).expect("a group");
+            assert_eq!(entry.length, group.cdb_len(), "{:?}", entry.opcode.name());
+        }
+    }
+
+    #[test]
+    fn every_other_opcode_is_invalid() {
+        let bench = Bench::new();
+        for code in 0..=u8::MAX {
+            if of_opcode(Opcode(code)).next().is_none() {
+                let mut cdb = [0xff; 16];
+                cdb[0] = code;
+                assert_eq!(codes(bench.sense(&cdb)), (5, 0x20, 0), "opcode {code:02x}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_other_service_action_is_an_invalid_field() {
+        let bench = Bench::new();
+        for opcode in [Opcode::SERVICE_ACTION_IN_16, Opcode::MAINTENANCE_IN] {
+            for action in 0..32_u8 {
+                if of_opcode(opcode).any(|entry| entry.service_action == Some(action.into())) {
+                    continue;
+                }
+                let sense = bench.sense(&[opcode.0, action]).expect("refused");
+                assert_eq!(codes(Some(sense)), (5, 0x24, 0));
+                let field = sense.field.expect("a field pointer");
+                assert_eq!((field.of, field.byte, field.bit), (FieldOf::Cdb, 1, Some(4)));
+            }
+        }
+    }
+
+    #[test]
+    fn every_bit_that_is_not_understood_is_refused() {
+        let bench = Bench::new();
+        for entry in all() {
+            for byte in 1..entry.length {
+                for bit in 0..8 {
+                    let action = entry.service_action.is_some() && byte == 1 && bit < 5;
+                    if entry.usage[usize::from(byte)] >> bit & 1 == 1 || action {
+                        continue;
+                    }
+                    let mut cdb = bare(entry);
+                    cdb[usize::from(byte)] |= 1 << bit;
+                    let sense = bench.sense(&cdb).expect("refused");
+                    let what = entry.opcode.name().expect("named");
+                    assert_eq!(codes(Some(sense)), (5, 0x24, 0), "{what} {byte}.{bit}");
+                    let field = sense.field.expect("a field pointer");
+                    let protect = entry.has(Flag::Protect) && byte == 1 && bit >= 5;
+                    let expected = if protect { 7 } else { bit };
+                    assert_eq!(field.of, FieldOf::Cdb);
+                    assert_eq!((field.byte, field.bit), (byte.into(), Some(expected)), "{what}");
+                }
+            }
+        }
+        assert_eq!(bench.log(), [], "nothing reached the store");
+    }
+
+    #[test]
+    fn bytes_behind_the_cdb_are_padding() {
+        let bench = Bench::new();
+        let mut cdb = [0xff; 16];
+        cdb[..6].fill(0);
+        assert_eq!(bench.sense(&cdb), None);
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One command under way (SAM-5 §5): request, steps, completion.
+//!
+//! ```text
+//! start ──> ReceiveDataOut ──> Store ──> Complete      every arrow is a resume; each step may be left out,
+//!                               └──┘                   Store may come many times
+//! ```
+
+use crate::Nexus;
+use crate::lun::LogicalUnit;
+use crate::nexus::Mapped;
+use crate::sbc::rw::Read;
+use crate::sbc::rw::Write;
+use crate::sbc::same::Same;
+use crate::sbc::sync::Sync;
+use crate::sbc::unmap::Unmap;
+use crate::sbc::verify::Verify;
+use crate::sense;
+use crate::sense::Fault;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use buf::Slice;
+use store::Op;
+use store::Outcome;
+use wire::iscsi::Attribute;
+use wire::iscsi::Cdb;
+use wire::iscsi::LunField;
+
+/// Status GOOD (SAM-5 §5.3).
+pub(crate) const GOOD: u8 = 0x00;
+/// Status CHECK CONDITION (SAM-5 §5.3).
+pub(crate) const CHECK_CONDITION: u8 = 0x02;
+
+/// One command as SAM gives it (SAM-5 §5.4.2).
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The LUN bytes as they came.
+    pub lun: LunField,
+    /// The CDB as it came.
+    pub cdb: Cdb,
+    /// Task attribute.
+    pub attribute: Attribute,
+    /// Bytes that the initiator means to send.
+    pub expected_out: u32,
+    /// Bytes that the initiator has room for.
+    pub expected_in: u32,
+}
+
+/// What must happen next.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // the pump must know every one
+pub enum Step {
+    /// Receive Data-Out: resume with [`Input::DataOut`] when `length` bytes are there. Never more than
+    /// [`Request::expected_out`].
+    ReceiveDataOut {
+        /// Bytes, from offset 0.
+        length: u32,
+    },
+    /// Run on the store of [`Task::unit`]; resume with [`Input::Store`].
+    Store(Op),
+    /// Over.
+    Complete(Completion),
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// SAM status code.
+    pub status: u8,
+    /// Sense data; only with CHECK CONDITION.
+    pub sense: Vec<u8>,
+    /// Data for the initiator, of which the first [`Request::expected_in`] bytes travel. May be shorter than
+    /// `presented` where the initiator has no room for more.
+    pub data_in: Option<Slice>,
+    /// Bytes that the command had for, or asked of, the initiator: the base of the residual (RFC 7143 §11.4.5).
+    pub presented: u64,
+}
+
+/// What a step gave.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // the pump must know every one
+pub enum Input {
+    /// The bytes that were asked for.
+    DataOut(Slice),
+    /// How the store operation ended.
+    Store(Outcome),
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub struct Task {
+    mapped: Option<Arc<Mapped>>,
+    machine: Machine,
+}
+
+/// The commands that take more than one step.
+#[derive(Debug)]
+pub(crate) enum Machine {
+    /// Complete.
+    Done,
+    Read(Read),
+    Write(Write),
+    Verify(Verify),
+    Same(Same),
+    Sync(Sync),
+    Unmap(Unmap),
+}
+
+/// What a handler makes of a command.
+pub(crate) type Started = (Machine, Step);
+
+impl Task {
+    pub(crate) fn new(
+        mapped: Option<Arc<Mapped>>,
+        started: Result<Started, Fault>,
+    ) -> (Self, Step) {
+        let (machine, step) = match started {
+            Ok(started) => started,
+            Err(fault) => (Machine::Done, Step::Complete(fault.complete())),
+        };
+        (Self { mapped, machine }, step)
+    }
+
+    /// Takes what the last step gave. An input that was not asked for, or after the end, completes the command with
+    /// INTERNAL TARGET FAILURE.
+    pub fn resume(&mut self, _nexus: &Nexus, input: Input) -> Step {
+        let result = match &self.mapped {
+            Some(mapped) => self.machine.resume(&mapped.unit, input),
+            None => Err(sense::INTERNAL.into()),
+        };
+        let step = result.unwrap_or_else(|fault| Step::Complete(fault.complete()));
+        if matches!(step, Step::Complete(_)) {
+            self.machine = Machine::Done;
+        }
+        step
+    }
+
+    /// The logical unit that the command addresses; None for a LUN that is not mapped.
+    #[must_use]
+    pub fn unit(&self) -> Option<&Arc<LogicalUnit>> {
+        self.mapped.as_ref().map(|mapped| &mapped.unit)
+    }
+}
+
+impl Machine {
+    fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
+        match self {
+            Self::Done => Err(sense::INTERNAL.into()),
+            Self::Read(read) => read.resume(unit, input),
+            Self::Write(write) => write.resume(unit, input),
+            Self::Verify(verify) => verify.resume(unit, input),
+            Self::Same(same) => same.resume(unit, input),
+            Self::Sync(sync) => sync.resume(unit, input),
+            Self::Unmap(unmap) => unmap.resume(unit, input),
+        }
+    }
+}
+
+/// A command that ends at once with GOOD.
+pub(crate) const fn good(presented: u64) -> Started {
+    (Machine::Done, Step::Complete(sense::good(presented)))
+}
+
+/// A command that ends at once with parameter data, cut to its allocation length. The cut is no residual
+/// (RFC 7143 §11.4.5.3).
+pub(crate) fn data(mut bytes: Vec<u8>, allocation: u32) -> Started {
+    bytes.truncate(usize::try_from(allocation).unwrap_or(usize::MAX));
+    let presented = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let data_in = (!bytes.is_empty()).then(|| Slice::from(bytes));
+    let completion = Completion { status: GOOD, sense: Vec::new(), data_in, presented };
+    (Machine::Done, Step::Complete(completion))
+}
+
+/// The first `length` bytes that were asked for as Data-Out.
+pub(crate) fn data_out(input: Input, length: u32) -> Result<Slice, Fault> {
+    let Input::DataOut(data) = input else { return Err(sense::INTERNAL.into()) };
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    data.part(0..length).ok_or_else(|| sense::INTERNAL.into())
+}
+
+/// The outcome of an operation whose first block is `lba`.
+pub(crate) fn done(input: Input, lba: u64) -> Result<(), Fault> {
+    match input {
+        Input::Store(Outcome::Done) => Ok(()),
+        Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
+        Input::Store(Outcome::Data(_)) | Input::DataOut(_) => Err(sense::INTERNAL.into()),
+    }
+}
+
+/// The `length` bytes of a read whose first block is `lba`.
+pub(crate) fn data_in(input: Input, lba: u64, length: u32) -> Result<Slice, Fault> {
+    match input {
+        Input::Store(Outcome::Data(data)) if usize::try_from(length) == Ok(data.len()) => Ok(data),
+        Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
+        Input::Store(_) | Input::DataOut(_) => Err(sense::INTERNAL.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+    use crate::table;
+    use crate::testing::Bench;
+    use crate::testing::cdb;
+    use crate::testing::run;
+    use alloc::vec;
+    use proptest::prelude::*;
+    use wire::scsi::Sense;
+
+    /// A CDB: random, or that of a supported command with only bits that it understands, and a small address.
+    fn any_cdb() -> impl Strategy<Value = [u8; 16]> {
+        let unit = Bench::new().unit;
+        let supported = (any::<prop::sample::Index>(), any::<[u8; 16]>(), any::<bool>()).prop_map(
+            move |(index, mut bytes, small)| {
+                let entries: Vec<_> = table::all().collect();
+                let entry = entries[index.index(entries.len())];
+                let (usage, _) = entry.usage_for(&unit);
+                if small && entry.length >= 10 {
+                    bytes[2..4].fill(0);
+                    if entry.length == 16 {
+                        bytes[4..8].fill(0);
+                        bytes[8] = 0;
+                        bytes[10..12].fill(0);
+                    } else if entry.length == 12 {
+                        bytes[6..8].fill(0);
+                    }
+                    bytes[4] = 0;
+                }
+                for (byte, usage) in bytes.iter_mut().zip(usage) {
+                    *byte &= usage;
+                }
+                bytes[0] = entry.opcode.0;
+                if let Some(action) = entry.service_action {
+                    bytes[1] = u8::try_from(action).expect("five bits");
+                }
+                bytes
+            },
+        );
+        prop_oneof![1 => any::<[u8; 16]>(), 4 => supported]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1500))]
+
+        #[test]
+        fn every_command_ends_with_a_legal_status(
+            bytes in any_cdb(), lun in prop_oneof![9 => Just([0; 8]), 1 => any::<[u8; 8]>()],
+            out in prop_oneof![Just(0), Just(512), 0_usize..8192, Just(1 << 21)],
+            expected_in in prop_oneof![Just(0), 0_u32..5000, Just(1 << 22)], fill: u8,
+        ) {
+            let out = vec![fill; out];
+            let request = Request {
+                lun: LunField(lun),
+                cdb: cdb(&bytes),
+                attribute: Attribute::Simple,
+                expected_out: u32::try_from(out.len()).expect("short"),
+                expected_in,
+            };
+            let completion = run(&Bench::new().nexus, request, &out);
+            match completion.status {
+                GOOD => {
+                    prop_assert!(completion.sense.is_empty());
+                    let data = completion.data_in.map_or(0, |data| data.len() as u64);
+                    prop_assert!(data <= completion.presented);
+                    prop_assert!(completion.presented <= u64::from(limits::TRANSFER_MAX));
+                }
+                status => {
+                    prop_assert_eq!(status, CHECK_CONDITION);
+                    prop_assert!(completion.data_in.is_none());
+                    prop_assert!(completion.sense.len() <= usize::from(limits::SENSE_LEN_MAX));
+                    let sense = Sense::parse(&completion.sense).expect("sense data");
+                    prop_assert!(sense.field.is_none_or(|field| field.byte < 5000));
+                }
+            }
+        }
+    }
+}

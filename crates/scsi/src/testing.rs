@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A small disk in memory and a nexus to it, for the tests of this crate.
+
+use crate::Completion;
+use crate::Identity;
+use crate::Input;
+use crate::LogicalUnit;
+use crate::Nexus;
+use crate::NexusNames;
+use crate::Request;
+use crate::Step;
+use crate::Task;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use buf::Slice;
+use store::Error;
+use store::Geometry;
+use store::Io;
+use store::IoResult;
+use store::Op;
+use store::Outcome;
+use store::Store;
+use store::Submitted;
+use wire::iscsi::Attribute;
+use wire::iscsi::Cdb;
+use wire::iscsi::LunField;
+use wire::scsi::Lun;
+use wire::scsi::Sense;
+
+/// More steps than any command of the limits can need.
+const STEPS_MAX: usize = 2000;
+
+/// Blocks of 512 bytes in the default disk: 2 MiB.
+pub(crate) const BLOCKS: u64 = 4096;
+
+/// A disk in a vector.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) geometry: Geometry,
+    pub(crate) bytes: spin::Mutex<Vec<u8>>,
+    /// Fails the operation with this error.
+    pub(crate) error: spin::Mutex<Option<Error>>,
+    /// Every operation that came, without data.
+    pub(crate) log: spin::Mutex<Vec<Seen>>,
+}
+
+/// An operation as the store saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Read(u64, u64),
+    Write(u64, u64),
+    Durable(u64, u64),
+    Flush,
+    Discard(u64, u64),
+    Zero(u64, u64),
+}
+
+pub(crate) fn geometry() -> Geometry {
+    Geometry {
+        bytes: BLOCKS * 512,
+        read_only: false,
+        discard_granularity: Some(4096),
+        volatile_cache: true,
+        physical_block: 4096,
+        rotational: false,
+    }
+}
+
+impl Disk {
+    pub(crate) fn new(geometry: Geometry) -> Arc<Self> {
+        let size = usize::try_from(geometry.bytes.min(64 << 20)).expect("a small disk");
+        Arc::new(Self {
+            geometry,
+            bytes: spin::Mutex::new(vec![0; size]),
+            error: spin::Mutex::new(None),
+            log: spin::Mutex::new(Vec::new()),
+        })
+    }
+
+    fn run(&self, op: &Op) -> Outcome {
+        let mut bytes = self.bytes.lock();
+        let place = |offset: u64, length: u64| {
+            let start = usize::try_from(offset).expect("an offset within the disk");
+            start..start + usize::try_from(length).expect("a length within the disk")
+        };
+        let (seen, outcome) = match op {
+            Op::Read { offset, length } => {
+                let length = u64::from(*length);
+                let read = bytes[place(*offset, length)].to_vec();
+                (Seen::Read(*offset, length), Outcome::Data(Slice::from(read)))
+            }
+            Op::Write { offset, data, durable } => {
+                let length = data.len() as u64;
+                data.copy_to(&mut bytes[place(*offset, length)]);
+                let seen = if *durable { Seen::Durable } else { Seen::Write };
+                (seen(*offset, length), Outcome::Done)
+            }
+            Op::Flush => (Seen::Flush, Outcome::Done),
+            Op::Discard { offset, length } => {
+                bytes[place(*offset, *length)].fill(0);
+                (Seen::Discard(*offset, *length), Outcome::Done)
+            }
+            Op::Zero { offset, length } => {
+                bytes[place(*offset, *length)].fill(0);
+                (Seen::Zero(*offset, *length), Outcome::Done)
+            }
+        };
+        self.log.lock().push(seen);
+        self.error.lock().map_or(outcome, Outcome::Failed)
+    }
+}
+
+impl Store for Disk {
+    fn geometry(&self) -> Geometry {
+        self.geometry.clone()
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        Submitted::Done(self.run(op))
+    }
+
+    fn complete(&self, _: &Op, _: &Io, _: IoResult) -> Submitted {
+        unreachable!("the disk never asks for input or output")
+    }
+}
+
+/// A disk at LUN 0 and a nexus whose first unit attention has been reported.
+pub(crate) struct Bench {
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) nexus: Nexus,
+}
+
+pub(crate) fn names(initiator: &str) -> NexusNames {
+    NexusNames {
+        initiator_port: initiator.to_string(),
+        target_device: "iqn.2026-01.org.example:target".to_string(),
+        portal_group_tag: 1,
+        relative_port: 1,
+    }
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(geometry(), 512)
+    }
+
+    pub(crate) fn with(geometry: Geometry, block: u32) -> Self {
+        let disk = Disk::new(geometry);
+        let identity = Identity::derive("iqn.2026-01.org.example:target", 0, "LUNWIRE", "disk");
+        let unit = LogicalUnit::new(identity, Arc::<Disk>::clone(&disk), block);
+        let unit = Arc::new(unit.expect("a good disk"));
+        let nexus = Nexus::new(names("iqn.a,i,0x1"), vec![(0, Arc::clone(&unit))]);
+        let bench = Self { disk, unit, nexus };
+        assert_eq!(bench.sense(&[0; 6]).map(|sense| (sense.asc, sense.ascq)), Some((0x29, 0)));
+        bench
+    }
+
+    pub(crate) fn run(&self, cdb: &[u8], out: &[u8], expected_in: u32) -> Completion {
+        run(&self.nexus, request(Lun::Unit(0), cdb, out, expected_in), out)
+    }
+
+    /// Runs a command without data out and gives its data.
+    pub(crate) fn data(&self, cdb: &[u8]) -> Vec<u8> {
+        let completion = self.run(cdb, &[], 1 << 20);
+        assert_eq!(completion.status, 0, "{:?}", Sense::parse(&completion.sense));
+        let data = completion.data_in.map(|data| data.to_vec()).unwrap_or_default();
+        assert_eq!(completion.presented, data.len() as u64);
+        data
+    }
+
+    /// Runs a command that may send nothing; its sense data if it fails.
+    pub(crate) fn sense(&self, cdb: &[u8]) -> Option<Sense> {
+        self.sense_out(cdb, &[])
+    }
+
+    pub(crate) fn sense_out(&self, cdb: &[u8], out: &[u8]) -> Option<Sense> {
+        sense_of(&self.run(cdb, out, 1 << 20))
+    }
+
+    pub(crate) fn log(&self) -> Vec<Seen> {
+        core::mem::take(&mut *self.disk.log.lock())
+    }
+}
+
+pub(crate) fn cdb(bytes: &[u8]) -> Cdb {
+    let mut all = [0; 32];
+    all[..bytes.len()].copy_from_slice(bytes);
+    Cdb { bytes: all, len: 16 }
+}
+
+pub(crate) fn request(lun: Lun, bytes: &[u8], out: &[u8], expected_in: u32) -> Request {
+    request_at(lun.emit(), bytes, out, expected_in)
+}
+
+pub(crate) fn request_at(lun: LunField, bytes: &[u8], out: &[u8], expected_in: u32) -> Request {
+    Request {
+        lun,
+        cdb: cdb(bytes),
+        attribute: Attribute::Simple,
+        expected_out: u32::try_from(out.len()).expect("a short list"),
+        expected_in,
+    }
+}
+
+/// Runs a command to its end, as a pump would.
+pub(crate) fn run(nexus: &Nexus, request: Request, out: &[u8]) -> Completion {
+    let (mut task, mut step) = nexus.start(&request);
+    for _ in 0..STEPS_MAX {
+        let input = match step {
+            Step::Complete(completion) => return completion,
+            Step::ReceiveDataOut { length } => {
+                assert!(length > 0 && length <= request.expected_out, "asks for what is there");
+                Input::DataOut(Slice::from(out[..length as usize].to_vec()))
+            }
+            Step::Store(op) => Input::Store(submit(&task, &op)),
+        };
+        step = task.resume(nexus, input);
+    }
+    panic!("no end after {STEPS_MAX} steps");
+}
+
+fn submit(task: &Task, op: &Op) -> Outcome {
+    let unit = task.unit().expect("a task with store steps has a unit");
+    match unit.store().submit(op) {
+        Submitted::Done(outcome) => outcome,
+        Submitted::Io(_) => unreachable!("the disk never asks for input or output"),
+    }
+}
+
+pub(crate) fn sense_of(completion: &Completion) -> Option<Sense> {
+    if completion.status == 0 {
+        assert!(completion.sense.is_empty());
+        return None;
+    }
+    assert_eq!(completion.status, 2);
+    assert!(completion.data_in.is_none());
+    Some(Sense::parse(&completion.sense).expect("sense data"))
+}
+
+/// (key, asc, ascq)
+pub(crate) fn codes(sense: Option<Sense>) -> (u8, u8, u8) {
+    sense.map_or((0, 0, 0), |sense| (sense.key as u8, sense.asc, sense.ascq))
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A store in a file or a block device: `file:PATH`.
+
+use crate::limits::ZERO_PIECE_LEN;
+use crate::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use buf::Slice;
+
+/// A file of fixed size that the engine reads and writes.
+///
+/// A Discard is tried as a hole, then as zeroing, then by writing zeroes; a Zero as zeroing, then
+/// by writing. A store that is not to have a volatile cache writes durably and ends each other
+/// change with a sync. A read that gives fewer bytes than asked for fails as unreadable: the file
+/// was cut short by somebody else, and zeroes in place of lost data would be a lie.
+#[derive(Debug)]
+pub struct File {
+    file: FileId,
+    geometry: Geometry,
+    sync: bool,
+}
+
+impl File {
+    /// The file that the engine knows as `file`, opened with facts `geometry`; `sync`: every change
+    /// is on stable storage before it is done.
+    pub fn new(file: FileId, geometry: Geometry, sync: bool) -> Self {
+        Self { file, geometry, sync }
+    }
+
+    /// The first Io of `op`, or None if there is nothing to do.
+    fn start(&self, op: &Op) -> Option<Io> {
+        let file = self.file;
+        if op.range().1 == 0 && !matches!(op, Op::Flush) {
+            return None;
+        }
+        match op {
+            Op::Read { offset, length } => {
+                Some(Io::Read { file, offset: *offset, length: *length })
+            }
+            Op::Write { offset, data, durable } => {
+                let durable = *durable || self.sync;
+                Some(Io::Write { file, offset: *offset, data: data.clone(), durable })
+            }
+            Op::Flush if self.geometry.read_only => None,
+            Op::Flush => Some(Io::Sync { file }),
+            Op::Discard { offset, length } if self.geometry.discard_granularity.is_some() => {
+                Some(Io::Punch { file, offset: *offset, length: *length })
+            }
+            Op::Discard { offset, length } | Op::Zero { offset, length } => {
+                Some(Io::Zero { file, offset: *offset, length: *length })
+            }
+        }
+    }
+
+    /// `io` was done for `op`.
+    fn advance(&self, op: &Op, io: &Io) -> Submitted {
+        let file = self.file;
+        let done = Submitted::Done(Outcome::Done);
+        match (op, io) {
+            (Op::Discard { .. } | Op::Zero { .. }, Io::Write { offset, data, .. }) => {
+                // In range, as the whole was.
+                let from = offset.saturating_add(data.len() as u64);
+                self.write_zeroes(op, from).unwrap_or(done)
+            }
+            (_, Io::Punch { .. } | Io::Zero { .. }) if self.sync => {
+                Submitted::Io(Io::Sync { file })
+            }
+            _ => done,
+        }
+    }
+
+    /// `io` of `op` failed with `errno`: another way, or the end.
+    fn retreat(&self, op: &Op, io: &Io, errno: i32) -> Submitted {
+        let file = self.file;
+        match io {
+            Io::Punch { offset, length, .. } if is_unsupported(errno) => {
+                Submitted::Io(Io::Zero { file, offset: *offset, length: *length })
+            }
+            Io::Zero { offset, .. } if is_unsupported(errno) => self
+                .write_zeroes(op, *offset)
+                .unwrap_or(Submitted::Done(Outcome::Failed(Error::Internal))),
+            _ => Submitted::Done(Outcome::Failed(error_of(op, errno))),
+        }
+    }
+
+    /// The next piece of zeroes to write from `from` to the end of `op`; None if that is reached.
+    fn write_zeroes(&self, op: &Op, from: u64) -> Option<Submitted> {
+        let (offset, length) = op.range();
+        let left = offset.checked_add(length)?.checked_sub(from)?;
+        let piece = usize::try_from(left.min(ZERO_PIECE_LEN)).ok()?;
+        if piece == 0 {
+            return None;
+        }
+        let data = Slice::zeroes().ok().and_then(|zeroes| zeroes.part(0..piece));
+        let Some(data) = data else {
+            return Some(Submitted::Done(Outcome::Failed(Error::Internal)));
+        };
+        let durable = self.sync;
+        Some(Submitted::Io(Io::Write { file: self.file, offset: from, data, durable }))
+    }
+}
+
+impl Store for File {
+    fn geometry(&self) -> Geometry {
+        self.geometry.clone()
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        if let Err(error) = self.geometry.check(op) {
+            return Submitted::Done(Outcome::Failed(error));
+        }
+        match self.start(op) {
+            Some(io) => Submitted::Io(io),
+            None if matches!(op, Op::Read { .. }) => Submitted::Done(Outcome::Data(Slice::empty())),
+            None => Submitted::Done(Outcome::Done),
+        }
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        match (op, result) {
+            (Op::Read { length, .. }, IoResult::Read(Ok(data))) => {
+                let asked = u64::from(*length);
+                Submitted::Done(match (data.len() as u64).cmp(&asked) {
+                    core::cmp::Ordering::Equal => Outcome::Data(data),
+                    core::cmp::Ordering::Less => Outcome::Failed(Error::Read),
+                    core::cmp::Ordering::Greater => Outcome::Failed(Error::Internal),
+                })
+            }
+            (_, IoResult::Read(Err(errno)) | IoResult::Other(Err(errno))) => {
+                self.retreat(op, io, errno)
+            }
+            (Op::Read { .. }, IoResult::Other(Ok(()))) | (_, IoResult::Read(Ok(_))) => {
+                Submitted::Done(Outcome::Failed(Error::Internal))
+            }
+            (_, IoResult::Other(Ok(()))) => self.advance(op, io),
+        }
+    }
+}
+
+/// What `errno` means to the user of the disk.
+fn error_of(op: &Op, errno: i32) -> Error {
+    match errno {
+        ENOSPC | EDQUOT | EFBIG if !matches!(op, Op::Read { .. }) => Error::Space,
+        EROFS | EPERM | EACCES | EBADF if op.changes() => Error::ReadOnly,
+        EIO | ENODATA | EREMOTEIO | EILSEQ => match op {
+            Op::Read { .. } => Error::Read,
+            _ => Error::Write,
+        },
+        _ => Error::Internal,
+    }
+}
+
+/// The file has no such operation, or not for this range; what cannot be at all fails in the next
+/// way too.
+fn is_unsupported(errno: i32) -> bool {
+    matches!(errno, EOPNOTSUPP | ENOSYS | EINVAL | ENODEV | ENOTTY)
+}
+
+// Numbers of Linux, the same on all architectures that we build for; not from a crate, as the
+// sans-IO crates have none for the system.
+const EPERM: i32 = 1;
+const EIO: i32 = 5;
+const EBADF: i32 = 9;
+const EACCES: i32 = 13;
+const ENODEV: i32 = 19;
+const EINVAL: i32 = 22;
+const ENOTTY: i32 = 25;
+const EFBIG: i32 = 27;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const ENOSYS: i32 = 38;
+const ENODATA: i32 = 61;
+const EILSEQ: i32 = 84;
+const EOPNOTSUPP: i32 = 95;
+const EREMOTEIO: i32 = 121;
+const EDQUOT: i32 = 122;
+
+#[cfg(test)]
+mod tests;

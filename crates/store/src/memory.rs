@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A store in memory: `memory:SIZE`.
+
+use crate::limits::ZERO_BY_DISCARD_MIN;
+use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use alloc::sync::Arc;
+use buf::{OutOfRange, PAGE, Region, SystemError};
+
+/// Zeroed, sparse memory; all operations are done at once and a Read lends the memory itself.
+///
+/// The bytes of a Read are those of the store: they follow later writes until they are sent. Gone
+/// when the process ends.
+#[derive(Debug)]
+pub struct Memory {
+    region: Arc<Region>,
+}
+
+impl Memory {
+    /// A store of `bytes` bytes, a multiple of 512.
+    ///
+    /// # Errors
+    /// The system's error if there is not so much address space.
+    pub fn new(bytes: u64) -> Result<Self, SystemError> {
+        Ok(Self { region: Region::new(bytes)? })
+    }
+
+    fn run(&self, op: &Op) -> Result<Outcome, Error> {
+        self.geometry().check(op)?;
+        match op {
+            Op::Read { offset, length } => {
+                let length = usize::try_from(*length).map_err(|_| Error::Internal)?;
+                let data = self.region.slice(*offset, length).ok_or(Error::Internal)?;
+                return Ok(Outcome::Data(data));
+            }
+            Op::Write { offset, data, .. } => self.region.write_slice(*offset, data)?,
+            Op::Flush => {}
+            Op::Zero { offset, length } if *length < ZERO_BY_DISCARD_MIN => {
+                self.region.fill_zero(*offset, *length)?;
+            }
+            Op::Discard { offset, length } | Op::Zero { offset, length } => {
+                self.region.discard(*offset, *length)?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Store for Memory {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            bytes: self.region.len(),
+            read_only: false,
+            discard_granularity: Some(PAGE_BYTES),
+            volatile_cache: false,
+            physical_block: PAGE_BYTES,
+            rotational: false,
+        }
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        self.run(op).into()
+    }
+
+    fn complete(&self, _: &Op, _: &Io, _: IoResult) -> Submitted {
+        Submitted::Done(Outcome::Failed(Error::Internal))
+    }
+}
+
+impl From<OutOfRange> for Error {
+    /// The range was checked before: the store contradicts itself.
+    fn from(_: OutOfRange) -> Self {
+        Self::Internal
+    }
+}
+
+const PAGE_BYTES: u32 = 4096;
+const _: () = assert!(PAGE_BYTES as usize == PAGE);

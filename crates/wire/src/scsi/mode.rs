@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Mode parameters (SPC-4 §7.5, SBC-3 §6.5): headers, block descriptors and the pages of a disk.
+
+use super::field::get_u8;
+use super::field::get_u16;
+use super::field::get_u32;
+use super::field::get_u64;
+use super::field::put;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Caching.
+pub const CACHING: u8 = 0x08;
+/// Control.
+pub const CONTROL: u8 = 0x0a;
+/// Informational exceptions control.
+pub const INFORMATIONAL_EXCEPTIONS: u8 = 0x1c;
+/// Every page.
+pub const ALL_PAGES: u8 = 0x3f;
+/// Every subpage.
+pub const ALL_SUBPAGES: u8 = 0xff;
+
+/// PC: which values of the pages are asked for (SPC-4 §6.11.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // two bits
+pub enum PageControl {
+    /// In force now.
+    Current,
+    /// A mask of what MODE SELECT can change.
+    Changeable,
+    /// After power on without saved values.
+    Default,
+    /// Kept over power off.
+    Saved,
+}
+
+impl PageControl {
+    /// From the low two bits of `code`.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Self {
+        match code & 3 {
+            0 => Self::Current,
+            1 => Self::Changeable,
+            2 => Self::Default,
+            _ => Self::Saved,
+        }
+    }
+}
+
+/// Which header MODE SENSE writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // two commands
+pub enum Header {
+    /// MODE SENSE(6): 4 bytes.
+    Six,
+    /// MODE SENSE(10): 8 bytes.
+    Ten,
+}
+
+/// DEVICE-SPECIFIC PARAMETER of a block device (SBC-3 §6.5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceSpecific {
+    /// WP: the medium is write protected.
+    pub write_protected: bool,
+    /// DPOFUA: DPO and FUA are understood.
+    pub dpo_fua: bool,
+}
+
+/// Mode parameter block descriptor of a block device (SBC-3 §6.5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the two forms of LONGLBA
+pub enum BlockDescriptor {
+    /// 8 bytes.
+    Short {
+        /// Blocks; FFFFFFFFh if there are more.
+        blocks: u32,
+        /// Bytes in a block, 24 bits.
+        length: u32,
+    },
+    /// 16 bytes, LONGLBA = 1.
+    Long {
+        /// Blocks.
+        blocks: u64,
+        /// Bytes in a block.
+        length: u32,
+    },
+}
+
+impl BlockDescriptor {
+    fn emit(self) -> Vec<u8> {
+        match self {
+            Self::Short { blocks, length } => {
+                let mut bytes = vec![0; 8];
+                put(&mut bytes, 0, blocks.to_be_bytes());
+                put(&mut bytes, 4, (length & 0x00ff_ffff).to_be_bytes());
+                bytes
+            }
+            Self::Long { blocks, length } => {
+                let mut bytes = vec![0; 16];
+                put(&mut bytes, 0, blocks.to_be_bytes());
+                put(&mut bytes, 12, length.to_be_bytes());
+                bytes
+            }
+        }
+    }
+}
+
+/// Writes mode data: header, block descriptor, pages. MODE DATA LENGTH is that of the whole, whatever is cut off later.
+#[must_use]
+pub fn emit(
+    header: Header,
+    specific: DeviceSpecific,
+    descriptor: Option<BlockDescriptor>,
+    pages: &[u8],
+) -> Vec<u8> {
+    let descriptor_bytes = descriptor.map(BlockDescriptor::emit).unwrap_or_default();
+    let flags =
+        if specific.write_protected { 0x80 } else { 0 } | if specific.dpo_fua { 0x10 } else { 0 };
+    let descriptor_len = u8::try_from(descriptor_bytes.len()).unwrap_or(0);
+    let rest = descriptor_bytes.len() + pages.len();
+    let mut bytes = match header {
+        Header::Six => {
+            vec![u8::try_from(rest + 3).unwrap_or(u8::MAX), 0, flags, descriptor_len]
+        }
+        Header::Ten => {
+            let [high, low] = u16::try_from(rest + 6).unwrap_or(u16::MAX).to_be_bytes();
+            let long = matches!(descriptor, Some(BlockDescriptor::Long { .. }));
+            vec![high, low, 0, flags, u8::from(long), 0, 0, descriptor_len]
+        }
+    };
+    bytes.extend_from_slice(&descriptor_bytes);
+    bytes.extend_from_slice(pages);
+    bytes
+}
+
+/// Mode data taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModeData<'a> {
+    /// Bits of the header.
+    pub specific: DeviceSpecific,
+    /// The first block descriptor.
+    pub descriptor: Option<BlockDescriptor>,
+    /// All pages, as much as is both announced and there.
+    pub pages: &'a [u8],
+}
+
+impl<'a> ModeData<'a> {
+    /// Reads mode data; None if the header or the descriptors it announces are cut.
+    #[must_use]
+    pub fn parse(header: Header, bytes: &'a [u8]) -> Option<Self> {
+        let (total, flags, long, descriptor_len, start) = match header {
+            Header::Six => {
+                let total = 1 + usize::from(get_u8(bytes, 0)?);
+                (total, get_u8(bytes, 2)?, 0, u16::from(get_u8(bytes, 3)?), 4)
+            }
+            Header::Ten => {
+                let total = 2 + usize::from(get_u16(bytes, 0)?);
+                (total, get_u8(bytes, 3)?, get_u8(bytes, 4)? & 1, get_u16(bytes, 6)?, 8)
+            }
+        };
+        let bytes = bytes.get(..total).unwrap_or(bytes);
+        let (descriptors, pages) =
+            bytes.get(start..)?.split_at_checked(usize::from(descriptor_len))?;
+        let descriptor = if descriptors.is_empty() {
+            None
+        } else if long == 1 {
+            let (blocks, length) = (get_u64(descriptors, 0)?, get_u32(descriptors, 12)?);
+            Some(BlockDescriptor::Long { blocks, length })
+        } else {
+            let (blocks, length) = (get_u32(descriptors, 0)?, get_u32(descriptors, 4)?);
+            Some(BlockDescriptor::Short { blocks, length: length & 0x00ff_ffff })
+        };
+        let specific =
+            DeviceSpecific { write_protected: flags & 0x80 != 0, dpo_fua: flags & 0x10 != 0 };
+        Some(Self { specific, descriptor, pages })
+    }
+
+    /// The page `code` (without subpages), with its two header bytes.
+    #[must_use]
+    pub fn page(&self, code: u8) -> Option<&'a [u8]> {
+        let mut rest = self.pages;
+        while let Some(head) = get_u8(rest, 0) {
+            let subpage = head & 0x40 != 0;
+            let length = if subpage {
+                4 + usize::from(get_u16(rest, 2)?)
+            } else {
+                2 + usize::from(get_u8(rest, 1)?)
+            };
+            let (page, after) = rest.split_at_checked(length)?;
+            if !subpage && head & 0x3f == code {
+                return Some(page);
+            }
+            rest = after;
+        }
+        None
+    }
+}
+
+/// Caching mode page (SBC-3 §6.5.5), 20 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caching {
+    /// WCE: a write can be lost until it is synchronized.
+    pub write_cache: bool,
+}
+
+impl Caching {
+    /// Writes the page.
+    #[must_use]
+    pub fn emit(&self) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        bytes[0] = CACHING;
+        bytes[1] = 18;
+        bytes[2] = if self.write_cache { 0x04 } else { 0 };
+        bytes
+    }
+
+    /// Reads the page; None if short.
+    #[must_use]
+    pub fn parse(page: &[u8]) -> Option<Self> {
+        Some(Self { write_cache: get_u8(page, 2)? & 0x04 != 0 })
+    }
+}
+
+/// Control mode page (SPC-4 §7.5.8), 12 bytes: fixed format sense, unrestricted reordering, no QERR, no TAS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// BUSY TIMEOUT PERIOD, 100 ms units; FFFFh without limit.
+    pub busy_timeout: u16,
+}
+
+impl Control {
+    /// Writes the page: QUEUE ALGORITHM MODIFIER is 1, for simple tasks are not ordered among each other.
+    #[must_use]
+    pub fn emit(&self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[0] = CONTROL;
+        bytes[1] = 10;
+        bytes[3] = 0x10;
+        put(&mut bytes, 8, self.busy_timeout.to_be_bytes());
+        bytes
+    }
+
+    /// Reads the page; None if short.
+    #[must_use]
+    pub fn parse(page: &[u8]) -> Option<Self> {
+        Some(Self { busy_timeout: get_u16(page, 8)? })
+    }
+}
+
+/// Informational exceptions control mode page (SPC-4 §7.5.14), 12 bytes, with reporting disabled (DEXCPT = 1).
+#[must_use]
+pub const fn informational_exceptions() -> [u8; 12] {
+    [INFORMATIONAL_EXCEPTIONS, 10, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OPEN: DeviceSpecific = DeviceSpecific { write_protected: false, dpo_fua: true };
+
+    #[test]
+    fn mode_sense_6_vector() {
+        let pages = Caching { write_cache: true }.emit();
+        let short = BlockDescriptor::Short { blocks: 0x800, length: 512 };
+        let bytes = emit(Header::Six, OPEN, Some(short), &pages);
+        assert_eq!(bytes[..15], [31, 0, 0x10, 8, 0, 0, 8, 0, 0, 0, 2, 0, 0x08, 18, 0x04]);
+        assert_eq!(bytes.len(), 32);
+    }
+
+    #[test]
+    fn mode_sense_10_vector() {
+        let long = BlockDescriptor::Long { blocks: 1 << 32, length: 4096 };
+        let specific = DeviceSpecific { write_protected: true, dpo_fua: true };
+        let pages = Control { busy_timeout: 0xffff }.emit();
+        let bytes = emit(Header::Ten, specific, Some(long), &pages);
+        assert_eq!(bytes[..8], [0, 34, 0, 0x90, 1, 0, 0, 16]);
+        assert_eq!(bytes[8..24], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0]);
+        assert_eq!(bytes[24..], [0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0]);
+    }
+
+    #[test]
+    fn pages_are_found_by_code() {
+        let mut pages = Vec::new();
+        pages.extend_from_slice(&Caching { write_cache: true }.emit());
+        pages.extend_from_slice(&[0x4a, 1, 0, 2, 9, 9]);
+        pages.extend_from_slice(&informational_exceptions());
+        let bytes = emit(Header::Six, OPEN, None, &pages);
+        let data = ModeData::parse(Header::Six, &bytes).expect("whole");
+        assert_eq!(data.page(INFORMATIONAL_EXCEPTIONS), Some(&informational_exceptions()[..]));
+        assert_eq!(
+            data.page(CACHING).and_then(Caching::parse).map(|page| page.write_cache),
+            Some(true)
+        );
+        assert_eq!(data.page(CONTROL), None);
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(
+            six: bool, write_protected: bool, dpo_fua: bool, long in 0_u8..3, blocks: u64,
+            length in 0_u32..1 << 24, pages in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let header = if six { Header::Six } else { Header::Ten };
+            let descriptor = match long {
+                0 => None,
+                1 if !six => Some(BlockDescriptor::Long { blocks, length }),
+                _ => Some(BlockDescriptor::Short { blocks: u32::try_from(blocks >> 32).expect("32 bits"), length }),
+            };
+            let specific = DeviceSpecific { write_protected, dpo_fua };
+            let bytes = emit(header, specific, descriptor, &pages);
+            let data = ModeData::parse(header, &bytes).expect("whole");
+            prop_assert_eq!(data, ModeData { specific, descriptor, pages: &pages });
+        }
+
+        #[test]
+        fn parse_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..80), code in 0_u8..64) {
+            for header in [Header::Six, Header::Ten] {
+                let _ = ModeData::parse(header, &bytes).map(|data| data.page(code));
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Operation codes (SPC-4 annex E) and service actions.
+
+/// An operation code, byte 0 of a CDB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Opcode(pub u8);
+
+macro_rules! opcodes {
+    ($($name:ident = $value:literal, $text:literal;)*) => {
+        impl Opcode {
+            $(#[doc = $text] pub const $name: Self = Self($value);)*
+
+            /// The name in the standard; None for a code that this crate does not know.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some($text),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    TEST_UNIT_READY = 0x00, "TEST UNIT READY";
+    REQUEST_SENSE = 0x03, "REQUEST SENSE";
+    FORMAT_UNIT = 0x04, "FORMAT UNIT";
+    READ_6 = 0x08, "READ(6)";
+    WRITE_6 = 0x0a, "WRITE(6)";
+    INQUIRY = 0x12, "INQUIRY";
+    MODE_SELECT_6 = 0x15, "MODE SELECT(6)";
+    RESERVE_6 = 0x16, "RESERVE(6)";
+    RELEASE_6 = 0x17, "RELEASE(6)";
+    MODE_SENSE_6 = 0x1a, "MODE SENSE(6)";
+    START_STOP_UNIT = 0x1b, "START STOP UNIT";
+    SEND_DIAGNOSTIC = 0x1d, "SEND DIAGNOSTIC";
+    PREVENT_ALLOW_MEDIUM_REMOVAL = 0x1e, "PREVENT ALLOW MEDIUM REMOVAL";
+    READ_CAPACITY_10 = 0x25, "READ CAPACITY(10)";
+    READ_10 = 0x28, "READ(10)";
+    WRITE_10 = 0x2a, "WRITE(10)";
+    WRITE_AND_VERIFY_10 = 0x2e, "WRITE AND VERIFY(10)";
+    VERIFY_10 = 0x2f, "VERIFY(10)";
+    PRE_FETCH_10 = 0x34, "PRE-FETCH(10)";
+    SYNCHRONIZE_CACHE_10 = 0x35, "SYNCHRONIZE CACHE(10)";
+    WRITE_SAME_10 = 0x41, "WRITE SAME(10)";
+    UNMAP = 0x42, "UNMAP";
+    SANITIZE = 0x48, "SANITIZE";
+    LOG_SENSE = 0x4d, "LOG SENSE";
+    MODE_SELECT_10 = 0x55, "MODE SELECT(10)";
+    MODE_SENSE_10 = 0x5a, "MODE SENSE(10)";
+    PERSISTENT_RESERVE_IN = 0x5e, "PERSISTENT RESERVE IN";
+    PERSISTENT_RESERVE_OUT = 0x5f, "PERSISTENT RESERVE OUT";
+    VARIABLE_LENGTH = 0x7f, "variable length CDB";
+    THIRD_PARTY_COPY_OUT = 0x83, "THIRD-PARTY COPY OUT";
+    THIRD_PARTY_COPY_IN = 0x84, "THIRD-PARTY COPY IN";
+    READ_16 = 0x88, "READ(16)";
+    COMPARE_AND_WRITE = 0x89, "COMPARE AND WRITE";
+    WRITE_16 = 0x8a, "WRITE(16)";
+    WRITE_AND_VERIFY_16 = 0x8e, "WRITE AND VERIFY(16)";
+    VERIFY_16 = 0x8f, "VERIFY(16)";
+    PRE_FETCH_16 = 0x90, "PRE-FETCH(16)";
+    SYNCHRONIZE_CACHE_16 = 0x91, "SYNCHRONIZE CACHE(16)";
+    WRITE_SAME_16 = 0x93, "WRITE SAME(16)";
+    SERVICE_ACTION_IN_16 = 0x9e, "SERVICE ACTION IN(16)";
+    REPORT_LUNS = 0xa0, "REPORT LUNS";
+    MAINTENANCE_IN = 0xa3, "MAINTENANCE IN";
+    MAINTENANCE_OUT = 0xa4, "MAINTENANCE OUT";
+    READ_12 = 0xa8, "READ(12)";
+    WRITE_12 = 0xaa, "WRITE(12)";
+    WRITE_AND_VERIFY_12 = 0xae, "WRITE AND VERIFY(12)";
+    VERIFY_12 = 0xaf, "VERIFY(12)";
+}
+
+/// READ CAPACITY(16), service action of SERVICE ACTION IN(16) (SBC-3 §5.16).
+pub const READ_CAPACITY_16: u16 = 0x10;
+/// REPORT SUPPORTED OPERATION CODES, service action of MAINTENANCE IN (SPC-4 §6.35).
+pub const REPORT_SUPPORTED_OPERATION_CODES: u16 = 0x0c;
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS, service action of MAINTENANCE IN (SPC-4 §6.36).
+pub const REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS: u16 = 0x0d;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_the_standard() {
+        assert_eq!(Opcode::READ_10.name(), Some("READ(10)"));
+        assert_eq!(Opcode(0xff).name(), None);
+    }
+}
