@@ -21,6 +21,9 @@ pub const GOOD: u8 = 0x00;
 /// CHECK CONDITION.
 pub const CHECK_CONDITION: u8 = 0x02;
 
+/// Bytes in a block, as a length.
+pub const BLOCK_BYTES: usize = BLOCK as usize;
+
 /// How to log in.
 #[derive(Clone, Debug)]
 pub struct LoginPlan {
@@ -433,6 +436,17 @@ impl Initiator {
     /// Panics unless the connection is closed now, without another PDU.
     pub fn expect_closed(&mut self) {
         self.raw.expect_closed();
+    }
+
+    /// Panics unless the target says that it drops the connection, and then closes it.
+    pub fn expect_dropped(&mut self) -> AsyncMessage {
+        match self.read().response() {
+            Response::Async(message) if matches!(message.event, 2 | 3) => {
+                self.raw.expect_closed();
+                message
+            }
+            other => panic!("news of the end was due: {other:?}"),
+        }
     }
 
     /// Panics unless a close-session logout succeeds and the connection closes.
