@@ -17,6 +17,7 @@ use engine::uring::Uring;
 mod files;
 mod rig;
 mod sockets;
+mod starving;
 mod waiting;
 
 /// Runs each scenario on each engine; where io_uring is refused it says why.
@@ -57,6 +58,9 @@ suite! {
     sockets::dropping_the_port_gives_everything_back,
     sockets::misuse_is_an_event,
     sockets::thousands_of_idle_connections,
+    starving::idle_connections_starve_nobody,
+    starving::slow_readers_and_two_buffers,
+    starving::a_stopped_process_goes_on,
     files::what_is_written_is_read,
     files::reads_end_at_the_end,
     files::many_reads_at_once,

@@ -32,9 +32,9 @@ use crate::rig::quiet;
 use crate::rig::receiving;
 
 /// Sends back what comes; holds at most about `HIGH` bytes for a connection.
-struct Echo<P> {
+pub(crate) struct Echo<P> {
     port: P,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     connections: HashMap<u64, Connection>,
     next: u64,
     ended: usize,
@@ -53,7 +53,7 @@ const LISTENER: Token = Token(0);
 const SEND: u64 = 1 << 32;
 
 impl<P: Port> Echo<P> {
-    fn new(mut port: P) -> Self {
+    pub(crate) fn new(mut port: P) -> Self {
         let listener = engine::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = TcpListener::from(listener);
         let address = listener.local_addr().unwrap();
@@ -63,7 +63,7 @@ impl<P: Port> Echo<P> {
     }
 
     /// Serves until `count` connections have come and gone.
-    fn serve(&mut self, count: usize) {
+    pub(crate) fn serve(&mut self, count: usize) {
         while self.ended < count {
             let (token, event) = next(&mut self.port);
             let key = token.0 % SEND;
@@ -131,12 +131,20 @@ impl<P: Port> Echo<P> {
 }
 
 /// Sends `total` bytes in random pieces while it reads and checks what comes back.
-fn client(address: SocketAddr, seed: u64, total: usize) {
+pub(crate) fn client(address: SocketAddr, seed: u64, total: usize) {
+    slow_client(address, seed, total, Duration::ZERO);
+}
+
+/// The same; rests for `rest` before one read in sixteen.
+pub(crate) fn slow_client(address: SocketAddr, seed: u64, total: usize, rest: Duration) {
     let mut writer = TcpStream::connect(address).unwrap();
     let mut reader = writer.try_clone().unwrap();
     let checking = thread::spawn(move || {
-        let (mut at, mut bytes) = (0u64, vec![0; 1 << 16]);
+        let (mut at, mut bytes, mut random) = (0u64, vec![0; 1 << 16], Random(seed));
         loop {
+            if random.below(16) == 0 {
+                thread::sleep(rest);
+            }
             let got = reader.read(&mut bytes).unwrap();
             if got == 0 {
                 return at;
