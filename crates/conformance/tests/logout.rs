@@ -45,6 +45,44 @@ fn a_logout_ends_all_tasks_without_a_word_and_closes() {
     );
 }
 
+/// Covers: LGO-11, SES-21.
+#[test]
+fn the_next_session_hears_what_was_cleared() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            // Logout, loss of the connection, reinstatement.
+            for end in 0..3 {
+                let plan = LoginPlan::new();
+                let mut session = server.login_with(&plan);
+                session.settle(1);
+                open_write(&mut session);
+                let mut lost = None;
+                match end {
+                    0 => session.leave(),
+                    1 => drop(session),
+                    _ => lost = Some(session),
+                }
+                let mut next = server.login_with(&plan);
+                drop(lost);
+                let mut attentions = |lun| {
+                    let mut seen = Vec::new();
+                    loop {
+                        let command = next.test_unit_ready(lun);
+                        let status = next.run(&command);
+                        if status.code == 0 {
+                            return seen;
+                        }
+                        seen.push(status.sense_code());
+                    }
+                };
+                assert_eq!(attentions(0), [(6, 0x29, 0x07), (6, 0x47, 0x7f)], "affected");
+                assert_eq!(attentions(1), [(6, 0x29, 0x07)], "not affected");
+            }
+        },
+    );
+}
+
 /// Covers: LGO-07, LGO-09, OBS-10.
 #[test]
 fn a_logout_that_cannot_be_leaves_the_session_alone() {
