@@ -140,3 +140,26 @@ fn a_pair_may_be_cut_anywhere() {
         },
     );
 }
+
+/// No segment and no burst is shorter than 512 bytes: 2^32 bytes make less than 2^32 PDUs.
+///
+/// Covers: DSN-05, KEY-20.
+#[test]
+fn lengths_below_512_are_not_agreed_upon() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            for key in ["MaxRecvDataSegmentLength", "MaxBurstLength", "FirstBurstLength"] {
+                for value in ["0", "1", "511", "16777216"] {
+                    let plan = LoginPlan::new().with(&[(key, value)]);
+                    let (response, pdu) = plan.begin(&mut server.connect());
+                    let refused = pdu.pairs().contains(&(key.to_owned(), "Reject".to_owned()));
+                    assert!(response.status != 0 || refused, "{key}={value}: {pdu:x?}");
+                }
+                for value in ["512", "16777215"] {
+                    server.login_with(&LoginPlan::new().with(&[(key, value)])).leave();
+                }
+            }
+        },
+    );
+}
