@@ -44,18 +44,21 @@ pub struct Server {
     target: Target,
 }
 
-/// Runs `check` against a target on each engine that this machine has: always epoll, io_uring
-/// where the kernel allows it. `adjust` changes what the target wishes.
+/// Runs `check` against a target on each engine that this machine has (always epoll, io_uring
+/// where the kernel allows it), with one reactor and with two, so that sessions meet on one thread
+/// and across threads. `adjust` changes what the target wishes.
 pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
     let uring = engine::choose(Choice::Auto) == Choice::Uring;
     for choice in [Some(Choice::Epoll), uring.then_some(Choice::Uring)].into_iter().flatten() {
-        let mut settings = Settings::default();
-        adjust(&mut settings);
-        check(&Server::start(plan(choice, settings)));
+        for reactors in [1, 2] {
+            let mut settings = Settings::default();
+            adjust(&mut settings);
+            check(&Server::start(Plan { reactors, ..plan(choice, settings) }));
+        }
     }
 }
 
-/// One reactor, one portal of each address family that there is, two targets.
+/// One reactor, one portal, two targets.
 #[must_use]
 pub fn plan(engine: Choice, settings: Settings) -> Plan {
     let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None }];
