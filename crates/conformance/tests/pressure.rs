@@ -4,6 +4,7 @@
 use lunwire_conformance::initiator::BLOCK_BYTES;
 use lunwire_conformance::initiator::pattern;
 use lunwire_conformance::raw::header;
+use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
 use std::time::Duration;
@@ -310,6 +311,83 @@ fn connections_may_be_cut_at_any_byte() {
             }
             let read = bystander.read_blocks(0, 0, 1);
             assert_eq!(bystander.run(&read).data, [0; 512]);
+        },
+    );
+}
+
+/// So many WRITEs of 64 KiB at once.
+const WRITES: u32 = 60;
+const WRITE_BLOCKS: u16 = 128;
+
+/// Sends WRITEs of ones to the file and waits for none of them.
+fn flood(session: &mut Initiator) {
+    let mut bytes = Vec::new();
+    let data = vec![1; usize::from(WRITE_BLOCKS) * BLOCK_BYTES];
+    for index in 0..WRITES {
+        let write = session.write_blocks(FILE_LUN, index * u32::from(WRITE_BLOCKS), WRITE_BLOCKS);
+        let header = header(&Request::Command(write), data.len());
+        bytes.extend(session.raw.assemble(&header, &data));
+    }
+    session.raw.write(&bytes);
+}
+
+/// Writes twos over all of it, and finds nothing else there.
+fn overwrite(session: &mut Initiator) {
+    session.settle(FILE_LUN);
+    let data = vec![2; usize::from(WRITE_BLOCKS) * BLOCK_BYTES];
+    for index in 0..WRITES {
+        let write = session.write_blocks(FILE_LUN, index * u32::from(WRITE_BLOCKS), WRITE_BLOCKS);
+        session.send(&Request::Command(write), &data);
+        assert_eq!(session.finish(write.itt).code, 0);
+    }
+    for index in 0..WRITES {
+        let read = session.read_blocks(FILE_LUN, index * u32::from(WRITE_BLOCKS), WRITE_BLOCKS);
+        assert!(session.run(&read).data == data, "a write came after its end, in {index}");
+    }
+}
+
+const FIRST_BURST: [(&str, &str); 2] =
+    [("FirstBurstLength", "262144"), ("MaxRecvDataSegmentLength", "262144")];
+
+/// Covers: SES-10, CLR-02.
+#[test]
+fn no_write_of_a_reinstated_session_reaches_the_medium() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let plan = LoginPlan::new().with(&FIRST_BURST);
+            for _ in 0..5 {
+                let mut old = server.login_with(&plan);
+                old.settle(FILE_LUN);
+                flood(&mut old);
+                let mut new = server.login_with(&plan);
+                overwrite(&mut new);
+            }
+        },
+    );
+}
+
+/// Covers: TMF-20, TMF-21.
+#[test]
+fn no_write_reaches_the_medium_after_a_reset() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut resetting = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
+            resetting.settle(FILE_LUN);
+            for _ in 0..5 {
+                let mut writing = server.login_with(&LoginPlan::new().with(&FIRST_BURST));
+                writing.settle(FILE_LUN);
+                flood(&mut writing);
+                // All commands are there once an immediate ping behind them is answered.
+                let ping = NopOut { immediate: true, ..writing.ping() };
+                writing.send(&Request::NopOut(ping), &[]);
+                while !matches!(writing.read().response(), Response::NopIn(_)) {}
+                let request = resetting.management(5, FILE_LUN, Itt::NONE);
+                resetting.send(&Request::TaskManagement(request), &[]);
+                assert_eq!(resetting.read_management(), 0);
+                overwrite(&mut resetting);
+            }
         },
     );
 }

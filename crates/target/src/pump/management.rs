@@ -185,9 +185,9 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// Store work of an aborted task is done.
+    /// Store work of an aborted task is done: the session that waits for it may be another one.
     pub(super) fn aborted_io_done(&mut self, waiter: Waiter) {
-        self.one_done(waiter.0);
+        self.done_elsewhere(waiter.0);
     }
 
     /// One of the things that a function waited for is done; after the last it is answered.
@@ -216,6 +216,11 @@ impl<P: Port> Pump<P> {
 
     /// Another reactor has ended its tasks.
     pub(super) fn unit_aborted(&mut self, management: Key) {
+        self.done_elsewhere(management);
+    }
+
+    /// As `one_done`, where nobody else settles the session that asked.
+    fn done_elsewhere(&mut self, management: Key) {
         let session = match self.managements.get(management).map(|entry| &entry.origin) {
             Some(Origin::Session { session, .. }) => Some(*session),
             _ => None,
