@@ -284,7 +284,6 @@ fn the_first_pdu_is_a_login_request_or_the_last() {
     );
 }
 
-/// Covers: KEY-04, KEY-36.
 #[test]
 fn the_target_proposes_neither_digests_nor_task_reporting() {
     on_each_engine(

@@ -6,7 +6,7 @@ use lunwire_conformance::raw::text;
 use lunwire_conformance::*;
 use wire::iscsi::*;
 
-/// Covers: NEG-16, NEG-18.
+/// Covers: NEG-16.
 #[test]
 fn what_was_not_understood_is_not_done() {
     on_each_engine(
