@@ -52,7 +52,7 @@ fn a_silent_initiator_is_pinged_and_dropped() {
     on_each_engine(
         |settings| {
             settings.ping_interval = Duration::from_millis(50);
-            settings.ping_timeout = Duration::from_millis(150);
+            settings.ping_timeout = Duration::from_millis(600);
         },
         |server| {
             let mut session = server.login();
