@@ -50,6 +50,9 @@ pub struct Plan {
     pub login_timeout: Duration,
 }
 
+/// Answers to an initiator with many commands outstanding wait at most so long for others.
+const HOLD_BACK: Duration = Duration::from_micros(20);
+
 /// What all reactors share; read only but for the registry's lock, which only logins take.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -57,6 +60,9 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) login_timeout: Duration,
+    /// How long answers may wait for others to go with them; zero where reactors never spin, since
+    /// sleeping for so short a time would cost more than it saves.
+    pub(crate) hold_back: Duration,
 }
 
 /// Why a target does not start.
@@ -72,9 +78,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The engine does not run here.
-    #[error(
-        "cannot start the {engine} engine: {source}; `lunwire explain` says what this machine offers"
-    )]
+    #[error("cannot start the {engine} engine: {source}; try: lunwire explain")]
     Engine {
         /// Its name.
         engine: &'static str,
@@ -111,7 +115,8 @@ impl Target {
     /// Opens the portals and starts the reactors.
     ///
     /// # Errors
-    /// If a portal, the engine, a thread or its buffers cannot be had; nothing is left running then.
+    /// If a portal, the engine, a thread or its buffers cannot be had; nothing is left running
+    /// then.
     pub fn start(plan: Plan) -> Result<Self, Error> {
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
@@ -137,6 +142,7 @@ impl Target {
             registry: Registry::default(),
             mailboxes,
             login_timeout: plan.login_timeout,
+            hold_back: HOLD_BACK.min(plan.spin_max),
         });
         let mut threads = Vec::new();
         for reactor in starting {
@@ -192,8 +198,9 @@ impl Target {
         replies.iter().take(self.shared.mailboxes.len()).any(|found| found)
     }
 
-    /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it; what is left is
-    /// dropped with an asynchronous message; commands under way end; files are flushed.
+    /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it;
+    /// what is left is dropped with an asynchronous message; commands under way end; files are
+    /// flushed.
     ///
     /// # Errors
     /// If a file cannot be flushed; all the rest is done first.

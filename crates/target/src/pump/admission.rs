@@ -89,6 +89,7 @@ impl<P: Port> Pump<P> {
             dirty: false,
             paused: false,
             ended: false,
+            held_until: None,
         });
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
@@ -169,7 +170,8 @@ impl<P: Port> Pump<P> {
         admission
     }
 
-    /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143 §6.3.5).
+    /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
+    /// §6.3.5).
     pub(super) fn establish(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
