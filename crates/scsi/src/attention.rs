@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Unit attention conditions of one I_T nexus and one logical unit (SAM-5 §5.14).
 //!
-//! There is one bit for each code, in order of priority. So the queue is bounded by itself, takes no lock, and "nothing is
-//! pending" is one load.
+//! There is one bit for each code, in order of priority. So the queue is bounded by itself, takes
+//! no lock, and "nothing is pending" is one load.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering;

@@ -22,8 +22,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// An identity that follows from the names alone, so that it outlives restarts. The NAA is locally assigned (type 3),
-    /// for types 5 and 6 need a company id of the IEEE.
+    /// An identity that follows from the names alone, so that it outlives restarts. The NAA is
+    /// locally assigned (type 3), for types 5 and 6 need a company id of the IEEE.
     #[must_use]
     pub fn derive(target_name: &str, lun: u16, vendor: &str, product: &str) -> Self {
         let hash = stable_hash(target_name, lun);
@@ -37,8 +37,8 @@ impl Identity {
     }
 }
 
-/// FNV-1a over name and number, then mixed so that each input bit reaches each output bit. Never to be changed: hosts
-/// know their disks by it.
+/// FNV-1a over name and number, then mixed so that each input bit reaches each output bit. Never to
+/// be changed: hosts know their disks by it.
 fn stable_hash(name: &str, lun: u16) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in name.bytes().chain([0]).chain(lun.to_be_bytes()) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SCSI device server as sans-IO machines; a pump drives it between `iscsi` and `store`.
 //!
-//! Border 1 as SCSI sees it (SAM-5 §5.4). A [`LogicalUnit`] is shared by all reactors; a [`Nexus`] belongs to one
-//! session; a [`Task`] is one command. [`Nexus::start`] gives the first [`Step`], [`Task::resume`] each further one, until
-//! [`Step::Complete`]. A task may be dropped at any step: nothing of it is kept elsewhere.
+//! Border 1 as SCSI sees it (SAM-5 §5.4). A [`LogicalUnit`] is shared by all reactors; a [`Nexus`]
+//! belongs to one session; a [`Task`] is one command. [`Nexus::start`] gives the first [`Step`],
+//! [`Task::resume`] each further one, until [`Step::Complete`]. A task may be dropped at any step:
+//! nothing of it is kept elsewhere.
 //!
-//! A READ, file by file: `nexus` finds the unit, `lun` is the gate (attention, table, readiness), `table` names the
-//! handler, `sbc::rw` checks the range and asks the store, `task` carries it to its completion.
+//! A READ, file by file: `nexus` finds the unit, `lun` is the gate (attention, table, readiness),
+//! `table` names the handler, `sbc::rw` checks the range and asks the store, `task` carries it to
+//! its completion.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every limit of the device server, with its reason. Lengths in bytes.
 
-/// Longest READ, WRITE or VERIFY (MAXIMUM TRANSFER LENGTH): one buffer holds it, and hosts gain nothing beyond it.
+/// Longest READ, WRITE or VERIFY (MAXIMUM TRANSFER LENGTH): one buffer holds it, and hosts gain
+/// nothing beyond it.
 pub const TRANSFER_MAX: u32 = 4 << 20;
 
 /// OPTIMAL TRANSFER LENGTH: long enough to hide the round trip, short enough to share the wire.
 pub const TRANSFER_OPTIMAL: u32 = 1 << 20;
 
-/// Longest single read or write that a command makes on its own account (VERIFY, WRITE SAME), so that other commands get
-/// their turn between two of them.
+/// Longest single read or write that a command makes on its own account (VERIFY, WRITE SAME), so
+/// that other commands get their turn between two of them.
 pub const PIECE_MAX: u32 = 1 << 20;
 
-/// Longest WRITE SAME (MAXIMUM WRITE SAME LENGTH): its pieces keep the store busy for some milliseconds.
+/// Longest WRITE SAME (MAXIMUM WRITE SAME LENGTH): its pieces keep the store busy for some
+/// milliseconds.
 pub const WRITE_SAME_MAX: u32 = 16 << 20;
 
 /// Longest zeroing in one step.
@@ -26,8 +28,8 @@ pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// Descriptors of one UNMAP (MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT): its list stays about a page.
 pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 
-/// Initiator ports that a unit remembers after their nexus was lost, so that the next one learns of it. The oldest is
-/// forgotten first; it then gets 29/00 where it would have got 29/07.
+/// Initiator ports that a unit remembers after their nexus was lost, so that the next one learns of
+/// it. The oldest is forgotten first; it then gets 29/00 where it would have got 29/07.
 pub const LOST_PORTS_MAX: usize = 1024;
 
 /// Longest sense data, bytes: descriptor format with INFORMATION and a field pointer.

@@ -55,8 +55,8 @@ pub enum UnitError {
     Naa,
 }
 
-/// A logical unit: identity, store, and the little that its nexuses share. Everything here may be used from several
-/// threads at once; only [`Nexus::new`], its loss and a reset take a lock.
+/// A logical unit: identity, store, and the little that its nexuses share. Everything here may be
+/// used from several threads at once; only [`Nexus::new`], its loss and a reset take a lock.
 #[derive(Debug)]
 pub struct LogicalUnit {
     identity: Identity,
@@ -183,7 +183,8 @@ impl LogicalUnit {
         offset >> self.block_shift
     }
 
-    /// The bytes of `blocks` blocks from `lba` on, if all are there. No block at the very end is there too (SBC-3 §4.5).
+    /// The bytes of `blocks` blocks from `lba` on, if all are there. No block at the very end is
+    /// there too (SBC-3 §4.5).
     pub(crate) fn extent(&self, lba: u64, blocks: u64) -> Result<Extent, Fault> {
         match lba.checked_add(blocks) {
             Some(end) if end <= self.blocks => {
@@ -208,7 +209,8 @@ impl LogicalUnit {
         self.stopped.store(false, Ordering::Release);
     }
 
-    /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why it knows nothing.
+    /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why
+    /// it knows nothing.
     pub(crate) fn link(&self, names: &NexusNames) -> Arc<Link> {
         let mut ports = self.ports.lock();
         let known = ports.iter().find(|port| {
@@ -256,7 +258,8 @@ impl Port {
 }
 
 impl Context<'_> {
-    /// The gate: what may stop a command before its handler sees it, in the order of SPC-4 §5.3 and SAM-5 §5.14.
+    /// The gate: what may stop a command before its handler sees it, in the order of SPC-4 §5.3 and
+    /// SAM-5 §5.14.
     pub(crate) fn start(&self) -> Result<Started, Fault> {
         let found = table::find(&self.cdb);
         let exempt = matches!(&found, Ok(entry) if entry.has(Flag::Informative));
@@ -283,7 +286,8 @@ impl Context<'_> {
         (entry.handler)(self)
     }
 
-    /// The extent of a READ, WRITE or VERIFY: within the unit, and no longer than MAXIMUM TRANSFER LENGTH.
+    /// The extent of a READ, WRITE or VERIFY: within the unit, and no longer than MAXIMUM TRANSFER
+    /// LENGTH.
     pub(crate) fn transfer(&self) -> Result<(Extent, u32), Fault> {
         let extent = self.unit.extent(self.cdb.lba(), u64::from(self.cdb.transfer_length()))?;
         match u32::try_from(extent.length) {

@@ -6,8 +6,8 @@ use crate::lun::LogicalUnit;
 use crate::nexus::Nexus;
 
 impl Nexus {
-    /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, and every nexus, this one too, is told with 29/03.
-    /// Call it once, at the nexus that asked.
+    /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, and every nexus, this one
+    /// too, is told with 29/03. Call it once, at the nexus that asked.
     pub fn logical_unit_reset(&self, unit: &LogicalUnit) {
         unit.restart();
         unit.establish_everywhere(Attention::DeviceReset);
@@ -18,7 +18,8 @@ impl Nexus {
         self.establish(unit, Attention::CommandsCleared);
     }
 
-    /// Tasks of this nexus were ended by a logout or time-out of one of its connections (RFC 7143 §11.14.5): 47/7F.
+    /// Tasks of this nexus were ended by a logout or time-out of one of its connections (RFC 7143
+    /// §11.14.5): 47/7F.
     pub fn commands_cleared_by_iscsi(&self, unit: &LogicalUnit) {
         self.establish(unit, Attention::ClearedByIscsi);
     }

@@ -51,8 +51,8 @@ struct Mapping {
     mapped: Arc<Mapped>,
 }
 
-/// A unit as a nexus has it. Tasks count their references here and not at the unit, whose count every reactor would
-/// write to.
+/// A unit as a nexus has it. Tasks count their references here and not at the unit, whose count
+/// every reactor would write to.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     pub(crate) unit: Arc<LogicalUnit>,
@@ -60,8 +60,9 @@ pub(crate) struct Mapped {
 }
 
 impl Nexus {
-    /// Registers with every unit of the map: a unit attention waits there for it, 29/07 if the unit knows the initiator
-    /// port already, 29/00 if not. Of two entries for one number the first counts.
+    /// Registers with every unit of the map: a unit attention waits there for it, 29/07 if the unit
+    /// knows the initiator port already, 29/00 if not. Of two entries for one number the first
+    /// counts.
     #[must_use]
     pub fn new(names: NexusNames, map: Vec<(u16, Arc<LogicalUnit>)>) -> Self {
         let mut map: Vec<_> = map
@@ -93,7 +94,8 @@ impl Nexus {
         self.mapped(lun).map(|mapped| &mapped.unit)
     }
 
-    /// The I_T nexus is lost (SAM-5 §6.3.4): establishes 29/07 for the next session of the same initiator port.
+    /// The I_T nexus is lost (SAM-5 §6.3.4): establishes 29/07 for the next session of the same
+    /// initiator port.
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.link.attentions.establish(Attention::NexusLoss);
@@ -124,7 +126,8 @@ impl Nexus {
         self.map.get(index).map(|mapping| &mapping.mapped)
     }
 
-    /// A command for the REPORT LUNS well known unit, or for no unit at all (SPC-4 §6.6.1, §6.39, SAM-5 §4.7.5.1).
+    /// A command for the REPORT LUNS well known unit, or for no unit at all (SPC-4 §6.6.1, §6.39,
+    /// SAM-5 §4.7.5.1).
     fn start_elsewhere(&self, request: &Request, cdb: &CdbView<'_>) -> Result<Started, Fault> {
         let well_known = Lun::parse(request.lun) == Some(Lun::ReportLuns);
         let check = || -> Result<(), Fault> { table::find(cdb)?.check(&request.cdb) };

@@ -76,8 +76,9 @@ pub(crate) const fn invalid_parameter(byte: u16) -> Sense {
     Sense::new(SenseKey::IllegalRequest, 0x26, 0).with_field(field)
 }
 
-/// 5/0E/03 INVALID FIELD IN COMMAND INFORMATION UNIT: the initiator means to send fewer bytes than the CDB says. Refused
-/// before anything is written; `needed` keeps the residual truthful (RFC 7143 §11.4.5.2).
+/// 5/0E/03 INVALID FIELD IN COMMAND INFORMATION UNIT: the initiator means to send fewer bytes than
+/// the CDB says. Refused before anything is written; `needed` keeps the residual truthful (RFC 7143
+/// §11.4.5.2).
 pub(crate) const fn short_data_out(needed: u64) -> Fault {
     Fault { sense: Sense::new(SenseKey::IllegalRequest, 0x0e, 0x03), presented: needed }
 }

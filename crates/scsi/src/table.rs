@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one table of commands: what is dispatched, what is checked and what REPORT SUPPORTED OPERATION CODES says.
+//! The one table of commands: what is dispatched, what is checked and what REPORT SUPPORTED
+//! OPERATION CODES says.
 
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
@@ -110,8 +111,8 @@ impl Entry {
         (usage, usize::from(self.length))
     }
 
-    /// Refuses bits that are not understood, NACA, LINK and FLAG among them. The field pointer names the first byte and
-    /// its leftmost wrong bit, or the leftmost of the protection field.
+    /// Refuses bits that are not understood, NACA, LINK and FLAG among them. The field pointer
+    /// names the first byte and its leftmost wrong bit, or the leftmost of the protection field.
     #[inline]
     pub(crate) fn check(&self, cdb: &Cdb) -> Result<(), Fault> {
         let (head, _) = cdb.bytes.split_first_chunk::<CDB_LEN_MAX>().expect("32 is more than 16");
@@ -144,7 +145,8 @@ impl Entry {
     }
 }
 
-/// The command of a CDB: 5/20/00 for an unknown operation code, 5/24/00 for an unknown service action of a known one.
+/// The command of a CDB: 5/20/00 for an unknown operation code, 5/24/00 for an unknown service
+/// action of a known one.
 #[inline]
 pub(crate) fn find(cdb: &CdbView<'_>) -> Result<&'static Entry, Fault> {
     let opcode = cdb.opcode();
@@ -197,10 +199,12 @@ const _: () = {
     }
 };
 
-/// Each usage starts at byte 1 and ends with CONTROL, of which nothing is understood: NACA is refused.
+/// Each usage starts at byte 1 and ends with CONTROL, of which nothing is understood: NACA is
+/// refused.
 ///
-/// READ and WRITE take FUA_NV (byte 1 bit 1), which SBC-4 made obsolete: it asks for less than FUA and is ignored. So is
-/// SYNC_NV of SYNCHRONIZE CACHE, and GROUP NUMBER, for there is no grouping function.
+/// READ and WRITE take FUA_NV (byte 1 bit 1), which SBC-4 made obsolete: it asks for less than FUA
+/// and is ignored. So is SYNC_NV of SYNCHRONIZE CACHE, and GROUP NUMBER, for there is no grouping
+/// function.
 const COMMANDS: &[Entry] = &[
     Entry::new(Opcode::TEST_UNIT_READY, &[0, 0, 0, 0, 0], misc::test_unit_ready).with(Flag::Medium),
     Entry::new(Opcode::REQUEST_SENSE, &[0x01, 0, 0, 0xff, 0], misc::request_sense)

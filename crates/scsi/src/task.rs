@@ -2,8 +2,11 @@
 //! One command under way (SAM-5 §5): request, steps, completion.
 //!
 //! ```text
-//! start ──> ReceiveDataOut ──> Store ──> Complete      every arrow is a resume; each step may be left out,
-//!                               └──┘                   Store may come many times
+//! start --> ReceiveDataOut --> Store --> Complete
+//!                              ^  |
+//!                              +--+
+//!
+//! -->  one call of resume; each step but Complete may be left out, Store may come many times
 //! ```
 
 use crate::Nexus;
@@ -50,8 +53,8 @@ pub struct Request {
 #[derive(Debug)]
 #[allow(clippy::exhaustive_enums)] // the pump must know every one
 pub enum Step {
-    /// Receive Data-Out: resume with [`Input::DataOut`] when `length` bytes are there. Never more than
-    /// [`Request::expected_out`].
+    /// Receive Data-Out: resume with [`Input::DataOut`] when `length` bytes are there. Never more
+    /// than [`Request::expected_out`].
     ReceiveDataOut {
         /// Bytes, from offset 0.
         length: u32,
@@ -69,10 +72,11 @@ pub struct Completion {
     pub status: u8,
     /// Sense data; only with CHECK CONDITION.
     pub sense: Vec<u8>,
-    /// Data for the initiator, of which the first [`Request::expected_in`] bytes travel. May be shorter than
-    /// `presented` where the initiator has no room for more.
+    /// Data for the initiator, of which the first [`Request::expected_in`] bytes travel. May be
+    /// shorter than `presented` where the initiator has no room for more.
     pub data_in: Option<Slice>,
-    /// Bytes that the command had for, or asked of, the initiator: the base of the residual (RFC 7143 §11.4.5).
+    /// Bytes that the command had for, or asked of, the initiator: the base of the residual (RFC
+    /// 7143 §11.4.5).
     pub presented: u64,
 }
 
@@ -121,8 +125,8 @@ impl Task {
         (Self { mapped, machine }, step)
     }
 
-    /// Takes what the last step gave. An input that was not asked for, or after the end, completes the command with
-    /// INTERNAL TARGET FAILURE.
+    /// Takes what the last step gave. An input that was not asked for, or after the end, completes
+    /// the command with INTERNAL TARGET FAILURE.
     pub fn resume(&mut self, _nexus: &Nexus, input: Input) -> Step {
         let result = match &self.mapped {
             Some(mapped) => self.machine.resume(&mapped.unit, input),
@@ -161,8 +165,8 @@ pub(crate) const fn good(presented: u64) -> Started {
     (Machine::Done, Step::Complete(sense::good(presented)))
 }
 
-/// A command that ends at once with parameter data, cut to its allocation length. The cut is no residual
-/// (RFC 7143 §11.4.5.3).
+/// A command that ends at once with parameter data, cut to its allocation length. The cut is no
+/// residual (RFC 7143 §11.4.5.3).
 pub(crate) fn data(mut bytes: Vec<u8>, allocation: u32) -> Started {
     bytes.truncate(usize::try_from(allocation).unwrap_or(usize::MAX));
     let presented = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -208,7 +212,8 @@ mod tests {
     use proptest::prelude::*;
     use wire::scsi::Sense;
 
-    /// A CDB: random, or that of a supported command with only bits that it understands, and a small address.
+    /// A CDB: random, or that of a supported command with only bits that it understands, and a
+    /// small address.
     fn any_cdb() -> impl Strategy<Value = [u8; 16]> {
         let unit = Bench::new().unit;
         let supported = (any::<prop::sample::Index>(), any::<[u8; 16]>(), any::<bool>()).prop_map(

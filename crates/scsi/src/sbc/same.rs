@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! WRITE SAME (SBC-3 §5.42, §5.43): zeros become a discard or a zeroing, anything else is written piece by piece.
+//! WRITE SAME (SBC-3 §5.42, §5.43): zeros become a discard or a zeroing, anything else is written
+//! piece by piece.
 
 use crate::limits;
 use crate::lun::Context;
@@ -45,8 +46,8 @@ enum Content {
     Pattern(Slice),
 }
 
-/// WRITE SAME(10), (16). WSNZ is set: zero blocks are refused, for a host that means "to the end" by it is as likely wrong
-/// as right.
+/// WRITE SAME(10), (16). WSNZ is set: zero blocks are refused, for a host that means "to the end"
+/// by it is as likely wrong as right.
 pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
     let unmap = cdb.bit(1, 3);

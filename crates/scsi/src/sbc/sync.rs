@@ -29,8 +29,8 @@ pub(crate) enum Then {
     Stop,
 }
 
-/// SYNCHRONIZE CACHE(10), (16): the whole cache, whatever the range; zero blocks mean "to the end". With IMMED the status
-/// still comes after the flush, which the host cannot tell from a fast one.
+/// SYNCHRONIZE CACHE(10), (16): the whole cache, whatever the range; zero blocks mean "to the end".
+/// With IMMED the status still comes after the flush, which the host cannot tell from a fast one.
 pub(crate) fn synchronize_cache(context: &Context<'_>) -> Result<Started, Fault> {
     let lba = context.cdb.lba();
     context.unit.extent(lba, u64::from(context.cdb.transfer_length()))?;

@@ -95,8 +95,8 @@ impl Verify {
     }
 }
 
-/// True if `read`, whose first byte has the place `place` in the command, is `expected` repeated. Pieces are whole blocks,
-/// so that a repeated block fits whole times.
+/// True if `read`, whose first byte has the place `place` in the command, is `expected` repeated.
+/// Pieces are whole blocks, so that a repeated block fits whole times.
 fn equal(read: &[u8], expected: &[u8], place: usize) -> bool {
     let period = expected.len();
     if period == 0 {

@@ -128,8 +128,8 @@ fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
     })
 }
 
-/// Page 83 (SPC-4 §7.8.5, RFC 7143 §4.4.2): the unit by T10 vendor ID and NAA, the port by number and name, the device by
-/// its iSCSI name.
+/// Page 83 (SPC-4 §7.8.5, RFC 7143 §4.4.2): the unit by T10 vendor ID and NAA, the port by number
+/// and name, the device by its iSCSI name.
 fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
     let identity = unit.identity();
     let names = nexus.names();

@@ -19,7 +19,8 @@ pub(crate) fn test_unit_ready(_context: &Context<'_>) -> Result<Started, Fault> 
     Ok(good(0))
 }
 
-/// REQUEST SENSE (SPC-4 §6.39): a pending unit attention as data, which clears it; else whether the unit is ready.
+/// REQUEST SENSE (SPC-4 §6.39): a pending unit attention as data, which clears it; else whether the
+/// unit is ready.
 pub(crate) fn request_sense(context: &Context<'_>) -> Result<Started, Fault> {
     let sense = match context.link.attentions.take() {
         Some(attention) => attention.sense(),

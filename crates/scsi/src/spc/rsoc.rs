@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! REPORT SUPPORTED OPERATION CODES and TASK MANAGEMENT FUNCTIONS (SPC-4 §6.35, §6.36), from the table that dispatches.
+//! REPORT SUPPORTED OPERATION CODES and TASK MANAGEMENT FUNCTIONS (SPC-4 §6.35, §6.36), from the
+//! table that dispatches.
 
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
@@ -47,7 +48,8 @@ fn all(unit: &LogicalUnit, timeouts: Timeouts) -> Vec<u8> {
     rsoc::emit_all(commands, timeouts)
 }
 
-/// Reporting options 001b (an operation code without service actions), 010b (with) and 011b (either).
+/// Reporting options 001b (an operation code without service actions), 010b (with) and 011b
+/// (either).
 fn one(cdb: &CdbView<'_>, unit: &LogicalUnit, option: u8) -> Result<Vec<u8>, Fault> {
     let (opcode, action) = (Opcode(cdb.byte(3)), cdb.u16_at(4));
     let known = || table::of_opcode(opcode).filter(|entry| entry.supported(unit));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Command descriptor blocks (SPC-4 §4.2): the fixed places of the 6, 10, 12, 16 and 32-byte groups.
+//! Command descriptor blocks (SPC-4 §4.2): the fixed places of the 6, 10, 12, 16 and 32-byte
+//! groups.
 
 use super::field::put;
 use super::opcode::Opcode;
@@ -131,8 +132,8 @@ impl<'a> CdbView<'a> {
         u64::from(self.u32_at(at)) << 32 | u64::from(self.u32_at(at.saturating_add(4)))
     }
 
-    /// SERVICE ACTION: byte 1 bits 4-0, or bytes 8-9 of a variable length CDB. Meaningful only where the operation
-    /// code has one.
+    /// SERVICE ACTION: byte 1 bits 4-0, or bytes 8-9 of a variable length CDB. Meaningful only
+    /// where the operation code has one.
     #[must_use]
     pub fn service_action(&self) -> u16 {
         match self.opcode() {
@@ -159,7 +160,8 @@ impl<'a> CdbView<'a> {
         }
     }
 
-    /// TRANSFER LENGTH in blocks, where the group has it. In READ(6) and WRITE(6) zero means 256 (SBC-3 §5.10).
+    /// TRANSFER LENGTH in blocks, where the group has it. In READ(6) and WRITE(6) zero means 256
+    /// (SBC-3 §5.10).
     #[inline]
     #[must_use]
     pub fn transfer_length(&self) -> u32 {
@@ -244,7 +246,8 @@ pub struct BlockCommand {
 }
 
 impl BlockCommand {
-    /// Reads a CDB of a group that holds a block command; the 32-byte group is only read, not written.
+    /// Reads a CDB of a group that holds a block command; the 32-byte group is only read, not
+    /// written.
     #[must_use]
     pub fn parse(cdb: &Cdb) -> Option<Self> {
         let view = CdbView::new(cdb);

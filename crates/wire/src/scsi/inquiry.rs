@@ -5,7 +5,8 @@ use super::field::get_u8;
 use super::field::get_u16;
 use super::field::put;
 
-/// Length of the data as written here, bytes: up to the end of the reserved part that most hosts read.
+/// Length of the data as written here, bytes: up to the end of the reserved part that most hosts
+/// read.
 pub const STANDARD_LEN: usize = 96;
 /// ADDITIONAL LENGTH: what follows byte 4.
 const ADDITIONAL_LEN: u8 = 91;
@@ -85,8 +86,8 @@ impl Standard {
     }
 }
 
-/// `text` as a field of SPC-4 §4.3.1: printable ASCII, left aligned, blank padded, cut to fit. Other characters become
-/// `?`.
+/// `text` as a field of SPC-4 §4.3.1: printable ASCII, left aligned, blank padded, cut to fit.
+/// Other characters become `?`.
 #[must_use]
 pub fn ascii<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];

@@ -14,8 +14,9 @@ pub enum Lun {
 }
 
 impl Lun {
-    /// Decodes peripheral device addressing on bus 0, flat space, extended flat space and the well known form; LUN 1
-    /// is LUN 1 in each. None for anything else, for second-level addresses and above 65535.
+    /// Decodes peripheral device addressing on bus 0, flat space, extended flat space and the well
+    /// known form; LUN 1 is LUN 1 in each. None for anything else, for second-level addresses and
+    /// above 65535.
     #[inline]
     #[must_use]
     pub fn parse(field: LunField) -> Option<Self> {

@@ -105,7 +105,8 @@ impl BlockDescriptor {
     }
 }
 
-/// Writes mode data: header, block descriptor, pages. MODE DATA LENGTH is that of the whole, whatever is cut off later.
+/// Writes mode data: header, block descriptor, pages. MODE DATA LENGTH is that of the whole,
+/// whatever is cut off later.
 #[must_use]
 pub fn emit(
     header: Header,
@@ -221,7 +222,8 @@ impl Caching {
     }
 }
 
-/// Control mode page (SPC-4 §7.5.8), 12 bytes: fixed format sense, unrestricted reordering, no QERR, no TAS.
+/// Control mode page (SPC-4 §7.5.8), 12 bytes: fixed format sense, unrestricted reordering, no
+/// QERR, no TAS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// BUSY TIMEOUT PERIOD, 100 ms units; FFFFh without limit.
@@ -229,7 +231,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Writes the page: QUEUE ALGORITHM MODIFIER is 1, for simple tasks are not ordered among each other.
+    /// Writes the page: QUEUE ALGORITHM MODIFIER is 1, for simple tasks are not ordered among each
+    /// other.
     #[must_use]
     pub fn emit(&self) -> [u8; 12] {
         let mut bytes = [0; 12];
@@ -247,7 +250,8 @@ impl Control {
     }
 }
 
-/// Informational exceptions control mode page (SPC-4 §7.5.14), 12 bytes, with reporting disabled (DEXCPT = 1).
+/// Informational exceptions control mode page (SPC-4 §7.5.14), 12 bytes, with reporting disabled
+/// (DEXCPT = 1).
 #[must_use]
 pub const fn informational_exceptions() -> [u8; 12] {
     [INFORMATIONAL_EXCEPTIONS, 10, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0]
@@ -306,7 +310,10 @@ mod tests {
             let descriptor = match long {
                 0 => None,
                 1 if !six => Some(BlockDescriptor::Long { blocks, length }),
-                _ => Some(BlockDescriptor::Short { blocks: u32::try_from(blocks >> 32).expect("32 bits"), length }),
+                _ => {
+                    let blocks = u32::try_from(blocks >> 32).expect("32 bits");
+                    Some(BlockDescriptor::Short { blocks, length })
+                }
             };
             let specific = DeviceSpecific { write_protected, dpo_fua };
             let bytes = emit(header, specific, descriptor, &pages);
@@ -315,7 +322,9 @@ mod tests {
         }
 
         #[test]
-        fn parse_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..80), code in 0_u8..64) {
+        fn parse_is_total(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80), code in 0_u8..64,
+        ) {
             for header in [Header::Six, Header::Ten] {
                 let _ = ModeData::parse(header, &bytes).map(|data| data.page(code));
             }

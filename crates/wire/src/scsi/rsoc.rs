@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS parameter data (SPC-4 §6.35, §6.36).
+//! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS parameter data
+//! (SPC-4 §6.35, §6.36).
 
 use super::field::get;
 use super::field::get_u8;
@@ -72,7 +73,8 @@ pub fn parse_all(bytes: &[u8]) -> Option<Vec<Command>> {
     Some(list)
 }
 
-/// One command (the other reporting options): `usage` is its CDB usage data, None if it is not supported.
+/// One command (the other reporting options): `usage` is its CDB usage data, None if it is not
+/// supported.
 #[must_use]
 pub fn emit_one(usage: Option<&[u8]>, timeouts: Timeouts) -> Vec<u8> {
     let Some(usage) = usage else { return vec![0, 1, 0, 0] };
@@ -97,7 +99,8 @@ pub fn parse_one(bytes: &[u8]) -> Option<(u8, &[u8])> {
 /// ABORT TASK, ABORT TASK SET, CLEAR TASK SET and LOGICAL UNIT RESET, as RSTMF bits of byte 0.
 pub const TASK_MANAGEMENT_BASIC: u8 = 0x80 | 0x40 | 0x10 | 0x08;
 
-/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data with `functions` as byte 0: 4 bytes, or 16 with timeouts (REPD).
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data with `functions` as byte 0: 4 bytes, or 16 with
+/// timeouts (REPD).
 #[must_use]
 pub fn emit_task_management(functions: u8, timeouts: Timeouts) -> Vec<u8> {
     let mut bytes = vec![functions, 0, 0, 0];
@@ -153,7 +156,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(list in proptest::collection::vec(any::<(u8, Option<u16>, u16)>(), 0..40), with: bool) {
+        fn round_trip(
+            list in proptest::collection::vec(any::<(u8, Option<u16>, u16)>(), 0..40), with: bool,
+        ) {
             let list: Vec<_> = list
                 .into_iter()
                 .map(|(opcode, service_action, cdb_len)| Command {

@@ -154,7 +154,8 @@ impl Sense {
         self
     }
 
-    /// Fixed format, response code 70h (SPC-4 §4.5.3). INFORMATION that does not fit 32 bits is left out.
+    /// Fixed format, response code 70h (SPC-4 §4.5.3). INFORMATION that does not fit 32 bits is
+    /// left out.
     #[must_use]
     pub fn emit_fixed(&self) -> [u8; FIXED_LEN] {
         let mut bytes = [0; FIXED_LEN];
@@ -300,7 +301,9 @@ mod tests {
         }
 
         #[test]
-        fn parse_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..64), head in 0x70_u8..0x74) {
+        fn parse_is_total(
+            bytes in proptest::collection::vec(any::<u8>(), 0..64), head in 0x70_u8..0x74,
+        ) {
             let _ = Sense::parse(&bytes);
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {

@@ -26,7 +26,8 @@ pub struct Range {
 pub enum Malformed {
     /// Shorter than its header, or than the header announces: PARAMETER LIST LENGTH ERROR.
     Length,
-    /// UNMAP BLOCK DESCRIPTOR DATA LENGTH (byte 2) goes beyond UNMAP DATA LENGTH: INVALID FIELD IN PARAMETER LIST.
+    /// UNMAP BLOCK DESCRIPTOR DATA LENGTH (byte 2) goes beyond UNMAP DATA LENGTH: INVALID FIELD IN
+    /// PARAMETER LIST.
     DescriptorLength,
 }
 
@@ -37,8 +38,8 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Checks the lengths. A last descriptor that is incomplete is ignored (SBC-3 §5.28.2); bytes after those announced
-    /// are too.
+    /// Checks the lengths. A last descriptor that is incomplete is ignored (SBC-3 §5.28.2); bytes
+    /// after those announced are too.
     ///
     /// # Errors
     /// If the list does not hold what its header announces.
@@ -139,7 +140,9 @@ mod tests {
         }
 
         #[test]
-        fn parse_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..80), small in 0_u8..80) {
+        fn parse_is_total(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80), small in 0_u8..80,
+        ) {
             let mut bytes = bytes;
             let _ = View::new(&bytes).map(|view| view.ranges().count());
             if bytes.len() >= 4 {

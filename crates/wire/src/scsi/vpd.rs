@@ -29,7 +29,8 @@ pub const HEADER_LEN: usize = 4;
 /// Content length of pages 86, B0 and B1.
 const LONG_CONTENT_LEN: usize = 0x3c;
 
-/// A page: header and content. `peripheral` is byte 0 of the standard INQUIRY data. Content beyond 65535 bytes is cut.
+/// A page: header and content. `peripheral` is byte 0 of the standard INQUIRY data. Content beyond
+/// 65535 bytes is cut.
 #[must_use]
 pub fn page(peripheral: u8, code: u8, content: &[u8]) -> Vec<u8> {
     let content = content.get(..usize::from(u16::MAX)).unwrap_or(content);
@@ -75,8 +76,8 @@ pub enum Designator {
     RelativeTargetPort(u16),
     /// Target port group.
     TargetPortGroup(u16),
-    /// SCSI name string in UTF-8, written null terminated and padded to four bytes; PIV and protocol iSCSI are set where
-    /// it names a port or a device.
+    /// SCSI name string in UTF-8, written null terminated and padded to four bytes; PIV and
+    /// protocol iSCSI are set where it names a port or a device.
     ScsiName {
         /// What it names.
         of: Association,
@@ -88,7 +89,8 @@ pub enum Designator {
 }
 
 impl Designator {
-    /// Appends the descriptor; an identifier beyond 255 bytes is left out, for its length byte cannot say it.
+    /// Appends the descriptor; an identifier beyond 255 bytes is left out, for its length byte
+    /// cannot say it.
     pub fn emit(&self, to: &mut Vec<u8>) {
         let port = |number: u16| {
             let [high, low] = number.to_be_bytes();
@@ -189,8 +191,8 @@ impl ExtendedInquiry {
     }
 }
 
-/// Content of page B0 (SBC-3 §6.6.4). Lengths in blocks; zero is "not reported" but for UNMAP, where it is "not
-/// supported".
+/// Content of page B0 (SBC-3 §6.6.4). Lengths in blocks; zero is "not reported" but for UNMAP,
+/// where it is "not supported".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {
     /// WSNZ: WRITE SAME of zero blocks is refused.
