@@ -211,14 +211,14 @@ impl Error {
 }
 
 /// One authentication.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Exchange {
     policy: Policy,
     challenge: Challenge,
     state: State,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     /// CHAP was chosen; CHAP_A comes next.
     Offer,
