@@ -5,6 +5,7 @@
 //! Read `pump.rs` first: it is the one place where engine, mover, iscsi, scsi and store meet.
 #![forbid(unsafe_code)]
 
+mod authentication;
 mod mail;
 mod node;
 mod pump;
@@ -13,6 +14,8 @@ mod registry;
 mod stores;
 mod table;
 
+pub use authentication::AuthenticationPolicy;
+pub use authentication::Demand;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
 pub use node::AccessRule;
