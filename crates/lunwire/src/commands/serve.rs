@@ -26,6 +26,9 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
     start_log(&draft.log, options.log_json);
+    for warning in draft.warnings() {
+        tracing::warn!("{warning}");
+    }
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot catch signals")?;
     let plan = draft.open()?;
     let served = plan.served.clone();
