@@ -11,6 +11,7 @@ use scsi::Identity;
 use scsi::LogicalUnit;
 use store::spec::Spec;
 use target::AccessRule;
+use target::AuthenticationPolicy;
 use target::Node;
 use target::Plan;
 use target::Stores;
@@ -58,7 +59,7 @@ pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
 /// One reactor, one portal of each address family that there is, two targets.
 #[must_use]
 pub fn plan(engine: Choice, settings: Settings) -> Plan {
-    let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None }];
+    let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None, account: None }];
     let mut stores = Stores::new();
     let nodes = vec![
         node(&mut stores, TARGET, settings.clone(), Vec::new()),
@@ -67,6 +68,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
     Plan {
         portals: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         nodes,
+        discovery: AuthenticationPolicy::default(),
         stores,
         engine,
         reactors: 1,
@@ -87,7 +89,8 @@ fn node(stores: &mut Stores, name: &str, settings: Settings, access: Vec<AccessR
         })
         .collect();
     let alias = Some("a disk to test".to_owned());
-    Node { name: name.to_owned(), alias, luns, access, settings }
+    let authentication = AuthenticationPolicy::default();
+    Node { name: name.to_owned(), alias, luns, access, authentication, settings }
 }
 
 impl Server {
