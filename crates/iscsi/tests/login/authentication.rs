@@ -113,6 +113,7 @@ fn one_way() {
     late.assert_failed(0x0200);
 }
 
+/// Covers: LGN-51.
 #[test]
 fn mutual_as_in_the_example() {
     for policies in [Policies::Required, Policies::Mutual] {
