@@ -232,8 +232,8 @@ impl Accounts {
         let secret = Secret::from_text(&text).map_err(|error| error.to_string())?;
         if mode & OTHERS != 0 {
             self.warnings.push(format!(
-                "{path} holds a secret and is open to everybody on this machine (mode {:04o}); try: \
-                 chmod 600 {path}",
+                "{path} holds a secret and is open to everybody on this machine (mode {:04o}); \
+                 try: chmod 600 {path}",
                 mode & 0o7777
             ));
         }
@@ -294,8 +294,8 @@ impl Side<'_> {
             }
             (Some(user), None) => {
                 let problem = format!(
-                    "it has no secret; add {prefix}-secret-file = \"/etc/lunwire/secret\", for example, \
-                     or {prefix}-secret-env"
+                    "it has no secret; add {prefix}-secret-file = \"/etc/lunwire/secret\", for \
+                     example, or {prefix}-secret-env"
                 );
                 self.error("user", user, problem)
             }

@@ -230,8 +230,8 @@ impl Draft {
     fn take_credentials(&mut self, options: &ServeOptions, of_file: usize) -> Result<()> {
         let Some(policy) = self.accounts.of_options(options)? else { return Ok(()) };
         let Some(target) = self.targets.get_mut(of_file) else {
-            let place = "--chap-user: it is for the target of --target and --lun, which are missing; \
-                         write chap-user into the file for the targets there";
+            let place = "--chap-user: it is for the target of --target and --lun, which are \
+                         missing; write chap-user into the file for the targets there";
             return Err(Usage(place.into()).into());
         };
         target.authentication = policy.clone();
