@@ -43,7 +43,8 @@ const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 const VENDOR: &str = "LUNWIRE";
 const PRODUCT: &str = "VIRTUAL DISK";
 
-/// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched only when used.
+/// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched
+/// only when used.
 const POOL_BYTES_MAX: usize = 512 << 20;
 
 /// More threads than this serve no machine that we know.

@@ -8,8 +8,9 @@
 //!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
 //! ```
 //!
-//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in [`Pump::advance`], comes back
-//! through [`Pump::io_done`] if the store needed the engine, and leaves in [`Pump::transmit`].
+//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in
+//! [`Pump::advance`], comes back through [`Pump::io_done`] if the store needed the engine, and
+//! leaves in [`Pump::transmit`].
 
 mod admission;
 mod lifecycle;
@@ -55,7 +56,8 @@ const TASK_SET_FULL: u8 = 0x28;
 /// Synchronous store steps that one command may take before others get their turn.
 const STEPS_PER_TURN: u32 = 16;
 
-/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of the largest.
+/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of
+/// the largest.
 const BACKLOG_HIGH: usize = 16 << 20;
 
 /// Backlog under which a connection is read again.
@@ -389,7 +391,8 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(task) = task_of(&mut session.tasks, id) else { return };
         task.wanted = length.min(task.expected_out);
-        // More than is wanted where the initiator announced more unsolicited data than the device server takes.
+        // More than is wanted where the initiator announced more unsolicited data than the device
+        // server takes.
         let wanted = session.machine.buffer_length(id, length) as usize;
         let buf = match task.immediate.take() {
             Some((buf, _)) if buf.len() >= wanted => Some(buf),

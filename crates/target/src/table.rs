@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A slab whose keys say which of a slot's tenants they mean, so that a late event never meets a stranger.
+//! A slab whose keys say which of a slot's tenants they mean, so that a late event never meets a
+//! stranger.
 
 use slab::Slab;
 
@@ -23,7 +24,8 @@ impl Key {
     }
 }
 
-/// Generations have 24 bits: a slot must be reused 16 million times within the life of one event to be mistaken.
+/// Generations have 24 bits: a slot must be reused 16 million times within the life of one event to
+/// be mistaken.
 const GENERATION_MASK: u32 = 0x00ff_ffff;
 
 #[derive(Debug)]

@@ -133,7 +133,8 @@ impl<P: Port> Pump<P> {
         self.mark_dirty(key);
     }
 
-    /// A session whose connection has ended by its own will needs to hear of it only if it still lives.
+    /// A session whose connection has ended by its own will needs to hear of it only if it still
+    /// lives.
     fn finish_connection(&mut self, session: Key, id: ConnectionId) {
         let now = self.port.now();
         if let Some(entry) = self.sessions.get_mut(session)
@@ -380,6 +381,6 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.stopping.is_some() && self.connections.is_empty() && self.ios.len() == 0
+        self.stopping.is_some() && self.connections.is_empty() && self.ios.is_empty()
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Task management across sessions and reactors (RFC 7143 §11.5, SAM-5 §7).
 //!
-//! A function is answered only when no work of an ended task is left in the engine: after the answer nothing of
-//! the task may still reach the medium.
+//! A function is answered only when no work of an ended task is left in the engine: after the
+//! answer nothing of the task may still reach the medium.
 
 use std::sync::Arc;
 
