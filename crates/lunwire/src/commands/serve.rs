@@ -41,10 +41,9 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     );
     let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone())?;
     announce(&target, &served);
-    for signal in signals.forever() {
+    if let Some(signal) = signals.forever().next() {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
         tracing::info!(signal = name, "stopping: initiators are asked to log out");
-        break;
     }
     let hurry = std::thread::spawn(move || {
         if signals.forever().next().is_some() {
