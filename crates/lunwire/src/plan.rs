@@ -522,3 +522,17 @@ fn target_name(text: &str, others: &[DraftTarget]) -> Result<String, String> {
     }
     Ok(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: NAM-17.
+    #[test]
+    fn the_port_is_3260_unless_another_one_is_named() {
+        let mut draft = Draft::new();
+        draft.take_defaults().unwrap();
+        assert_eq!(draft.listen, [SocketAddr::from(([127, 0, 0, 1], 3260))]);
+        assert!(address("127.0.0.1").is_err(), "an address without a port is not guessed at");
+    }
+}

@@ -151,8 +151,8 @@ struct PendingIo {
     task: TaskId,
     op: store::Op,
     io: Io,
-    /// Task management that waits for this work of an aborted task.
-    management: Option<management::Waiter>,
+    /// Task management that waits for this work of an ended task.
+    managements: Vec<Key>,
 }
 
 /// What a token of the port means.
@@ -312,7 +312,7 @@ impl<P: Port> Pump<P> {
             Indication::Command(command) => self.command(key, command),
             Indication::DataOutReceived { task } => self.data_out_received(key, task),
             Indication::Dropped { task } => {
-                self.drop_task(key, task, None);
+                self.drop_task(key, task);
             }
             Indication::Ended { task } => self.detach(key, task),
             Indication::Management(request) => self.manage(key, request),
@@ -469,19 +469,24 @@ impl<P: Port> Pump<P> {
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios += 1;
-        let io =
-            self.ios.insert(PendingIo { session: key, task: id, op, io: kept, management: None });
+        let io = self.ios.insert(PendingIo {
+            session: key,
+            task: id,
+            op,
+            io: kept,
+            managements: Vec::new(),
+        });
         self.port.submit(token(Kind::Io, io), work);
     }
 
     /// The engine has done a store's work.
     fn io_done(&mut self, key: Key, result: IoResult) {
         let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, management } = done;
+        let PendingIo { session: key, task: id, op, io, managements } = done;
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios -= 1;
-        if let Some(waiter) = management {
-            self.aborted_io_done(waiter);
+        for management in managements {
+            self.ended_work_done(management);
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.closed {

@@ -84,6 +84,10 @@ impl<T> Table<T> {
         })
     }
 
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().map(|(_, (_, value))| value)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().map(|(index, (generation, value))| {
             let index = u32::try_from(index).expect("tables are bounded far below 2^32");

@@ -186,8 +186,12 @@ impl<P: Port> Pump<P> {
     pub(super) fn lose_nexus(&mut self, key: Key) {
         self.runnable.retain(|(session, _, _)| *session != key);
         let Some(session) = self.sessions.get_mut(key) else { return };
-        session.tasks.clear();
+        let tasks = std::mem::take(&mut session.tasks);
         if let Some(nexus) = session.nexus.take() {
+            // The next session of the same initiator port hears of them (RFC 7143 §11.14.5).
+            for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
+                nexus.commands_cleared_by_iscsi(unit);
+            }
             nexus.lost();
         }
     }

@@ -34,10 +34,6 @@ enum Origin {
     Reactor { reactor: usize, management: Key },
 }
 
-/// Who waits for a piece of store work.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter(Key);
-
 impl<P: Port> Pump<P> {
     /// Task Management Request Received.
     pub(super) fn manage(&mut self, key: Key, request: service::Management) {
@@ -63,23 +59,24 @@ impl<P: Port> Pump<P> {
         let management = self.managements.insert(Management { origin, pending: 1 });
         match request.function {
             Function::AbortTask { task } => {
-                self.drop_task(key, task, Some(Waiter(management)));
+                self.drop_task(key, task);
                 if let Some(session) = self.sessions.get_mut(key) {
                     session.machine.abort(task);
                 }
             }
             Function::AbortTaskSet => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
             }
             Function::ClearTaskSet => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
                 self.abort_elsewhere(key, &unit, Effect::Cleared, management);
             }
             Function::LogicalUnitReset => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
                 self.abort_elsewhere(key, &unit, Effect::Reset, management);
             }
         }
+        self.wait_for_ended_work(management);
         self.one_done(management);
     }
 
@@ -93,7 +90,7 @@ impl<P: Port> Pump<P> {
     ) {
         let others: Vec<Key> = self.sessions.keys().filter(|key| *key != issuer).collect();
         for key in others {
-            self.abort_other(key, unit, effect, management);
+            self.abort_other(key, unit, effect);
         }
         for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
             if reactor == self.reactor {
@@ -123,13 +120,14 @@ impl<P: Port> Pump<P> {
         let local = self.managements.insert(Management { origin, pending: 1 });
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
-            self.abort_other(key, unit, effect, local);
+            self.abort_other(key, unit, effect);
         }
+        self.wait_for_ended_work(local);
         self.one_done(local);
     }
 
-    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect, management: Key) {
-        let ended = self.abort_tasks(key, unit, management);
+    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect) {
+        let ended = self.abort_tasks(key, unit);
         if ended == 0 {
             return;
         }
@@ -143,7 +141,7 @@ impl<P: Port> Pump<P> {
     }
 
     /// Ends the tasks of one session on `unit`; returns how many there were.
-    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>, management: Key) -> usize {
+    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>) -> usize {
         let Some(session) = self.sessions.get(key) else { return 0 };
         let tasks: Vec<TaskId> = session
             .tasks
@@ -153,7 +151,7 @@ impl<P: Port> Pump<P> {
             .map(|task| task.id)
             .collect();
         for id in &tasks {
-            self.drop_task(key, *id, Some(Waiter(management)));
+            self.drop_task(key, *id);
             if let Some(session) = self.sessions.get_mut(key) {
                 session.machine.abort(*id);
             }
@@ -161,33 +159,36 @@ impl<P: Port> Pump<P> {
         tasks.len()
     }
 
-    /// The device server forgets a task; `waiter` learns when its store work is done.
-    pub(super) fn drop_task(&mut self, key: Key, id: TaskId, waiter: Option<Waiter>) {
+    /// The device server forgets a task.
+    pub(super) fn drop_task(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.take_task(id).is_none() {
-            return;
-        }
-        self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
-        let Some(waiter) = waiter else { return };
-        let works: Vec<Key> = self
-            .ios
-            .iter()
-            .filter(|(_, io)| (io.session, io.task) == (key, id) && io.management.is_none())
-            .map(|(io, _)| io)
-            .collect();
-        for io in works {
-            if let Some(io) = self.ios.get_mut(io) {
-                io.management = Some(waiter);
-            }
-            if let Some(entry) = self.managements.get_mut(waiter.0) {
-                entry.pending += 1;
-            }
+        if session.take_task(id).is_some() {
+            self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
         }
     }
 
-    /// Store work of an aborted task is done.
-    pub(super) fn aborted_io_done(&mut self, waiter: Waiter) {
-        self.one_done(waiter.0);
+    /// Lets a function wait for all store work of tasks that have ended, also by another function
+    /// or with their session.
+    fn wait_for_ended_work(&mut self, management: Key) {
+        let sessions = &mut self.sessions;
+        let mut count = 0;
+        for io in self.ios.values_mut() {
+            let lives = sessions
+                .get_mut(io.session)
+                .is_some_and(|session| super::task_of(&mut session.tasks, io.task).is_some());
+            if !lives {
+                io.managements.push(management);
+                count += 1;
+            }
+        }
+        if let Some(entry) = self.managements.get_mut(management) {
+            entry.pending += count;
+        }
+    }
+
+    /// Store work of an ended task is done: the session that waits for it may be another one.
+    pub(super) fn ended_work_done(&mut self, management: Key) {
+        self.done_elsewhere(management);
     }
 
     /// One of the things that a function waited for is done; after the last it is answered.
@@ -216,6 +217,11 @@ impl<P: Port> Pump<P> {
 
     /// Another reactor has ended its tasks.
     pub(super) fn unit_aborted(&mut self, management: Key) {
+        self.done_elsewhere(management);
+    }
+
+    /// As `one_done`, where nobody else settles the session that asked.
+    fn done_elsewhere(&mut self, management: Key) {
         let session = match self.managements.get(management).map(|entry| &entry.origin) {
             Some(Origin::Session { session, .. }) => Some(*session),
             _ => None,
