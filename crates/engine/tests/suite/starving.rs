@@ -64,12 +64,14 @@ pub(crate) fn slow_readers_and_two_buffers<P: Port>(make: impl Fn(&Config) -> P)
     }
 }
 
+/// Stops the process `$0` twelve times for ten milliseconds.
+const STOPPER: &str = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do kill -STOP $0; sleep 0.01; \
+                       kill -CONT $0; sleep 0.02; done";
+
 /// SIGSTOP and SIGCONT interrupt waits at any point; what came meanwhile is found afterwards.
 pub(crate) fn a_stopped_process_goes_on<P: Port>(make: impl Fn(&Config) -> P) {
-    const SCRIPT: &str = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do kill -STOP $0; sleep 0.01; kill -CONT $0; \
-         sleep 0.02; done";
     let mut stopper =
-        Command::new("sh").args(["-c", SCRIPT, &std::process::id().to_string()]).spawn().unwrap();
+        Command::new("sh").args(["-c", STOPPER, &std::process::id().to_string()]).spawn().unwrap();
     for config in [FEW, Config { spin_max: Duration::ZERO, ..Config::default() }] {
         let mut echo = Echo::new(make(&config));
         let address = echo.address;
