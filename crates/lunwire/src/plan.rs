@@ -17,6 +17,7 @@ use control::config::Source;
 use control::units;
 use engine::Choice;
 use iscsi::target::DigestPolicy;
+use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use scsi::Identity;
 use scsi::LogicalUnit;
@@ -24,6 +25,7 @@ use store::spec::Spec;
 use target::AccessRule;
 use target::Node;
 use target::Plan;
+use target::Redirect;
 use target::Stores;
 use toml::Spanned;
 
@@ -68,6 +70,7 @@ pub(crate) struct DraftTarget {
     name: String,
     alias: Option<String>,
     settings: Settings,
+    redirect: Option<Redirect>,
     pub(crate) luns: Vec<DraftLun>,
     access: Vec<AccessRule>,
 }
@@ -261,6 +264,7 @@ impl Draft {
                 luns,
                 access: target.access.clone(),
                 settings: target.settings.clone(),
+                redirect: target.redirect.clone(),
             });
         }
         let plan = Plan {
@@ -281,7 +285,7 @@ impl Draft {
 impl DraftTarget {
     fn new(name: String) -> Self {
         let settings = Settings::default();
-        Self { name, alias: None, settings, luns: Vec::new(), access: Vec::new() }
+        Self { name, alias: None, settings, redirect: None, luns: Vec::new(), access: Vec::new() }
     }
 
     fn from_file(source: &Source, target: &config::Target, others: &[Self]) -> Result<Self> {
@@ -289,6 +293,7 @@ impl DraftTarget {
         let mut draft = Self::new(name);
         draft.alias = target.alias.as_ref().map(|alias| alias.get_ref().clone());
         draft.take_settings(source, target)?;
+        draft.redirect = redirect(source, target)?;
         let mut numbers = BTreeSet::new();
         for (place, lun) in (0..).zip(&target.lun) {
             let number = match &lun.number {
@@ -312,7 +317,7 @@ impl DraftTarget {
             }
             draft.luns.push(draft_lun);
         }
-        if draft.luns.is_empty() {
+        if draft.luns.is_empty() && draft.redirect.is_none() {
             let none = "it has no LUN; add [[target.lun]] with store = \"memory:1G\", for example";
             return Err(source.error("target.name", &target.name, none).into());
         }
@@ -330,6 +335,19 @@ impl DraftTarget {
                     depth @ 1..=1024 => Ok(depth),
                     _ => Err("1 to 1024 is right"),
                 })?;
+        }
+        if let Some(value) = &target.max_connections {
+            settings.max_connections =
+                checked(source, "target.max-connections", value, |count| match *count {
+                    count @ 1..=32 => Ok(count),
+                    _ => Err("1 to 32 is right"),
+                })?;
+        }
+        if let Some(value) = &target.time2wait {
+            settings.time2wait = checked(source, "target.time2wait", value, |s| seconds(*s))?;
+        }
+        if let Some(value) = &target.time2retain {
+            settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
         }
         if let Some(value) = &target.header_digest {
             settings.header_digest =
@@ -355,6 +373,24 @@ impl DraftLun {
     fn new(number: u16, word: &str, spec: Spec) -> Self {
         Self { number, store: word.to_owned(), spec, block: 512, serial: None }
     }
+}
+
+/// DefaultTime2Wait and DefaultTime2Retain (RFC 7143 §13.15, §13.16).
+fn seconds(seconds: u16) -> Result<u16, &'static str> {
+    if seconds <= 3600 { Ok(seconds) } else { Err("0 to 3600 seconds is right") }
+}
+
+fn redirect(source: &Source, target: &config::Target) -> Result<Option<Redirect>> {
+    let Some(value) = &target.redirect else { return Ok(None) };
+    let address = checked(source, "target.redirect", value, |text| {
+        let right = "ADDRESS:PORT is right, for example 192.0.2.7:3260 or [2001:db8::7]:3260";
+        text.parse::<SocketAddr>().map_err(|_| right)
+    })?;
+    let duration = match target.redirect_permanent {
+        Some(true) => Redirection::Permanent,
+        Some(false) | None => Redirection::Temporary,
+    };
+    Ok(Some(Redirect { address: address.to_string(), duration }))
 }
 
 fn access_rule(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use iscsi::target::Admission;
 use iscsi::target::AdmissionRequest;
+use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
 use scsi::LogicalUnit;
@@ -29,6 +30,17 @@ pub struct Node {
     pub access: Vec<AccessRule>,
     /// What it wishes in negotiation.
     pub settings: Settings,
+    /// Where it is now, if it has moved: whoever may log in is sent there.
+    pub redirect: Option<Redirect>,
+}
+
+/// The new place of a target (RFC 7143 §11.13.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// `ADDRESS:PORT`, IPv6 in brackets.
+    pub address: String,
+    /// Whether initiators are to remember it.
+    pub duration: Redirection,
 }
 
 /// Lets one initiator in.
@@ -82,10 +94,14 @@ impl Nodes {
         const FORBIDDEN: u16 = 0x0202;
         const UNAVAILABLE: u16 = 0x0301;
         let (settings, target_alias) = match &request.target {
-            Some(name) => match self.find(name) {
+            Some(name) => match self.find(name).map(|node| &**node) {
                 None => return Admission::Refused { status: NOT_FOUND },
                 Some(node) if !node.admits(&request.initiator) => {
                     return Admission::Refused { status: FORBIDDEN };
+                }
+                Some(Node { redirect: Some(redirect), .. }) if !request.discovery => {
+                    let Redirect { address, duration } = redirect.clone();
+                    return Admission::Redirected { address, duration };
                 }
                 Some(node) => (node.settings.clone(), node.alias.clone()),
             },

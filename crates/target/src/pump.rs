@@ -12,8 +12,11 @@
 //! through [`Pump::io_done`] if the store needed the engine, and leaves in [`Pump::transmit`].
 
 mod admission;
+mod join;
 mod lifecycle;
 mod management;
+
+pub(crate) use join::Handover;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -24,7 +27,6 @@ use buf::Pool;
 use buf::SgList;
 use buf::Slice;
 use clock::Instant;
-use engine::Chunk;
 use engine::Event;
 use engine::Port;
 use engine::Socket;
@@ -104,6 +106,8 @@ enum Phase {
         session: Key,
         id: ConnectionId,
     },
+    /// On the way to the reactor of the session that it wants to join.
+    Moving(Box<join::Moving>),
     /// Sends what is queued, then closes.
     Closing,
 }
@@ -150,7 +154,7 @@ struct PendingIo {
     op: store::Op,
     io: Io,
     /// Task management that waits for this work of an aborted task.
-    management: Option<management::Waiter>,
+    waiters: Vec<management::Waiter>,
 }
 
 /// What a token of the port means.
@@ -225,6 +229,7 @@ impl<P: Port> Pump<P> {
             | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer } => self.accepted(connection, peer),
+            Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
                 let error = std::io::Error::from_raw_os_error(errno);
@@ -235,13 +240,20 @@ impl<P: Port> Pump<P> {
     }
 
     /// Bytes of a connection: READ and WRITE begin here.
-    fn received(&mut self, key: Key, bytes: &Chunk) {
-        let mut rest: &[u8] = bytes;
+    fn received(&mut self, key: Key, bytes: &[u8]) {
+        let mut rest = bytes;
         while !rest.is_empty() {
             let now = self.port.now();
             let Some(connection) = self.connections.get_mut(key) else { return };
-            if matches!(connection.phase, Phase::Closing) {
-                return;
+            match &mut connection.phase {
+                Phase::Closing => return,
+                Phase::Moving(moving) => {
+                    if moving.keep(rest) {
+                        return;
+                    }
+                    return self.disconnected(key, None);
+                }
+                Phase::Login(_) | Phase::Session { .. } => {}
             }
             let (taken, event) = connection.mover.feed(rest, &self.pool);
             rest = rest.get(taken..).unwrap_or_default();
@@ -261,7 +273,7 @@ impl<P: Port> Pump<P> {
                     }
                     self.settle(session);
                 }
-                Phase::Closing => return,
+                Phase::Moving(_) | Phase::Closing => return,
             }
         }
         self.mark_dirty(key);
@@ -282,6 +294,9 @@ impl<P: Port> Pump<P> {
                 }
                 Some(Output::Indication(indication)) => self.indicate(key, indication),
                 Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::ConnectionClosed { connection, reason }) => {
+                    self.close_connection(key, connection, &reason);
+                }
                 Some(Output::Closed { reason }) => self.close_session(key, &reason),
                 None if self.mover_events(key) => {}
                 None => break,
@@ -312,7 +327,10 @@ impl<P: Port> Pump<P> {
             Indication::Dropped { task } => {
                 self.drop_task(key, task, None);
             }
-            Indication::Ended { task } => self.detach(key, task),
+            Indication::Cleared { task } => self.clear_task(key, task),
+            Indication::Quiesce { id } => self.quiesce_for_logout(key, id),
+            // Its mover has given the buffer back.
+            Indication::Ended { .. } => {}
             Indication::Management(request) => self.manage(key, request),
             Indication::NexusLost => self.lose_nexus(key),
         }
@@ -405,7 +423,7 @@ impl<P: Port> Pump<P> {
             session.take_task(id);
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
         };
-        let connection = session.connections.first().copied();
+        let connection = session.connection_of(id);
         if let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) {
             connection.mover.attach(id, buf);
         }
@@ -415,7 +433,7 @@ impl<P: Port> Pump<P> {
     /// Data-Out Received: all write data is in the task's buffer.
     fn data_out_received(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connections.first().copied();
+        let connection = session.connection_of(id);
         let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
             return;
         };
@@ -466,18 +484,23 @@ impl<P: Port> Pump<P> {
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios += 1;
-        let io =
-            self.ios.insert(PendingIo { session: key, task: id, op, io: kept, management: None });
+        let io = self.ios.insert(PendingIo {
+            session: key,
+            task: id,
+            op,
+            io: kept,
+            waiters: Vec::new(),
+        });
         self.port.submit(token(Kind::Io, io), work);
     }
 
     /// The engine has done a store's work.
     fn io_done(&mut self, key: Key, result: IoResult) {
         let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, management } = done;
+        let PendingIo { session: key, task: id, op, io, waiters } = done;
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios -= 1;
-        if let Some(waiter) = management {
+        for waiter in waiters {
             self.aborted_io_done(waiter);
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
@@ -496,15 +519,6 @@ impl<P: Port> Pump<P> {
             }
         }
         self.settle(key);
-    }
-
-    /// The buffer of an ended task goes back to the pool.
-    fn detach(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get(key) else { return };
-        let connection = session.connections.first().copied();
-        if let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) {
-            drop(connection.mover.detach(id));
-        }
     }
 
     fn mark_dirty(&mut self, key: Key) {
@@ -526,6 +540,9 @@ impl<P: Port> Pump<P> {
     fn transmit(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
+        if matches!(connection.phase, Phase::Moving(_)) {
+            return;
+        }
         let backlog = connection.mover.backlog();
         if !connection.paused && backlog > BACKLOG_HIGH {
             connection.paused = true;
@@ -560,6 +577,12 @@ impl<P: Port> Pump<P> {
 }
 
 impl Session {
+    /// The connection of a task that has not been answered.
+    fn connection_of(&self, task: TaskId) -> Option<Key> {
+        let id = self.machine.connection_of(task)?;
+        self.connections.get(usize::from(id.0)).copied()
+    }
+
     fn put_task(&mut self, task: Task) {
         let index = task.id.index as usize;
         if self.tasks.len() <= index {

@@ -52,7 +52,7 @@ impl Setup {
             immediate_data: true,
             max_outstanding_r2t: 1,
             time2wait: 2,
-            time2retain: 20,
+            time2retain: 0,
             max_connections: 1,
             error_recovery_level: 0,
             data_pdu_in_order: true,
@@ -67,13 +67,14 @@ impl Setup {
             immediate_data: true,
             max_outstanding_r2t: 1,
             queue_depth: 8,
+            max_connections: 4,
             header_digest: DigestPolicy::Any,
             data_digest: DigestPolicy::Any,
             login_timeout: Duration::from_secs(10),
             ping_interval: Duration::ZERO,
             ping_timeout: Duration::from_secs(5),
             time2wait: 2,
-            time2retain: 20,
+            time2retain: 0,
         };
         let target = Some(TARGET.to_string());
         Self { parameters, settings, discovery: false, target, cmd_sn: CMD_SN, stat_sn: STAT_SN }
@@ -473,7 +474,7 @@ impl Watch {
                 }
             }
             Output::Closed { .. } => assert!(self.nexus_lost && terminated),
-            Output::Targets(_) => {}
+            Output::Targets(_) | Output::ConnectionClosed { .. } => {}
         }
     }
 

@@ -14,6 +14,7 @@ use iscsi::target::ConnectionId;
 use std::sync::Arc;
 use wire::iscsi::Tsih;
 
+use super::Connection;
 use super::Kind;
 use super::Phase;
 use super::Pump;
@@ -86,7 +87,7 @@ impl<P: Port> Pump<P> {
                 self.abandon_login(key);
                 None
             }
-            Phase::Closing => None,
+            Phase::Moving(_) | Phase::Closing => None,
         };
         if let Some((session, id)) = session {
             if let Some(entry) = self.sessions.get_mut(session) {
@@ -102,7 +103,7 @@ impl<P: Port> Pump<P> {
         self.remove_connection(key);
     }
 
-    fn remove_connection(&mut self, key: Key) {
+    pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
             self.port.close(connection.socket);
             self.timers.cancel(token(Kind::ConnectionTimer, key).0);
@@ -142,6 +143,19 @@ impl<P: Port> Pump<P> {
             entry.machine.handle_disconnect(id, now);
             self.settle(session);
         }
+    }
+
+    /// A connection has left a session that goes on.
+    pub(super) fn close_connection(&mut self, key: Key, id: ConnectionId, reason: &str) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let Some(connection) = session.connections.get(usize::from(id.0)).copied() else { return };
+        tracing::info!(
+            initiator = session.login.initiator,
+            tsih = session.tsih.0,
+            reason,
+            "connection closed"
+        );
+        self.begin_closing(connection);
     }
 
     /// The session is over: its connections close, its place is free once no store work is left.
@@ -193,7 +207,8 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn tell_targets(&mut self, key: Key, only: Option<&str>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let local = session.connections.first().and_then(|key| self.connections.get(*key));
+        let mut live = session.connections.iter().filter_map(|key| self.connections.get(*key));
+        let local = live.next();
         let Some(local) = local.map(|connection| connection.local) else { return };
         let records = self.shared.nodes.records(&session.login.initiator, only, local);
         session.machine.targets(records);
@@ -231,7 +246,7 @@ impl<P: Port> Pump<P> {
                 self.settle_login(key);
                 self.arm_login(key);
             }
-            Phase::Closing => self.remove_connection(key),
+            Phase::Moving(_) | Phase::Closing => self.remove_connection(key),
             Phase::Session { .. } => {}
         }
     }
@@ -240,6 +255,7 @@ impl<P: Port> Pump<P> {
         while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
             match letter {
                 Letter::Connection { fd, peer } => self.adopt(fd, peer),
+                Letter::TakeOver(handover) => self.take_over(*handover),
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
                     let found = self.session_by_tsih(tsih).filter(|key| {
                         self.sessions.get(*key).is_some_and(|entry| entry.identity == identity)
@@ -272,6 +288,16 @@ impl<P: Port> Pump<P> {
                     // The asker may have gone away; then nobody needs the answer.
                     let _ = reply.send(found.is_some());
                 }
+                Letter::Logout { tsih, seconds, reply } => {
+                    let found = self.session_by_tsih(tsih);
+                    if let Some(key) = found {
+                        if let Some(session) = self.sessions.get_mut(key) {
+                            session.machine.request_logout(seconds);
+                        }
+                        self.settle(key);
+                    }
+                    let _ = reply.send(found.is_some());
+                }
                 Letter::Snapshot { reply } => {
                     let _ = reply.send(self.snapshot());
                 }
@@ -291,7 +317,7 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
+    pub(super) fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
         self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
     }
 
@@ -313,13 +339,13 @@ impl<P: Port> Pump<P> {
             bytes_out: session.bytes_out,
             parameters: session.login.parameters.clone(),
             connections: session
-                .connections
-                .iter()
-                .filter_map(|key| self.connections.get(*key))
-                .map(|connection| ConnectionSnapshot {
-                    cid: session.login.cid.0,
-                    peer: connection.peer,
-                    local: connection.local,
+                .machine
+                .connections()
+                .filter_map(|(id, cid)| {
+                    let key = session.connections.get(usize::from(id.0))?;
+                    let connection = self.connections.get(*key)?;
+                    let Connection { peer, local, .. } = *connection;
+                    Some(ConnectionSnapshot { cid: cid.0, peer, local })
                 })
                 .collect(),
         })
@@ -341,7 +367,7 @@ impl<P: Port> Pump<P> {
         let logins: Vec<Key> = self
             .connections
             .iter()
-            .filter(|(_, entry)| matches!(entry.phase, Phase::Login(_)))
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Login(_) | Phase::Moving(_)))
             .map(|(key, _)| key)
             .collect();
         for key in logins {

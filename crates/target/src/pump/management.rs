@@ -14,6 +14,7 @@ use iscsi::service::ServiceResponse;
 use scsi::LogicalUnit;
 
 use super::Pump;
+use super::task_of;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::table::Key;
@@ -32,6 +33,10 @@ enum Origin {
     Session { session: Key, id: u32, function: Function, unit: Arc<LogicalUnit> },
     /// Another reactor asked for its management.
     Reactor { reactor: usize, management: Key },
+    /// A session wants to know that its cleared tasks are gone, to answer a logout.
+    Logout { session: Key, id: u32 },
+    /// A login waits for the tasks of the connection that it replaces.
+    Join { connection: Key },
 }
 
 /// Who waits for a piece of store work.
@@ -172,17 +177,62 @@ impl<P: Port> Pump<P> {
         let works: Vec<Key> = self
             .ios
             .iter()
-            .filter(|(_, io)| (io.session, io.task) == (key, id) && io.management.is_none())
+            .filter(|(_, io)| (io.session, io.task) == (key, id))
             .map(|(io, _)| io)
             .collect();
+        self.wait_for(works, waiter);
+    }
+
+    fn wait_for(&mut self, works: Vec<Key>, waiter: Waiter) {
         for io in works {
             if let Some(io) = self.ios.get_mut(io) {
-                io.management = Some(waiter);
+                io.waiters.push(waiter);
             }
             if let Some(entry) = self.managements.get_mut(waiter.0) {
                 entry.pending += 1;
             }
         }
+    }
+
+    /// A task has ended with its connection (RFC 7143 §11.14.5).
+    pub(super) fn clear_task(&mut self, key: Key, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
+            && let Some(unit) = task.scsi.unit()
+        {
+            nexus.commands_cleared_by_iscsi(unit);
+        }
+        self.drop_task(key, id, None);
+    }
+
+    /// A session answers a logout once no work of its cleared tasks is left.
+    pub(super) fn quiesce_for_logout(&mut self, key: Key, id: u32) {
+        self.quiesce(key, Origin::Logout { session: key, id });
+    }
+
+    /// A login goes on once no work of the session's cleared tasks is left.
+    pub(super) fn quiesce_for_join(&mut self, key: Key, connection: Key) {
+        self.quiesce(key, Origin::Join { connection });
+    }
+
+    fn quiesce(&mut self, key: Key, origin: Origin) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let lives = |id: TaskId| {
+            session
+                .tasks
+                .get(id.index as usize)
+                .and_then(Option::as_ref)
+                .is_some_and(|t| t.id == id)
+        };
+        let works: Vec<Key> = self
+            .ios
+            .iter()
+            .filter(|(_, io)| io.session == key && !lives(io.task))
+            .map(|(io, _)| io)
+            .collect();
+        let management = self.managements.insert(Management { origin, pending: 1 });
+        self.wait_for(works, Waiter(management));
+        self.one_done(management);
     }
 
     /// Store work of an aborted task is done.
@@ -202,6 +252,12 @@ impl<P: Port> Pump<P> {
             Origin::Reactor { reactor, management } => {
                 self.shared.mailboxes[reactor].send(Letter::UnitAborted { management });
             }
+            Origin::Logout { session, id } => {
+                if let Some(session) = self.sessions.get_mut(session) {
+                    session.machine.quiesced(id);
+                }
+            }
+            Origin::Join { connection } => self.join(connection),
             Origin::Session { session: key, id, function, unit } => {
                 let Some(session) = self.sessions.get_mut(key) else { return };
                 if function == Function::LogicalUnitReset

@@ -29,6 +29,7 @@ use crate::params::Values;
 use crate::target::DigestPolicy;
 use crate::target::Parameters;
 use crate::target::Settings;
+use crate::target::limits::CONNECTIONS_MAX;
 
 /// Who wants what, from the first text of a login.
 #[derive(Clone, Debug)]
@@ -179,7 +180,6 @@ impl Negotiation {
         let parameters = self.parameters(first.min(max));
         assert!(parameters.first_burst_length <= parameters.max_burst_length);
         assert!(parameters.error_recovery_level == 0, "no recovery is offered");
-        assert!(parameters.max_connections == 1, "one connection is offered");
         Ok(parameters)
     }
 
@@ -223,7 +223,8 @@ impl Negotiation {
         };
         let phase_fits = match key.usage {
             Use::FullFeatureOnly => false,
-            Use::LeadingOnly => self.leading,
+            // That it is a normal session may be said again on each connection.
+            Use::LeadingOnly => self.leading || key.id == Id::SessionType,
             Use::InitializeOnly | Use::All => true,
         };
         if key.sender == Sender::Target {
@@ -370,8 +371,7 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: recovery, further
-/// connections, data out of order, RFC 7144, iSER and every authentication method (the list entry 0
+/// What this target wishes of each key. What is not built is wished away: recovery, data out of order, RFC 7144, iSER and every authentication method (the list entry 0
 /// is `None`).
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
@@ -387,7 +387,7 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::AuthMethod, 1);
     within(Id::HeaderDigest, digests(settings.header_digest));
     within(Id::DataDigest, digests(settings.data_digest));
-    within(Id::MaxConnections, 1);
+    within(Id::MaxConnections, settings.max_connections.min(CONNECTIONS_MAX).into());
     within(Id::InitialR2T, u32::from(settings.initial_r2t));
     within(Id::ImmediateData, u32::from(settings.immediate_data));
     within(Id::MaxRecvDataSegmentLength, settings.max_recv_data_segment_length);
