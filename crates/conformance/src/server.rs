@@ -55,6 +55,19 @@ pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
     }
 }
 
+/// As [`on_each_engine`], with one and with two reactors, which take connections in turn: all
+/// connections of a session belong to one of them.
+pub fn on_each_reactor(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
+    let uring = engine::choose(Choice::Auto) == Choice::Uring;
+    for choice in [Some(Choice::Epoll), uring.then_some(Choice::Uring)].into_iter().flatten() {
+        for reactors in [1, 2] {
+            let mut settings = Settings::default();
+            adjust(&mut settings);
+            check(&Server::start(Plan { reactors, ..plan(choice, settings) }));
+        }
+    }
+}
+
 /// One reactor, one portal of each address family that there is, two targets.
 #[must_use]
 pub fn plan(engine: Choice, settings: Settings) -> Plan {
@@ -87,7 +100,7 @@ fn node(stores: &mut Stores, name: &str, settings: Settings, access: Vec<AccessR
         })
         .collect();
     let alias = Some("a disk to test".to_owned());
-    Node { name: name.to_owned(), alias, luns, access, settings }
+    Node { name: name.to_owned(), alias, luns, access, settings, redirect: None }
 }
 
 impl Server {
