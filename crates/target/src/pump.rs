@@ -60,6 +60,10 @@ const STEPS_PER_TURN: u32 = 16;
 /// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of the largest.
 const BACKLOG_HIGH: usize = 16 << 20;
 
+/// Sessions that wait on one reactor for their initiators to come back; one more ends the oldest. An initiator that
+/// comes and goes under ever new names must not use up all sessions.
+pub(crate) const DESERTED_MAX: usize = 1024;
+
 /// Backlog under which a connection is read again.
 const BACKLOG_LOW: usize = 4 << 20;
 
@@ -80,6 +84,8 @@ pub(crate) struct Pump<P> {
     dirty: Vec<Key>,
     /// Commands that used up their turn.
     runnable: VecDeque<(Key, TaskId, store::Op)>,
+    /// Sessions that were left without a connection, the oldest first.
+    deserted: VecDeque<Key>,
     accepted: usize,
     stopping: Option<lifecycle::Stopping>,
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use wire::iscsi::Tsih;
 
 use super::Connection;
+use super::DESERTED_MAX;
 use super::Kind;
 use super::Phase;
 use super::Pump;
@@ -58,6 +59,7 @@ impl<P: Port> Pump<P> {
             timers: Timers::new(),
             dirty: Vec::new(),
             runnable: std::collections::VecDeque::new(),
+            deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
         }
@@ -155,7 +157,27 @@ impl<P: Port> Pump<P> {
             reason,
             "connection closed"
         );
+        let deserted = session.machine.connections().next().is_none();
         self.begin_closing(connection);
+        if deserted {
+            self.bound_deserted(key);
+        }
+    }
+
+    /// A session waits for its initiator to come back: not too many may.
+    fn bound_deserted(&mut self, key: Key) {
+        self.deserted.retain(|other| *other != key && self.sessions.get(*other).is_some());
+        self.deserted.push_back(key);
+        if self.deserted.len() <= DESERTED_MAX {
+            return;
+        }
+        let Some(oldest) = self.deserted.pop_front() else { return };
+        if let Some(session) = self.sessions.get_mut(oldest)
+            && session.machine.connections().next().is_none()
+        {
+            session.machine.drop_session();
+            self.settle(oldest);
+        }
     }
 
     /// The session is over: its connections close, its place is free once no store work is left.
