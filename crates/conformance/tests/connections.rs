@@ -90,3 +90,333 @@ fn two_connections_do_io() {
         },
     );
 }
+
+/// Covers: CMD-05, STS-01.
+#[test]
+fn commands_run_in_order_over_all_connections() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            let mut second = join(server, &plan, 2, &first);
+            let stop = first.command(0, &[0x1b, 0, 0, 0, 0, 0]);
+            second.cmd_sn = first.cmd_sn;
+            let ready = second.test_unit_ready(0);
+            second.start(&ready);
+            assert_eq!(second.hear(SHORT), Heard::Nothing);
+            first.start(&stop);
+            assert_eq!(first.finish(stop.itt).code, 0);
+            assert_eq!(second.finish(ready.itt).sense_code(), (0x02, 0x04, 0x02), "it is stopped");
+        },
+    );
+}
+
+/// Covers: MCS-04.
+#[test]
+fn each_connection_has_its_own_segments_and_digests() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            let keys = [("MaxRecvDataSegmentLength", "512"), ("HeaderDigest", "CRC32C")];
+            let mut second = join(server, &plan.clone().with(&keys), 2, &first);
+            assert!(second.raw.header_digest);
+            let command = second.read_blocks(0, 0, 2);
+            second.start(&command);
+            assert_eq!(second.read().data.len(), 512);
+            assert_eq!(second.read().data.len(), 512);
+            second.expect_quiet();
+            first.cmd_sn = second.cmd_sn;
+            let command = first.read_blocks(0, 0, 2);
+            first.start(&command);
+            assert_eq!(first.read().data.len(), 1024);
+            // The session allows immediate data, whatever the joining login did not say.
+            second.cmd_sn = first.cmd_sn;
+            let write = second.write_blocks(0, 20, 1);
+            second.send(&Request::Command(write), &pattern(512, 1));
+            assert_eq!(second.finish(write.itt).code, 0);
+            let late = plan.with(&[("MaxBurstLength", "512")]);
+            LoginPlan { cid: Cid(3), ..late }.expect_refused(server.connect(), 0x0200);
+        },
+    );
+}
+
+/// A WRITE whose data was asked for and does not come.
+fn open_write(session: &mut Initiator, block: u32) -> (R2t, Vec<u8>) {
+    let command = session.write_blocks(0, block, 1);
+    session.start(&command);
+    (session.read_r2t(), pattern(512, 99))
+}
+
+/// Covers: LGO-06, LGO-02, LGO-05, LGO-11, CLR-03, MCS-05.
+#[test]
+fn a_connection_is_logged_out_from_another() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            let mut second = join(server, &plan, 2, &first);
+            let (mine, data) = open_write(&mut first, 30);
+            second.cmd_sn = first.cmd_sn;
+            open_write(&mut second, 31);
+            first.cmd_sn = second.cmd_sn;
+            let answer = logout(&mut first, 1, 2);
+            assert_eq!((answer.response, answer.time2retain), (0, 0));
+            second.expect_closed();
+            assert_eq!(connections(server), [1]);
+            // The task of the other connection goes on.
+            let out = first.data_out(&mine);
+            first.send(&Request::DataOut(out), &data);
+            assert_eq!(first.finish(mine.itt).code, 0);
+            assert_eq!(attention(&mut first), CLEARED);
+            assert_eq!(attention(&mut first), (0, 0, 0));
+            assert_eq!(read(&mut first, 31, 1), [0; 512]);
+            // The place is free again.
+            let mut second = join(server, &plan, 2, &first);
+            assert_eq!(read(&mut second, 30, 1), data);
+        },
+    );
+}
+
+/// Covers: LGO-07, MCS-05.
+#[test]
+fn a_connection_logs_itself_out() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            let mut second = join(server, &plan, 2, &first);
+            assert_eq!(logout(&mut second, 1, 9).response, 1);
+            assert_eq!(logout(&mut second, 2, 2).response, 2);
+            assert_eq!(logout(&mut second, 1, 2).response, 0);
+            second.expect_closed();
+            first.expect_quiet();
+            assert_eq!(logout(&mut first, 1, 1).response, 0);
+            first.expect_closed();
+            LoginPlan { cid: Cid(3), ..plan }.expect_refused(server.connect(), 0x020a);
+        },
+    );
+}
+
+/// Covers: MCS-05, ERL-06.
+#[test]
+fn a_lost_connection_leaves_the_others() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            let mut second = join(server, &plan, 2, &first);
+            open_write(&mut second, 40);
+            first.cmd_sn = second.cmd_sn;
+            drop(second);
+            while connections(server).len() > 1 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_eq!(attention(&mut first), CLEARED);
+            first.expect_quiet();
+        },
+    );
+}
+
+/// Covers: MCS-06, CMD-06.
+#[test]
+fn commands_of_a_lost_connection_may_be_sent_again() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            let mut second = join(server, &plan, 2, &first);
+            let lost = second.write_blocks(0, 50, 1);
+            let early = second.read_blocks(0, 50, 1);
+            second.start(&early);
+            assert_eq!(second.hear(SHORT), Heard::Nothing);
+            assert_eq!(logout(&mut first, 1, 2).response, 0);
+            let again = first.test_unit_ready(0);
+            let again = ScsiCommand { cmd_sn: early.cmd_sn, ..again };
+            first.start(&again);
+            assert_eq!(first.hear(SHORT), Heard::Nothing);
+            let filler = first.test_unit_ready(0);
+            let filler = ScsiCommand { cmd_sn: lost.cmd_sn, ..filler };
+            first.start(&filler);
+            assert_eq!(first.finish(filler.itt).code, 0);
+            assert_eq!(first.finish(again.itt).code, 0);
+        },
+    );
+}
+
+/// Covers: SES-12, SES-17, SES-18, SES-29.
+#[test]
+fn a_connection_is_reinstated() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            for connections_max in ["1", "4"] {
+                let mut plan = LoginPlan::new().with(&[("MaxConnections", connections_max)]);
+                let mut old = server.login_with(&plan);
+                old.settle(0);
+                plan.tsih = old.tsih;
+                plan.keys.clear();
+                open_write(&mut old, 60);
+                let mut new = join(server, &plan, 1, &old);
+                old.expect_closed();
+                assert_eq!(attention(&mut new), CLEARED);
+                new.expect_quiet();
+                let data = pattern(512, 61);
+                write(&mut new, 61, &data);
+                assert_eq!(read(&mut new, 61, 1), data);
+                assert_eq!(read(&mut new, 60, 1), [0; 512]);
+                new.leave();
+            }
+        },
+    );
+}
+
+/// Covers: SES-13.
+#[test]
+fn a_login_that_fails_disturbs_nobody() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            let (r2t, data) = open_write(&mut first, 70);
+            let bad = plan.clone().with(&[("MaxRecvDataSegmentLength", "1")]);
+            bad.expect_refused(server.connect(), 0x0200);
+            let bad = LoginPlan { tsih: Tsih(0), ..bad };
+            bad.expect_refused(server.connect(), 0x0200);
+            let out = first.data_out(&r2t);
+            first.send(&Request::DataOut(out), &data);
+            assert_eq!(first.finish(r2t.itt).code, 0);
+            assert_eq!(attention(&mut first), (0, 0, 0));
+        },
+    );
+}
+
+/// Covers: SES-24, TMO-02.
+#[test]
+fn a_session_is_continued() {
+    on_each_reactor(
+        |settings| settings.time2retain = 20,
+        |server| {
+            let (mut first, plan) = leading(server);
+            open_write(&mut first, 80);
+            let next = first.cmd_sn;
+            drop(first);
+            while !connections(server).is_empty() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let mut again = server.login_with(&LoginPlan { cmd_sn: next, ..plan.clone() });
+            assert_eq!(again.tsih, plan.tsih);
+            assert_eq!(attention(&mut again), CLEARED);
+            let mut second = join(server, &plan, 2, &again);
+            write(&mut second, 81, &pattern(512, 81));
+        },
+    );
+}
+
+/// Covers: SES-23, SES-21, CLR-02.
+#[test]
+fn a_session_that_nobody_continues_times_out() {
+    on_each_reactor(
+        |settings| (settings.time2wait, settings.time2retain) = (0, 20),
+        |server| {
+            let keys = [("DefaultTime2Wait", "0"), ("DefaultTime2Retain", "1")];
+            let mut plan = LoginPlan::new().with(&keys);
+            let mut session = server.login_with(&plan);
+            session.settle(0);
+            plan.tsih = session.tsih;
+            plan.keys.clear();
+            drop(session);
+            std::thread::sleep(Duration::from_millis(600));
+            assert_eq!(server.target().sessions().len(), 1, "it is kept");
+            std::thread::sleep(Duration::from_millis(900));
+            assert_eq!(server.target().sessions().len(), 0, "it has timed out");
+            plan.expect_refused(server.connect(), 0x020a);
+            plan.tsih = Tsih(0);
+            let mut new = server.login_with(&plan);
+            assert_eq!(attention(&mut new), NEXUS_LOST);
+        },
+    );
+}
+
+/// Covers: SES-11.
+#[test]
+fn more_connections_than_agreed_are_refused() {
+    on_each_reactor(
+        |settings| settings.max_connections = 2,
+        |server| {
+            let (first, plan) = leading(server);
+            assert_eq!(first.answer("MaxConnections"), Some("2"));
+            let second = join(server, &plan, 2, &first);
+            let third = LoginPlan { cid: Cid(3), ..plan.clone() };
+            third.expect_refused(server.connect(), 0x0206);
+            drop(second);
+            while connections(server).len() > 1 {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            join(server, &plan, 3, &first).expect_quiet();
+        },
+    );
+}
+
+/// Covers: MCS-02.
+#[test]
+fn nobody_joins_a_login() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let plan = LoginPlan::new();
+            let mut raw = server.connect();
+            let begin = LoginRequest { transit: false, next: None, ..plan.request() };
+            raw.send(&Request::Login(begin), &plan.text());
+            raw.read();
+            let early = LoginPlan { tsih: Tsih(1), cid: Cid(2), ..plan };
+            early.expect_refused(server.connect(), 0x020a);
+        },
+    );
+}
+
+/// Covers: TMF-19, STS-12.
+#[test]
+fn a_fenced_response_waits_for_every_connection() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            let mut second = join(server, &plan, 2, &first);
+            // An answer on the second connection that is not acknowledged.
+            let ready = second.test_unit_ready(0);
+            second.start(&ready);
+            assert_eq!(second.finish(ready.itt).code, 0);
+            first.cmd_sn = second.cmd_sn;
+            let abort = first.management(2, 0, Itt::NONE);
+            first.send(&Request::TaskManagement(abort), &[]);
+            acknowledge(&mut first);
+            assert_eq!(first.hear(SHORT), Heard::Nothing);
+            acknowledge(&mut second);
+            match first.read().response() {
+                Response::TaskManagement(answer) => assert_eq!(answer.response, 0),
+                other => panic!("an answer to task management was due: {other:?}"),
+            }
+            // Until that is acknowledged, no other answer leaves.
+            second.cmd_sn = first.cmd_sn;
+            let ready = second.test_unit_ready(0);
+            second.start(&ready);
+            loop {
+                match second.hear(SHORT) {
+                    Heard::Nothing => break,
+                    Heard::Pdu(pdu) => assert!(matches!(pdu.response(), Response::NopIn(_))),
+                    Heard::Closed => panic!("closed"),
+                }
+            }
+            acknowledge(&mut first);
+            assert_eq!(second.finish(ready.itt).code, 0);
+        },
+    );
+}
+
+/// Acknowledges all that came, without asking for anything.
+fn acknowledge(session: &mut Initiator) {
+    let nop = NopOut { immediate: true, itt: Itt::NONE, ..session.ping() };
+    session.cmd_sn = nop.cmd_sn;
+    session.send(&Request::NopOut(nop), &[]);
+}

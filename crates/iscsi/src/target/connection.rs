@@ -9,7 +9,7 @@ use crate::datamover::Keys;
 use crate::status::StatusNumbers;
 use alloc::vec::Vec;
 use clock::Instant;
-use wire::iscsi::{Cid, LunField, StatSn, Ttt};
+use wire::iscsi::{Cid, CmdSn, LunField, StatSn, Ttt};
 
 /// One connection in full feature phase.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) cid: Cid,
     pub(super) status: StatusNumbers,
+    /// The MaxCmdSN that the initiator heard last on this connection.
+    pub(super) told_max_cmd_sn: CmdSn,
     /// What its mover works with.
     pub(super) keys: Keys,
     pub(super) text: Option<Exchange>,
@@ -40,12 +42,19 @@ pub(super) struct Fence {
 }
 
 impl Connection {
-    /// `session`: the values that its leading login negotiated.
-    fn new(id: ConnectionId, login: &LoggedIn, session: &Parameters, now: Instant) -> Self {
+    /// `session`: the values that its leading login negotiated; `max`: MaxCmdSN as the login told it.
+    fn new(
+        id: ConnectionId,
+        login: &LoggedIn,
+        session: &Parameters,
+        max: CmdSn,
+        now: Instant,
+    ) -> Self {
         Self {
             id,
             cid: login.cid,
             status: StatusNumbers::new(login.stat_sn),
+            told_max_cmd_sn: max,
             keys: keys(&login.parameters, session, login.discovery),
             text: None,
             heard: now,
@@ -92,6 +101,7 @@ impl Connections {
         &mut self,
         login: &LoggedIn,
         session: &Parameters,
+        max: CmdSn,
         now: Instant,
     ) -> ConnectionId {
         let free = self.slots.iter().position(Option::is_none);
@@ -101,7 +111,7 @@ impl Connections {
         }
         let id = ConnectionId(u16::try_from(index).expect("fewer connections than CIDs"));
         if let Some(slot) = self.slots.get_mut(index) {
-            *slot = Some(Connection::new(id, login, session, now));
+            *slot = Some(Connection::new(id, login, session, max, now));
         }
         id
     }

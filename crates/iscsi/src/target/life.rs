@@ -66,7 +66,7 @@ impl Session {
     /// [`admits`](Self::admits), and with no connection of the same CID.
     pub fn add_connection(&mut self, login: &LoggedIn, now: Instant) -> ConnectionId {
         self.now = now;
-        let id = self.connections.insert(login, &self.login.parameters, now);
+        let id = self.connections.insert(login, &self.login.parameters, self.window.max(), now);
         // What was said to the last one of this id is not for the new one.
         self.outputs.retain(|output| !matches!(output, Output::Op(to, _) if *to == id));
         if let Some(connection) = self.connections.get(id) {
@@ -181,7 +181,9 @@ impl Session {
         }
         self.op(id, Op::Terminate);
         self.outputs.push_back(Output::ConnectionClosed { connection: id, reason });
-        // What it was told of the window may not have arrived.
-        self.told_max_cmd_sn = self.window.exp().minus(1);
+        // What it alone was told of the window may not have arrived.
+        let told = self.connections.iter().map(|connection| connection.told_max_cmd_sn);
+        let latest = told.reduce(|a, b| if b.is_after(a) { b } else { a });
+        self.told_max_cmd_sn = latest.unwrap_or(self.told_max_cmd_sn);
     }
 }

@@ -129,7 +129,7 @@ impl Session {
         let depth = settings.queue_depth.clamp(1, limits::QUEUE_DEPTH_MAX);
         let window = Window::new(login.exp_cmd_sn, depth);
         let mut connections = Connections::default();
-        connections.insert(&login, &login.parameters, now);
+        connections.insert(&login, &login.parameters, window.max(), now);
         Self {
             ping_interval: settings.ping_interval,
             ping_timeout: settings.ping_timeout,
@@ -263,7 +263,8 @@ impl Session {
     /// is now.
     pub(super) fn numbers(&mut self, id: ConnectionId) -> Numbers {
         let (exp_cmd_sn, max_cmd_sn) = (self.window.exp(), self.window.max());
-        let Some(connection) = self.connections.get(id) else { return Numbers::default() };
+        let Some(connection) = self.connections.get_mut(id) else { return Numbers::default() };
+        connection.told_max_cmd_sn = max_cmd_sn;
         self.told_max_cmd_sn = max_cmd_sn;
         Numbers { stat_sn: connection.status.next(), exp_cmd_sn, max_cmd_sn }
     }
