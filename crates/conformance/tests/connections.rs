@@ -2,9 +2,14 @@
 //! Several connections in a session, and how they come and go (RFC 7143 §4.2.5, §6.3.4-6.3.6, §7.5,
 //! §11.14).
 
+use iscsi::target::Redirection;
+use iscsi::target::Settings;
 use lunwire_conformance::initiator::pattern;
+use lunwire_conformance::server::CLOSED_TARGET;
+use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
 use std::time::Duration;
+use target::Redirect;
 use wire::iscsi::*;
 
 const CLEARED: (u8, u8, u8) = (0x06, 0x47, 0x7f);
@@ -209,8 +214,11 @@ fn a_lost_connection_leaves_the_others() {
             open_write(&mut second, 40);
             first.cmd_sn = second.cmd_sn;
             drop(second);
-            while connections(server).len() > 1 {
-                std::thread::sleep(Duration::from_millis(5));
+            match first.read().response() {
+                Response::Async(message) => {
+                    assert_eq!((message.event, message.parameter1), (2, 2));
+                }
+                other => panic!("news of the other connection was due: {other:?}"),
             }
             assert_eq!(attention(&mut first), CLEARED);
             first.expect_quiet();
@@ -353,7 +361,8 @@ fn more_connections_than_agreed_are_refused() {
             while connections(server).len() > 1 {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            join(server, &plan, 3, &first).expect_quiet();
+            let mut third = join(server, &plan, 3, &first);
+            third.expect_quiet();
         },
     );
 }
@@ -419,4 +428,34 @@ fn acknowledge(session: &mut Initiator) {
     let nop = NopOut { immediate: true, itt: Itt::NONE, ..session.ping() };
     session.cmd_sn = nop.cmd_sn;
     session.send(&Request::NopOut(nop), &[]);
+}
+
+/// What a redirected login is told.
+fn redirected(server: &Server, plan: &LoginPlan, status: u16) {
+    let mut raw = server.connect();
+    let (response, pdu) = plan.begin(&mut raw);
+    assert_eq!(response.status, status);
+    assert_eq!(pdu.data, b"TargetAddress=192.0.2.7:3260\0");
+    raw.expect_closed();
+}
+
+/// Covers: RDR-01, RDR-02, RDR-06, KEY-12.
+#[test]
+fn a_target_that_has_moved_says_where() {
+    let durations = [(Redirection::Temporary, 0x0101), (Redirection::Permanent, 0x0102)];
+    for (duration, status) in durations {
+        let mut plan = plan(engine::Choice::Auto, Settings::default());
+        let address = "192.0.2.7:3260".to_owned();
+        plan.nodes[0].redirect = Some(Redirect { address, duration });
+        let server = Server::start(plan);
+        redirected(&server, &LoginPlan::new(), status);
+        let other = LoginPlan { target: Some(CLOSED_TARGET.to_owned()), ..LoginPlan::new() };
+        other.expect_refused(server.connect(), 0x0202);
+        let mut discovery = server.login_with(&LoginPlan::discovery());
+        let text = discovery.text();
+        discovery.send(&Request::Text(text), b"SendTargets=All\0");
+        let records = discovery.read().pairs();
+        let address = records.iter().find(|(key, _)| key == "TargetAddress").unwrap();
+        assert!(address.1.ends_with(",1"), "SendTargets has the tag: {address:?}");
+    }
 }

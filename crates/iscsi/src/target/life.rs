@@ -108,16 +108,22 @@ impl Session {
         self.lose(connection, String::from("connection lost"));
     }
 
-    /// Ends the connection because of `violation`, and says so (async event 2).
+    /// Ends the connection because of `violation`, and says so (async event 2): on another one if
+    /// there is another.
     pub(super) fn drop_connection(&mut self, id: ConnectionId, violation: Violation) {
-        if !self.is_discovery() {
-            self.announce_connection_drop(id);
+        let cid = self.connection(id).map(|connection| connection.cid);
+        if let Some(cid) = cid
+            && self.connections.count() == 1
+            && !self.is_discovery()
+        {
+            self.announce_connection_drop(id, cid);
         }
         self.lose(id, violation.to_string());
     }
 
-    /// A connection is gone without a logout.
+    /// A connection is gone without a logout: the others tell of it (RFC 7143 §7.1.4.3).
     fn lose(&mut self, id: ConnectionId, reason: String) {
+        let Some(cid) = self.connection(id).map(|connection| connection.cid) else { return };
         let retained = self.state == State::Active && !self.is_discovery();
         let last = self.connections.count() == 1;
         if last && (!retained || self.login.parameters.time2retain == 0) {
@@ -127,6 +133,8 @@ impl Session {
         self.remove_connection(id, reason);
         if last {
             self.state = State::Failed { deadline: self.now + self.retention() };
+        } else if let Some(other) = self.connections.first() {
+            self.announce_connection_drop(other, cid);
         }
         self.settle();
     }

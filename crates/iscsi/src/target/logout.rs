@@ -10,7 +10,7 @@ use crate::violation::Violation;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
-use wire::iscsi::{AsyncMessage, Itt, LogoutRequest, LogoutResponse, Response};
+use wire::iscsi::{AsyncMessage, Cid, Itt, LogoutRequest, LogoutResponse, Response};
 
 /// Reasons (RFC 7143 §11.14.1).
 const CLOSE_SESSION: u8 = 0;
@@ -191,12 +191,11 @@ impl Session {
         self.announce(id, SESSION_DROPPED, 0, wait, retain);
     }
 
-    /// Async event 2, on the connection itself: nothing follows it there.
-    pub(super) fn announce_connection_drop(&mut self, id: ConnectionId) {
-        let Some(cid) = self.connection(id).map(|connection| connection.cid.0) else { return };
+    /// Async event 2 about the connection `cid`.
+    pub(super) fn announce_connection_drop(&mut self, id: ConnectionId, cid: Cid) {
         let parameters = &self.login.parameters;
         let (wait, retain) = (parameters.time2wait, parameters.time2retain);
-        self.announce(id, CONNECTION_DROPPED, cid, wait, retain);
+        self.announce(id, CONNECTION_DROPPED, cid.0, wait, retain);
     }
 
     fn announce(
