@@ -459,3 +459,119 @@ fn a_target_that_has_moved_says_where() {
         assert!(address.1.ends_with(",1"), "SendTargets has the tag: {address:?}");
     }
 }
+
+/// Waits until no session is left; panics if that takes longer than `patience`.
+fn expect_no_session(server: &Server, patience: Duration) {
+    let begun = std::time::Instant::now();
+    while !server.target().sessions().is_empty() {
+        assert!(begun.elapsed() < patience, "it has not ended in time");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Covers: ASY-02, ASY-06.
+#[test]
+fn a_session_ends_in_time_whatever_its_initiator_does() {
+    on_each_reactor(
+        |_| {},
+        |server| {
+            // The initiator does nothing at all.
+            let (mut first, plan) = leading(server);
+            let mut second = join(server, &plan, 2, &first);
+            open_write(&mut second, 90);
+            assert!(server.target().logout_session(first.tsih.0, 1));
+            for session in [&mut first, &mut second] {
+                match session.read().response() {
+                    Response::Async(message) => {
+                        assert_eq!((message.event, message.parameter3), (1, 1));
+                    }
+                    other => panic!("a request to log out was due: {other:?}"),
+                }
+            }
+            expect_no_session(server, Duration::from_secs(3));
+
+            // It does as it is asked.
+            let (mut first, plan) = leading(server);
+            let mut second = join(server, &plan, 2, &first);
+            assert!(server.target().logout_session(first.tsih.0, 30));
+            first.read();
+            second.read();
+            assert_eq!(logout(&mut first, 0, 0).response, 0);
+            second.expect_closed();
+            expect_no_session(server, Duration::from_secs(1));
+
+            // Nobody is asked.
+            let (mut first, _) = leading(server);
+            assert!(server.target().drop_session(first.tsih.0));
+            assert_eq!(first.expect_dropped().event, 3);
+            expect_no_session(server, Duration::from_secs(1));
+            assert!(!server.target().drop_session(first.tsih.0));
+            assert!(!server.target().logout_session(first.tsih.0, 1));
+        },
+    );
+}
+
+/// A session without a connection is listed, and can be ended.
+#[test]
+fn a_deserted_session_can_be_ended() {
+    on_each_reactor(
+        |settings| settings.time2retain = 20,
+        |server| {
+            for drop_it in [true, false] {
+                let (first, plan) = leading(server);
+                drop(first);
+                while !connections(server).is_empty() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                assert_eq!(server.target().sessions().len(), 1);
+                if drop_it {
+                    assert!(server.target().drop_session(plan.tsih.0));
+                } else {
+                    assert!(server.target().logout_session(plan.tsih.0, 30));
+                }
+                expect_no_session(server, Duration::from_secs(1));
+            }
+        },
+    );
+}
+
+/// Many connections join and leave at once while others work.
+#[test]
+fn connections_join_and_leave_under_load() {
+    on_each_reactor(
+        |settings| settings.max_connections = 8,
+        |server| {
+            let (mut first, plan) = leading(server);
+            for round in 0..10_u16 {
+                let mut joined: Vec<Initiator> =
+                    (0..6).map(|n| join(server, &plan, 10 + (round + n) % 9, &first)).collect();
+                for session in &mut joined {
+                    session.cmd_sn = first.cmd_sn;
+                    let data = pattern(1024, round.to_be_bytes()[1]);
+                    write(session, 100, &data);
+                    assert_eq!(read(session, 100, 2), data);
+                    first.cmd_sn = session.cmd_sn;
+                }
+                for session in &mut joined {
+                    session.cmd_sn = first.cmd_sn;
+                    let reads: Vec<ScsiCommand> =
+                        (0..5).map(|_| session.read_blocks(0, 100, 2)).collect();
+                    for command in &reads {
+                        session.start(command);
+                    }
+                    for command in &reads {
+                        assert_eq!(session.finish(command.itt).data.len(), 1024);
+                    }
+                    first.cmd_sn = session.cmd_sn;
+                }
+                for n in 0..6 {
+                    assert_eq!(logout(&mut first, 1, 10 + (round + n) % 9).response, 0);
+                }
+                for session in &mut joined {
+                    session.expect_closed();
+                }
+            }
+            first.leave();
+        },
+    );
+}

@@ -204,8 +204,7 @@ impl Uring {
         }
         let token = sock.receive?;
         let event = self.received(index, token, result, last, chunk);
-        self.settle_detached(index);
-        event
+        self.before_detached(index, event)
     }
 
     fn received(
@@ -336,8 +335,7 @@ impl Uring {
         if sock.shutdown {
             let _ = rustix::net::shutdown(&sock.fd, Shutdown::Write);
         }
-        self.settle_detached(index);
-        Some((token, Event::Sent { list, result }))
+        self.before_detached(index, Some((token, Event::Sent { list, result })))
     }
 
     pub(super) fn shutdown_socket(&mut self, index: usize) {
@@ -369,6 +367,20 @@ impl Uring {
             _ => return self.ready.push_back((token, Event::Detached { connection: None })),
         }
         self.settle_detached(index);
+    }
+
+    /// Lets an event of a socket come before the socket is given back.
+    fn before_detached(
+        &mut self,
+        index: usize,
+        event: Option<(Token, Event)>,
+    ) -> Option<(Token, Event)> {
+        if self.sockets.get(index).is_none_or(|sock| sock.detach.is_none()) {
+            return event;
+        }
+        self.ready.extend(event);
+        self.settle_detached(index);
+        None
     }
 
     /// Gives a socket back that the kernel owes nothing.
