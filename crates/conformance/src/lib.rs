@@ -20,4 +20,3 @@ pub use raw::Pdu;
 pub use raw::Raw;
 pub use server::Server;
 pub use server::on_each_engine;
-pub use server::on_each_reactor;

@@ -73,7 +73,7 @@ fn connections(server: &Server) -> Vec<u16> {
 /// Covers: MCS-01, SES-11, SES-06, CMD-31, MCS-02.
 #[test]
 fn two_connections_do_io() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -99,7 +99,7 @@ fn two_connections_do_io() {
 /// Covers: CMD-05, STS-01.
 #[test]
 fn commands_run_in_order_over_all_connections() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -119,7 +119,7 @@ fn commands_run_in_order_over_all_connections() {
 /// Covers: MCS-04.
 #[test]
 fn each_connection_has_its_own_segments_and_digests() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -156,7 +156,7 @@ fn open_write(session: &mut Initiator, block: u32) -> (R2t, Vec<u8>) {
 /// Covers: LGO-06, LGO-02, LGO-05, LGO-11, CLR-03, MCS-05.
 #[test]
 fn a_connection_is_logged_out_from_another() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -186,7 +186,7 @@ fn a_connection_is_logged_out_from_another() {
 /// Covers: LGO-07, MCS-05.
 #[test]
 fn a_connection_logs_itself_out() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -206,7 +206,7 @@ fn a_connection_logs_itself_out() {
 /// Covers: MCS-05, ERL-06.
 #[test]
 fn a_lost_connection_leaves_the_others() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -229,7 +229,7 @@ fn a_lost_connection_leaves_the_others() {
 /// Covers: MCS-06, CMD-06.
 #[test]
 fn commands_of_a_lost_connection_may_be_sent_again() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -255,7 +255,7 @@ fn commands_of_a_lost_connection_may_be_sent_again() {
 /// Covers: SES-12, SES-17, SES-18, SES-29.
 #[test]
 fn a_connection_is_reinstated() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             for connections_max in ["1", "4"] {
@@ -282,7 +282,7 @@ fn a_connection_is_reinstated() {
 /// Covers: SES-13.
 #[test]
 fn a_login_that_fails_disturbs_nobody() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -302,7 +302,7 @@ fn a_login_that_fails_disturbs_nobody() {
 /// Covers: SES-24, TMO-02.
 #[test]
 fn a_session_is_continued() {
-    on_each_reactor(
+    on_each_engine(
         |settings| settings.time2retain = 20,
         |server| {
             let (mut first, plan) = leading(server);
@@ -324,7 +324,7 @@ fn a_session_is_continued() {
 /// Covers: SES-23, SES-21, CLR-02.
 #[test]
 fn a_session_that_nobody_continues_times_out() {
-    on_each_reactor(
+    on_each_engine(
         |settings| (settings.time2wait, settings.time2retain) = (0, 20),
         |server| {
             let keys = [("DefaultTime2Wait", "0"), ("DefaultTime2Retain", "1")];
@@ -349,7 +349,7 @@ fn a_session_that_nobody_continues_times_out() {
 /// Covers: SES-11.
 #[test]
 fn more_connections_than_agreed_are_refused() {
-    on_each_reactor(
+    on_each_engine(
         |settings| settings.max_connections = 2,
         |server| {
             let (first, plan) = leading(server);
@@ -370,7 +370,7 @@ fn more_connections_than_agreed_are_refused() {
 /// Covers: MCS-02.
 #[test]
 fn nobody_joins_a_login() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let plan = LoginPlan::new();
@@ -387,7 +387,7 @@ fn nobody_joins_a_login() {
 /// Covers: TMF-19, STS-12.
 #[test]
 fn a_fenced_response_waits_for_every_connection() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             let (mut first, plan) = leading(server);
@@ -472,7 +472,7 @@ fn expect_no_session(server: &Server, patience: Duration) {
 /// Covers: ASY-02, ASY-06.
 #[test]
 fn a_session_ends_in_time_whatever_its_initiator_does() {
-    on_each_reactor(
+    on_each_engine(
         |_| {},
         |server| {
             // The initiator does nothing at all.
@@ -514,7 +514,7 @@ fn a_session_ends_in_time_whatever_its_initiator_does() {
 /// A session without a connection is listed, and can be ended.
 #[test]
 fn a_deserted_session_can_be_ended() {
-    on_each_reactor(
+    on_each_engine(
         |settings| settings.time2retain = 20,
         |server| {
             for drop_it in [true, false] {
@@ -538,7 +538,7 @@ fn a_deserted_session_can_be_ended() {
 /// Many connections join and leave at once while others work.
 #[test]
 fn connections_join_and_leave_under_load() {
-    on_each_reactor(
+    on_each_engine(
         |settings| settings.max_connections = 8,
         |server| {
             let (mut first, plan) = leading(server);

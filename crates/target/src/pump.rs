@@ -8,8 +8,9 @@
 //!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
 //! ```
 //!
-//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in [`Pump::advance`], comes back
-//! through [`Pump::io_done`] if the store needed the engine, and leaves in [`Pump::transmit`].
+//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in
+//! [`Pump::advance`], comes back through [`Pump::io_done`] if the store needed the engine, and
+//! leaves in [`Pump::transmit`].
 
 mod admission;
 mod join;
@@ -57,11 +58,12 @@ const TASK_SET_FULL: u8 = 0x28;
 /// Synchronous store steps that one command may take before others get their turn.
 const STEPS_PER_TURN: u32 = 16;
 
-/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of the largest.
+/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of
+/// the largest.
 const BACKLOG_HIGH: usize = 16 << 20;
 
-/// Sessions that wait on one reactor for their initiators to come back; one more ends the oldest. An initiator that
-/// comes and goes under ever new names must not use up all sessions.
+/// Sessions that wait on one reactor for their initiators to come back; one more ends the oldest. An
+/// initiator that comes and goes under ever new names must not use up all sessions.
 pub(crate) const DESERTED_MAX: usize = 1024;
 
 /// Backlog under which a connection is read again.
@@ -159,8 +161,8 @@ struct PendingIo {
     task: TaskId,
     op: store::Op,
     io: Io,
-    /// Task management that waits for this work of an aborted task.
-    waiters: Vec<management::Waiter>,
+    /// Task management that waits for this work of an ended task.
+    managements: Vec<Key>,
 }
 
 /// What a token of the port means.
@@ -331,7 +333,7 @@ impl<P: Port> Pump<P> {
             Indication::Command(command) => self.command(key, command),
             Indication::DataOutReceived { task } => self.data_out_received(key, task),
             Indication::Dropped { task } => {
-                self.drop_task(key, task, None);
+                self.drop_task(key, task);
             }
             Indication::Cleared { task } => self.clear_task(key, task),
             Indication::Quiesce { id } => self.quiesce_for_logout(key, id),
@@ -413,7 +415,8 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(task) = task_of(&mut session.tasks, id) else { return };
         task.wanted = length.min(task.expected_out);
-        // More than is wanted where the initiator announced more unsolicited data than the device server takes.
+        // More than is wanted where the initiator announced more unsolicited data than the device
+        // server takes.
         let wanted = session.machine.buffer_length(id, length) as usize;
         let buf = match task.immediate.take() {
             Some((buf, _)) if buf.len() >= wanted => Some(buf),
@@ -495,7 +498,7 @@ impl<P: Port> Pump<P> {
             task: id,
             op,
             io: kept,
-            waiters: Vec::new(),
+            managements: Vec::new(),
         });
         self.port.submit(token(Kind::Io, io), work);
     }
@@ -503,11 +506,11 @@ impl<P: Port> Pump<P> {
     /// The engine has done a store's work.
     fn io_done(&mut self, key: Key, result: IoResult) {
         let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, waiters } = done;
+        let PendingIo { session: key, task: id, op, io, managements } = done;
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios -= 1;
-        for waiter in waiters {
-            self.aborted_io_done(waiter);
+        for management in managements {
+            self.ended_work_done(management);
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.closed {

@@ -153,7 +153,7 @@ impl<P: Port> Pump<P> {
         if entry.machine.connections().any(|(_, other)| other == cid) {
             entry.machine.replace_connection(cid, now);
             self.settle(session);
-            return self.quiesce_for_join(session, key);
+            return self.quiesce_for_join(key);
         }
         login.machine.join(entry.machine.command_window());
         login.machine.establish(Ok(entry.tsih));

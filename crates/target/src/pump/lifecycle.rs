@@ -136,7 +136,8 @@ impl<P: Port> Pump<P> {
         self.mark_dirty(key);
     }
 
-    /// A session whose connection has ended by its own will needs to hear of it only if it still lives.
+    /// A session whose connection has ended by its own will needs to hear of it only if it still
+    /// lives.
     fn finish_connection(&mut self, session: Key, id: ConnectionId) {
         let now = self.port.now();
         if let Some(entry) = self.sessions.get_mut(session)
@@ -221,8 +222,12 @@ impl<P: Port> Pump<P> {
     pub(super) fn lose_nexus(&mut self, key: Key) {
         self.runnable.retain(|(session, _, _)| *session != key);
         let Some(session) = self.sessions.get_mut(key) else { return };
-        session.tasks.clear();
+        let tasks = std::mem::take(&mut session.tasks);
         if let Some(nexus) = session.nexus.take() {
+            // The next session of the same initiator port hears of them (RFC 7143 §11.14.5).
+            for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
+                nexus.commands_cleared_by_iscsi(unit);
+            }
             nexus.lost();
         }
     }
@@ -428,6 +433,6 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.stopping.is_some() && self.connections.is_empty() && self.ios.len() == 0
+        self.stopping.is_some() && self.connections.is_empty() && self.ios.is_empty()
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Task management across sessions and reactors (RFC 7143 §11.5, SAM-5 §7).
 //!
-//! A function is answered only when no work of an ended task is left in the engine: after the answer nothing of
-//! the task may still reach the medium.
+//! A function is answered only when no work of an ended task is left in the engine: after the
+//! answer nothing of the task may still reach the medium.
 
 use std::sync::Arc;
 
@@ -39,10 +39,6 @@ enum Origin {
     Join { connection: Key },
 }
 
-/// Who waits for a piece of store work.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter(Key);
-
 impl<P: Port> Pump<P> {
     /// Task Management Request Received.
     pub(super) fn manage(&mut self, key: Key, request: service::Management) {
@@ -68,23 +64,24 @@ impl<P: Port> Pump<P> {
         let management = self.managements.insert(Management { origin, pending: 1 });
         match request.function {
             Function::AbortTask { task } => {
-                self.drop_task(key, task, Some(Waiter(management)));
+                self.drop_task(key, task);
                 if let Some(session) = self.sessions.get_mut(key) {
                     session.machine.abort(task);
                 }
             }
             Function::AbortTaskSet => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
             }
             Function::ClearTaskSet => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
                 self.abort_elsewhere(key, &unit, Effect::Cleared, management);
             }
             Function::LogicalUnitReset => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
                 self.abort_elsewhere(key, &unit, Effect::Reset, management);
             }
         }
+        self.wait_for_ended_work(management);
         self.one_done(management);
     }
 
@@ -98,7 +95,7 @@ impl<P: Port> Pump<P> {
     ) {
         let others: Vec<Key> = self.sessions.keys().filter(|key| *key != issuer).collect();
         for key in others {
-            self.abort_other(key, unit, effect, management);
+            self.abort_other(key, unit, effect);
         }
         for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
             if reactor == self.reactor {
@@ -128,13 +125,14 @@ impl<P: Port> Pump<P> {
         let local = self.managements.insert(Management { origin, pending: 1 });
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
-            self.abort_other(key, unit, effect, local);
+            self.abort_other(key, unit, effect);
         }
+        self.wait_for_ended_work(local);
         self.one_done(local);
     }
 
-    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect, management: Key) {
-        let ended = self.abort_tasks(key, unit, management);
+    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect) {
+        let ended = self.abort_tasks(key, unit);
         if ended == 0 {
             return;
         }
@@ -148,7 +146,7 @@ impl<P: Port> Pump<P> {
     }
 
     /// Ends the tasks of one session on `unit`; returns how many there were.
-    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>, management: Key) -> usize {
+    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>) -> usize {
         let Some(session) = self.sessions.get(key) else { return 0 };
         let tasks: Vec<TaskId> = session
             .tasks
@@ -158,7 +156,7 @@ impl<P: Port> Pump<P> {
             .map(|task| task.id)
             .collect();
         for id in &tasks {
-            self.drop_task(key, *id, Some(Waiter(management)));
+            self.drop_task(key, *id);
             if let Some(session) = self.sessions.get_mut(key) {
                 session.machine.abort(*id);
             }
@@ -166,31 +164,11 @@ impl<P: Port> Pump<P> {
         tasks.len()
     }
 
-    /// The device server forgets a task; `waiter` learns when its store work is done.
-    pub(super) fn drop_task(&mut self, key: Key, id: TaskId, waiter: Option<Waiter>) {
+    /// The device server forgets a task.
+    pub(super) fn drop_task(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.take_task(id).is_none() {
-            return;
-        }
-        self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
-        let Some(waiter) = waiter else { return };
-        let works: Vec<Key> = self
-            .ios
-            .iter()
-            .filter(|(_, io)| (io.session, io.task) == (key, id))
-            .map(|(io, _)| io)
-            .collect();
-        self.wait_for(works, waiter);
-    }
-
-    fn wait_for(&mut self, works: Vec<Key>, waiter: Waiter) {
-        for io in works {
-            if let Some(io) = self.ios.get_mut(io) {
-                io.waiters.push(waiter);
-            }
-            if let Some(entry) = self.managements.get_mut(waiter.0) {
-                entry.pending += 1;
-            }
+        if session.take_task(id).is_some() {
+            self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
         }
     }
 
@@ -202,42 +180,47 @@ impl<P: Port> Pump<P> {
         {
             nexus.commands_cleared_by_iscsi(unit);
         }
-        self.drop_task(key, id, None);
+        self.drop_task(key, id);
     }
 
     /// A session answers a logout once no work of its cleared tasks is left.
-    pub(super) fn quiesce_for_logout(&mut self, key: Key, id: u32) {
-        self.quiesce(key, Origin::Logout { session: key, id });
+    pub(super) fn quiesce_for_logout(&mut self, session: Key, id: u32) {
+        self.quiesce(Origin::Logout { session, id });
     }
 
-    /// A login goes on once no work of the session's cleared tasks is left.
-    pub(super) fn quiesce_for_join(&mut self, key: Key, connection: Key) {
-        self.quiesce(key, Origin::Join { connection });
+    /// A login goes on once no work is left of the connection that it replaces.
+    pub(super) fn quiesce_for_join(&mut self, connection: Key) {
+        self.quiesce(Origin::Join { connection });
     }
 
-    fn quiesce(&mut self, key: Key, origin: Origin) {
-        let Some(session) = self.sessions.get(key) else { return };
-        let lives = |id: TaskId| {
-            session
-                .tasks
-                .get(id.index as usize)
-                .and_then(Option::as_ref)
-                .is_some_and(|t| t.id == id)
-        };
-        let works: Vec<Key> = self
-            .ios
-            .iter()
-            .filter(|(_, io)| io.session == key && !lives(io.task))
-            .map(|(io, _)| io)
-            .collect();
+    fn quiesce(&mut self, origin: Origin) {
         let management = self.managements.insert(Management { origin, pending: 1 });
-        self.wait_for(works, Waiter(management));
+        self.wait_for_ended_work(management);
         self.one_done(management);
     }
 
-    /// Store work of an aborted task is done.
-    pub(super) fn aborted_io_done(&mut self, waiter: Waiter) {
-        self.one_done(waiter.0);
+    /// Lets a function wait for all store work of tasks that have ended, also by another function
+    /// or with their session.
+    fn wait_for_ended_work(&mut self, management: Key) {
+        let sessions = &mut self.sessions;
+        let mut count = 0;
+        for io in self.ios.values_mut() {
+            let lives = sessions
+                .get_mut(io.session)
+                .is_some_and(|session| task_of(&mut session.tasks, io.task).is_some());
+            if !lives {
+                io.managements.push(management);
+                count += 1;
+            }
+        }
+        if let Some(entry) = self.managements.get_mut(management) {
+            entry.pending += count;
+        }
+    }
+
+    /// Store work of an ended task is done: the session that waits for it may be another one.
+    pub(super) fn ended_work_done(&mut self, management: Key) {
+        self.done_elsewhere(management);
     }
 
     /// One of the things that a function waited for is done; after the last it is answered.
@@ -272,8 +255,15 @@ impl<P: Port> Pump<P> {
 
     /// Another reactor has ended its tasks.
     pub(super) fn unit_aborted(&mut self, management: Key) {
+        self.done_elsewhere(management);
+    }
+
+    /// As `one_done`, where nobody else settles the session that asked.
+    fn done_elsewhere(&mut self, management: Key) {
         let session = match self.managements.get(management).map(|entry| &entry.origin) {
-            Some(Origin::Session { session, .. }) => Some(*session),
+            Some(Origin::Session { session, .. } | Origin::Logout { session, .. }) => {
+                Some(*session)
+            }
             _ => None,
         };
         self.one_done(management);
