@@ -6,6 +6,7 @@ use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use lunwire_conformance::initiator::pattern;
 use lunwire_conformance::server::CLOSED_TARGET;
+use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
 use std::time::Duration;
@@ -530,6 +531,58 @@ fn a_deserted_session_can_be_ended() {
                     assert!(server.target().logout_session(plan.tsih.0, 30));
                 }
                 expect_no_session(server, Duration::from_secs(1));
+            }
+        },
+    );
+}
+
+/// Writes that were under way when their connection was logged out or replaced are over when that
+/// is answered: what another connection writes then stays.
+///
+/// Covers: LGO-02, SES-18.
+#[test]
+fn nothing_is_written_after_the_answer() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server);
+            first.settle(FILE_LUN);
+            for round in 0..30_u8 {
+                let mut second = join(server, &plan, 2, &first);
+                for _ in 0..16 {
+                    let write = second.write_blocks(FILE_LUN, 200, 8);
+                    second.send(&Request::Command(write), &pattern(4096, round));
+                }
+                first.cmd_sn = second.cmd_sn;
+                let mut heir = if round % 2 == 0 {
+                    assert_eq!(logout(&mut first, 1, 2).response, 0);
+                    join(server, &plan, 3, &first)
+                } else {
+                    join(server, &plan, 2, &first)
+                };
+                // Whatever part of the writes had come: the numbers of the rest are missing.
+                let mut nop = heir.ping();
+                nop.immediate = true;
+                heir.send(&Request::NopOut(nop), b"");
+                let pdu = heir.read();
+                heir.cmd_sn = CmdSn(pdu.word(28));
+                let data = pattern(4096, 200 - round);
+                loop {
+                    let write = heir.write_blocks(FILE_LUN, 200, 8);
+                    heir.send(&Request::Command(write), &data);
+                    let status = heir.finish(write.itt);
+                    if status.code == 0 {
+                        break;
+                    }
+                    assert_eq!(status.sense_code(), CLEARED);
+                }
+                std::thread::sleep(Duration::from_millis(2));
+                let command = heir.read_blocks(FILE_LUN, 200, 8);
+                assert!(heir.run(&command).data == data, "an old write came late");
+                first.cmd_sn = heir.cmd_sn;
+                let cid = if round % 2 == 0 { 3 } else { 2 };
+                assert_eq!(logout(&mut first, 1, cid).response, 0);
+                heir.expect_closed();
             }
         },
     );

@@ -49,8 +49,8 @@ pub struct Target {
     pub max_connections: Option<Spanned<u16>>,
     /// Seconds that an initiator is asked to wait before it comes back after a failure; default 2.
     pub time2wait: Option<Spanned<u16>>,
-    /// Seconds after that in which a session that lost its last connection can be continued; default
-    /// 0: it ends at once.
+    /// Seconds after that in which a session that lost its last connection can be continued: the
+    /// most that is agreed to; default 0.
     pub time2retain: Option<Spanned<u16>>,
     /// Where the target is now, `ADDRESS:PORT`: initiators are sent there, and no LUN is needed.
     pub redirect: Option<Spanned<String>>,

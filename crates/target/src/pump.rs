@@ -62,8 +62,8 @@ const STEPS_PER_TURN: u32 = 16;
 /// the largest.
 const BACKLOG_HIGH: usize = 16 << 20;
 
-/// Sessions that wait on one reactor for their initiators to come back; one more ends the oldest. An
-/// initiator that comes and goes under ever new names must not use up all sessions.
+/// Sessions that wait on one reactor for their initiators to come back; one more ends the oldest.
+/// An initiator that comes and goes under ever new names must not use up all sessions.
 pub(crate) const DESERTED_MAX: usize = 1024;
 
 /// Backlog under which a connection is read again.

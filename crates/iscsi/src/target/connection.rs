@@ -42,7 +42,8 @@ pub(super) struct Fence {
 }
 
 impl Connection {
-    /// `session`: the values that its leading login negotiated; `max`: MaxCmdSN as the login told it.
+    /// `session`: the values that its leading login negotiated; `max`: MaxCmdSN as the login told
+    /// it.
     fn new(
         id: ConnectionId,
         login: &LoggedIn,

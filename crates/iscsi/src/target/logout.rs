@@ -55,8 +55,8 @@ impl Session {
         }
     }
 
-    /// Ends the session or one connection of it, or says why not. Closing the last connection closes
-    /// the session.
+    /// Ends the session or one connection of it, or says why not. Closing the last connection
+    /// closes the session.
     pub(super) fn run_logout(&mut self, pdu: &Pdu<'_>, request: &LogoutRequest) {
         let named = self.connections.find(request.cid);
         let own = pdu.connection;
@@ -147,8 +147,8 @@ impl Session {
     }
 
     /// Asks the initiator to log out within `seconds` (async event 1 on each connection, RFC 7143
-    /// §11.9.1); drops the connections if it does not. A discovery session takes no such message and
-    /// ends at once, as does one without a connection.
+    /// §11.9.1); drops the connections if it does not. A discovery session takes no such message
+    /// and ends at once, as does one without a connection.
     pub fn request_logout(&mut self, seconds: u16) {
         if !matches!(self.state, State::Active | State::Failed { .. }) {
             return;

@@ -9,8 +9,8 @@
 //!
 //! *Waiting*: for every command with a lower CmdSN, and for the end of the data of the tasks
 //! concerned; commands of the LUN with a higher CmdSN stay in the window until the SCSI side is
-//! done. *Fenced*: every response sent before must be acknowledged by ExpStatSN, on every connection;
-//! with several connections, later responses wait until this one is acknowledged too.
+//! done. *Fenced*: every response sent before must be acknowledged by ExpStatSN, on every
+//! connection; with several connections, later responses wait until this one is acknowledged too.
 
 use super::connection::Fence;
 use super::session::{Held, Pdu, Session};

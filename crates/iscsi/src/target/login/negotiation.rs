@@ -371,8 +371,8 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: recovery, data out of order, RFC 7144, iSER and every authentication method (the list entry 0
-/// is `None`).
+/// What this target wishes of each key. What is not built is wished away: recovery, data out
+/// of order, RFC 7144, iSER and every authentication method (the list entry 0 is `None`).
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {
