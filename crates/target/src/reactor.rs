@@ -50,6 +50,9 @@ pub struct Plan {
     pub login_timeout: Duration,
 }
 
+/// Answers to an initiator with many commands outstanding wait at most so long for others.
+const HOLD_BACK: Duration = Duration::from_micros(20);
+
 /// What all reactors share; read only but for the registry's lock, which only logins take.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -57,6 +60,9 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) login_timeout: Duration,
+    /// How long answers may wait for others to go with them; zero where reactors never spin, since
+    /// sleeping for so short a time would cost more than it saves.
+    pub(crate) hold_back: Duration,
 }
 
 /// Why a target does not start.
@@ -136,6 +142,7 @@ impl Target {
             registry: Registry::default(),
             mailboxes,
             login_timeout: plan.login_timeout,
+            hold_back: HOLD_BACK.min(plan.spin_max),
         });
         let mut threads = Vec::new();
         for reactor in starting {

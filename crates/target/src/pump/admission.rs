@@ -117,6 +117,7 @@ impl<P: Port> Pump<P> {
             dirty: false,
             paused: false,
             ended: false,
+            held_until: None,
         });
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
