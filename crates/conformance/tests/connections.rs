@@ -5,6 +5,7 @@
 use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use lunwire_conformance::initiator::pattern;
+use lunwire_conformance::raw::header;
 use lunwire_conformance::server::CLOSED_TARGET;
 use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::server::plan;
@@ -583,6 +584,47 @@ fn nothing_is_written_after_the_answer() {
                 let cid = if round % 2 == 0 { 3 } else { 2 };
                 assert_eq!(logout(&mut first, 1, cid).response, 0);
                 heir.expect_closed();
+            }
+        },
+    );
+}
+
+/// A login that moves to another thread keeps what came right behind its request, and what comes in
+/// single bytes.
+#[test]
+fn a_joining_login_loses_no_byte() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let (first, plan) = leading(server);
+            for cid in 2..5 {
+                let plan = LoginPlan { cid: Cid(cid), cmd_sn: first.cmd_sn, ..plan.clone() };
+                let mut raw = server.connect();
+                let text = plan.text();
+                let request = Request::Login(plan.request());
+                let mut bytes = raw.assemble(&header(&request, text.len()), &text);
+                let ping = NopOut {
+                    immediate: true,
+                    lun: LunField::default(),
+                    itt: Itt(77),
+                    ttt: Ttt::NONE,
+                    cmd_sn: first.cmd_sn,
+                    exp_stat_sn: StatSn(0),
+                };
+                let ping = Request::NopOut(ping);
+                bytes.extend(raw.assemble(&header(&ping, 5), b"early"));
+                match cid {
+                    2 => raw.write(&bytes),
+                    3 => bytes.chunks(1).for_each(|byte| raw.write(byte)),
+                    _ => bytes.chunks(150).for_each(|part| {
+                        raw.write(part);
+                        std::thread::sleep(Duration::from_millis(1));
+                    }),
+                }
+                assert!(matches!(raw.read().response(), Response::Login(_)));
+                let pdu = raw.read();
+                assert!(matches!(pdu.response(), Response::NopIn(_)));
+                assert_eq!(pdu.data, b"early");
             }
         },
     );
