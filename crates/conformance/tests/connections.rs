@@ -38,7 +38,8 @@ fn join(server: &Server, plan: &LoginPlan, cid: u16, first: &Initiator) -> Initi
 }
 
 fn write(session: &mut Initiator, block: u32, data: &[u8]) {
-    let command = session.write_blocks(0, block, u16::try_from(data.len() / 512).unwrap());
+    let command =
+        session.write_blocks(0, block, u16::try_from(data.len() / 512).expect("few blocks"));
     session.start(&command);
     let r2t = session.read_r2t();
     let out = session.data_out(&r2t);
@@ -448,7 +449,7 @@ fn a_target_that_has_moved_says_where() {
     for (duration, status) in durations {
         let mut plan = plan(engine::Choice::Auto, Settings::default());
         let address = "192.0.2.7:3260".to_owned();
-        plan.nodes[0].redirect = Some(Redirect { address, duration });
+        plan.nodes.first_mut().expect("a target").redirect = Some(Redirect { address, duration });
         let server = Server::start(plan);
         redirected(&server, &LoginPlan::new(), status);
         let other = LoginPlan { target: Some(CLOSED_TARGET.to_owned()), ..LoginPlan::new() };
@@ -457,7 +458,7 @@ fn a_target_that_has_moved_says_where() {
         let text = discovery.text();
         discovery.send(&Request::Text(text), b"SendTargets=All\0");
         let records = discovery.read().pairs();
-        let address = records.iter().find(|(key, _)| key == "TargetAddress").unwrap();
+        let address = records.iter().find(|(key, _)| key == "TargetAddress").expect("an address");
         assert!(address.1.ends_with(",1"), "SendTargets has the tag: {address:?}");
     }
 }

@@ -505,7 +505,7 @@ impl Driver {
         if !self.silent {
             self.elsewhere.clone_from(&self.watch.stat_sn);
             let Watch { stat_sn, last_stat_sn, .. } = &self.watch;
-            if let Some(next) = stat_sn.get(&self.at).or(last_stat_sn.get(&self.at)) {
+            if let Some(next) = stat_sn.get(&self.at).or_else(|| last_stat_sn.get(&self.at)) {
                 self.exp_stat_sn = *next;
             }
         }
