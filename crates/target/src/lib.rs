@@ -6,6 +6,7 @@
 //! meet.
 #![forbid(unsafe_code)]
 
+mod authentication;
 mod mail;
 mod node;
 mod pump;
@@ -14,6 +15,8 @@ mod registry;
 mod stores;
 mod table;
 
+pub use authentication::AuthenticationPolicy;
+pub use authentication::Demand;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
 pub use node::AccessRule;

@@ -17,6 +17,8 @@ use engine::Choice;
 use engine::Port;
 use wire::iscsi::Tsih;
 
+use crate::authentication::AuthenticationPolicy;
+use crate::authentication::Challenges;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
@@ -34,6 +36,8 @@ pub struct Plan {
     pub portals: Vec<SocketAddr>,
     /// What to serve.
     pub nodes: Vec<Node>,
+    /// What initiators have to prove in discovery sessions.
+    pub discovery: AuthenticationPolicy,
     /// The stores behind it.
     pub stores: Stores,
     /// Which engine to run on.
@@ -57,6 +61,7 @@ const HOLD_BACK: Duration = Duration::from_micros(20);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) nodes: Nodes,
+    pub(crate) challenges: Challenges,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) login_timeout: Duration,
@@ -138,7 +143,8 @@ impl Target {
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, portals.clone()),
+            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery),
+            challenges: Challenges::default(),
             registry: Registry::default(),
             mailboxes,
             login_timeout: plan.login_timeout,

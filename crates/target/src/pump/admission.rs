@@ -46,6 +46,8 @@ pub(super) struct LoginPhase {
     identity: Option<Identity>,
     node: Option<Arc<Node>>,
     settings: Option<iscsi::target::Settings>,
+    /// Whom the initiator has proved to be, by CHAP.
+    user: Option<String>,
     /// The place that this login has taken in the registry.
     claimed: Option<Tsih>,
     /// The CID that it wants to join with.
@@ -84,6 +86,7 @@ impl<P: Port> Pump<P> {
             identity: None,
             node: None,
             settings: None,
+            user: None,
             claimed: None,
             cid: Cid(0),
             joins: None,
@@ -172,7 +175,7 @@ impl<P: Port> Pump<P> {
     /// its way to the session that it wants to join.
     pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
         let identity = Identity::of(request, self.connections.get(key)?.local);
-        let admission = self.shared.nodes.admit(request);
+        let admission = self.shared.nodes.admit(request, || self.shared.challenges.draw());
         let joins = match &admission {
             Admission::Granted { .. } if request.tsih != Tsih(0) => {
                 match self.find_session(key, request, &identity) {
@@ -203,6 +206,7 @@ impl<P: Port> Pump<P> {
             return self.join(key);
         }
         let Some(identity) = login.identity.clone() else { return };
+        login.user = login.machine.authenticated().map(ToOwned::to_owned);
         match self.shared.registry.claim(&identity, self.reactor) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
@@ -240,6 +244,7 @@ impl<P: Port> Pump<P> {
             peer = %connection.peer,
             initiator = login.initiator,
             target = login.target.as_deref().unwrap_or("(discovery)"),
+            user = phase.user.as_deref().unwrap_or("(none)"),
             tsih = tsih.0,
             reactor = self.reactor,
             "session opened"
