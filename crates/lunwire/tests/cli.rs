@@ -182,6 +182,9 @@ fn a_daemon_says_what_it_serves_and_stops_cleanly() {
         let output = lunwire(&["session", "drop", "7", "--control-socket", &daemon.socket]);
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains("no session 7"));
+        let logout =
+            ["session", "logout", "7", "--timeout", "1", "--control-socket", &daemon.socket];
+        assert!(stderr(&lunwire(&logout)).contains("no session 7"));
 
         let second = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &daemon.socket];
         assert!(stderr(&lunwire(&second)).contains("belongs to a running daemon"));

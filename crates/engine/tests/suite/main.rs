@@ -55,6 +55,8 @@ suite! {
     sockets::held_chunks_stop_the_peer,
     sockets::closing_gives_everything_back,
     sockets::closing_a_listener_ends_accepting,
+    sockets::a_connection_is_given_back_whole,
+    sockets::giving_back_waits_for_the_send,
     sockets::dropping_the_port_gives_everything_back,
     sockets::misuse_is_an_event,
     sockets::thousands_of_idle_connections,

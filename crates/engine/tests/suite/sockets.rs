@@ -472,6 +472,94 @@ pub(crate) fn dropping_the_port_gives_everything_back<P: Port>(make: impl Fn(&Co
     }
 }
 
+/// A connection goes from one port to another and back under load; no byte is lost or doubled.
+pub(crate) fn a_connection_is_given_back_whole<P: Port>(make: impl Fn(&Config) -> P) {
+    const BYTES: usize = 4 << 20;
+    let mut ports = [make(&Config::default()), make(&Config::default())];
+    let (mut client, server) = pair();
+    let sender = thread::spawn(move || {
+        client.write_all(&pattern(3, 0, BYTES)).unwrap();
+        client
+    });
+    let mut got = Vec::new();
+    let mut fd = Some(server.into());
+    let mut at = 0;
+    while let Some(connection) = fd.take() {
+        at = 1 - at;
+        let port = &mut ports[at];
+        let socket = port.add_socket(connection);
+        port.submit(Token(1), Work::Receive { socket });
+        let mut ended = false;
+        let mut asked = false;
+        loop {
+            match next(port) {
+                (Token(1), Event::Received { bytes }) => got.extend_from_slice(&bytes),
+                (Token(1), Event::ReceiveEnded { error: None }) => ended = true,
+                (Token(2), Event::Detached { connection }) => {
+                    fd = connection;
+                    break;
+                }
+                other => panic!("unexpected {other:?}"),
+            }
+            if !asked {
+                asked = true;
+                port.submit(Token(2), Work::Detach { socket });
+            }
+        }
+        if ended || got.len() == BYTES {
+            break;
+        }
+    }
+    assert!(got == pattern(3, 0, BYTES), "{} bytes", got.len());
+    drop(sender.join().unwrap());
+}
+
+/// A send under way is finished first; a closed socket is not given back.
+pub(crate) fn giving_back_waits_for_the_send<P: Port>(make: impl Fn(&Config) -> P) {
+    const BYTES: usize = 8 << 20;
+    let mut port = make(&Config::default());
+    let (mut client, socket) = receiving(&mut port, 1);
+    port.submit(Token(2), Work::Send { socket, list: list(pattern(5, 0, BYTES)) });
+    port.submit(Token(3), Work::Detach { socket });
+    quiet(&mut port, Duration::from_millis(50));
+    let reader = thread::spawn(move || {
+        let mut bytes = vec![0; BYTES];
+        client.read_exact(&mut bytes).unwrap();
+        (client, bytes)
+    });
+    let (token, event) = next(&mut port);
+    assert!(token == Token(2) && matches!(event, Event::Sent { result: Ok(()), .. }), "{event:?}");
+    let (token, event) = next(&mut port);
+    let Event::Detached { connection: Some(connection) } = event else { panic!("{event:?}") };
+    assert_eq!(token, Token(3));
+    let (mut client, bytes) = reader.join().unwrap();
+    assert!(bytes == pattern(5, 0, BYTES));
+    let mut server = TcpStream::from(connection);
+    client.write_all(b"still there").unwrap();
+    server.set_nonblocking(false).unwrap();
+    let mut bytes = [0; 11];
+    server.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"still there");
+
+    port.submit(Token(4), Work::Detach { socket: Socket(99) });
+    let (token, event) = next(&mut port);
+    assert!(token == Token(4) && matches!(event, Event::Detached { connection: None }));
+    let (_client, socket) = receiving(&mut port, 5);
+    port.submit(Token(6), Work::Send { socket, list: list(pattern(5, 0, BYTES)) });
+    port.submit(Token(7), Work::Detach { socket });
+    quiet(&mut port, Duration::from_millis(20));
+    port.close(socket);
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let (token, event) = next(&mut port);
+        assert!(!matches!(event, Event::Detached { connection: Some(_) }), "it is closed");
+        tokens.push(token.0);
+    }
+    tokens.sort_unstable();
+    assert_eq!(tokens, [5, 6, 7]);
+    quiet(&mut port, Duration::from_millis(20));
+}
+
 pub(crate) fn misuse_is_an_event<P: Port>(make: impl Fn(&Config) -> P) {
     let mut port = make(&Config::default());
     let socket = Socket(77);
