@@ -12,8 +12,11 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod attention;
+mod exclusion;
 mod identity;
 pub mod limits;
 mod lun;

@@ -4,6 +4,7 @@
 use crate::Identity;
 use crate::attention::Attention;
 use crate::attention::Attentions;
+use crate::exclusion::Writers;
 use crate::limits;
 use crate::nexus::Nexus;
 use crate::nexus::NexusNames;
@@ -16,7 +17,7 @@ use crate::task::Started;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering;
 use store::Geometry;
 use store::Store;
@@ -65,14 +66,28 @@ pub struct LogicalUnit {
     block: u32,
     block_shift: u32,
     blocks: u64,
-    stopped: AtomicBool,
+    /// Bits of [`Special`]; zero as a rule.
+    special: AtomicU32,
     ports: spin::Mutex<Vec<Port>>,
 }
 
-/// What a unit keeps for one I_T nexus; it outlives the nexus.
+/// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
+/// each write of the nexus counts itself here.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct Link {
     pub(crate) attentions: Attentions,
+    pub(crate) writers: Writers,
+}
+
+/// What is out of the ordinary with a unit, so that one load tells that nothing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Special {
+    /// By START STOP UNIT.
+    Stopped = 1,
+    /// A command reads, decides and writes as one.
+    Claimed = 2,
 }
 
 #[derive(Debug)]
@@ -135,7 +150,7 @@ impl LogicalUnit {
             block_shift,
             blocks: bytes >> block_shift,
             geometry,
-            stopped: AtomicBool::new(false),
+            special: AtomicU32::new(0),
             ports: spin::Mutex::new(Vec::new()),
         })
     }
@@ -198,15 +213,34 @@ impl LogicalUnit {
     }
 
     pub(crate) fn stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
+        self.is_special(Special::Stopped)
     }
 
     pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
+        self.make_special(Special::Stopped);
     }
 
     pub(crate) fn restart(&self) {
-        self.stopped.store(false, Ordering::Release);
+        self.make_ordinary(Special::Stopped);
+    }
+
+    #[inline]
+    pub(crate) fn is_special(&self, special: Special) -> bool {
+        self.special.load(Ordering::SeqCst) & special as u32 != 0
+    }
+
+    /// True if it was not so before.
+    pub(crate) fn make_special(&self, special: Special) -> bool {
+        self.special.fetch_or(special as u32, Ordering::SeqCst) & special as u32 == 0
+    }
+
+    pub(crate) fn make_ordinary(&self, special: Special) {
+        self.special.fetch_and(!(special as u32), Ordering::SeqCst);
+    }
+
+    /// True if `holds` for any nexus.
+    pub(crate) fn any_link(&self, holds: impl Fn(&Link) -> bool) -> bool {
+        self.ports.lock().iter().any(|port| holds(&port.link))
     }
 
     /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why
@@ -294,6 +328,12 @@ impl Context<'_> {
             Ok(length) if length <= limits::TRANSFER_MAX => Ok((extent, length)),
             _ => Err(self.length_field().into()),
         }
+    }
+
+    /// 5/24/00 that points at a field of the byte of DPO and FUA.
+    pub(crate) fn flag_field(&self, bit: u8) -> wire::scsi::Sense {
+        let at = Group::of(self.cdb.opcode()).map_or(1, Group::flags_at);
+        sense::invalid_bit(u16::from(at), bit)
     }
 
     /// 5/24/00 that points at TRANSFER LENGTH.

@@ -56,7 +56,7 @@ struct Mapping {
 #[derive(Debug)]
 pub(crate) struct Mapped {
     pub(crate) unit: Arc<LogicalUnit>,
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
 }
 
 impl Nexus {

@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) nodes: Nodes,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Vec<Mailbox>,
+    /// By [`store::FileId`]: for what is asked of a file so rarely that no engine needs to know it.
+    pub(crate) files: Vec<StoreFile>,
     pub(crate) login_timeout: Duration,
 }
 
@@ -136,6 +138,7 @@ impl Target {
             nodes: Nodes::new(plan.nodes, portals.clone()),
             registry: Registry::default(),
             mailboxes,
+            files: plan.stores.files.clone(),
             login_timeout: plan.login_timeout,
         });
         let mut threads = Vec::new();

@@ -46,20 +46,20 @@ enum Content {
     Pattern(Slice),
 }
 
-/// WRITE SAME(10), (16). WSNZ is set: zero blocks are refused, for a host that means "to the end"
+/// WRITE SAME(10), (16), (32). WSNZ is set: zero blocks are refused, for a host that means "to the end"
 /// by it is as likely wrong as right.
 pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let unmap = cdb.bit(1, 3);
+    let unmap = cdb.flag(3);
     if unmap && !unit.can_discard() {
-        return Err(sense::invalid_bit(1, 3).into());
+        return Err(context.flag_field(3).into());
     }
     let blocks = cdb.transfer_length();
     let extent = unit.extent(cdb.lba(), u64::from(blocks))?;
     if blocks == 0 || blocks > unit.blocks_in(limits::WRITE_SAME_MAX) {
         return Err(context.length_field().into());
     }
-    let no_data_out = cdb.opcode() == Opcode::WRITE_SAME_16 && cdb.bit(1, 0);
+    let no_data_out = cdb.opcode() != Opcode::WRITE_SAME_10 && cdb.flag(0);
     if no_data_out {
         let mut same = Same::new(extent, unmap, 0);
         same.content = Content::Zeros;

@@ -185,9 +185,12 @@ impl<P: Port> Pump<P> {
     pub(super) fn lose_nexus(&mut self, key: Key) {
         self.runnable.retain(|(session, _, _)| *session != key);
         let Some(session) = self.sessions.get_mut(key) else { return };
-        session.tasks.clear();
+        let tasks = std::mem::take(&mut session.tasks);
         if let Some(nexus) = session.nexus.take() {
             nexus.lost();
+        }
+        for task in tasks.into_iter().flatten() {
+            self.keep(key, task.id, task.scsi);
         }
     }
 

@@ -164,9 +164,8 @@ impl<P: Port> Pump<P> {
     /// The device server forgets a task; `waiter` learns when its store work is done.
     pub(super) fn drop_task(&mut self, key: Key, id: TaskId, waiter: Option<Waiter>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.take_task(id).is_none() {
-            return;
-        }
+        let Some(task) = session.take_task(id) else { return };
+        self.keep(key, id, task.scsi);
         self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
         let Some(waiter) = waiter else { return };
         let works: Vec<Key> = self
@@ -182,6 +181,15 @@ impl<P: Port> Pump<P> {
             if let Some(entry) = self.managements.get_mut(waiter.0) {
                 entry.pending += 1;
             }
+        }
+    }
+
+    /// A task that has ended holds what it holds of its unit until its store work is done.
+    pub(super) fn keep(&mut self, key: Key, id: TaskId, task: scsi::Task) {
+        let mut works = self.ios.iter();
+        let work = works.find(|(_, io)| (io.session, io.task) == (key, id)).map(|(work, _)| work);
+        if let Some(io) = work.and_then(|work| self.ios.get_mut(work)) {
+            io.ended = Some(task);
         }
     }
 

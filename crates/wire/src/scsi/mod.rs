@@ -11,6 +11,7 @@ pub mod mode;
 pub mod opcode;
 pub mod rsoc;
 pub mod sense;
+pub mod status;
 pub mod unmap;
 pub mod vpd;
 
