@@ -19,6 +19,27 @@ pub fn allowed_cpus() -> Vec<usize> {
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
+/// How many CPUs the machine has running, whether or not this process may use them; at least one.
+///
+/// A process that is pinned to one CPU of several has that CPU for itself as far as its peers go.
+#[must_use]
+pub fn online_cpus() -> usize {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    count_ranges(&online).max(allowed_cpus().len())
+}
+
+/// The size of a list such as `0-3,8`.
+fn count_ranges(list: &str) -> usize {
+    let ranges = list.trim().split(',');
+    ranges
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
+            last.checked_sub(first)?.checked_add(1)
+        })
+        .fold(0, usize::saturating_add)
+}
+
 /// Lets the calling thread run on `cpu` alone.
 ///
 /// # Errors
@@ -48,6 +69,14 @@ pub fn name_thread(name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        for (list, count) in [("0-1\n", 2), ("0", 1), ("0-3,8,10-11", 7), ("", 0), ("3-1,x", 0)] {
+            assert_eq!(count_ranges(list), count, "{list:?}");
+        }
+        assert!(online_cpus() >= allowed_cpus().len());
+    }
 
     #[test]
     fn pinning_moves_one_thread_and_not_the_process() {

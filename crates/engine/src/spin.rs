@@ -27,9 +27,9 @@ const WEIGHT: u64 = 8;
 const CLAMP: u64 = 16;
 
 impl Spin {
-    /// Spins for at most `max`; never on a machine where this process has one CPU.
+    /// Spins for at most `max`; never on a machine with one CPU.
     pub(crate) fn new(max: Duration) -> Self {
-        let max = if affinity::allowed_cpus().len() > 1 { max } else { Duration::ZERO };
+        let max = if affinity::online_cpus() > 1 { max } else { Duration::ZERO };
         let max_ns = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX / CLAMP);
         Self { max_ns, average_ns: max_ns.saturating_mul(CLAMP) }
     }

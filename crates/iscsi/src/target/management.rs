@@ -244,6 +244,9 @@ impl Session {
             return self.refuse_management(pdu, request, response);
         };
         let (id, lun, cmd_sn) = (task.id, task.command.lun, task.command.cmd_sn);
+        if lun_key(lun) != lun_key(request.lun) {
+            return self.refuse_management(pdu, request, TASK_DOES_NOT_EXIST);
+        }
         if self.tasks.running_mut(id).is_none() {
             // It waits behind a hole: its number counts as received, and nobody above knows of it.
             if let Some(Held::Command(held)) = self.window.take(cmd_sn) {

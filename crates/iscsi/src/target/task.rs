@@ -503,12 +503,13 @@ impl Session {
 }
 
 impl Task {
+    /// One burst less is on its way. After a failure, which may have been taken for that of an R2T,
+    /// the last one counts as the unsolicited one.
     fn close_burst(&mut self, unsolicited: bool) {
         let transfer = &mut self.transfer;
-        if unsolicited {
-            transfer.unsolicited = Unsolicited::None;
-        } else {
-            transfer.open_r2t = transfer.open_r2t.saturating_sub(1);
+        match transfer.open_r2t.checked_sub(1) {
+            Some(left) if !unsolicited => transfer.open_r2t = left,
+            _ => transfer.unsolicited = Unsolicited::None,
         }
     }
 }

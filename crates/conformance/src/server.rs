@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Our own target in this process: what the tests run against.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Choice;
+use iscsi::target::Settings;
+use scsi::Identity;
+use scsi::LogicalUnit;
+use store::spec::Spec;
+use target::AccessRule;
+use target::Node;
+use target::Plan;
+use target::Stores;
+use target::Target;
+
+use crate::initiator::Initiator;
+use crate::initiator::LoginPlan;
+use crate::raw::Raw;
+
+/// The target that everybody may use.
+pub const TARGET: &str = "iqn.2026-01.example.conformance:disk";
+
+/// The target that only [`FRIEND`] may use.
+pub const CLOSED_TARGET: &str = "iqn.2026-01.example.conformance:closed";
+
+/// The initiator that may use [`CLOSED_TARGET`].
+pub const FRIEND: &str = "iqn.2026-01.example.conformance:friend";
+
+/// Logical units of [`TARGET`], numbered from 0.
+pub const LUNS: u16 = 2;
+
+/// Bytes in a logical unit.
+pub const UNIT_BYTES: u64 = 16 << 20;
+
+/// Bytes in a block.
+pub const BLOCK: u32 = 512;
+
+/// A running target; stopped when dropped.
+#[derive(Debug)]
+pub struct Server {
+    target: Target,
+}
+
+/// Runs `check` against a target on each engine that this machine has: always epoll, io_uring
+/// where the kernel allows it. `adjust` changes what the target wishes.
+pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
+    let uring = engine::choose(Choice::Auto) == Choice::Uring;
+    for choice in [Some(Choice::Epoll), uring.then_some(Choice::Uring)].into_iter().flatten() {
+        let mut settings = Settings::default();
+        adjust(&mut settings);
+        check(&Server::start(plan(choice, settings)));
+    }
+}
+
+/// One reactor, one portal of each address family that there is, two targets.
+#[must_use]
+pub fn plan(engine: Choice, settings: Settings) -> Plan {
+    let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None }];
+    let mut stores = Stores::new();
+    let nodes = vec![
+        node(&mut stores, TARGET, settings.clone(), Vec::new()),
+        node(&mut stores, CLOSED_TARGET, settings, friends),
+    ];
+    Plan {
+        portals: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        nodes,
+        stores,
+        engine,
+        reactors: 1,
+        cpus: Vec::new(),
+        spin_max: Duration::ZERO,
+        pool_bytes_max: 64 << 20,
+        login_timeout: Duration::from_secs(15),
+    }
+}
+
+fn node(stores: &mut Stores, name: &str, settings: Settings, access: Vec<AccessRule>) -> Node {
+    let luns = (0..LUNS)
+        .map(|number| {
+            let store = stores.open(&Spec::Memory { bytes: UNIT_BYTES }).expect("memory");
+            let identity = Identity::derive(name, number, "LUNWIRE", "VIRTUAL DISK");
+            let unit = LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");
+            (number, Arc::new(unit))
+        })
+        .collect();
+    let alias = Some("a disk to test".to_owned());
+    Node { name: name.to_owned(), alias, luns, access, settings }
+}
+
+impl Server {
+    /// Starts what `plan` says.
+    #[must_use]
+    pub fn start(plan: Plan) -> Self {
+        Self { target: Target::start(plan).expect("the target starts") }
+    }
+
+    /// The target itself.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The first portal.
+    #[must_use]
+    pub fn portal(&self) -> SocketAddr {
+        *self.target.portals().first().expect("a portal")
+    }
+
+    /// A connection on which nothing has been said.
+    #[must_use]
+    pub fn connect(&self) -> Raw {
+        Raw::connect(self.portal()).expect("the target listens")
+    }
+
+    /// A session with default keys.
+    #[must_use]
+    pub fn login(&self) -> Initiator {
+        self.login_with(&LoginPlan::new())
+    }
+
+    /// A session.
+    #[must_use]
+    pub fn login_with(&self, plan: &LoginPlan) -> Initiator {
+        Initiator::login(self.connect(), plan)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Memory cannot fail to be flushed.
+        let _ = self.target.stop(Duration::ZERO);
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Task management over one and several sessions (RFC 7143 §4.2.3, §11.5, §11.6).
+
+use lunwire_conformance::*;
+use wire::iscsi::*;
+
+const ABORT_TASK: u8 = 1;
+const ABORT_TASK_SET: u8 = 2;
+const CLEAR_TASK_SET: u8 = 4;
+const LOGICAL_UNIT_RESET: u8 = 5;
+const COMMANDS_CLEARED: (u8, u8, u8) = (0x06, 0x2f, 0x00);
+
+fn session(server: &Server) -> Initiator {
+    let keys = [("MaxBurstLength", "512"), ("FirstBurstLength", "512")];
+    let mut session = server.login_with(&LoginPlan::new().with(&keys));
+    session.settle(0);
+    session.settle(1);
+    session
+}
+
+/// A WRITE of two blocks; the data of the first was asked for and not sent.
+fn open_write(session: &mut Initiator, lun: u8, block: u32) -> R2t {
+    let command = session.write_blocks(lun, block, 2);
+    session.start(&command);
+    session.read_r2t()
+}
+
+fn answer(session: &mut Initiator, r2t: &R2t) {
+    let data = session.data_out(r2t);
+    session.send(&Request::DataOut(data), &[1; 512]);
+}
+
+/// Sends all that an open WRITE still wants.
+fn complete(session: &mut Initiator, first: &R2t) {
+    answer(session, first);
+    let second = session.read_r2t();
+    assert_eq!(second.itt, first.itt);
+    answer(session, &second);
+    assert_eq!(session.finish(first.itt).code, 0);
+}
+
+fn manage(session: &mut Initiator, function: u8, lun: u8, task: Itt) {
+    let request = session.management(function, lun, task);
+    session.send(&Request::TaskManagement(request), &[]);
+}
+
+/// Acknowledges all that came, without asking for anything.
+fn acknowledge(session: &mut Initiator) {
+    let nop = NopOut { immediate: true, itt: Itt::NONE, ..session.ping() };
+    session.cmd_sn = nop.cmd_sn;
+    session.send(&Request::NopOut(nop), &[]);
+}
+
+/// The answer to task management; a NOP-In that asks for ExpStatSN is answered on the way.
+fn managed(session: &mut Initiator) -> u8 {
+    loop {
+        match session.read().response() {
+            Response::TaskManagement(answer) => return answer.response,
+            Response::NopIn(ping) if ping.itt == Itt::NONE && ping.ttt != Ttt::NONE => {
+                let pong =
+                    NopOut { ttt: ping.ttt, lun: ping.lun, itt: Itt::NONE, ..session.ping() };
+                session.cmd_sn = pong.cmd_sn;
+                let pong = NopOut { immediate: true, ..pong };
+                session.send(&Request::NopOut(pong), &[]);
+            }
+            other => panic!("an answer to task management was due: {other:?}"),
+        }
+    }
+}
+
+/// The sense of the next command on `lun`.
+fn attention(session: &mut Initiator, lun: u8) -> (u8, u8, u8) {
+    let command = session.test_unit_ready(lun);
+    let status = session.run(&command);
+    if status.code == 0 { (0, 0, 0) } else { status.sense_code() }
+}
+
+fn expect_untouched(session: &mut Initiator, lun: u8, block: u32) {
+    let read = session.read_blocks(lun, block, 1);
+    assert_eq!(session.run(&read).data, [0; 512], "the aborted write must not happen");
+}
+
+/// Covers: TMF-01, TMF-09, TMF-04, DOU-11.
+#[test]
+fn an_aborted_task_is_not_heard_of_again() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server);
+            let r2t = open_write(&mut session, 0, 0);
+            manage(&mut session, ABORT_TASK, 0, r2t.itt);
+            assert_eq!(managed(&mut session), 0);
+            answer(&mut session, &r2t);
+            session.expect_quiet();
+            expect_untouched(&mut session, 0, 0);
+            // Now it is unknown, and its number long past.
+            manage(&mut session, ABORT_TASK, 0, r2t.itt);
+            assert_eq!(managed(&mut session), 1);
+        },
+    );
+}
+
+/// Covers: TMF-14, TMF-19, TMF-20.
+#[test]
+fn abort_task_set_ends_the_tasks_of_one_nexus_and_unit() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let (mut one, mut two) = (session(server), session(server));
+            let mine = open_write(&mut one, 0, 0);
+            let other_unit = open_write(&mut one, 1, 0);
+            let foreign = open_write(&mut two, 0, 2);
+            manage(&mut one, ABORT_TASK_SET, 0, Itt::NONE);
+            // It waits for the data that was asked for (RFC 7143 §4.2.3.3).
+            one.expect_quiet();
+            answer(&mut one, &mine);
+            acknowledge(&mut one);
+            assert_eq!(managed(&mut one), 0);
+            one.expect_quiet();
+            complete(&mut one, &other_unit);
+            complete(&mut two, &foreign);
+            expect_untouched(&mut one, 0, 0);
+            assert_eq!(attention(&mut two, 0), (0, 0, 0));
+        },
+    );
+}
+
+/// Covers: TMF-16, TMF-20, TMF-25, TMF-26, FAB-08, KEY-37, DOU-11.
+#[test]
+fn clear_task_set_ends_the_tasks_of_all_nexuses() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let (mut one, mut two, mut three) = (session(server), session(server), session(server));
+            assert_eq!(task_set_type(&mut one), 0, "one task set for all nexuses");
+            let foreign = open_write(&mut two, 0, 2);
+            let other_unit = open_write(&mut two, 1, 1);
+            // A hole in front of a command of the third party: nobody waits for it.
+            three.take_cmd_sn();
+            let behind = three.test_unit_ready(0);
+            three.start(&behind);
+            three.expect_quiet();
+            manage(&mut one, CLEAR_TASK_SET, 0, Itt::NONE);
+            assert_eq!(managed(&mut one), 0);
+            // Without FastAbort the others hear nothing of it (RFC 7143 §4.2.3.3).
+            answer(&mut two, &foreign);
+            two.expect_quiet();
+            assert_eq!(attention(&mut two, 0), COMMANDS_CLEARED);
+            assert_eq!(attention(&mut two, 0), (0, 0, 0));
+            complete(&mut two, &other_unit);
+            expect_untouched(&mut one, 0, 2);
+            three.expect_quiet();
+        },
+    );
+}
+
+/// TST of the control mode page (SPC-4 §7.5.8).
+fn task_set_type(session: &mut Initiator) -> u8 {
+    let command = session.command(0, &[0x1a, 0x08, 0x0a, 0, 64, 0]);
+    let status = session.run(&ScsiCommand { read: true, expected_length: 64, ..command });
+    assert_eq!((status.code, status.data[4] & 0x3f), (0, 0x0a));
+    status.data[6] >> 5
+}
+
+/// Covers: TMF-20, TMF-21, FAB-08, CLR-04.
+#[test]
+fn logical_unit_reset_ends_all_tasks_and_tells_everybody() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let (mut one, mut two, mut three) = (session(server), session(server), session(server));
+            let mine = open_write(&mut one, 0, 0);
+            let other_unit = open_write(&mut one, 1, 0);
+            let foreign = open_write(&mut two, 0, 2);
+            manage(&mut one, LOGICAL_UNIT_RESET, 0, Itt::NONE);
+            answer(&mut one, &mine);
+            assert_eq!(managed(&mut one), 0);
+            answer(&mut two, &foreign);
+            two.expect_quiet();
+            for session in [&mut one, &mut two, &mut three] {
+                let (key, code, _) = attention(session, 0);
+                assert_eq!((key, code), (0x06, 0x29));
+                assert_eq!(attention(session, 0), (0, 0, 0));
+                // The sequence numbers went on: `Initiator` checks every StatSN.
+                session.expect_quiet();
+            }
+            complete(&mut one, &other_unit);
+            expect_untouched(&mut one, 0, 0);
+            expect_untouched(&mut one, 0, 2);
+            assert_eq!(attention(&mut three, 1), (0, 0, 0));
+        },
+    );
+}
+
+/// Covers: TMF-03, TMF-04.
+#[test]
+fn later_commands_live_through_abort_task_set() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server);
+            let first = open_write(&mut session, 0, 0);
+            let request = session.management(ABORT_TASK_SET, 0, Itt::NONE);
+            let cmd_sn = session.take_cmd_sn();
+            let request = TaskManagementRequest { immediate: false, cmd_sn, ..request };
+            session.send(&Request::TaskManagement(request), &[]);
+            let later = session.test_unit_ready(0);
+            session.start(&later);
+            answer(&mut session, &first);
+            acknowledge(&mut session);
+            assert_eq!(managed(&mut session), 0);
+            assert_eq!(session.finish(later.itt).code, 0);
+            session.expect_quiet();
+            expect_untouched(&mut session, 0, 0);
+        },
+    );
+}
+
+/// Covers: TMF-02, TMF-11.
+#[test]
+fn functions_and_units_that_are_not_there() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server);
+            for function in [3, 6, 7, 9, 10, 11, 12, 13, 0x7f] {
+                manage(&mut session, function, 0, Itt::NONE);
+                assert_eq!(managed(&mut session), 5, "function {function}");
+            }
+            for function in [ABORT_TASK_SET, CLEAR_TASK_SET, LOGICAL_UNIT_RESET] {
+                manage(&mut session, function, 99, Itt::NONE);
+                acknowledge(&mut session);
+                assert_eq!(managed(&mut session), 2, "function {function}");
+            }
+            session.expect_quiet();
+        },
+    );
+}
+
+/// Covers: TMF-10, CMD-26.
+#[test]
+fn a_missing_command_counts_as_received_once_aborted() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server);
+            let missing = session.take_cmd_sn();
+            let behind = session.test_unit_ready(0);
+            session.start(&behind);
+            session.expect_quiet();
+            let request = session.management(ABORT_TASK, 0, Itt(0x5555));
+            let request = TaskManagementRequest { ref_cmd_sn: missing, ..request };
+            session.send(&Request::TaskManagement(request), &[]);
+            assert_eq!(managed(&mut session), 0);
+            assert_eq!(session.finish(behind.itt).code, 0);
+        },
+    );
+}
+
+/// Covers: CMD-32.
+#[test]
+fn abort_task_with_another_unit_is_not_carried_out() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server);
+            let r2t = open_write(&mut session, 0, 0);
+            manage(&mut session, ABORT_TASK, 1, r2t.itt);
+            assert_eq!(managed(&mut session), 1, "that unit has no such task");
+            complete(&mut session, &r2t);
+        },
+    );
+}

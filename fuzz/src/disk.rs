@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A small disk and a nexus to it.
+
+use buf::Pool;
+use scsi::Identity;
+use scsi::Input;
+use scsi::LogicalUnit;
+use scsi::Nexus;
+use scsi::NexusNames;
+use scsi::Request;
+use scsi::Step;
+use scsi::Task;
+use std::sync::Arc;
+use store::Submitted;
+use store::memory::Memory;
+
+const DISK_BYTES: u64 = 1 << 20;
+/// More steps than any command within the limits can need.
+const STEPS_MAX: usize = 100_000;
+const CHECK_CONDITION: u8 = 2;
+
+thread_local! {
+    static STORE: Arc<Memory> = Arc::new(Memory::new(DISK_BYTES).expect("a megabyte"));
+}
+
+/// A logical unit of a megabyte in memory, at LUN 0.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) nexus: Nexus,
+}
+
+impl Disk {
+    pub(crate) fn new() -> Self {
+        let identity = Identity::derive("iqn.2026-01.test.lunwire:disk", 0, "LUNWIRE", "FUZZ");
+        let store = STORE.with(Arc::clone);
+        let unit = LogicalUnit::new(identity, store, 512).expect("a legal disk");
+        let names = NexusNames {
+            initiator_port: "iqn.2026-01.test.lunwire:fuzz,i,0x800000000001".to_owned(),
+            target_device: "iqn.2026-01.test.lunwire:disk".to_owned(),
+            portal_group_tag: 1,
+            relative_port: 1,
+        };
+        Self { nexus: Nexus::new(names, vec![(0, Arc::new(unit))]) }
+    }
+
+    /// Runs a command to its end; `bytes` is repeated to what it asks for.
+    pub(crate) fn run(&mut self, request: &Request, bytes: &[u8], pool: &Pool) {
+        let (mut task, mut step) = self.nexus.start(request);
+        for _ in 0..STEPS_MAX {
+            step = match self.turn(&mut task, step) {
+                Turn::Next(step) => step,
+                Turn::Over(completion) => {
+                    assert!(completion.status == CHECK_CONDITION || completion.sense.is_empty());
+                    return;
+                }
+                Turn::DataOut(length) => {
+                    assert!(length <= request.expected_out, "more than the initiator sends");
+                    let length = usize::try_from(length).expect("64-bit");
+                    let Some(mut buf) = pool.take(length) else { return };
+                    for (to, from) in buf.iter_mut().zip(bytes.iter().chain(&[0]).cycle()) {
+                        *to = *from;
+                    }
+                    task.resume(&self.nexus, Input::DataOut(buf.freeze()))
+                }
+            };
+        }
+        panic!("a command without end: {request:?}");
+    }
+
+    /// Carries out one step.
+    pub(crate) fn turn(&self, task: &mut Task, step: Step) -> Turn {
+        match step {
+            Step::Complete(completion) => Turn::Over(completion),
+            Step::ReceiveDataOut { length } => Turn::DataOut(length),
+            Step::Store(op) => {
+                let unit = task.unit().expect("a store step has a unit");
+                match unit.store().submit(&op) {
+                    Submitted::Done(outcome) => {
+                        Turn::Next(task.resume(&self.nexus, Input::Store(outcome)))
+                    }
+                    Submitted::Io(io) => panic!("a store in memory wants {io:?}"),
+                }
+            }
+        }
+    }
+}
+
+/// What a step led to.
+pub(crate) enum Turn {
+    Next(Step),
+    DataOut(u32),
+    Over(scsi::Completion),
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A target of one connection: mover, session and disk, joined as the pump joins them.
+
+use crate::disk::Disk;
+use crate::disk::Turn;
+use crate::input::Input;
+use crate::transmit;
+use buf::Buf;
+use buf::Pool;
+use clock::Instant;
+use iscsi::datamover::Event;
+use iscsi::datamover::TaskId;
+use iscsi::service;
+use iscsi::service::Indication;
+use iscsi::service::ServiceResponse;
+use iscsi::target::ConnectionId;
+use iscsi::target::LoggedIn;
+use iscsi::target::Output;
+use iscsi::target::Session;
+use iscsi::target::Settings;
+use iscsi::target::TargetRecord;
+use mover::tcp::Tcp;
+use std::collections::HashMap;
+use std::time::Duration;
+
+const LEADING: ConnectionId = ConnectionId(0);
+const TASK_SET_FULL: u8 = 0x28;
+const STEPS_MAX: usize = 100_000;
+
+#[derive(Debug)]
+pub(crate) struct Target<'a> {
+    session: Session,
+    mover: Tcp,
+    pool: &'a Pool,
+    disk: Disk,
+    tasks: HashMap<TaskId, Command>,
+    now: Instant,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Command {
+    scsi: scsi::Task,
+    immediate: Option<(Buf, u32)>,
+    wanted: u32,
+}
+
+impl<'a> Target<'a> {
+    pub(crate) fn new(logged_in: LoggedIn, mover: Tcp, pool: &'a Pool, now: Instant) -> Self {
+        Self {
+            session: Session::new(logged_in, &Settings::default(), now),
+            mover,
+            pool,
+            disk: Disk::new(),
+            tasks: HashMap::new(),
+            now,
+            closed: false,
+        }
+    }
+
+    /// Feeds PDUs until the input or the session ends.
+    pub(crate) fn run(&mut self, input: &mut Input<'_>) {
+        let mut cmd_sn = 1;
+        while !input.is_empty() && !self.closed {
+            let stream = input.pdu(&mut cmd_sn);
+            self.take(&stream);
+            if input.peek() == 0xA5 {
+                self.now = self.now + Duration::from_secs(u64::from(input.byte() & 63));
+                if self.session.poll_timeout().is_some_and(|due| due <= self.now) {
+                    self.session.handle_timeout(self.now);
+                    self.drain();
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, mut stream: &[u8]) {
+        while !self.closed {
+            let (taken, event) = self.mover.feed(stream, self.pool);
+            stream = stream.get(taken..).expect("a mover takes no more than it is given");
+            let Some(event) = event else { break };
+            let violated = matches!(event, Event::Violation(_));
+            let (header, data) = (self.mover.header().to_vec(), self.mover.control_data().to_vec());
+            self.session.handle_event(LEADING, event, &header, &data, self.now);
+            self.drain();
+            if violated {
+                break;
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        loop {
+            while let Some(output) = self.session.poll_output() {
+                self.carry_out(output);
+            }
+            transmit(&mut self.mover, self.pool);
+            let mut any = false;
+            while let Some(event) = self.mover.poll_event() {
+                any = true;
+                self.session.handle_event(LEADING, event, &[], &[], self.now);
+            }
+            if !any {
+                break;
+            }
+        }
+        self.session.check();
+        self.mover.check();
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Op(_, op) => self.mover.submit(op),
+            Output::Targets(_) => self.session.targets(vec![TargetRecord {
+                name: "iqn.2026-01.test.lunwire:disk".to_owned(),
+                addresses: vec!["127.0.0.1:3260,1".to_owned()],
+            }]),
+            Output::Closed { .. } => self.closed = true,
+            Output::Indication(indication) => self.indicate(indication),
+        }
+    }
+
+    fn indicate(&mut self, indication: Indication) {
+        match indication {
+            Indication::Command(command) => self.start(command),
+            Indication::DataOutReceived { task } => self.data_out(task),
+            Indication::Dropped { task } => drop(self.tasks.remove(&task)),
+            Indication::Ended { task } => drop(self.mover.detach(task)),
+            Indication::Management(request) => {
+                for task in self.session.tasks(None) {
+                    self.tasks.remove(&task);
+                }
+                self.session.task_management_done(request.id, ServiceResponse::Complete);
+                // Tasks of other units live on; they are answered so that nothing waits for ever.
+                for task in self.session.tasks(None) {
+                    self.finish(task, TASK_SET_FULL);
+                }
+            }
+            Indication::NexusLost => self.tasks.clear(),
+        }
+    }
+
+    fn start(&mut self, command: service::Command) {
+        if command.exhausted {
+            return self.finish(command.task, TASK_SET_FULL);
+        }
+        let (scsi, step) = self.disk.nexus.start(&scsi::Request {
+            lun: command.lun,
+            cdb: command.cdb,
+            attribute: command.attribute,
+            expected_out: command.expected_out,
+            expected_in: command.expected_in,
+        });
+        let immediate = command.immediate;
+        self.tasks.insert(command.task, Command { scsi, immediate, wanted: 0 });
+        self.advance(command.task, step);
+    }
+
+    fn advance(&mut self, id: TaskId, mut step: scsi::Step) {
+        for _ in 0..STEPS_MAX {
+            let Some(task) = self.tasks.get_mut(&id) else { return };
+            step = match self.disk.turn(&mut task.scsi, step) {
+                Turn::Next(step) => step,
+                Turn::DataOut(length) => return self.receive(id, length),
+                Turn::Over(completion) => {
+                    self.tasks.remove(&id);
+                    return self.session.complete(
+                        id,
+                        service::Completion {
+                            status: completion.status,
+                            sense: completion.sense,
+                            data_in: completion.data_in,
+                            presented: completion.presented,
+                        },
+                    );
+                }
+            };
+        }
+        panic!("a command without end");
+    }
+
+    fn receive(&mut self, id: TaskId, length: u32) {
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        task.wanted = length;
+        let wanted = usize::try_from(self.session.buffer_length(id, length)).expect("64-bit");
+        let Some(mut buf) = self.pool.take(wanted) else { return self.finish(id, TASK_SET_FULL) };
+        if let Some((staged, valid)) = task.immediate.take() {
+            let valid = usize::try_from(valid).expect("64-bit").min(buf.len());
+            buf[..valid].copy_from_slice(&staged[..valid]);
+        }
+        self.mover.attach(id, buf);
+        self.session.receive_data_out(id, length);
+    }
+
+    fn data_out(&mut self, id: TaskId) {
+        let mut buf = self.mover.detach(id).expect("the buffer of a task whose data is there");
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        buf.truncate(usize::try_from(task.wanted).expect("64-bit"));
+        let step = task.scsi.resume(&self.disk.nexus, scsi::Input::DataOut(buf.freeze()));
+        self.advance(id, step);
+    }
+
+    fn finish(&mut self, id: TaskId, status: u8) {
+        self.tasks.remove(&id);
+        let completion =
+            service::Completion { status, sense: Vec::new(), data_in: None, presented: 0 };
+        self.session.complete(id, completion);
+    }
+}

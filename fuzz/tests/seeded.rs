@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The harnesses with a seeded generator, for machines without a nightly compiler.
+//! `FUZZ_SECONDS` (1) is the time of each, `FUZZ_SEED` (1) the first seed; a failure names its own.
+
+use std::time::Duration;
+use std::time::Instant;
+
+const INPUT_LEN_MAX: u64 = 2048;
+
+/// SplitMix64.
+struct Generator(u64);
+
+impl Generator {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    /// Bytes of which many are small, as fields are.
+    fn input(&mut self) -> Vec<u8> {
+        let length = self.next() % INPUT_LEN_MAX;
+        (0..length)
+            .map(|_| {
+                let [low, mask, ..] = self.next().to_le_bytes();
+                if mask & 3 == 0 { low } else { low & 15 }
+            })
+            .collect()
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+fn drive(harness: fn(&[u8])) {
+    let limit = Duration::from_secs(number("FUZZ_SECONDS", 1));
+    let begin = Instant::now();
+    let mut seed = number("FUZZ_SEED", 1);
+    loop {
+        let input = Generator(seed).input();
+        if let Err(panic) = std::panic::catch_unwind(|| harness(&input)) {
+            eprintln!("seed {seed}: FUZZ_SEED={seed} FUZZ_SECONDS=0 repeats it");
+            std::panic::resume_unwind(panic);
+        }
+        seed += 1;
+        if begin.elapsed() >= limit {
+            break;
+        }
+    }
+    println!("{} inputs", seed - number("FUZZ_SEED", 1));
+}
+
+#[test]
+fn login() {
+    drive(lunwire_fuzz::login);
+}
+
+#[test]
+fn full_feature() {
+    drive(lunwire_fuzz::full_feature);
+}
+
+#[test]
+fn text_keys() {
+    drive(lunwire_fuzz::text_keys);
+}
+
+#[test]
+fn every_cdb() {
+    drive(lunwire_fuzz::every_cdb);
+}
+
+#[test]
+fn mover_stream() {
+    drive(lunwire_fuzz::mover_stream);
+}
