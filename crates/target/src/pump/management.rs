@@ -13,6 +13,7 @@ use iscsi::service::Function;
 use iscsi::service::ServiceResponse;
 use scsi::LogicalUnit;
 
+use super::PendingIo;
 use super::Pump;
 use crate::mail::Effect;
 use crate::mail::Letter;
@@ -186,9 +187,11 @@ impl<P: Port> Pump<P> {
 
     /// A task that has ended holds what it holds of its unit until its store work is done.
     pub(super) fn keep(&mut self, key: Key, id: TaskId, task: scsi::Task) {
-        let mut works = self.ios.iter();
-        let work = works.find(|(_, io)| (io.session, io.task) == (key, id)).map(|(work, _)| work);
-        if let Some(io) = work.and_then(|work| self.ios.get_mut(work)) {
+        let of_task = |io: &PendingIo| (io.session, io.task) == (key, id);
+        let work = self.ios.iter().find(|(_, io)| of_task(io)).map(|(work, _)| work);
+        if let Some(work) = work
+            && let Some(io) = self.ios.get_mut(work)
+        {
             io.ended = Some(task);
         }
     }
