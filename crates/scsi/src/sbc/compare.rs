@@ -50,6 +50,10 @@ pub(crate) fn compare_and_write(context: &Context<'_>) -> Result<Started, Fault>
     if blocks > context.unit.blocks_in(limits::COMPARE_MAX) {
         return Err(sense::invalid_field(13).into());
     }
+    if blocks == 0 && context.request.expected_out > 0 {
+        // More blocks than the field can count: nothing would be written, and GOOD would be a lie.
+        return Err(sense::invalid_field(13).into());
+    }
     let length = u32::try_from(extent.length).map_err(|_| sense::INTERNAL)?;
     start(context, extent.offset, (length, length * 2), Rule::Compare)
 }
@@ -69,7 +73,8 @@ fn start(
     if length == 0 {
         return Ok(task::good(0));
     }
-    if context.request.expected_out < presented {
+    let sent = context.request.expected_out;
+    if sent < presented || (rule == Rule::Compare && sent != presented) {
         return Err(sense::short_data_out(u64::from(presented)));
     }
     let durable = context.cdb.fua();

@@ -383,6 +383,6 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.stopping.is_some() && self.connections.is_empty() && self.ios.len() == 0
+        self.stopping.is_some() && self.connections.is_empty() && self.ios.is_empty()
     }
 }

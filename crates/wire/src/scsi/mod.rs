@@ -9,6 +9,7 @@ pub mod lun;
 pub mod luns;
 pub mod mode;
 pub mod opcode;
+pub mod persistent;
 pub mod rsoc;
 pub mod sense;
 pub mod status;

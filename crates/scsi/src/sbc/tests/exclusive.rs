@@ -55,6 +55,9 @@ fn compare_and_write_checks_its_length() {
     let short = bench.run(&compare_cdb(0, 2), &[0; 2047], 0);
     assert_eq!(codes(sense_of(&short)), (5, 0x0e, 3));
     assert_eq!(short.presented, 2048);
+    let long = bench.run(&compare_cdb(0, 1), &[0; 2048], 0);
+    assert_eq!((codes(sense_of(&long)), long.presented), ((5, 0x0e, 3), 1024));
+    assert_eq!(codes(bench.sense_out(&compare_cdb(0, 0), &[0; 1024])), (5, 0x24, 0));
     let beyond = bench.sense_out(&compare_cdb(BLOCKS - 1, 2), &[0; 2048]);
     assert_eq!(codes(beyond), (5, 0x21, 0));
     assert_eq!(bench.log(), []);
