@@ -48,6 +48,16 @@ pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 /// it. The oldest is forgotten first; it then gets 29/00 where it would have got 29/07.
 pub const LOST_PORTS_MAX: usize = 1024;
 
+/// Registrations of one unit: a cluster has some dozens of nodes, each with a few paths.
+pub const REGISTRANTS_MAX: usize = 512;
+
+/// Longest PERSISTENT RESERVE OUT parameter list: all registrations at once, with names of usual
+/// length.
+pub const RESERVE_OUT_LEN_MAX: usize = 64 << 10;
+
+/// Longest name of an initiator port: an iSCSI name of 223 bytes and `,i,0x` with an ISID.
+pub const PORT_NAME_LEN_MAX: usize = 223 + 17;
+
 /// Longest sense data, bytes: descriptor format with INFORMATION and a field pointer.
 pub const SENSE_LEN_MAX: u8 = 28;
 

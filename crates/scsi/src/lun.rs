@@ -10,6 +10,17 @@ use crate::nexus::Nexus;
 use crate::nexus::NexusNames;
 use crate::sense;
 use crate::sense::Fault;
+use crate::spc::persistent;
+use crate::spc::persistent::Keeper;
+use crate::spc::persistent::RestoreError;
+use crate::spc::persistent::registry::Port as NexusPort;
+use crate::spc::persistent::registry::Registry;
+use crate::spc::persistent::rights;
+use crate::spc::persistent::rights::Guard;
+use crate::spc::persistent::rights::Reserved;
+use crate::spc::persistent::rights::ReservedWord;
+use crate::spc::persistent::rights::StandingWord;
+use crate::spc::persistent::rights::Starts;
 use crate::table;
 use crate::table::Flag;
 use crate::task::Request;
@@ -69,6 +80,10 @@ pub struct LogicalUnit {
     /// Bits of [`Special`]; zero as a rule.
     special: AtomicU32,
     ports: spin::Mutex<Vec<Port>>,
+    /// Taken before `ports` where both are.
+    reservations: spin::Mutex<Registry>,
+    reserved: ReservedWord,
+    keeper: Option<Arc<dyn Keeper>>,
 }
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
@@ -78,6 +93,7 @@ pub struct LogicalUnit {
 pub(crate) struct Link {
     pub(crate) attentions: Attentions,
     pub(crate) writers: Writers,
+    pub(crate) standing: StandingWord,
 }
 
 /// What is out of the ordinary with a unit, so that one load tells that nothing is.
@@ -88,12 +104,15 @@ pub(crate) enum Special {
     Stopped = 1,
     /// A command reads, decides and writes as one.
     Claimed = 2,
+    /// Somebody holds a reservation.
+    Reserved = 4,
 }
 
 #[derive(Debug)]
 struct Port {
     initiator_port: String,
     portal_group_tag: u16,
+    relative_port: u16,
     link: Arc<Link>,
 }
 
@@ -152,7 +171,41 @@ impl LogicalUnit {
             geometry,
             special: AtomicU32::new(0),
             ports: spin::Mutex::new(Vec::new()),
+            reservations: spin::Mutex::new(Registry::default()),
+            reserved: ReservedWord::default(),
+            keeper: None,
         })
+    }
+
+    /// The same with somebody who keeps its reservations, and with what was kept last, if anything.
+    ///
+    /// # Errors
+    /// If `state` is not what was kept of this unit: hosts rely on it, so it cannot be ignored.
+    pub fn with_keeper(
+        mut self,
+        keeper: Arc<dyn Keeper>,
+        state: Option<&[u8]>,
+    ) -> Result<Self, RestoreError> {
+        if let Some(state) = state {
+            let registry = persistent::restore(state, self.number())?;
+            self.show_reservations(&registry);
+            self.reservations = spin::Mutex::new(registry);
+        }
+        self.keeper = Some(keeper);
+        Ok(self)
+    }
+
+    pub(crate) fn keeper(&self) -> Option<&dyn Keeper> {
+        self.keeper.as_deref()
+    }
+
+    pub(crate) const fn reservations(&self) -> &spin::Mutex<Registry> {
+        &self.reservations
+    }
+
+    /// A number that follows from the designator.
+    pub(crate) fn number(&self) -> u64 {
+        self.identity.naa.iter().fold(0, |number, byte| number.rotate_left(8) ^ u64::from(*byte))
     }
 
     /// Where the steps of its tasks run.
@@ -246,6 +299,7 @@ impl LogicalUnit {
     /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why
     /// it knows nothing.
     pub(crate) fn link(&self, names: &NexusNames) -> Arc<Link> {
+        let registry = self.reservations.lock();
         let mut ports = self.ports.lock();
         let known = ports.iter().find(|port| {
             port.initiator_port == names.initiator_port
@@ -262,10 +316,12 @@ impl LogicalUnit {
             ports.remove(oldest);
         }
         let link = Arc::new(Link::default());
+        link.standing.store(registry.standing(&NexusPort::from(names)));
         link.attentions.establish(Attention::PowerOn);
         ports.push(Port {
             initiator_port: names.initiator_port.clone(),
             portal_group_tag: names.portal_group_tag,
+            relative_port: names.relative_port,
             link: Arc::clone(&link),
         });
         link
@@ -274,6 +330,41 @@ impl LogicalUnit {
     #[cfg(test)]
     pub(crate) fn ports(&self) -> usize {
         self.ports.lock().len()
+    }
+
+    /// Sets the words that commands read without a lock.
+    pub(crate) fn show_reservations(&self, registry: &Registry) {
+        for port in self.ports.lock().iter() {
+            port.link.standing.store(registry.standing(&port.name()));
+        }
+        let reserved = registry.reserved();
+        self.reserved.store(reserved);
+        if reserved == Reserved::Nobody {
+            self.make_ordinary(Special::Reserved);
+        } else {
+            self.make_special(Special::Reserved);
+        }
+    }
+
+    /// Ends the reservation of RESERVE, if it is of `holder`, or of anybody for None (SPC-2 §5.5.1).
+    pub(crate) fn end_legacy_reservation(&self, holder: Option<&NexusNames>) {
+        if self.reserved.load() != Reserved::Legacy {
+            return;
+        }
+        let mut registry = self.reservations.lock();
+        let port = holder.map(NexusPort::from);
+        if port.is_none() || registry.legacy == port {
+            registry.legacy = None;
+            self.show_reservations(&registry);
+        }
+    }
+
+    /// Tells one nexus, if it was ever there.
+    pub(crate) fn establish_at(&self, name: &NexusPort, attention: Attention) {
+        let ports = self.ports.lock();
+        for port in ports.iter().filter(|port| port.name() == *name) {
+            port.link.attentions.establish(attention);
+        }
     }
 
     /// Tells every nexus, also those that are lost for now.
@@ -285,6 +376,10 @@ impl LogicalUnit {
 }
 
 impl Port {
+    fn name(&self) -> NexusPort {
+        NexusPort { initiator: self.initiator_port.clone(), target: self.relative_port }
+    }
+
     /// True if no nexus holds the link.
     fn lost(&self) -> bool {
         Arc::strong_count(&self.link) == 1
@@ -296,6 +391,11 @@ impl Context<'_> {
     /// SAM-5 §5.14.
     pub(crate) fn start(&self) -> Result<Started, Fault> {
         let found = table::find(&self.cdb);
+        if self.unit.is_special(Special::Reserved)
+            && let Ok(entry) = &found
+        {
+            self.check_reservation(entry.guard)?;
+        }
         let exempt = matches!(&found, Ok(entry) if entry.has(Flag::Informative));
         if self.link.attentions.pending()
             && !exempt
@@ -318,6 +418,18 @@ impl Context<'_> {
             return Err(sense::WRITE_PROTECTED.into());
         }
         (entry.handler)(self)
+    }
+
+    /// RESERVATION CONFLICT comes before any other status (SAM-5 §5.3.3).
+    #[cold]
+    fn check_reservation(&self, guard: Guard) -> Result<(), Fault> {
+        let only_starts = self.cdb.byte(4) & 0xf1 == 1;
+        let starts = if only_starts { Starts::Only } else { Starts::No };
+        let standing = self.link.standing.load();
+        if rights::allows(self.unit.reserved.load(), standing, guard, starts) {
+            return Ok(());
+        }
+        Err(Fault::RESERVATION_CONFLICT)
     }
 
     /// The extent of a READ, WRITE or VERIFY: within the unit, and no longer than MAXIMUM TRANSFER

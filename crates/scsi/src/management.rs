@@ -10,6 +10,7 @@ impl Nexus {
     /// too, is told with 29/03. Call it once, at the nexus that asked.
     pub fn logical_unit_reset(&self, unit: &LogicalUnit) {
         unit.restart();
+        unit.end_legacy_reservation(None);
         unit.establish_everywhere(Attention::DeviceReset);
     }
 

@@ -98,6 +98,7 @@ impl Nexus {
     /// initiator port.
     pub fn lost(self) {
         for mapping in &self.map {
+            mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
             mapping.mapped.link.attentions.establish(Attention::NexusLoss);
         }
     }

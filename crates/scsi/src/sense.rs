@@ -14,24 +14,30 @@ use wire::scsi::sense::FieldOf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) sense: Sense,
+    /// CHECK CONDITION, or a status that needs no sense data.
+    pub(crate) status: u8,
     /// Base of the residual, bytes: zero but where the initiator's expectation itself is the fault.
     pub(crate) presented: u64,
 }
 
 impl Fault {
+    /// Status RESERVATION CONFLICT.
+    pub(crate) const RESERVATION_CONFLICT: Self =
+        Self { sense: NO_SENSE, status: crate::task::RESERVATION_CONFLICT, presented: 0 };
+
     pub(crate) fn complete(self) -> Completion {
-        Completion {
-            status: CHECK_CONDITION,
-            sense: self.sense.emit_fixed().to_vec(),
-            data_in: None,
-            presented: self.presented,
-        }
+        let sense = if self.status == CHECK_CONDITION {
+            self.sense.emit_fixed().to_vec()
+        } else {
+            Vec::new()
+        };
+        Completion { status: self.status, sense, data_in: None, presented: self.presented }
     }
 }
 
 impl From<Sense> for Fault {
     fn from(sense: Sense) -> Self {
-        Self { sense, presented: 0 }
+        Self { sense, status: CHECK_CONDITION, presented: 0 }
     }
 }
 
@@ -49,6 +55,11 @@ pub(crate) const INVALID_OPCODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x
 pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x21, 0);
 /// 5/25/00 LOGICAL UNIT NOT SUPPORTED.
 pub(crate) const UNIT_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x25, 0);
+/// 5/26/04 INVALID RELEASE OF PERSISTENT RESERVATION.
+pub(crate) const INVALID_RELEASE: Sense = Sense::new(SenseKey::IllegalRequest, 0x26, 0x04);
+/// 5/55/04 INSUFFICIENT REGISTRATION RESOURCES.
+pub(crate) const INSUFFICIENT_REGISTRATION_RESOURCES: Sense =
+    Sense::new(SenseKey::IllegalRequest, 0x55, 0x04);
 /// 5/39/00 SAVING PARAMETERS NOT SUPPORTED.
 pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x39, 0);
 /// 5/49/00 INVALID MESSAGE ERROR: a task attribute that does not exist here.
@@ -76,11 +87,18 @@ pub(crate) const fn invalid_parameter(byte: u16) -> Sense {
     Sense::new(SenseKey::IllegalRequest, 0x26, 0).with_field(field)
 }
 
+/// 5/26/00 INVALID FIELD IN PARAMETER LIST: the field whose leftmost bit is `bit` of `byte`.
+pub(crate) const fn invalid_parameter_bit(byte: u16, bit: u8) -> Sense {
+    let field = FieldPointer { of: FieldOf::ParameterList, byte, bit: Some(bit) };
+    Sense::new(SenseKey::IllegalRequest, 0x26, 0).with_field(field)
+}
+
 /// 5/0E/03 INVALID FIELD IN COMMAND INFORMATION UNIT: the initiator means to send fewer bytes than
 /// the CDB says. Refused before anything is written; `needed` keeps the residual truthful (RFC 7143
 /// §11.4.5.2).
 pub(crate) const fn short_data_out(needed: u64) -> Fault {
-    Fault { sense: Sense::new(SenseKey::IllegalRequest, 0x0e, 0x03), presented: needed }
+    let sense = Sense::new(SenseKey::IllegalRequest, 0x0e, 0x03);
+    Fault { sense, status: CHECK_CONDITION, presented: needed }
 }
 
 /// What the store reports, as sense data; `lba` is the first block of the operation.

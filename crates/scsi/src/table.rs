@@ -20,6 +20,8 @@ use crate::sense::Fault;
 use crate::spc::inquiry;
 use crate::spc::misc;
 use crate::spc::mode;
+use crate::spc::persistent;
+use crate::spc::persistent::rights::Guard;
 use crate::spc::rsoc;
 use crate::task::Started;
 use wire::iscsi::Cdb;
@@ -30,6 +32,7 @@ use wire::scsi::opcode::Opcode;
 use wire::scsi::opcode::READ_CAPACITY_16;
 use wire::scsi::opcode::REPORT_SUPPORTED_OPERATION_CODES;
 use wire::scsi::opcode::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS;
+use wire::scsi::persistent as actions;
 
 /// Bytes of a CDB that are checked at once, and all that commands other than the variable length
 /// ones have.
@@ -51,6 +54,8 @@ pub(crate) struct Entry {
     /// CDB usage data (SPC-4 §6.35.3): bits that are understood. Any other bit must be zero.
     usage: [u8; CDB_LEN_MAX],
     flags: u8,
+    /// How it stands to reservations.
+    pub(crate) guard: Guard,
     pub(crate) handler: Handler,
 }
 
@@ -84,7 +89,15 @@ impl Entry {
         assert!(usage.len() < CDB_LEN_MAX);
         #[allow(clippy::cast_possible_truncation)] // at most 32, as just asserted
         let length = usage.len() as u8 + 1;
-        Self { opcode, service_action: None, length, usage: all, flags: 0, handler }
+        Self {
+            opcode,
+            service_action: None,
+            length,
+            usage: all,
+            flags: 0,
+            guard: Guard::Unset,
+            handler,
+        }
     }
 
     /// With a service action in byte 1.
@@ -95,6 +108,20 @@ impl Entry {
         let byte = action as u8;
         self.usage[1] |= byte;
         self
+    }
+
+    const fn reserve_in(action: u16) -> Self {
+        let usage = [0, 0, 0, 0, 0, 0, 0xff, 0xff, 0];
+        Self::new(Opcode::PERSISTENT_RESERVE_IN, &usage, persistent::reserve_in)
+            .service(action)
+            .guarded(Guard::Decides)
+    }
+
+    const fn reserve_out(action: u16) -> Self {
+        let usage = [0, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0];
+        Self::new(Opcode::PERSISTENT_RESERVE_OUT, &usage, persistent::reserve_out)
+            .service(action)
+            .guarded(Guard::Decides)
     }
 
     /// A 32-byte block command: `flags` of byte 10. The reference and application tags that the
@@ -117,6 +144,18 @@ impl Entry {
 
     const fn with(mut self, flag: Flag) -> Self {
         self.flags |= flag as u8;
+        match flag {
+            Flag::Informative => self.guard = Guard::Always,
+            Flag::Writes => self.guard = Guard::Writes,
+            Flag::Medium if matches!(self.guard, Guard::Unset) => self.guard = Guard::Reads,
+            _ => {}
+        }
+        self
+    }
+
+    /// Under reservations: other than by its flags.
+    const fn guarded(mut self, guard: Guard) -> Self {
+        self.guard = guard;
         self
     }
 
@@ -259,6 +298,7 @@ const _: () = {
     let mut at = 1;
     while at < COMMANDS.len() {
         assert!(COMMANDS[at - 1].opcode.0 <= COMMANDS[at].opcode.0, "ascending");
+        assert!(!matches!(COMMANDS[at].guard, Guard::Unset), "every command is guarded");
         at += 1;
     }
 };
@@ -270,7 +310,9 @@ const _: () = {
 /// and is ignored. So is SYNC_NV of SYNCHRONIZE CACHE, and GROUP NUMBER, for there is no grouping
 /// function.
 const COMMANDS: &[Entry] = &[
-    Entry::new(Opcode::TEST_UNIT_READY, &[0, 0, 0, 0, 0], misc::test_unit_ready).with(Flag::Medium),
+    Entry::new(Opcode::TEST_UNIT_READY, &[0, 0, 0, 0, 0], misc::test_unit_ready)
+        .with(Flag::Medium)
+        .guarded(Guard::Open),
     Entry::new(Opcode::REQUEST_SENSE, &[0x01, 0, 0, 0xff, 0], misc::request_sense)
         .with(Flag::Informative),
     Entry::new(Opcode::READ_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::read).with(Flag::Medium),
@@ -279,16 +321,23 @@ const COMMANDS: &[Entry] = &[
         .with(Flag::Writes),
     Entry::new(Opcode::INQUIRY, &[0x01, 0xff, 0xff, 0xff, 0], inquiry::inquiry)
         .with(Flag::Informative),
-    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6),
-    Entry::new(Opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf7, 0], start_stop::start_stop),
-    Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic),
+    Entry::new(Opcode::RESERVE_6, &[0, 0, 0, 0, 0], persistent::reserve).guarded(Guard::Decides),
+    Entry::new(Opcode::RELEASE_6, &[0, 0, 0, 0, 0], persistent::release).guarded(Guard::Always),
+    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6)
+        .guarded(Guard::Reads),
+    Entry::new(Opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf7, 0], start_stop::start_stop)
+        .guarded(Guard::Starts),
+    Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic)
+        .guarded(Guard::Writes),
     Entry::new(
         Opcode::PREVENT_ALLOW_MEDIUM_REMOVAL,
         &[0, 0, 0, 0x03, 0],
         start_stop::prevent_allow,
-    ),
+    )
+    .guarded(Guard::Writes),
     Entry::new(Opcode::READ_CAPACITY_10, &[0, 0, 0, 0, 0, 0, 0, 0, 0], capacity::capacity_10)
-        .with(Flag::Medium),
+        .with(Flag::Medium)
+        .guarded(Guard::Open),
     Entry::new(Opcode::READ_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::read)
         .with(Flag::Medium)
         .with(Flag::Protect),
@@ -322,7 +371,8 @@ const COMMANDS: &[Entry] = &[
         &[0x06, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
         sync::synchronize_cache,
     )
-    .with(Flag::Medium),
+    .with(Flag::Medium)
+    .guarded(Guard::Writes),
     Entry::new(
         Opcode::READ_DEFECT_DATA_10,
         &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0],
@@ -342,7 +392,22 @@ const COMMANDS: &[Entry] = &[
         .with(Flag::Medium)
         .with(Flag::Writes)
         .with(Flag::Discard),
-    Entry::new(Opcode::MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10),
+    Entry::new(Opcode::RESERVE_10, &[0; 9], persistent::reserve).guarded(Guard::Decides),
+    Entry::new(Opcode::RELEASE_10, &[0; 9], persistent::release).guarded(Guard::Always),
+    Entry::new(Opcode::MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10)
+        .guarded(Guard::Reads),
+    Entry::reserve_in(actions::READ_KEYS),
+    Entry::reserve_in(actions::READ_RESERVATION),
+    Entry::reserve_in(actions::REPORT_CAPABILITIES),
+    Entry::reserve_in(actions::READ_FULL_STATUS),
+    Entry::reserve_out(actions::REGISTER),
+    Entry::reserve_out(actions::RESERVE),
+    Entry::reserve_out(actions::RELEASE),
+    Entry::reserve_out(actions::CLEAR),
+    Entry::reserve_out(actions::PREEMPT),
+    Entry::reserve_out(actions::PREEMPT_AND_ABORT),
+    Entry::reserve_out(actions::REGISTER_AND_IGNORE_EXISTING_KEY),
+    Entry::reserve_out(actions::REGISTER_AND_MOVE),
     Entry::long(opcode::READ_32, 0x1a, rw::read).with(Flag::Medium).with(Flag::Protect),
     Entry::long(opcode::VERIFY_32, 0x16, verify::verify).with(Flag::Medium).with(Flag::Protect),
     Entry::long(opcode::WRITE_32, 0x1a, rw::write)
@@ -415,7 +480,8 @@ const COMMANDS: &[Entry] = &[
         &[0x06, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
         sync::synchronize_cache,
     )
-    .with(Flag::Medium),
+    .with(Flag::Medium)
+    .guarded(Guard::Writes),
     Entry::new(
         Opcode::WRITE_SAME_16,
         &[0x09, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
@@ -431,7 +497,8 @@ const COMMANDS: &[Entry] = &[
         capacity::capacity_16,
     )
     .service(READ_CAPACITY_16)
-    .with(Flag::Medium),
+    .with(Flag::Medium)
+    .guarded(Guard::Open),
     Entry::new(
         Opcode::SERVICE_ACTION_IN_16,
         &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
@@ -450,13 +517,15 @@ const COMMANDS: &[Entry] = &[
         &[0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         rsoc::report,
     )
-    .service(REPORT_SUPPORTED_OPERATION_CODES),
+    .service(REPORT_SUPPORTED_OPERATION_CODES)
+    .guarded(Guard::Reads),
     Entry::new(
         Opcode::MAINTENANCE_IN,
         &[0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         rsoc::report_task_management,
     )
-    .service(REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS),
+    .service(REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS)
+    .guarded(Guard::Reads),
     Entry::new(
         Opcode::READ_12,
         &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],

@@ -26,6 +26,8 @@ use crate::sbc::verify::Verify;
 use crate::sbc::write_verify::WriteVerify;
 use crate::sense;
 use crate::sense::Fault;
+use crate::spc::persistent::Persistent;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use buf::Slice;
@@ -39,6 +41,8 @@ use wire::iscsi::LunField;
 pub(crate) const GOOD: u8 = 0x00;
 /// Status CONDITION MET (SAM-5 §5.3).
 pub(crate) const CONDITION_MET: u8 = 0x04;
+/// Status RESERVATION CONFLICT (SAM-5 §5.3).
+pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 /// Status CHECK CONDITION (SAM-5 §5.3).
 pub(crate) const CHECK_CONDITION: u8 = 0x02;
 
@@ -71,6 +75,12 @@ pub enum Step {
     Store(Op),
     /// Others must end first, on any reactor: resume with [`Input::Turn`] soon.
     Wait,
+    /// Abort every task that came from these initiator ports to the unit, on any reactor, but not
+    /// this one; resume with [`Input::Turn`] when none of their work is left.
+    Abort {
+        /// Names as in [`NexusNames::initiator_port`](crate::NexusNames::initiator_port).
+        initiator_ports: Vec<String>,
+    },
     /// Over.
     Complete(Completion),
 }
@@ -98,7 +108,7 @@ pub enum Input {
     DataOut(Slice),
     /// How the store operation ended.
     Store(Outcome),
-    /// After [`Step::Wait`].
+    /// After [`Step::Wait`] and [`Step::Abort`].
     Turn,
 }
 
@@ -122,6 +132,7 @@ pub(crate) enum Machine {
     Write(Write),
     WriteVerify(WriteVerify),
     Compare(Compare),
+    Persistent(Persistent),
     Status(Status),
     Verify(Verify),
     Same(Same),
@@ -148,10 +159,10 @@ impl Task {
 
     /// Takes what the last step gave. An input that was not asked for, or after the end, completes
     /// the command with INTERNAL TARGET FAILURE.
-    pub fn resume(&mut self, _nexus: &Nexus, input: Input) -> Step {
+    pub fn resume(&mut self, nexus: &Nexus, input: Input) -> Step {
         let result = match &self.mapped {
             _ if self.waiting.is_some() => self.go_on(input),
-            Some(mapped) => self.machine.resume(&mapped.unit, input),
+            Some(mapped) => self.machine.resume(nexus, &mapped.unit, input),
             None => Err(sense::INTERNAL.into()),
         };
         let step = result.unwrap_or_else(|fault| Step::Complete(fault.complete()));
@@ -219,12 +230,13 @@ impl Machine {
         }
     }
 
-    fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
+    fn resume(&mut self, nexus: &Nexus, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
         match self {
             Self::Done => Err(sense::INTERNAL.into()),
             Self::Read(read) => read.resume(unit, input),
             Self::Write(write) => write.resume(unit, input),
             Self::WriteVerify(both) => both.resume(unit, input),
+            Self::Persistent(persistent) => persistent.resume(nexus, unit, input),
             Self::Compare(compare) => compare.resume(unit, input),
             Self::Status(status) => status.resume(unit, input),
             Self::Verify(verify) => verify.resume(unit, input),
@@ -352,6 +364,7 @@ mod tests {
                     prop_assert!(completion.presented <= u64::from(limits::TRANSFER_MAX));
                 }
                 CONDITION_MET => prop_assert!(matches!(bytes[0], 0x34 | 0x90)),
+                RESERVATION_CONFLICT => prop_assert!(completion.sense.is_empty()),
                 status => {
                     prop_assert_eq!(status, CHECK_CONDITION);
                     prop_assert!(completion.data_in.is_none());

@@ -225,6 +225,7 @@ pub(crate) fn run(nexus: &Nexus, request: Request, out: &[u8]) -> Completion {
                 Input::DataOut(Slice::from(out[..length as usize].to_vec()))
             }
             Step::Wait => panic!("nobody else is there"),
+            Step::Abort { .. } => Input::Turn,
             Step::Store(op) => Input::Store(submit(&task, &op)),
         };
         step = task.resume(nexus, input);

@@ -356,6 +356,7 @@ impl<P: Port> Pump<P> {
                 Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
                 Step::Complete(completion) => return self.complete(key, id, completion),
                 Step::Wait => return self.runnable.push_back((key, id, Step::Wait)),
+                Step::Abort { initiator_ports } => return self.preempt(key, id, initiator_ports),
                 Step::Store(op) => op,
             };
             let Some(session) = self.sessions.get_mut(key) else { return };
@@ -372,7 +373,9 @@ impl<P: Port> Pump<P> {
             }
         }
         match step {
-            Step::Store(_) | Step::Wait => self.runnable.push_back((key, id, step)),
+            Step::Store(_) | Step::Wait | Step::Abort { .. } => {
+                self.runnable.push_back((key, id, step))
+            }
             Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
             Step::Complete(completion) => self.complete(key, id, completion),
         }

@@ -4,6 +4,7 @@
 pub(crate) mod inquiry;
 pub(crate) mod misc;
 pub(crate) mod mode;
+pub(crate) mod persistent;
 pub(crate) mod rsoc;
 
 #[cfg(test)]

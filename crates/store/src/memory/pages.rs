@@ -113,7 +113,6 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
     use proptest::prelude::*;
 
     #[test]
@@ -140,7 +139,7 @@ mod tests {
             at in 0_u64..1200,
         ) {
             let pages = Pages::new(1600 * 512);
-            let mut model = vec![false; 200];
+            let mut model = [false; 200];
             for (set, offset, length) in steps {
                 let (offset, length) = (offset * 512, length * 512);
                 if set { pages.set(offset, length) } else { pages.clear(offset, length) }

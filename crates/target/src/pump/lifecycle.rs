@@ -260,8 +260,8 @@ impl<P: Port> Pump<P> {
                     self.establish(connection);
                     self.settle_login(connection);
                 }
-                Letter::AbortUnit { unit, effect, reactor, management } => {
-                    self.abort_unit(&unit, effect, reactor, management);
+                Letter::AbortUnit { unit, effect, whose, reactor, management } => {
+                    self.abort_unit(&unit, effect, &whose, (reactor, management));
                 }
                 Letter::UnitAborted { management } => self.unit_aborted(management),
                 Letter::Drop { tsih, reply } => {

@@ -17,6 +17,7 @@ use super::PendingIo;
 use super::Pump;
 use crate::mail::Effect;
 use crate::mail::Letter;
+use crate::mail::Whose;
 use crate::table::Key;
 
 /// A function under way on this reactor.
@@ -31,6 +32,8 @@ pub(super) struct Management {
 enum Origin {
     /// A session here asked.
     Session { session: Key, id: u32, function: Function, unit: Arc<LogicalUnit> },
+    /// A command here preempts others.
+    Command { session: Key, task: TaskId },
     /// Another reactor asked for its management.
     Reactor { reactor: usize, management: Key },
 }
@@ -74,11 +77,11 @@ impl<P: Port> Pump<P> {
             }
             Function::ClearTaskSet => {
                 self.abort_tasks(key, &unit, management);
-                self.abort_elsewhere(key, &unit, Effect::Cleared, management);
+                self.abort_elsewhere(key, &unit, Effect::Cleared, &Whose::All, management);
             }
             Function::LogicalUnitReset => {
                 self.abort_tasks(key, &unit, management);
-                self.abort_elsewhere(key, &unit, Effect::Reset, management);
+                self.abort_elsewhere(key, &unit, Effect::Reset, &Whose::All, management);
             }
         }
         self.one_done(management);
@@ -90,11 +93,12 @@ impl<P: Port> Pump<P> {
         issuer: Key,
         unit: &Arc<LogicalUnit>,
         effect: Effect,
+        whose: &Whose,
         management: Key,
     ) {
         let others: Vec<Key> = self.sessions.keys().filter(|key| *key != issuer).collect();
         for key in others {
-            self.abort_other(key, unit, effect, management);
+            self.abort_other(key, unit, effect, whose, management);
         }
         for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
             if reactor == self.reactor {
@@ -106,10 +110,27 @@ impl<P: Port> Pump<P> {
             mailbox.send(Letter::AbortUnit {
                 unit: Arc::clone(unit),
                 effect,
+                whose: whose.clone(),
                 reactor: self.reactor,
                 management,
             });
         }
+    }
+
+    /// A command preempts the tasks of `initiator_ports`; it goes on when none of their work is left.
+    /// It never ends tasks of its own nexus.
+    pub(super) fn preempt(&mut self, key: Key, task: TaskId, initiator_ports: Vec<String>) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let unit = super::task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
+        let Some(unit) = unit.cloned() else { return };
+        let origin = Origin::Command { session: key, task };
+        let management = self.managements.insert(Management { origin, pending: 1 });
+        if !initiator_ports.is_empty() {
+            tracing::info!(?initiator_ports, "tasks preempted");
+            let whose = Whose::Ports(initiator_ports.into());
+            self.abort_elsewhere(key, &unit, Effect::Cleared, &whose, management);
+        }
+        self.one_done(management);
     }
 
     /// Another reactor asks for the same here.
@@ -117,19 +138,30 @@ impl<P: Port> Pump<P> {
         &mut self,
         unit: &Arc<LogicalUnit>,
         effect: Effect,
-        reactor: usize,
-        management: Key,
+        whose: &Whose,
+        (reactor, management): (usize, Key),
     ) {
         let origin = Origin::Reactor { reactor, management };
         let local = self.managements.insert(Management { origin, pending: 1 });
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
-            self.abort_other(key, unit, effect, local);
+            self.abort_other(key, unit, effect, whose, local);
         }
         self.one_done(local);
     }
 
-    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect, management: Key) {
+    fn abort_other(
+        &mut self,
+        key: Key,
+        unit: &Arc<LogicalUnit>,
+        effect: Effect,
+        whose: &Whose,
+        management: Key,
+    ) {
+        let nexus = self.sessions.get(key).and_then(|session| session.nexus.as_ref());
+        if !nexus.is_some_and(|nexus| whose.includes(nexus)) {
+            return;
+        }
         let ended = self.abort_tasks(key, unit, management);
         if ended == 0 {
             return;
@@ -198,7 +230,7 @@ impl<P: Port> Pump<P> {
 
     /// Store work of an aborted task is done.
     pub(super) fn aborted_io_done(&mut self, waiter: Waiter) {
-        self.one_done(waiter.0);
+        self.finish(waiter.0);
     }
 
     /// One of the things that a function waited for is done; after the last it is answered.
@@ -213,6 +245,7 @@ impl<P: Port> Pump<P> {
             Origin::Reactor { reactor, management } => {
                 self.shared.mailboxes[reactor].send(Letter::UnitAborted { management });
             }
+            Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
             Origin::Session { session: key, id, function, unit } => {
                 let Some(session) = self.sessions.get_mut(key) else { return };
                 if function == Function::LogicalUnitReset
@@ -227,8 +260,15 @@ impl<P: Port> Pump<P> {
 
     /// Another reactor has ended its tasks.
     pub(super) fn unit_aborted(&mut self, management: Key) {
+        self.finish(management);
+    }
+
+    /// As `one_done`, where nobody else carries what the session that waits has to say.
+    fn finish(&mut self, management: Key) {
         let session = match self.managements.get(management).map(|entry| &entry.origin) {
-            Some(Origin::Session { session, .. }) => Some(*session),
+            Some(Origin::Session { session, .. } | Origin::Command { session, .. }) => {
+                Some(*session)
+            }
             _ => None,
         };
         self.one_done(management);
