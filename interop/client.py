@@ -187,7 +187,7 @@ class Session(Connection):
                  **more_keys):
         super().__init__(host, port, timeout)
         self.cmd_sn, self.exp_stat_sn, self.next_itt, self.max_cmd_sn = 1, 0, 1, 1
-        self.parameters, self.tasks = {}, {}
+        self.parameters, self.tasks, self.tsih = {}, {}, 0
         digest = "CRC32C" if digests else "None"
         offer = {"InitiatorName": initiator, "TargetName": iqn, "SessionType": "Normal",
                  "HeaderDigest": digest, "DataDigest": digest, "ErrorRecoveryLevel": "0",
@@ -218,6 +218,7 @@ class Session(Connection):
             self.exp_stat_sn = reply.stat_sn + 1
             self.max_cmd_sn = reply.word(32)
             if reply.flags & 0x80 and reply.flags & 3 == 3:
+                self.tsih = int.from_bytes(reply.bhs[14:16], "big")
                 return
             text = b""
         raise AssertionError("the login does not end")

@@ -8,6 +8,8 @@ use crate::catalogue::Row;
 use crate::covers;
 use crate::covers::Cover;
 use crate::judge;
+use crate::readme;
+use crate::readme::Requirement;
 use crate::workspace;
 use anyhow::Context;
 use anyhow::Result;
@@ -18,6 +20,7 @@ const CATALOGUE: &str = "conformance/iscsi.tsv";
 const NOT_YET: &str = "conformance/not-yet.tsv";
 const DOCUMENT: &str = "docs/COMPLIANCE.md";
 const INITIATOR: &str = "initiator role: not built yet";
+const README: &str = "README.md";
 /// A requirement is shortened to so many characters.
 const REQUIREMENT_MAX: usize = 110;
 /// So many tests are named in a row; more are counted.
@@ -28,6 +31,7 @@ pub(crate) fn write() -> Result<()> {
     let facts = Facts::gather()?;
     std::fs::create_dir_all(workspace::root().join("docs"))?;
     std::fs::write(workspace::root().join(DOCUMENT), facts.document())?;
+    std::fs::write(workspace::root().join(README), facts.readme()?)?;
     println!("{DOCUMENT}: {}", facts.summary().replace('\n', " "));
     judge("compliance", &facts.problems())
 }
@@ -39,6 +43,9 @@ pub(crate) fn check() -> Result<()> {
     let written = std::fs::read_to_string(workspace::root().join(DOCUMENT)).unwrap_or_default();
     if written != facts.document() {
         problems.push(format!("{DOCUMENT} is stale: run cargo xtask compliance"));
+    }
+    if std::fs::read_to_string(workspace::root().join(README))? != facts.readme()? {
+        problems.push(format!("{README} is stale: run cargo xtask compliance"));
     }
     judge("compliance", &problems)
 }
@@ -121,6 +128,15 @@ impl Facts {
             }
         }
         problems
+    }
+
+    fn readme(&self) -> Result<String> {
+        let ours = self.rows.iter().filter(|row| row.is_ours());
+        let requirements: Vec<Requirement<'_>> = ours
+            .map(|row| Requirement { id: &row.id, tested: self.covers.contains_key(&row.id) })
+            .collect();
+        let now = std::fs::read_to_string(workspace::root().join(README)).context(README)?;
+        readme::renew(&now, &requirements)
     }
 
     fn summary(&self) -> String {

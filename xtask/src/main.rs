@@ -7,6 +7,7 @@ mod compliance;
 mod covers;
 mod lexer;
 mod metadata;
+mod readme;
 mod tidy;
 mod workspace;
 
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask TASK
   tidy                  the rules of the house that a machine can judge
-  compliance            writes docs/COMPLIANCE.md
+  compliance            writes docs/COMPLIANCE.md and the table of README.md
   compliance --check    fails when it is stale, wrong or leaves a requirement of ours open
   compliance --open     lists the requirements of the target without test and without reason";
 

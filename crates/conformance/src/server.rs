@@ -9,6 +9,8 @@ use engine::Choice;
 use iscsi::target::Settings;
 use scsi::Identity;
 use scsi::LogicalUnit;
+use store::Store;
+use store::spec::FileSpec;
 use store::spec::Spec;
 use target::AccessRule;
 use target::Node;
@@ -29,8 +31,11 @@ pub const CLOSED_TARGET: &str = "iqn.2026-01.example.conformance:closed";
 /// The initiator that may use [`CLOSED_TARGET`].
 pub const FRIEND: &str = "iqn.2026-01.example.conformance:friend";
 
-/// Logical units of [`TARGET`], numbered from 0.
-pub const LUNS: u16 = 2;
+/// Logical units of [`TARGET`], numbered from 0: the last one is a file, the others are memory.
+pub const LUNS: u16 = 3;
+
+/// The logical unit that is a file.
+pub const FILE_LUN: u8 = 2;
 
 /// Bytes in a logical unit.
 pub const UNIT_BYTES: u64 = 16 << 20;
@@ -44,18 +49,21 @@ pub struct Server {
     target: Target,
 }
 
-/// Runs `check` against a target on each engine that this machine has: always epoll, io_uring
-/// where the kernel allows it. `adjust` changes what the target wishes.
+/// Runs `check` against a target on each engine that this machine has (always epoll, io_uring
+/// where the kernel allows it), with one reactor and with two, so that sessions meet on one thread
+/// and across threads. `adjust` changes what the target wishes.
 pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
     let uring = engine::choose(Choice::Auto) == Choice::Uring;
     for choice in [Some(Choice::Epoll), uring.then_some(Choice::Uring)].into_iter().flatten() {
-        let mut settings = Settings::default();
-        adjust(&mut settings);
-        check(&Server::start(plan(choice, settings)));
+        for reactors in [1, 2] {
+            let mut settings = Settings::default();
+            adjust(&mut settings);
+            check(&Server::start(Plan { reactors, ..plan(choice, settings) }));
+        }
     }
 }
 
-/// One reactor, one portal of each address family that there is, two targets.
+/// One reactor, one portal, two targets.
 #[must_use]
 pub fn plan(engine: Choice, settings: Settings) -> Plan {
     let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None }];
@@ -80,7 +88,10 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
 fn node(stores: &mut Stores, name: &str, settings: Settings, access: Vec<AccessRule>) -> Node {
     let luns = (0..LUNS)
         .map(|number| {
-            let store = stores.open(&Spec::Memory { bytes: UNIT_BYTES }).expect("memory");
+            let store = match number == u16::from(FILE_LUN) {
+                true => file(stores),
+                false => stores.open(&Spec::Memory { bytes: UNIT_BYTES }).expect("memory"),
+            };
             let identity = Identity::derive(name, number, "LUNWIRE", "VIRTUAL DISK");
             let unit = LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");
             (number, Arc::new(unit))
@@ -88,6 +99,15 @@ fn node(stores: &mut Stores, name: &str, settings: Settings, access: Vec<AccessR
         .collect();
     let alias = Some("a disk to test".to_owned());
     Node { name: name.to_owned(), alias, luns, access, settings }
+}
+
+/// A store in a file that has no name any more.
+fn file(stores: &mut Stores) -> Arc<dyn Store> {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.as_file().set_len(UNIT_BYTES).expect("room for it");
+    let path = file.path().to_str().expect("UTF-8").to_owned();
+    let spec = FileSpec { path, size: None, direct: false, read_only: false, sync: false };
+    stores.open(&Spec::File(spec)).expect("a file")
 }
 
 impl Server {

@@ -59,7 +59,7 @@ fn data_in_comes_in_sequences_within_all_bounds() {
                 data_sn += 1;
                 let sequence_ends = at % 2048 == 0 || at == data.len();
                 assert_eq!(part.final_, sequence_ends, "F ends a sequence, at {at}");
-                assert!(part.final_ || pdu.data.len() % 4 == 0);
+                assert!(part.final_ || pdu.data.len().is_multiple_of(4));
                 assert!(!part.acknowledge && part.ttt == Ttt::NONE);
                 assert_eq!(part.status.is_some(), at == data.len(), "S on the last PDU only");
                 if part.status.is_some() {
@@ -163,7 +163,7 @@ fn write_and_compare(session: &mut Initiator, immediate: usize, unsolicited: boo
             ttt: Ttt::NONE,
             exp_stat_sn: session.exp_stat_sn,
             data_sn: DataSn(0),
-            offset: u32::try_from(immediate).unwrap(),
+            offset: u32::try_from(immediate).expect("a short one"),
         };
         session.send(&Request::DataOut(part), &data[immediate..1536]);
     }

@@ -7,7 +7,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// A configuration as it stands in a file; meaning is checked by who uses it, through [`Source::error`].
+/// A configuration as it stands in a file; meaning is checked by who uses it, through
+/// [`Source::error`].
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {

@@ -31,8 +31,9 @@ impl StatusNumbers {
         self.next
     }
 
-    /// Takes an ExpStatSN. An older one than before changes nothing; one beyond the next number acknowledges all that
-    /// was sent: libiscsi counts the StatSN of an R2T, which RFC 7143 §11.8.3 does not advance, as used.
+    /// Takes an ExpStatSN. An older one than before changes nothing; one beyond the next number
+    /// acknowledges all that was sent: libiscsi counts the StatSN of an R2T, which RFC 7143 §11.8.3
+    /// does not advance, as used.
     pub fn acknowledge(&mut self, expected: StatSn) {
         let expected = if expected.is_after(self.next) { self.next } else { expected };
         if expected.is_after(self.acknowledged) {

@@ -40,7 +40,8 @@ const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 const VENDOR: &str = "LUNWIRE";
 const PRODUCT: &str = "VIRTUAL DISK";
 
-/// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched only when used.
+/// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched
+/// only when used.
 const POOL_BYTES_MAX: usize = 512 << 20;
 
 /// More threads than this serve no machine that we know.
@@ -459,4 +460,18 @@ fn target_name(text: &str, others: &[DraftTarget]) -> Result<String, String> {
         return Err("another target has this name; give each its own".into());
     }
     Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: NAM-17.
+    #[test]
+    fn the_port_is_3260_unless_another_one_is_named() {
+        let mut draft = Draft::new();
+        draft.take_defaults().unwrap();
+        assert_eq!(draft.listen, [SocketAddr::from(([127, 0, 0, 1], 3260))]);
+        assert!(address("127.0.0.1").is_err(), "an address without a port is not guessed at");
+    }
 }

@@ -64,6 +64,7 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
     let name = file.display().to_string();
     let target = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n";
     let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    let initiator = "[[target.initiator]]\nname = \"iqn.2026-01.com.example:h\"\n";
     let cases = [
         ("listen = [\"here\"]\n".to_owned(), 1, "listen = \"here\"", "127.0.0.1:3260"),
         ("engine = \"fast\"\n".into(), 1, "engine = \"fast\"", "auto, uring or epoll"),
@@ -76,7 +77,7 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
         ("[[target]]\nname = \"disk\"\n".into(), 2, "target.name = \"disk\"", "iqn"),
         (target.to_owned(), 2, "target.name", "it has no LUN"),
         (format!("{target}{lun}{target}{lun}"), 6, "target.name", "another target"),
-        (format!("{target}[[target.lun]]\nstore = \"tape:1\"\n"), 4, "target.lun.store", "memory"),
+        (format!("{target}[[target.lun]]\nstore = \"tape:1\"\n"), 4, "lun.store", "memory"),
         (format!("{target}[[target.lun]]\nstore = \"memory:1X\"\n"), 4, "memory:1X", "K"),
         (format!("{target}{lun}block = 1000\n"), 5, "target.lun.block = \"1000\"", "512 or 4096"),
         (format!("{target}{lun}serial = \"\"\n"), 5, "target.lun.serial", "printable"),
@@ -84,9 +85,7 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
         (format!("{target}queue-depth = 0\n{lun}"), 3, "target.queue-depth = \"0\"", "1 to 1024"),
         (format!("{target}data-digest = \"x\"\n{lun}"), 3, "target.data-digest", "required"),
         (
-            format!(
-                "{target}{lun}[[target.initiator]]\nname = \"iqn.2026-01.com.example:h\"\nluns = [3]\n"
-            ),
+            format!("{target}{lun}{initiator}luns = [3]\n"),
             7,
             "target.initiator.luns = \"3\"",
             "no such LUN",
@@ -137,7 +136,7 @@ fn stores_that_cannot_be_used_are_refused_at_start() {
         (format!("file:{}", path("missing")), "missing"),
         (format!("file:{}", path("odd")), "512"),
         (format!("file:{}", path("empty")), "empty"),
-        (format!("file:{}", folder.path().display()), "directory"),
+        (format!("file:{}", folder.path().display()), "folder"),
     ] {
         let output = lunwire(&["serve", "--listen", "127.0.0.1:0", "--lun", &store]);
         let text = stderr(&output);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Portals, nodes and the pump that joins the machines; the daemon and the laboratory call it.
 //!
-//! [`Target::start`] opens portals and starts reactors; [`Target::stop`] drains, says goodbye and flushes.
-//! Read `pump.rs` first: it is the one place where engine, mover, iscsi, scsi and store meet.
+//! [`Target::start`] opens portals and starts reactors; [`Target::stop`] drains, says goodbye and
+//! flushes. Read `pump.rs` first: it is the one place where engine, mover, iscsi, scsi and store
+//! meet.
 #![forbid(unsafe_code)]
 
 mod mail;

@@ -8,8 +8,9 @@
 //!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
 //! ```
 //!
-//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in [`Pump::advance`], comes back
-//! through [`Pump::io_done`] if the store needed the engine, and leaves in [`Pump::transmit`].
+//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in
+//! [`Pump::advance`], comes back through [`Pump::io_done`] if the store needed the engine, and
+//! leaves in [`Pump::transmit`].
 
 mod admission;
 mod lifecycle;
@@ -55,7 +56,8 @@ const TASK_SET_FULL: u8 = 0x28;
 /// Synchronous store steps that one command may take before others get their turn.
 const STEPS_PER_TURN: u32 = 16;
 
-/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of the largest.
+/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of
+/// the largest.
 const BACKLOG_HIGH: usize = 16 << 20;
 
 /// Backlog under which a connection is read again.
@@ -151,8 +153,8 @@ struct PendingIo {
     io: Io,
     /// The task if it has ended before its work: what it holds of the unit stays held until then.
     ended: Option<scsi::Task>,
-    /// Task management that waits for this work of an aborted task.
-    management: Option<management::Waiter>,
+    /// Task management that waits for this work of an ended task.
+    managements: Vec<Key>,
 }
 
 /// What a token of the port means.
@@ -312,7 +314,7 @@ impl<P: Port> Pump<P> {
             Indication::Command(command) => self.command(key, command),
             Indication::DataOutReceived { task } => self.data_out_received(key, task),
             Indication::Dropped { task } => {
-                self.drop_task(key, task, None);
+                self.drop_task(key, task);
             }
             Indication::Ended { task } => self.detach(key, task),
             Indication::Management(request) => self.manage(key, request),
@@ -408,7 +410,8 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(task) = task_of(&mut session.tasks, id) else { return };
         task.wanted = length.min(task.expected_out);
-        // More than is wanted where the initiator announced more unsolicited data than the device server takes.
+        // More than is wanted where the initiator announced more unsolicited data than the device
+        // server takes.
         let wanted = session.machine.buffer_length(id, length) as usize;
         let buf = match task.immediate.take() {
             Some((buf, _)) if buf.len() >= wanted => Some(buf),
@@ -495,7 +498,7 @@ impl<P: Port> Pump<P> {
             op,
             io: kept,
             ended: None,
-            management: None,
+            managements: Vec::new(),
         });
         self.port.submit(token(Kind::Io, io), work);
     }
@@ -527,12 +530,12 @@ impl<P: Port> Pump<P> {
     /// The engine has done a store's work.
     fn io_done(&mut self, key: Key, result: IoResult) {
         let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, management, ended } = done;
+        let PendingIo { session: key, task: id, op, io, managements, ended } = done;
         drop(ended);
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios -= 1;
-        if let Some(waiter) = management {
-            self.aborted_io_done(waiter);
+        for management in managements {
+            self.ended_work_done(management);
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.closed {

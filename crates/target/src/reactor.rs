@@ -74,9 +74,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The engine does not run here.
-    #[error(
-        "cannot start the {engine} engine: {source}; `lunwire explain` says what this machine offers"
-    )]
+    #[error("cannot start the {engine} engine: {source}; try: lunwire explain")]
     Engine {
         /// Its name.
         engine: &'static str,
@@ -113,7 +111,8 @@ impl Target {
     /// Opens the portals and starts the reactors.
     ///
     /// # Errors
-    /// If a portal, the engine, a thread or its buffers cannot be had; nothing is left running then.
+    /// If a portal, the engine, a thread or its buffers cannot be had; nothing is left running
+    /// then.
     pub fn start(plan: Plan) -> Result<Self, Error> {
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
@@ -195,8 +194,9 @@ impl Target {
         replies.iter().take(self.shared.mailboxes.len()).any(|found| found)
     }
 
-    /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it; what is left is
-    /// dropped with an asynchronous message; commands under way end; files are flushed.
+    /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it;
+    /// what is left is dropped with an asynchronous message; commands under way end; files are
+    /// flushed.
     ///
     /// # Errors
     /// If a file cannot be flushed; all the rest is done first.

@@ -19,7 +19,8 @@ pub(crate) struct Identity {
     pub(crate) scope: Scope,
 }
 
-/// The target's side of an identity: an unnamed discovery session belongs to its portal (RFC 7143 §6.3.1).
+/// The target's side of an identity: an unnamed discovery session belongs to its portal (RFC 7143
+/// §6.3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
     Target(String),
@@ -53,7 +54,8 @@ struct Inner {
     last: u16,
 }
 
-/// More sessions than this are refused with "out of resources": TSIH has 16 bits, and each session costs memory.
+/// More sessions than this are refused with "out of resources": TSIH has 16 bits, and each session
+/// costs memory.
 const SESSIONS_MAX: usize = 16_384;
 
 impl Registry {

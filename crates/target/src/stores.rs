@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opens stores and remembers the files behind them, which every reactor must know and a stop must flush.
+//! Opens stores and remembers the files behind them, which every reactor must know and a stop must
+//! flush.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

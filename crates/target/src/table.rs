@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A slab whose keys say which of a slot's tenants they mean, so that a late event never meets a stranger.
+//! A slab whose keys say which of a slot's tenants they mean, so that a late event never meets a
+//! stranger.
 
 use slab::Slab;
 
@@ -23,7 +24,8 @@ impl Key {
     }
 }
 
-/// Generations have 24 bits: a slot must be reused 16 million times within the life of one event to be mistaken.
+/// Generations have 24 bits: a slot must be reused 16 million times within the life of one event to
+/// be mistaken.
 const GENERATION_MASK: u32 = 0x00ff_ffff;
 
 #[derive(Debug)]
@@ -80,6 +82,10 @@ impl<T> Table<T> {
             index: u32::try_from(index).expect("tables are bounded far below 2^32"),
             generation: *generation,
         })
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().map(|(_, (_, value))| value)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {

@@ -193,7 +193,8 @@ fn a_broken_stream_ends_the_connection() {
     }
 }
 
-/// libiscsi counts the StatSN of an R2T as used and is one ahead from its first R2T to the next response.
+/// libiscsi counts the StatSN of an R2T as used and is one ahead from its first R2T to the next
+/// response.
 #[test]
 fn an_acknowledgement_of_the_future_harms_nothing() {
     let mut driver = Setup::new().start();

@@ -43,7 +43,7 @@ fn released(outputs: &[Output], id: TaskId) -> bool {
     outputs.iter().any(|o| matches!(o, Output::Op(_, Op::Release { task }) if *task == id))
 }
 
-/// Covers: TMF-01, TMF-02, TMF-22, P44-02, REA-02.
+/// Covers: TMF-01, TMF-02, P44-02, REA-02.
 #[test]
 fn every_function_code_has_an_answer() {
     let mut driver = Setup::new().start();

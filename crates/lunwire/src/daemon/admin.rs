@@ -37,7 +37,8 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// `path`: as the user gave it; otherwise the default place, and if that cannot be had, none, with a warning.
+    /// `path`: as the user gave it; otherwise the default place, and if that cannot be had, none,
+    /// with a warning.
     pub(crate) fn start(
         path: Option<PathBuf>,
         target: Arc<Target>,

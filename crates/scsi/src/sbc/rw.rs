@@ -40,7 +40,8 @@ enum ReadStage {
 #[derive(Debug)]
 pub(crate) struct Write {
     offset: u64,
-    /// Bytes that travel: what the CDB asks for or what the initiator means to send, whichever is less.
+    /// Bytes that travel: what the CDB asks for or what the initiator means to send, whichever is
+    /// less.
     length: u32,
     /// What the CDB asks for.
     presented: u64,
@@ -170,7 +171,8 @@ impl Write {
         Verify::written(extent, sent)
     }
 
-    /// A block of which only a part is sent keeps the rest (FCP-4 §9.5.8 says for residuals what iSCSI leaves open).
+    /// A block of which only a part is sent keeps the rest (FCP-4 §9.5.8 says for residuals what
+    /// iSCSI leaves open).
     #[cold]
     fn read_last(&mut self, unit: &LogicalUnit, tail: Slice) -> Result<Step, Fault> {
         let offset = self.last_block(&tail);

@@ -169,7 +169,8 @@ impl<P: Port> Pump<P> {
         admission
     }
 
-    /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143 §6.3.5).
+    /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
+    /// §6.3.5).
     pub(super) fn establish(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };

@@ -133,7 +133,8 @@ impl<P: Port> Pump<P> {
         self.mark_dirty(key);
     }
 
-    /// A session whose connection has ended by its own will needs to hear of it only if it still lives.
+    /// A session whose connection has ended by its own will needs to hear of it only if it still
+    /// lives.
     fn finish_connection(&mut self, session: Key, id: ConnectionId) {
         let now = self.port.now();
         if let Some(entry) = self.sessions.get_mut(session)
@@ -187,6 +188,10 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let tasks = std::mem::take(&mut session.tasks);
         if let Some(nexus) = session.nexus.take() {
+            // The next session of the same initiator port hears of them (RFC 7143 §11.14.5).
+            for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
+                nexus.commands_cleared_by_iscsi(unit);
+            }
             nexus.lost();
         }
         for task in tasks.into_iter().flatten() {

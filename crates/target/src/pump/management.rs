@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Task management across sessions and reactors (RFC 7143 §11.5, SAM-5 §7).
 //!
-//! A function is answered only when no work of an ended task is left in the engine: after the answer nothing of
-//! the task may still reach the medium.
+//! A function is answered only when no work of an ended task is left in the engine: after the
+//! answer nothing of the task may still reach the medium.
 
 use std::sync::Arc;
 
@@ -13,7 +13,6 @@ use iscsi::service::Function;
 use iscsi::service::ServiceResponse;
 use scsi::LogicalUnit;
 
-use super::PendingIo;
 use super::Pump;
 use crate::mail::Effect;
 use crate::mail::Letter;
@@ -37,10 +36,6 @@ enum Origin {
     /// Another reactor asked for its management.
     Reactor { reactor: usize, management: Key },
 }
-
-/// Who waits for a piece of store work.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter(Key);
 
 impl<P: Port> Pump<P> {
     /// Task Management Request Received.
@@ -67,23 +62,24 @@ impl<P: Port> Pump<P> {
         let management = self.managements.insert(Management { origin, pending: 1 });
         match request.function {
             Function::AbortTask { task } => {
-                self.drop_task(key, task, Some(Waiter(management)));
+                self.drop_task(key, task);
                 if let Some(session) = self.sessions.get_mut(key) {
                     session.machine.abort(task);
                 }
             }
             Function::AbortTaskSet => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
             }
             Function::ClearTaskSet => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
                 self.abort_elsewhere(key, &unit, Effect::Cleared, &Whose::All, management);
             }
             Function::LogicalUnitReset => {
-                self.abort_tasks(key, &unit, management);
+                self.abort_tasks(key, &unit);
                 self.abort_elsewhere(key, &unit, Effect::Reset, &Whose::All, management);
             }
         }
+        self.wait_for_ended_work(management);
         self.one_done(management);
     }
 
@@ -98,7 +94,7 @@ impl<P: Port> Pump<P> {
     ) {
         let others: Vec<Key> = self.sessions.keys().filter(|key| *key != issuer).collect();
         for key in others {
-            self.abort_other(key, unit, effect, whose, management);
+            self.abort_other(key, unit, effect, whose);
         }
         for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
             if reactor == self.reactor {
@@ -117,8 +113,8 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// A command preempts the tasks of `initiator_ports`; it goes on when none of their work is left.
-    /// It never ends tasks of its own nexus.
+    /// A command preempts the tasks of `initiator_ports`; it goes on when none of their work is
+    /// left. It never ends tasks of its own nexus.
     pub(super) fn preempt(&mut self, key: Key, task: TaskId, initiator_ports: Vec<String>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let unit = super::task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
@@ -130,6 +126,7 @@ impl<P: Port> Pump<P> {
             let whose = Whose::Ports(initiator_ports.into());
             self.abort_elsewhere(key, &unit, Effect::Cleared, &whose, management);
         }
+        self.wait_for_ended_work(management);
         self.one_done(management);
     }
 
@@ -145,24 +142,18 @@ impl<P: Port> Pump<P> {
         let local = self.managements.insert(Management { origin, pending: 1 });
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
-            self.abort_other(key, unit, effect, whose, local);
+            self.abort_other(key, unit, effect, whose);
         }
+        self.wait_for_ended_work(local);
         self.one_done(local);
     }
 
-    fn abort_other(
-        &mut self,
-        key: Key,
-        unit: &Arc<LogicalUnit>,
-        effect: Effect,
-        whose: &Whose,
-        management: Key,
-    ) {
+    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect, whose: &Whose) {
         let nexus = self.sessions.get(key).and_then(|session| session.nexus.as_ref());
         if !nexus.is_some_and(|nexus| whose.includes(nexus)) {
             return;
         }
-        let ended = self.abort_tasks(key, unit, management);
+        let ended = self.abort_tasks(key, unit);
         if ended == 0 {
             return;
         }
@@ -176,7 +167,7 @@ impl<P: Port> Pump<P> {
     }
 
     /// Ends the tasks of one session on `unit`; returns how many there were.
-    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>, management: Key) -> usize {
+    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>) -> usize {
         let Some(session) = self.sessions.get(key) else { return 0 };
         let tasks: Vec<TaskId> = session
             .tasks
@@ -186,7 +177,7 @@ impl<P: Port> Pump<P> {
             .map(|task| task.id)
             .collect();
         for id in &tasks {
-            self.drop_task(key, *id, Some(Waiter(management)));
+            self.drop_task(key, *id);
             if let Some(session) = self.sessions.get_mut(key) {
                 session.machine.abort(*id);
             }
@@ -194,43 +185,44 @@ impl<P: Port> Pump<P> {
         tasks.len()
     }
 
-    /// The device server forgets a task; `waiter` learns when its store work is done.
-    pub(super) fn drop_task(&mut self, key: Key, id: TaskId, waiter: Option<Waiter>) {
+    /// The device server forgets a task.
+    pub(super) fn drop_task(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(task) = session.take_task(id) else { return };
-        self.keep(key, id, task.scsi);
-        self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
-        let Some(waiter) = waiter else { return };
-        let works: Vec<Key> = self
-            .ios
-            .iter()
-            .filter(|(_, io)| (io.session, io.task) == (key, id) && io.management.is_none())
-            .map(|(io, _)| io)
-            .collect();
-        for io in works {
-            if let Some(io) = self.ios.get_mut(io) {
-                io.management = Some(waiter);
-            }
-            if let Some(entry) = self.managements.get_mut(waiter.0) {
-                entry.pending += 1;
-            }
+        if let Some(task) = session.take_task(id) {
+            self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
+            self.keep(key, id, task.scsi);
         }
     }
 
     /// A task that has ended holds what it holds of its unit until its store work is done.
     pub(super) fn keep(&mut self, key: Key, id: TaskId, task: scsi::Task) {
-        let of_task = |io: &PendingIo| (io.session, io.task) == (key, id);
-        let work = self.ios.iter().find(|(_, io)| of_task(io)).map(|(work, _)| work);
-        if let Some(work) = work
-            && let Some(io) = self.ios.get_mut(work)
-        {
+        if let Some(io) = self.ios.values_mut().find(|io| (io.session, io.task) == (key, id)) {
             io.ended = Some(task);
         }
     }
 
-    /// Store work of an aborted task is done.
-    pub(super) fn aborted_io_done(&mut self, waiter: Waiter) {
-        self.finish(waiter.0);
+    /// Lets a function wait for all store work of tasks that have ended, also by another function
+    /// or with their session.
+    fn wait_for_ended_work(&mut self, management: Key) {
+        let sessions = &mut self.sessions;
+        let mut count = 0;
+        for io in self.ios.values_mut() {
+            let lives = sessions
+                .get_mut(io.session)
+                .is_some_and(|session| super::task_of(&mut session.tasks, io.task).is_some());
+            if !lives {
+                io.managements.push(management);
+                count += 1;
+            }
+        }
+        if let Some(entry) = self.managements.get_mut(management) {
+            entry.pending += count;
+        }
+    }
+
+    /// Store work of an ended task is done: the session that waits for it may be another one.
+    pub(super) fn ended_work_done(&mut self, management: Key) {
+        self.done_elsewhere(management);
     }
 
     /// One of the things that a function waited for is done; after the last it is answered.
@@ -260,11 +252,11 @@ impl<P: Port> Pump<P> {
 
     /// Another reactor has ended its tasks.
     pub(super) fn unit_aborted(&mut self, management: Key) {
-        self.finish(management);
+        self.done_elsewhere(management);
     }
 
-    /// As `one_done`, where nobody else carries what the session that waits has to say.
-    fn finish(&mut self, management: Key) {
+    /// As `one_done`, where nobody else settles the session that asked.
+    fn done_elsewhere(&mut self, management: Key) {
         let session = match self.managements.get(management).map(|entry| &entry.origin) {
             Some(Origin::Session { session, .. } | Origin::Command { session, .. }) => {
                 Some(*session)
