@@ -6,6 +6,7 @@
 //! meet.
 #![forbid(unsafe_code)]
 
+mod keep;
 mod mail;
 mod node;
 mod pump;
@@ -14,6 +15,7 @@ mod registry;
 mod stores;
 mod table;
 
+pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
 pub use node::AccessRule;
