@@ -21,7 +21,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Serve disks
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     /// Validate a configuration file without starting anything
     #[command(after_help = "Example:\n  lunwire check /etc/lunwire.toml")]
     Check(CheckOptions),

@@ -10,6 +10,7 @@ use crate::nexus::Nexus;
 use crate::nexus::NexusNames;
 use crate::sense;
 use crate::sense::Fault;
+use crate::sense::Format;
 use crate::spc::persistent;
 use crate::spc::persistent::Keeper;
 use crate::spc::persistent::RestoreError;
@@ -23,16 +24,19 @@ use crate::spc::persistent::rights::StandingWord;
 use crate::spc::persistent::rights::Starts;
 use crate::table;
 use crate::table::Flag;
+use crate::task::Completion;
 use crate::task::Request;
 use crate::task::Started;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
 use store::Geometry;
 use store::Store;
 use wire::iscsi::Attribute;
+use wire::scsi::SenseKey;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
 
@@ -84,6 +88,14 @@ pub struct LogicalUnit {
     reservations: spin::Mutex<Registry>,
     reserved: ReservedWord,
     keeper: Option<Arc<dyn Keeper>>,
+    errors: Errors,
+}
+
+/// What could not be read or written since the unit exists.
+#[derive(Debug, Default)]
+pub(crate) struct Errors {
+    read: AtomicU64,
+    written: AtomicU64,
 }
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
@@ -106,6 +118,10 @@ pub(crate) enum Special {
     Claimed = 2,
     /// Somebody holds a reservation.
     Reserved = 4,
+    /// SWP: writing is refused.
+    WriteProtected = 8,
+    /// D_SENSE: sense data are in descriptor format.
+    DescriptorSense = 16,
 }
 
 #[derive(Debug)]
@@ -174,6 +190,7 @@ impl LogicalUnit {
             reservations: spin::Mutex::new(Registry::default()),
             reserved: ReservedWord::default(),
             keeper: None,
+            errors: Errors::default(),
         })
     }
 
@@ -367,11 +384,46 @@ impl LogicalUnit {
         }
     }
 
+    /// Tells every nexus but the one of `own`.
+    pub(crate) fn establish_at_others(&self, own: Option<*const Link>, attention: Attention) {
+        for port in self.ports.lock().iter() {
+            if own != Some(Arc::as_ptr(&port.link)) {
+                port.link.attentions.establish(attention);
+            }
+        }
+    }
+
+    pub(crate) const fn errors(&self) -> &Errors {
+        &self.errors
+    }
+
+    /// Counts a fault, and says in which format it is reported.
+    #[cold]
+    pub(crate) fn fault(&self, fault: Fault) -> Completion {
+        if fault.sense.key == SenseKey::MediumError {
+            let is_read = fault.sense.asc == sense::UNRECOVERED_READ_ERROR;
+            let count = if is_read { &self.errors.read } else { &self.errors.written };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let descriptor = self.is_special(Special::DescriptorSense);
+        fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
+    }
+
     /// Tells every nexus, also those that are lost for now.
     pub(crate) fn establish_everywhere(&self, attention: Attention) {
         for port in self.ports.lock().iter() {
             port.link.attentions.establish(attention);
         }
+    }
+}
+
+impl Errors {
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
     }
 }
 
@@ -414,8 +466,13 @@ impl Context<'_> {
         if entry.has(Flag::Medium) && self.unit.stopped() {
             return Err(sense::STOPPED.into());
         }
-        if entry.has(Flag::Writes) && self.unit.geometry.read_only {
-            return Err(sense::WRITE_PROTECTED.into());
+        if entry.has(Flag::Writes) {
+            if self.unit.geometry.read_only {
+                return Err(sense::WRITE_PROTECTED.into());
+            }
+            if self.unit.is_special(Special::WriteProtected) {
+                return Err(sense::SOFTWARE_WRITE_PROTECTED.into());
+            }
         }
         (entry.handler)(self)
     }

@@ -20,16 +20,23 @@ pub(crate) struct Fault {
     pub(crate) presented: u64,
 }
 
+/// The format of sense data (D_SENSE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Fixed,
+    Descriptor,
+}
+
 impl Fault {
     /// Status RESERVATION CONFLICT.
     pub(crate) const RESERVATION_CONFLICT: Self =
         Self { sense: NO_SENSE, status: crate::task::RESERVATION_CONFLICT, presented: 0 };
 
-    pub(crate) fn complete(self) -> Completion {
-        let sense = if self.status == CHECK_CONDITION {
-            self.sense.emit_fixed().to_vec()
-        } else {
-            Vec::new()
+    pub(crate) fn complete(self, format: Format) -> Completion {
+        let sense = match (self.status, format) {
+            (CHECK_CONDITION, Format::Fixed) => self.sense.emit_fixed().to_vec(),
+            (CHECK_CONDITION, Format::Descriptor) => self.sense.emit_descriptor(),
+            _ => Vec::new(),
         };
         Completion { status: self.status, sense, data_in: None, presented: self.presented }
     }
@@ -41,6 +48,8 @@ impl From<Sense> for Fault {
     }
 }
 
+/// Additional sense code of UNRECOVERED READ ERROR.
+pub(crate) const UNRECOVERED_READ_ERROR: u8 = 0x11;
 /// 0/00/00 NO ADDITIONAL SENSE INFORMATION.
 pub(crate) const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, 0, 0);
 /// 2/04/02 LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: stopped.
@@ -66,6 +75,8 @@ pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalReque
 pub(crate) const INVALID_MESSAGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x49, 0);
 /// 7/27/00 WRITE PROTECTED.
 pub(crate) const WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x27, 0);
+/// 7/27/02 LOGICAL UNIT SOFTWARE WRITE PROTECTED.
+pub(crate) const SOFTWARE_WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x27, 0x02);
 /// E/1D/00 MISCOMPARE DURING VERIFY OPERATION.
 pub(crate) const MISCOMPARE: Sense = Sense::new(SenseKey::Miscompare, 0x1d, 0);
 
@@ -104,7 +115,9 @@ pub(crate) const fn short_data_out(needed: u64) -> Fault {
 /// What the store reports, as sense data; `lba` is the first block of the operation.
 pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
     match error {
-        Error::Read => Sense::new(SenseKey::MediumError, 0x11, 0).with_information(lba),
+        Error::Read => {
+            Sense::new(SenseKey::MediumError, UNRECOVERED_READ_ERROR, 0).with_information(lba)
+        }
         Error::Write => Sense::new(SenseKey::MediumError, 0x0c, 0).with_information(lba),
         Error::Space => Sense::new(SenseKey::DataProtect, 0x27, 0x07).with_information(lba),
         Error::ReadOnly => WRITE_PROTECTED,

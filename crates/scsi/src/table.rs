@@ -18,8 +18,10 @@ use crate::sbc::write_verify;
 use crate::sense;
 use crate::sense::Fault;
 use crate::spc::inquiry;
+use crate::spc::log;
 use crate::spc::misc;
 use crate::spc::mode;
+use crate::spc::mode_select;
 use crate::spc::persistent;
 use crate::spc::persistent::rights::Guard;
 use crate::spc::rsoc;
@@ -321,6 +323,8 @@ const COMMANDS: &[Entry] = &[
         .with(Flag::Writes),
     Entry::new(Opcode::INQUIRY, &[0x01, 0xff, 0xff, 0xff, 0], inquiry::inquiry)
         .with(Flag::Informative),
+    Entry::new(Opcode::MODE_SELECT_6, &[0x11, 0, 0, 0xff, 0], mode_select::select)
+        .guarded(Guard::Writes),
     Entry::new(Opcode::RESERVE_6, &[0, 0, 0, 0, 0], persistent::reserve).guarded(Guard::Decides),
     Entry::new(Opcode::RELEASE_6, &[0, 0, 0, 0, 0], persistent::release).guarded(Guard::Always),
     Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6)
@@ -392,6 +396,10 @@ const COMMANDS: &[Entry] = &[
         .with(Flag::Medium)
         .with(Flag::Writes)
         .with(Flag::Discard),
+    Entry::new(Opcode::LOG_SENSE, &[0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0], log::log_sense)
+        .guarded(Guard::Open),
+    Entry::new(Opcode::MODE_SELECT_10, &[0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], mode_select::select)
+        .guarded(Guard::Writes),
     Entry::new(Opcode::RESERVE_10, &[0; 9], persistent::reserve).guarded(Guard::Decides),
     Entry::new(Opcode::RELEASE_10, &[0; 9], persistent::release).guarded(Guard::Always),
     Entry::new(Opcode::MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10)

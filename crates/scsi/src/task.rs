@@ -26,6 +26,8 @@ use crate::sbc::verify::Verify;
 use crate::sbc::write_verify::WriteVerify;
 use crate::sense;
 use crate::sense::Fault;
+use crate::sense::Format;
+use crate::spc::mode_select::Select;
 use crate::spc::persistent::Persistent;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -133,6 +135,7 @@ pub(crate) enum Machine {
     WriteVerify(WriteVerify),
     Compare(Compare),
     Persistent(Persistent),
+    Select(Select),
     Status(Status),
     Verify(Verify),
     Same(Same),
@@ -150,7 +153,7 @@ impl Task {
     ) -> (Self, Step) {
         let (machine, step) = match started {
             Ok(started) => started,
-            Err(fault) => (Machine::Done, Step::Complete(fault.complete())),
+            Err(fault) => (Machine::Done, Step::Complete(fault_of(mapped.as_deref(), fault))),
         };
         let mut task = Self { mapped, machine, hold: Hold::Nothing, waiting: None };
         let step = task.pass(step);
@@ -165,7 +168,8 @@ impl Task {
             Some(mapped) => self.machine.resume(nexus, &mapped.unit, input),
             None => Err(sense::INTERNAL.into()),
         };
-        let step = result.unwrap_or_else(|fault| Step::Complete(fault.complete()));
+        let step =
+            result.unwrap_or_else(|fault| Step::Complete(fault_of(self.mapped.as_deref(), fault)));
         self.pass(step)
     }
 
@@ -236,6 +240,7 @@ impl Machine {
             Self::Read(read) => read.resume(unit, input),
             Self::Write(write) => write.resume(unit, input),
             Self::WriteVerify(both) => both.resume(unit, input),
+            Self::Select(select) => select.resume(nexus, unit, input),
             Self::Persistent(persistent) => persistent.resume(nexus, unit, input),
             Self::Compare(compare) => compare.resume(unit, input),
             Self::Status(status) => status.resume(unit, input),
@@ -244,6 +249,15 @@ impl Machine {
             Self::Sync(sync) => sync.resume(unit, input),
             Self::Unmap(unmap) => unmap.resume(unit, input),
         }
+    }
+}
+
+/// How a command ends that has failed.
+#[cold]
+fn fault_of(mapped: Option<&Mapped>, fault: Fault) -> Completion {
+    match mapped {
+        Some(mapped) => mapped.unit.fault(fault),
+        None => fault.complete(Format::Fixed),
     }
 }
 

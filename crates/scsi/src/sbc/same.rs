@@ -63,7 +63,7 @@ pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
     if no_data_out {
         let mut same = Same::new(extent, unmap, 0);
         same.content = Content::Zeros;
-        let step = same.step();
+        let step = same.step(unit);
         return Ok((Machine::Same(same), step));
     }
     let length = unit.block();
@@ -91,10 +91,10 @@ impl Same {
         } else {
             task::done(input, unit.lba_of(self.current))?;
         }
-        Ok(self.step())
+        Ok(self.step(unit))
     }
 
-    fn step(&mut self) -> Step {
+    fn step(&mut self, unit: &LogicalUnit) -> Step {
         if self.at == self.end {
             return Step::Complete(sense::good(u64::from(self.presented)));
         }
@@ -104,7 +104,7 @@ impl Same {
                 let length = self.piece(limits::PIECE_MAX);
                 match usize::try_from(length).ok().and_then(|length| pattern.part(0..length)) {
                     Some(data) => (length, Op::Write { offset, data, durable: false }),
-                    None => return Step::Complete(Fault::from(sense::INTERNAL).complete()),
+                    None => return Step::Complete(unit.fault(sense::INTERNAL.into())),
                 }
             }
             Content::Zeros | Content::Awaited if self.unmap => {

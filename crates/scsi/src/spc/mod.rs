@@ -2,8 +2,10 @@
 //! Primary commands (SPC-4 §6).
 
 pub(crate) mod inquiry;
+pub(crate) mod log;
 pub(crate) mod misc;
 pub(crate) mod mode;
+pub(crate) mod mode_select;
 pub(crate) mod persistent;
 pub(crate) mod rsoc;
 

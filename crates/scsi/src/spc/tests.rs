@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Primary commands against a disk in memory.
 
+mod select;
+
 use crate::Nexus;
 use crate::limits;
 use crate::testing::Bench;
@@ -176,7 +178,11 @@ fn mode_pages_are_fixed() {
     let data = ModeData::parse(Header::Six, &changeable).expect("whole");
     for code in [0x08, 0x0a, 0x1c] {
         let page = data.page(code).expect("there");
-        assert!(page[2..].iter().all(|byte| *byte == 0));
+        let may = [(mode::CONTROL, 2, 0x04), (mode::CONTROL, 4, 0x08)];
+        for (at, byte) in page.iter().enumerate().skip(2) {
+            let mask = may.iter().find(|(of, index, _)| (*of, *index) == (code, at));
+            assert_eq!(*byte, mask.map_or(0, |(.., mask)| *mask), "{code:x} {at}");
+        }
     }
     let current = bench.data(&[0x1a, 0, 0x3f, 0, 255, 0]);
     assert_eq!(bench.data(&[0x1a, 0, 0xbf, 0, 255, 0]), current, "default values");
@@ -233,7 +239,7 @@ fn supported_opcodes_agree_with_what_is_dispatched() {
 fn unsupported_commands_are_said_to_be() {
     let bench = Bench::new();
     for cdb in [
-        rsoc_one(1, 0x15, 0),
+        rsoc_one(1, 0x04, 0),
         rsoc_one(1, 0xff, 0),
         rsoc_one(2, 0x9e, 0x11),
         rsoc_one(2, 0x7f, 0x0e),

@@ -5,6 +5,7 @@ pub mod capacity;
 pub mod cdb;
 mod field;
 pub mod inquiry;
+pub mod log;
 pub mod lun;
 pub mod luns;
 pub mod mode;
