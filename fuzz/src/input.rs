@@ -20,6 +20,16 @@ const COMMAND: u8 = 0x01;
 /// Opcodes that an initiator uses.
 const OPCODES: [u8; 8] = [0, 1, 2, 4, 5, 6, 0x10, 3];
 
+/// The steps of an authentication; the response is the right one.
+const CHAP: [&[u8]; 6] = [
+    b"AuthMethod=CHAP,None\0",
+    b"CHAP_A=7,5\0",
+    b"CHAP_N=hostuser\0",
+    b"CHAP_R=0xb2646b71529fe738d17b66d5baad4a2aafe06150d842bb92ff92ff56a743f83e\0",
+    b"CHAP_I=42\0",
+    b"CHAP_C=0b8PHy8/T19vf4+fr7/P3+/w==\0",
+];
+
 /// What is left of the fuzzer's bytes.
 #[derive(Debug)]
 pub(crate) struct Input<'a>(&'a [u8]);
@@ -74,6 +84,14 @@ impl<'a> Input<'a> {
         }
         if kind & 4 != 0 {
             text.extend_from_slice(b"SessionType=Discovery\0");
+        }
+        if kind & 16 != 0 {
+            let steps = self.byte();
+            for (bit, step) in CHAP.iter().enumerate() {
+                if steps >> bit & 1 != 0 {
+                    text.extend_from_slice(step);
+                }
+            }
         }
         let length = usize::from(self.byte());
         text.extend_from_slice(self.take(length));

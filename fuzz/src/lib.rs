@@ -3,10 +3,12 @@
 //! seeded generator where there is no nightly compiler (`tests/seeded.rs`).
 #![forbid(unsafe_code)]
 
+mod authentication;
 mod disk;
 mod input;
 mod target;
 
+use crate::authentication::authentication;
 use crate::disk::Disk;
 use crate::input::Input;
 use crate::target::Target;
@@ -19,6 +21,7 @@ use iscsi::datamover::Op;
 use iscsi::negotiate;
 use iscsi::params;
 use iscsi::target::Admission;
+use iscsi::target::Authentication;
 use iscsi::target::Login;
 use iscsi::target::LoginOutput;
 use iscsi::target::Settings;
@@ -50,12 +53,13 @@ pub fn login(data: &[u8]) {
         let now = Instant(0);
         let mut machine = Login::new(now, StatSn(1), Duration::from_secs(15));
         let mut mover = Tcp::new();
+        let demand = authentication(input.byte());
         while !input.is_empty() {
             let stream = input.login_pdu();
             let done = feed(&mut mover, &stream, pool, |mover, event| {
                 let (header, data) = (mover.header().to_vec(), mover.control_data().to_vec());
                 machine.handle_event(event, &header, &data, now);
-                drain_login(&mut machine, mover)
+                drain_login(&mut machine, mover, &demand)
             });
             transmit(&mut mover, pool);
             mover.check();
@@ -76,7 +80,7 @@ enum Over {
     LoggedIn(Box<iscsi::target::LoggedIn>),
 }
 
-fn drain_login(machine: &mut Login, mover: &mut Tcp) -> Option<Over> {
+fn drain_login(machine: &mut Login, mover: &mut Tcp, demand: &Authentication) -> Option<Over> {
     let mut over = None;
     while let Some(output) = machine.poll_output() {
         match output {
@@ -87,9 +91,15 @@ fn drain_login(machine: &mut Login, mover: &mut Tcp) -> Option<Over> {
                     portal_group_tag: 1,
                     target_alias: Some("disk".to_owned()),
                     settings: Settings::default(),
+                    authentication: demand.clone(),
                 });
             }
-            LoginOutput::Establish => machine.establish(Ok(Tsih(1))),
+            LoginOutput::Establish => {
+                let proved = machine.authenticated() == Some("hostuser");
+                let required = matches!(demand, Authentication::Required(_));
+                assert!(proved || !required, "a login without the proof that it owes");
+                machine.establish(Ok(Tsih(1)));
+            }
             LoginOutput::Done(logged_in) => over = Some(Over::LoggedIn(Box::new(logged_in))),
             LoginOutput::Failed { .. } => over = Some(Over::Failed),
         }

@@ -40,6 +40,14 @@ impl fmt::Display for OutOfRange {
 
 impl std::error::Error for OutOfRange {}
 
+/// Regions up to half of the machine's memory get huge pages. A larger one is meant to be sparse,
+/// and with huge pages each written block could take two megabytes.
+fn huge_pages_len_max() -> usize {
+    let facts = rustix::system::sysinfo();
+    let bytes = u64::from(facts.mem_unit).saturating_mul(facts.totalram);
+    usize::try_from(bytes / 2).unwrap_or(usize::MAX)
+}
+
 impl Region {
     /// Reserves `len` bytes, all zero.
     ///
@@ -48,7 +56,11 @@ impl Region {
     /// be so large.
     pub fn new(len: u64) -> io::Result<Arc<Self>> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-        Ok(Arc::new(Self { map: Mapping::new(len)?, len }))
+        let map = Mapping::new(len)?;
+        if len <= huge_pages_len_max() {
+            map.prefer_huge_pages();
+        }
+        Ok(Arc::new(Self { map, len }))
     }
 
     /// Number of bytes.

@@ -13,6 +13,7 @@ use store::Store;
 use store::spec::FileSpec;
 use store::spec::Spec;
 use target::AccessRule;
+use target::AuthenticationPolicy;
 use target::Node;
 use target::Plan;
 use target::Stores;
@@ -66,7 +67,7 @@ pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
 /// One reactor, one portal, two targets.
 #[must_use]
 pub fn plan(engine: Choice, settings: Settings) -> Plan {
-    let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None }];
+    let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None, account: None }];
     let mut stores = Stores::new();
     let nodes = vec![
         node(&mut stores, TARGET, settings.clone(), Vec::new()),
@@ -75,6 +76,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
     Plan {
         portals: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         nodes,
+        discovery: AuthenticationPolicy::default(),
         stores,
         engine,
         reactors: 1,
@@ -98,7 +100,8 @@ fn node(stores: &mut Stores, name: &str, settings: Settings, access: Vec<AccessR
         })
         .collect();
     let alias = Some("a disk to test".to_owned());
-    Node { name: name.to_owned(), alias, luns, access, settings }
+    let authentication = AuthenticationPolicy::default();
+    Node { name: name.to_owned(), alias, luns, access, authentication, settings }
 }
 
 /// A store in a file that has no name any more.

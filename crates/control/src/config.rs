@@ -32,6 +32,8 @@ pub struct Config {
     pub control_socket: Option<Spanned<String>>,
     /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL).
     pub state_dir: Option<Spanned<String>>,
+    /// What initiators have to prove in discovery sessions.
+    pub discovery: Option<Discovery>,
     /// The targets.
     #[serde(default)]
     pub target: Vec<Target>,
@@ -55,6 +57,22 @@ pub struct Target {
     pub ping_interval: Option<Spanned<String>>,
     /// Drop it if the ping is not answered in this time.
     pub ping_timeout: Option<Spanned<String>>,
+    /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
+    pub authentication: Option<Spanned<String>>,
+    /// The allowed hash functions, most wanted first; default: all.
+    pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
+    /// Common to initiators that have none of their own: CHAP_N.
+    pub chap_user: Option<Spanned<String>>,
+    /// File that holds the secret of `chap-user`.
+    pub chap_secret_file: Option<Spanned<String>>,
+    /// Environment variable that holds it instead.
+    pub chap_secret_env: Option<Spanned<String>>,
+    /// CHAP_N by which the target proves itself to an initiator that asks for it.
+    pub mutual_user: Option<Spanned<String>>,
+    /// File that holds the secret of `mutual-user`.
+    pub mutual_secret_file: Option<Spanned<String>>,
+    /// Environment variable that holds it instead.
+    pub mutual_secret_env: Option<Spanned<String>>,
     /// The logical units.
     #[serde(default)]
     pub lun: Vec<Lun>,
@@ -85,7 +103,75 @@ pub struct Initiator {
     pub name: Spanned<String>,
     /// The LUNs that it sees; all if absent.
     pub luns: Option<Vec<Spanned<u16>>>,
+    /// Its own CHAP_N.
+    pub chap_user: Option<Spanned<String>>,
+    /// File that holds the secret of `chap-user`.
+    pub chap_secret_file: Option<Spanned<String>>,
+    /// Environment variable that holds it instead.
+    pub chap_secret_env: Option<Spanned<String>>,
+    /// CHAP_N by which the target proves itself to an initiator that asks for it.
+    pub mutual_user: Option<Spanned<String>>,
+    /// File that holds the secret of `mutual-user`.
+    pub mutual_secret_file: Option<Spanned<String>>,
+    /// Environment variable that holds it instead.
+    pub mutual_secret_env: Option<Spanned<String>>,
 }
+
+/// The `[discovery]` table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Discovery {
+    /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
+    pub authentication: Option<Spanned<String>>,
+    /// The allowed hash functions, most wanted first; default: all.
+    pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
+    /// Of everybody who may ask: CHAP_N.
+    pub chap_user: Option<Spanned<String>>,
+    /// File that holds the secret of `chap-user`.
+    pub chap_secret_file: Option<Spanned<String>>,
+    /// Environment variable that holds it instead.
+    pub chap_secret_env: Option<Spanned<String>>,
+    /// CHAP_N by which the target proves itself to an initiator that asks for it.
+    pub mutual_user: Option<Spanned<String>>,
+    /// File that holds the secret of `mutual-user`.
+    pub mutual_secret_file: Option<Spanned<String>>,
+    /// Environment variable that holds it instead.
+    pub mutual_secret_env: Option<Spanned<String>>,
+}
+
+/// The fields by which both sides of CHAP prove themselves, wherever they stand. Secrets are never
+/// among them.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // each is the field of that name
+pub struct Chap<'a> {
+    pub user: Option<&'a Spanned<String>>,
+    pub secret_file: Option<&'a Spanned<String>>,
+    pub secret_env: Option<&'a Spanned<String>>,
+    pub mutual_user: Option<&'a Spanned<String>>,
+    pub mutual_secret_file: Option<&'a Spanned<String>>,
+    pub mutual_secret_env: Option<&'a Spanned<String>>,
+}
+
+macro_rules! chap_fields {
+    ($($owner:ty)*) => {$(
+        impl $owner {
+            /// Its fields of CHAP.
+            #[must_use]
+            pub const fn chap(&self) -> Chap<'_> {
+                Chap {
+                    user: self.chap_user.as_ref(),
+                    secret_file: self.chap_secret_file.as_ref(),
+                    secret_env: self.chap_secret_env.as_ref(),
+                    mutual_user: self.mutual_user.as_ref(),
+                    mutual_secret_file: self.mutual_secret_file.as_ref(),
+                    mutual_secret_env: self.mutual_secret_env.as_ref(),
+                }
+            }
+        }
+    )*};
+}
+
+chap_fields!(Target Initiator Discovery);
 
 /// Where a configuration came from: its name and text, to say where an error is.
 #[derive(Clone, Debug)]
@@ -208,11 +294,27 @@ mod tests {
             [[target.initiator]]
             name = "iqn.2026-01.com.example:host"
             luns = [0]
+            chap-user = "host"
+            chap-secret-file = "/etc/lunwire/host"
+            mutual-user = "disk"
+            mutual-secret-env = "DISK_SECRET"
+
+            [discovery]
+            authentication = "mutual"
+            chap-algorithms = ["sha256", "md5"]
         "#;
         let config = source(text).parse().unwrap();
         assert_eq!(config.listen.len(), 2);
         assert_eq!(config.target[0].lun[0].store.get_ref(), "memory:1G");
         assert_eq!(config.target[0].initiator[0].luns.as_ref().unwrap().len(), 1);
+        let chap = config.target[0].initiator[0].chap();
+        assert_eq!(chap.user.unwrap().get_ref(), "host");
+        assert_eq!(chap.secret_file.unwrap().get_ref(), "/etc/lunwire/host");
+        assert_eq!(chap.mutual_secret_env.unwrap().get_ref(), "DISK_SECRET");
+        assert!(chap.secret_env.is_none() && chap.mutual_secret_file.is_none());
+        let discovery = config.discovery.unwrap();
+        assert_eq!(discovery.chap_algorithms.unwrap().get_ref()[0].get_ref(), "sha256");
+        assert!(discovery.chap_user.is_none());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod chap;
 pub mod datamover;
 pub mod limits;
 pub mod name;

@@ -27,6 +27,16 @@ pub const NAME_LEN_MAX: usize = 223;
 /// Longest simple text value in bytes (RFC 7143 §6.1).
 pub const TEXT_VALUE_LEN_MAX: usize = 255;
 
+/// Longest CHAP_C and CHAP_R, in bytes of the binary value (RFC 7143 §12.1.3).
+pub const CHAP_BINARY_LEN_MAX: usize = 1024;
+
+/// Shortest CHAP secret in bytes: 96 bits (RFC 7143 §9.2.1).
+pub const CHAP_SECRET_LEN_MIN: usize = 12;
+
+/// Longest CHAP secret in bytes. RFC 7143 §9.2.1 asks for 16; more than a hash can hold is no gain,
+/// but somebody may use a long sentence.
+pub const CHAP_SECRET_LEN_MAX: usize = 1024;
+
 const _: () = assert!(LOGIN_TEXT_LEN_MAX >= LOGIN_SEGMENT_LEN_MAX);
 const _: () = assert!(LOGIN_EXCHANGES_MAX as usize * LOGIN_SEGMENT_LEN_MAX >= LOGIN_TEXT_LEN_MAX);
 const _: () = assert!(LOGIN_TEXT_LEN_MAX + LOGIN_ANSWER_LEN_MAX < 64 * 1024);

@@ -450,6 +450,15 @@ mod tests {
         }
     }
 
+    /// Covers: CHP-28.
+    #[test]
+    fn no_method_of_ours_is_private() {
+        for method in AUTH_METHODS {
+            let registered = ["None", "CHAP", "SRP", "KRB5"].contains(method);
+            assert!(registered || method.starts_with("Z-"), "{method}");
+        }
+    }
+
     #[test]
     fn defaults_are_admissible() {
         for key in &TABLE {

@@ -47,6 +47,8 @@ Examples:
       a file for everybody who reaches this machine, over IPv4 and IPv6
   lunwire serve --target iqn.2026-01.com.example:db --lun file:/dev/sdb,direct --lun memory:4G
       a block device as LUN 0 and memory as LUN 1
+  lunwire serve --lun file:/srv/disk.img --chap-user host --chap-secret-file /etc/lunwire/host
+      only for initiators that know the secret
   lunwire serve --config /etc/lunwire.toml
       several targets, access lists, LUN masking
 
@@ -70,6 +72,18 @@ pub(crate) struct ServeOptions {
     /// What backs a LUN (repeatable: LUN 0, 1, ...) [default: memory:1G]
     #[arg(long, value_name = "STORE")]
     pub(crate) lun: Vec<String>,
+    /// Name by which initiators of that target, and discovery, must log in (CHAP)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) chap_user: Option<String>,
+    /// File with their secret: 12 bytes or more, as text, hex (0x...) or base64 (0b...)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chap_secret_file: Option<String>,
+    /// Name by which the target proves itself to initiators that ask for it (mutual CHAP)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) mutual_user: Option<String>,
+    /// File with the target's secret, another one than the initiators'
+    #[arg(long, value_name = "FILE")]
+    pub(crate) mutual_secret_file: Option<String>,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

@@ -6,6 +6,7 @@
 
 mod args;
 mod commands;
+mod credentials;
 mod daemon;
 mod output;
 mod plan;

@@ -23,6 +23,8 @@ use scsi::LogicalUnit;
 use store::Store;
 use store::spec::Spec;
 use target::AccessRule;
+use target::AuthenticationPolicy;
+use target::Demand;
 use target::Node;
 use target::Plan;
 use target::StateFile;
@@ -31,6 +33,7 @@ use toml::Spanned;
 
 use crate::args::ServeOptions;
 use crate::args::Usage;
+use crate::credentials::Accounts;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
 const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
@@ -65,6 +68,8 @@ pub(crate) struct Draft {
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) targets: Vec<DraftTarget>,
+    discovery: AuthenticationPolicy,
+    accounts: Accounts,
 }
 
 #[derive(Debug)]
@@ -74,6 +79,7 @@ pub(crate) struct DraftTarget {
     settings: Settings,
     pub(crate) luns: Vec<DraftLun>,
     access: Vec<AccessRule>,
+    authentication: AuthenticationPolicy,
 }
 
 #[derive(Debug)]
@@ -105,6 +111,8 @@ impl Draft {
             control_socket: None,
             state_dir: None,
             targets: Vec::new(),
+            discovery: AuthenticationPolicy::default(),
+            accounts: Accounts::default(),
         }
     }
 
@@ -127,8 +135,10 @@ impl Draft {
                 std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
             draft.take_file(&Source::new(name, text))?;
         }
+        let of_file = draft.targets.len();
         draft.take_options(options)?;
         draft.take_defaults()?;
+        draft.take_credentials(options, of_file)?;
         Ok(draft)
     }
 
@@ -159,8 +169,12 @@ impl Draft {
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
         self.state_dir = config.state_dir.map(|path| path.into_inner().into());
         for target in &config.target {
-            let target = DraftTarget::from_file(source, target, &self.targets)?;
-            self.targets.push(target);
+            let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
+            draft.take_authentication(source, target, &mut self.accounts)?;
+            self.targets.push(draft);
+        }
+        if let Some(discovery) = &config.discovery {
+            self.discovery = self.accounts.discovery(source, discovery)?;
         }
         Ok(())
     }
@@ -218,6 +232,27 @@ impl Draft {
         }
         self.targets.push(target);
         Ok(())
+    }
+
+    /// The credentials of the command line: for the target that it made, behind the `of_file` ones
+    /// of the file, and for discovery, unless the file says who may ask.
+    fn take_credentials(&mut self, options: &ServeOptions, of_file: usize) -> Result<()> {
+        let Some(policy) = self.accounts.of_options(options)? else { return Ok(()) };
+        let Some(target) = self.targets.get_mut(of_file) else {
+            let place = "--chap-user: it is for the target of --target and --lun, which are \
+                         missing; write chap-user into the file for the targets there";
+            return Err(Usage(place.into()).into());
+        };
+        target.authentication = policy.clone();
+        if self.discovery.account.is_none() && self.discovery.demand == Demand::Off {
+            self.discovery = policy;
+        }
+        Ok(())
+    }
+
+    /// What is odd and does not prevent serving.
+    pub(crate) fn warnings(&self) -> &[String] {
+        self.accounts.warnings()
     }
 
     /// What nobody said.
@@ -287,12 +322,14 @@ impl Draft {
                 alias: target.alias.clone(),
                 luns,
                 access: target.access.clone(),
+                authentication: target.authentication.clone(),
                 settings: target.settings.clone(),
             });
         }
         let plan = Plan {
             portals: self.listen.clone(),
             nodes,
+            discovery: self.discovery.clone(),
             stores,
             engine: self.engine,
             reactors: self.reactors,
@@ -307,8 +344,14 @@ impl Draft {
 
 impl DraftTarget {
     fn new(name: String) -> Self {
-        let settings = Settings::default();
-        Self { name, alias: None, settings, luns: Vec::new(), access: Vec::new() }
+        Self {
+            name,
+            alias: None,
+            settings: Settings::default(),
+            luns: Vec::new(),
+            access: Vec::new(),
+            authentication: AuthenticationPolicy::default(),
+        }
     }
 
     fn from_file(source: &Source, target: &config::Target, others: &[Self]) -> Result<Self> {
@@ -347,6 +390,20 @@ impl DraftTarget {
             draft.access.push(access_rule(source, initiator, &numbers)?);
         }
         Ok(draft)
+    }
+
+    /// The accounts of the target and of each initiator, and what is demanded of them.
+    fn take_authentication(
+        &mut self,
+        source: &Source,
+        target: &config::Target,
+        accounts: &mut Accounts,
+    ) -> Result<()> {
+        for (rule, initiator) in self.access.iter_mut().zip(&target.initiator) {
+            rule.account = accounts.of_file(source, "target.initiator", initiator.chap())?;
+        }
+        self.authentication = accounts.of_target(source, target, &self.access)?;
+        Ok(())
     }
 
     fn take_settings(&mut self, source: &Source, target: &config::Target) -> Result<()> {
@@ -403,11 +460,11 @@ fn access_rule(
         }
         luns = Some(visible);
     }
-    Ok(AccessRule { initiator: name, luns })
+    Ok(AccessRule { initiator: name, luns, account: None })
 }
 
 /// A value of a file, checked; a problem gets its place.
-fn checked<T: Display, V, E: Display>(
+pub(crate) fn checked<T: Display, V, E: Display>(
     source: &Source,
     field: &str,
     value: &Spanned<T>,
@@ -417,7 +474,11 @@ fn checked<T: Display, V, E: Display>(
 }
 
 /// A value of the command line, checked.
-fn option<V, E: Display>(flag: &str, value: impl Display, checked: Result<V, E>) -> Result<V> {
+pub(crate) fn option<V, E: Display>(
+    flag: &str,
+    value: impl Display,
+    checked: Result<V, E>,
+) -> Result<V> {
     checked.map_err(|problem| Usage(format!("{flag} {value}: {problem}")).into())
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line as a user meets it: exit status, messages, a daemon's life.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
 
 use std::io::BufRead;
 use std::io::BufReader;

@@ -6,6 +6,7 @@
 //! meet.
 #![forbid(unsafe_code)]
 
+mod authentication;
 mod keep;
 mod mail;
 mod node;
@@ -15,6 +16,8 @@ mod registry;
 mod stores;
 mod table;
 
+pub use authentication::AuthenticationPolicy;
+pub use authentication::Demand;
 pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;

@@ -4,11 +4,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use iscsi::chap::Account;
+use iscsi::chap::Challenge;
 use iscsi::target::Admission;
 use iscsi::target::AdmissionRequest;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
 use scsi::LogicalUnit;
+
+use crate::authentication::AuthenticationPolicy;
 
 /// The portal group tag of every portal: a daemon is one portal group (RFC 7143 §4.4.1).
 pub(crate) const PORTAL_GROUP_TAG: u16 = 1;
@@ -27,6 +31,8 @@ pub struct Node {
     pub luns: LunMap,
     /// Who may log in: everybody if empty.
     pub access: Vec<AccessRule>,
+    /// What initiators have to prove.
+    pub authentication: AuthenticationPolicy,
     /// What it wishes in negotiation.
     pub settings: Settings,
 }
@@ -38,6 +44,8 @@ pub struct AccessRule {
     pub initiator: String,
     /// LUN masking: the numbers that it sees; all if None.
     pub luns: Option<Vec<u16>>,
+    /// How it proves that it is the one of that name.
+    pub account: Option<Arc<Account>>,
 }
 
 impl Node {
@@ -45,6 +53,11 @@ impl Node {
     #[must_use]
     pub fn admits(&self, initiator: &str) -> bool {
         self.access.is_empty() || self.access.iter().any(|rule| rule.initiator == initiator)
+    }
+
+    /// The account of `initiator` alone: it proves that name and no other (RFC 7143 §9.2).
+    fn account(&self, initiator: &str) -> Option<&Arc<Account>> {
+        self.access.iter().find(|rule| rule.initiator == initiator)?.account.as_ref()
     }
 
     /// The units that `initiator` sees.
@@ -63,13 +76,19 @@ impl Node {
 pub(crate) struct Nodes {
     nodes: Vec<Arc<Node>>,
     portals: Vec<SocketAddr>,
-    discovery: Option<Settings>,
+    settings: Option<Settings>,
+    discovery: AuthenticationPolicy,
 }
 
 impl Nodes {
-    pub(crate) fn new(nodes: Vec<Node>, portals: Vec<SocketAddr>) -> Self {
-        let discovery = nodes.first().map(|node| node.settings.clone());
-        Self { nodes: nodes.into_iter().map(Arc::new).collect(), portals, discovery }
+    /// `discovery`: what initiators have to prove in discovery sessions.
+    pub(crate) fn new(
+        nodes: Vec<Node>,
+        portals: Vec<SocketAddr>,
+        discovery: AuthenticationPolicy,
+    ) -> Self {
+        let settings = nodes.first().map(|node| node.settings.clone());
+        Self { nodes: nodes.into_iter().map(Arc::new).collect(), portals, settings, discovery }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Node>> {
@@ -77,24 +96,40 @@ impl Nodes {
     }
 
     /// Decides on a login as soon as its names are known (RFC 7143 §6.3, §11.13.5).
-    pub(crate) fn admit(&self, request: &AdmissionRequest) -> Admission {
+    /// `draw` gives a new challenge, or None if there is no randomness.
+    pub(crate) fn admit(
+        &self,
+        request: &AdmissionRequest,
+        draw: impl FnOnce() -> Option<Challenge>,
+    ) -> Admission {
+        const TARGET_ERROR: u16 = 0x0300;
         const NOT_FOUND: u16 = 0x0203;
         const FORBIDDEN: u16 = 0x0202;
         const UNAVAILABLE: u16 = 0x0301;
-        let (settings, target_alias) = match &request.target {
+        let (settings, target_alias, node) = match &request.target {
             Some(name) => match self.find(name) {
                 None => return Admission::Refused { status: NOT_FOUND },
                 Some(node) if !node.admits(&request.initiator) => {
                     return Admission::Refused { status: FORBIDDEN };
                 }
-                Some(node) => (node.settings.clone(), node.alias.clone()),
+                Some(node) => (node.settings.clone(), node.alias.clone(), Some(node)),
             },
-            None => match &self.discovery {
-                Some(settings) => (settings.clone(), None),
+            None => match &self.settings {
+                Some(settings) => (settings.clone(), None, None),
                 None => return Admission::Refused { status: UNAVAILABLE },
             },
         };
-        Admission::Granted { portal_group_tag: PORTAL_GROUP_TAG, target_alias, settings }
+        let authentication = match node {
+            Some(node) if !request.discovery => {
+                node.authentication.authentication(node.account(&request.initiator), draw)
+            }
+            _ => self.discovery.authentication(None, draw),
+        };
+        let Some(authentication) = authentication else {
+            return Admission::Refused { status: TARGET_ERROR };
+        };
+        let portal_group_tag = PORTAL_GROUP_TAG;
+        Admission::Granted { portal_group_tag, target_alias, settings, authentication }
     }
 
     /// What SendTargets tells `initiator`, which reached us at `local` (RFC 7143 §C).
@@ -125,5 +160,98 @@ impl Nodes {
             .filter(|node| only.is_none_or(|name| name == node.name) && node.admits(initiator))
             .map(|node| TargetRecord { name: node.name.clone(), addresses: addresses.clone() })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authentication::Demand;
+    use iscsi::chap::Algorithm;
+    use iscsi::chap::Credentials;
+    use iscsi::chap::Secret;
+    use iscsi::target::Authentication;
+    use wire::iscsi::Cid;
+    use wire::iscsi::Isid;
+    use wire::iscsi::Tsih;
+
+    const DISK: &str = "iqn.2026-01.com.example:disk";
+
+    fn account(user: &str) -> Option<Arc<Account>> {
+        let secret = Secret::new(format!("secret of {user}!").as_bytes()).unwrap();
+        let credentials = Credentials::new(user.into(), secret).unwrap();
+        Some(Arc::new(Account::new(credentials, None).unwrap()))
+    }
+
+    fn policy(demand: Demand, user: Option<&str>) -> AuthenticationPolicy {
+        let algorithms = Algorithm::ALL.to_vec();
+        AuthenticationPolicy { demand, algorithms, account: user.and_then(account) }
+    }
+
+    /// One target with access for `a` and `b`, each with its own account.
+    fn nodes(discovery: AuthenticationPolicy) -> Nodes {
+        let rule = |name: &str| AccessRule {
+            initiator: format!("iqn.2026-01.com.example:{name}"),
+            luns: None,
+            account: account(name),
+        };
+        let node = Node {
+            name: DISK.into(),
+            alias: None,
+            luns: Vec::new(),
+            access: vec![rule("alice"), rule("bob")],
+            authentication: policy(Demand::Required, None),
+            settings: Settings::default(),
+        };
+        Nodes::new(vec![node], Vec::new(), discovery)
+    }
+
+    fn request(initiator: &str, target: Option<&str>, discovery: bool) -> AdmissionRequest {
+        AdmissionRequest {
+            initiator: format!("iqn.2026-01.com.example:{initiator}"),
+            target: target.map(Into::into),
+            discovery,
+            isid: Isid([0; 6]),
+            tsih: Tsih(0),
+            cid: Cid(0),
+        }
+    }
+
+    fn admit(nodes: &Nodes, request: &AdmissionRequest) -> Authentication {
+        match nodes.admit(request, || Challenge::new(1, &[1; 32])) {
+            Admission::Granted { authentication, .. } => authentication,
+            Admission::Refused { status } => panic!("{status:04x}"),
+        }
+    }
+
+    #[test]
+    fn an_initiator_can_prove_its_own_name_only() {
+        let nodes = nodes(policy(Demand::Off, None));
+        let shown = format!("{:?}", admit(&nodes, &request("alice", Some(DISK), false)));
+        assert!(shown.contains("\"alice\"") && !shown.contains("\"bob\""), "{shown}");
+        let stranger = nodes.admit(&request("carol", Some(DISK), false), || None);
+        assert!(matches!(stranger, Admission::Refused { status: 0x0202 }));
+    }
+
+    #[test]
+    fn discovery_has_a_policy_of_its_own() {
+        for target in [None, Some(DISK)] {
+            let request = request("alice", target, true);
+            let open = nodes(policy(Demand::Off, None));
+            assert!(matches!(admit(&open, &request), Authentication::Off));
+            let guarded = nodes(policy(Demand::Required, Some("finder")));
+            let Authentication::Required(exchange) = admit(&guarded, &request) else {
+                panic!("discovery must be guarded");
+            };
+            let shown = format!("{exchange:?}");
+            assert!(shown.contains("\"finder\"") && !shown.contains("\"alice\""), "{shown}");
+        }
+    }
+
+    #[test]
+    fn without_randomness_a_login_is_refused() {
+        let nodes = nodes(policy(Demand::Off, None));
+        let refused = nodes.admit(&request("alice", Some(DISK), false), || None);
+        assert!(matches!(refused, Admission::Refused { status: 0x0300 }));
     }
 }

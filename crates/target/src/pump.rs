@@ -56,6 +56,12 @@ const TASK_SET_FULL: u8 = 0x28;
 /// Synchronous store steps that one command may take before others get their turn.
 const STEPS_PER_TURN: u32 = 16;
 
+/// Answers are held back only from an initiator that has at least so many commands outstanding.
+const HOLD_DEPTH: u32 = 8;
+
+/// From so many bytes on, answers are not held back: they fill segments of their own.
+const HOLD_BYTES: usize = 16 << 10;
+
 /// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of
 /// the largest.
 const BACKLOG_HIGH: usize = 16 << 20;
@@ -78,6 +84,12 @@ pub(crate) struct Pump<P> {
     timers: Timers,
     /// Connections that may have something to send.
     dirty: Vec<Key>,
+    /// `dirty` of the turn before, kept for its memory.
+    flushing: Vec<Key>,
+    /// Connections whose answers are held back.
+    held: Vec<Key>,
+    /// When the first connection whose answers are held back must send.
+    send_at: Option<Instant>,
     /// Commands that used up their turn.
     runnable: VecDeque<(Key, TaskId, Step)>,
     accepted: usize,
@@ -97,6 +109,8 @@ struct Connection {
     paused: bool,
     /// Everything has been said and the socket is half closed.
     ended: bool,
+    /// Answers are held back until then, to go with others.
+    held_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -202,7 +216,7 @@ impl<P: Port> Pump<P> {
                 return;
             }
             let deadline = if self.runnable.is_empty() {
-                self.timers.next_deadline()
+                [self.timers.next_deadline(), self.send_at].into_iter().flatten().min()
             } else {
                 Some(self.port.now())
             };
@@ -575,14 +589,53 @@ impl<P: Port> Pump<P> {
 
     /// Sends what has gathered since the last wait, many PDUs in one system call.
     fn flush(&mut self) {
-        while let Some(key) = self.dirty.pop() {
-            self.transmit(key);
+        self.send_at = None;
+        if self.dirty.is_empty() {
+            return;
         }
+        let now = self.port.now();
+        let mut flushing = std::mem::take(&mut self.flushing);
+        while !self.dirty.is_empty() {
+            std::mem::swap(&mut self.dirty, &mut flushing);
+            for key in flushing.drain(..) {
+                match self.holds_back(key, now) {
+                    Some(until) => {
+                        self.send_at = Some(self.send_at.map_or(until, |at| at.min(until)));
+                        self.held.push(key);
+                    }
+                    None => self.transmit(key),
+                }
+            }
+        }
+        self.flushing = flushing;
+        std::mem::swap(&mut self.dirty, &mut self.held);
+    }
+
+    /// Until when the answers of a connection wait for others to go with them.
+    ///
+    /// An initiator that keeps many commands outstanding loses nothing by a short delay and saves
+    /// a wake-up for each answer that shares a segment with another; so do we.
+    fn holds_back(&mut self, key: Key, now: Instant) -> Option<Instant> {
+        let connection = self.connections.get_mut(key)?;
+        let Phase::Session { session, id } = connection.phase else { return None };
+        if self.shared.hold_back.is_zero()
+            || connection.list.is_none()
+            || connection.mover.backlog() >= HOLD_BYTES
+        {
+            return None;
+        }
+        let machine = &self.sessions.get(session)?.machine;
+        if machine.unacknowledged(id) < HOLD_DEPTH {
+            return None;
+        }
+        let until = *connection.held_until.get_or_insert(now + self.shared.hold_back);
+        (now < until).then_some(until)
     }
 
     fn transmit(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
+        connection.held_until = None;
         let backlog = connection.mover.backlog();
         if !connection.paused && backlog > BACKLOG_HIGH {
             connection.paused = true;

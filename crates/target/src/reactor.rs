@@ -17,6 +17,8 @@ use engine::Choice;
 use engine::Port;
 use wire::iscsi::Tsih;
 
+use crate::authentication::AuthenticationPolicy;
+use crate::authentication::Challenges;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
@@ -34,6 +36,8 @@ pub struct Plan {
     pub portals: Vec<SocketAddr>,
     /// What to serve.
     pub nodes: Vec<Node>,
+    /// What initiators have to prove in discovery sessions.
+    pub discovery: AuthenticationPolicy,
     /// The stores behind it.
     pub stores: Stores,
     /// Which engine to run on.
@@ -50,15 +54,22 @@ pub struct Plan {
     pub login_timeout: Duration,
 }
 
+/// Answers to an initiator with many commands outstanding wait at most so long for others.
+const HOLD_BACK: Duration = Duration::from_micros(20);
+
 /// What all reactors share; read only but for the registry's lock, which only logins take.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) nodes: Nodes,
+    pub(crate) challenges: Challenges,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Vec<Mailbox>,
     /// By [`store::FileId`]: for what is asked of a file so rarely that no engine needs to know it.
     pub(crate) files: Vec<StoreFile>,
     pub(crate) login_timeout: Duration,
+    /// How long answers may wait for others to go with them; zero where reactors never spin, since
+    /// sleeping for so short a time would cost more than it saves.
+    pub(crate) hold_back: Duration,
 }
 
 /// Why a target does not start.
@@ -134,11 +145,13 @@ impl Target {
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, portals.clone()),
+            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery),
+            challenges: Challenges::default(),
             registry: Registry::default(),
             mailboxes,
             files: plan.stores.files.clone(),
             login_timeout: plan.login_timeout,
+            hold_back: HOLD_BACK.min(plan.spin_max),
         });
         let mut threads = Vec::new();
         for reactor in starting {

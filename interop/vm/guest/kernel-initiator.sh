@@ -6,7 +6,8 @@
 #   kernel-initiator.sh PORTAL [IQN]      PORTAL: PORT (on the host) or ADDRESS:PORT
 #
 # Environment: HEADER_DIGEST and DATA_DIGEST (CRC32C, None, "CRC32C,None"),
-# CHAP_USER CHAP_PASSWORD [CHAP_USER_IN CHAP_PASSWORD_IN] [CHAP_ALGORITHMS],
+# CHAP_USER CHAP_PASSWORD [CHAP_USER_IN CHAP_PASSWORD_IN] [CHAP_ALGORITHMS]
+# [DISCOVERY_CHAP=yes: the same for discovery],
 # SETTINGS ("node.session.iscsi.InitialR2T=Yes ..."), SIZE of the I/O test (8M).
 # For a target that runs in this guest: TARGET, a command that starts in the background
 # (for example "/share/target 0.0.0.0:3260"; PORTAL is then 127.0.0.1:3260), and RDMA

@@ -35,6 +35,14 @@ portal() {
 start_iscsid() {
     modprobe -a iscsi_tcp crc32c_generic
     echo "InitiatorName=${1:-$IQN_BASE:kernel}" > /etc/iscsi/initiatorname.iscsi
+    local pair
+    if [ -n "${DISCOVERY_CHAP:-}" ]; then
+        for pair in authmethod=CHAP "username=$CHAP_USER" "password=$CHAP_PASSWORD" \
+            ${CHAP_USER_IN:+"username_in=$CHAP_USER_IN" "password_in=$CHAP_PASSWORD_IN"} \
+            ${CHAP_ALGORITHMS:+"chap_algs=$CHAP_ALGORITHMS"}; do
+            echo "discovery.sendtargets.auth.${pair%%=*} = ${pair#*=}"
+        done >> /etc/iscsi/iscsid.conf
+    fi
     iscsid
 }
 

@@ -16,6 +16,7 @@
 mod error;
 mod negotiation;
 mod phase;
+mod security;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -163,6 +164,19 @@ impl Login {
         self.settle(next);
     }
 
+    /// The name that the initiator has proved to have by CHAP: it holds from
+    /// [`LoginOutput::Establish`] on until [`Login::establish`]. All connections of a session must
+    /// have the same (RFC 7143 §9.2).
+    #[must_use]
+    pub fn authenticated(&self) -> Option<&str> {
+        match &self.state {
+            State::Turn(phase) | State::Admission(phase, _) | State::Establish(phase, ..) => {
+                phase.user()
+            }
+            State::Start | State::Over => None,
+        }
+    }
+
     /// The next output, in order.
     pub fn poll_output(&mut self) -> Option<LoginOutput> {
         self.outputs.pop_front()
@@ -235,16 +249,19 @@ impl Login {
         request: &LoginRequest,
         admission: Admission,
     ) -> Result<State, LoginError> {
-        let (portal_group_tag, target_alias, settings) = match admission {
-            Admission::Granted { portal_group_tag, target_alias, settings } => {
-                (portal_group_tag, target_alias, settings)
+        let (portal_group_tag, target_alias, settings, authentication) = match admission {
+            Admission::Granted { portal_group_tag, target_alias, settings, authentication } => {
+                (portal_group_tag, target_alias, settings, authentication)
             }
             Admission::Refused { status } => return Err(refused(status)),
         };
         if let Some(echo) = &mut self.echo {
             echo.window = settings.queue_depth.max(1);
         }
-        phase.introduce(portal_group_tag, target_alias, &settings)?;
+        phase.introduce(portal_group_tag, target_alias, &settings, authentication)?;
+        if phase.stage != Stage::Security && !phase.may_transit()? {
+            return Err(LoginError::SecuritySkipped);
+        }
         self.negotiate(phase, request, Turn::First)
     }
 
@@ -274,6 +291,7 @@ impl Login {
         let segment = phase.answers.next_segment();
         let outcome = match request.next {
             _ if !phase.answers.is_empty() => Outcome::Continue,
+            Some(_) if request.transit && !phase.may_transit()? => Outcome::Stay,
             Some(Stage::FullFeature) if request.transit => {
                 let parameters = phase.finish()?;
                 self.outputs.push_back(LoginOutput::Establish);

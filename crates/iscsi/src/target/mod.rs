@@ -16,6 +16,7 @@ pub use login::Login;
 pub use session::Output;
 pub use session::Session;
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -26,6 +27,7 @@ use wire::iscsi::Isid;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
+use crate::chap::Exchange;
 use crate::datamover::Op;
 
 /// What the target wishes and allows in negotiation; one per node, shared by its logins. A wish
@@ -125,6 +127,8 @@ pub enum Admission {
         target_alias: Option<String>,
         /// What to negotiate for.
         settings: Settings,
+        /// How the initiator has to prove who it is.
+        authentication: Authentication,
     },
     /// The login ends.
     Refused {
@@ -133,6 +137,18 @@ pub enum Admission {
         /// targets.
         status: u16,
     },
+}
+
+/// How an initiator has to prove who it is (RFC 7143 §6.3.2, §12.1).
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_enums)] // the node decides; there is no fourth policy
+pub enum Authentication {
+    /// Not at all: of the methods, None alone is taken.
+    Off,
+    /// By CHAP if it offers that before None.
+    Optional(Box<Exchange>),
+    /// By CHAP; a login without is refused with 0x0201.
+    Required(Box<Exchange>),
 }
 
 /// What a finished login hands to its session.

@@ -194,6 +194,12 @@ impl Session {
         deadlines.into_iter().flatten().min()
     }
 
+    /// Responses of `connection` that the initiator had not seen when it sent its last PDU: a lower
+    /// bound of how many commands it keeps outstanding.
+    pub fn unacknowledged(&self, connection: ConnectionId) -> u32 {
+        self.connection(connection).map_or(0, |connection| connection.status.unacknowledged())
+    }
+
     /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
     /// step.
     pub fn check(&self) {

@@ -11,6 +11,7 @@ use iscsi::datamover::Keys;
 use iscsi::datamover::Op;
 use iscsi::target::Admission;
 use iscsi::target::AdmissionRequest;
+use iscsi::target::Authentication;
 use iscsi::target::DigestPolicy;
 use iscsi::target::LoggedIn;
 use iscsi::target::Login;
@@ -125,7 +126,12 @@ impl Driver {
         Self {
             login: Login::new(Instant(0), StatSn(FIRST_STAT_SN), TIMEOUT),
             now: Instant(0),
-            admission: Admission::Granted { portal_group_tag: 1, target_alias: None, settings },
+            admission: Admission::Granted {
+                portal_group_tag: 1,
+                target_alias: None,
+                settings,
+                authentication: Authentication::Off,
+            },
             tsih: Ok(Tsih(7)),
             next_stat_sn: FIRST_STAT_SN,
         }

@@ -3,6 +3,7 @@
 
 extern crate lunwire_iscsi as iscsi;
 
+mod authentication;
 mod driver;
 mod headers;
 mod keys;

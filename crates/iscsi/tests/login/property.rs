@@ -2,14 +2,17 @@
 //! Whatever an initiator sends, a login goes on, ends well or ends in a refusal. The driver checks
 //! each response.
 
+use iscsi::chap::Mutual;
 use iscsi::datamover::Event;
 use iscsi::target::Admission;
+use iscsi::target::Authentication;
 use iscsi::target::Settings;
 use proptest::prelude::*;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
 use wire::iscsi::Tsih;
 
+use crate::authentication::exchange;
 use crate::driver::Driver;
 use crate::driver::INITIATOR;
 use crate::driver::TARGET;
@@ -24,6 +27,10 @@ const NAMES: &[&str] = &[
     "TargetAlias",
     "AuthMethod",
     "CHAP_A",
+    "CHAP_I",
+    "CHAP_C",
+    "CHAP_N",
+    "CHAP_R",
     "HeaderDigest",
     "DataDigest",
     "MaxConnections",
@@ -63,6 +70,10 @@ const VALUES: &[&str] = &[
     "NotUnderstood",
     "RFC3720",
     "CHAP",
+    "hostuser",
+    "0x00",
+    "0bAAAA",
+    "7,5",
     "1~2",
     "",
     "a=b",
@@ -111,18 +122,30 @@ fn any_text() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+fn authentication() -> impl Strategy<Value = Authentication> {
+    prop_oneof![
+        2 => Just(Authentication::Off),
+        1 => Just(Authentication::Optional(exchange(Mutual::OnRequest))),
+        1 => Just(Authentication::Required(exchange(Mutual::Required))),
+    ]
+}
+
 fn granted() -> impl Strategy<Value = Admission> {
     let alias = proptest::option::of(".{0,10}");
-    (any::<u16>(), alias, any::<u32>(), any::<u32>(), any::<u16>()).prop_map(
-        |(portal_group_tag, target_alias, burst, first, queue_depth)| Admission::Granted {
-            portal_group_tag,
-            target_alias,
-            settings: Settings {
-                max_burst_length: burst,
-                first_burst_length: first,
-                queue_depth,
-                ..settings()
-            },
+    let numbers = (any::<u16>(), any::<u32>(), any::<u32>(), any::<u16>());
+    (numbers, alias, authentication()).prop_map(
+        |((portal_group_tag, burst, first, queue_depth), target_alias, authentication)| {
+            Admission::Granted {
+                portal_group_tag,
+                target_alias,
+                authentication,
+                settings: Settings {
+                    max_burst_length: burst,
+                    first_burst_length: first,
+                    queue_depth,
+                    ..settings()
+                },
+            }
         },
     )
 }
@@ -146,6 +169,9 @@ proptest! {
             let over = driver.login.poll_timeout().is_none();
             let step = driver.send_unchecked(request, &text);
             prop_assert!(!over || step.responses.is_empty(), "a response after the end");
+            let required = matches!(&driver.admission,
+                Admission::Granted { authentication: Authentication::Required(_), .. });
+            prop_assert!(!required || step.done.is_none(), "no text here holds a right response");
             let ended = driver.login.poll_timeout().is_none();
             prop_assert!(ended || step.responses.len() == 1, "one response to one request");
         }

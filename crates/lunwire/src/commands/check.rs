@@ -11,6 +11,9 @@ use crate::plan::Draft;
 /// Validates a configuration; nothing is opened for writing, created or listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
+    for warning in draft.warnings() {
+        eprintln!("lunwire: warning: {warning}");
+    }
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
         output::line(json!({ "ok": true, "targets": draft.targets.len(), "luns": luns }));

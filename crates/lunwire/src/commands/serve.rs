@@ -26,6 +26,9 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
     start_log(&draft.log, options.log_json);
+    for warning in draft.warnings() {
+        tracing::warn!("{warning}");
+    }
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot catch signals")?;
     let plan = draft.open()?;
     let served = plan.served.clone();
@@ -38,10 +41,9 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     );
     let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone())?;
     announce(&target, &served);
-    for signal in signals.forever() {
+    if let Some(signal) = signals.forever().next() {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
         tracing::info!(signal = name, "stopping: initiators are asked to log out");
-        break;
     }
     let hurry = std::thread::spawn(move || {
         if signals.forever().next().is_some() {

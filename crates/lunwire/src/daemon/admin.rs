@@ -138,9 +138,8 @@ impl State {
 
 /// Asks the daemon behind `path`, or behind the default control socket.
 pub(crate) fn ask(path: Option<&Path>, request: &Request) -> Result<Reply> {
-    let path = match path.map(Path::to_path_buf).or_else(default_path) {
-        Some(path) => path,
-        None => bail!("no default control socket here; try: --control-socket PATH"),
+    let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
+        bail!("no default control socket here; try: --control-socket PATH");
     };
     let mut stream = UnixStream::connect(&path).with_context(|| {
         let path = path.display();

@@ -47,6 +47,8 @@ pub(super) struct LoginPhase {
     identity: Option<Identity>,
     node: Option<Arc<Node>>,
     settings: Option<iscsi::target::Settings>,
+    /// Whom the initiator has proved to be, by CHAP.
+    user: Option<String>,
     /// The place that this login has taken in the registry.
     claimed: Option<Tsih>,
 }
@@ -76,8 +78,14 @@ impl<P: Port> Pump<P> {
         let Ok(local) = stream.local_addr() else { return };
         let now = self.port.now();
         let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
-        let login =
-            LoginPhase { machine, identity: None, node: None, settings: None, claimed: None };
+        let login = LoginPhase {
+            machine,
+            identity: None,
+            node: None,
+            settings: None,
+            user: None,
+            claimed: None,
+        };
         let socket = self.port.add_socket(stream.into());
         let key = self.connections.insert(Connection {
             socket,
@@ -89,6 +97,7 @@ impl<P: Port> Pump<P> {
             dirty: false,
             paused: false,
             ended: false,
+            held_until: None,
         });
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
@@ -151,7 +160,7 @@ impl<P: Port> Pump<P> {
             None => Scope::Portal(connection.local),
         };
         let identity = Identity { initiator: request.initiator.clone(), isid: request.isid, scope };
-        let admission = self.shared.nodes.admit(request);
+        let admission = self.shared.nodes.admit(request, || self.shared.challenges.draw());
         if let Admission::Granted { settings, .. } = &admission {
             if request.tsih != Tsih(0) {
                 let home = self.shared.registry.find(&identity);
@@ -175,6 +184,7 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
         let Some(identity) = login.identity.clone() else { return };
+        login.user = login.machine.authenticated().map(ToOwned::to_owned);
         match self.shared.registry.claim(&identity, self.reactor) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
@@ -209,6 +219,7 @@ impl<P: Port> Pump<P> {
             peer = %connection.peer,
             initiator = login.initiator,
             target = login.target.as_deref().unwrap_or("(discovery)"),
+            user = phase.user.as_deref().unwrap_or("(none)"),
             tsih = tsih.0,
             reactor = self.reactor,
             "session opened"

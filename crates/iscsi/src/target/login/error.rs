@@ -6,6 +6,7 @@ use alloc::string::String;
 use wire::iscsi::Stage;
 use wire::iscsi::keys::TextError;
 
+use crate::chap;
 use crate::limits;
 use crate::name::NameError;
 
@@ -93,6 +94,12 @@ pub(super) enum LoginError {
     /// RFC 7143 §12.1.
     #[error("AuthMethod={0}: no acceptable method")]
     AuthMethod(String),
+    /// RFC 7143 §6.3.1.
+    #[error("the initiator skips authentication, which is required here")]
+    SecuritySkipped,
+    /// RFC 7143 §12.1.3.
+    #[error("{0}")]
+    Chap(chap::Error),
     /// RFC 7143 §13.14.
     #[error("FirstBurstLength {first} is above MaxBurstLength {max}")]
     Bursts { first: u32, max: u32 },
@@ -113,7 +120,8 @@ impl LoginError {
             Self::Version(_) => Some(0x0205),
             Self::Missing(_) => Some(0x0207),
             Self::SessionType(_) => Some(0x0209),
-            Self::AuthMethod(_) => Some(0x0201),
+            Self::AuthMethod(_) | Self::SecuritySkipped => Some(0x0201),
+            Self::Chap(error) => Some(error.status()),
             Self::AnswerTooLong => Some(0x0302),
             Self::Refused(status) => Some(*status),
             _ => Some(0x0200),
@@ -163,6 +171,10 @@ mod tests {
             (LoginError::Missing(key), Some(0x0207)),
             (LoginError::SessionType(value.clone()), Some(0x0209)),
             (LoginError::AuthMethod(value), Some(0x0201)),
+            (LoginError::SecuritySkipped, Some(0x0201)),
+            (LoginError::Chap(chap::Error::Missing("CHAP_R")), Some(0x0207)),
+            (LoginError::Chap(chap::Error::Unexpected("CHAP_R")), Some(0x0200)),
+            (LoginError::Chap(chap::Error::Response("me".into())), Some(0x0201)),
             (LoginError::Bursts { first: 2, max: 1 }, Some(0x0200)),
             (LoginError::DigestRequired(key), Some(0x0200)),
             (LoginError::Refused(0x0203), Some(0x0203)),

@@ -12,6 +12,9 @@ use wire::iscsi::keys::TextWriter;
 
 use super::error::LoginError;
 use super::error::quote;
+use super::security;
+use super::security::Security;
+use crate::chap;
 use crate::limits;
 use crate::name;
 use crate::negotiate;
@@ -26,6 +29,7 @@ use crate::params::Sender;
 use crate::params::Stages;
 use crate::params::Use;
 use crate::params::Values;
+use crate::target::Authentication;
 use crate::target::DigestPolicy;
 use crate::target::Parameters;
 use crate::target::Settings;
@@ -84,6 +88,7 @@ fn received(key: &'static str, value: &str) -> Result<String, LoginError> {
 #[derive(Debug)]
 pub(super) struct Negotiation {
     names: Names,
+    pub(super) security: Security,
     /// Whether this login creates a session, so that session-wide keys may be negotiated.
     leading: bool,
     header_digest: DigestPolicy,
@@ -97,13 +102,22 @@ pub(super) struct Negotiation {
 }
 
 impl Negotiation {
-    pub(super) fn new(names: Names, leading: bool, settings: &Settings) -> Self {
+    pub(super) fn new(
+        names: Names,
+        leading: bool,
+        settings: &Settings,
+        authentication: Authentication,
+    ) -> Self {
+        let security = Security::Open(authentication);
+        let mut wish = wishes(settings);
+        wish.set(Id::AuthMethod, security.methods());
         Self {
             names,
+            security,
             leading,
             header_digest: settings.header_digest,
             data_digest: settings.data_digest,
-            wish: wishes(settings),
+            wish,
             values: Values::defaults(),
             seen: KeySet::default(),
             declared: false,
@@ -120,6 +134,9 @@ impl Negotiation {
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
         let mut first_burst = None;
+        // A method begins with the text after the one in which it was chosen (RFC 7143 §12.1).
+        let is_chap = self.security.is_chap();
+        let mut chap = chap::Keys::default();
         for pair in pairs(text) {
             let (name, value) = pair.map_err(LoginError::Text)?;
             let Some(key) = params::find(name) else {
@@ -129,9 +146,12 @@ impl Negotiation {
             self.check(key, value, stage, turn)?;
             if key.id == Id::FirstBurstLength {
                 first_burst = Some(value);
-            } else {
+            } else if !(is_chap && security::set(&mut chap, key.id, value)) {
                 self.take(key, value, answers)?;
             }
+        }
+        if is_chap {
+            self.security.handle(&chap, answers)?;
         }
         // FirstBurstLength comes last, when the MaxBurstLength that bounds it is known (RFC 7143
         // §13.14).
@@ -164,6 +184,9 @@ impl Negotiation {
 
     /// Checks what must hold between keys (RFC 7143 §6.2) and gives the result.
     pub(super) fn finish(&self) -> Result<Parameters, LoginError> {
+        if !self.security.may_leave()? {
+            return Err(LoginError::SecuritySkipped);
+        }
         let digests = [(Id::HeaderDigest, self.header_digest), (Id::DataDigest, self.data_digest)];
         for (id, policy) in digests {
             if policy == DigestPolicy::Required && !self.values.is_yes(id) {
@@ -307,6 +330,9 @@ impl Negotiation {
     ) -> Result<(), LoginError> {
         match negotiate::answer(key, offer, self.wish.get(key.id), self.names.session) {
             Answer::Agreed(value) => {
+                if key.id == Id::AuthMethod {
+                    self.security.choose(value);
+                }
                 self.values.set(key.id, value);
                 answers.push(key.name, &negotiate::text(key, value))
             }
@@ -348,6 +374,25 @@ impl Answers {
         self.text.push(key, value).map_err(|_| LoginError::AnswerTooLong)
     }
 
+    /// Appends a pair whose value is a number.
+    pub(super) fn push_number(&mut self, key: &str, value: u64) -> Result<(), LoginError> {
+        self.text.push_number(key, value).map_err(|_| LoginError::AnswerTooLong)
+    }
+
+    /// Appends a pair whose value is binary.
+    pub(super) fn push_binary(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        form: chap::BinaryForm,
+    ) -> Result<(), LoginError> {
+        let pushed = match form {
+            chap::BinaryForm::Hex => self.text.push_binary_hex(key, value),
+            chap::BinaryForm::Base64 => self.text.push_binary_base64(key, value),
+        };
+        pushed.map_err(|_| LoginError::AnswerTooLong)
+    }
+
     /// Whether all was sent.
     pub(super) fn is_empty(&self) -> bool {
         self.sent == self.text.len()
@@ -371,8 +416,7 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
 }
 
 /// What this target wishes of each key. What is not built is wished away: recovery, further
-/// connections, data out of order, RFC 7144, iSER and every authentication method (the list entry 0
-/// is `None`).
+/// connections, data out of order, RFC 7144 and iSER. AuthMethod is wished by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {
@@ -384,7 +428,6 @@ fn wishes(settings: &Settings) -> Values {
         };
         wish.set(id, value);
     };
-    within(Id::AuthMethod, 1);
     within(Id::HeaderDigest, digests(settings.header_digest));
     within(Id::DataDigest, digests(settings.data_digest));
     within(Id::MaxConnections, 1);

@@ -15,6 +15,7 @@ use super::negotiation::Names;
 use super::negotiation::Negotiation;
 use crate::limits;
 use crate::negotiate::SessionType;
+use crate::target::Authentication;
 use crate::target::Parameters;
 use crate::target::Settings;
 
@@ -84,6 +85,7 @@ impl Phase {
         portal_group_tag: u16,
         target_alias: Option<String>,
         settings: &Settings,
+        authentication: Authentication,
     ) -> Result<(), LoginError> {
         let Some(names) = self.names.take() else {
             return Err(LoginError::Malformed("admission before names"));
@@ -98,8 +100,21 @@ impl Phase {
             self.answers.push("TargetAlias", &alias)?;
         }
         let leading = self.first.tsih == Tsih(0);
-        self.negotiation = Some(Negotiation::new(names, leading, settings));
+        self.negotiation = Some(Negotiation::new(names, leading, settings, authentication));
         Ok(())
+    }
+
+    /// Whether the initiator may go to the stage that it asks for.
+    pub(super) fn may_transit(&self) -> Result<bool, LoginError> {
+        match &self.negotiation {
+            Some(negotiation) => negotiation.security.may_leave(),
+            None => Err(LoginError::Malformed("transition before admission")),
+        }
+    }
+
+    /// The name that the initiator has proved to have.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.negotiation.as_ref()?.security.user()
     }
 
     pub(super) fn finish(&self) -> Result<Parameters, LoginError> {

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! CHAP names and secrets: from a file or the environment, never from an argument, never printed.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use anyhow::Result;
+use control::config;
+use control::config::Chap;
+use control::config::Source;
+use iscsi::chap::Account;
+use iscsi::chap::Algorithm;
+use iscsi::chap::Credentials;
+use iscsi::chap::Secret;
+use target::AccessRule;
+use target::AuthenticationPolicy;
+use target::Demand;
+use toml::Spanned;
+use zeroize::Zeroizing;
+
+use crate::args::ServeOptions;
+use crate::args::Usage;
+use crate::plan::checked;
+use crate::plan::option;
+
+/// Longest file of a secret, bytes: the longest secret in hex, with room for a line end.
+const SECRET_FILE_LEN_MAX: usize = 4096;
+
+/// All accounts so far, and what was odd about them.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    accounts: Vec<Arc<Account>>,
+    warnings: Vec<String>,
+}
+
+impl Accounts {
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The account that stands in the table `table`, if any.
+    pub(crate) fn of_file(
+        &mut self,
+        source: &Source,
+        table: &str,
+        chap: Chap<'_>,
+    ) -> Result<Option<Arc<Account>>> {
+        let initiator = Side { source, table, prefix: "chap" };
+        let target = Side { source, table, prefix: "mutual" };
+        let mutual =
+            target.read(chap.mutual_user, chap.mutual_secret_file, chap.mutual_secret_env, self)?;
+        let own = initiator.read(chap.user, chap.secret_file, chap.secret_env, self)?;
+        let Some(own) = own else {
+            return match chap.mutual_user {
+                None => Ok(None),
+                Some(user) => {
+                    let problem = "a target proves itself only to initiators that do so, too; add \
+                                   chap-user and its secret";
+                    Err(source.error(&target.field("user"), user, problem).into())
+                }
+            };
+        };
+        let Some(user) = chap.mutual_user.or(chap.user) else { return Ok(None) };
+        let field = if mutual.is_some() { target.field("user") } else { initiator.field("user") };
+        checked(source, &field, user, |_| self.add(own, mutual)).map(Some)
+    }
+
+    /// The account of the command line with what it demands, if any.
+    pub(crate) fn of_options(
+        &mut self,
+        options: &ServeOptions,
+    ) -> Result<Option<AuthenticationPolicy>> {
+        let own =
+            self.pair("chap", options.chap_user.as_ref(), options.chap_secret_file.as_ref())?;
+        let mutual =
+            self.pair("mutual", options.mutual_user.as_ref(), options.mutual_secret_file.as_ref())?;
+        let account = match (own, mutual) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => {
+                let missing = "--mutual-user: --chap-user and --chap-secret-file are missing";
+                return Err(Usage(missing.into()).into());
+            }
+            (Some(own), mutual) => {
+                let flag = if mutual.is_some() { "--mutual-user" } else { "--chap-user" };
+                let name = mutual.as_ref().unwrap_or(&own).name().to_owned();
+                option(flag, name, self.add(own, mutual))?
+            }
+        };
+        Ok(Some(AuthenticationPolicy {
+            demand: Demand::Required,
+            algorithms: Algorithm::ALL.to_vec(),
+            account: Some(account),
+        }))
+    }
+
+    /// What a target demands; `access`: its initiators, in the order of the file.
+    pub(crate) fn of_target(
+        &mut self,
+        source: &Source,
+        target: &config::Target,
+        access: &[AccessRule],
+    ) -> Result<AuthenticationPolicy> {
+        let account = self.of_file(source, "target", target.chap())?;
+        let any = account.is_some() || access.iter().any(|rule| rule.account.is_some());
+        let demand = self.demand(source, "target.authentication", &target.authentication, any)?;
+        let policy = AuthenticationPolicy {
+            demand,
+            algorithms: algorithms(source, "target.chap-algorithms", &target.chap_algorithms)?,
+            account,
+        };
+        if matches!(demand, Demand::Off | Demand::Optional) {
+            return Ok(policy);
+        }
+        for (rule, initiator) in access.iter().zip(&target.initiator) {
+            let account = rule.account.as_ref().or(policy.account.as_ref());
+            check_account(demand, account.map(AsRef::as_ref))
+                .map_err(|what| source.error("target.initiator.name", &initiator.name, what))?;
+        }
+        if access.is_empty() {
+            check_account(demand, policy.account.as_deref())
+                .map_err(|what| source.error("target.name", &target.name, what))?;
+        }
+        Ok(policy)
+    }
+
+    /// What discovery sessions demand.
+    pub(crate) fn discovery(
+        &mut self,
+        source: &Source,
+        discovery: &config::Discovery,
+    ) -> Result<AuthenticationPolicy> {
+        let account = self.of_file(source, "discovery", discovery.chap())?;
+        let field = "discovery.authentication";
+        let demand = self.demand(source, field, &discovery.authentication, account.is_some())?;
+        if let (Some(value), Demand::Required | Demand::Mutual) =
+            (discovery.authentication.as_ref().or(discovery.chap_user.as_ref()), demand)
+        {
+            check_account(demand, account.as_deref())
+                .map_err(|what| source.error(field, value, what))?;
+        }
+        let field = "discovery.chap-algorithms";
+        let algorithms = algorithms(source, field, &discovery.chap_algorithms)?;
+        Ok(AuthenticationPolicy { demand, algorithms, account })
+    }
+
+    fn demand(
+        &mut self,
+        source: &Source,
+        field: &str,
+        value: &Option<Spanned<String>>,
+        any: bool,
+    ) -> Result<Demand> {
+        let Some(value) = value else {
+            return Ok(if any { Demand::Required } else { Demand::Off });
+        };
+        let demand = checked(source, field, value, |text| match text.as_str() {
+            "off" => Ok(Demand::Off),
+            "optional" => Ok(Demand::Optional),
+            "required" => Ok(Demand::Required),
+            "mutual" => Ok(Demand::Mutual),
+            _ => Err("off, optional, required or mutual is right"),
+        })?;
+        if demand == Demand::Off && any {
+            let odd = source.error(field, value, "nobody is asked for the chap-user that is here");
+            self.warnings.push(odd.to_string());
+        }
+        Ok(demand)
+    }
+
+    /// A name and the file of its secret, from the options `--PREFIX-user`, `--PREFIX-secret-file`.
+    fn pair(
+        &mut self,
+        prefix: &str,
+        user: Option<&String>,
+        path: Option<&String>,
+    ) -> Result<Option<Credentials>> {
+        let (user_flag, file_flag) =
+            (format!("--{prefix}-user"), format!("--{prefix}-secret-file"));
+        match (user, path) {
+            (None, None) => Ok(None),
+            (Some(user), None) => {
+                Err(Usage(format!("{user_flag} {user}: {file_flag} is missing")).into())
+            }
+            (None, Some(path)) => {
+                Err(Usage(format!("{file_flag} {path}: {user_flag} is missing")).into())
+            }
+            (Some(user), Some(path)) => {
+                let secret = option(&file_flag, path, self.secret_file(path))?;
+                let credentials = Credentials::new(user.clone(), secret);
+                option(&user_flag, user, credentials).map(Some)
+            }
+        }
+    }
+
+    /// Takes an account, unless the secret of one direction serves in the other somewhere (RFC 7143
+    /// §9.2.1).
+    fn add(
+        &mut self,
+        own: Credentials,
+        mutual: Option<Credentials>,
+    ) -> Result<Arc<Account>, String> {
+        let account = Arc::new(Account::new(own, mutual).map_err(|error| error.to_string())?);
+        let crossed = |a: &Account, b: &Account| {
+            b.target().is_some_and(|target| target.secret() == a.initiator().secret())
+        };
+        if self.accounts.iter().any(|old| crossed(old, &account) || crossed(&account, old)) {
+            return Err(
+                "the secret of a chap-user is that of a mutual-user; both directions need \
+                        secrets of their own"
+                    .into(),
+            );
+        }
+        self.accounts.push(Arc::clone(&account));
+        Ok(account)
+    }
+
+    /// Reads a secret; others on this machine should not be able to.
+    fn secret_file(&mut self, path: &str) -> Result<Secret, String> {
+        let cannot = |error| format!("cannot read the secret: {error}");
+        let file = File::open(path).map_err(cannot)?;
+        let mode = file.metadata().map_err(cannot)?.permissions().mode();
+        // One byte more than the limit, and no reallocation that would leave copies behind.
+        let mut text = Zeroizing::new(Vec::with_capacity(SECRET_FILE_LEN_MAX + 1));
+        let limit = u64::try_from(SECRET_FILE_LEN_MAX + 1).unwrap_or(u64::MAX);
+        file.take(limit).read_to_end(&mut text).map_err(cannot)?;
+        if text.len() > SECRET_FILE_LEN_MAX {
+            return Err(format!("the file has more than {SECRET_FILE_LEN_MAX} bytes"));
+        }
+        let secret = Secret::from_text(&text).map_err(|error| error.to_string())?;
+        if mode & OTHERS != 0 {
+            self.warnings.push(format!(
+                "{path} holds a secret and is open to everybody on this machine (mode {:04o}); \
+                 try: chmod 600 {path}",
+                mode & 0o7777
+            ));
+        }
+        Ok(secret)
+    }
+}
+
+/// The permission bits of those who are neither owner nor in the group.
+const OTHERS: u32 = 0o007;
+
+/// The fields of one direction in a table of a file.
+struct Side<'a> {
+    source: &'a Source,
+    table: &'a str,
+    /// `chap` or `mutual`.
+    prefix: &'a str,
+}
+
+impl Side<'_> {
+    fn field(&self, name: &str) -> String {
+        format!("{}.{}-{name}", self.table, self.prefix)
+    }
+
+    fn error<V>(&self, name: &str, value: &Spanned<String>, problem: String) -> Result<V> {
+        Err(self.source.error(&self.field(name), value, problem).into())
+    }
+
+    fn read(
+        &self,
+        user: Option<&Spanned<String>>,
+        file: Option<&Spanned<String>>,
+        env: Option<&Spanned<String>>,
+        accounts: &mut Accounts,
+    ) -> Result<Option<Credentials>> {
+        let prefix = self.prefix;
+        let secret = match (file, env) {
+            (Some(_), Some(env)) => {
+                let problem =
+                    format!("the secret comes from {prefix}-secret-file already; one will do");
+                return self.error("secret-env", env, problem);
+            }
+            (Some(path), None) => {
+                let field = self.field("secret-file");
+                Some(checked(self.source, &field, path, |path| accounts.secret_file(path))?)
+            }
+            (None, Some(name)) => {
+                let field = self.field("secret-env");
+                Some(checked(self.source, &field, name, |name| secret_of_environment(name))?)
+            }
+            (None, None) => None,
+        };
+        match (user, secret) {
+            (None, None) => Ok(None),
+            (Some(user), Some(secret)) => {
+                let field = self.field("user");
+                let new = |name: &String| Credentials::new(name.clone(), secret);
+                checked(self.source, &field, user, new).map(Some)
+            }
+            (Some(user), None) => {
+                let problem = format!(
+                    "it has no secret; add {prefix}-secret-file = \"/etc/lunwire/secret\", for \
+                     example, or {prefix}-secret-env"
+                );
+                self.error("user", user, problem)
+            }
+            (None, Some(_)) => {
+                let problem = format!("it belongs to nobody; add {prefix}-user");
+                match (file, env) {
+                    (Some(path), _) => self.error("secret-file", path, problem),
+                    (None, Some(name)) => self.error("secret-env", name, problem),
+                    (None, None) => Ok(None),
+                }
+            }
+        }
+    }
+}
+
+fn secret_of_environment(name: &str) -> Result<Secret, String> {
+    // A name with these would be no name to the system.
+    let value = if name.contains(['=', '\0']) { None } else { std::env::var_os(name) };
+    let value = value.ok_or("there is no such environment variable")?;
+    Secret::from_text(value.as_bytes()).map_err(|error| error.to_string())
+}
+
+/// Whether an initiator could log in with this account.
+fn check_account(demand: Demand, account: Option<&Account>) -> Result<(), &'static str> {
+    match account {
+        None => Err("it could never log in: authentication is required and there is no chap-user \
+                     for it; add one, or say authentication = \"optional\""),
+        Some(account) if demand == Demand::Mutual && account.target().is_none() => Err(
+            "it could never log in: authentication is \"mutual\" and there is no mutual-user for \
+                 it; add one, or say authentication = \"required\"",
+        ),
+        Some(_) => Ok(()),
+    }
+}
+
+fn algorithms(
+    source: &Source,
+    field: &str,
+    list: &Option<Spanned<Vec<Spanned<String>>>>,
+) -> Result<Vec<Algorithm>> {
+    let Some(list) = list else { return Ok(Algorithm::ALL.to_vec()) };
+    let right = "sha3-256, sha256, sha1 and md5 are right";
+    if list.get_ref().is_empty() {
+        let empty = Spanned::new(list.span(), "[]");
+        return Err(source.error(field, &empty, format!("nobody could log in; {right}")).into());
+    }
+    let known = |name: &String| {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or(right)
+    };
+    list.get_ref().iter().map(|name| checked(source, field, name, known)).collect()
+}
