@@ -363,7 +363,8 @@ impl LogicalUnit {
         }
     }
 
-    /// Ends the reservation of RESERVE, if it is of `holder`, or of anybody for None (SPC-2 §5.5.1).
+    /// Ends the reservation of RESERVE, if it is of `holder`, or of anybody for None (SPC-2
+    /// §5.5.1).
     pub(crate) fn end_legacy_reservation(&self, holder: Option<&NexusNames>) {
         if self.reserved.load() != Reserved::Legacy {
             return;

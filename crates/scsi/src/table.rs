@@ -17,6 +17,7 @@ use crate::sbc::verify;
 use crate::sbc::write_verify;
 use crate::sense;
 use crate::sense::Fault;
+use crate::spc::alua;
 use crate::spc::inquiry;
 use crate::spc::log;
 use crate::spc::misc;
@@ -520,6 +521,13 @@ const COMMANDS: &[Entry] = &[
         misc::report_luns_of_unit,
     )
     .with(Flag::Informative),
+    Entry::new(
+        Opcode::MAINTENANCE_IN,
+        &[0xe0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        alua::report_groups,
+    )
+    .service(opcode::REPORT_TARGET_PORT_GROUPS)
+    .guarded(Guard::Open),
     Entry::new(
         Opcode::MAINTENANCE_IN,
         &[0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],

@@ -218,8 +218,7 @@ pub enum Io {
         /// Number of bytes.
         length: u64,
     },
-    /// Looks for the first byte from `offset` on that is in a hole if `offset` is not, and the other
-    /// way round.
+    /// Whether there is data at `offset`, and where that changes.
     Status {
         /// Where.
         file: FileId,

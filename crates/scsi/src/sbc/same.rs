@@ -46,8 +46,8 @@ enum Content {
     Pattern(Slice),
 }
 
-/// WRITE SAME(10), (16), (32). WSNZ is set: zero blocks are refused, for a host that means "to the end"
-/// by it is as likely wrong as right.
+/// WRITE SAME(10), (16), (32). WSNZ is set: zero blocks are refused, for a host that means "to the
+/// end" by it is as likely wrong as right.
 pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
     let unmap = cdb.flag(3);

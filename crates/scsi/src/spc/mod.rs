@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Primary commands (SPC-4 §6).
 
+pub(crate) mod alua;
 pub(crate) mod inquiry;
 pub(crate) mod log;
 pub(crate) mod misc;

@@ -47,7 +47,7 @@ fn standard_inquiry_is_that_of_a_disk() {
     let bench = Bench::new();
     let bytes = bench.data(&[0x12, 0, 0, 1, 4, 0]);
     assert_eq!(bytes.len(), 96);
-    assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
+    assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x10, 0, 2]);
     let standard = Standard::parse(&bytes).expect("whole");
     assert_eq!(&standard.vendor, b"LUNWIRE ");
     assert_eq!(standard.version_descriptors[..4], [0x00a0, 0x0460, 0x04c0, 0x0960]);

@@ -2,7 +2,9 @@
 //! Registrations and the reservation as bytes that outlive a loss of power (APTPL, SPC-4 §5.12.5).
 //!
 //! ```text
-//! "LWPR" version:4 unit:8 type:4 holder:4 count:4 { key:8 target:2 all:1 rsv:1 length:4 name }* sum:4
+//! "LWPR" version:4 unit:8 type:4 holder:4 count:4
+//! { key:8 target:2 all:1 reserved:1 length:4 name }*
+//! sum:4
 //! ```
 //!
 //! All numbers are big-endian; `sum` is the CRC32C of all before it, `unit` ties the bytes to the

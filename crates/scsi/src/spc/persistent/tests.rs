@@ -127,9 +127,9 @@ fn out_cdb(action: u16, kind: u8, length: usize) -> [u8; 10] {
     [0x5f, u8::try_from(action).expect("small"), kind, 0, 0, 0, 0, high, low, 0]
 }
 
-/// The conflict matrix, written down apart from the code: for each command whether a nexus that does
-/// not hold the reservation may do it, under WE as stranger, WE as registrant, EA as stranger, EA as
-/// registrant, and the same for the RO and AR types. `+` may, `-` may not.
+/// The conflict matrix, written down apart from the code: for each command whether a nexus that
+/// does not hold the reservation may do it, under WE as stranger, WE as registrant, EA as stranger,
+/// EA as registrant, and the same for the RO and AR types. `+` may, `-` may not.
 const MATRIX: &[(&str, &[u8])] = &[
     // READ and its like; also MODE SENSE and what reports on commands.
     (
@@ -499,6 +499,16 @@ fn legacy_reservations_exclude_others() {
 }
 
 #[test]
+fn a_null_behind_the_name_is_no_part_of_it() {
+    let world = World::new();
+    world.register(B, 2);
+    let with_null = alloc::format!("{}\0", port(B));
+    let again = Nexus::new(names(&with_null), vec![(0, Arc::clone(&world.bench.unit))]);
+    let link = again.link_to(&world.bench.unit).expect("mapped");
+    assert!(link.standing.load().registered);
+}
+
+#[test]
 fn one_lock_at_a_time() {
     let world = World::new();
     let nexus = &world.nexuses[A];
@@ -568,7 +578,9 @@ proptest! {
     /// what the registry says, and what persists can be restored.
     #[test]
     fn any_sequence_is_sound(
-        steps in proptest::collection::vec((0..3_usize, 0..7_u16, 0..9_u8, 0..4_u64, 0..4_u64), 0..40),
+        steps in proptest::collection::vec(
+            (0..3_usize, 0..7_u16, 0..9_u8, 0..4_u64, 0..4_u64), 0..40,
+        ),
     ) {
         let shelf = Arc::new(Shelf::default());
         let world = kept(&shelf);

@@ -105,6 +105,19 @@ fn a_bad_list_changes_nothing() {
     assert_eq!(bench.sense(&[0x15, 0x10, 0, 0, 0, 0]), None);
 }
 
+#[test]
+fn one_target_port_group_is_active() {
+    let bench = Bench::new();
+    let cdb =
+        |format: u8, length: u8| [0xa3, 0x0a | format << 5, 0, 0, 0, 0, 0, 0, 0, length, 0, 0];
+    let group = [0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
+    assert_eq!(bench.data(&cdb(0, 255)), [&[0, 0, 0, 12][..], &group].concat());
+    assert_eq!(bench.data(&cdb(1, 255)), [&[0, 0, 0, 16, 0x10, 0, 0, 0][..], &group].concat());
+    assert_eq!(bench.data(&cdb(0, 4)), [0, 0, 0, 12]);
+    assert_eq!(field_of(&bench, &cdb(2, 255)), Some((1, Some(7))));
+    assert_eq!(bench.data(&[0x12, 0, 0, 0, 96, 0])[5] & 0x30, 0x10);
+}
+
 fn log(bench: &Bench, page: u8, subpage: u8) -> Vec<u8> {
     bench.data(&[0x4d, 0, page, subpage, 0, 0, 0, 1, 0, 0])
 }
