@@ -31,6 +31,10 @@ fn software_write_protection_refuses_writes() {
     assert_eq!(bench.data(&[0x1a, 8, 0x8a, 0, 255, 0])[4 + 4], 0, "by default not");
     assert_eq!(select(&bench, &list(0, 0)), (0, 0, 0));
     assert_eq!(write(&bench), (0, 0, 0));
+    assert_eq!(select(&bench, &list(4, 8)), (0, 0, 0));
+    bench.nexus.logical_unit_reset(&bench.unit);
+    assert_eq!(write(&bench), (6, 0x29, 3));
+    assert_eq!(write(&bench), (0, 0, 0), "a reset brings the default values back");
 }
 
 #[test]
