@@ -72,6 +72,8 @@ impl Disk {
         match step {
             Step::Complete(completion) => Turn::Over(completion),
             Step::ReceiveDataOut { length } => Turn::DataOut(length),
+            // Nobody else is there: whatever is waited for has happened.
+            Step::Wait | Step::Abort { .. } => Turn::Next(task.resume(&self.nexus, Input::Turn)),
             Step::Store(op) => {
                 let unit = task.unit().expect("a store step has a unit");
                 match unit.store().submit(&op) {

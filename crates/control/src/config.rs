@@ -30,6 +30,8 @@ pub struct Config {
     pub log: Option<Spanned<String>>,
     /// Path of the control socket.
     pub control_socket: Option<Spanned<String>>,
+    /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL).
+    pub state_dir: Option<Spanned<String>>,
     /// What initiators have to prove in discovery sessions.
     pub discovery: Option<Discovery>,
     /// The targets.
@@ -284,6 +286,7 @@ mod tests {
             login-timeout = "10s"
             log = "info"
             control-socket = "/run/lunwire.sock"
+            state-dir = "/var/lib/lunwire"
 
             [[target]]
             name = "iqn.2026-01.com.example:disk"

@@ -186,6 +186,24 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
     describe(path, file, options)
 }
 
+/// Whether the file has data at `offset`, and the byte where that ends.
+///
+/// # Errors
+/// What the system said; files that know no holes say that they are data to their end.
+pub fn allocation(fd: &OwnedFd, offset: u64) -> io::Result<(bool, u64)> {
+    use rustix::fs::SeekFrom::{Data, End, Hole};
+    let hole = rustix::fs::seek(fd, Hole(offset))?;
+    if hole > offset {
+        return Ok((true, hole));
+    }
+    match rustix::fs::seek(fd, Data(offset)) {
+        Ok(data) => Ok((false, data)),
+        // A hole up to the end.
+        Err(rustix::io::Errno::NXIO) => Ok((false, rustix::fs::seek(fd, End(0))?)),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Brings what was written to `file` to stable storage.
 ///
 /// # Errors

@@ -21,6 +21,7 @@ use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use scsi::Identity;
 use scsi::LogicalUnit;
+use store::Store;
 use store::spec::Spec;
 use target::AccessRule;
 use target::AuthenticationPolicy;
@@ -28,6 +29,7 @@ use target::Demand;
 use target::Node;
 use target::Plan;
 use target::Redirect;
+use target::StateFile;
 use target::Stores;
 use toml::Spanned;
 
@@ -66,6 +68,7 @@ pub(crate) struct Draft {
     pub(crate) login_timeout: Duration,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
+    pub(crate) state_dir: Option<PathBuf>,
     pub(crate) targets: Vec<DraftTarget>,
     discovery: AuthenticationPolicy,
     accounts: Accounts,
@@ -109,6 +112,7 @@ impl Draft {
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
             log: "info".into(),
             control_socket: None,
+            state_dir: None,
             targets: Vec::new(),
             discovery: AuthenticationPolicy::default(),
             accounts: Accounts::default(),
@@ -166,6 +170,7 @@ impl Draft {
             self.log = checked(source, "log", value, |text| log_level(text))?;
         }
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
+        self.state_dir = config.state_dir.map(|path| path.into_inner().into());
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
             draft.take_authentication(source, target, &mut self.accounts)?;
@@ -207,6 +212,9 @@ impl Draft {
         }
         if let Some(path) = &options.control_socket {
             self.control_socket = Some(path.clone());
+        }
+        if let Some(path) = &options.state_dir {
+            self.state_dir = Some(path.clone());
         }
         if options.target.is_some() || !options.lun.is_empty() {
             self.take_target(options)?;
@@ -264,6 +272,26 @@ impl Draft {
         Ok(())
     }
 
+    /// A logical unit with what was kept of it.
+    fn unit(&self, identity: Identity, store: Arc<dyn Store>, block: u32) -> Result<LogicalUnit> {
+        let kept = match &self.state_dir {
+            None => None,
+            Some(folder) => {
+                let kept = StateFile::open(folder, &identity);
+                Some(kept.with_context(|| format!("cannot use {}", folder.display()))?)
+            }
+        };
+        let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
+        let Some((file, state)) = kept else { return Ok(unit) };
+        let path = file.path().to_owned();
+        unit.with_keeper(Arc::new(file), state.as_deref()).map_err(anyhow::Error::msg).with_context(
+            || {
+                let path = path.display();
+                format!("{path} holds reservations that hosts rely on; remove it only if none do")
+            },
+        )
+    }
+
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let mut stores = Stores::new();
@@ -281,9 +309,7 @@ impl Draft {
                 if let Some(serial) = &lun.serial {
                     identity.serial.clone_from(serial);
                 }
-                let unit = LogicalUnit::new(identity, store, lun.block)
-                    .map_err(anyhow::Error::msg)
-                    .with_context(place)?;
+                let unit = self.unit(identity, store, lun.block).with_context(place)?;
                 luns.push((lun.number, Arc::new(unit)));
                 shown.push(admin::Lun {
                     number: lun.number,

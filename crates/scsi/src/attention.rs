@@ -18,6 +18,14 @@ pub(crate) enum Attention {
     DeviceReset,
     /// 29/07 I_T NEXUS LOSS OCCURRED.
     NexusLoss,
+    /// 2A/03 RESERVATIONS PREEMPTED.
+    ReservationsPreempted,
+    /// 2A/04 RESERVATIONS RELEASED.
+    ReservationsReleased,
+    /// 2A/05 REGISTRATIONS PREEMPTED.
+    RegistrationsPreempted,
+    /// 2A/01 MODE PARAMETERS CHANGED.
+    ModeChanged,
     /// 2F/00 COMMANDS CLEARED BY ANOTHER INITIATOR.
     CommandsCleared,
     /// 47/7F SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
@@ -25,10 +33,14 @@ pub(crate) enum Attention {
 }
 
 impl Attention {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 9] = [
         Self::PowerOn,
         Self::DeviceReset,
         Self::NexusLoss,
+        Self::ReservationsPreempted,
+        Self::ReservationsReleased,
+        Self::RegistrationsPreempted,
+        Self::ModeChanged,
         Self::CommandsCleared,
         Self::ClearedByIscsi,
     ];
@@ -46,6 +58,10 @@ impl Attention {
             Self::PowerOn => (0x29, 0x00),
             Self::DeviceReset => (0x29, 0x03),
             Self::NexusLoss => (0x29, 0x07),
+            Self::ReservationsPreempted => (0x2a, 0x03),
+            Self::ReservationsReleased => (0x2a, 0x04),
+            Self::RegistrationsPreempted => (0x2a, 0x05),
+            Self::ModeChanged => (0x2a, 0x01),
             Self::CommandsCleared => (0x2f, 0x00),
             Self::ClearedByIscsi => (0x47, 0x7f),
         };

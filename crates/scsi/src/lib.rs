@@ -12,8 +12,11 @@
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod attention;
+mod exclusion;
 mod identity;
 pub mod limits;
 mod lun;
@@ -32,6 +35,9 @@ pub use lun::LogicalUnit;
 pub use lun::UnitError;
 pub use nexus::Nexus;
 pub use nexus::NexusNames;
+pub use spc::persistent::KeepFailed;
+pub use spc::persistent::Keeper;
+pub use spc::persistent::RestoreError;
 pub use task::Completion;
 pub use task::Input;
 pub use task::Request;

@@ -16,6 +16,22 @@ pub const PIECE_MAX: u32 = 1 << 20;
 /// milliseconds.
 pub const WRITE_SAME_MAX: u32 = 16 << 20;
 
+/// Longest COMPARE AND WRITE (MAXIMUM COMPARE AND WRITE LENGTH): hosts use one block as a lock, and
+/// all writers of the unit wait for it.
+pub const COMPARE_MAX: u32 = 64 << 10;
+
+/// Longest PRE-FETCH that is tried (MAXIMUM PREFETCH LENGTH): what one READ may bring in.
+pub const PREFETCH_MAX: u32 = TRANSFER_MAX;
+
+/// Descriptors of one GET LBA STATUS: the rest is asked for by the next one.
+pub const STATUS_DESCRIPTORS_MAX: usize = 256;
+
+/// Questions to the store for one GET LBA STATUS: each may look at a long run.
+pub const STATUS_QUESTIONS_MAX: u32 = 512;
+
+/// Longest run that one question is about: looking at it takes a memory store some microseconds.
+pub const STATUS_LENGTH_MAX: u64 = 16 << 30;
+
 /// Longest zeroing in one step.
 pub const ZERO_MAX: u32 = 4 << 20;
 
@@ -32,6 +48,16 @@ pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 /// it. The oldest is forgotten first; it then gets 29/00 where it would have got 29/07.
 pub const LOST_PORTS_MAX: usize = 1024;
 
+/// Registrations of one unit: a cluster has some dozens of nodes, each with a few paths.
+pub const REGISTRANTS_MAX: usize = 512;
+
+/// Longest PERSISTENT RESERVE OUT parameter list: all registrations at once, with names of usual
+/// length.
+pub const RESERVE_OUT_LEN_MAX: usize = 64 << 10;
+
+/// Longest name of an initiator port: an iSCSI name of 223 bytes and `,i,0x` with an ISID.
+pub const PORT_NAME_LEN_MAX: usize = 223 + 17;
+
 /// Longest sense data, bytes: descriptor format with INFORMATION and a field pointer.
 pub const SENSE_LEN_MAX: u8 = 28;
 
@@ -39,5 +65,6 @@ pub const SENSE_LEN_MAX: u8 = 28;
 pub const SERIAL_LEN_MAX: usize = 64;
 
 const _: () = assert!(TRANSFER_MAX as usize <= buf::BUF_LEN_MAX);
+const _: () = assert!(COMPARE_MAX <= TRANSFER_MAX / 2 && COMPARE_MAX / 512 < 256);
 const _: () = assert!(TRANSFER_OPTIMAL <= TRANSFER_MAX && PIECE_MAX <= TRANSFER_MAX);
 const _: () = assert!(8 + 16 * UNMAP_DESCRIPTORS_MAX <= u16::MAX as u32);

@@ -4,23 +4,39 @@
 use crate::Identity;
 use crate::attention::Attention;
 use crate::attention::Attentions;
+use crate::exclusion::Writers;
 use crate::limits;
 use crate::nexus::Nexus;
 use crate::nexus::NexusNames;
 use crate::sense;
 use crate::sense::Fault;
+use crate::sense::Format;
+use crate::spc::persistent;
+use crate::spc::persistent::Keeper;
+use crate::spc::persistent::RestoreError;
+use crate::spc::persistent::registry::Port as NexusPort;
+use crate::spc::persistent::registry::Registry;
+use crate::spc::persistent::rights;
+use crate::spc::persistent::rights::Guard;
+use crate::spc::persistent::rights::Reserved;
+use crate::spc::persistent::rights::ReservedWord;
+use crate::spc::persistent::rights::StandingWord;
+use crate::spc::persistent::rights::Starts;
 use crate::table;
 use crate::table::Flag;
+use crate::task::Completion;
 use crate::task::Request;
 use crate::task::Started;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
 use store::Geometry;
 use store::Store;
 use wire::iscsi::Attribute;
+use wire::scsi::SenseKey;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
 
@@ -65,20 +81,54 @@ pub struct LogicalUnit {
     block: u32,
     block_shift: u32,
     blocks: u64,
-    stopped: AtomicBool,
+    /// Bits of [`Special`]; zero as a rule.
+    special: AtomicU32,
     ports: spin::Mutex<Vec<Port>>,
+    /// Taken before `ports` where both are.
+    reservations: spin::Mutex<Registry>,
+    reserved: ReservedWord,
+    keeper: Option<Arc<dyn Keeper>>,
+    errors: Errors,
 }
 
-/// What a unit keeps for one I_T nexus; it outlives the nexus.
+/// What could not be read or written since the unit exists.
 #[derive(Debug, Default)]
+pub(crate) struct Errors {
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+/// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
+/// each write of the nexus counts itself here.
+#[derive(Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct Link {
     pub(crate) attentions: Attentions,
+    pub(crate) writers: Writers,
+    pub(crate) standing: StandingWord,
+}
+
+/// What is out of the ordinary with a unit, so that one load tells that nothing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Special {
+    /// By START STOP UNIT.
+    Stopped = 1,
+    /// A command reads, decides and writes as one.
+    Claimed = 2,
+    /// Somebody holds a reservation.
+    Reserved = 4,
+    /// SWP: writing is refused.
+    WriteProtected = 8,
+    /// D_SENSE: sense data are in descriptor format.
+    DescriptorSense = 16,
 }
 
 #[derive(Debug)]
 struct Port {
     initiator_port: String,
     portal_group_tag: u16,
+    relative_port: u16,
     link: Arc<Link>,
 }
 
@@ -135,9 +185,44 @@ impl LogicalUnit {
             block_shift,
             blocks: bytes >> block_shift,
             geometry,
-            stopped: AtomicBool::new(false),
+            special: AtomicU32::new(0),
             ports: spin::Mutex::new(Vec::new()),
+            reservations: spin::Mutex::new(Registry::default()),
+            reserved: ReservedWord::default(),
+            keeper: None,
+            errors: Errors::default(),
         })
+    }
+
+    /// The same with somebody who keeps its reservations, and with what was kept last, if anything.
+    ///
+    /// # Errors
+    /// If `state` is not what was kept of this unit: hosts rely on it, so it cannot be ignored.
+    pub fn with_keeper(
+        mut self,
+        keeper: Arc<dyn Keeper>,
+        state: Option<&[u8]>,
+    ) -> Result<Self, RestoreError> {
+        if let Some(state) = state {
+            let registry = persistent::restore(state, self.number())?;
+            self.show_reservations(&registry);
+            self.reservations = spin::Mutex::new(registry);
+        }
+        self.keeper = Some(keeper);
+        Ok(self)
+    }
+
+    pub(crate) fn keeper(&self) -> Option<&dyn Keeper> {
+        self.keeper.as_deref()
+    }
+
+    pub(crate) const fn reservations(&self) -> &spin::Mutex<Registry> {
+        &self.reservations
+    }
+
+    /// A number that follows from the designator.
+    pub(crate) fn number(&self) -> u64 {
+        self.identity.naa.iter().fold(0, |number, byte| number.rotate_left(8) ^ u64::from(*byte))
     }
 
     /// Where the steps of its tasks run.
@@ -198,20 +283,40 @@ impl LogicalUnit {
     }
 
     pub(crate) fn stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
+        self.is_special(Special::Stopped)
     }
 
     pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
+        self.make_special(Special::Stopped);
     }
 
     pub(crate) fn restart(&self) {
-        self.stopped.store(false, Ordering::Release);
+        self.make_ordinary(Special::Stopped);
+    }
+
+    #[inline]
+    pub(crate) fn is_special(&self, special: Special) -> bool {
+        self.special.load(Ordering::SeqCst) & special as u32 != 0
+    }
+
+    /// True if it was not so before.
+    pub(crate) fn make_special(&self, special: Special) -> bool {
+        self.special.fetch_or(special as u32, Ordering::SeqCst) & special as u32 == 0
+    }
+
+    pub(crate) fn make_ordinary(&self, special: Special) {
+        self.special.fetch_and(!(special as u32), Ordering::SeqCst);
+    }
+
+    /// True if `holds` for any nexus.
+    pub(crate) fn any_link(&self, holds: impl Fn(&Link) -> bool) -> bool {
+        self.ports.lock().iter().any(|port| holds(&port.link))
     }
 
     /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why
     /// it knows nothing.
     pub(crate) fn link(&self, names: &NexusNames) -> Arc<Link> {
+        let registry = self.reservations.lock();
         let mut ports = self.ports.lock();
         let known = ports.iter().find(|port| {
             port.initiator_port == names.initiator_port
@@ -228,10 +333,12 @@ impl LogicalUnit {
             ports.remove(oldest);
         }
         let link = Arc::new(Link::default());
+        link.standing.store(registry.standing(&NexusPort::from(names)));
         link.attentions.establish(Attention::PowerOn);
         ports.push(Port {
             initiator_port: names.initiator_port.clone(),
             portal_group_tag: names.portal_group_tag,
+            relative_port: names.relative_port,
             link: Arc::clone(&link),
         });
         link
@@ -242,6 +349,67 @@ impl LogicalUnit {
         self.ports.lock().len()
     }
 
+    /// Sets the words that commands read without a lock.
+    pub(crate) fn show_reservations(&self, registry: &Registry) {
+        for port in self.ports.lock().iter() {
+            port.link.standing.store(registry.standing(&port.name()));
+        }
+        let reserved = registry.reserved();
+        self.reserved.store(reserved);
+        if reserved == Reserved::Nobody {
+            self.make_ordinary(Special::Reserved);
+        } else {
+            self.make_special(Special::Reserved);
+        }
+    }
+
+    /// Ends the reservation of RESERVE, if it is of `holder`, or of anybody for None (SPC-2
+    /// §5.5.1).
+    pub(crate) fn end_legacy_reservation(&self, holder: Option<&NexusNames>) {
+        if self.reserved.load() != Reserved::Legacy {
+            return;
+        }
+        let mut registry = self.reservations.lock();
+        let port = holder.map(NexusPort::from);
+        if port.is_none() || registry.legacy == port {
+            registry.legacy = None;
+            self.show_reservations(&registry);
+        }
+    }
+
+    /// Tells one nexus, if it was ever there.
+    pub(crate) fn establish_at(&self, name: &NexusPort, attention: Attention) {
+        let ports = self.ports.lock();
+        for port in ports.iter().filter(|port| port.name() == *name) {
+            port.link.attentions.establish(attention);
+        }
+    }
+
+    /// Tells every nexus but the one of `own`.
+    pub(crate) fn establish_at_others(&self, own: Option<*const Link>, attention: Attention) {
+        for port in self.ports.lock().iter() {
+            if own != Some(Arc::as_ptr(&port.link)) {
+                port.link.attentions.establish(attention);
+            }
+        }
+    }
+
+    pub(crate) const fn errors(&self) -> &Errors {
+        &self.errors
+    }
+
+    /// Counts a fault, and says in which format it is reported.
+    #[cold]
+    pub(crate) fn fault(&self, fault: Fault) -> Completion {
+        if fault.sense.key == SenseKey::MediumError {
+            let is_read = fault.sense.asc == sense::UNRECOVERED_READ_ERROR;
+            let count = if is_read { &self.errors.read } else { &self.errors.written };
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        let descriptor = self.is_special(Special::DescriptorSense);
+        fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
+    }
+
     /// Tells every nexus, also those that are lost for now.
     pub(crate) fn establish_everywhere(&self, attention: Attention) {
         for port in self.ports.lock().iter() {
@@ -250,7 +418,21 @@ impl LogicalUnit {
     }
 }
 
+impl Errors {
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+}
+
 impl Port {
+    fn name(&self) -> NexusPort {
+        NexusPort { initiator: self.initiator_port.clone(), target: self.relative_port }
+    }
+
     /// True if no nexus holds the link.
     fn lost(&self) -> bool {
         Arc::strong_count(&self.link) == 1
@@ -262,6 +444,11 @@ impl Context<'_> {
     /// SAM-5 §5.14.
     pub(crate) fn start(&self) -> Result<Started, Fault> {
         let found = table::find(&self.cdb);
+        if self.unit.is_special(Special::Reserved)
+            && let Ok(entry) = &found
+        {
+            self.check_reservation(entry.guard)?;
+        }
         let exempt = matches!(&found, Ok(entry) if entry.has(Flag::Informative));
         if self.link.attentions.pending()
             && !exempt
@@ -280,10 +467,27 @@ impl Context<'_> {
         if entry.has(Flag::Medium) && self.unit.stopped() {
             return Err(sense::STOPPED.into());
         }
-        if entry.has(Flag::Writes) && self.unit.geometry.read_only {
-            return Err(sense::WRITE_PROTECTED.into());
+        if entry.has(Flag::Writes) {
+            if self.unit.geometry.read_only {
+                return Err(sense::WRITE_PROTECTED.into());
+            }
+            if self.unit.is_special(Special::WriteProtected) {
+                return Err(sense::SOFTWARE_WRITE_PROTECTED.into());
+            }
         }
         (entry.handler)(self)
+    }
+
+    /// RESERVATION CONFLICT comes before any other status (SAM-5 §5.3.3).
+    #[cold]
+    fn check_reservation(&self, guard: Guard) -> Result<(), Fault> {
+        let only_starts = self.cdb.byte(4) & 0xf1 == 1;
+        let starts = if only_starts { Starts::Only } else { Starts::No };
+        let standing = self.link.standing.load();
+        if rights::allows(self.unit.reserved.load(), standing, guard, starts) {
+            return Ok(());
+        }
+        Err(Fault::RESERVATION_CONFLICT)
     }
 
     /// The extent of a READ, WRITE or VERIFY: within the unit, and no longer than MAXIMUM TRANSFER
@@ -294,6 +498,12 @@ impl Context<'_> {
             Ok(length) if length <= limits::TRANSFER_MAX => Ok((extent, length)),
             _ => Err(self.length_field().into()),
         }
+    }
+
+    /// 5/24/00 that points at a field of the byte of DPO and FUA.
+    pub(crate) fn flag_field(&self, bit: u8) -> wire::scsi::Sense {
+        let at = Group::of(self.cdb.opcode()).map_or(1, Group::flags_at);
+        sense::invalid_bit(u16::from(at), bit)
     }
 
     /// 5/24/00 that points at TRANSFER LENGTH.

@@ -3,13 +3,18 @@
 
 use crate::attention::Attention;
 use crate::lun::LogicalUnit;
+use crate::lun::Special;
 use crate::nexus::Nexus;
 
 impl Nexus {
-    /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, and every nexus, this one
+    /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, mode parameters have their
+    /// default values, the reservation of RESERVE ends, and every nexus, this one
     /// too, is told with 29/03. Call it once, at the nexus that asked.
     pub fn logical_unit_reset(&self, unit: &LogicalUnit) {
         unit.restart();
+        unit.make_ordinary(Special::WriteProtected);
+        unit.make_ordinary(Special::DescriptorSense);
+        unit.end_legacy_reservation(None);
         unit.establish_everywhere(Attention::DeviceReset);
     }
 

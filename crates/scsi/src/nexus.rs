@@ -27,7 +27,7 @@ use wire::scsi::opcode::Opcode;
 /// Who stands at both ends of a nexus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NexusNames {
-    /// `iqn...,i,0x<isid>`
+    /// `iqn...,i,0x<isid>`; nulls at its end do not count.
     pub initiator_port: String,
     /// `iqn...`
     pub target_device: String,
@@ -56,7 +56,7 @@ struct Mapping {
 #[derive(Debug)]
 pub(crate) struct Mapped {
     pub(crate) unit: Arc<LogicalUnit>,
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
 }
 
 impl Nexus {
@@ -64,7 +64,9 @@ impl Nexus {
     /// knows the initiator port already, 29/00 if not. Of two entries for one number the first
     /// counts.
     #[must_use]
-    pub fn new(names: NexusNames, map: Vec<(u16, Arc<LogicalUnit>)>) -> Self {
+    pub fn new(mut names: NexusNames, map: Vec<(u16, Arc<LogicalUnit>)>) -> Self {
+        // On the wire the name ends with a null; what TransportIDs name does not.
+        names.initiator_port.truncate(names.initiator_port.trim_end_matches('\0').len());
         let mut map: Vec<_> = map
             .into_iter()
             .map(|(number, unit)| Mapping {
@@ -98,6 +100,7 @@ impl Nexus {
     /// initiator port.
     pub fn lost(self) {
         for mapping in &self.map {
+            mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
             mapping.mapped.link.attentions.establish(Attention::NexusLoss);
         }
     }

@@ -14,27 +14,42 @@ use wire::scsi::sense::FieldOf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) sense: Sense,
+    /// CHECK CONDITION, or a status that needs no sense data.
+    pub(crate) status: u8,
     /// Base of the residual, bytes: zero but where the initiator's expectation itself is the fault.
     pub(crate) presented: u64,
 }
 
+/// The format of sense data (D_SENSE).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Fixed,
+    Descriptor,
+}
+
 impl Fault {
-    pub(crate) fn complete(self) -> Completion {
-        Completion {
-            status: CHECK_CONDITION,
-            sense: self.sense.emit_fixed().to_vec(),
-            data_in: None,
-            presented: self.presented,
-        }
+    /// Status RESERVATION CONFLICT.
+    pub(crate) const RESERVATION_CONFLICT: Self =
+        Self { sense: NO_SENSE, status: crate::task::RESERVATION_CONFLICT, presented: 0 };
+
+    pub(crate) fn complete(self, format: Format) -> Completion {
+        let sense = match (self.status, format) {
+            (CHECK_CONDITION, Format::Fixed) => self.sense.emit_fixed().to_vec(),
+            (CHECK_CONDITION, Format::Descriptor) => self.sense.emit_descriptor(),
+            _ => Vec::new(),
+        };
+        Completion { status: self.status, sense, data_in: None, presented: self.presented }
     }
 }
 
 impl From<Sense> for Fault {
     fn from(sense: Sense) -> Self {
-        Self { sense, presented: 0 }
+        Self { sense, status: CHECK_CONDITION, presented: 0 }
     }
 }
 
+/// Additional sense code of UNRECOVERED READ ERROR.
+pub(crate) const UNRECOVERED_READ_ERROR: u8 = 0x11;
 /// 0/00/00 NO ADDITIONAL SENSE INFORMATION.
 pub(crate) const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, 0, 0);
 /// 2/04/02 LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: stopped.
@@ -49,12 +64,19 @@ pub(crate) const INVALID_OPCODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x
 pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x21, 0);
 /// 5/25/00 LOGICAL UNIT NOT SUPPORTED.
 pub(crate) const UNIT_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x25, 0);
+/// 5/26/04 INVALID RELEASE OF PERSISTENT RESERVATION.
+pub(crate) const INVALID_RELEASE: Sense = Sense::new(SenseKey::IllegalRequest, 0x26, 0x04);
+/// 5/55/04 INSUFFICIENT REGISTRATION RESOURCES.
+pub(crate) const INSUFFICIENT_REGISTRATION_RESOURCES: Sense =
+    Sense::new(SenseKey::IllegalRequest, 0x55, 0x04);
 /// 5/39/00 SAVING PARAMETERS NOT SUPPORTED.
 pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x39, 0);
 /// 5/49/00 INVALID MESSAGE ERROR: a task attribute that does not exist here.
 pub(crate) const INVALID_MESSAGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x49, 0);
 /// 7/27/00 WRITE PROTECTED.
 pub(crate) const WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x27, 0);
+/// 7/27/02 LOGICAL UNIT SOFTWARE WRITE PROTECTED.
+pub(crate) const SOFTWARE_WRITE_PROTECTED: Sense = Sense::new(SenseKey::DataProtect, 0x27, 0x02);
 /// E/1D/00 MISCOMPARE DURING VERIFY OPERATION.
 pub(crate) const MISCOMPARE: Sense = Sense::new(SenseKey::Miscompare, 0x1d, 0);
 
@@ -76,17 +98,26 @@ pub(crate) const fn invalid_parameter(byte: u16) -> Sense {
     Sense::new(SenseKey::IllegalRequest, 0x26, 0).with_field(field)
 }
 
+/// 5/26/00 INVALID FIELD IN PARAMETER LIST: the field whose leftmost bit is `bit` of `byte`.
+pub(crate) const fn invalid_parameter_bit(byte: u16, bit: u8) -> Sense {
+    let field = FieldPointer { of: FieldOf::ParameterList, byte, bit: Some(bit) };
+    Sense::new(SenseKey::IllegalRequest, 0x26, 0).with_field(field)
+}
+
 /// 5/0E/03 INVALID FIELD IN COMMAND INFORMATION UNIT: the initiator means to send fewer bytes than
 /// the CDB says. Refused before anything is written; `needed` keeps the residual truthful (RFC 7143
 /// §11.4.5.2).
 pub(crate) const fn short_data_out(needed: u64) -> Fault {
-    Fault { sense: Sense::new(SenseKey::IllegalRequest, 0x0e, 0x03), presented: needed }
+    let sense = Sense::new(SenseKey::IllegalRequest, 0x0e, 0x03);
+    Fault { sense, status: CHECK_CONDITION, presented: needed }
 }
 
 /// What the store reports, as sense data; `lba` is the first block of the operation.
 pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
     match error {
-        Error::Read => Sense::new(SenseKey::MediumError, 0x11, 0).with_information(lba),
+        Error::Read => {
+            Sense::new(SenseKey::MediumError, UNRECOVERED_READ_ERROR, 0).with_information(lba)
+        }
         Error::Write => Sense::new(SenseKey::MediumError, 0x0c, 0).with_information(lba),
         Error::Space => Sense::new(SenseKey::DataProtect, 0x27, 0x07).with_information(lba),
         Error::ReadOnly => WRITE_PROTECTED,

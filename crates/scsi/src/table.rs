@@ -5,28 +5,44 @@
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::sbc::capacity;
+use crate::sbc::compare;
+use crate::sbc::media;
 use crate::sbc::rw;
 use crate::sbc::same;
 use crate::sbc::start_stop;
+use crate::sbc::status;
 use crate::sbc::sync;
 use crate::sbc::unmap;
 use crate::sbc::verify;
+use crate::sbc::write_verify;
 use crate::sense;
 use crate::sense::Fault;
+use crate::spc::alua;
 use crate::spc::inquiry;
+use crate::spc::log;
 use crate::spc::misc;
 use crate::spc::mode;
+use crate::spc::mode_select;
+use crate::spc::persistent;
+use crate::spc::persistent::rights::Guard;
 use crate::spc::rsoc;
 use crate::task::Started;
 use wire::iscsi::Cdb;
+pub(crate) use wire::scsi::cdb::CDB_LEN_MAX;
 use wire::scsi::cdb::CdbView;
+use wire::scsi::opcode;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::opcode::READ_CAPACITY_16;
 use wire::scsi::opcode::REPORT_SUPPORTED_OPERATION_CODES;
 use wire::scsi::opcode::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS;
+use wire::scsi::persistent as actions;
 
-/// Longest CDB of the table, bytes.
-pub(crate) const CDB_LEN_MAX: usize = 16;
+/// Bytes of a CDB that are checked at once, and all that commands other than the variable length
+/// ones have.
+const HEAD_LEN: usize = 16;
+
+/// ADDITIONAL CDB LENGTH of the 32-byte commands.
+const ADDITIONAL_LENGTH: u8 = 0x18;
 
 /// Makes the first step of a command that has passed the gate.
 pub(crate) type Handler = fn(&Context<'_>) -> Result<Started, Fault>;
@@ -41,6 +57,8 @@ pub(crate) struct Entry {
     /// CDB usage data (SPC-4 §6.35.3): bits that are understood. Any other bit must be zero.
     usage: [u8; CDB_LEN_MAX],
     flags: u8,
+    /// How it stands to reservations.
+    pub(crate) guard: Guard,
     pub(crate) handler: Handler,
 }
 
@@ -72,9 +90,17 @@ impl Entry {
             index += 1;
         }
         assert!(usage.len() < CDB_LEN_MAX);
-        #[allow(clippy::cast_possible_truncation)] // at most 16, as just asserted
+        #[allow(clippy::cast_possible_truncation)] // at most 32, as just asserted
         let length = usage.len() as u8 + 1;
-        Self { opcode, service_action: None, length, usage: all, flags: 0, handler }
+        Self {
+            opcode,
+            service_action: None,
+            length,
+            usage: all,
+            flags: 0,
+            guard: Guard::Unset,
+            handler,
+        }
     }
 
     /// With a service action in byte 1.
@@ -87,8 +113,52 @@ impl Entry {
         self
     }
 
+    const fn reserve_in(action: u16) -> Self {
+        let usage = [0, 0, 0, 0, 0, 0, 0xff, 0xff, 0];
+        Self::new(Opcode::PERSISTENT_RESERVE_IN, &usage, persistent::reserve_in)
+            .service(action)
+            .guarded(Guard::Decides)
+    }
+
+    const fn reserve_out(action: u16) -> Self {
+        let usage = [0, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0];
+        Self::new(Opcode::PERSISTENT_RESERVE_OUT, &usage, persistent::reserve_out)
+            .service(action)
+            .guarded(Guard::Decides)
+    }
+
+    /// A 32-byte block command: `flags` of byte 10. The reference and application tags that the
+    /// host expects are nothing without protection information, and are ignored.
+    const fn long(action: u16, flags: u8, handler: Handler) -> Self {
+        let mut usage = [0; CDB_LEN_MAX - 1];
+        usage[5] = 0x1f;
+        usage[6] = ADDITIONAL_LENGTH;
+        [usage[7], usage[8]] = action.to_be_bytes();
+        usage[9] = flags;
+        let mut at = 11;
+        while at < usage.len() {
+            usage[at] = 0xff;
+            at += 1;
+        }
+        let mut entry = Self::new(Opcode::VARIABLE_LENGTH, &usage, handler);
+        entry.service_action = Some(action);
+        entry
+    }
+
     const fn with(mut self, flag: Flag) -> Self {
         self.flags |= flag as u8;
+        match flag {
+            Flag::Informative => self.guard = Guard::Always,
+            Flag::Writes => self.guard = Guard::Writes,
+            Flag::Medium if matches!(self.guard, Guard::Unset) => self.guard = Guard::Reads,
+            _ => {}
+        }
+        self
+    }
+
+    /// Under reservations: other than by its flags.
+    const fn guarded(mut self, guard: Guard) -> Self {
+        self.guard = guard;
         self
     }
 
@@ -106,7 +176,7 @@ impl Entry {
     pub(crate) fn usage_for(&self, unit: &LogicalUnit) -> ([u8; CDB_LEN_MAX], usize) {
         let mut usage = self.usage;
         if self.has(Flag::UnmapBit) && !unit.can_discard() {
-            usage[1] &= !0x08;
+            usage[usize::from(self.flags_at())] &= !0x08;
         }
         (usage, usize::from(self.length))
     }
@@ -115,25 +185,60 @@ impl Entry {
     /// names the first byte and its leftmost wrong bit, or the leftmost of the protection field.
     #[inline]
     pub(crate) fn check(&self, cdb: &Cdb) -> Result<(), Fault> {
-        let (head, _) = cdb.bytes.split_first_chunk::<CDB_LEN_MAX>().expect("32 is more than 16");
+        let (head, _) = cdb.bytes.split_first_chunk::<HEAD_LEN>().expect("32 is more than 16");
         let wrong = u128::from_be_bytes(*head) & self.forbidden();
-        if wrong == 0 {
-            return Ok(());
+        if wrong != 0 {
+            return Err(self.wrong_bit(wrong.leading_zeros()));
         }
-        let first = wrong.leading_zeros();
+        if usize::from(self.length) > HEAD_LEN { self.check_long(cdb) } else { Ok(()) }
+    }
+
+    /// The rest of a variable length CDB, whose last bytes are all understood.
+    #[cold]
+    fn check_long(&self, cdb: &Cdb) -> Result<(), Fault> {
+        let view = CdbView::new(cdb);
+        if view.byte(7) != ADDITIONAL_LENGTH || cdb.len < u16::from(self.length) {
+            return Err(sense::invalid_field(7).into());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn wrong_bit(&self, first: u32) -> Fault {
         let (byte, bit) = (first / 8, 7 - first % 8);
-        let protect = self.has(Flag::Protect) && byte == 1 && bit >= 5;
+        let protect = self.has(Flag::Protect) && byte == u32::from(self.flags_at()) && bit >= 5;
         let bit = if protect { 7 } else { bit };
-        Err(sense::invalid_bit(
-            u16::try_from(byte).expect("below 16"),
-            u8::try_from(bit).expect("below 8"),
-        )
-        .into())
+        let byte = u16::try_from(byte).expect("below 16");
+        sense::invalid_bit(byte, u8::try_from(bit).expect("below 8")).into()
+    }
+
+    /// The CDB with every other field zero.
+    #[cfg(test)]
+    pub(crate) fn bare(&self) -> [u8; CDB_LEN_MAX] {
+        let mut bytes = [0; CDB_LEN_MAX];
+        bytes[0] = self.opcode.0;
+        match self.service_action {
+            Some(action) if usize::from(self.length) > HEAD_LEN => {
+                bytes[7] = ADDITIONAL_LENGTH;
+                bytes[8..10].copy_from_slice(&action.to_be_bytes());
+            }
+            Some(action) => bytes[1] = u8::try_from(action).expect("five bits"),
+            None => {}
+        }
+        bytes
+    }
+
+    /// Where the byte of protection, DPO and FUA stands.
+    const fn flags_at(&self) -> u8 {
+        if self.opcode.0 == Opcode::VARIABLE_LENGTH.0 { 10 } else { 1 }
     }
 
     const fn forbidden(&self) -> u128 {
-        let mut allowed = u128::from_be_bytes(self.usage) | 0xff << 120;
-        if self.service_action.is_some() {
+        let (head, _) = self.usage.split_first_chunk::<HEAD_LEN>().expect("32 is more than 16");
+        let mut allowed = u128::from_be_bytes(*head) | 0xff << 120;
+        if self.length as usize > HEAD_LEN {
+            allowed |= 0xff_ffff << 48;
+        } else if self.service_action.is_some() {
             allowed |= 0x1f << 112;
         }
         let beyond = u128::MAX.checked_shr(self.length as u32 * 8);
@@ -159,9 +264,10 @@ pub(crate) fn find(cdb: &CdbView<'_>) -> Result<&'static Entry, Fault> {
     if first.service_action == action {
         return Ok(first);
     }
-    entries
-        .find(|entry| entry.service_action == action)
-        .ok_or_else(|| sense::invalid_bit(1, 4).into())
+    entries.find(|entry| entry.service_action == action).ok_or_else(|| match opcode {
+        Opcode::VARIABLE_LENGTH => sense::invalid_field(8).into(),
+        _ => sense::invalid_bit(1, 4).into(),
+    })
 }
 
 /// The commands that share an operation code.
@@ -195,6 +301,7 @@ const _: () = {
     let mut at = 1;
     while at < COMMANDS.len() {
         assert!(COMMANDS[at - 1].opcode.0 <= COMMANDS[at].opcode.0, "ascending");
+        assert!(!matches!(COMMANDS[at].guard, Guard::Unset), "every command is guarded");
         at += 1;
     }
 };
@@ -206,7 +313,9 @@ const _: () = {
 /// and is ignored. So is SYNC_NV of SYNCHRONIZE CACHE, and GROUP NUMBER, for there is no grouping
 /// function.
 const COMMANDS: &[Entry] = &[
-    Entry::new(Opcode::TEST_UNIT_READY, &[0, 0, 0, 0, 0], misc::test_unit_ready).with(Flag::Medium),
+    Entry::new(Opcode::TEST_UNIT_READY, &[0, 0, 0, 0, 0], misc::test_unit_ready)
+        .with(Flag::Medium)
+        .guarded(Guard::Open),
     Entry::new(Opcode::REQUEST_SENSE, &[0x01, 0, 0, 0xff, 0], misc::request_sense)
         .with(Flag::Informative),
     Entry::new(Opcode::READ_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::read).with(Flag::Medium),
@@ -215,16 +324,25 @@ const COMMANDS: &[Entry] = &[
         .with(Flag::Writes),
     Entry::new(Opcode::INQUIRY, &[0x01, 0xff, 0xff, 0xff, 0], inquiry::inquiry)
         .with(Flag::Informative),
-    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6),
-    Entry::new(Opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf7, 0], start_stop::start_stop),
-    Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic),
+    Entry::new(Opcode::MODE_SELECT_6, &[0x11, 0, 0, 0xff, 0], mode_select::select)
+        .guarded(Guard::Writes),
+    Entry::new(Opcode::RESERVE_6, &[0, 0, 0, 0, 0], persistent::reserve).guarded(Guard::Decides),
+    Entry::new(Opcode::RELEASE_6, &[0, 0, 0, 0, 0], persistent::release).guarded(Guard::Always),
+    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6)
+        .guarded(Guard::Reads),
+    Entry::new(Opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf7, 0], start_stop::start_stop)
+        .guarded(Guard::Starts),
+    Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic)
+        .guarded(Guard::Writes),
     Entry::new(
         Opcode::PREVENT_ALLOW_MEDIUM_REMOVAL,
         &[0, 0, 0, 0x03, 0],
         start_stop::prevent_allow,
-    ),
+    )
+    .guarded(Guard::Writes),
     Entry::new(Opcode::READ_CAPACITY_10, &[0, 0, 0, 0, 0, 0, 0, 0, 0], capacity::capacity_10)
-        .with(Flag::Medium),
+        .with(Flag::Medium)
+        .guarded(Guard::Open),
     Entry::new(Opcode::READ_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::read)
         .with(Flag::Medium)
         .with(Flag::Protect),
@@ -233,6 +351,14 @@ const COMMANDS: &[Entry] = &[
         .with(Flag::Writes)
         .with(Flag::Protect),
     Entry::new(
+        Opcode::WRITE_AND_VERIFY_10,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        write_verify::write_and_verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
         Opcode::VERIFY_10,
         &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
         verify::verify,
@@ -240,9 +366,22 @@ const COMMANDS: &[Entry] = &[
     .with(Flag::Medium)
     .with(Flag::Protect),
     Entry::new(
+        Opcode::PRE_FETCH_10,
+        &[0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        media::pre_fetch,
+    )
+    .with(Flag::Medium),
+    Entry::new(
         Opcode::SYNCHRONIZE_CACHE_10,
         &[0x06, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
         sync::synchronize_cache,
+    )
+    .with(Flag::Medium)
+    .guarded(Guard::Writes),
+    Entry::new(
+        Opcode::READ_DEFECT_DATA_10,
+        &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0],
+        media::defects_10,
     )
     .with(Flag::Medium),
     Entry::new(
@@ -258,7 +397,41 @@ const COMMANDS: &[Entry] = &[
         .with(Flag::Medium)
         .with(Flag::Writes)
         .with(Flag::Discard),
-    Entry::new(Opcode::MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10),
+    Entry::new(Opcode::LOG_SENSE, &[0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0], log::log_sense)
+        .guarded(Guard::Open),
+    Entry::new(Opcode::MODE_SELECT_10, &[0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], mode_select::select)
+        .guarded(Guard::Writes),
+    Entry::new(Opcode::RESERVE_10, &[0; 9], persistent::reserve).guarded(Guard::Decides),
+    Entry::new(Opcode::RELEASE_10, &[0; 9], persistent::release).guarded(Guard::Always),
+    Entry::new(Opcode::MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10)
+        .guarded(Guard::Reads),
+    Entry::reserve_in(actions::READ_KEYS),
+    Entry::reserve_in(actions::READ_RESERVATION),
+    Entry::reserve_in(actions::REPORT_CAPABILITIES),
+    Entry::reserve_in(actions::READ_FULL_STATUS),
+    Entry::reserve_out(actions::REGISTER),
+    Entry::reserve_out(actions::RESERVE),
+    Entry::reserve_out(actions::RELEASE),
+    Entry::reserve_out(actions::CLEAR),
+    Entry::reserve_out(actions::PREEMPT),
+    Entry::reserve_out(actions::PREEMPT_AND_ABORT),
+    Entry::reserve_out(actions::REGISTER_AND_IGNORE_EXISTING_KEY),
+    Entry::reserve_out(actions::REGISTER_AND_MOVE),
+    Entry::long(opcode::READ_32, 0x1a, rw::read).with(Flag::Medium).with(Flag::Protect),
+    Entry::long(opcode::VERIFY_32, 0x16, verify::verify).with(Flag::Medium).with(Flag::Protect),
+    Entry::long(opcode::WRITE_32, 0x1a, rw::write)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Protect),
+    Entry::long(opcode::WRITE_AND_VERIFY_32, 0x16, write_verify::write_and_verify)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Protect),
+    Entry::long(opcode::WRITE_SAME_32, 0x09, same::write_same)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Protect)
+        .with(Flag::UnmapBit),
     Entry::new(
         Opcode::READ_16,
         &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
@@ -267,9 +440,33 @@ const COMMANDS: &[Entry] = &[
     .with(Flag::Medium)
     .with(Flag::Protect),
     Entry::new(
+        Opcode::COMPARE_AND_WRITE,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0x1f, 0],
+        compare::compare_and_write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
         Opcode::WRITE_16,
         &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
         rw::write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::ORWRITE_16,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        compare::or_write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::WRITE_AND_VERIFY_16,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        write_verify::write_and_verify,
     )
     .with(Flag::Medium)
     .with(Flag::Writes)
@@ -282,11 +479,18 @@ const COMMANDS: &[Entry] = &[
     .with(Flag::Medium)
     .with(Flag::Protect),
     Entry::new(
+        Opcode::PRE_FETCH_16,
+        &[0x02, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        media::pre_fetch,
+    )
+    .with(Flag::Medium),
+    Entry::new(
         Opcode::SYNCHRONIZE_CACHE_16,
         &[0x06, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
         sync::synchronize_cache,
     )
-    .with(Flag::Medium),
+    .with(Flag::Medium)
+    .guarded(Guard::Writes),
     Entry::new(
         Opcode::WRITE_SAME_16,
         &[0x09, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
@@ -302,6 +506,14 @@ const COMMANDS: &[Entry] = &[
         capacity::capacity_16,
     )
     .service(READ_CAPACITY_16)
+    .with(Flag::Medium)
+    .guarded(Guard::Open),
+    Entry::new(
+        Opcode::SERVICE_ACTION_IN_16,
+        &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        status::get_lba_status,
+    )
+    .service(opcode::GET_LBA_STATUS_16)
     .with(Flag::Medium),
     Entry::new(
         Opcode::REPORT_LUNS,
@@ -311,16 +523,25 @@ const COMMANDS: &[Entry] = &[
     .with(Flag::Informative),
     Entry::new(
         Opcode::MAINTENANCE_IN,
+        &[0xe0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        alua::report_groups,
+    )
+    .service(opcode::REPORT_TARGET_PORT_GROUPS)
+    .guarded(Guard::Open),
+    Entry::new(
+        Opcode::MAINTENANCE_IN,
         &[0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         rsoc::report,
     )
-    .service(REPORT_SUPPORTED_OPERATION_CODES),
+    .service(REPORT_SUPPORTED_OPERATION_CODES)
+    .guarded(Guard::Reads),
     Entry::new(
         Opcode::MAINTENANCE_IN,
         &[0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         rsoc::report_task_management,
     )
-    .service(REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS),
+    .service(REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS)
+    .guarded(Guard::Reads),
     Entry::new(
         Opcode::READ_12,
         &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
@@ -337,12 +558,26 @@ const COMMANDS: &[Entry] = &[
     .with(Flag::Writes)
     .with(Flag::Protect),
     Entry::new(
+        Opcode::WRITE_AND_VERIFY_12,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        write_verify::write_and_verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
         Opcode::VERIFY_12,
         &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
         verify::verify,
     )
     .with(Flag::Medium)
     .with(Flag::Protect),
+    Entry::new(
+        Opcode::READ_DEFECT_DATA_12,
+        &[0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        media::defects_12,
+    )
+    .with(Flag::Medium),
 ];
 
 #[cfg(test)]
@@ -352,19 +587,10 @@ mod tests {
     use crate::testing::codes;
     use wire::scsi::sense::FieldOf;
 
-    fn bare(entry: &Entry) -> [u8; CDB_LEN_MAX] {
-        let mut bytes = [0; CDB_LEN_MAX];
-        bytes[0] = entry.opcode.0;
-        if let Some(action) = entry.service_action {
-            bytes[1] = u8::try_from(action).expect("five bits");
-        }
-        bytes
-    }
-
     #[test]
     fn every_entry_is_found_by_its_cdb() {
         for entry in all() {
-            let cdb = crate::testing::cdb(&bare(entry));
+            let cdb = crate::testing::cdb(&entry.bare());
             let found = find(&CdbView::new(&cdb)).expect("in the table");
             assert_eq!((found.opcode, found.service_action), (entry.opcode, entry.service_action));
             assert!(entry.opcode.name().is_some());
@@ -413,17 +639,19 @@ mod tests {
         for entry in all() {
             for byte in 1..entry.length {
                 for bit in 0..8 {
-                    let action = entry.service_action.is_some() && byte == 1 && bit < 5;
+                    let long = usize::from(entry.length) > HEAD_LEN;
+                    let action = entry.service_action.is_some() && !long && byte == 1 && bit < 5
+                        || long && (7..10).contains(&byte);
                     if entry.usage[usize::from(byte)] >> bit & 1 == 1 || action {
                         continue;
                     }
-                    let mut cdb = bare(entry);
+                    let mut cdb = entry.bare();
                     cdb[usize::from(byte)] |= 1 << bit;
                     let sense = bench.sense(&cdb).expect("refused");
                     let what = entry.opcode.name().expect("named");
                     assert_eq!(codes(Some(sense)), (5, 0x24, 0), "{what} {byte}.{bit}");
                     let field = sense.field.expect("a field pointer");
-                    let protect = entry.has(Flag::Protect) && byte == 1 && bit >= 5;
+                    let protect = entry.has(Flag::Protect) && byte == entry.flags_at() && bit >= 5;
                     let expected = if protect { 7 } else { bit };
                     assert_eq!(field.of, FieldOf::Cdb);
                     assert_eq!((field.byte, field.bit), (byte.into(), Some(expected)), "{what}");

@@ -6,20 +6,30 @@
 //!                              ^  |
 //!                              +--+
 //!
-//! -->  one call of resume; each step but Complete may be left out, Store may come many times
+//! -->  one call of resume; each step but Complete may be left out, Store may come many times, and
+//!      before a Store the task may have to Wait for others
 //! ```
 
 use crate::Nexus;
+use crate::exclusion::Access;
+use crate::exclusion::Hold;
 use crate::lun::LogicalUnit;
 use crate::nexus::Mapped;
+use crate::sbc::compare::Compare;
 use crate::sbc::rw::Read;
 use crate::sbc::rw::Write;
 use crate::sbc::same::Same;
+use crate::sbc::status::Status;
 use crate::sbc::sync::Sync;
 use crate::sbc::unmap::Unmap;
 use crate::sbc::verify::Verify;
+use crate::sbc::write_verify::WriteVerify;
 use crate::sense;
 use crate::sense::Fault;
+use crate::sense::Format;
+use crate::spc::mode_select::Select;
+use crate::spc::persistent::Persistent;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use buf::Slice;
@@ -31,6 +41,10 @@ use wire::iscsi::LunField;
 
 /// Status GOOD (SAM-5 §5.3).
 pub(crate) const GOOD: u8 = 0x00;
+/// Status CONDITION MET (SAM-5 §5.3).
+pub(crate) const CONDITION_MET: u8 = 0x04;
+/// Status RESERVATION CONFLICT (SAM-5 §5.3).
+pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 /// Status CHECK CONDITION (SAM-5 §5.3).
 pub(crate) const CHECK_CONDITION: u8 = 0x02;
 
@@ -61,6 +75,14 @@ pub enum Step {
     },
     /// Run on the store of [`Task::unit`]; resume with [`Input::Store`].
     Store(Op),
+    /// Others must end first, on any reactor: resume with [`Input::Turn`] soon.
+    Wait,
+    /// Abort every task that came from these initiator ports to the unit, on any reactor, but not
+    /// this one; resume with [`Input::Turn`] when none of their work is left.
+    Abort {
+        /// Names as in [`NexusNames::initiator_port`](crate::NexusNames::initiator_port).
+        initiator_ports: Vec<String>,
+    },
     /// Over.
     Complete(Completion),
 }
@@ -88,13 +110,19 @@ pub enum Input {
     DataOut(Slice),
     /// How the store operation ended.
     Store(Outcome),
+    /// After [`Step::Wait`] and [`Step::Abort`].
+    Turn,
 }
 
-/// A command under way.
+/// A command under way. What it holds of the unit is free again when it is complete or dropped: a
+/// task that is dropped while the store works for it must be kept until that work is done.
 #[derive(Debug)]
 pub struct Task {
     mapped: Option<Arc<Mapped>>,
     machine: Machine,
+    hold: Hold,
+    /// What it waits to do.
+    waiting: Option<Op>,
 }
 
 /// The commands that take more than one step.
@@ -104,6 +132,11 @@ pub(crate) enum Machine {
     Done,
     Read(Read),
     Write(Write),
+    WriteVerify(WriteVerify),
+    Compare(Compare),
+    Persistent(Persistent),
+    Select(Select),
+    Status(Status),
     Verify(Verify),
     Same(Same),
     Sync(Sync),
@@ -120,23 +153,62 @@ impl Task {
     ) -> (Self, Step) {
         let (machine, step) = match started {
             Ok(started) => started,
-            Err(fault) => (Machine::Done, Step::Complete(fault.complete())),
+            Err(fault) => (Machine::Done, Step::Complete(fault_of(mapped.as_deref(), fault))),
         };
-        (Self { mapped, machine }, step)
+        let mut task = Self { mapped, machine, hold: Hold::Nothing, waiting: None };
+        let step = task.pass(step);
+        (task, step)
     }
 
     /// Takes what the last step gave. An input that was not asked for, or after the end, completes
     /// the command with INTERNAL TARGET FAILURE.
-    pub fn resume(&mut self, _nexus: &Nexus, input: Input) -> Step {
+    pub fn resume(&mut self, nexus: &Nexus, input: Input) -> Step {
         let result = match &self.mapped {
-            Some(mapped) => self.machine.resume(&mapped.unit, input),
+            _ if self.waiting.is_some() => self.go_on(input),
+            Some(mapped) => self.machine.resume(nexus, &mapped.unit, input),
             None => Err(sense::INTERNAL.into()),
         };
-        let step = result.unwrap_or_else(|fault| Step::Complete(fault.complete()));
-        if matches!(step, Step::Complete(_)) {
-            self.machine = Machine::Done;
+        let step =
+            result.unwrap_or_else(|fault| Step::Complete(fault_of(self.mapped.as_deref(), fault)));
+        self.pass(step)
+    }
+
+    /// Its turn has come to try again.
+    #[cold]
+    fn go_on(&mut self, input: Input) -> Result<Step, Fault> {
+        match (input, self.waiting.take()) {
+            (Input::Turn, Some(op)) => Ok(Step::Store(op)),
+            _ => Err(sense::INTERNAL.into()),
         }
-        step
+    }
+
+    /// Lets a step out only with what it needs to hold of the unit.
+    #[inline]
+    fn pass(&mut self, step: Step) -> Step {
+        match step {
+            Step::Store(op) => {
+                let access = self.machine.access(&op);
+                let Some(mapped) = &self.mapped else { return Step::Store(op) };
+                if self.hold.acquire(access, &mapped.unit, &mapped.link) {
+                    return Step::Store(op);
+                }
+                self.waiting = Some(op);
+                Step::Wait
+            }
+            Step::Complete(_) => {
+                self.machine = Machine::Done;
+                self.release();
+                step
+            }
+            step => step,
+        }
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        if let Some(mapped) = &self.mapped {
+            self.hold.release(&mapped.unit, &mapped.link);
+        }
     }
 
     /// The logical unit that the command addresses; None for a LUN that is not mapped.
@@ -146,12 +218,32 @@ impl Task {
     }
 }
 
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
 impl Machine {
-    fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
+    #[inline]
+    fn access(&self, op: &Op) -> Access {
+        match self {
+            Self::Compare(_) => Access::Exclusive,
+            _ if op.changes() => Access::Shared,
+            _ => Access::Free,
+        }
+    }
+
+    fn resume(&mut self, nexus: &Nexus, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
         match self {
             Self::Done => Err(sense::INTERNAL.into()),
             Self::Read(read) => read.resume(unit, input),
             Self::Write(write) => write.resume(unit, input),
+            Self::WriteVerify(both) => both.resume(unit, input),
+            Self::Select(select) => select.resume(nexus, unit, input),
+            Self::Persistent(persistent) => persistent.resume(nexus, unit, input),
+            Self::Compare(compare) => compare.resume(unit, input),
+            Self::Status(status) => status.resume(unit, input),
             Self::Verify(verify) => verify.resume(unit, input),
             Self::Same(same) => same.resume(unit, input),
             Self::Sync(sync) => sync.resume(unit, input),
@@ -160,9 +252,23 @@ impl Machine {
     }
 }
 
+/// How a command ends that has failed.
+#[cold]
+fn fault_of(mapped: Option<&Mapped>, fault: Fault) -> Completion {
+    match mapped {
+        Some(mapped) => mapped.unit.fault(fault),
+        None => fault.complete(Format::Fixed),
+    }
+}
+
 /// A command that ends at once with GOOD.
 pub(crate) const fn good(presented: u64) -> Started {
     (Machine::Done, Step::Complete(sense::good(presented)))
+}
+
+/// The end of a PRE-FETCH whose blocks are all there.
+pub(crate) const fn condition_met() -> Completion {
+    Completion { status: CONDITION_MET, sense: Vec::new(), data_in: None, presented: 0 }
 }
 
 /// A command that ends at once with parameter data, cut to its allocation length. The cut is no
@@ -187,7 +293,7 @@ pub(crate) fn done(input: Input, lba: u64) -> Result<(), Fault> {
     match input {
         Input::Store(Outcome::Done) => Ok(()),
         Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
-        Input::Store(Outcome::Data(_)) | Input::DataOut(_) => Err(sense::INTERNAL.into()),
+        _ => Err(sense::INTERNAL.into()),
     }
 }
 
@@ -196,7 +302,7 @@ pub(crate) fn data_in(input: Input, lba: u64, length: u32) -> Result<Slice, Faul
     match input {
         Input::Store(Outcome::Data(data)) if usize::try_from(length) == Ok(data.len()) => Ok(data),
         Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
-        Input::Store(_) | Input::DataOut(_) => Err(sense::INTERNAL.into()),
+        _ => Err(sense::INTERNAL.into()),
     }
 }
 
@@ -214,15 +320,17 @@ mod tests {
 
     /// A CDB: random, or that of a supported command with only bits that it understands, and a
     /// small address.
-    fn any_cdb() -> impl Strategy<Value = [u8; 16]> {
+    fn any_cdb() -> impl Strategy<Value = [u8; 32]> {
         let unit = Bench::new().unit;
-        let supported = (any::<prop::sample::Index>(), any::<[u8; 16]>(), any::<bool>()).prop_map(
+        let supported = (any::<prop::sample::Index>(), any::<[u8; 32]>(), any::<bool>()).prop_map(
             move |(index, mut bytes, small)| {
                 let entries: Vec<_> = table::all().collect();
                 let entry = entries[index.index(entries.len())];
                 let (usage, _) = entry.usage_for(&unit);
                 if small && entry.length >= 10 {
                     bytes[2..4].fill(0);
+                    bytes[12..18].fill(0);
+                    bytes[28..30].fill(0);
                     if entry.length == 16 {
                         bytes[4..8].fill(0);
                         bytes[8] = 0;
@@ -235,14 +343,13 @@ mod tests {
                 for (byte, usage) in bytes.iter_mut().zip(usage) {
                     *byte &= usage;
                 }
-                bytes[0] = entry.opcode.0;
-                if let Some(action) = entry.service_action {
-                    bytes[1] = u8::try_from(action).expect("five bits");
+                for (byte, bare) in bytes.iter_mut().zip(entry.bare()) {
+                    *byte |= bare;
                 }
                 bytes
             },
         );
-        prop_oneof![1 => any::<[u8; 16]>(), 4 => supported]
+        prop_oneof![1 => any::<[u8; 32]>(), 4 => supported]
     }
 
     proptest! {
@@ -270,6 +377,8 @@ mod tests {
                     prop_assert!(data <= completion.presented);
                     prop_assert!(completion.presented <= u64::from(limits::TRANSFER_MAX));
                 }
+                CONDITION_MET => prop_assert!(matches!(bytes[0], 0x34 | 0x90)),
+                RESERVATION_CONFLICT => prop_assert!(completion.sense.is_empty()),
                 status => {
                     prop_assert_eq!(status, CHECK_CONDITION);
                     prop_assert!(completion.data_in.is_none());

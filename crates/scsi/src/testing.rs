@@ -21,6 +21,7 @@ use store::Io;
 use store::IoResult;
 use store::Op;
 use store::Outcome;
+use store::Run;
 use store::Store;
 use store::Submitted;
 use wire::iscsi::Attribute;
@@ -55,6 +56,7 @@ pub(crate) enum Seen {
     Flush,
     Discard(u64, u64),
     Zero(u64, u64),
+    Status(u64, u64),
 }
 
 pub(crate) fn geometry() -> Geometry {
@@ -105,6 +107,13 @@ impl Disk {
             Op::Zero { offset, length } => {
                 bytes[place(*offset, *length)].fill(0);
                 (Seen::Zero(*offset, *length), Outcome::Done)
+            }
+            Op::Status { offset, length } => {
+                let allocated = bytes[place(*offset, 1)][0] != 0;
+                let rest = &bytes[place(*offset, *length)];
+                let end = rest.chunks(512).position(|block| (block[0] != 0) != allocated);
+                let length = end.map_or(*length, |end| end as u64 * 512);
+                (Seen::Status(*offset, length), Outcome::Status(Run { allocated, length }))
             }
         };
         self.log.lock().push(seen);
@@ -188,7 +197,7 @@ impl Bench {
 pub(crate) fn cdb(bytes: &[u8]) -> Cdb {
     let mut all = [0; 32];
     all[..bytes.len()].copy_from_slice(bytes);
-    Cdb { bytes: all, len: 16 }
+    Cdb { bytes: all, len: if bytes.len() > 16 { 32 } else { 16 } }
 }
 
 pub(crate) fn request(lun: Lun, bytes: &[u8], out: &[u8], expected_in: u32) -> Request {
@@ -215,6 +224,8 @@ pub(crate) fn run(nexus: &Nexus, request: Request, out: &[u8]) -> Completion {
                 assert!(length > 0 && length <= request.expected_out, "asks for what is there");
                 Input::DataOut(Slice::from(out[..length as usize].to_vec()))
             }
+            Step::Wait => panic!("nobody else is there"),
+            Step::Abort { .. } => Input::Turn,
             Step::Store(op) => Input::Store(submit(&task, &op)),
         };
         step = task.resume(nexus, input);
@@ -222,7 +233,7 @@ pub(crate) fn run(nexus: &Nexus, request: Request, out: &[u8]) -> Completion {
     panic!("no end after {STEPS_MAX} steps");
 }
 
-fn submit(task: &Task, op: &Op) -> Outcome {
+pub(crate) fn submit(task: &Task, op: &Op) -> Outcome {
     let unit = task.unit().expect("a task with store steps has a unit");
     match unit.store().submit(op) {
         Submitted::Done(outcome) => outcome,

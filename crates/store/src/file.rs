@@ -2,7 +2,7 @@
 //! A store in a file or a block device: `file:PATH`.
 
 use crate::limits::ZERO_PIECE_LEN;
-use crate::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use crate::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Run, Store, Submitted};
 use buf::Slice;
 
 /// A file of fixed size that the engine reads and writes.
@@ -44,6 +44,7 @@ impl File {
             Op::Discard { offset, length } if self.geometry.discard_granularity.is_some() => {
                 Some(Io::Punch { file, offset: *offset, length: *length })
             }
+            Op::Status { offset, .. } => Some(Io::Status { file, offset: *offset }),
             Op::Discard { offset, length } | Op::Zero { offset, length } => {
                 Some(Io::Zero { file, offset: *offset, length: *length })
             }
@@ -124,6 +125,10 @@ impl Store for File {
                     core::cmp::Ordering::Greater => Outcome::Failed(Error::Internal),
                 })
             }
+            (Op::Status { offset, length }, IoResult::Status(result)) => {
+                Submitted::Done(Outcome::Status(run_of(*offset, *length, result)))
+            }
+            (_, IoResult::Status(_)) => Submitted::Done(Outcome::Failed(Error::Internal)),
             (_, IoResult::Read(Err(errno)) | IoResult::Other(Err(errno))) => {
                 self.retreat(op, io, errno)
             }
@@ -132,6 +137,14 @@ impl Store for File {
             }
             (_, IoResult::Other(Ok(()))) => self.advance(op, io),
         }
+    }
+}
+
+/// The run at `offset`; a file that cannot tell has data everywhere.
+fn run_of(offset: u64, length: u64, result: Result<(bool, u64), i32>) -> Run {
+    match result {
+        Ok((allocated, end)) if end > offset => Run { allocated, length: length.min(end - offset) },
+        _ => Run { allocated: true, length },
     }
 }
 

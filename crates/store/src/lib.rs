@@ -92,6 +92,24 @@ pub enum Op {
         /// Number of bytes.
         length: u64,
     },
+    /// Asks whether space is allocated at `offset`, and how far that holds; see [`Run`].
+    Status {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes that matter; more than none.
+        length: u64,
+    },
+}
+
+/// Bytes that are allocated, or are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // stores build it
+pub struct Run {
+    /// True if space is allocated; a store that cannot tell says so of all its bytes.
+    pub allocated: bool,
+    /// How many bytes from the first one on are alike: at least one, at most as many as were asked
+    /// about. What follows may be alike too.
+    pub length: u64,
 }
 
 impl Op {
@@ -101,7 +119,9 @@ impl Op {
             Self::Read { offset, length } => (*offset, u64::from(*length)),
             Self::Write { offset, data, .. } => (*offset, data.len() as u64),
             Self::Flush => (0, 0),
-            Self::Discard { offset, length } | Self::Zero { offset, length } => (*offset, *length),
+            Self::Discard { offset, length }
+            | Self::Zero { offset, length }
+            | Self::Status { offset, length } => (*offset, *length),
         }
     }
 
@@ -119,6 +139,8 @@ pub enum Outcome {
     Done,
     /// The bytes of a Read, as many as asked for.
     Data(Slice),
+    /// The answer to a Status.
+    Status(Run),
     /// Not, or only in part; of a range that was to change, each byte is old or new.
     Failed(Error),
 }
@@ -196,6 +218,13 @@ pub enum Io {
         /// Number of bytes.
         length: u64,
     },
+    /// Whether there is data at `offset`, and where that changes.
+    Status {
+        /// Where.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+    },
 }
 
 /// What became of an [`Io`]: bytes moved, or the errno.
@@ -204,6 +233,8 @@ pub enum Io {
 pub enum IoResult {
     /// Holds as many bytes as were read; fewer than asked means end of file.
     Read(Result<Slice, i32>),
+    /// Whether there is data, and where that ends, bytes.
+    Status(Result<(bool, u64), i32>),
     /// Of all others.
     Other(Result<(), i32>),
 }

@@ -15,4 +15,7 @@ pub(crate) const ZERO_PIECE_LEN: u64 = 1 << 20;
 /// than the system call and the faults after it.
 pub(crate) const ZERO_BY_DISCARD_MIN: u64 = 64 << 10;
 
+/// Largest memory store, bytes, whose written pages are known: their bits take 128 MiB then.
+pub(crate) const TRACKED_MAX: u64 = 4 << 40;
+
 const _: () = assert!(ZERO_PIECE_LEN <= buf::BUF_LEN_MAX as u64);

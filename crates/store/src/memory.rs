@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store in memory: `memory:SIZE`.
 
+mod pages;
+
 use crate::limits::ZERO_BY_DISCARD_MIN;
 use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
 use alloc::sync::Arc;
 use buf::{OutOfRange, PAGE, Region, SystemError};
+use pages::Pages;
 
 /// Zeroed, sparse memory; all operations are done at once and a Read lends the memory itself.
 ///
@@ -13,6 +16,8 @@ use buf::{OutOfRange, PAGE, Region, SystemError};
 #[derive(Debug)]
 pub struct Memory {
     region: Arc<Region>,
+    /// Pages that were written since they were discarded last.
+    written: Pages,
 }
 
 impl Memory {
@@ -21,7 +26,8 @@ impl Memory {
     /// # Errors
     /// The system's error if there is not so much address space.
     pub fn new(bytes: u64) -> Result<Self, SystemError> {
-        Ok(Self { region: Region::new(bytes)? })
+        let region = Region::new(bytes)?;
+        Ok(Self { region, written: Pages::new(bytes) })
     }
 
     fn run(&self, op: &Op) -> Result<Outcome, Error> {
@@ -32,13 +38,25 @@ impl Memory {
                 let data = self.region.slice(*offset, length).ok_or(Error::Internal)?;
                 return Ok(Outcome::Data(data));
             }
-            Op::Write { offset, data, .. } => self.region.write_slice(*offset, data)?,
-            Op::Flush => {}
-            Op::Zero { offset, length } if *length < ZERO_BY_DISCARD_MIN => {
-                self.region.fill_zero(*offset, *length)?;
+            Op::Write { offset, data, .. } => {
+                self.written.set(*offset, data.len() as u64);
+                self.region.write_slice(*offset, data)?;
             }
-            Op::Discard { offset, length } | Op::Zero { offset, length } => {
+            Op::Flush => {}
+            Op::Zero { offset, length } => {
+                self.written.set(*offset, *length);
+                if *length < ZERO_BY_DISCARD_MIN {
+                    self.region.fill_zero(*offset, *length)?;
+                } else {
+                    self.region.discard(*offset, *length)?;
+                }
+            }
+            Op::Discard { offset, length } => {
                 self.region.discard(*offset, *length)?;
+                self.written.clear(*offset, *length);
+            }
+            Op::Status { offset, length } => {
+                return Ok(Outcome::Status(self.written.run(*offset, *length)));
             }
         }
         Ok(Outcome::Done)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store that keeps nothing: `null:SIZE`.
 
-use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Run, Store, Submitted};
 use buf::{Slice, SystemError};
 
 /// Reads zeroes, drops writes: for measuring everything else.
@@ -22,7 +22,13 @@ impl Null {
 
     fn run(&self, op: &Op) -> Result<Outcome, Error> {
         self.geometry().check(op)?;
-        let Op::Read { length, .. } = op else { return Ok(Outcome::Done) };
+        let length = match op {
+            Op::Read { length, .. } => length,
+            Op::Status { length, .. } => {
+                return Ok(Outcome::Status(Run { allocated: true, length: *length }));
+            }
+            _ => return Ok(Outcome::Done),
+        };
         let length = usize::try_from(*length).map_err(|_| Error::Internal)?;
         let data = self.zeroes.part(0..length).ok_or(Error::Internal)?;
         Ok(Outcome::Data(data))

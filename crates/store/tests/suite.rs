@@ -7,7 +7,7 @@ use lunwire_store::memory::Memory;
 use lunwire_store::null::Null;
 use lunwire_store::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
 use proptest::prelude::*;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -74,7 +74,11 @@ impl Subject {
     fn io(&self, io: &Io) -> IoResult {
         let file = self.file.as_ref().expect("only files need the driver");
         let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(0);
+        if let Io::Status { offset, .. } = io {
+            return IoResult::Status(allocation(file, *offset));
+        }
         IoResult::Other(match io {
+            Io::Status { .. } => unreachable!("answered above"),
             Io::Read { offset, length, .. } => {
                 let mut buf = self.pool.take(*length as usize).expect("room");
                 let read = file.read_at(&mut buf, *offset).map_err(errno);
@@ -112,6 +116,15 @@ impl Subject {
             outcome => panic!("{}: {outcome:?}", self.name),
         }
     }
+}
+
+/// Whether there is data at `offset`, and where that ends.
+fn allocation(file: &fs::File, offset: u64) -> Result<(bool, u64), i32> {
+    let hole = seek(file, SeekFrom::Hole(offset)).map_err(Errno::raw_os_error)?;
+    if hole > offset {
+        return Ok((true, hole));
+    }
+    Ok((false, seek(file, SeekFrom::Data(offset)).unwrap_or(BYTES)))
 }
 
 /// Every store there is, in every way in which it can be set up.
@@ -161,7 +174,7 @@ fn model(bytes: &mut [u8], op: &Op) -> Option<Vec<u8>> {
         Op::Read { .. } => return Some(range.to_vec()),
         Op::Write { data, .. } => range.copy_from_slice(&data.to_vec()),
         Op::Discard { .. } | Op::Zero { .. } => range.fill(0),
-        Op::Flush => {}
+        Op::Flush | Op::Status { .. } => {}
     }
     Some(Vec::new())
 }
@@ -278,4 +291,28 @@ fn a_discard_gives_the_space_of_a_file_back() {
         assert!(blocks() <= before - 2048, "{} of {before} blocks are left", blocks());
     }
     assert_eq!(subject.read(0, 1 << 20), vec![0; 1 << 20]);
+}
+
+#[test]
+fn status_tells_what_was_written() {
+    for subject in subjects() {
+        let name = subject.name;
+        let status = |offset, length| match subject.run(&Op::Status { offset, length }) {
+            Outcome::Status(run) => (run.allocated, run.length),
+            outcome => panic!("{name}: {outcome:?}"),
+        };
+        if name == "null" {
+            assert_eq!(status(0, BYTES), (true, BYTES), "{name}");
+            continue;
+        }
+        assert_eq!(status(512, BYTES - 512), (false, BYTES - 512), "{name}");
+        subject.run(&write(8192, vec![1; 8192]));
+        assert_eq!(status(0, BYTES), (false, 8192), "{name}");
+        assert_eq!(status(8192, BYTES - 8192), (true, 8192), "{name}");
+        assert_eq!(status(8192 + 512, 512), (true, 512), "{name}");
+        if subject.can == Can::PunchToo {
+            subject.run(&Op::Discard { offset: 8192, length: 4096 });
+            assert_eq!(status(8192, 8192), (false, 4096), "{name}");
+        }
+    }
 }

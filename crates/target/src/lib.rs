@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod keep;
 mod mail;
 mod node;
 mod pump;
@@ -17,6 +18,7 @@ mod table;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
+pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
 pub use node::AccessRule;

@@ -44,6 +44,7 @@ pub(crate) enum Letter {
     AbortUnit {
         unit: Arc<LogicalUnit>,
         effect: Effect,
+        whose: Whose,
         reactor: usize,
         management: Key,
     },
@@ -69,6 +70,24 @@ pub(crate) enum Letter {
     Stop {
         grace: Duration,
     },
+}
+
+/// Whose tasks are to end.
+#[derive(Clone, Debug)]
+pub(crate) enum Whose {
+    /// Everybody's.
+    All,
+    /// Those of these initiator ports.
+    Ports(Arc<[String]>),
+}
+
+impl Whose {
+    pub(crate) fn includes(&self, nexus: &scsi::Nexus) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ports(ports) => ports.contains(&nexus.names().initiator_port),
+        }
+    }
 }
 
 /// What other nexuses notice of a task management function.

@@ -97,7 +97,7 @@ pub(crate) struct Pump<P> {
     /// When the first connection whose answers are held back must send.
     send_at: Option<Instant>,
     /// Commands that used up their turn.
-    runnable: VecDeque<(Key, TaskId, store::Op)>,
+    runnable: VecDeque<(Key, TaskId, Step)>,
     /// Sessions that were left without a connection, the oldest first.
     deserted: VecDeque<Key>,
     accepted: usize,
@@ -175,6 +175,8 @@ struct PendingIo {
     task: TaskId,
     op: store::Op,
     io: Io,
+    /// The task if it has ended before its work: what it holds of the unit stays held until then.
+    ended: Option<scsi::Task>,
     /// Task management that waits for this work of an ended task.
     managements: Vec<Key>,
 }
@@ -393,6 +395,8 @@ impl<P: Port> Pump<P> {
             let op = match step {
                 Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
                 Step::Complete(completion) => return self.complete(key, id, completion),
+                Step::Wait => return self.runnable.push_back((key, id, Step::Wait)),
+                Step::Abort { initiator_ports } => return self.preempt(key, id, initiator_ports),
                 Step::Store(op) => op,
             };
             let Some(session) = self.sessions.get_mut(key) else { return };
@@ -409,7 +413,9 @@ impl<P: Port> Pump<P> {
             }
         }
         match step {
-            Step::Store(op) => self.runnable.push_back((key, id, op)),
+            Step::Store(_) | Step::Wait | Step::Abort { .. } => {
+                self.runnable.push_back((key, id, step))
+            }
             Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
             Step::Complete(completion) => self.complete(key, id, completion),
         }
@@ -418,10 +424,23 @@ impl<P: Port> Pump<P> {
     /// Gives commands that used up their turn another one.
     fn take_turns(&mut self) {
         for _ in 0..self.runnable.len() {
-            let Some((key, id, op)) = self.runnable.pop_front() else { return };
-            self.advance(key, id, Step::Store(op));
+            let Some((key, id, step)) = self.runnable.pop_front() else { return };
+            match step {
+                Step::Wait => self.resume(key, id, Input::Turn),
+                step => self.advance(key, id, step),
+            }
             self.settle(key);
         }
+    }
+
+    /// Gives a command what it waits for.
+    fn resume(&mut self, key: Key, id: TaskId, input: Input) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
+            return;
+        };
+        let step = task.scsi.resume(nexus, input);
+        self.advance(key, id, step);
     }
 
     /// Receive Data-Out: the task gets a buffer before the initiator is asked for the rest.
@@ -488,6 +507,9 @@ impl<P: Port> Pump<P> {
 
     /// Hands a store's work to the engine.
     fn submit_io(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
+        if let Io::Status { file, offset } = io {
+            return self.answer_status(key, id, op, io, (file, offset));
+        }
         let kept = io.clone();
         let work = match io {
             Io::Read { file, offset, length } => match self.pool.take(length as usize) {
@@ -504,6 +526,7 @@ impl<P: Port> Pump<P> {
             Io::Sync { file } => Work::Sync { file: file.0 },
             Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
             Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
+            Io::Status { .. } => return,
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios += 1;
@@ -512,15 +535,41 @@ impl<P: Port> Pump<P> {
             task: id,
             op,
             io: kept,
+            ended: None,
             managements: Vec::new(),
         });
         self.port.submit(token(Kind::Io, io), work);
     }
 
+    /// Asks the file itself: the page cache knows, and the question is rare.
+    fn answer_status(
+        &mut self,
+        key: Key,
+        id: TaskId,
+        op: store::Op,
+        io: Io,
+        (file, offset): (store::FileId, u64),
+    ) {
+        let file = self.shared.files.get(file.0 as usize);
+        let result = match file.map(|file| engine::files::allocation(&file.fd, offset)) {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => Err(error.raw_os_error().unwrap_or(0)),
+            None => Err(0),
+        };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(task) = task_of(&mut session.tasks, id) else { return };
+        let Some(unit) = task.scsi.unit() else { return };
+        if let Submitted::Done(outcome) = unit.store().complete(&op, &io, IoResult::Status(result))
+        {
+            self.resume(key, id, Input::Store(outcome));
+        }
+    }
+
     /// The engine has done a store's work.
     fn io_done(&mut self, key: Key, result: IoResult) {
         let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, managements } = done;
+        let PendingIo { session: key, task: id, op, io, managements, ended } = done;
+        drop(ended);
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.ios -= 1;
         for management in managements {

@@ -64,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) challenges: Challenges,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Vec<Mailbox>,
+    /// By [`store::FileId`]: for what is asked of a file so rarely that no engine needs to know it.
+    pub(crate) files: Vec<StoreFile>,
     pub(crate) login_timeout: Duration,
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
     /// sleeping for so short a time would cost more than it saves.
@@ -147,6 +149,7 @@ impl Target {
             challenges: Challenges::default(),
             registry: Registry::default(),
             mailboxes,
+            files: plan.stores.files.clone(),
             login_timeout: plan.login_timeout,
             hold_back: HOLD_BACK.min(plan.spin_max),
         });

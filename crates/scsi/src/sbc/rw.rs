@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! READ and WRITE (SBC-3 §5.10-§5.13, §5.32-§5.35): range, data, store.
 
+use super::verify::Verify;
 use crate::lun::Context;
+use crate::lun::Extent;
 use crate::lun::LogicalUnit;
 use crate::sense;
 use crate::sense::Fault;
@@ -149,6 +151,24 @@ impl Write {
                 Ok(Step::Store(Op::Write { offset, data: block.into(), durable: self.durable }))
             }
         }
+    }
+
+    /// FUA, whatever the CDB says.
+    pub(crate) const fn make_durable(&mut self) {
+        self.durable = true;
+    }
+
+    /// What the CDB asks for, bytes.
+    pub(crate) const fn presented(&self) -> u64 {
+        self.presented
+    }
+
+    /// Reads back what was written and compares it with `sent`, if that is there and whole.
+    pub(crate) fn verify(&self, unit: &LogicalUnit, sent: Option<Slice>) -> Verify {
+        let length = unit.round_up(u64::from(self.length));
+        let extent = Extent { offset: self.offset, length };
+        let sent = sent.filter(|sent| sent.len() as u64 == length);
+        Verify::written(extent, sent)
     }
 
     /// A block of which only a part is sent keeps the rest (FCP-4 §9.5.8 says for residuals what

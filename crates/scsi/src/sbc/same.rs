@@ -46,24 +46,24 @@ enum Content {
     Pattern(Slice),
 }
 
-/// WRITE SAME(10), (16). WSNZ is set: zero blocks are refused, for a host that means "to the end"
-/// by it is as likely wrong as right.
+/// WRITE SAME(10), (16), (32). WSNZ is set: zero blocks are refused, for a host that means "to the
+/// end" by it is as likely wrong as right.
 pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let unmap = cdb.bit(1, 3);
+    let unmap = cdb.flag(3);
     if unmap && !unit.can_discard() {
-        return Err(sense::invalid_bit(1, 3).into());
+        return Err(context.flag_field(3).into());
     }
     let blocks = cdb.transfer_length();
     let extent = unit.extent(cdb.lba(), u64::from(blocks))?;
     if blocks == 0 || blocks > unit.blocks_in(limits::WRITE_SAME_MAX) {
         return Err(context.length_field().into());
     }
-    let no_data_out = cdb.opcode() == Opcode::WRITE_SAME_16 && cdb.bit(1, 0);
+    let no_data_out = cdb.opcode() != Opcode::WRITE_SAME_10 && cdb.flag(0);
     if no_data_out {
         let mut same = Same::new(extent, unmap, 0);
         same.content = Content::Zeros;
-        let step = same.step();
+        let step = same.step(unit);
         return Ok((Machine::Same(same), step));
     }
     let length = unit.block();
@@ -91,10 +91,10 @@ impl Same {
         } else {
             task::done(input, unit.lba_of(self.current))?;
         }
-        Ok(self.step())
+        Ok(self.step(unit))
     }
 
-    fn step(&mut self) -> Step {
+    fn step(&mut self, unit: &LogicalUnit) -> Step {
         if self.at == self.end {
             return Step::Complete(sense::good(u64::from(self.presented)));
         }
@@ -104,7 +104,7 @@ impl Same {
                 let length = self.piece(limits::PIECE_MAX);
                 match usize::try_from(length).ok().and_then(|length| pattern.part(0..length)) {
                     Some(data) => (length, Op::Write { offset, data, durable: false }),
-                    None => return Step::Complete(Fault::from(sense::INTERNAL).complete()),
+                    None => return Step::Complete(unit.fault(sense::INTERNAL.into())),
                 }
             }
             Content::Zeros | Content::Awaited if self.unmap => {

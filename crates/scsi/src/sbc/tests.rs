@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Block commands against a disk in memory.
 
+mod exclusive;
+mod further;
+
 use crate::Input;
 use crate::Step;
 use crate::limits;
@@ -482,12 +485,7 @@ fn a_stopped_unit_is_not_ready_until_it_starts() {
     assert_eq!(stop(0), None);
     assert_eq!(bench.log(), [Seen::Flush]);
     for entry in crate::table::all().filter(|entry| entry.has(crate::table::Flag::Medium)) {
-        let mut cdb = [0; 16];
-        cdb[0] = entry.opcode.0;
-        if let Some(action) = entry.service_action {
-            cdb[1] = u8::try_from(action).expect("five bits");
-        }
-        assert_eq!(codes(bench.sense(&cdb)), (2, 4, 2), "{:?}", entry.opcode.name());
+        assert_eq!(codes(bench.sense(&entry.bare())), (2, 4, 2), "{:?}", entry.opcode.name());
     }
     assert_eq!(bench.sense(&[0x12, 0, 0, 0, 36, 0]), None);
     assert_eq!(bench.data(&[3, 0, 0, 0, 18, 0])[12..14], [4, 2]);

@@ -60,6 +60,7 @@ pub(crate) fn elsewhere(cdb: &CdbView<'_>, peripheral: u8) -> Result<Started, Fa
             vendor: ascii(""),
             product: ascii(""),
             revision: ascii(""),
+            implicit_asymmetric_access: false,
             version_descriptors: [0; inquiry::VERSION_DESCRIPTORS_MAX],
         }
         .emit()
@@ -92,6 +93,7 @@ fn standard(unit: &LogicalUnit) -> Standard {
         vendor: ascii(&identity.vendor),
         product: ascii(&identity.product),
         revision: ascii(&identity.revision),
+        implicit_asymmetric_access: true,
         version_descriptors: [
             inquiry::SAM_5,
             inquiry::SPC_4,
@@ -142,6 +144,7 @@ fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
         Designator::Naa(identity.naa.clone()),
         Designator::T10Vendor(vendor),
         Designator::RelativeTargetPort(names.relative_port),
+        Designator::TargetPortGroup(names.portal_group_tag),
         Designator::ScsiName { of: Association::TargetPort, name: port.into_bytes() },
         Designator::ScsiName {
             of: Association::TargetDevice,
@@ -165,6 +168,8 @@ fn block_limits(unit: &LogicalUnit) -> BlockLimits {
         write_same_non_zero: true,
         transfer_granularity: u16::try_from(transfer_granularity).unwrap_or(0),
         transfer_max: unit.blocks_in(limits::TRANSFER_MAX),
+        compare_and_write_max: u8::try_from(unit.blocks_in(limits::COMPARE_MAX)).unwrap_or(u8::MAX),
+        prefetch_max: unit.blocks_in(limits::PREFETCH_MAX),
         transfer_optimal: unit.blocks_in(limits::TRANSFER_OPTIMAL),
         write_same_max: u64::from(unit.blocks_in(limits::WRITE_SAME_MAX)),
         ..BlockLimits::default()

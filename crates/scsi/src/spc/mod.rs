@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Primary commands (SPC-4 §6).
 
+pub(crate) mod alua;
 pub(crate) mod inquiry;
+pub(crate) mod log;
 pub(crate) mod misc;
 pub(crate) mod mode;
+pub(crate) mod mode_select;
+pub(crate) mod persistent;
 pub(crate) mod rsoc;
 
 #[cfg(test)]

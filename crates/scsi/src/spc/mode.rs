@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! MODE SENSE (SPC-4 §6.11, §6.12). Nothing can be changed, so current values are the default ones.
+//! MODE SENSE (SPC-4 §6.11, §6.12). Of the control page D_SENSE and SWP can be changed; nothing is
+//! saved.
 
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
+use crate::lun::Special;
 use crate::sense;
 use crate::sense::Fault;
 use crate::task::Started;
@@ -51,28 +53,48 @@ fn mode_data(context: &Context<'_>, header: Header) -> Result<Vec<u8>, Fault> {
     for page in PAGES.into_iter().filter(|page| code == mode::ALL_PAGES || *page == code) {
         push_page(&mut pages, unit, page, control);
     }
-    let specific = DeviceSpecific { write_protected: unit.geometry().read_only, dpo_fua: true };
+    let specific = DeviceSpecific {
+        write_protected: unit.geometry().read_only || unit.is_special(Special::WriteProtected),
+        dpo_fua: true,
+    };
     let long = header == Header::Ten && cdb.bit(1, 4);
     let descriptor = (!cdb.bit(1, 3)).then(|| block_descriptor(unit, long));
     Ok(mode::emit(header, specific, descriptor, &pages))
 }
 
 fn push_page(to: &mut Vec<u8>, unit: &LogicalUnit, page: u8, control: PageControl) {
-    let start = to.len();
-    match page {
-        mode::CACHING => {
-            to.extend_from_slice(&Caching { write_cache: unit.geometry().volatile_cache }.emit());
-        }
+    to.extend(page_of(unit, page, control).unwrap_or_default());
+}
+
+/// A page with the values that `control` asks for; None if there is no such page.
+pub(super) fn page_of(unit: &LogicalUnit, page: u8, control: PageControl) -> Option<Vec<u8>> {
+    let changeable = control == PageControl::Changeable;
+    let mut bytes = match page {
+        mode::CACHING => Caching { write_cache: unit.geometry().volatile_cache }.emit().to_vec(),
         mode::CONTROL => {
-            to.extend_from_slice(&Control { busy_timeout: BUSY_TIMEOUT_UNLIMITED }.emit());
+            let current = |special| match control {
+                PageControl::Current => unit.is_special(special),
+                PageControl::Changeable => true,
+                PageControl::Default | PageControl::Saved => false,
+            };
+            let page = Control {
+                busy_timeout: BUSY_TIMEOUT_UNLIMITED,
+                descriptor_sense: current(Special::DescriptorSense),
+                software_write_protect: current(Special::WriteProtected),
+            };
+            let mut bytes = page.emit();
+            if changeable {
+                (bytes[3], bytes[8], bytes[9]) = (0, 0, 0);
+            }
+            return Some(bytes.to_vec());
         }
-        _ => to.extend_from_slice(&mode::informational_exceptions()),
-    }
-    if control == PageControl::Changeable
-        && let Some(parameters) = to.get_mut(start + 2..)
-    {
+        mode::INFORMATIONAL_EXCEPTIONS => mode::informational_exceptions().to_vec(),
+        _ => return None,
+    };
+    if changeable && let Some(parameters) = bytes.get_mut(2..) {
         parameters.fill(0);
     }
+    Some(bytes)
 }
 
 fn block_descriptor(unit: &LogicalUnit, long: bool) -> BlockDescriptor {

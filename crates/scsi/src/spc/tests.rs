@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Primary commands against a disk in memory.
 
+mod select;
+
 use crate::Nexus;
 use crate::limits;
 use crate::testing::Bench;
@@ -45,7 +47,7 @@ fn standard_inquiry_is_that_of_a_disk() {
     let bench = Bench::new();
     let bytes = bench.data(&[0x12, 0, 0, 1, 4, 0]);
     assert_eq!(bytes.len(), 96);
-    assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
+    assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x10, 0, 2]);
     let standard = Standard::parse(&bytes).expect("whole");
     assert_eq!(&standard.vendor, b"LUNWIRE ");
     assert_eq!(standard.version_descriptors[..4], [0x00a0, 0x0460, 0x04c0, 0x0960]);
@@ -176,7 +178,11 @@ fn mode_pages_are_fixed() {
     let data = ModeData::parse(Header::Six, &changeable).expect("whole");
     for code in [0x08, 0x0a, 0x1c] {
         let page = data.page(code).expect("there");
-        assert!(page[2..].iter().all(|byte| *byte == 0));
+        let may = [(mode::CONTROL, 2, 0x04), (mode::CONTROL, 4, 0x08)];
+        for (at, byte) in page.iter().enumerate().skip(2) {
+            let mask = may.iter().find(|(of, index, _)| (*of, *index) == (code, at));
+            assert_eq!(*byte, mask.map_or(0, |(.., mask)| *mask), "{code:x} {at}");
+        }
     }
     let current = bench.data(&[0x1a, 0, 0x3f, 0, 255, 0]);
     assert_eq!(bench.data(&[0x1a, 0, 0xbf, 0, 255, 0]), current, "default values");
@@ -218,8 +224,13 @@ fn supported_opcodes_agree_with_what_is_dispatched() {
             let (support, usage) = rsoc::parse_one(&bytes).expect("whole");
             assert_eq!((support, usage.len()), (3, usize::from(command.cdb_len)));
             assert_eq!(usage[0], opcode);
-            let low = action.map(|action| u8::try_from(action).expect("five bits"));
-            assert!(low.is_none_or(|low| usage[1] & 0x1f == low));
+            match action {
+                Some(action) if opcode == 0x7f => {
+                    assert_eq!(usage[7..10], [0x18, 0, u8::try_from(action).expect("small")]);
+                }
+                Some(action) => assert_eq!(u16::from(usage[1] & 0x1f), action),
+                None => {}
+            }
         }
     }
 }
@@ -228,11 +239,11 @@ fn supported_opcodes_agree_with_what_is_dispatched() {
 fn unsupported_commands_are_said_to_be() {
     let bench = Bench::new();
     for cdb in [
-        rsoc_one(1, 0x15, 0),
+        rsoc_one(1, 0x04, 0),
         rsoc_one(1, 0xff, 0),
-        rsoc_one(2, 0x9e, 0x12),
-        rsoc_one(2, 0x7f, 0x0b),
-        rsoc_one(3, 0x89, 0),
+        rsoc_one(2, 0x9e, 0x11),
+        rsoc_one(2, 0x7f, 0x0e),
+        rsoc_one(3, 0x87, 0),
         rsoc_one(3, 0x28, 1),
     ] {
         assert_eq!(bench.data(&cdb), [0, 1, 0, 0]);

@@ -60,6 +60,7 @@ fn kinds(store: &File, op: &Op, unsupported: &[&'static str]) -> (Vec<&'static s
             Io::Sync { .. } => "sync",
             Io::Punch { .. } => "punch",
             Io::Zero { .. } => "zero",
+            Io::Status { .. } => "status",
         };
         kinds.push(kind);
         assert!(kinds.len() < 20, "an end");

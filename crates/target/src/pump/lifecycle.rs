@@ -233,6 +233,9 @@ impl<P: Port> Pump<P> {
             }
             nexus.lost();
         }
+        for task in tasks.into_iter().flatten() {
+            self.keep(key, task.id, task.scsi);
+        }
     }
 
     pub(super) fn tell_targets(&mut self, key: Key, only: Option<&str>) {
@@ -303,8 +306,8 @@ impl<P: Port> Pump<P> {
                     self.establish(connection);
                     self.settle_login(connection);
                 }
-                Letter::AbortUnit { unit, effect, reactor, management } => {
-                    self.abort_unit(&unit, effect, reactor, management);
+                Letter::AbortUnit { unit, effect, whose, reactor, management } => {
+                    self.abort_unit(&unit, effect, &whose, (reactor, management));
                 }
                 Letter::UnitAborted { management } => self.unit_aborted(management),
                 Letter::Drop { tsih, reply } => {

@@ -17,6 +17,7 @@ use super::Pump;
 use super::task_of;
 use crate::mail::Effect;
 use crate::mail::Letter;
+use crate::mail::Whose;
 use crate::table::Key;
 
 /// A function under way on this reactor.
@@ -31,6 +32,8 @@ pub(super) struct Management {
 enum Origin {
     /// A session here asked.
     Session { session: Key, id: u32, function: Function, unit: Arc<LogicalUnit> },
+    /// A command here preempts others.
+    Command { session: Key, task: TaskId },
     /// Another reactor asked for its management.
     Reactor { reactor: usize, management: Key },
     /// A session wants to know that its cleared tasks are gone, to answer a logout.
@@ -74,11 +77,11 @@ impl<P: Port> Pump<P> {
             }
             Function::ClearTaskSet => {
                 self.abort_tasks(key, &unit);
-                self.abort_elsewhere(key, &unit, Effect::Cleared, management);
+                self.abort_elsewhere(key, &unit, Effect::Cleared, &Whose::All, management);
             }
             Function::LogicalUnitReset => {
                 self.abort_tasks(key, &unit);
-                self.abort_elsewhere(key, &unit, Effect::Reset, management);
+                self.abort_elsewhere(key, &unit, Effect::Reset, &Whose::All, management);
             }
         }
         self.wait_for_ended_work(management);
@@ -91,11 +94,12 @@ impl<P: Port> Pump<P> {
         issuer: Key,
         unit: &Arc<LogicalUnit>,
         effect: Effect,
+        whose: &Whose,
         management: Key,
     ) {
         let others: Vec<Key> = self.sessions.keys().filter(|key| *key != issuer).collect();
         for key in others {
-            self.abort_other(key, unit, effect);
+            self.abort_other(key, unit, effect, whose);
         }
         for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
             if reactor == self.reactor {
@@ -107,10 +111,28 @@ impl<P: Port> Pump<P> {
             mailbox.send(Letter::AbortUnit {
                 unit: Arc::clone(unit),
                 effect,
+                whose: whose.clone(),
                 reactor: self.reactor,
                 management,
             });
         }
+    }
+
+    /// A command preempts the tasks of `initiator_ports`; it goes on when none of their work is
+    /// left. It never ends tasks of its own nexus.
+    pub(super) fn preempt(&mut self, key: Key, task: TaskId, initiator_ports: Vec<String>) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let unit = task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
+        let Some(unit) = unit.cloned() else { return };
+        let origin = Origin::Command { session: key, task };
+        let management = self.managements.insert(Management { origin, pending: 1 });
+        if !initiator_ports.is_empty() {
+            tracing::info!(?initiator_ports, "tasks preempted");
+            let whose = Whose::Ports(initiator_ports.into());
+            self.abort_elsewhere(key, &unit, Effect::Cleared, &whose, management);
+        }
+        self.wait_for_ended_work(management);
+        self.one_done(management);
     }
 
     /// Another reactor asks for the same here.
@@ -118,20 +140,24 @@ impl<P: Port> Pump<P> {
         &mut self,
         unit: &Arc<LogicalUnit>,
         effect: Effect,
-        reactor: usize,
-        management: Key,
+        whose: &Whose,
+        (reactor, management): (usize, Key),
     ) {
         let origin = Origin::Reactor { reactor, management };
         let local = self.managements.insert(Management { origin, pending: 1 });
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
-            self.abort_other(key, unit, effect);
+            self.abort_other(key, unit, effect, whose);
         }
         self.wait_for_ended_work(local);
         self.one_done(local);
     }
 
-    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect) {
+    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect, whose: &Whose) {
+        let nexus = self.sessions.get(key).and_then(|session| session.nexus.as_ref());
+        if !nexus.is_some_and(|nexus| whose.includes(nexus)) {
+            return;
+        }
         let ended = self.abort_tasks(key, unit);
         if ended == 0 {
             return;
@@ -167,8 +193,16 @@ impl<P: Port> Pump<P> {
     /// The device server forgets a task.
     pub(super) fn drop_task(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.take_task(id).is_some() {
+        if let Some(task) = session.take_task(id) {
             self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
+            self.keep(key, id, task.scsi);
+        }
+    }
+
+    /// A task that has ended holds what it holds of its unit until its store work is done.
+    pub(super) fn keep(&mut self, key: Key, id: TaskId, task: scsi::Task) {
+        if let Some(io) = self.ios.values_mut().find(|io| (io.session, io.task) == (key, id)) {
+            io.ended = Some(task);
         }
     }
 
@@ -241,6 +275,7 @@ impl<P: Port> Pump<P> {
                 }
             }
             Origin::Join { connection } => self.join(connection),
+            Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
             Origin::Session { session: key, id, function, unit } => {
                 let Some(session) = self.sessions.get_mut(key) else { return };
                 if function == Function::LogicalUnitReset
@@ -261,9 +296,11 @@ impl<P: Port> Pump<P> {
     /// As `one_done`, where nobody else settles the session that asked.
     fn done_elsewhere(&mut self, management: Key) {
         let session = match self.managements.get(management).map(|entry| &entry.origin) {
-            Some(Origin::Session { session, .. } | Origin::Logout { session, .. }) => {
-                Some(*session)
-            }
+            Some(
+                Origin::Session { session, .. }
+                | Origin::Logout { session, .. }
+                | Origin::Command { session, .. },
+            ) => Some(*session),
             _ => None,
         };
         self.one_done(management);

@@ -60,6 +60,15 @@ impl Group {
         }
     }
 
+    /// Where the byte of RDPROTECT, DPO and FUA stands.
+    #[must_use]
+    pub const fn flags_at(self) -> u8 {
+        match self {
+            Self::ThirtyTwo => 10,
+            _ => 1,
+        }
+    }
+
     /// Where TRANSFER LENGTH starts.
     #[must_use]
     pub const fn length_at(self) -> u16 {
@@ -219,6 +228,13 @@ impl<'a> CdbView<'a> {
     #[must_use]
     pub fn control(&self) -> u8 {
         Group::of(self.opcode()).map_or(0, |group| self.byte(group.control_at()))
+    }
+
+    /// Bit `bit` of the byte of DPO and FUA; false in the 6-byte group, which has none.
+    #[inline]
+    #[must_use]
+    pub const fn flag(&self, bit: u8) -> bool {
+        self.flags() >> (bit & 7) & 1 == 1
     }
 
     const fn flags(&self) -> u8 {

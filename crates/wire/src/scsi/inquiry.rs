@@ -45,6 +45,8 @@ pub struct Standard {
     pub product: [u8; 16],
     /// PRODUCT REVISION LEVEL, blank padded.
     pub revision: [u8; 4],
+    /// TPGS = 01b: asymmetric access that only the target changes.
+    pub implicit_asymmetric_access: bool,
     /// Version descriptors, zero where there is none.
     pub version_descriptors: [u16; VERSION_DESCRIPTORS_MAX],
 }
@@ -58,6 +60,7 @@ impl Standard {
         bytes[2] = self.version;
         bytes[3] = 0x12; // HISUP, response data format 2
         bytes[4] = ADDITIONAL_LEN;
+        bytes[5] = if self.implicit_asymmetric_access { 0x10 } else { 0 };
         bytes[7] = 0x02; // CMDQUE
         put(&mut bytes, 8, self.vendor);
         put(&mut bytes, 16, self.product);
@@ -81,6 +84,7 @@ impl Standard {
             vendor: super::field::get(bytes, 8)?,
             product: super::field::get(bytes, 16)?,
             revision: super::field::get(bytes, 32)?,
+            implicit_asymmetric_access: get_u8(bytes, 5)? & 0x30 == 0x10,
             version_descriptors,
         })
     }
@@ -110,10 +114,11 @@ mod tests {
             vendor: ascii("LUNWIRE"),
             product: ascii("disk"),
             revision: ascii("0.1.0"),
+            implicit_asymmetric_access: true,
             version_descriptors: [SAM_5, SPC_4, SBC_3, ISCSI, 0, 0, 0, 0],
         };
         let bytes = standard.emit();
-        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
+        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x10, 0, 2]);
         assert_eq!(&bytes[8..36], b"LUNWIRE disk            0.1.");
         assert_eq!(bytes[58..68], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60, 0, 0]);
     }
@@ -127,10 +132,17 @@ mod tests {
         #[test]
         fn round_trip(
             peripheral: u8, version: u8, vendor: [u8; 8], product: [u8; 16], revision: [u8; 4],
-            version_descriptors: [u16; 8],
+            version_descriptors: [u16; 8], implicit_asymmetric_access: bool,
         ) {
-            let standard =
-                Standard { peripheral, version, vendor, product, revision, version_descriptors };
+            let standard = Standard {
+                peripheral,
+                version,
+                vendor,
+                product,
+                revision,
+                implicit_asymmetric_access,
+                version_descriptors,
+            };
             prop_assert_eq!(Standard::parse(&standard.emit()), Some(standard));
         }
 

@@ -5,12 +5,15 @@ pub mod capacity;
 pub mod cdb;
 mod field;
 pub mod inquiry;
+pub mod log;
 pub mod lun;
 pub mod luns;
 pub mod mode;
 pub mod opcode;
+pub mod persistent;
 pub mod rsoc;
 pub mod sense;
+pub mod status;
 pub mod unmap;
 pub mod vpd;
 

@@ -176,6 +176,32 @@ impl<'a> ModeData<'a> {
         Some(Self { specific, descriptor, pages })
     }
 
+    /// Reads the parameter list of MODE SELECT, whose length fields say nothing; None if the header
+    /// or the descriptors it announces are cut, or there is more than one descriptor.
+    #[must_use]
+    pub fn parse_list(header: Header, bytes: &'a [u8]) -> Option<Self> {
+        let (length, long, descriptor_len) = match header {
+            Header::Six => (4, false, u16::from(get_u8(bytes, 3)?)),
+            Header::Ten => (8, get_u8(bytes, 4)? & 1 == 1, get_u16(bytes, 6)?),
+        };
+        let (descriptors, pages) =
+            bytes.get(length..)?.split_at_checked(usize::from(descriptor_len))?;
+        let descriptor = match (descriptor_len, long) {
+            (0, _) => None,
+            (8, false) => Some(BlockDescriptor::Short {
+                blocks: get_u32(descriptors, 0)?,
+                length: get_u32(descriptors, 4)? & 0x00ff_ffff,
+            }),
+            (16, true) => Some(BlockDescriptor::Long {
+                blocks: get_u64(descriptors, 0)?,
+                length: get_u32(descriptors, 12)?,
+            }),
+            _ => return None,
+        };
+        let specific = DeviceSpecific { write_protected: false, dpo_fua: false };
+        Some(Self { specific, descriptor, pages })
+    }
+
     /// The page `code` (without subpages), with its two header bytes.
     #[must_use]
     pub fn page(&self, code: u8) -> Option<&'a [u8]> {
@@ -222,12 +248,15 @@ impl Caching {
     }
 }
 
-/// Control mode page (SPC-4 §7.5.8), 12 bytes: fixed format sense, unrestricted reordering, no
-/// QERR, no TAS.
+/// Control mode page (SPC-4 §7.5.8), 12 bytes: unrestricted reordering, no QERR, no TAS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// BUSY TIMEOUT PERIOD, 100 ms units; FFFFh without limit.
     pub busy_timeout: u16,
+    /// D_SENSE: sense data are in descriptor format.
+    pub descriptor_sense: bool,
+    /// SWP: writing is refused.
+    pub software_write_protect: bool,
 }
 
 impl Control {
@@ -238,7 +267,9 @@ impl Control {
         let mut bytes = [0; 12];
         bytes[0] = CONTROL;
         bytes[1] = 10;
+        bytes[2] = if self.descriptor_sense { 0x04 } else { 0 };
         bytes[3] = 0x10;
+        bytes[4] = if self.software_write_protect { 0x08 } else { 0 };
         put(&mut bytes, 8, self.busy_timeout.to_be_bytes());
         bytes
     }
@@ -246,7 +277,11 @@ impl Control {
     /// Reads the page; None if short.
     #[must_use]
     pub fn parse(page: &[u8]) -> Option<Self> {
-        Some(Self { busy_timeout: get_u16(page, 8)? })
+        Some(Self {
+            busy_timeout: get_u16(page, 8)?,
+            descriptor_sense: get_u8(page, 2)? & 0x04 != 0,
+            software_write_protect: get_u8(page, 4)? & 0x08 != 0,
+        })
     }
 }
 
@@ -277,11 +312,14 @@ mod tests {
     fn mode_sense_10_vector() {
         let long = BlockDescriptor::Long { blocks: 1 << 32, length: 4096 };
         let specific = DeviceSpecific { write_protected: true, dpo_fua: true };
-        let pages = Control { busy_timeout: 0xffff }.emit();
+        let control =
+            Control { busy_timeout: 0xffff, descriptor_sense: true, software_write_protect: true };
+        let pages = control.emit();
+        assert_eq!(Control::parse(&pages), Some(control));
         let bytes = emit(Header::Ten, specific, Some(long), &pages);
         assert_eq!(bytes[..8], [0, 34, 0, 0x90, 1, 0, 0, 16]);
         assert_eq!(bytes[8..24], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0]);
-        assert_eq!(bytes[24..], [0x0a, 10, 0, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0]);
+        assert_eq!(bytes[24..], [0x0a, 10, 4, 0x10, 8, 0, 0, 0, 0xff, 0xff, 0, 0]);
     }
 
     #[test]
@@ -326,6 +364,7 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..80), code in 0_u8..64,
         ) {
             for header in [Header::Six, Header::Ten] {
+                let _ = ModeData::parse_list(header, &bytes);
                 let _ = ModeData::parse(header, &bytes).map(|data| data.page(code));
             }
         }

@@ -205,6 +205,8 @@ pub struct BlockLimits {
     pub transfer_max: u32,
     /// OPTIMAL TRANSFER LENGTH.
     pub transfer_optimal: u32,
+    /// MAXIMUM PREFETCH LENGTH.
+    pub prefetch_max: u32,
     /// MAXIMUM UNMAP LBA COUNT.
     pub unmap_blocks_max: u32,
     /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
@@ -227,6 +229,7 @@ impl BlockLimits {
         put(&mut bytes, 2, self.transfer_granularity.to_be_bytes());
         put(&mut bytes, 4, self.transfer_max.to_be_bytes());
         put(&mut bytes, 8, self.transfer_optimal.to_be_bytes());
+        put(&mut bytes, 12, self.prefetch_max.to_be_bytes());
         put(&mut bytes, 16, self.unmap_blocks_max.to_be_bytes());
         put(&mut bytes, 20, self.unmap_descriptors_max.to_be_bytes());
         put(&mut bytes, 24, self.unmap_granularity.to_be_bytes());
@@ -247,6 +250,7 @@ impl BlockLimits {
             transfer_granularity: get_u16(content, 2)?,
             transfer_max: get_u32(content, 4)?,
             transfer_optimal: get_u32(content, 8)?,
+            prefetch_max: get_u32(content, 12)?,
             unmap_blocks_max: get_u32(content, 16)?,
             unmap_descriptors_max: get_u32(content, 20)?,
             unmap_granularity: get_u32(content, 24)?,
@@ -402,7 +406,7 @@ mod tests {
 
         #[test]
         fn block_limits_round_trip(
-            numbers: (bool, u8, u16, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
+            numbers: (bool, u8, u16, u32, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
             unmap_alignment in proptest::option::of(0_u32..1 << 31),
         ) {
             let limits = BlockLimits {
@@ -411,6 +415,7 @@ mod tests {
                 transfer_granularity: numbers.2,
                 transfer_max: numbers.3,
                 transfer_optimal: numbers.4,
+                prefetch_max: numbers.5,
                 unmap_blocks_max: unmap.0,
                 unmap_descriptors_max: unmap.1,
                 unmap_granularity: unmap.2,

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! COMPARE AND WRITE and ORWRITE, alone and among writers.
+
+use super::*;
+use crate::Nexus;
+use crate::Task;
+use crate::testing::names;
+use crate::testing::submit;
+use alloc::sync::Arc;
+
+fn compare_cdb(lba: u64, blocks: u8) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = 0x89;
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[13] = blocks;
+    cdb
+}
+
+fn halves(old: &[u8], new: &[u8]) -> Vec<u8> {
+    [old, new].concat()
+}
+
+#[test]
+fn compare_and_write_writes_only_what_matched() {
+    let bench = Bench::new();
+    let (old, new) = (vec![0; 1024], pattern(1024));
+    let done = bench.run(&compare_cdb(7, 2), &halves(&old, &new), 0);
+    assert_eq!((done.status, done.presented), (0, 2048));
+    assert_eq!(bench.log(), [Seen::Read(3584, 1024), Seen::Write(3584, 1024)]);
+    let again = bench.sense_out(&compare_cdb(7, 2), &halves(&old, &new)).expect("a miscompare");
+    assert_eq!(codes(Some(again)), (0xe, 0x1d, 0));
+    let first = new.iter().position(|byte| *byte != 0).expect("a byte");
+    assert_eq!(again.information, Some(first as u64));
+    assert_eq!(bench.log(), [Seen::Read(3584, 1024)], "nothing is written");
+    let mut late = new.clone();
+    late[1023] ^= 1;
+    let late = bench.sense_out(&compare_cdb(7, 2), &halves(&late, &old)).expect("a miscompare");
+    assert_eq!(late.information, Some(1023));
+    let mut durable = compare_cdb(7, 2);
+    durable[1] = FUA;
+    bench.log();
+    assert_eq!(bench.sense_out(&durable, &halves(&new, &old)), None);
+    assert_eq!(bench.log(), [Seen::Read(3584, 1024), Seen::Durable(3584, 1024)]);
+}
+
+#[test]
+fn compare_and_write_checks_its_length() {
+    let bench = Bench::new();
+    assert_eq!(bench.sense(&compare_cdb(BLOCKS, 0)), None);
+    let max = u8::try_from(limits::COMPARE_MAX / 512).expect("a byte");
+    let longer = bench.sense_out(&compare_cdb(0, max + 1), &[0; 1 << 18]).expect("refused");
+    assert_eq!(longer.field.map(|field| field.byte), Some(13));
+    assert_eq!(bench.sense_out(&compare_cdb(0, max), &vec![0; 2 * max as usize * 512]), None);
+    bench.log();
+    let short = bench.run(&compare_cdb(0, 2), &[0; 2047], 0);
+    assert_eq!(codes(sense_of(&short)), (5, 0x0e, 3));
+    assert_eq!(short.presented, 2048);
+    let long = bench.run(&compare_cdb(0, 1), &[0; 2048], 0);
+    assert_eq!((codes(sense_of(&long)), long.presented), ((5, 0x0e, 3), 1024));
+    assert_eq!(codes(bench.sense_out(&compare_cdb(0, 0), &[0; 1024])), (5, 0x24, 0));
+    let beyond = bench.sense_out(&compare_cdb(BLOCKS - 1, 2), &[0; 2048]);
+    assert_eq!(codes(beyond), (5, 0x21, 0));
+    assert_eq!(bench.log(), []);
+}
+
+#[test]
+fn or_write_sets_bits() {
+    let bench = Bench::new();
+    let cdb = block_cdb(Opcode::ORWRITE_16, 3, 1, 0);
+    assert_eq!(bench.sense_out(&cdb, &[0x0f; 512]), None);
+    assert_eq!(bench.sense_out(&cdb, &[0x81; 512]), None);
+    assert_eq!(bytes_of(bench.run(&block_cdb(Opcode::READ_16, 3, 1, 0), &[], 512)), [0x8f; 512]);
+}
+
+/// Starts a command and gives it its data; the step after that.
+fn begin(nexus: &Nexus, cdb: &[u8], out: &[u8]) -> (Task, Step) {
+    let (mut task, step) = nexus.start(&request(Lun::Unit(0), cdb, out, 0));
+    assert!(matches!(step, Step::ReceiveDataOut { .. }));
+    let step = task.resume(nexus, Input::DataOut(Slice::from(out.to_vec())));
+    (task, step)
+}
+
+#[test]
+fn nobody_writes_between_compare_and_write() {
+    let bench = Bench::new();
+    let other = Nexus::new(names("iqn.b,i,0x2"), vec![(0, Arc::clone(&bench.unit))]);
+    crate::testing::run(&other, request(Lun::Unit(0), &[0; 6], &[], 0), &[]);
+    let write = block_cdb(Opcode::WRITE_10, 0, 1, 0);
+    // A write under way keeps the comparison waiting, and that the next write.
+    let (mut first, step) = begin(&other, &write, &[1; 512]);
+    let Step::Store(op) = step else { panic!("{step:?}") };
+    let data = halves(&[0; 512], &[2; 512]);
+    let (mut compare, step) = begin(&bench.nexus, &compare_cdb(0, 1), &data);
+    assert!(matches!(step, Step::Wait));
+    let (mut second, step) = begin(&other, &write, &[3; 512]);
+    assert!(matches!(step, Step::Wait));
+    assert!(matches!(compare.resume(&bench.nexus, Input::Turn), Step::Wait));
+    assert!(matches!(second.resume(&other, Input::Turn), Step::Wait));
+    // A reader and a second comparison: the one goes on, the other waits.
+    let read = request(Lun::Unit(0), &block_cdb(Opcode::READ_10, 0, 1, 0), &[], 512);
+    assert!(matches!(other.start(&read).1, Step::Store(_)));
+    let (rival, step) = begin(&other, &compare_cdb(0, 1), &data);
+    assert!(matches!(step, Step::Wait));
+    drop(rival);
+    let outcome = submit(&first, &op);
+    let Step::Complete(_) = first.resume(&other, Input::Store(outcome)) else { panic!("no end") };
+    let step = compare.resume(&bench.nexus, Input::Turn);
+    let Step::Store(op) = step else { panic!("{step:?}") };
+    let outcome = submit(&compare, &op);
+    assert!(matches!(second.resume(&other, Input::Turn), Step::Wait));
+    let step = compare.resume(&bench.nexus, Input::Store(outcome));
+    let Step::Complete(completion) = step else { panic!("{step:?}") };
+    assert_eq!(codes(sense_of(&completion)), (0xe, 0x1d, 0), "the write came first");
+    assert!(matches!(second.resume(&other, Input::Turn), Step::Store(_)));
+}
+
+#[test]
+fn a_dropped_task_holds_nothing() {
+    let bench = Bench::new();
+    let write = block_cdb(Opcode::WRITE_10, 0, 1, 0);
+    let data = halves(&[0; 512], &[2; 512]);
+    let (writer, step) = begin(&bench.nexus, &write, &[1; 512]);
+    assert!(matches!(step, Step::Store(_)));
+    let (compare, step) = begin(&bench.nexus, &compare_cdb(0, 1), &data);
+    assert!(matches!(step, Step::Wait));
+    drop(compare);
+    let (_, step) = begin(&bench.nexus, &write, &[1; 512]);
+    assert!(matches!(step, Step::Store(_)));
+    drop(writer);
+    let (mut compare, step) = begin(&bench.nexus, &compare_cdb(0, 1), &data);
+    assert!(matches!(step, Step::Store(_)));
+    let end = compare.resume(&bench.nexus, Input::Turn);
+    assert!(matches!(end, Step::Complete(Completion { status: 2, .. })), "not asked for");
+    assert!(matches!(begin(&bench.nexus, &write, &[1; 512]).1, Step::Store(_)));
+}
+
+/// Many threads count up one block with COMPARE AND WRITE while others write over another one: no
+/// count is lost.
+#[test]
+fn counting_from_many_threads_loses_nothing() {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 200;
+    let bench = Bench::new();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let unit = Arc::clone(&bench.unit);
+            scope.spawn(move || {
+                let port = alloc::format!("iqn.t,i,0x{thread}");
+                let nexus = Nexus::new(names(&port), vec![(0, unit)]);
+                patient(&nexus, &[0; 6], &[]);
+                let mut known = [0; 512];
+                for _ in 0..EACH {
+                    loop {
+                        let next = u64::from_be_bytes(*known.first_chunk().expect("long")) + 1;
+                        let mut new = [0; 512];
+                        new[..8].copy_from_slice(&next.to_be_bytes());
+                        let out = halves(&known, &new);
+                        if patient(&nexus, &compare_cdb(0, 1), &out).status == 0 {
+                            break;
+                        }
+                        let read = patient(&nexus, &block_cdb(Opcode::READ_10, 0, 1, 0), &[]);
+                        known.copy_from_slice(&bytes_of(read));
+                        patient(&nexus, &block_cdb(Opcode::WRITE_10, 9, 1, 0), &[7; 512]);
+                    }
+                }
+            });
+        }
+    });
+    let count = bytes_of(bench.run(&block_cdb(Opcode::READ_10, 0, 1, 0), &[], 512));
+    assert_eq!(u64::from_be_bytes(*count.first_chunk().expect("long")), THREADS * EACH);
+}
+
+/// Runs a command to its end, waiting where it must.
+fn patient(nexus: &Nexus, cdb: &[u8], out: &[u8]) -> Completion {
+    let (mut task, mut step) = nexus.start(&request(Lun::Unit(0), cdb, out, 512));
+    loop {
+        let input = match step {
+            Step::Complete(completion) => return completion,
+            Step::ReceiveDataOut { .. } => Input::DataOut(Slice::from(out.to_vec())),
+            Step::Store(op) => Input::Store(submit(&task, &op)),
+            Step::Abort { .. } => unreachable!("nothing here preempts"),
+            Step::Wait => {
+                std::thread::yield_now();
+                Input::Turn
+            }
+        };
+        step = task.resume(nexus, input);
+    }
+}

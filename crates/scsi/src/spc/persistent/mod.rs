@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! PERSISTENT RESERVE IN and OUT (SPC-4 §6.15, §6.16), RESERVE and RELEASE (SPC-2 §7.16, §7.21).
+//!
+//! All of them work under one lock of the unit. It is never waited for on the spot, since whoever
+//! has it may be writing to stable storage: the task waits for its turn instead. Other commands
+//! read words without a lock, which each change sets anew.
+
+pub(crate) mod registry;
+pub(crate) mod rights;
+mod saved;
+
+use crate::limits;
+use crate::lun::Context;
+use crate::lun::LogicalUnit;
+use crate::nexus::Nexus;
+use crate::sense;
+use crate::sense::Fault;
+use crate::task;
+use crate::task::Input;
+use crate::task::Machine;
+use crate::task::Started;
+use crate::task::Step;
+use alloc::vec::Vec;
+use buf::Slice;
+use core::fmt;
+use registry::Effects;
+use registry::Existing;
+use registry::Port;
+use registry::Registry;
+use wire::scsi::persistent;
+use wire::scsi::persistent::MoveList;
+use wire::scsi::persistent::ParameterList;
+use wire::scsi::persistent::PowerLoss;
+use wire::scsi::persistent::Type;
+
+pub use saved::RestoreError;
+
+/// Keeps reservations through a loss of power; the target has one for each unit that can.
+pub trait Keeper: Send + Sync + fmt::Debug {
+    /// Puts `state` in place of what was kept before, on stable storage and as a whole: after a
+    /// crash at any point there is the old state or the new one.
+    ///
+    /// # Errors
+    /// If that is not certain; the command that changed the state fails then.
+    fn keep(&self, state: &[u8]) -> Result<(), KeepFailed>;
+}
+
+/// The state could not be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot keep the reservations")]
+#[allow(clippy::exhaustive_structs)] // nothing more to say
+pub struct KeepFailed;
+
+/// A command that works on reservations.
+#[derive(Debug)]
+pub(crate) struct Persistent {
+    action: Action,
+    /// Byte 2 of the CDB: scope and type.
+    scope_type: u8,
+    /// Allocation length, or length of the parameter list.
+    length: u32,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    In(u16),
+    Out(u16),
+    Reserve,
+    Release,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Awaits its parameter list.
+    Receiving,
+    /// Awaits its turn.
+    Ready(Slice),
+    /// Tasks of others are being aborted.
+    Aborting,
+}
+
+/// PERSISTENT RESERVE IN.
+pub(crate) fn reserve_in(context: &Context<'_>) -> Result<Started, Fault> {
+    let action = Action::In(context.cdb.service_action());
+    begin(context, action, u32::from(context.cdb.u16_at(7)))
+}
+
+/// RESERVE(6), (10).
+pub(crate) fn reserve(context: &Context<'_>) -> Result<Started, Fault> {
+    begin(context, Action::Reserve, 0)
+}
+
+/// RELEASE(6), (10).
+pub(crate) fn release(context: &Context<'_>) -> Result<Started, Fault> {
+    begin(context, Action::Release, 0)
+}
+
+fn begin(context: &Context<'_>, action: Action, length: u32) -> Result<Started, Fault> {
+    let stage = Stage::Ready(Slice::empty());
+    let mut machine = Persistent { action, scope_type: 0, length, stage };
+    let step = machine.attempt(context.nexus, context.unit)?;
+    Ok((Machine::Persistent(machine), step))
+}
+
+/// PERSISTENT RESERVE OUT.
+pub(crate) fn reserve_out(context: &Context<'_>) -> Result<Started, Fault> {
+    let (cdb, length) = (&context.cdb, context.cdb.u32_at(5));
+    let (action, scope_type) = (cdb.service_action(), cdb.byte(2));
+    let has_type = matches!(
+        action,
+        persistent::RESERVE
+            | persistent::RELEASE
+            | persistent::PREEMPT
+            | persistent::PREEMPT_AND_ABORT
+    );
+    if has_type && scope_type >> 4 != 0 {
+        return Err(sense::invalid_bit(2, 7).into());
+    }
+    if has_type && Type::from_code(scope_type).is_none() {
+        return Err(sense::invalid_bit(2, 3).into());
+    }
+    let list_is_good = usize::try_from(length)
+        .is_ok_and(|length| (persistent::LIST_LEN..=limits::RESERVE_OUT_LEN_MAX).contains(&length));
+    if !list_is_good {
+        return Err(sense::PARAMETER_LIST_LENGTH.into());
+    }
+    if context.request.expected_out < length {
+        return Err(sense::short_data_out(u64::from(length)));
+    }
+    let action = Action::Out(action);
+    let machine = Persistent { action, scope_type, length, stage: Stage::Receiving };
+    Ok((Machine::Persistent(machine), Step::ReceiveDataOut { length }))
+}
+
+impl Persistent {
+    pub(crate) fn resume(
+        &mut self,
+        nexus: &Nexus,
+        unit: &LogicalUnit,
+        input: Input,
+    ) -> Result<Step, Fault> {
+        match (&self.stage, input) {
+            (Stage::Receiving, input @ Input::DataOut(_)) => {
+                let list = task::data_out(input, self.length)?;
+                // A copy of its own, that nobody can change.
+                self.stage = Stage::Ready(Slice::from(list.to_vec()));
+                self.attempt(nexus, unit)
+            }
+            (Stage::Ready(_), Input::Turn) => self.attempt(nexus, unit),
+            (Stage::Aborting, Input::Turn) => self.end(),
+            _ => Err(sense::INTERNAL.into()),
+        }
+    }
+
+    /// Does it, if nobody else works on the reservations now.
+    fn attempt(&mut self, nexus: &Nexus, unit: &LogicalUnit) -> Result<Step, Fault> {
+        let Stage::Ready(list) = &self.stage else { return Err(sense::INTERNAL.into()) };
+        let Some(mut registry) = unit.reservations().try_lock() else { return Ok(Step::Wait) };
+        let port = Port::from(nexus.names());
+        if registry.legacy.as_ref().is_some_and(|holder| *holder != port)
+            && self.action != Action::Release
+        {
+            return Err(Fault::RESERVATION_CONFLICT);
+        }
+        if let Action::In(action) = self.action {
+            let bytes = report(&registry, unit, action);
+            return Ok(task::data(bytes, self.length).1);
+        }
+        let list = list.bytes().unwrap_or_default();
+        let mut next = registry.clone();
+        let effects = match self.action {
+            Action::Reserve => next.reserve_legacy(&port).map(|()| Effects::default()),
+            Action::Release => next.release_legacy(&port).map(|()| Effects::default()),
+            Action::Out(persistent::REGISTER_AND_MOVE) => {
+                let list = MoveList::parse(list).ok_or(sense::PARAMETER_LIST_LENGTH)?;
+                check_power_loss(unit, list.persists, 17)?;
+                next.move_to(&port, &list).map(|()| Effects::default())
+            }
+            Action::Out(action) => self.act(&mut next, &port, action, list, unit),
+            Action::In(_) => Err(sense::INTERNAL.into()),
+        }?;
+        if next != *registry {
+            if (next.persists || registry.persists)
+                && let Some(keeper) = unit.keeper()
+            {
+                let state = saved::emit(&next, unit.number());
+                keeper.keep(&state).map_err(|KeepFailed| sense::INTERNAL)?;
+            }
+            unit.show_reservations(&next);
+            *registry = next;
+        }
+        for (port, attention) in &effects.attentions {
+            unit.establish_at(port, *attention);
+        }
+        drop(registry);
+        if self.action == Action::Out(persistent::PREEMPT_AND_ABORT) {
+            self.stage = Stage::Aborting;
+            let ports = effects.preempted.into_iter().map(|port| port.initiator).collect();
+            return Ok(Step::Abort { initiator_ports: ports });
+        }
+        self.end()
+    }
+
+    /// The service actions with the basic parameter list.
+    fn act(
+        &self,
+        next: &mut Registry,
+        port: &Port,
+        action: u16,
+        list: &[u8],
+        unit: &LogicalUnit,
+    ) -> Result<Effects, Fault> {
+        let length = list.len();
+        let list = ParameterList::parse(list).ok_or(sense::PARAMETER_LIST_LENGTH)?;
+        if length != persistent::LIST_LEN && !list.names_initiator_ports() {
+            return Err(sense::PARAMETER_LIST_LENGTH.into());
+        }
+        let kind = Type::from_code(self.scope_type).unwrap_or(Type::WriteExclusive);
+        let existing = match action {
+            persistent::REGISTER => Existing::MustMatch,
+            persistent::REGISTER_AND_IGNORE_EXISTING_KEY => Existing::Ignored,
+            persistent::RESERVE => {
+                return next.reserve(port, list.key, kind).map(|()| Effects::default());
+            }
+            persistent::RELEASE => return next.release(port, list.key, kind),
+            persistent::CLEAR => return next.clear(port, list.key),
+            _ => return next.preempt(port, (list.key, list.action_key), kind),
+        };
+        check_power_loss(unit, list.persists(), 20)?;
+        next.register(port, &list, existing)
+    }
+
+    fn end(&self) -> Result<Step, Fault> {
+        let presented = if let Action::Out(_) = self.action { self.length } else { 0 };
+        Ok(Step::Complete(sense::good(u64::from(presented))))
+    }
+}
+
+/// APTPL, bit 0 of byte `at` of the list, needs somebody who keeps the state.
+fn check_power_loss(unit: &LogicalUnit, persists: bool, at: u16) -> Result<(), Fault> {
+    if persists && unit.keeper().is_none() {
+        return Err(sense::invalid_parameter_bit(at, 0).into());
+    }
+    Ok(())
+}
+
+/// What PERSISTENT RESERVE IN reports.
+fn report(registry: &Registry, unit: &LogicalUnit, action: u16) -> Vec<u8> {
+    let generation = registry.generation;
+    match action {
+        persistent::READ_KEYS => {
+            let keys = registry.registrants.iter().map(|registrant| registrant.key);
+            persistent::emit_keys(generation, keys)
+        }
+        persistent::READ_RESERVATION => persistent::emit_reservation(generation, registry.shown()),
+        persistent::REPORT_CAPABILITIES => {
+            let power_loss = match unit.keeper() {
+                None => PowerLoss::Never,
+                Some(_) if registry.persists => PowerLoss::Active,
+                Some(_) => PowerLoss::Possible,
+            };
+            persistent::emit_capabilities(power_loss).to_vec()
+        }
+        _ => persistent::emit_full_status(generation, &registry.full_status()),
+    }
+}
+
+/// State that a [`Keeper`] kept for the unit `unit`.
+pub(crate) fn restore(state: &[u8], unit: u64) -> Result<Registry, RestoreError> {
+    saved::parse(state, unit)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Registrations and the reservation as bytes that outlive a loss of power (APTPL, SPC-4 §5.12.5).
+//!
+//! ```text
+//! "LWPR" version:4 unit:8 type:4 holder:4 count:4
+//! { key:8 target:2 all:1 reserved:1 length:4 name }*
+//! sum:4
+//! ```
+//!
+//! All numbers are big-endian; `sum` is the CRC32C of all before it, `unit` ties the bytes to the
+//! unit that they are of. `type` is zero if there is no reservation; `holder` is the index of a
+//! registrant.
+
+use super::registry::Port;
+use super::registry::Registrant;
+use super::registry::Registry;
+use super::registry::Reservation;
+use crate::limits;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use wire::scsi::persistent::Type;
+
+const MAGIC: [u8; 4] = *b"LWPR";
+const VERSION: u32 = 1;
+
+/// Why saved reservations cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// Not the bytes of saved reservations.
+    #[error("not a file of reservations")]
+    Foreign,
+    /// Of another version.
+    #[error("reservations of format version {0}, which this program does not know")]
+    Version(u32),
+    /// Of another unit.
+    #[error("reservations of another logical unit")]
+    Unit,
+    /// Cut or changed.
+    #[error("damaged reservations")]
+    Damaged,
+}
+
+/// Writes the state for the unit `unit`; nothing of it if it is not to persist.
+pub(super) fn emit(registry: &Registry, unit: u64) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend_from_slice(&VERSION.to_be_bytes());
+    bytes.extend_from_slice(&unit.to_be_bytes());
+    let registrants = if registry.persists { &registry.registrants[..] } else { &[] };
+    let holder = registry
+        .reservation
+        .as_ref()
+        .and_then(|held| registrants.iter().position(|registrant| registrant.port == held.holder));
+    let kind = registry.reservation.as_ref().filter(|held| {
+        !registrants.is_empty() && (holder.is_some() || held.kind.is_of_all_registrants())
+    });
+    let holder = holder.and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+    let count = u32::try_from(registrants.len()).unwrap_or(0);
+    for number in [kind.map_or(0, |held| held.kind as u32), holder, count] {
+        bytes.extend_from_slice(&number.to_be_bytes());
+    }
+    for registrant in registrants {
+        bytes.extend_from_slice(&registrant.key.to_be_bytes());
+        bytes.extend_from_slice(&registrant.port.target.to_be_bytes());
+        bytes.extend_from_slice(&[u8::from(registrant.all_target_ports), 0]);
+        let name = registrant.port.initiator.as_bytes();
+        bytes.extend_from_slice(&u32::try_from(name.len()).unwrap_or(0).to_be_bytes());
+        bytes.extend_from_slice(name);
+    }
+    bytes.extend_from_slice(&checksum(&bytes).to_be_bytes());
+    bytes
+}
+
+/// Reads what `emit` wrote for the same unit; the bytes are believed in nothing.
+pub(super) fn parse(bytes: &[u8], unit: u64) -> Result<Registry, RestoreError> {
+    let (body, sum) = bytes.split_last_chunk::<4>().ok_or(RestoreError::Foreign)?;
+    let mut rest = Reader(body);
+    if rest.take::<4>().ok() != Some(MAGIC) {
+        return Err(RestoreError::Foreign);
+    }
+    match u32::from_be_bytes(rest.take()?) {
+        VERSION => {}
+        other => return Err(RestoreError::Version(other)),
+    }
+    if checksum(body) != u32::from_be_bytes(*sum) {
+        return Err(RestoreError::Damaged);
+    }
+    if u64::from_be_bytes(rest.take()?) != unit {
+        return Err(RestoreError::Unit);
+    }
+    let kind = u32::from_be_bytes(rest.take()?);
+    let holder = usize::try_from(u32::from_be_bytes(rest.take()?));
+    let count = usize::try_from(u32::from_be_bytes(rest.take()?));
+    let count = count.ok().filter(|count| *count <= limits::REGISTRANTS_MAX);
+    let persists = count.is_some_and(|count| count > 0);
+    let mut registry = Registry { persists, ..Registry::default() };
+    for _ in 0..count.ok_or(RestoreError::Damaged)? {
+        let registrant = rest.registrant()?;
+        if registry.registrants.iter().any(|other| other.port == registrant.port) {
+            return Err(RestoreError::Damaged);
+        }
+        registry.registrants.push(registrant);
+    }
+    if !rest.0.is_empty() {
+        return Err(RestoreError::Damaged);
+    }
+    if kind != 0 {
+        let kind = u8::try_from(kind).ok().filter(|kind| *kind < 16).and_then(Type::from_code);
+        let holder = holder.ok().and_then(|holder| registry.registrants.get(holder));
+        let (Some(kind), Some(holder)) = (kind, holder) else { return Err(RestoreError::Damaged) };
+        registry.reservation = Some(Reservation { kind, holder: holder.port.clone() });
+    }
+    Ok(registry)
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
+        let (first, rest) = self.0.split_first_chunk::<N>().ok_or(RestoreError::Damaged)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn registrant(&mut self) -> Result<Registrant, RestoreError> {
+        let key = u64::from_be_bytes(self.take()?);
+        let target = u16::from_be_bytes(self.take()?);
+        let [all, _] = self.take()?;
+        let length = usize::try_from(u32::from_be_bytes(self.take()?));
+        let length = length.ok().filter(|length| *length <= limits::PORT_NAME_LEN_MAX);
+        let split = length.and_then(|length| self.0.split_at_checked(length));
+        let (name, rest) = split.ok_or(RestoreError::Damaged)?;
+        self.0 = rest;
+        let initiator = core::str::from_utf8(name).map_err(|_| RestoreError::Damaged)?.to_string();
+        if key == 0 || all > 1 {
+            return Err(RestoreError::Damaged);
+        }
+        let port = Port { initiator, target };
+        Ok(Registrant { port, key, all_target_ports: all == 1 })
+    }
+}
+
+/// CRC32C, bit by bit: this is rare.
+fn checksum(bytes: &[u8]) -> u32 {
+    let mut sum = u32::MAX;
+    for byte in bytes {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            sum = if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 };
+        }
+    }
+    !sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use proptest::prelude::*;
+
+    fn registry(count: u64, kind: Option<Type>, holder: u64) -> Registry {
+        let port = |index| Port { initiator: format!("iqn.a,i,0x{index:012x}"), target: 1 };
+        Registry {
+            persists: count > 0,
+            registrants: (0..count)
+                .map(|index| Registrant {
+                    port: port(index),
+                    key: index + 1,
+                    all_target_ports: index % 2 == 1,
+                })
+                .collect(),
+            reservation: kind.map(|kind| Reservation { kind, holder: port(holder) }),
+            ..Registry::default()
+        }
+    }
+
+    #[test]
+    fn the_checksum_is_crc32c() {
+        assert_eq!(checksum(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn what_was_saved_is_restored() {
+        for kind in Type::ALL {
+            let saved = registry(3, Some(kind), 2);
+            assert_eq!(parse(&emit(&saved, 7), 7), Ok(saved));
+        }
+        let none = registry(0, None, 0);
+        assert_eq!(parse(&emit(&none, 7), 7), Ok(none));
+        let fleeting = Registry { persists: false, ..registry(3, Some(Type::ExclusiveAccess), 1) };
+        assert_eq!(parse(&emit(&fleeting, 7), 7), Ok(registry(0, None, 0)));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused() {
+        let good = emit(&registry(2, Some(Type::WriteExclusive), 1), 7);
+        assert_eq!(parse(&good, 8), Err(RestoreError::Unit));
+        assert_eq!(parse(b"", 7), Err(RestoreError::Foreign));
+        assert_eq!(parse(b"hello, world", 7), Err(RestoreError::Foreign));
+        let mut newer = good.clone();
+        newer[7] = 2;
+        assert_eq!(parse(&newer, 7), Err(RestoreError::Version(2)));
+        for cut in 0..good.len() {
+            assert!(parse(&good[..cut], 7).is_err(), "cut at {cut}");
+        }
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert!(parse(&bad, 7).is_err(), "changed at {at}");
+        }
+    }
+
+    proptest! {
+        /// With a right checksum, so that what lies behind it is reached.
+        #[test]
+        fn hostile_bytes_are_refused_or_sound(
+            body in proptest::collection::vec(any::<u8>(), 0..200), kind in 0_u32..20,
+            holder in 0_u32..4, count in 0_u32..4,
+        ) {
+            let mut bytes = MAGIC.to_vec();
+            bytes.extend(VERSION.to_be_bytes());
+            bytes.extend(7_u64.to_be_bytes());
+            for number in [kind, holder, count] {
+                bytes.extend(number.to_be_bytes());
+            }
+            bytes.extend(body);
+            let sum = checksum(&bytes);
+            bytes.extend(sum.to_be_bytes());
+            if let Ok(registry) = parse(&bytes, 7) {
+                prop_assert!(registry.registrants.len() <= limits::REGISTRANTS_MAX);
+                let held = registry.reservation.as_ref();
+                prop_assert!(held.is_none_or(|held| registry.standing(&held.holder).holds));
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keeps the reservations of logical units in files of one folder, one for each unit.
+//!
+//! A state is written to a new file, synced, and then takes the place of the old one; the folder is
+//! synced too. So after a crash at any point the old state is there or the new one, whole.
+
+use std::fs::File;
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+
+use scsi::Identity;
+use scsi::KeepFailed;
+use scsi::Keeper;
+
+/// Longest file that is read: far more than any state that was ever written.
+const STATE_LEN_MAX: u64 = 1 << 20;
+
+/// The file of one unit.
+#[derive(Debug)]
+pub struct StateFile {
+    folder: PathBuf,
+    path: PathBuf,
+    /// Where the next state is written before it takes its place.
+    draft: PathBuf,
+}
+
+impl StateFile {
+    /// The file of the unit `identity` in `folder`, which is made if it is missing, and what is in
+    /// it.
+    ///
+    /// # Errors
+    /// If the folder cannot be made, or there is a file that cannot be read or is too long.
+    pub fn open(folder: &Path, identity: &Identity) -> io::Result<(Self, Option<Vec<u8>>)> {
+        std::fs::create_dir_all(folder)?;
+        let name: String = identity.naa.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = folder.join(format!("naa.{name}.reservations"));
+        let draft = folder.join(format!("naa.{name}.reservations.new"));
+        let state = match File::open(&path) {
+            Ok(file) => {
+                let mut state = Vec::new();
+                let read = file.take(STATE_LEN_MAX + 1).read_to_end(&mut state)?;
+                if read as u64 > STATE_LEN_MAX {
+                    return Err(io::Error::other(format!("{} is too long", path.display())));
+                }
+                Some(state)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        Ok((Self { folder: folder.to_owned(), path, draft }, state))
+    }
+
+    /// Where the state is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn put(&self, state: &[u8]) -> io::Result<()> {
+        let mut file = File::create(&self.draft)?;
+        file.write_all(state)?;
+        file.sync_all()?;
+        std::fs::rename(&self.draft, &self.path)?;
+        File::open(&self.folder)?.sync_all()
+    }
+}
+
+impl Keeper for StateFile {
+    fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
+        self.put(state).map_err(|error| {
+            tracing::error!(path = %self.path.display(), %error, "cannot keep reservations");
+            KeepFailed
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity::derive("iqn.a", 0, "LUNWIRE", "disk")
+    }
+
+    #[test]
+    fn what_was_kept_is_found_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("deep/state");
+        let (file, none) = StateFile::open(&folder, &identity()).expect("made");
+        assert_eq!(none, None);
+        file.keep(b"one").expect("room");
+        file.keep(b"two").expect("room");
+        let (_, state) = StateFile::open(&folder, &identity()).expect("readable");
+        assert_eq!(state.as_deref(), Some(&b"two"[..]));
+        assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn a_crash_before_the_exchange_leaves_the_old_state() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, _) = StateFile::open(folder.path(), &identity()).expect("made");
+        file.keep(b"old").expect("room");
+        std::fs::write(&file.draft, b"ne").expect("room");
+        let (_, state) = StateFile::open(folder.path(), &identity()).expect("readable");
+        assert_eq!(state.as_deref(), Some(&b"old"[..]));
+    }
+
+    #[test]
+    fn failures_are_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, _) = StateFile::open(folder.path(), &identity()).expect("made");
+        std::fs::create_dir(&file.draft).expect("room");
+        assert_eq!(file.keep(b"state"), Err(KeepFailed));
+        let long = vec![0; usize::try_from(STATE_LEN_MAX).expect("small") + 1];
+        std::fs::write(file.path(), long).expect("room");
+        assert!(StateFile::open(folder.path(), &identity()).is_err());
+    }
+}
