@@ -39,7 +39,7 @@ fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
 
 interop: build ## libiscsi, QEMU, kill -9 and hostile input against a running server
-	@scripts/test setup libiscsi qemu kill9 reservations bad-input
+	@scripts/test setup libiscsi qemu kill9 reservations bad-input store-faults
 
 vm-test: build ## The kernel's own initiator in a virtual machine
 	@scripts/test kernel

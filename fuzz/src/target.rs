@@ -115,7 +115,7 @@ impl<'a> Target<'a> {
                 name: "iqn.2026-01.test.lunwire:disk".to_owned(),
                 addresses: vec!["127.0.0.1:3260,1".to_owned()],
             }]),
-            Output::Closed { .. } => self.closed = true,
+            Output::ConnectionClosed { .. } | Output::Closed { .. } => self.closed = true,
             Output::Indication(indication) => self.indicate(indication),
         }
     }
@@ -124,7 +124,10 @@ impl<'a> Target<'a> {
         match indication {
             Indication::Command(command) => self.start(command),
             Indication::DataOutReceived { task } => self.data_out(task),
-            Indication::Dropped { task } => drop(self.tasks.remove(&task)),
+            Indication::Dropped { task } | Indication::Cleared { task } => {
+                drop(self.tasks.remove(&task));
+            }
+            Indication::Quiesce { id } => self.session.quiesced(id),
             Indication::Ended { task } => drop(self.mover.detach(task)),
             Indication::Management(request) => {
                 for task in self.session.tasks(None) {

@@ -182,7 +182,8 @@ impl Initiator {
             exp_stat_sn: StatSn(response.numbers.stat_sn.0.wrapping_add(1)),
             tsih: response.tsih,
             answers,
-            next_itt: 1,
+            // Unlike those of the other connections of the session.
+            next_itt: u32::from(plan.cid.0) << 16,
         }
     }
 

@@ -101,7 +101,7 @@ fn node(stores: &mut Stores, name: &str, settings: Settings, access: Vec<AccessR
         .collect();
     let alias = Some("a disk to test".to_owned());
     let authentication = AuthenticationPolicy::default();
-    Node { name: name.to_owned(), alias, luns, access, authentication, settings }
+    Node { name: name.to_owned(), alias, luns, access, authentication, settings, redirect: None }
 }
 
 /// A store in a file that has no name any more.

@@ -128,13 +128,13 @@ fn reinstatement_ends_the_old_session_silently() {
     );
 }
 
-/// Covers: SES-22.
+/// Covers: SES-22, TMO-04.
 #[test]
 fn a_session_is_over_after_logout_and_after_its_connection() {
     on_each_engine(
         |_| {},
         |server| {
-            let mut plan = LoginPlan::new();
+            let mut plan = LoginPlan::new().with(&[("DefaultTime2Retain", "0")]);
             let session = server.login_with(&plan);
             plan.tsih = session.tsih;
             session.leave();

@@ -75,7 +75,8 @@ fn every_key_has_its_result_function() {
         },
         |server| {
             let cases = [
-                ("MaxConnections", "65535", "1"),
+                ("MaxConnections", "65535", "4"),
+                ("MaxConnections", "2", "2"),
                 ("MaxBurstLength", "512", "512"),
                 ("MaxBurstLength", "16777215", "65536"),
                 ("FirstBurstLength", "512", "512"),

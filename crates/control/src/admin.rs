@@ -15,6 +15,14 @@ pub enum Request {
     Status,
     /// The sessions.
     Sessions,
+    /// Ask the initiator of the session with this TSIH to log out, and end the session if it has
+    /// not after `timeout_s`.
+    LogoutSession {
+        /// Target session identifying handle.
+        tsih: u16,
+        /// Seconds.
+        timeout_s: u16,
+    },
     /// End the session with this TSIH.
     DropSession {
         /// Target session identifying handle.
@@ -139,7 +147,13 @@ mod tests {
 
     #[test]
     fn messages_survive_the_wire() {
-        for request in [Request::Status, Request::Sessions, Request::DropSession { tsih: 7 }] {
+        let orders = [
+            Request::Status,
+            Request::Sessions,
+            Request::LogoutSession { tsih: 7, timeout_s: 10 },
+            Request::DropSession { tsih: 7 },
+        ];
+        for request in orders {
             let line = serde_json::to_string(&request).unwrap();
             assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
         }

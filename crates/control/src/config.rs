@@ -49,6 +49,17 @@ pub struct Target {
     pub alias: Option<Spanned<String>>,
     /// Commands that an initiator may have outstanding, 1 to 1024; default 128.
     pub queue_depth: Option<Spanned<u16>>,
+    /// Connections that a session may have, 1 to 32; default 4.
+    pub max_connections: Option<Spanned<u16>>,
+    /// Seconds that an initiator is asked to wait before it comes back after a failure; default 2.
+    pub time2wait: Option<Spanned<u16>>,
+    /// Seconds after that in which a session that lost its last connection can be continued: the
+    /// most that is agreed to; default 0.
+    pub time2retain: Option<Spanned<u16>>,
+    /// Where the target is now, `ADDRESS:PORT`: initiators are sent there, and no LUN is needed.
+    pub redirect: Option<Spanned<String>>,
+    /// Whether initiators are to remember `redirect`; default false.
+    pub redirect_permanent: Option<bool>,
     /// `any`, `required` or `off`.
     pub header_digest: Option<Spanned<String>>,
     /// `any`, `required` or `off`.
@@ -281,6 +292,11 @@ mod tests {
             name = "iqn.2026-01.com.example:disk"
             alias = "the disk"
             queue-depth = 64
+            max-connections = 8
+            time2wait = 1
+            time2retain = 20
+            redirect = "192.0.2.7:3260"
+            redirect-permanent = true
             header-digest = "any"
             data-digest = "off"
             ping-interval = "30s"

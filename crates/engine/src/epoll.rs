@@ -255,6 +255,7 @@ impl Port for Epoll {
             Work::Accept { socket } => self.submit_accept(token, socket),
             Work::Receive { socket } => self.submit_receive(token, socket),
             Work::Send { socket, list } => self.submit_send(token, socket, list),
+            Work::Detach { socket } => self.submit_detach(token, socket),
             Work::Read { file, offset, buf } => {
                 self.submit_file(file, FileWork::read(token, offset, buf));
             }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
+mod lock;
+
 use std::fs;
 use std::fs::File;
 use std::io;
@@ -17,6 +19,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
+
+pub use lock::Holder;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,6 +143,14 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// Somebody else serves it: for writing, or this is for writing.
+    #[error("{} is {holder}", .path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// Who.
+        holder: Holder,
+    },
     /// Anything else that the kernel says.
     #[error("cannot open {}: {source}", .path.display())]
     Other {
@@ -149,7 +161,8 @@ pub enum FileError {
     },
 }
 
-/// Opens `path`, or makes it if there is none and a size is given.
+/// Opens `path`, or makes it if there is none and a size is given, and locks it as long as the
+/// file is open: alone for writing, with others for reading only.
 ///
 /// # Errors
 ///
@@ -169,6 +182,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
         Err(error) if error.kind() == ErrorKind::NotFound => create(path, options)?,
         Err(error) => return Err(explain(path, options, error)),
     };
+    lock::lock(path, &file, options.read_only)?;
     describe(path, file, options)
 }
 
@@ -359,13 +373,18 @@ mod tests {
         assert_eq!(made.bytes, 1 << 20);
         assert!(!made.block_device && made.volatile_cache);
         assert!(made.physical_block.is_power_of_two());
+        sync(&*made.fd).unwrap();
+        assert!(matches!(
+            refuse(&path, &plain),
+            FileError::InUse { holder: Holder::Ourselves, .. }
+        ));
+        drop(made);
         assert_eq!(open(&path, &plain).unwrap().bytes, 1 << 20);
         assert!(open(&path, &create_size(1 << 20)).is_ok());
         let error = refuse(&path, &create_size(2 << 20));
         assert!(matches!(error, FileError::OtherSize { bytes: 0x10_0000, .. }), "{error}");
         let error = refuse(&dir.path().join("no/disk"), &create_size(512));
         assert!(matches!(error, FileError::FolderMissing { .. }), "{error}");
-        sync(&*made.fd).unwrap();
     }
 
     #[test]
@@ -393,7 +412,10 @@ mod tests {
         let path = dir.path().join("disk");
         fs::write(&path, [0; 4096]).unwrap();
         let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-        assert_eq!(open(&path, &options).unwrap().discard_granularity, None);
+        let readers = [open(&path, &options).unwrap(), open(&path, &options).unwrap()];
+        assert!(readers.iter().all(|file| file.discard_granularity.is_none()));
+        assert!(matches!(refuse(&path, &OpenOptions::default()), FileError::InUse { .. }));
+        drop(readers);
         let writable = open(&path, &OpenOptions::default()).unwrap();
         // Probing changed nothing.
         assert_eq!(fs::metadata(&path).unwrap().len(), 4096);

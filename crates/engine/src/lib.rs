@@ -73,6 +73,12 @@ pub enum Work {
         /// What to send; comes back with `Sent`.
         list: SgList,
     },
+    /// Gives the connection back without touching it: receiving ends, a send under way is finished,
+    /// then `Detached` comes, after the `Received` of all that was taken from the stream.
+    Detach {
+        /// A connected socket; its number is used again after the event.
+        socket: Socket,
+    },
     /// Fills `buf` from `offset` on, or up to the end of the file.
     Read {
         /// Id of `add_file`.
@@ -154,6 +160,11 @@ pub enum Event {
         list: SgList,
         /// Errno.
         result: Result<(), i32>,
+    },
+    /// The connection is no longer a socket of this port. None if it was closed meanwhile.
+    Detached {
+        /// The connection.
+        connection: Option<OwnedFd>,
     },
     /// `buf` is truncated to what was read.
     Read {

@@ -145,9 +145,12 @@ impl Uring {
 
     /// Starts again what waited for a buffer or for a moment.
     fn restart(&mut self) {
-        for _ in 0..self.buffers.available() {
-            let Some(index) = self.starved.pop_front() else { break };
-            self.arm_receive(index);
+        // All of them: one that has nothing to receive takes no buffer and must not keep the turn
+        // from those that have. Who finds none left comes back to this queue, at its end.
+        if self.buffers.available() > 0 {
+            while let Some(index) = self.starved.pop_front() {
+                self.arm_receive(index);
+            }
         }
         while let Some((at, index)) = self.resting.front().copied()
             && at <= monotonic()
@@ -228,6 +231,7 @@ impl Port for Uring {
             Work::Accept { socket } => self.submit_accept(token, socket),
             Work::Receive { socket } => self.submit_receive(token, socket),
             Work::Send { socket, list } => self.submit_send(token, socket, list),
+            Work::Detach { socket } => self.submit_detach(token, socket),
             Work::Read { file, offset, buf } => {
                 self.submit_file(file, FileWork::read(token, offset, buf));
             }

@@ -24,6 +24,18 @@ pub enum Indication {
         /// The task.
         task: TaskId,
     },
+    /// The task ended with its connection, without an answer. As `Dropped`, and the other commands
+    /// of this nexus on its unit find the unit attention 47h/7Fh (RFC 7143 §11.14.5).
+    Cleared {
+        /// The task.
+        task: TaskId,
+    },
+    /// Answer with `quiesced` when nothing of the tasks dropped or cleared before is left: no work
+    /// of them may reach the medium after that.
+    Quiesce {
+        /// Names the question.
+        id: u32,
+    },
     /// The task's resources are free: its buffer may be reused.
     Ended {
         /// The task.

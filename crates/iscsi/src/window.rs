@@ -162,6 +162,21 @@ impl<T> Window<T> {
         }
     }
 
+    /// Takes out what waits and is `lost`: its number counts as not received, so that it may come
+    /// again.
+    pub fn forget(&mut self, mut lost: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut forgotten = Vec::new();
+        for place in &mut self.places {
+            if matches!(place, Place::Held(item) if lost(item))
+                && let Place::Held(item) = core::mem::replace(place, Place::Hole)
+            {
+                self.held -= 1;
+                forgotten.push(item);
+            }
+        }
+        forgotten
+    }
+
     /// Lets the initiator send `allowed` commands from ExpCmdSN on; never takes back what it may
     /// send already.
     pub fn open(&mut self, allowed: u16) {
@@ -299,6 +314,18 @@ mod tests {
         assert_eq!(window.position(CmdSn(11)), Position::Duplicate);
         window.advance();
         assert_eq!((window.pop(), window.exp()), (None, CmdSn(12)));
+        window.check();
+    }
+
+    #[test]
+    fn what_is_forgotten_may_come_again() {
+        let mut window = window(10, 41);
+        assert!(window.hold(CmdSn(11), 11) && window.hold(CmdSn(12), 12));
+        assert!(window.plug(CmdSn(13)));
+        assert_eq!(window.forget(|held| *held == 11), [11]);
+        assert_eq!(window.position(CmdSn(11)), Position::Ahead);
+        assert_eq!(window.position(CmdSn(12)), Position::Duplicate);
+        assert_eq!(window.position(CmdSn(13)), Position::Duplicate);
         window.check();
     }
 

@@ -35,7 +35,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  lunwire sessions --json")]
     Sessions(AdminOptions),
     /// Act on one session of a running daemon
-    #[command(after_help = "Example:\n  lunwire session drop 3")]
+    #[command(
+        after_help = "Example:\n  lunwire session logout 3 --timeout 30\n  lunwire session drop 3"
+    )]
     Session(SessionOptions),
 }
 
@@ -149,6 +151,17 @@ pub(crate) struct SessionOptions {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionAction {
+    /// Ask the initiator to log out; end the session if it does not
+    Logout {
+        /// The session's TSIH, as `lunwire sessions` shows it
+        tsih: u16,
+        /// Seconds that the initiator gets
+        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+        timeout: u16,
+        /// Path of the control socket
+        #[arg(long, value_name = "PATH")]
+        control_socket: Option<PathBuf>,
+    },
     /// End a session: its initiator is told and its connections close
     Drop {
         /// The session's TSIH, as `lunwire sessions` shows it

@@ -17,6 +17,7 @@ use control::config::Source;
 use control::units;
 use engine::Choice;
 use iscsi::target::DigestPolicy;
+use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use scsi::Identity;
 use scsi::LogicalUnit;
@@ -27,6 +28,7 @@ use target::AuthenticationPolicy;
 use target::Demand;
 use target::Node;
 use target::Plan;
+use target::Redirect;
 use target::StateFile;
 use target::Stores;
 use toml::Spanned;
@@ -77,6 +79,7 @@ pub(crate) struct DraftTarget {
     name: String,
     alias: Option<String>,
     settings: Settings,
+    redirect: Option<Redirect>,
     pub(crate) luns: Vec<DraftLun>,
     access: Vec<AccessRule>,
     authentication: AuthenticationPolicy,
@@ -324,6 +327,7 @@ impl Draft {
                 access: target.access.clone(),
                 authentication: target.authentication.clone(),
                 settings: target.settings.clone(),
+                redirect: target.redirect.clone(),
             });
         }
         let plan = Plan {
@@ -348,6 +352,7 @@ impl DraftTarget {
             name,
             alias: None,
             settings: Settings::default(),
+            redirect: None,
             luns: Vec::new(),
             access: Vec::new(),
             authentication: AuthenticationPolicy::default(),
@@ -359,6 +364,7 @@ impl DraftTarget {
         let mut draft = Self::new(name);
         draft.alias = target.alias.as_ref().map(|alias| alias.get_ref().clone());
         draft.take_settings(source, target)?;
+        draft.redirect = redirect(source, target)?;
         let mut numbers = BTreeSet::new();
         for (place, lun) in (0..).zip(&target.lun) {
             let number = match &lun.number {
@@ -382,7 +388,7 @@ impl DraftTarget {
             }
             draft.luns.push(draft_lun);
         }
-        if draft.luns.is_empty() {
+        if draft.luns.is_empty() && draft.redirect.is_none() {
             let none = "it has no LUN; add [[target.lun]] with store = \"memory:1G\", for example";
             return Err(source.error("target.name", &target.name, none).into());
         }
@@ -415,6 +421,19 @@ impl DraftTarget {
                     _ => Err("1 to 1024 is right"),
                 })?;
         }
+        if let Some(value) = &target.max_connections {
+            settings.max_connections =
+                checked(source, "target.max-connections", value, |count| match *count {
+                    count @ 1..=32 => Ok(count),
+                    _ => Err("1 to 32 is right"),
+                })?;
+        }
+        if let Some(value) = &target.time2wait {
+            settings.time2wait = checked(source, "target.time2wait", value, |s| seconds(*s))?;
+        }
+        if let Some(value) = &target.time2retain {
+            settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
+        }
         if let Some(value) = &target.header_digest {
             settings.header_digest =
                 checked(source, "target.header-digest", value, |text| digest(text))?;
@@ -439,6 +458,24 @@ impl DraftLun {
     fn new(number: u16, word: &str, spec: Spec) -> Self {
         Self { number, store: word.to_owned(), spec, block: 512, serial: None }
     }
+}
+
+/// DefaultTime2Wait and DefaultTime2Retain (RFC 7143 §13.15, §13.16).
+fn seconds(seconds: u16) -> Result<u16, &'static str> {
+    if seconds <= 3600 { Ok(seconds) } else { Err("0 to 3600 seconds is right") }
+}
+
+fn redirect(source: &Source, target: &config::Target) -> Result<Option<Redirect>> {
+    let Some(value) = &target.redirect else { return Ok(None) };
+    let address = checked(source, "target.redirect", value, |text| {
+        let right = "ADDRESS:PORT is right, for example 192.0.2.7:3260 or [2001:db8::7]:3260";
+        text.parse::<SocketAddr>().map_err(|_| right)
+    })?;
+    let duration = match target.redirect_permanent {
+        Some(true) => Redirection::Permanent,
+        Some(false) | None => Redirection::Temporary,
+    };
+    Ok(Some(Redirect { address: address.to_string(), duration }))
 }
 
 fn access_rule(

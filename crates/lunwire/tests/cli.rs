@@ -182,6 +182,9 @@ fn a_daemon_says_what_it_serves_and_stops_cleanly() {
         let output = lunwire(&["session", "drop", "7", "--control-socket", &daemon.socket]);
         assert_eq!(output.status.code(), Some(1));
         assert!(stderr(&output).contains("no session 7"));
+        let logout =
+            ["session", "logout", "7", "--timeout", "1", "--control-socket", &daemon.socket];
+        assert!(stderr(&lunwire(&logout)).contains("no session 7"));
 
         let second = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &daemon.socket];
         assert!(stderr(&lunwire(&second)).contains("belongs to a running daemon"));
@@ -195,6 +198,36 @@ fn a_daemon_says_what_it_serves_and_stops_cleanly() {
         assert_eq!(std::fs::metadata(&image).unwrap().len(), 1 << 20);
         drop(idle);
     }
+}
+
+#[test]
+fn a_file_has_one_daemon_or_only_readers() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    std::fs::write(&image, [0; 4096]).unwrap();
+    let image = image.display().to_string();
+    let (writable, read_only) = (format!("file:{image}"), format!("file:{image},readonly"));
+    let serve = |store: &str| lunwire(&["serve", "--listen", "127.0.0.1:0", "--lun", store]);
+    let twice = ["serve", "--listen", "127.0.0.1:0", "--lun", &writable, "--lun", &writable];
+    let said = stderr(&lunwire(&twice));
+    assert!(said.contains(&format!("{image} is given twice")), "{said}");
+
+    let daemon = Daemon::start(folder.path(), 1, &["--lun", &writable]);
+    for store in [&writable, &read_only] {
+        let refused = serve(store);
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        let id = daemon.child.id();
+        assert!(said.contains(&format!("{image} is in use by process {id}")), "{said}");
+        assert!(said.contains(&format!("stop process {id}")), "{said}");
+    }
+    // What a killed daemon leaves behind keeps nobody out.
+    drop(daemon);
+    let reader = Daemon::start(folder.path(), 1, &["--lun", &read_only]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let another = Daemon::start(elsewhere.path(), 1, &["--lun", &read_only]);
+    assert!(stderr(&serve(&writable)).contains("is in use by process"));
+    assert_eq!((reader.stop(), another.stop()), (0, 0));
 }
 
 #[test]

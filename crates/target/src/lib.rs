@@ -24,6 +24,7 @@ pub use mail::SessionSnapshot;
 pub use node::AccessRule;
 pub use node::LunMap;
 pub use node::Node;
+pub use node::Redirect;
 pub use reactor::Error;
 pub use reactor::Plan;
 pub use reactor::Target;

@@ -15,6 +15,7 @@ use iscsi::target::Parameters;
 use scsi::LogicalUnit;
 use wire::iscsi::Tsih;
 
+use crate::pump::Handover;
 use crate::registry::Identity;
 use crate::table::Key;
 
@@ -26,6 +27,8 @@ pub(crate) enum Letter {
         fd: OwnedFd,
         peer: SocketAddr,
     },
+    /// A login under way, for a session that lives here.
+    TakeOver(Box<Handover>),
     /// End a session at once: a login on `reactor` reinstates it and waits in `connection`.
     Reinstate {
         identity: Identity,
@@ -52,6 +55,12 @@ pub(crate) enum Letter {
     /// End the session with this TSIH.
     Drop {
         tsih: Tsih,
+        reply: Sender<bool>,
+    },
+    /// Ask the initiator of the session with this TSIH to log out within so many seconds.
+    Logout {
+        tsih: Tsih,
+        seconds: u16,
         reply: Sender<bool>,
     },
     Snapshot {

@@ -8,6 +8,7 @@ use iscsi::chap::Account;
 use iscsi::chap::Challenge;
 use iscsi::target::Admission;
 use iscsi::target::AdmissionRequest;
+use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
 use scsi::LogicalUnit;
@@ -35,6 +36,17 @@ pub struct Node {
     pub authentication: AuthenticationPolicy,
     /// What it wishes in negotiation.
     pub settings: Settings,
+    /// Where it is now, if it has moved: whoever may log in is sent there.
+    pub redirect: Option<Redirect>,
+}
+
+/// The new place of a target (RFC 7143 §11.13.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// `ADDRESS:PORT`, IPv6 in brackets.
+    pub address: String,
+    /// Whether initiators are to remember it.
+    pub duration: Redirection,
 }
 
 /// Lets one initiator in.
@@ -107,10 +119,14 @@ impl Nodes {
         const FORBIDDEN: u16 = 0x0202;
         const UNAVAILABLE: u16 = 0x0301;
         let (settings, target_alias, node) = match &request.target {
-            Some(name) => match self.find(name) {
+            Some(name) => match self.find(name).map(|node| &**node) {
                 None => return Admission::Refused { status: NOT_FOUND },
                 Some(node) if !node.admits(&request.initiator) => {
                     return Admission::Refused { status: FORBIDDEN };
+                }
+                Some(Node { redirect: Some(redirect), .. }) if !request.discovery => {
+                    let Redirect { address, duration } = redirect.clone();
+                    return Admission::Redirected { address, duration };
                 }
                 Some(node) => (node.settings.clone(), node.alias.clone(), Some(node)),
             },
@@ -202,6 +218,7 @@ mod tests {
             access: vec![rule("alice"), rule("bob")],
             authentication: policy(Demand::Required, None),
             settings: Settings::default(),
+            redirect: None,
         };
         Nodes::new(vec![node], Vec::new(), discovery)
     }
@@ -220,7 +237,7 @@ mod tests {
     fn admit(nodes: &Nodes, request: &AdmissionRequest) -> Authentication {
         match nodes.admit(request, || Challenge::new(1, &[1; 32])) {
             Admission::Granted { authentication, .. } => authentication,
-            Admission::Refused { status } => panic!("{status:04x}"),
+            refused => panic!("{refused:?}"),
         }
     }
 

@@ -13,8 +13,11 @@
 //! leaves in [`Pump::transmit`].
 
 mod admission;
+mod join;
 mod lifecycle;
 mod management;
+
+pub(crate) use join::Handover;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,7 +28,6 @@ use buf::Pool;
 use buf::SgList;
 use buf::Slice;
 use clock::Instant;
-use engine::Chunk;
 use engine::Event;
 use engine::Port;
 use engine::Socket;
@@ -66,6 +68,10 @@ const HOLD_BYTES: usize = 16 << 10;
 /// the largest.
 const BACKLOG_HIGH: usize = 16 << 20;
 
+/// Sessions that wait on one reactor for their initiators to come back; one more ends the oldest.
+/// An initiator that comes and goes under ever new names must not use up all sessions.
+pub(crate) const DESERTED_MAX: usize = 1024;
+
 /// Backlog under which a connection is read again.
 const BACKLOG_LOW: usize = 4 << 20;
 
@@ -92,6 +98,8 @@ pub(crate) struct Pump<P> {
     send_at: Option<Instant>,
     /// Commands that used up their turn.
     runnable: VecDeque<(Key, TaskId, Step)>,
+    /// Sessions that were left without a connection, the oldest first.
+    deserted: VecDeque<Key>,
     accepted: usize,
     stopping: Option<lifecycle::Stopping>,
 }
@@ -120,6 +128,8 @@ enum Phase {
         session: Key,
         id: ConnectionId,
     },
+    /// On the way to the reactor of the session that it wants to join.
+    Moving(Box<join::Moving>),
     /// Sends what is queued, then closes.
     Closing,
 }
@@ -243,6 +253,7 @@ impl<P: Port> Pump<P> {
             | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer } => self.accepted(connection, peer),
+            Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
                 let error = std::io::Error::from_raw_os_error(errno);
@@ -253,13 +264,20 @@ impl<P: Port> Pump<P> {
     }
 
     /// Bytes of a connection: READ and WRITE begin here.
-    fn received(&mut self, key: Key, bytes: &Chunk) {
-        let mut rest: &[u8] = bytes;
+    fn received(&mut self, key: Key, bytes: &[u8]) {
+        let mut rest = bytes;
         while !rest.is_empty() {
             let now = self.port.now();
             let Some(connection) = self.connections.get_mut(key) else { return };
-            if matches!(connection.phase, Phase::Closing) {
-                return;
+            match &mut connection.phase {
+                Phase::Closing => return,
+                Phase::Moving(moving) => {
+                    if moving.keep(rest) {
+                        return;
+                    }
+                    return self.disconnected(key, None);
+                }
+                Phase::Login(_) | Phase::Session { .. } => {}
             }
             let (taken, event) = connection.mover.feed(rest, &self.pool);
             rest = rest.get(taken..).unwrap_or_default();
@@ -279,7 +297,7 @@ impl<P: Port> Pump<P> {
                     }
                     self.settle(session);
                 }
-                Phase::Closing => return,
+                Phase::Moving(_) | Phase::Closing => return,
             }
         }
         self.mark_dirty(key);
@@ -300,6 +318,9 @@ impl<P: Port> Pump<P> {
                 }
                 Some(Output::Indication(indication)) => self.indicate(key, indication),
                 Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::ConnectionClosed { connection, reason }) => {
+                    self.close_connection(key, connection, &reason);
+                }
                 Some(Output::Closed { reason }) => self.close_session(key, &reason),
                 None if self.mover_events(key) => {}
                 None => break,
@@ -330,7 +351,10 @@ impl<P: Port> Pump<P> {
             Indication::Dropped { task } => {
                 self.drop_task(key, task);
             }
-            Indication::Ended { task } => self.detach(key, task),
+            Indication::Cleared { task } => self.clear_task(key, task),
+            Indication::Quiesce { id } => self.quiesce_for_logout(key, id),
+            // Its mover has given the buffer back.
+            Indication::Ended { .. } => {}
             Indication::Management(request) => self.manage(key, request),
             Indication::NexusLost => self.lose_nexus(key),
         }
@@ -441,7 +465,7 @@ impl<P: Port> Pump<P> {
             session.take_task(id);
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
         };
-        let connection = session.connections.first().copied();
+        let connection = session.connection_of(id);
         if let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) {
             connection.mover.attach(id, buf);
         }
@@ -451,7 +475,7 @@ impl<P: Port> Pump<P> {
     /// Data-Out Received: all write data is in the task's buffer.
     fn data_out_received(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connections.first().copied();
+        let connection = session.connection_of(id);
         let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
             return;
         };
@@ -517,7 +541,8 @@ impl<P: Port> Pump<P> {
         self.port.submit(token(Kind::Io, io), work);
     }
 
-    /// Asks the file itself: the page cache knows, and the question is rare.
+    /// Asks the file itself: the page cache knows, and the question is rare. The command goes on in
+    /// the next turn, for it may have many questions.
     fn answer_status(
         &mut self,
         key: Key,
@@ -533,11 +558,14 @@ impl<P: Port> Pump<P> {
             None => Err(0),
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(task) = task_of(&mut session.tasks, id) else { return };
+        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
+            return;
+        };
         let Some(unit) = task.scsi.unit() else { return };
         if let Submitted::Done(outcome) = unit.store().complete(&op, &io, IoResult::Status(result))
         {
-            self.resume(key, id, Input::Store(outcome));
+            let step = task.scsi.resume(nexus, Input::Store(outcome));
+            self.runnable.push_back((key, id, step));
         }
     }
 
@@ -567,15 +595,6 @@ impl<P: Port> Pump<P> {
             }
         }
         self.settle(key);
-    }
-
-    /// The buffer of an ended task goes back to the pool.
-    fn detach(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get(key) else { return };
-        let connection = session.connections.first().copied();
-        if let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) {
-            drop(connection.mover.detach(id));
-        }
     }
 
     fn mark_dirty(&mut self, key: Key) {
@@ -636,6 +655,9 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.dirty = false;
         connection.held_until = None;
+        if matches!(connection.phase, Phase::Moving(_)) {
+            return;
+        }
         let backlog = connection.mover.backlog();
         if !connection.paused && backlog > BACKLOG_HIGH {
             connection.paused = true;
@@ -670,6 +692,12 @@ impl<P: Port> Pump<P> {
 }
 
 impl Session {
+    /// The connection of a task that has not been answered.
+    fn connection_of(&self, task: TaskId) -> Option<Key> {
+        let id = self.machine.connection_of(task)?;
+        self.connections.get(usize::from(id.0)).copied()
+    }
+
     fn put_task(&mut self, task: Task) {
         let index = task.id.index as usize;
         if self.tasks.len() <= index {

@@ -207,6 +207,18 @@ impl Target {
         replies.iter().take(self.shared.mailboxes.len()).any(|found| found)
     }
 
+    /// Asks the initiator of a session to log out within `seconds`, after which the session is
+    /// dropped; false if there is none with this TSIH.
+    #[must_use]
+    pub fn logout_session(&self, tsih: u16, seconds: u16) -> bool {
+        let (reply, replies) = mpsc::channel();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Letter::Logout { tsih: Tsih(tsih), seconds, reply: reply.clone() });
+        }
+        drop(reply);
+        replies.iter().take(self.shared.mailboxes.len()).any(|found| found)
+    }
+
     /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it;
     /// what is left is dropped with an asynchronous message; commands under way end; files are
     /// flushed.

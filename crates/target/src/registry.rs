@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
+use iscsi::target::AdmissionRequest;
 use wire::iscsi::Isid;
 use wire::iscsi::Tsih;
 
@@ -17,6 +18,17 @@ pub(crate) struct Identity {
     pub(crate) initiator: String,
     pub(crate) isid: Isid,
     pub(crate) scope: Scope,
+}
+
+impl Identity {
+    /// What a login asks for, over a connection that came to `local`.
+    pub(crate) fn of(request: &AdmissionRequest, local: SocketAddr) -> Self {
+        let scope = match &request.target {
+            Some(name) => Scope::Target(name.clone()),
+            None => Scope::Portal(local),
+        };
+        Self { initiator: request.initiator.clone(), isid: request.isid, scope }
+    }
 }
 
 /// The target's side of an identity: an unnamed discovery session belongs to its portal (RFC 7143

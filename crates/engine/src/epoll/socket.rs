@@ -36,6 +36,8 @@ pub(super) struct Sock {
     send: Option<Box<Gather>>,
     /// Half-close after the send under way.
     shutdown: bool,
+    /// To be given back when its send is over.
+    detach: Option<Token>,
     /// What epoll was told to report; empty: not registered, since epoll would report a hang-up
     /// that nobody wants to hear of for ever.
     interest: EventFlags,
@@ -52,6 +54,7 @@ impl Sock {
             resting: false,
             send: None,
             shutdown: false,
+            detach: None,
             interest: EventFlags::empty(),
         }
     }
@@ -62,7 +65,8 @@ impl Sock {
 
     fn wants(&self) -> EventFlags {
         let mut wants = EventFlags::empty();
-        let receives = self.receive.is_some() && !self.paused && !self.starved;
+        let receives =
+            self.receive.is_some() && !self.paused && !self.starved && self.detach.is_none();
         if receives || (self.accept.is_some() && !self.resting) {
             wants |= EventFlags::IN;
         }
@@ -115,7 +119,7 @@ impl Epoll {
         let Some(sock) = self.sockets.get(index) else { return };
         let trouble = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         let (accepts, sends) = (sock.accept.is_some() && !sock.resting, sock.is_sending());
-        let receives = sock.receive.is_some() && !sock.paused && !sock.starved;
+        let receives = sock.wants().contains(EventFlags::IN) && !accepts;
         if sends && (trouble || flags.contains(EventFlags::OUT)) {
             self.continue_send(index);
         }
@@ -312,6 +316,7 @@ impl Epoll {
             let _ = rustix::net::shutdown(&sock.fd, Shutdown::Write);
         }
         self.update(index);
+        self.settle_detached(index);
     }
 
     pub(super) fn shutdown_socket(&mut self, index: usize) {
@@ -326,6 +331,33 @@ impl Epoll {
     }
 }
 
+// Giving back.
+impl Epoll {
+    pub(super) fn submit_detach(&mut self, token: Token, socket: Socket) {
+        let index = socket.0 as usize;
+        match self.sockets.get_mut(index) {
+            Some(sock) if sock.detach.is_none() && sock.accept.is_none() => {
+                sock.detach = Some(token);
+            }
+            _ => return self.ready.push_back((token, Event::Detached { connection: None })),
+        }
+        self.starved.retain(|other| *other != index);
+        self.update(index);
+        self.settle_detached(index);
+    }
+
+    /// Gives a socket back that has nothing under way.
+    fn settle_detached(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get(index) else { return };
+        let Some(token) = sock.detach.filter(|_| !sock.is_sending()) else { return };
+        let sock = self.sockets.remove(index);
+        if !sock.interest.is_empty() {
+            let _ = epoll::delete(&self.epoll, &sock.fd);
+        }
+        self.ready.push_back((token, Event::Detached { connection: Some(sock.fd) }));
+    }
+}
+
 // Closing.
 impl Epoll {
     pub(super) fn close_socket(&mut self, index: usize) {
@@ -335,6 +367,9 @@ impl Epoll {
         self.starved.retain(|other| *other != index);
         self.resting.retain(|(_, other)| *other != index);
         self.fail(index, Errno::CANCELED);
+        if let Some(token) = self.sockets.get(index).and_then(|sock| sock.detach) {
+            self.ready.push_back((token, Event::Detached { connection: None }));
+        }
         let sock = self.sockets.remove(index);
         if !sock.interest.is_empty() {
             // Another process may hold the same socket: closing alone would not end the reports.

@@ -16,6 +16,7 @@ use super::Uring;
 use super::ring::BUFFER_GROUP;
 use super::ring::Key;
 use super::ring::Kind;
+use crate::Chunk;
 use crate::Event;
 use crate::Socket;
 use crate::Token;
@@ -40,6 +41,8 @@ pub(super) struct Sock {
     send: Option<Box<Gather>>,
     /// Half-close after the send under way.
     shutdown: bool,
+    /// To be given back as soon as the kernel owes it nothing.
+    detach: Option<Token>,
     closing: bool,
 }
 
@@ -55,6 +58,7 @@ impl Sock {
             starved: false,
             send: None,
             shutdown: false,
+            detach: None,
             closing: false,
         }
     }
@@ -168,7 +172,8 @@ impl Uring {
     pub(super) fn arm_receive(&mut self, index: usize) {
         let Some(sock) = self.sockets.get_mut(index) else { return };
         sock.starved = false;
-        if sock.armed || sock.paused || sock.closing || sock.receive.is_none() {
+        let wanted = sock.receive.is_some() && sock.detach.is_none();
+        if sock.armed || sock.paused || sock.closing || !wanted {
             return;
         }
         sock.armed = true;
@@ -198,6 +203,19 @@ impl Uring {
             return None;
         }
         let token = sock.receive?;
+        let event = self.received(index, token, result, last, chunk);
+        self.before_detached(index, event)
+    }
+
+    fn received(
+        &mut self,
+        index: usize,
+        token: Token,
+        result: Result<usize, i32>,
+        last: bool,
+        chunk: Option<Chunk>,
+    ) -> Option<(Token, Event)> {
+        let sock = self.sockets.get_mut(index)?;
         match result {
             Ok(0) => {
                 sock.receive = None;
@@ -206,14 +224,14 @@ impl Uring {
             Ok(_) => {
                 if last {
                     self.arm_receive(index);
-                } else if sock.paused {
+                } else if sock.paused || sock.detach.is_some() {
                     // It was being worked on when it was to be cancelled.
                     self.cancel_receive(index);
                 }
                 chunk.map(|bytes| (token, Event::Received { bytes }))
             }
             Err(libc::ENOBUFS) => {
-                if !sock.starved {
+                if !sock.starved && sock.detach.is_none() {
                     sock.starved = true;
                     self.starved.push_back(index);
                 }
@@ -317,7 +335,7 @@ impl Uring {
         if sock.shutdown {
             let _ = rustix::net::shutdown(&sock.fd, Shutdown::Write);
         }
-        Some((token, Event::Sent { list, result }))
+        self.before_detached(index, Some((token, Event::Sent { list, result })))
     }
 
     pub(super) fn shutdown_socket(&mut self, index: usize) {
@@ -329,6 +347,48 @@ impl Uring {
                 let _ = rustix::net::shutdown(&sock.fd, Shutdown::Write);
             }
         }
+    }
+}
+
+// Giving back.
+impl Uring {
+    pub(super) fn submit_detach(&mut self, token: Token, socket: Socket) {
+        let index = socket.0 as usize;
+        match self.sockets.get_mut(index) {
+            Some(sock) if !sock.closing && sock.detach.is_none() && sock.accept.is_none() => {
+                sock.detach = Some(token);
+                if sock.starved {
+                    sock.starved = false;
+                    self.starved.retain(|other| *other != index);
+                } else if sock.armed {
+                    self.cancel_receive(index);
+                }
+            }
+            _ => return self.ready.push_back((token, Event::Detached { connection: None })),
+        }
+        self.settle_detached(index);
+    }
+
+    /// Lets an event of a socket come before the socket is given back.
+    fn before_detached(
+        &mut self,
+        index: usize,
+        event: Option<(Token, Event)>,
+    ) -> Option<(Token, Event)> {
+        if self.sockets.get(index).is_none_or(|sock| sock.detach.is_none()) {
+            return event;
+        }
+        self.ready.extend(event);
+        self.settle_detached(index);
+        None
+    }
+
+    /// Gives a socket back that the kernel owes nothing.
+    fn settle_detached(&mut self, index: usize) {
+        let Some(sock) = self.sockets.get(index) else { return };
+        let Some(token) = sock.detach.filter(|_| sock.owed == 0 && !sock.closing) else { return };
+        let sock = self.sockets.remove(index);
+        self.ready.push_back((token, Event::Detached { connection: Some(sock.fd) }));
     }
 }
 
@@ -386,6 +446,9 @@ impl Uring {
         if let Some(token) = sock.receive {
             let event = Event::ReceiveEnded { error: Some(libc::ECANCELED) };
             self.ready.push_back((token, event));
+        }
+        if let Some(token) = sock.detach {
+            self.ready.push_back((token, Event::Detached { connection: None }));
         }
     }
 }

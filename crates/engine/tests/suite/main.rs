@@ -17,6 +17,7 @@ use engine::uring::Uring;
 mod files;
 mod rig;
 mod sockets;
+mod starving;
 mod waiting;
 
 /// Runs each scenario on each engine; where io_uring is refused it says why.
@@ -54,9 +55,14 @@ suite! {
     sockets::held_chunks_stop_the_peer,
     sockets::closing_gives_everything_back,
     sockets::closing_a_listener_ends_accepting,
+    sockets::a_connection_is_given_back_whole,
+    sockets::giving_back_waits_for_the_send,
     sockets::dropping_the_port_gives_everything_back,
     sockets::misuse_is_an_event,
     sockets::thousands_of_idle_connections,
+    starving::idle_connections_starve_nobody,
+    starving::slow_readers_and_two_buffers,
+    starving::a_stopped_process_goes_on,
     files::what_is_written_is_read,
     files::reads_end_at_the_end,
     files::many_reads_at_once,

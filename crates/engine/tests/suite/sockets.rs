@@ -32,9 +32,9 @@ use crate::rig::quiet;
 use crate::rig::receiving;
 
 /// Sends back what comes; holds at most about `HIGH` bytes for a connection.
-struct Echo<P> {
+pub(crate) struct Echo<P> {
     port: P,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     connections: HashMap<u64, Connection>,
     next: u64,
     ended: usize,
@@ -53,7 +53,7 @@ const LISTENER: Token = Token(0);
 const SEND: u64 = 1 << 32;
 
 impl<P: Port> Echo<P> {
-    fn new(mut port: P) -> Self {
+    pub(crate) fn new(mut port: P) -> Self {
         let listener = engine::listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = TcpListener::from(listener);
         let address = listener.local_addr().unwrap();
@@ -63,7 +63,7 @@ impl<P: Port> Echo<P> {
     }
 
     /// Serves until `count` connections have come and gone.
-    fn serve(&mut self, count: usize) {
+    pub(crate) fn serve(&mut self, count: usize) {
         while self.ended < count {
             let (token, event) = next(&mut self.port);
             let key = token.0 % SEND;
@@ -131,12 +131,20 @@ impl<P: Port> Echo<P> {
 }
 
 /// Sends `total` bytes in random pieces while it reads and checks what comes back.
-fn client(address: SocketAddr, seed: u64, total: usize) {
+pub(crate) fn client(address: SocketAddr, seed: u64, total: usize) {
+    slow_client(address, seed, total, Duration::ZERO);
+}
+
+/// The same; rests for `rest` before one read in sixteen.
+pub(crate) fn slow_client(address: SocketAddr, seed: u64, total: usize, rest: Duration) {
     let mut writer = TcpStream::connect(address).unwrap();
     let mut reader = writer.try_clone().unwrap();
     let checking = thread::spawn(move || {
-        let (mut at, mut bytes) = (0u64, vec![0; 1 << 16]);
+        let (mut at, mut bytes, mut random) = (0u64, vec![0; 1 << 16], Random(seed));
         loop {
+            if random.below(16) == 0 {
+                thread::sleep(rest);
+            }
             let got = reader.read(&mut bytes).unwrap();
             if got == 0 {
                 return at;
@@ -462,6 +470,94 @@ pub(crate) fn dropping_the_port_gives_everything_back<P: Port>(make: impl Fn(&Co
         let mut rest = Vec::new();
         let _ = client.read_to_end(&mut rest);
     }
+}
+
+/// A connection goes from one port to another and back under load; no byte is lost or doubled.
+pub(crate) fn a_connection_is_given_back_whole<P: Port>(make: impl Fn(&Config) -> P) {
+    const BYTES: usize = 4 << 20;
+    let mut ports = [make(&Config::default()), make(&Config::default())];
+    let (mut client, server) = pair();
+    let sender = thread::spawn(move || {
+        client.write_all(&pattern(3, 0, BYTES)).unwrap();
+        client
+    });
+    let mut got = Vec::new();
+    let mut fd = Some(server.into());
+    let mut at = 0;
+    while let Some(connection) = fd.take() {
+        at = 1 - at;
+        let port = &mut ports[at];
+        let socket = port.add_socket(connection);
+        port.submit(Token(1), Work::Receive { socket });
+        let mut ended = false;
+        let mut asked = false;
+        loop {
+            match next(port) {
+                (Token(1), Event::Received { bytes }) => got.extend_from_slice(&bytes),
+                (Token(1), Event::ReceiveEnded { error: None }) => ended = true,
+                (Token(2), Event::Detached { connection }) => {
+                    fd = connection;
+                    break;
+                }
+                other => panic!("unexpected {other:?}"),
+            }
+            if !asked {
+                asked = true;
+                port.submit(Token(2), Work::Detach { socket });
+            }
+        }
+        if ended || got.len() == BYTES {
+            break;
+        }
+    }
+    assert!(got == pattern(3, 0, BYTES), "{} bytes", got.len());
+    drop(sender.join().unwrap());
+}
+
+/// A send under way is finished first; a closed socket is not given back.
+pub(crate) fn giving_back_waits_for_the_send<P: Port>(make: impl Fn(&Config) -> P) {
+    const BYTES: usize = 8 << 20;
+    let mut port = make(&Config::default());
+    let (mut client, socket) = receiving(&mut port, 1);
+    port.submit(Token(2), Work::Send { socket, list: list(pattern(5, 0, BYTES)) });
+    port.submit(Token(3), Work::Detach { socket });
+    quiet(&mut port, Duration::from_millis(50));
+    let reader = thread::spawn(move || {
+        let mut bytes = vec![0; BYTES];
+        client.read_exact(&mut bytes).unwrap();
+        (client, bytes)
+    });
+    let (token, event) = next(&mut port);
+    assert!(token == Token(2) && matches!(event, Event::Sent { result: Ok(()), .. }), "{event:?}");
+    let (token, event) = next(&mut port);
+    let Event::Detached { connection: Some(connection) } = event else { panic!("{event:?}") };
+    assert_eq!(token, Token(3));
+    let (mut client, bytes) = reader.join().unwrap();
+    assert!(bytes == pattern(5, 0, BYTES));
+    let mut server = TcpStream::from(connection);
+    client.write_all(b"still there").unwrap();
+    server.set_nonblocking(false).unwrap();
+    let mut bytes = [0; 11];
+    server.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"still there");
+
+    port.submit(Token(4), Work::Detach { socket: Socket(99) });
+    let (token, event) = next(&mut port);
+    assert!(token == Token(4) && matches!(event, Event::Detached { connection: None }));
+    let (_client, socket) = receiving(&mut port, 5);
+    port.submit(Token(6), Work::Send { socket, list: list(pattern(5, 0, BYTES)) });
+    port.submit(Token(7), Work::Detach { socket });
+    quiet(&mut port, Duration::from_millis(20));
+    port.close(socket);
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        let (token, event) = next(&mut port);
+        assert!(!matches!(event, Event::Detached { connection: Some(_) }), "it is closed");
+        tokens.push(token.0);
+    }
+    tokens.sort_unstable();
+    assert_eq!(tokens, [5, 6, 7]);
+    quiet(&mut port, Duration::from_millis(20));
 }
 
 pub(crate) fn misuse_is_an_event<P: Port>(make: impl Fn(&Config) -> P) {

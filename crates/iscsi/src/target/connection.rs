@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What belongs to one connection of a session: StatSN, pings, a text exchange (RFC 7143 §4.2.5.1).
+//! The connections of a session, and what belongs to one of them: StatSN, pings, a text exchange
+//! (RFC 7143 §4.2.5.1).
 
 use super::ping::Ping;
 use super::text::Exchange;
-use super::{ConnectionId, LoggedIn};
+use super::{ConnectionId, LoggedIn, Parameters};
+use crate::datamover::Keys;
 use crate::status::StatusNumbers;
+use alloc::vec::Vec;
 use clock::Instant;
-use wire::iscsi::{Cid, CmdSn, LunField, Ttt};
+use wire::iscsi::{Cid, CmdSn, LunField, StatSn, Ttt};
 
 /// One connection in full feature phase.
 #[derive(Debug)]
@@ -16,29 +19,50 @@ pub(super) struct Connection {
     pub(super) status: StatusNumbers,
     /// The MaxCmdSN that the initiator heard last on this connection.
     pub(super) told_max_cmd_sn: CmdSn,
-    /// Longest data segment that the initiator takes, bytes.
-    pub(super) max_send_data_segment_length: u32,
+    /// What its mover works with.
+    pub(super) keys: Keys,
     pub(super) text: Option<Exchange>,
     /// When the last PDU came.
     pub(super) heard: Instant,
     pub(super) ping: Option<Ping>,
     /// LUN of the last command: goes into pings, which need a valid one (RFC 7143 §11.19.3).
     pub(super) last_lun: LunField,
+    /// Its initiator has logged it out and waits for the answer: nothing is taken any more.
+    pub(super) logged_out: bool,
+    /// Fences of task management that this connection has not acknowledged.
+    pub(super) fences: Vec<Fence>,
     last_ttt: u32,
 }
 
+/// A task management request whose answer waits until all before `before` is acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fence {
+    pub(super) management: u32,
+    pub(super) before: StatSn,
+}
+
 impl Connection {
-    pub(super) fn new(id: ConnectionId, login: &LoggedIn, max: CmdSn, now: Instant) -> Self {
+    /// `session`: the values that its leading login negotiated; `max`: MaxCmdSN as the login told
+    /// it.
+    fn new(
+        id: ConnectionId,
+        login: &LoggedIn,
+        session: &Parameters,
+        max: CmdSn,
+        now: Instant,
+    ) -> Self {
         Self {
             id,
             cid: login.cid,
             status: StatusNumbers::new(login.stat_sn),
             told_max_cmd_sn: max,
-            max_send_data_segment_length: login.parameters.max_send_data_segment_length,
+            keys: keys(&login.parameters, session, login.discovery),
             text: None,
             heard: now,
             ping: None,
             last_lun: LunField::default(),
+            logged_out: false,
+            fences: Vec::new(),
             last_ttt: 0,
         }
     }
@@ -50,5 +74,79 @@ impl Connection {
             self.last_ttt = 1;
         }
         Ttt(self.last_ttt)
+    }
+}
+
+/// What holds for a connection: digests and segments are its own, the rest is the session's (RFC
+/// 7143 §6.3, §13).
+fn keys(own: &Parameters, session: &Parameters, discovery: bool) -> Keys {
+    let immediate = session.immediate_data && !discovery;
+    Keys {
+        header_digest: own.header_digest,
+        data_digest: own.data_digest,
+        max_send_data_segment_length: own.max_send_data_segment_length,
+        max_recv_data_segment_length: own.max_recv_data_segment_length,
+        first_burst_length: if immediate { session.first_burst_length } else { 0 },
+    }
+}
+
+/// The connections of a session by their ids. The id of a closed one is given again.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    slots: Vec<Option<Connection>>,
+}
+
+impl Connections {
+    /// Takes a connection in; gives its id.
+    pub(super) fn insert(
+        &mut self,
+        login: &LoggedIn,
+        session: &Parameters,
+        max: CmdSn,
+        now: Instant,
+    ) -> ConnectionId {
+        let free = self.slots.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.slots.len());
+        if free.is_none() {
+            self.slots.push(None);
+        }
+        let id = ConnectionId(u16::try_from(index).expect("fewer connections than CIDs"));
+        if let Some(slot) = self.slots.get_mut(index) {
+            *slot = Some(Connection::new(id, login, session, max, now));
+        }
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+        self.slots.get_mut(usize::from(id.0))?.take()
+    }
+
+    pub(super) fn get(&self, id: ConnectionId) -> Option<&Connection> {
+        self.slots.get(usize::from(id.0))?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.slots.get_mut(usize::from(id.0))?.as_mut()
+    }
+
+    pub(super) fn find(&self, cid: Cid) -> Option<ConnectionId> {
+        self.iter().find(|connection| connection.cid == cid).map(|connection| connection.id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.slots.iter().flatten()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.slots.iter_mut().flatten()
+    }
+
+    /// The first one that takes messages for the whole session.
+    pub(super) fn first(&self) -> Option<ConnectionId> {
+        self.iter().find(|connection| !connection.logged_out).map(|connection| connection.id)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.iter().count()
     }
 }

@@ -24,6 +24,13 @@ pub(super) const TEXT_REQUEST_MAX: usize = 16 * 1024;
 /// Pairs in the requests of one text exchange: full feature phase has a handful of keys.
 pub(super) const TEXT_PAIRS_MAX: usize = 128;
 
+/// Most connections of a session: more than one for each path between two machines buys nothing.
+pub(super) const CONNECTIONS_MAX: u16 = 32;
+
+/// A session whose last connection is being replaced waits at least so long for the login that
+/// replaces it.
+pub(super) const REPLACEMENT_WAIT: Duration = Duration::from_secs(5);
+
 /// Longest answer to SendTargets, bytes: 10,000 targets with 100 bytes of name and 4 addresses each
 /// fit.
 pub(super) const TEXT_RESPONSE_MAX: usize = 4 * 1024 * 1024;

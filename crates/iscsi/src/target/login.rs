@@ -91,9 +91,8 @@ struct Echo {
     isid: Isid,
     tsih: Tsih,
     itt: Itt,
-    cmd_sn: CmdSn,
-    /// MaxCmdSN - ExpCmdSN + 1.
-    window: u16,
+    exp_cmd_sn: CmdSn,
+    max_cmd_sn: CmdSn,
 }
 
 impl Login {
@@ -144,6 +143,14 @@ impl Login {
             other => Ok(other),
         };
         self.settle(next);
+    }
+
+    /// ExpCmdSN and MaxCmdSN of the session that the login wants to join: what its responses say
+    /// from now on. Call it before [`Login::admit`], and again before [`Login::establish`].
+    pub fn join(&mut self, (exp_cmd_sn, max_cmd_sn): (CmdSn, CmdSn)) {
+        if let Some(echo) = &mut self.echo {
+            (echo.exp_cmd_sn, echo.max_cmd_sn) = (exp_cmd_sn, max_cmd_sn);
+        }
     }
 
     /// The node's answer to [`LoginOutput::Establish`]: the session's TSIH, or the status of a
@@ -253,10 +260,16 @@ impl Login {
             Admission::Granted { portal_group_tag, target_alias, settings, authentication } => {
                 (portal_group_tag, target_alias, settings, authentication)
             }
+            Admission::Redirected { address, duration } => {
+                return Err(LoginError::Redirected { address, duration });
+            }
             Admission::Refused { status } => return Err(refused(status)),
         };
-        if let Some(echo) = &mut self.echo {
-            echo.window = settings.queue_depth.max(1);
+        if let Some(echo) = &mut self.echo
+            && request.tsih == Tsih(0)
+        {
+            let depth = u32::from(settings.queue_depth.max(1));
+            echo.max_cmd_sn = CmdSn(echo.exp_cmd_sn.0.wrapping_add(depth - 1));
         }
         phase.introduce(portal_group_tag, target_alias, &settings, authentication)?;
         if phase.stage != Stage::Security && !phase.may_transit()? {
@@ -355,7 +368,7 @@ impl Login {
     fn fail(&mut self, error: &LoginError) {
         let status = error.status().filter(|_| self.echo.is_some());
         if let Some(status) = status {
-            self.respond(Stage::Security, Outcome::Failed(status), Vec::new());
+            self.respond(Stage::Security, Outcome::Failed(status), error.keys());
         }
         self.outputs.push_back(LoginOutput::Op(Op::Terminate));
         self.outputs.push_back(LoginOutput::Failed { status, reason: error.to_string() });
@@ -381,11 +394,7 @@ impl Login {
             isid: echo.isid,
             tsih: echo.tsih,
             itt: echo.itt,
-            numbers: Numbers {
-                stat_sn,
-                exp_cmd_sn: echo.cmd_sn,
-                max_cmd_sn: CmdSn(echo.cmd_sn.0.wrapping_add(u32::from(echo.window) - 1)),
-            },
+            numbers: Numbers { stat_sn, exp_cmd_sn: echo.exp_cmd_sn, max_cmd_sn: echo.max_cmd_sn },
             status: if let Outcome::Failed(status) = outcome { status } else { 0 },
         });
         self.outputs.push_back(LoginOutput::Op(Op::SendControl { response, data, task: None }));
@@ -408,7 +417,7 @@ enum Outcome {
 impl Echo {
     fn of(request: &LoginRequest) -> Self {
         let LoginRequest { isid, tsih, itt, cmd_sn, .. } = *request;
-        Self { isid, tsih, itt, cmd_sn, window: 1 }
+        Self { isid, tsih, itt, exp_cmd_sn: cmd_sn, max_cmd_sn: cmd_sn }
     }
 
     /// From the bytes of a Login Request that could not be parsed; None if it is something else.
@@ -421,8 +430,8 @@ impl Echo {
             isid: view.isid(),
             tsih: view.tsih(),
             itt: view.itt(),
-            cmd_sn: view.cmd_sn(),
-            window: 1,
+            exp_cmd_sn: view.cmd_sn(),
+            max_cmd_sn: view.cmd_sn(),
         })
     }
 }

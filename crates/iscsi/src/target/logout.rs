@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Logout (RFC 7143 §11.14-11.15) and the other ways in which a session ends.
 
+use super::life::Cleared;
 use super::session::{Pdu, Session, State};
-use super::{ConnectionId, Output};
+use super::{ConnectionId, Output, Parameters};
 use crate::datamover::Op;
 use crate::service::Indication;
 use crate::violation::Violation;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use clock::Instant;
 use core::time::Duration;
-use wire::iscsi::{AsyncMessage, LogoutRequest, LogoutResponse, Response};
+use wire::iscsi::{AsyncMessage, Cid, Itt, LogoutRequest, LogoutResponse, Response};
 
 /// Reasons (RFC 7143 §11.14.1).
 const CLOSE_SESSION: u8 = 0;
@@ -27,6 +27,21 @@ const LOGOUT_REQUESTED: u8 = 1;
 const CONNECTION_DROPPED: u8 = 2;
 const SESSION_DROPPED: u8 = 3;
 
+/// Logouts of single connections that wait for the SCSI side.
+#[derive(Debug, Default)]
+pub(super) struct Logouts {
+    waiting: Vec<Waiting>,
+    next_id: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    id: u32,
+    /// Where the request came and the answer goes.
+    connection: ConnectionId,
+    itt: Itt,
+}
+
 impl Session {
     /// What can be wrong with a Logout Request by itself.
     pub(super) fn check_logout(&self, request: &LogoutRequest) -> Result<(), Violation> {
@@ -40,44 +55,116 @@ impl Session {
         }
     }
 
-    /// Ends the session, or says why not. With one connection, closing it closes the session.
+    /// Ends the session or one connection of it, or says why not. Closing the last connection
+    /// closes the session.
     pub(super) fn run_logout(&mut self, pdu: &Pdu<'_>, request: &LogoutRequest) {
-        let known = self.connections.iter().any(|connection| connection.cid == request.cid);
-        let response = match request.reason {
-            RECOVER_CONNECTION => RECOVERY_NOT_SUPPORTED,
-            CLOSE_CONNECTION if !known => CID_NOT_FOUND,
-            _ => CLOSED,
-        };
-        if response == CLOSED {
-            self.end_tasks();
-            self.outputs.push_back(Output::Indication(Indication::NexusLost));
-        }
-        let (time2wait, time2retain) = match response {
-            // No state waits for another try, nor is there any to retain (RFC 7143 §11.15.3-4).
-            CLOSED => (0, 0),
-            CID_NOT_FOUND => (0, 0),
-            _ => (self.login.parameters.time2wait, self.login.parameters.time2retain),
-        };
-        let numbers = self.response_numbers(pdu.connection);
-        let answer = LogoutResponse { response, itt: request.itt, numbers, time2wait, time2retain };
-        self.send(pdu.connection, Response::Logout(answer), Vec::new());
-        if response == CLOSED {
-            self.close(String::from("logout"));
+        let named = self.connections.find(request.cid);
+        let own = pdu.connection;
+        match (request.reason, named) {
+            (RECOVER_CONNECTION, _) => {
+                let Parameters { time2wait, time2retain, .. } = self.login.parameters;
+                let times = (time2wait, time2retain);
+                self.send_logout_response(own, request.itt, RECOVERY_NOT_SUPPORTED, times);
+            }
+            (CLOSE_CONNECTION, None) => {
+                self.send_logout_response(own, request.itt, CID_NOT_FOUND, (0, 0));
+            }
+            (CLOSE_CONNECTION, Some(closing)) if self.connections.count() > 1 => {
+                self.close_connection(own, request.itt, closing);
+            }
+            _ => {
+                self.end_tasks();
+                self.outputs.push_back(Output::Indication(Indication::NexusLost));
+                self.send_logout_response(own, request.itt, CLOSED, (0, 0));
+                self.close(String::from("logout"));
+            }
         }
     }
 
-    /// Asks the initiator to log out within `seconds` (async event 1, RFC 7143 §11.9.1); drops the
-    /// connection if it does not. A discovery session takes no such message and ends at once.
+    /// SCSI side: the answer to `Indication::Quiesce`. Nothing of the tasks it was told to drop
+    /// before is left.
+    pub fn quiesced(&mut self, id: u32) {
+        let Some(at) = self.logouts.waiting.iter().position(|waiting| waiting.id == id) else {
+            return;
+        };
+        let waiting = self.logouts.waiting.remove(at);
+        self.finish_close(waiting);
+        self.settle();
+    }
+
+    /// Logs one of several connections out: its tasks end before the answer (RFC 7143 §11.14).
+    fn close_connection(&mut self, own: ConnectionId, itt: Itt, closing: ConnectionId) {
+        let cleared = self.clear_connection(closing);
+        if closing == own {
+            if let Some(connection) = self.connection_mut(own) {
+                connection.logged_out = true;
+            }
+        } else {
+            self.remove_connection(closing, String::from("logout"));
+        }
+        let id = self.logouts.next_id;
+        self.logouts.next_id = id.wrapping_add(1);
+        let waiting = Waiting { id, connection: own, itt };
+        match cleared {
+            Cleared::Nothing => self.finish_close(waiting),
+            Cleared::Tasks => {
+                self.logouts.waiting.push(waiting);
+                self.indicate(Indication::Quiesce { id });
+            }
+        }
+    }
+
+    fn finish_close(&mut self, waiting: Waiting) {
+        let Waiting { connection, itt, .. } = waiting;
+        let Some(logged_out) = self.connection(connection).map(|own| own.logged_out) else {
+            return;
+        };
+        // The tasks are gone: there is nothing to wait for nor to retain (RFC 7143 §11.15.3-4).
+        self.send_logout_response(connection, itt, CLOSED, (0, 0));
+        if logged_out {
+            self.remove_connection(connection, String::from("logout"));
+        }
+        if self.connections.count() == 0 {
+            self.end(String::from("logout"));
+        }
+    }
+
+    fn send_logout_response(
+        &mut self,
+        id: ConnectionId,
+        itt: Itt,
+        response: u8,
+        (time2wait, time2retain): (u16, u16),
+    ) {
+        let numbers = self.response_numbers(id);
+        let answer = LogoutResponse { response, itt, numbers, time2wait, time2retain };
+        self.send(id, Response::Logout(answer), Vec::new());
+    }
+
+    /// Logouts that a lost connection asked for need no answer any more.
+    pub(super) fn forget_logouts(&mut self, id: ConnectionId) {
+        self.logouts.waiting.retain(|waiting| waiting.connection != id);
+    }
+
+    /// Asks the initiator to log out within `seconds` (async event 1 on each connection, RFC 7143
+    /// §11.9.1); drops the connections if it does not. A discovery session takes no such message
+    /// and ends at once, as does one without a connection.
     pub fn request_logout(&mut self, seconds: u16) {
-        if self.state != State::Active {
+        if !matches!(self.state, State::Active | State::Failed { .. }) {
             return;
         }
         if self.is_discovery() {
             return self.end(String::from("closed by the target"));
         }
+        if self.connections.count() == 0 {
+            return self.end(String::from("closed by the target"));
+        }
         let deadline = self.now + Duration::from_secs(u64::from(seconds));
         self.state = State::LogoutRequested { deadline };
-        self.announce(LOGOUT_REQUESTED, 0, 0, seconds);
+        let all: Vec<ConnectionId> = self.connections.iter().map(|c| c.id).collect();
+        for id in all {
+            self.announce(id, LOGOUT_REQUESTED, 0, 0, seconds);
+        }
     }
 
     /// Says that the session will be dropped (async event 3) and terminates it.
@@ -89,27 +176,6 @@ impl Session {
         self.end(String::from("dropped by the target"));
     }
 
-    /// The transport of `connection` is gone: without recovery that is the end of the session
-    /// (RFC 7143 §7.1.4.4).
-    pub fn handle_disconnect(&mut self, connection: ConnectionId, now: Instant) {
-        self.now = now;
-        if self.is_closed() || self.connection(connection).is_none() {
-            return;
-        }
-        self.end(String::from("connection lost"));
-    }
-
-    /// Ends the connection, and with it the session, because of `violation`.
-    pub(super) fn drop_connection(&mut self, id: ConnectionId, violation: Violation) {
-        let Some(connection) = self.connection(id) else { return };
-        let (cid, parameters) = (connection.cid.0, &self.login.parameters);
-        let (wait, retain) = (parameters.time2wait, parameters.time2retain);
-        if !self.is_discovery() {
-            self.announce(CONNECTION_DROPPED, cid, wait, retain);
-        }
-        self.end(violation.to_string());
-    }
-
     /// Ends all connections because of `violation`.
     pub(super) fn drop_for(&mut self, violation: Violation) {
         if !self.is_discovery() {
@@ -118,31 +184,28 @@ impl Session {
         self.end(violation.to_string());
     }
 
-    pub(super) fn logout_deadline(&self) -> Option<Instant> {
-        match self.state {
-            State::LogoutRequested { deadline } => Some(deadline),
-            State::Active | State::Closed => None,
-        }
-    }
-
-    /// Drops an initiator that was asked to log out and did not.
-    pub(super) fn handle_logout_timeout(&mut self) {
-        let due = self.logout_deadline().is_some_and(|deadline| deadline <= self.now);
-        if let Some(connection) = self.connections.first()
-            && due
-        {
-            self.react(connection.id, Violation::LogoutTimeout, &[]);
-        }
-    }
-
     fn announce_session_drop(&mut self) {
+        let Some(id) = self.connections.first() else { return };
         let parameters = &self.login.parameters;
         let (wait, retain) = (parameters.time2wait, parameters.time2retain);
-        self.announce(SESSION_DROPPED, 0, wait, retain);
+        self.announce(id, SESSION_DROPPED, 0, wait, retain);
     }
 
-    fn announce(&mut self, event: u8, parameter1: u16, parameter2: u16, parameter3: u16) {
-        let Some(id) = self.connections.first().map(|connection| connection.id) else { return };
+    /// Async event 2 about the connection `cid`.
+    pub(super) fn announce_connection_drop(&mut self, id: ConnectionId, cid: Cid) {
+        let parameters = &self.login.parameters;
+        let (wait, retain) = (parameters.time2wait, parameters.time2retain);
+        self.announce(id, CONNECTION_DROPPED, cid.0, wait, retain);
+    }
+
+    fn announce(
+        &mut self,
+        id: ConnectionId,
+        event: u8,
+        parameter1: u16,
+        parameter2: u16,
+        parameter3: u16,
+    ) {
         let numbers = self.response_numbers(id);
         let message = AsyncMessage {
             lun: Default::default(),
@@ -158,16 +221,14 @@ impl Session {
 
     /// Ends the session as if by itself: tasks silently (RFC 7143 §7.6), then the nexus, then the
     /// transport.
-    fn end(&mut self, reason: String) {
+    pub(super) fn end(&mut self, reason: String) {
         self.end_tasks();
         self.outputs.push_back(Output::Indication(Indication::NexusLost));
         self.close(reason);
     }
 
     fn close(&mut self, reason: String) {
-        for connection in &mut self.connections {
-            connection.text = None;
-            connection.ping = None;
+        for connection in core::mem::take(&mut self.connections).iter() {
             self.outputs.push_back(Output::Op(connection.id, Op::Terminate));
         }
         self.outputs.push_back(Output::Closed { reason });

@@ -9,8 +9,10 @@
 //!
 //! *Waiting*: for every command with a lower CmdSN, and for the end of the data of the tasks
 //! concerned; commands of the LUN with a higher CmdSN stay in the window until the SCSI side is
-//! done. *Fenced*: every response sent before must be acknowledged by ExpStatSN.
+//! done. *Fenced*: every response sent before must be acknowledged by ExpStatSN, on every
+//! connection; with several connections, later responses wait until this one is acknowledged too.
 
+use super::connection::Fence;
 use super::session::{Held, Pdu, Session};
 use super::task::lun_key;
 use super::{ConnectionId, limits};
@@ -22,8 +24,7 @@ use crate::window::Position;
 use alloc::vec::Vec;
 use clock::Instant;
 use wire::iscsi::{
-    CmdSn, Itt, LunField, Response, ScsiCommand, StatSn, TaskManagementRequest,
-    TaskManagementResponse,
+    CmdSn, Itt, LunField, Response, ScsiCommand, TaskManagementRequest, TaskManagementResponse,
 };
 
 /// Functions (RFC 7143 §11.5.1).
@@ -66,10 +67,9 @@ enum Stage {
         until: Instant,
     },
     WithScsi,
-    /// `response` goes out when every StatSN before `fence` is acknowledged.
+    /// `response` goes out when no connection holds a fence for it.
     Fenced {
         response: u8,
-        fence: StatSn,
     },
 }
 
@@ -100,6 +100,11 @@ impl Managements {
 }
 
 impl Pending {
+    /// True if its answer comes after all before it and before all after it (RFC 7143 §4.2.2.3).
+    const fn is_fenced(&self) -> bool {
+        matches!(self.function, Function::AbortTaskSet | Function::ClearTaskSet)
+    }
+
     /// True for commands of its LUN that came after it: they wait until it is done.
     fn bars(&self, lun: LunField, cmd_sn: CmdSn) -> bool {
         let acting = matches!(self.stage, Stage::Waiting { .. } | Stage::WithScsi);
@@ -120,13 +125,14 @@ impl Session {
                 _ => self.resume(task),
             }
         }
-        let fenced = matches!(pending.function, Function::AbortTaskSet | Function::ClearTaskSet);
-        let fence = match self.connection(pending.connection) {
-            Some(connection) if fenced => connection.status.next(),
-            _ => return self.finish_management(at, response as u8),
-        };
+        if pending.is_fenced() {
+            for connection in self.connections.iter_mut() {
+                let before = connection.status.next();
+                connection.fences.push(Fence { management: id, before });
+            }
+        }
         if let Some(pending) = self.managements.pending.get_mut(at) {
-            pending.stage = Stage::Fenced { response: response as u8, fence };
+            pending.stage = Stage::Fenced { response: response as u8 };
         }
         self.settle();
     }
@@ -190,21 +196,18 @@ impl Session {
 
     /// Takes every step that can be taken. True if commands may have become free to be delivered.
     pub(super) fn progress_managements(&mut self) -> bool {
+        self.lift_barrier();
         let mut freed = false;
         let mut at = 0;
         while let Some(pending) = self.managements.pending.get(at).copied() {
             match pending.stage {
                 Stage::Waiting { until } if self.may_act(&pending, until) => self.act(at, &pending),
-                Stage::Fenced { response, fence } => {
-                    let Some(connection) = self.connection(pending.connection) else {
-                        return false;
-                    };
-                    if connection.status.is_acknowledged(fence) {
+                Stage::Fenced { response } => {
+                    if self.barrier.is_none() && self.is_acknowledged(pending.id) {
                         self.answer_management(at, response);
                         freed = true;
                         continue;
                     }
-                    self.send_ping(pending.connection);
                 }
                 Stage::Waiting { .. } | Stage::WithScsi => {}
             }
@@ -293,6 +296,23 @@ impl Session {
         function: Function,
         stage: Stage,
     ) {
+        self.push_management(pdu, request, function, stage);
+        if let Some(pending) = self.managements.pending.last().copied() {
+            for task in self.covered(&pending) {
+                if let Some(task) = self.tasks.running_mut(task) {
+                    task.transfer.held_back = true;
+                }
+            }
+        }
+    }
+
+    fn push_management(
+        &mut self,
+        pdu: &Pdu<'_>,
+        request: &TaskManagementRequest,
+        function: Function,
+        stage: Stage,
+    ) {
         let id = self.managements.next_id;
         self.managements.next_id = id.wrapping_add(1);
         self.managements.pending.push(Pending {
@@ -305,13 +325,6 @@ impl Session {
             function,
             stage,
         });
-        if let Some(pending) = self.managements.pending.last().copied() {
-            for task in self.covered(&pending) {
-                if let Some(task) = self.tasks.running_mut(task) {
-                    task.transfer.held_back = true;
-                }
-            }
-        }
     }
 
     /// Answers at once, without the SCSI side.
@@ -321,9 +334,63 @@ impl Session {
         request: &TaskManagementRequest,
         response: u8,
     ) -> Result<(), Violation> {
+        if self.barrier.is_some() {
+            // It waits like any other response; which function it was no longer matters.
+            let function = Function::LogicalUnitReset;
+            self.push_management(pdu, request, function, Stage::Fenced { response });
+            return Ok(());
+        }
         self.open_window();
         self.send_management_response(pdu.connection, request.itt, response);
         Ok(())
+    }
+
+    /// True if all that was sent before the fence of this request is acknowledged; asks for what is
+    /// not.
+    fn is_acknowledged(&mut self, management: u32) -> bool {
+        let mut missing = Vec::new();
+        for connection in self.connections.iter_mut() {
+            let status = connection.status;
+            connection.fences.retain(|fence| {
+                fence.management != management || !status.is_acknowledged(fence.before)
+            });
+            if connection.fences.iter().any(|fence| fence.management == management) {
+                missing.push(connection.id);
+            }
+        }
+        for id in &missing {
+            self.send_ping(*id);
+        }
+        missing.is_empty()
+    }
+
+    /// Lets responses go that wait for the acknowledgement of a fenced one.
+    fn lift_barrier(&mut self) {
+        let Some((id, before)) = self.barrier else { return };
+        if self.connection(id).is_some_and(|at| !at.status.is_acknowledged(before)) {
+            return self.send_ping(id);
+        }
+        self.barrier = None;
+        for task in core::mem::take(&mut self.tasks.parked) {
+            self.advance(task);
+        }
+    }
+
+    /// Forgets the requests of a connection that is gone; their tasks go on.
+    pub(super) fn forget_managements(&mut self, id: ConnectionId) {
+        let of = |pending: &Pending| pending.connection == id;
+        let gone: Vec<Pending> = self.managements.pending.iter().copied().filter(of).collect();
+        self.managements.pending.retain(|pending| !of(pending));
+        for pending in gone {
+            for connection in self.connections.iter_mut() {
+                connection.fences.retain(|fence| fence.management != pending.id);
+            }
+            if !matches!(pending.stage, Stage::Fenced { .. }) {
+                for task in self.covered(&pending) {
+                    self.resume(task);
+                }
+            }
+        }
     }
 
     /// RFC 7143 §4.2.3.3: all commands below the request have come, and the data asked for has
@@ -359,11 +426,6 @@ impl Session {
         covered.map(|task| task.id).collect()
     }
 
-    fn finish_management(&mut self, at: usize, response: u8) {
-        self.answer_management(at, response);
-        self.settle();
-    }
-
     fn answer_management(&mut self, at: usize, response: u8) {
         if at >= self.managements.pending.len() {
             return;
@@ -371,6 +433,10 @@ impl Session {
         let pending = self.managements.pending.remove(at);
         self.open_window();
         self.send_management_response(pending.connection, pending.itt, response);
+        if pending.is_fenced() && self.connections.count() > 1 {
+            let next = self.connection(pending.connection).map(|at| at.status.next());
+            self.barrier = next.map(|before| (pending.connection, before));
+        }
     }
 
     fn send_management_response(&mut self, id: ConnectionId, itt: Itt, response: u8) {

@@ -3,6 +3,7 @@
 //! phase.
 
 mod connection;
+mod life;
 mod limits;
 mod login;
 mod logout;
@@ -48,6 +49,8 @@ pub struct Settings {
     pub max_outstanding_r2t: u16,
     /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
+    /// Most connections of a session; discovery sessions have one (RFC 7143 §13.2).
+    pub max_connections: u16,
     /// Header digests that the target accepts (RFC 7143 §13.1).
     pub header_digest: DigestPolicy,
     /// Data digests that the target accepts (RFC 7143 §13.1).
@@ -75,6 +78,7 @@ impl Default for Settings {
             immediate_data: true,
             max_outstanding_r2t: 8,
             queue_depth: 128,
+            max_connections: 4,
             header_digest: DigestPolicy::Any,
             data_digest: DigestPolicy::Any,
             login_timeout: Duration::from_secs(15),
@@ -115,9 +119,19 @@ pub struct AdmissionRequest {
     pub cid: Cid,
 }
 
+/// For how long a target has moved (RFC 7143 §11.13.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the two of the standard
+pub enum Redirection {
+    /// This time only: status 0101h.
+    Temporary,
+    /// From now on: status 0102h.
+    Permanent,
+}
+
 /// The answer of the node.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // the node decides; there is no third answer
+#[allow(clippy::exhaustive_enums)] // the node decides; there is no other answer
 pub enum Admission {
     /// The login may go on.
     Granted {
@@ -129,6 +143,14 @@ pub enum Admission {
         settings: Settings,
         /// How the initiator has to prove who it is.
         authentication: Authentication,
+    },
+    /// The target is elsewhere: the login ends with status 0101h or 0102h.
+    Redirected {
+        /// `ADDRESS:PORT`, IPv6 in brackets; at most 255 bytes, no portal group tag (RFC 7143
+        /// §13.8).
+        address: String,
+        /// For how long.
+        duration: Redirection,
     },
     /// The login ends.
     Refused {

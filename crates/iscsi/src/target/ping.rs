@@ -2,6 +2,7 @@
 //! NOP-Out and NOP-In (RFC 7143 §11.18-11.19): the initiator's pings, ours, and the news of an open
 //! window.
 
+use super::connection::Connection;
 use super::session::{Pdu, Session};
 use super::{ConnectionId, limits};
 use crate::serial::Serial;
@@ -45,7 +46,8 @@ impl Session {
             return;
         }
         let Some(connection) = self.connection(pdu.connection) else { return };
-        let limit = usize::try_from(connection.max_send_data_segment_length).unwrap_or(usize::MAX);
+        let limit =
+            usize::try_from(connection.keys.max_send_data_segment_length).unwrap_or(usize::MAX);
         let data = pdu.data.get(..limit).unwrap_or(pdu.data).to_vec();
         let numbers = self.response_numbers(pdu.connection);
         let lun = Default::default();
@@ -70,42 +72,49 @@ impl Session {
 
     /// Tells of a window that was closed when the initiator heard of it last (RFC 7143 §11.4.11).
     pub(super) fn tell_open_window(&mut self) {
-        if self.is_discovery() {
-            return;
-        }
         let (exp, max) = (self.window.exp(), self.window.max());
         let unaware = |told| exp.is_after(told) && max.is_after(told);
-        let Some(connection) = self.connections.first() else { return };
-        if !unaware(connection.told_max_cmd_sn) {
+        if self.is_discovery() || !unaware(self.told_max_cmd_sn) {
             return;
         }
-        let id = connection.id;
+        let Some(id) = self.connections.first() else { return };
         let numbers = self.numbers(id);
         let lun = Default::default();
         let nop = NopIn { lun, itt: Itt::NONE, ttt: Ttt::NONE, numbers };
         self.send(id, Response::NopIn(nop), Vec::new());
     }
 
-    /// Pings that are due, and pings that stayed unanswered.
+    /// Pings that are due, and pings that stayed unanswered, on each connection.
     pub(super) fn handle_ping_timeout(&mut self) {
-        let Some(connection) = self.connections.first() else { return };
-        let id = connection.id;
-        match self.ping_deadline() {
-            Some(deadline) if deadline <= self.now => {}
-            _ => return,
+        while let Some((id, pinged)) = self.due_ping() {
+            if pinged {
+                self.react(id, Violation::PingTimeout, &[]);
+            } else if self.is_discovery() {
+                self.react(id, Violation::DiscoveryIdle, &[]);
+            } else {
+                self.send_ping(id);
+            }
+            if self.is_closed() {
+                return;
+            }
         }
-        if connection.ping.is_some() {
-            self.react(id, Violation::PingTimeout, &[]);
-        } else if self.is_discovery() {
-            self.react(id, Violation::DiscoveryIdle, &[]);
-        } else {
-            self.send_ping(id);
-        }
+    }
+
+    /// A connection on which something is due, and whether a ping is open there.
+    fn due_ping(&self) -> Option<(ConnectionId, bool)> {
+        let is_due = |connection: &&Connection| {
+            self.ping_deadline_of(connection).is_some_and(|deadline| deadline <= self.now)
+        };
+        let connection = self.connections.iter().find(is_due)?;
+        Some((connection.id, connection.ping.is_some()))
     }
 
     /// When `handle_ping_timeout` has something to do.
     pub(super) fn ping_deadline(&self) -> Option<Instant> {
-        let connection = self.connections.first()?;
+        self.connections.iter().filter_map(|connection| self.ping_deadline_of(connection)).min()
+    }
+
+    fn ping_deadline_of(&self, connection: &Connection) -> Option<Instant> {
         if let Some(ping) = connection.ping {
             return Some(ping.deadline);
         }

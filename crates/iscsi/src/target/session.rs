@@ -2,19 +2,22 @@
 //! One session in full feature phase (RFC 7143 §4.2, §7, §11).
 //!
 //! ```text
-//!              request_logout                    L  logout with reason 0, or 1 of the only
-//! connection
-//!   Active ---------------------> LogoutRequested
-//!     |                                 |        D  connection lost, broken or silent;
-//! drop_session;
-//!     +------- L, D -----> Closed <-- L, D, T       a violation that ends connection or session
-//!                                                T  no logout in time
+//!                    request_logout
+//!          Active ---------------------> LogoutRequested
+//!          |  ^ |                               |
+//!   last   |  | +------ L, D ----> Closed <-----+ L, D, last connection lost, no logout in time
+//!   conn.  |  | J                    ^
+//!   lost   v  |                      |          L  logout with reason 0, or 1 of the last one
+//!          Failed -------------------+ T, D     D  drop_session, a violation that ends the session
+//!                                               J  a connection joins: session continuation
+//!                                               T  Time2Wait and Time2Retain are over
 //! ```
 //!
 //! Here PDUs are put in order and handed to those who know them: `task` (SCSI commands),
-//! `management`, `text`, `ping`, `logout`.
+//! `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
 
-use super::connection::Connection;
+use super::connection::{Connection, Connections};
+use super::logout::Logouts;
 use super::management::Managements;
 use super::task::Tasks;
 use super::{ConnectionId, LoggedIn, Settings, limits};
@@ -30,7 +33,7 @@ use clock::Instant;
 use core::time::Duration;
 use wire::iscsi::{CmdSn, DataSn, Numbers, Reject, Request, Response, StatSn};
 
-/// One session in full feature phase, with its leading connection.
+/// One session in full feature phase, with all its connections.
 ///
 /// After each call, take all of [`poll_output`](Self::poll_output) in order and carry out each
 /// before the next is taken: the SCSI side answers an `Indication::Command` with `receive_data_out`
@@ -48,7 +51,12 @@ pub struct Session {
     held_bytes: usize,
     pub(super) tasks: Tasks,
     pub(super) managements: Managements,
-    pub(super) connections: Vec<Connection>,
+    pub(super) logouts: Logouts,
+    pub(super) connections: Connections,
+    /// The MaxCmdSN that the initiator heard last, on whatever connection.
+    pub(super) told_max_cmd_sn: CmdSn,
+    /// A fenced response that is not acknowledged: no other leaves before (RFC 7143 §4.2.2.3.3).
+    pub(super) barrier: Option<(ConnectionId, StatSn)>,
     pub(super) outputs: VecDeque<Output>,
     pub(super) now: Instant,
 }
@@ -62,6 +70,13 @@ pub enum Output {
     Indication(Indication),
     /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
     Targets(Option<String>),
+    /// This connection is over and no longer belongs to the session: close it once all has left.
+    ConnectionClosed {
+        /// Names it for the last time: the id may be given to another.
+        connection: ConnectionId,
+        /// For the log: lower case, no full stop.
+        reason: String,
+    },
     /// The session is over (logout, failure, timeout): drop it when its connections are closed.
     /// Text for the log.
     Closed {
@@ -74,7 +89,13 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Active,
-    LogoutRequested { deadline: Instant },
+    LogoutRequested {
+        deadline: Instant,
+    },
+    /// No connection is left; one may come until the deadline.
+    Failed {
+        deadline: Instant,
+    },
     Closed,
 }
 
@@ -107,14 +128,18 @@ impl Session {
     pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self {
         let depth = settings.queue_depth.clamp(1, limits::QUEUE_DEPTH_MAX);
         let window = Window::new(login.exp_cmd_sn, depth);
-        let leading = Connection::new(ConnectionId(0), &login, window.max(), now);
+        let mut connections = Connections::default();
+        connections.insert(&login, &login.parameters, window.max(), now);
         Self {
             ping_interval: settings.ping_interval,
             ping_timeout: settings.ping_timeout,
             state: State::Active,
             tasks: Tasks::new(depth),
             managements: Managements::default(),
-            connections: Vec::from([leading]),
+            logouts: Logouts::default(),
+            connections,
+            told_max_cmd_sn: window.max(),
+            barrier: None,
             outputs: VecDeque::with_capacity(usize::from(depth)),
             held_bytes: 0,
             window,
@@ -140,7 +165,7 @@ impl Session {
         }
         let Some(at) = self.connection_mut(connection) else { return };
         at.heard = now;
-        if self.is_closed() {
+        if at.logged_out || self.is_closed() {
             return;
         }
         let pdu = Pdu { connection, header, data };
@@ -169,7 +194,7 @@ impl Session {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
         if !self.is_closed() {
-            self.handle_logout_timeout();
+            self.handle_state_timeout();
         }
         if !self.is_closed() {
             self.handle_ping_timeout();
@@ -190,7 +215,7 @@ impl Session {
         if self.is_closed() {
             return None;
         }
-        let deadlines = [self.ping_deadline(), self.logout_deadline(), self.management_deadline()];
+        let deadlines = [self.ping_deadline(), self.state_deadline(), self.management_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -209,9 +234,13 @@ impl Session {
         let running = self.tasks.running() + self.managements.numbered();
         let depth = u32::from(self.window.depth());
         assert!(u32::from(running) + self.window.size() <= depth, "more commands than the depth");
-        for connection in &self.connections {
+        for connection in self.connections.iter() {
             connection.status.check();
         }
+        let failed = matches!(self.state, State::Failed { .. } | State::Closed);
+        assert!(failed == (self.connections.count() == 0), "a live session has a connection");
+        let lives = |id| self.is_closed() || self.connection(id).is_some();
+        assert!(self.tasks.connections().all(lives), "a task outlived its connection");
         assert!(self.held_bytes <= limits::HELD_BYTES_MAX, "bytes behind a hole");
         if self.is_closed() {
             assert_eq!(self.poll_timeout(), None, "a closed session waits for nothing");
@@ -229,19 +258,20 @@ impl Session {
     }
 
     pub(super) fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(usize::from(id.0))
+        self.connections.get(id)
     }
 
     pub(super) fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(usize::from(id.0))
+        self.connections.get_mut(id)
     }
 
     /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it
     /// is now.
     pub(super) fn numbers(&mut self, id: ConnectionId) -> Numbers {
         let (exp_cmd_sn, max_cmd_sn) = (self.window.exp(), self.window.max());
-        let Some(connection) = self.connection_mut(id) else { return Numbers::default() };
+        let Some(connection) = self.connections.get_mut(id) else { return Numbers::default() };
         connection.told_max_cmd_sn = max_cmd_sn;
+        self.told_max_cmd_sn = max_cmd_sn;
         Numbers { stat_sn: connection.status.next(), exp_cmd_sn, max_cmd_sn }
     }
 
@@ -273,7 +303,8 @@ impl Session {
             Reaction::Reject(reason) => {
                 let numbers = self.response_numbers(id);
                 let reject = Reject { reason, numbers, data_sn: DataSn(0) };
-                let limit = self.connection(id).map_or(0, |at| at.max_send_data_segment_length);
+                let limit =
+                    self.connection(id).map_or(0, |at| at.keys.max_send_data_segment_length);
                 let limit = usize::try_from(limit).unwrap_or(usize::MAX);
                 let header = header.get(..limit).unwrap_or(header);
                 self.send(id, Response::Reject(reject), header.to_vec());
@@ -421,6 +452,20 @@ impl Session {
                 Some(Held::Command(task)) => self.deliver(task),
                 Some(Held::Other(held)) => self.run_held(&held),
                 None => return,
+            }
+        }
+    }
+
+    /// What waits of a connection that is gone counts as not received (RFC 7143 §11.14).
+    pub(super) fn forget_held(&mut self, id: ConnectionId) {
+        let Self { window, tasks, held_bytes, .. } = self;
+        let forgotten = window.forget(|held| match held {
+            Held::Command(task) => tasks.live_ref(*task).is_some_and(|task| task.connection == id),
+            Held::Other(held) => held.connection == id,
+        });
+        for held in forgotten {
+            if let Held::Other(held) = held {
+                *held_bytes -= held.header.len() + held.data.len();
             }
         }
     }

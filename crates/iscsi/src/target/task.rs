@@ -18,6 +18,7 @@ mod table;
 pub(super) use table::Tasks;
 
 use super::ConnectionId;
+use super::life::Cleared;
 use super::limits;
 use super::session::{Held, Pdu, Session};
 use crate::datamover::{Immediate, Op, TaskId};
@@ -439,10 +440,14 @@ impl Session {
 
     /// What follows once no data is on its way: our own answer, the SCSI side's, or the news that
     /// all is there.
-    fn advance(&mut self, task: TaskId) {
+    pub(super) fn advance(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.running_mut(task) else { return };
         if entry.transfer.is_open() {
             return;
+        }
+        let ended = entry.transfer.failure.is_some() || entry.completion.is_some();
+        if ended && self.barrier.is_some() {
+            return self.tasks.parked.push(task);
         }
         if let Some(violation) = entry.transfer.failure {
             let completion = entry.own_completion(violation);
@@ -470,12 +475,26 @@ impl Session {
         self.op(connection, Op::Release { task });
     }
 
+    /// Takes out a task whose connection is gone, whatever its state.
+    pub(super) fn discard(&mut self, task: TaskId) -> Cleared {
+        let with_scsi = self.is_known_to_scsi(task);
+        if self.tasks.live_ref(task).is_some() {
+            self.tasks.drain(task);
+        }
+        if with_scsi {
+            self.indicate(Indication::Cleared { task });
+        }
+        self.task_released(task);
+        if with_scsi { Cleared::Tasks } else { Cleared::Nothing }
+    }
+
     /// Ends every task of the session (RFC 7143 §7.6).
     pub(super) fn end_tasks(&mut self) {
         for task in self.tasks.live() {
             self.end_task(task);
         }
         self.tasks.undeclared.clear();
+        self.tasks.parked.clear();
         self.managements.clear();
     }
 

@@ -8,7 +8,7 @@
 
 use super::session::{Pdu, Session};
 use super::{ConnectionId, Output, TargetRecord, limits};
-use crate::datamover::{Keys, Op};
+use crate::datamover::Op;
 use crate::negotiate::{self, NOT_UNDERSTOOD, REJECT};
 use crate::params::{self, Id, Key, Rule};
 use crate::violation::Violation;
@@ -136,7 +136,8 @@ impl Session {
     /// Sends the next part of an answer, and ends the exchange if both sides have said all.
     fn send_text(&mut self, id: ConnectionId, mut exchange: Exchange, request_final: bool) {
         let Some(connection) = self.connection_mut(id) else { return };
-        let limit = usize::try_from(connection.max_send_data_segment_length).unwrap_or(usize::MAX);
+        let limit =
+            usize::try_from(connection.keys.max_send_data_segment_length).unwrap_or(usize::MAX);
         let rest = exchange.answer.get(exchange.sent..).unwrap_or_default();
         let part = rest.get(..limit).unwrap_or(rest).to_vec();
         exchange.sent += part.len();
@@ -159,16 +160,8 @@ impl Session {
     /// The initiator's new MaxRecvDataSegmentLength is in force.
     fn change_limit(&mut self, id: ConnectionId, limit: u32) {
         let Some(connection) = self.connection_mut(id) else { return };
-        connection.max_send_data_segment_length = limit;
-        let parameters = &mut self.login.parameters;
-        parameters.max_send_data_segment_length = limit;
-        let keys = Keys {
-            header_digest: parameters.header_digest,
-            data_digest: parameters.data_digest,
-            max_send_data_segment_length: limit,
-            max_recv_data_segment_length: parameters.max_recv_data_segment_length,
-            first_burst_length: parameters.first_burst_length,
-        };
+        connection.keys.max_send_data_segment_length = limit;
+        let keys = connection.keys;
         self.op(id, Op::NoticeKeys(keys));
     }
 

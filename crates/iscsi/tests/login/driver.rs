@@ -70,6 +70,7 @@ pub(crate) fn settings() -> Settings {
         immediate_data: true,
         max_outstanding_r2t: 8,
         queue_depth: 32,
+        max_connections: 4,
         header_digest: DigestPolicy::Any,
         data_digest: DigestPolicy::Any,
         login_timeout: TIMEOUT,

@@ -70,8 +70,8 @@ fn numbers_are_combined() {
         ("MaxOutstandingR2T=1", "1"),
         ("MaxOutstandingR2T=4", "4"),
         ("MaxOutstandingR2T=65535", "8"),
-        ("MaxConnections=4", "1"),
-        ("MaxConnections=65535", "1"),
+        ("MaxConnections=4", "4"),
+        ("MaxConnections=65535", "4"),
         ("ErrorRecoveryLevel=0", "0"),
         ("ErrorRecoveryLevel=2", "0"),
     ]);

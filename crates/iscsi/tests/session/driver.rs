@@ -52,7 +52,7 @@ impl Setup {
             immediate_data: true,
             max_outstanding_r2t: 1,
             time2wait: 2,
-            time2retain: 20,
+            time2retain: 0,
             max_connections: 1,
             error_recovery_level: 0,
             data_pdu_in_order: true,
@@ -67,13 +67,14 @@ impl Setup {
             immediate_data: true,
             max_outstanding_r2t: 1,
             queue_depth: 8,
+            max_connections: 4,
             header_digest: DigestPolicy::Any,
             data_digest: DigestPolicy::Any,
             login_timeout: Duration::from_secs(10),
             ping_interval: Duration::ZERO,
             ping_timeout: Duration::from_secs(5),
             time2wait: 2,
-            time2retain: 20,
+            time2retain: 0,
         };
         let target = Some(TARGET.to_string());
         Self { parameters, settings, discovery: false, target, cmd_sn: CMD_SN, stat_sn: STAT_SN }
@@ -100,10 +101,15 @@ impl Setup {
 
 pub(crate) struct Driver {
     pub(crate) session: Session,
+    login: LoggedIn,
     pub(crate) now: Instant,
     pub(crate) cmd_sn: u32,
     /// What the initiator acknowledges; follows the session unless `silent`.
     pub(crate) exp_stat_sn: u32,
+    /// The connection that requests come on.
+    pub(crate) at: ConnectionId,
+    /// What the initiator acknowledges on the other connections.
+    elsewhere: HashMap<ConnectionId, u32>,
     /// The initiator acknowledges nothing more.
     pub(crate) silent: bool,
     /// The mover releases at once.
@@ -121,7 +127,12 @@ pub(crate) struct Driver {
 
 /// What must hold for all that leaves.
 struct Watch {
-    stat_sn: u32,
+    /// The next StatSN of each open connection.
+    stat_sn: HashMap<ConnectionId, u32>,
+    /// That of connections that have ended.
+    last_stat_sn: HashMap<ConnectionId, u32>,
+    /// Where each task belongs.
+    allegiance: HashMap<TaskId, ConnectionId>,
     exp_cmd_sn: u32,
     max_cmd_sn: u32,
     depth: u32,
@@ -130,6 +141,8 @@ struct Watch {
     asked_to: HashMap<TaskId, u32>,
     answered: HashSet<TaskId>,
     released: HashSet<TaskId>,
+    /// Connections whose tasks ended without a release: they take no command any more.
+    gone: HashSet<ConnectionId>,
     indicated: HashSet<TaskId>,
     nexus_lost: bool,
 }
@@ -150,13 +163,16 @@ impl Driver {
         };
         let now = Instant(1_000_000_000);
         let depth = u32::from(setup.settings.queue_depth);
-        let session = Session::new(login, &setup.settings, now);
+        let session = Session::new(login.clone(), &setup.settings, now);
         session.check();
         Self {
             session,
+            login,
             now,
             cmd_sn: setup.cmd_sn,
             exp_stat_sn: setup.stat_sn,
+            at: OWN,
+            elsewhere: HashMap::new(),
             silent: false,
             releases: true,
             answer: Box::new(|_| Answer::Later),
@@ -166,7 +182,9 @@ impl Driver {
             header: vec![0xab; 48],
             itt: 0x1000,
             watch: Watch {
-                stat_sn: setup.stat_sn,
+                stat_sn: HashMap::from([(OWN, setup.stat_sn)]),
+                last_stat_sn: HashMap::new(),
+                allegiance: HashMap::new(),
                 exp_cmd_sn: setup.cmd_sn,
                 max_cmd_sn: setup.cmd_sn.wrapping_add(depth).wrapping_sub(1),
                 depth,
@@ -175,11 +193,46 @@ impl Driver {
                 asked_to: HashMap::new(),
                 answered: HashSet::new(),
                 released: HashSet::new(),
+                gone: HashSet::new(),
                 indicated: HashSet::new(),
                 nexus_lost: false,
             },
             pool: Pool::new(256 << 20).unwrap(),
         }
+    }
+
+    /// Another connection joins, with its login's keys as those of the first.
+    pub(crate) fn join(&mut self, cid: u16, stat_sn: u32) -> (ConnectionId, Vec<Output>) {
+        self.session.admits(Cid(cid)).expect("it may join");
+        let stat = StatSn(stat_sn);
+        let login = LoggedIn { cid: Cid(cid), stat_sn: stat, ..self.login.clone() };
+        let id = self.session.add_connection(&login, self.now);
+        assert_eq!(self.watch.stat_sn.insert(id, stat_sn), None, "the id is free");
+        self.watch.gone.remove(&id);
+        self.elsewhere.insert(id, stat_sn);
+        if id == self.at {
+            self.exp_stat_sn = stat_sn;
+        }
+        (id, self.drain())
+    }
+
+    /// Requests come on `id` from now on.
+    pub(crate) fn on(&mut self, id: ConnectionId) -> &mut Self {
+        self.elsewhere.insert(self.at, self.exp_stat_sn);
+        self.at = id;
+        self.exp_stat_sn = self.elsewhere.get(&id).copied().unwrap_or_default();
+        self
+    }
+
+    /// The transport of a connection is gone.
+    pub(crate) fn lose(&mut self, id: ConnectionId) -> Vec<Output> {
+        self.session.handle_disconnect(id, self.now);
+        self.drain()
+    }
+
+    /// The open connections.
+    pub(crate) fn open(&self) -> Vec<ConnectionId> {
+        self.session.connections().map(|(id, _)| id).collect()
     }
 
     pub(crate) fn next_itt(&mut self) -> Itt {
@@ -280,7 +333,7 @@ impl Driver {
 
     pub(crate) fn event(&mut self, event: Event, data: &[u8]) -> Vec<Output> {
         let header = self.header.clone();
-        self.session.handle_event(OWN, event, &header, data, self.now);
+        self.session.handle_event(self.at, event, &header, data, self.now);
         self.drain()
     }
 
@@ -422,7 +475,12 @@ impl Driver {
         loop {
             self.session.check();
             let Some(output) = self.session.poll_output() else { break };
-            self.watch.see(&output, self.terminated);
+            if let Output::Indication(Indication::Command(command)) = &output
+                && let Some(id) = self.session.connection_of(command.task)
+            {
+                self.watch.allegiance.insert(command.task, id);
+            }
+            self.watch.see(&output);
             match &output {
                 Output::Op(_, Op::Terminate) => self.terminated = true,
                 Output::Op(_, Op::Release { task }) if self.releases => {
@@ -445,45 +503,68 @@ impl Driver {
             }
         }
         if !self.silent {
-            self.exp_stat_sn = self.watch.stat_sn;
+            self.elsewhere.clone_from(&self.watch.stat_sn);
+            let Watch { stat_sn, last_stat_sn, .. } = &self.watch;
+            if let Some(next) = stat_sn.get(&self.at).or_else(|| last_stat_sn.get(&self.at)) {
+                self.exp_stat_sn = *next;
+            }
         }
         outputs
     }
 }
 
 impl Watch {
-    fn see(&mut self, output: &Output, terminated: bool) {
+    fn see(&mut self, output: &Output) {
         match output {
+            Output::Op(id, Op::Terminate) => {
+                let next = self.stat_sn.remove(id).expect("terminated once");
+                self.last_stat_sn.insert(*id, next);
+            }
             Output::Op(id, op) => {
-                assert_eq!(*id, OWN);
-                assert!(!terminated, "nothing follows Terminate: {op:?}");
-                self.see_op(op);
+                assert!(self.stat_sn.contains_key(id), "nothing follows Terminate: {op:?}");
+                self.see_op(*id, op);
             }
             Output::Indication(indication) => {
                 assert!(!self.nexus_lost || matches!(indication, Indication::Ended { .. }));
                 match indication {
                     Indication::Command(command) => {
+                        let own = self.allegiance.get(&command.task);
+                        let gone = own.is_some_and(|own| self.gone.contains(own));
+                        assert!(!gone, "no command of a connection that is gone");
                         assert!(self.indicated.insert(command.task), "told once");
                     }
                     Indication::Ended { task } => {
-                        assert!(self.indicated.remove(task) && self.released.contains(task));
+                        assert!(self.indicated.remove(task));
+                        // A task also ends with its connection, without a release.
+                        if self.released.insert(*task) {
+                            self.gone.extend(self.allegiance.get(task));
+                        }
                     }
                     Indication::NexusLost => self.nexus_lost = true,
                     _ => {}
                 }
             }
-            Output::Closed { .. } => assert!(self.nexus_lost && terminated),
+            Output::Closed { .. } => assert!(self.nexus_lost && self.stat_sn.is_empty()),
+            Output::ConnectionClosed { connection, .. } => {
+                assert!(!self.stat_sn.contains_key(connection), "closed after its Terminate");
+            }
             Output::Targets(_) => {}
         }
     }
 
-    fn see_op(&mut self, op: &Op) {
+    fn see_allegiance(&self, id: ConnectionId, task: TaskId) {
+        let own = self.allegiance.get(&task).copied().unwrap_or(id);
+        assert_eq!(own, id, "all PDUs of a command go to its connection");
+    }
+
+    fn see_op(&mut self, id: ConnectionId, op: &Op) {
         match op {
             Op::SendControl { response, data, task } => {
                 let (numbers, advances) = numbers(response);
-                self.see_numbers(numbers, advances);
+                self.see_numbers(id, numbers, advances);
                 assert!(data.len() <= self.parameters.max_send_data_segment_length as usize);
                 if let Some(task) = task {
+                    self.see_allegiance(id, *task);
                     assert!(matches!(response, Response::Scsi(_)));
                     self.see_answer(*task);
                 }
@@ -493,7 +574,8 @@ impl Watch {
                 }
             }
             Op::PutData { task, data, numbers, status, .. } => {
-                self.see_numbers(*numbers, status.is_some());
+                self.see_allegiance(id, *task);
+                self.see_numbers(id, *numbers, status.is_some());
                 assert!(!data.is_empty());
                 assert!(data.len() <= self.parameters.max_burst_length as usize);
                 assert!(!self.answered.contains(task) && !self.released.contains(task));
@@ -503,7 +585,8 @@ impl Watch {
                 }
             }
             Op::GetData { task, offset, length, numbers, .. } => {
-                self.see_numbers(*numbers, false);
+                self.see_allegiance(id, *task);
+                self.see_numbers(id, *numbers, false);
                 assert!((1..=self.parameters.max_burst_length).contains(length));
                 let bursts = self.bursts.entry(*task).or_default();
                 bursts.push((*offset, *length));
@@ -535,11 +618,12 @@ impl Watch {
         assert_eq!(open, 0, "no status while data is on its way");
     }
 
-    fn see_numbers(&mut self, numbers: Numbers, advances: bool) {
+    fn see_numbers(&mut self, id: ConnectionId, numbers: Numbers, advances: bool) {
         let Numbers { stat_sn, exp_cmd_sn, max_cmd_sn } = numbers;
-        assert_eq!(stat_sn.0, self.stat_sn, "StatSN in order");
+        let next = self.stat_sn.get_mut(&id).expect("an open connection");
+        assert_eq!(stat_sn.0, *next, "StatSN in order");
         if advances {
-            self.stat_sn = self.stat_sn.wrapping_add(1);
+            *next = next.wrapping_add(1);
         }
         let forward = |new: u32, old: u32| new.wrapping_sub(old) < 1 << 31;
         assert!(forward(exp_cmd_sn.0, self.exp_cmd_sn), "ExpCmdSN only grows");

@@ -71,7 +71,7 @@ fn closing_the_only_connection_closes_the_session() {
 /// Covers: LGO-07, LGO-09.
 #[test]
 fn refused_logouts_change_nothing() {
-    let mut driver = Setup::new().start();
+    let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
     let request = LogoutRequest { cid: Cid(CID + 1), ..driver.logout(1) };
     assert_eq!(answer(&driver.log_out(request)).response, 1);
     let request = driver.logout(2);
@@ -171,7 +171,7 @@ fn a_dropped_session_says_so() {
     let outputs = driver.drain();
     let message = event(&outputs);
     assert_eq!((message.event, message.parameter1), (3, 0));
-    assert_eq!((message.parameter2, message.parameter3), (2, 20));
+    assert_eq!((message.parameter2, message.parameter3), (2, 0));
     assert!(nexus_lost(&outputs) && driver.terminated);
 }
 

@@ -7,6 +7,7 @@
 extern crate lunwire_iscsi as iscsi;
 
 mod commands;
+mod connections;
 mod driver;
 mod logout;
 mod management;

@@ -112,7 +112,7 @@ fn a_ping_without_answer_ends_the_connection() {
     else {
         panic!()
     };
-    assert_eq!((event, parameter1, parameter2, parameter3), (2, CID, 2, 20));
+    assert_eq!((event, parameter1, parameter2, parameter3), (2, CID, 2, 0));
     assert!(nexus_lost(&outputs) && driver.terminated);
     assert_eq!(driver.closed.as_deref(), Some("no answer to a ping"));
 }

@@ -8,7 +8,10 @@ use iscsi::datamover::{DataError, Event, Immediate, StreamViolation, TaskId};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target::{Output, TargetRecord};
 use proptest::prelude::*;
-use wire::iscsi::{CmdSn, Itt, LunField, NopOut, Request, ScsiCommand, StatSn, TextRequest, Ttt};
+use wire::iscsi::{
+    Cid, CmdSn, Itt, LogoutRequest, LunField, NopOut, Request, ScsiCommand, StatSn, TextRequest,
+    Ttt,
+};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -28,6 +31,11 @@ enum Step {
     Released { task: usize },
     Wait { millis: u64 },
     End { how: u8 },
+    On { which: usize },
+    Join { cid: u16 },
+    Lose { which: usize },
+    LogoutOf { reason: u8, cid: u16 },
+    Quiesced,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -70,6 +78,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// What happens with several connections, besides.
+fn step_of_several() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        14 => step(),
+        4 => (0_usize..4).prop_map(|which| Step::On { which }),
+        2 => (CID..CID + 4).prop_map(|cid| Step::Join { cid }),
+        1 => (0_usize..4).prop_map(|which| Step::Lose { which }),
+        1 => (1_u8..3, CID..CID + 4).prop_map(|(reason, cid)| Step::LogoutOf { reason, cid }),
+        1 => Just(Step::Quiesced),
+    ]
+}
+
 fn end() -> impl Strategy<Value = Step> {
     (0_u8..6).prop_map(|how| Step::End { how })
 }
@@ -79,6 +99,7 @@ fn end() -> impl Strategy<Value = Step> {
 struct World {
     released: Vec<TaskId>,
     functions: Vec<u32>,
+    quiesces: Vec<u32>,
 }
 
 impl World {
@@ -87,6 +108,7 @@ impl World {
             match output {
                 Output::Op(_, iscsi::datamover::Op::Release { task }) => self.released.push(*task),
                 Output::Indication(Indication::Management(asked)) => self.functions.push(asked.id),
+                Output::Indication(Indication::Quiesce { id }) => self.quiesces.push(*id),
                 _ => {}
             }
         }
@@ -218,6 +240,34 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
             driver.released(task)
         }
         Step::Wait { millis } => driver.wait(Duration::from_millis(millis)),
+        Step::On { which } => {
+            let open = driver.open();
+            let Some(id) = open.get(which % open.len().max(1)).copied() else { return };
+            driver.on(id);
+            return;
+        }
+        Step::Join { cid } => {
+            if driver.session.admits(Cid(cid)).is_err() {
+                return;
+            }
+            driver.session.replace_connection(Cid(cid), driver.now);
+            world.see(&driver.drain());
+            driver.join(cid, 0xffff_fff8).1
+        }
+        Step::Lose { which } => {
+            let open = driver.open();
+            let Some(id) = open.get(which % open.len().max(1)).copied() else { return };
+            driver.lose(id)
+        }
+        Step::LogoutOf { reason, cid } => {
+            let request = LogoutRequest { cid: Cid(cid), ..driver.logout(reason) };
+            driver.log_out(request)
+        }
+        Step::Quiesced => {
+            let Some(id) = world.quiesces.pop() else { return };
+            driver.session.quiesced(id);
+            driver.drain()
+        }
         Step::End { how } => {
             match how {
                 0 => driver.session.handle_disconnect(OWN, driver.now),
@@ -282,6 +332,41 @@ proptest! {
             play(&mut driver, &mut world, step);
         }
         play(&mut driver, &mut world, end);
+        prop_assert!(driver.closed.is_some());
+        prop_assert!(driver.session.tasks(None).is_empty());
+    }
+
+    /// The same with connections that come and go.
+    #[test]
+    fn no_sequence_of_events_over_several_connections_breaks_a_rule(
+        kind in 0_u8..0x60,
+        steps in prop::collection::vec(step_of_several(), 0..160),
+        dropped in any::<bool>(),
+    ) {
+        let setup = setup(kind).keys(|keys| {
+            keys.max_connections = 3;
+            keys.time2retain = 3 * u16::from(kind & 1);
+        });
+        let mut driver = setup.start();
+        driver.releases = kind & 2 == 0;
+        driver.answer = Box::new(|command| match command.task.index % 3 {
+            0 => Answer::Later,
+            1 if command.expected_out > 0 => Answer::Receive(command.expected_out / 2 + 700),
+            _ => Answer::Complete(data(600)),
+        });
+        let mut world = World::default();
+        for step in steps {
+            play(&mut driver, &mut world, step);
+        }
+        if dropped {
+            driver.session.drop_session();
+            driver.drain();
+        } else {
+            for id in driver.open() {
+                driver.lose(id);
+            }
+            driver.wait(Duration::from_secs(10));
+        }
         prop_assert!(driver.closed.is_some());
         prop_assert!(driver.session.tasks(None).is_empty());
     }

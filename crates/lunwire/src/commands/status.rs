@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire status`, `sessions` and `session`: talk to a running daemon.
 
+use std::time::Duration;
+use std::time::Instant;
+
 use anyhow::Result;
 use anyhow::bail;
 use control::admin::Reply;
@@ -56,6 +59,9 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
     for session in sessions {
         let target = session.target.as_deref().unwrap_or("(discovery)");
         output::line(format!("session {} from {} to {target}", session.tsih, session.initiator));
+        if session.connections.is_empty() {
+            output::line("  no connection; kept for its initiator to come back");
+        }
         for connection in &session.connections {
             let (cid, peer, portal) = (connection.cid, &connection.peer, &connection.portal);
             output::line(format!("  connection {cid}: {peer} at {portal}"));
@@ -76,11 +82,39 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
     Ok(())
 }
 
-/// One session.
+/// One session: returns when it has ended, whatever its initiator does.
 pub(crate) fn session(options: &SessionOptions) -> Result<()> {
-    let SessionAction::Drop { tsih, control_socket } = &options.action;
-    match admin::ask(control_socket.as_deref(), &Request::DropSession { tsih: *tsih })? {
-        Reply::Done => Ok(()),
-        _ => bail!("the daemon answered something else"),
+    let (tsih, request, socket, patience) = match &options.action {
+        SessionAction::Drop { tsih, control_socket } => {
+            (*tsih, Request::DropSession { tsih: *tsih }, control_socket, DROP_WAIT)
+        }
+        SessionAction::Logout { tsih, timeout, control_socket } => {
+            let patience = Duration::from_secs(u64::from(*timeout)) + DROP_WAIT;
+            let request = Request::LogoutSession { tsih: *tsih, timeout_s: *timeout };
+            (*tsih, request, control_socket, patience)
+        }
+    };
+    let socket = socket.as_deref();
+    let Reply::Done = admin::ask(socket, &request)? else {
+        bail!("the daemon answered something else")
+    };
+    let deadline = Instant::now() + patience;
+    loop {
+        let Reply::Sessions { sessions } = admin::ask(socket, &Request::Sessions)? else {
+            bail!("the daemon answered something else")
+        };
+        if sessions.iter().all(|session| session.tsih != tsih) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("session {tsih} has not ended in time; try: lunwire session drop {tsih}");
+        }
+        std::thread::sleep(POLL);
     }
 }
+
+/// A session that was ended is gone after so long, whatever its initiator does.
+const DROP_WAIT: Duration = Duration::from_secs(5);
+
+/// Between two looks at the sessions.
+const POLL: Duration = Duration::from_millis(50);

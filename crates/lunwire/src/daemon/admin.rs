@@ -127,8 +127,13 @@ impl State {
                 let sessions = self.target.sessions();
                 Reply::Sessions { sessions: sessions.into_iter().map(shown).collect() }
             }
+            Request::LogoutSession { tsih, timeout_s }
+                if self.target.logout_session(*tsih, *timeout_s) =>
+            {
+                Reply::Done
+            }
             Request::DropSession { tsih } if self.target.drop_session(*tsih) => Reply::Done,
-            Request::DropSession { tsih } => {
+            Request::DropSession { tsih } | Request::LogoutSession { tsih, .. } => {
                 let message = format!("no session {tsih}; try: lunwire sessions");
                 Reply::Error { message }
             }

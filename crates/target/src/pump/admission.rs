@@ -15,6 +15,7 @@ use iscsi::target::LoggedIn;
 use iscsi::target::Login;
 use iscsi::target::LoginOutput;
 use mover::tcp::Tcp;
+use wire::iscsi::Cid;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
@@ -29,13 +30,11 @@ use crate::node::Node;
 use crate::node::PORTAL_GROUP_TAG;
 use crate::registry::Claim;
 use crate::registry::Identity;
-use crate::registry::Scope;
 use crate::table::Key;
 
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
-const TOO_MANY_CONNECTIONS: u16 = 0x0206;
-const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
-const OUT_OF_RESOURCES: u16 = 0x0302;
+pub(super) const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
+pub(super) const OUT_OF_RESOURCES: u16 = 0x0302;
 
 /// Connections that one reactor holds; more are closed at once. Each may cost a session's memory.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -51,6 +50,10 @@ pub(super) struct LoginPhase {
     user: Option<String>,
     /// The place that this login has taken in the registry.
     claimed: Option<Tsih>,
+    /// The CID that it wants to join with.
+    pub(super) cid: Cid,
+    /// The session here that this login wants to join.
+    pub(super) joins: Option<Key>,
 }
 
 impl<P: Port> Pump<P> {
@@ -70,7 +73,7 @@ impl<P: Port> Pump<P> {
 
     /// Begins the login phase of a connection.
     pub(super) fn adopt(&mut self, fd: OwnedFd, peer: SocketAddr) {
-        if self.connections.len() >= CONNECTIONS_MAX || self.stopping.is_some() {
+        if self.is_full() {
             tracing::warn!(%peer, "refused a connection: too many, or stopping");
             return;
         }
@@ -85,14 +88,34 @@ impl<P: Port> Pump<P> {
             settings: None,
             user: None,
             claimed: None,
+            cid: Cid(0),
+            joins: None,
         };
-        let socket = self.port.add_socket(stream.into());
+        let (peer, local) = (without_mapping(peer), without_mapping(local));
+        self.insert_connection(stream.into(), peer, local, Tcp::new(), Box::new(login));
+    }
+
+    /// Whether another connection is one too many.
+    pub(super) fn is_full(&self) -> bool {
+        self.connections.len() >= CONNECTIONS_MAX || self.stopping.is_some()
+    }
+
+    /// Goes on with a login over this connection.
+    pub(super) fn insert_connection(
+        &mut self,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        local: SocketAddr,
+        mover: Tcp,
+        login: Box<LoginPhase>,
+    ) -> Key {
+        let socket = self.port.add_socket(fd);
         let key = self.connections.insert(Connection {
             socket,
-            peer: without_mapping(peer),
-            local: without_mapping(local),
-            mover: Tcp::new(),
-            phase: Phase::Login(Box::new(login)),
+            peer,
+            local,
+            mover,
+            phase: Phase::Login(login),
             list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
@@ -101,6 +124,7 @@ impl<P: Port> Pump<P> {
         });
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
+        key
     }
 
     pub(super) fn arm_login(&mut self, key: Key) {
@@ -123,7 +147,7 @@ impl<P: Port> Pump<P> {
                     self.mark_dirty(key);
                 }
                 Some(LoginOutput::Admit(request)) => {
-                    let admission = self.admit(key, &request);
+                    let Some(admission) = self.admit(key, &request) else { return };
                     if let Some(connection) = self.connections.get_mut(key)
                         && let Phase::Login(login) = &mut connection.phase
                     {
@@ -147,35 +171,30 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// Whether this initiator may log in to this target, and as what.
-    fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Admission {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return Admission::Refused { status: OUT_OF_RESOURCES };
-        };
-        let Phase::Login(login) = &mut connection.phase else {
-            return Admission::Refused { status: OUT_OF_RESOURCES };
-        };
-        let scope = match &request.target {
-            Some(name) => Scope::Target(name.clone()),
-            None => Scope::Portal(connection.local),
-        };
-        let identity = Identity { initiator: request.initiator.clone(), isid: request.isid, scope };
+    /// Whether this initiator may log in to this target, and as what. None: the connection is on
+    /// its way to the session that it wants to join.
+    pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
+        let identity = Identity::of(request, self.connections.get(key)?.local);
         let admission = self.shared.nodes.admit(request, || self.shared.challenges.draw());
-        if let Admission::Granted { settings, .. } = &admission {
-            if request.tsih != Tsih(0) {
-                let home = self.shared.registry.find(&identity);
-                let status = match home {
-                    Some(home) if home.tsih == request.tsih => TOO_MANY_CONNECTIONS,
-                    _ => SESSION_DOES_NOT_EXIST,
-                };
-                return Admission::Refused { status };
+        let joins = match &admission {
+            Admission::Granted { .. } if request.tsih != Tsih(0) => {
+                match self.find_session(key, request, &identity) {
+                    Ok(session) => Some(session?),
+                    Err(status) => return Some(Admission::Refused { status }),
+                }
             }
+            _ => None,
+        };
+        let connection = self.connections.get_mut(key)?;
+        let Phase::Login(login) = &mut connection.phase else { return None };
+        login.joins = joins;
+        if let Admission::Granted { settings, .. } = &admission {
             login.settings = Some(settings.clone());
             let target = request.target.as_deref();
             login.node = target.and_then(|name| self.shared.nodes.find(name)).cloned();
         }
         login.identity = Some(identity);
-        admission
+        Some(admission)
     }
 
     /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
@@ -183,6 +202,9 @@ impl<P: Port> Pump<P> {
     pub(super) fn establish(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
+        if login.joins.is_some() {
+            return self.join(key);
+        }
         let Some(identity) = login.identity.clone() else { return };
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
         match self.shared.registry.claim(&identity, self.reactor) {
@@ -208,6 +230,9 @@ impl<P: Port> Pump<P> {
         let now = self.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(phase) = &mut connection.phase else { return };
+        if let Some(session) = phase.joins {
+            return self.joined(key, session, &login);
+        }
         let (Some(identity), Some(settings), Some(tsih)) =
             (phase.identity.take(), phase.settings.take(), phase.claimed.take())
         else {

@@ -14,6 +14,8 @@ use iscsi::target::ConnectionId;
 use std::sync::Arc;
 use wire::iscsi::Tsih;
 
+use super::Connection;
+use super::DESERTED_MAX;
 use super::Kind;
 use super::Phase;
 use super::Pump;
@@ -60,6 +62,7 @@ impl<P: Port> Pump<P> {
             held: Vec::new(),
             send_at: None,
             runnable: std::collections::VecDeque::new(),
+            deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
         }
@@ -89,7 +92,7 @@ impl<P: Port> Pump<P> {
                 self.abandon_login(key);
                 None
             }
-            Phase::Closing => None,
+            Phase::Moving(_) | Phase::Closing => None,
         };
         if let Some((session, id)) = session {
             if let Some(entry) = self.sessions.get_mut(session) {
@@ -105,7 +108,7 @@ impl<P: Port> Pump<P> {
         self.remove_connection(key);
     }
 
-    fn remove_connection(&mut self, key: Key) {
+    pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
             self.port.close(connection.socket);
             self.timers.cancel(token(Kind::ConnectionTimer, key).0);
@@ -145,6 +148,39 @@ impl<P: Port> Pump<P> {
         {
             entry.machine.handle_disconnect(id, now);
             self.settle(session);
+        }
+    }
+
+    /// A connection has left a session that goes on.
+    pub(super) fn close_connection(&mut self, key: Key, id: ConnectionId, reason: &str) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let Some(connection) = session.connections.get(usize::from(id.0)).copied() else { return };
+        tracing::info!(
+            initiator = session.login.initiator,
+            tsih = session.tsih.0,
+            reason,
+            "connection closed"
+        );
+        let deserted = session.machine.connections().next().is_none();
+        self.begin_closing(connection);
+        if deserted {
+            self.bound_deserted(key);
+        }
+    }
+
+    /// A session waits for its initiator to come back: not too many may.
+    fn bound_deserted(&mut self, key: Key) {
+        self.deserted.retain(|other| *other != key && self.sessions.get(*other).is_some());
+        self.deserted.push_back(key);
+        if self.deserted.len() <= DESERTED_MAX {
+            return;
+        }
+        let Some(oldest) = self.deserted.pop_front() else { return };
+        if let Some(session) = self.sessions.get_mut(oldest)
+            && session.machine.connections().next().is_none()
+        {
+            session.machine.drop_session();
+            self.settle(oldest);
         }
     }
 
@@ -204,7 +240,8 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn tell_targets(&mut self, key: Key, only: Option<&str>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let local = session.connections.first().and_then(|key| self.connections.get(*key));
+        let mut live = session.connections.iter().filter_map(|key| self.connections.get(*key));
+        let local = live.next();
         let Some(local) = local.map(|connection| connection.local) else { return };
         let records = self.shared.nodes.records(&session.login.initiator, only, local);
         session.machine.targets(records);
@@ -242,7 +279,7 @@ impl<P: Port> Pump<P> {
                 self.settle_login(key);
                 self.arm_login(key);
             }
-            Phase::Closing => self.remove_connection(key),
+            Phase::Moving(_) | Phase::Closing => self.remove_connection(key),
             Phase::Session { .. } => {}
         }
     }
@@ -251,6 +288,7 @@ impl<P: Port> Pump<P> {
         while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
             match letter {
                 Letter::Connection { fd, peer } => self.adopt(fd, peer),
+                Letter::TakeOver(handover) => self.take_over(*handover),
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
                     let found = self.session_by_tsih(tsih).filter(|key| {
                         self.sessions.get(*key).is_some_and(|entry| entry.identity == identity)
@@ -283,6 +321,16 @@ impl<P: Port> Pump<P> {
                     // The asker may have gone away; then nobody needs the answer.
                     let _ = reply.send(found.is_some());
                 }
+                Letter::Logout { tsih, seconds, reply } => {
+                    let found = self.session_by_tsih(tsih);
+                    if let Some(key) = found {
+                        if let Some(session) = self.sessions.get_mut(key) {
+                            session.machine.request_logout(seconds);
+                        }
+                        self.settle(key);
+                    }
+                    let _ = reply.send(found.is_some());
+                }
                 Letter::Snapshot { reply } => {
                     let _ = reply.send(self.snapshot());
                 }
@@ -302,7 +350,7 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
+    pub(super) fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
         self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
     }
 
@@ -324,13 +372,13 @@ impl<P: Port> Pump<P> {
             bytes_out: session.bytes_out,
             parameters: session.login.parameters.clone(),
             connections: session
-                .connections
-                .iter()
-                .filter_map(|key| self.connections.get(*key))
-                .map(|connection| ConnectionSnapshot {
-                    cid: session.login.cid.0,
-                    peer: connection.peer,
-                    local: connection.local,
+                .machine
+                .connections()
+                .filter_map(|(id, cid)| {
+                    let key = session.connections.get(usize::from(id.0))?;
+                    let connection = self.connections.get(*key)?;
+                    let Connection { peer, local, .. } = *connection;
+                    Some(ConnectionSnapshot { cid: cid.0, peer, local })
                 })
                 .collect(),
         })
@@ -352,7 +400,7 @@ impl<P: Port> Pump<P> {
         let logins: Vec<Key> = self
             .connections
             .iter()
-            .filter(|(_, entry)| matches!(entry.phase, Phase::Login(_)))
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Login(_) | Phase::Moving(_)))
             .map(|(key, _)| key)
             .collect();
         for key in logins {

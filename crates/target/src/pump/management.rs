@@ -14,6 +14,7 @@ use iscsi::service::ServiceResponse;
 use scsi::LogicalUnit;
 
 use super::Pump;
+use super::task_of;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::mail::Whose;
@@ -35,6 +36,10 @@ enum Origin {
     Command { session: Key, task: TaskId },
     /// Another reactor asked for its management.
     Reactor { reactor: usize, management: Key },
+    /// A session wants to know that its cleared tasks are gone, to answer a logout.
+    Logout { session: Key, id: u32 },
+    /// A login waits for the tasks of the connection that it replaces.
+    Join { connection: Key },
 }
 
 impl<P: Port> Pump<P> {
@@ -117,7 +122,7 @@ impl<P: Port> Pump<P> {
     /// left. It never ends tasks of its own nexus.
     pub(super) fn preempt(&mut self, key: Key, task: TaskId, initiator_ports: Vec<String>) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let unit = super::task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
+        let unit = task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
         let Some(unit) = unit.cloned() else { return };
         let origin = Origin::Command { session: key, task };
         let management = self.managements.insert(Management { origin, pending: 1 });
@@ -201,6 +206,33 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// A task has ended with its connection (RFC 7143 §11.14.5).
+    pub(super) fn clear_task(&mut self, key: Key, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
+            && let Some(unit) = task.scsi.unit()
+        {
+            nexus.commands_cleared_by_iscsi(unit);
+        }
+        self.drop_task(key, id);
+    }
+
+    /// A session answers a logout once no work of its cleared tasks is left.
+    pub(super) fn quiesce_for_logout(&mut self, session: Key, id: u32) {
+        self.quiesce(Origin::Logout { session, id });
+    }
+
+    /// A login goes on once no work is left of the connection that it replaces.
+    pub(super) fn quiesce_for_join(&mut self, connection: Key) {
+        self.quiesce(Origin::Join { connection });
+    }
+
+    fn quiesce(&mut self, origin: Origin) {
+        let management = self.managements.insert(Management { origin, pending: 1 });
+        self.wait_for_ended_work(management);
+        self.one_done(management);
+    }
+
     /// Lets a function wait for all store work of tasks that have ended, also by another function
     /// or with their session.
     fn wait_for_ended_work(&mut self, management: Key) {
@@ -209,7 +241,7 @@ impl<P: Port> Pump<P> {
         for io in self.ios.values_mut() {
             let lives = sessions
                 .get_mut(io.session)
-                .is_some_and(|session| super::task_of(&mut session.tasks, io.task).is_some());
+                .is_some_and(|session| task_of(&mut session.tasks, io.task).is_some());
             if !lives {
                 io.managements.push(management);
                 count += 1;
@@ -238,6 +270,12 @@ impl<P: Port> Pump<P> {
                 self.shared.mailboxes[reactor].send(Letter::UnitAborted { management });
             }
             Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
+            Origin::Logout { session, id } => {
+                if let Some(session) = self.sessions.get_mut(session) {
+                    session.machine.quiesced(id);
+                }
+            }
+            Origin::Join { connection } => self.join(connection),
             Origin::Session { session: key, id, function, unit } => {
                 let Some(session) = self.sessions.get_mut(key) else { return };
                 if function == Function::LogicalUnitReset
@@ -258,9 +296,11 @@ impl<P: Port> Pump<P> {
     /// As `one_done`, where nobody else settles the session that asked.
     fn done_elsewhere(&mut self, management: Key) {
         let session = match self.managements.get(management).map(|entry| &entry.origin) {
-            Some(Origin::Session { session, .. } | Origin::Command { session, .. }) => {
-                Some(*session)
-            }
+            Some(
+                Origin::Session { session, .. }
+                | Origin::Command { session, .. }
+                | Origin::Logout { session, .. },
+            ) => Some(*session),
             _ => None,
         };
         self.one_done(management);

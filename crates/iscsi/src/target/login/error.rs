@@ -2,6 +2,7 @@
 //! Every way in which a login fails, with the status that tells the initiator (RFC 7143 §11.13.5).
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use wire::iscsi::Stage;
 use wire::iscsi::keys::TextError;
@@ -9,6 +10,7 @@ use wire::iscsi::keys::TextError;
 use crate::chap;
 use crate::limits;
 use crate::name::NameError;
+use crate::target::Redirection;
 
 /// Why a login failed. The text is for the log; the initiator gets the status only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,6 +108,9 @@ pub(super) enum LoginError {
     /// Our own policy, which the initiator did not meet.
     #[error("{0}=CRC32C is required here")]
     DigestRequired(&'static str),
+    /// RFC 7143 §11.13.5: class 1.
+    #[error("the target has moved to {address}")]
+    Redirected { address: String, duration: Redirection },
     /// The node said so.
     #[error("refused by the target node with status {0:04x}")]
     Refused(u16),
@@ -123,8 +128,23 @@ impl LoginError {
             Self::AuthMethod(_) | Self::SecuritySkipped => Some(0x0201),
             Self::Chap(error) => Some(error.status()),
             Self::AnswerTooLong => Some(0x0302),
+            Self::Redirected { duration: Redirection::Temporary, .. } => Some(0x0101),
+            Self::Redirected { duration: Redirection::Permanent, .. } => Some(0x0102),
             Self::Refused(status) => Some(*status),
             _ => Some(0x0200),
+        }
+    }
+}
+
+impl LoginError {
+    /// What the response says besides the status: where the target is now (RFC 7143 §11.13.5,
+    /// §13.8; without a portal group tag).
+    pub(super) fn keys(&self) -> Vec<u8> {
+        match self {
+            Self::Redirected { address, .. } => {
+                [b"TargetAddress=", address.as_bytes(), b"\0"].concat()
+            }
+            _ => Vec::new(),
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::target::Authentication;
 use crate::target::DigestPolicy;
 use crate::target::Parameters;
 use crate::target::Settings;
+use crate::target::limits::CONNECTIONS_MAX;
 
 /// Who wants what, from the first text of a login.
 #[derive(Clone, Debug)]
@@ -202,7 +203,6 @@ impl Negotiation {
         let parameters = self.parameters(first.min(max));
         assert!(parameters.first_burst_length <= parameters.max_burst_length);
         assert!(parameters.error_recovery_level == 0, "no recovery is offered");
-        assert!(parameters.max_connections == 1, "one connection is offered");
         Ok(parameters)
     }
 
@@ -246,7 +246,8 @@ impl Negotiation {
         };
         let phase_fits = match key.usage {
             Use::FullFeatureOnly => false,
-            Use::LeadingOnly => self.leading,
+            // That it is a normal session may be said again on each connection.
+            Use::LeadingOnly => self.leading || key.id == Id::SessionType,
             Use::InitializeOnly | Use::All => true,
         };
         if key.sender == Sender::Target {
@@ -415,8 +416,8 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: recovery, further
-/// connections, data out of order, RFC 7144 and iSER. AuthMethod is wished by [`Security`].
+/// What this target wishes of each key. What is not built is wished away: recovery, data out of
+/// order, RFC 7144 and iSER. AuthMethod is wished by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {
@@ -430,7 +431,7 @@ fn wishes(settings: &Settings) -> Values {
     };
     within(Id::HeaderDigest, digests(settings.header_digest));
     within(Id::DataDigest, digests(settings.data_digest));
-    within(Id::MaxConnections, 1);
+    within(Id::MaxConnections, settings.max_connections.min(CONNECTIONS_MAX).into());
     within(Id::InitialR2T, u32::from(settings.initial_r2t));
     within(Id::ImmediateData, u32::from(settings.immediate_data));
     within(Id::MaxRecvDataSegmentLength, settings.max_recv_data_segment_length);

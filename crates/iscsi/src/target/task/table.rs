@@ -22,6 +22,8 @@ pub(in crate::target) struct Tasks {
     immediate: u16,
     /// Delivered commands whose unsolicited data nobody has asked for yet.
     pub(in crate::target) undeclared: Vec<TaskId>,
+    /// Ended tasks whose answer waits for the acknowledgement of a fenced response.
+    pub(in crate::target) parked: Vec<TaskId>,
 }
 
 #[derive(Debug)]
@@ -48,6 +50,7 @@ impl Tasks {
             draining: 0,
             immediate: 0,
             undeclared: Vec::with_capacity(capacity),
+            parked: Vec::new(),
         }
     }
 
@@ -167,6 +170,17 @@ impl Tasks {
     pub(in crate::target) fn live(&self) -> Vec<TaskId> {
         let tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
         tasks.filter(|task| task.phase != Phase::Draining).map(|task| task.id).collect()
+    }
+
+    /// Every task of a connection, in whatever phase.
+    pub(in crate::target) fn of(&self, connection: ConnectionId) -> Vec<TaskId> {
+        let tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
+        tasks.filter(|task| task.connection == connection).map(|task| task.id).collect()
+    }
+
+    /// The connections that tasks belong to.
+    pub(in crate::target) fn connections(&self) -> impl Iterator<Item = ConnectionId> {
+        self.slots.iter().filter_map(|slot| slot.task.as_ref()).map(|task| task.connection)
     }
 
     /// Every running task, in the order of delivery.

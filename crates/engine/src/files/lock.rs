@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keeps a second daemon from a file: two that write to one disk destroy it.
+//!
+//! flock(2) and not a lock of byte ranges, because `/proc/locks` tells who holds it. Block devices
+//! are locked the same way (and udev honours that). The lock ends with the last reference to the
+//! open file, so nothing is left behind by a crash.
+
+use std::fmt;
+use std::fs;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use super::FileError;
+use crate::limits::LOCK_PATIENCE;
+use crate::limits::LOCK_PAUSE;
+
+/// Who holds the lock of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Holder {
+    /// The process with this id.
+    Process(u32),
+    /// This process: the file is asked for twice.
+    Ourselves,
+    /// The kernel does not tell: a process of another container or host.
+    Unknown,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(id) => write!(f, "in use by process {id}; try: stop process {id}"),
+            Self::Ourselves => f.write_str("given twice; try: once, or read-only each time"),
+            Self::Unknown => f.write_str("in use; try: stop the process that holds its lock"),
+        }
+    }
+}
+
+/// Locks `file`: for this process alone, or with others that only read.
+///
+/// Waits a moment for a lock that is being given up: the kernel ends the work of a killed
+/// process, and with it the lock, a little after the process.
+pub(super) fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), FileError> {
+    let how = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(file, how) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let holder = holder(file);
+                if holder == Holder::Ourselves || begin.elapsed() >= LOCK_PATIENCE {
+                    return Err(FileError::InUse { path: path.into(), holder });
+                }
+                thread::sleep(LOCK_PAUSE);
+            }
+            // File systems without locks protect nothing, but serve.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(()),
+            Err(errno) => return Err(FileError::Other { path: path.into(), source: errno.into() }),
+        }
+    }
+}
+
+fn holder(file: &File) -> Holder {
+    let (Ok(metadata), Ok(locks)) = (file.metadata(), fs::read_to_string("/proc/locks")) else {
+        return Holder::Unknown;
+    };
+    let device = metadata.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let place = format!("{major:02x}:{minor:02x}:{}", metadata.ino());
+    match find(&locks, &place) {
+        Some(id) if id == std::process::id() => Holder::Ourselves,
+        Some(id) => Holder::Process(id),
+        None => Holder::Unknown,
+    }
+}
+
+/// The process that holds the flock of `place` (`MAJOR:MINOR:INODE`) in the text of `/proc/locks`.
+/// Lines of processes that wait begin with `->` after their number.
+fn find(locks: &str, place: &str) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let (kind, id) = (words.next()?, words.nth(2)?);
+        (kind == "FLOCK" && words.next()? == place).then(|| id.parse().ok().filter(|id| *id > 0))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_found_among_others() {
+        let locks = "1: OFDLCK ADVISORY  READ -1 00:06:1022 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 411 fe:00:99 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 77 fe:00:1234 0 EOF\n\
+                     3: POSIX  ADVISORY  WRITE 412 fe:00:1234 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 413 fe:00:1234 0 EOF\n\
+                     5: FLOCK  ADVISORY  READ 0 fe:00:5 0 EOF\n";
+        assert_eq!(find(locks, "fe:00:1234"), Some(413));
+        assert_eq!(find(locks, "fe:00:99"), Some(411));
+        assert_eq!(find(locks, "fe:00:5"), None);
+        assert_eq!(find("", "fe:00:99"), None);
+        assert_eq!(find("short\n", "fe:00:99"), None);
+    }
+
+    #[test]
+    fn readers_share_and_a_writer_is_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        fs::write(&path, [0; 512]).unwrap();
+        let file = || File::options().read(true).write(true).open(&path).unwrap();
+        let (first, second, third) = (file(), file(), file());
+        lock(&path, &first, true).unwrap();
+        lock(&path, &second, true).unwrap();
+        let error = lock(&path, &third, false).unwrap_err();
+        let ours = matches!(error, FileError::InUse { holder: Holder::Ourselves, .. });
+        assert!(ours, "{error}");
+        drop((first, second));
+        lock(&path, &third, false).unwrap();
+        assert!(lock(&path, &file(), true).unwrap_err().to_string().contains("given twice"));
+    }
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several connections in a session: order, allegiance, ends.
+
+use super::driver::*;
+use core::time::Duration;
+use iscsi::datamover::{Event, Immediate, Op, StreamViolation};
+use iscsi::service::{Indication, ServiceResponse};
+use iscsi::target::{ConnectionId, Output};
+use wire::iscsi::{
+    Cid, Itt, LogoutRequest, LogoutResponse, NopOut, Request, Response, StatSn, Ttt,
+};
+
+const SECOND_CID: u16 = 8;
+
+/// A session with a second connection.
+fn two(change: impl FnOnce(&mut iscsi::target::Parameters)) -> (Driver, ConnectionId) {
+    let setup = Setup::new().keys(|keys| {
+        keys.max_connections = 4;
+        keys.time2retain = 20;
+        change(keys);
+    });
+    let mut driver = setup.start();
+    let (second, outputs) = driver.join(SECOND_CID, 9000);
+    assert!(matches!(outputs[..], [Output::Op(id, Op::NoticeKeys(_))] if id == second));
+    (driver, second)
+}
+
+fn logout(driver: &mut Driver, reason: u8, cid: u16) -> Vec<Output> {
+    let request = LogoutRequest { cid: Cid(cid), ..driver.logout(reason) };
+    driver.log_out(request)
+}
+
+fn logged_out(outputs: &[Output]) -> LogoutResponse {
+    let answer = responses(outputs).into_iter().find_map(|response| match response {
+        Response::Logout(answer) => Some(answer),
+        _ => None,
+    });
+    answer.expect("a Logout Response")
+}
+
+fn closed(outputs: &[Output]) -> Vec<ConnectionId> {
+    let closed = outputs.iter().filter_map(|output| match output {
+        Output::ConnectionClosed { connection, .. } => Some(*connection),
+        _ => None,
+    });
+    closed.collect()
+}
+
+fn quiesce(outputs: &[Output]) -> Option<u32> {
+    indications(outputs).into_iter().find_map(|indication| match indication {
+        Indication::Quiesce { id } => Some(*id),
+        _ => None,
+    })
+}
+
+fn cleared(outputs: &[Output]) -> usize {
+    let is = |indication: &&&Indication| matches!(indication, Indication::Cleared { .. });
+    indications(outputs).iter().filter(is).count()
+}
+
+fn places(outputs: &[Output]) -> Vec<ConnectionId> {
+    let ops = outputs.iter().filter_map(|output| match output {
+        Output::Op(id, _) => Some(*id),
+        _ => None,
+    });
+    ops.collect()
+}
+
+/// Covers: MCS-01, CMD-05, CMD-31, STS-01.
+#[test]
+fn commands_are_ordered_over_connections_and_keep_to_theirs() {
+    let (mut driver, second) = two(|_| {});
+    let one = driver.read(512);
+    let two = driver.read(512);
+    driver.on(second);
+    assert!(driver.send(two).is_empty());
+    assert!(driver.commands.is_empty());
+    driver.on(OWN);
+    driver.send(one);
+    let tasks: Vec<_> = driver.commands.iter().map(|command| command.task).collect();
+    assert_eq!(driver.session.connection_of(tasks[0]), Some(OWN));
+    assert_eq!(driver.session.connection_of(tasks[1]), Some(second));
+    assert!(places(&driver.complete(tasks[1], data(512))).iter().all(|id| *id == second));
+    assert!(places(&driver.complete(tasks[0], data(512))).iter().all(|id| *id == OWN));
+}
+
+/// Covers: CMD-20, CMD-30.
+#[test]
+fn a_task_tag_is_unique_in_the_session() {
+    let (mut driver, second) = two(|_| {});
+    let command = driver.read(512);
+    driver.start(command);
+    driver.on(second);
+    let other = driver.read(512);
+    let outputs = driver.send(wire::iscsi::ScsiCommand { itt: command.itt, ..other });
+    assert_eq!(reject(&outputs), 7);
+    assert_eq!(places(&outputs), [second]);
+    assert!(driver.send(command).is_empty(), "a retry of a command that runs is dropped");
+}
+
+/// Covers: LGO-02, LGO-06, LGO-11, CLR-03, MCS-05.
+#[test]
+fn a_logout_waits_for_the_tasks_of_its_connection() {
+    let (mut driver, second) = two(|_| {});
+    let kept = driver.read(512);
+    let kept = driver.start(kept);
+    driver.on(second);
+    let write = driver.write(4096);
+    driver.start_write(write, Immediate::None, 4096);
+    driver.on(OWN);
+    let outputs = logout(&mut driver, 1, SECOND_CID);
+    assert!(responses(&outputs).is_empty());
+    assert_eq!((cleared(&outputs), closed(&outputs)), (1, vec![second]));
+    driver.session.quiesced(quiesce(&outputs).unwrap());
+    let outputs = driver.drain();
+    assert_eq!((logged_out(&outputs).response, places(&outputs)), (0, vec![OWN]));
+    assert_eq!(scsi(&driver.complete(kept, good())).status, 0);
+    let (again, _) = driver.join(9, 77);
+    assert_eq!(again, second, "the id is free again");
+}
+
+/// Covers: LGO-04, LGO-05, MCS-05.
+#[test]
+fn a_connection_may_log_itself_out() {
+    let (mut driver, second) = two(|_| {});
+    driver.on(second);
+    let read = driver.read(512);
+    let read = driver.start(read);
+    let outputs = logout(&mut driver, 1, SECOND_CID);
+    let id = quiesce(&outputs).unwrap();
+    assert!(driver.acknowledge().is_empty());
+    assert!(driver.complete(read, data(512)).is_empty());
+    driver.session.quiesced(id);
+    let outputs = driver.drain();
+    assert_eq!(logged_out(&outputs).numbers.stat_sn, StatSn(9000));
+    assert!(matches!(outputs[1], Output::Op(id, Op::Terminate) if id == second));
+    assert_eq!(driver.open(), [OWN]);
+    driver.on(OWN);
+    assert_eq!(logged_out(&logout(&mut driver, 1, CID)).response, 0);
+    assert_eq!(driver.closed.as_deref(), Some("logout"));
+}
+
+#[test]
+fn a_logout_whose_connection_is_lost_is_not_answered() {
+    let (mut driver, second) = two(|_| {});
+    let read = driver.read(512);
+    driver.start(read);
+    driver.on(second);
+    let id = quiesce(&logout(&mut driver, 1, CID)).unwrap();
+    let outputs = driver.lose(second);
+    assert_eq!(closed(&outputs), [second]);
+    driver.session.quiesced(id);
+    assert!(driver.drain().is_empty());
+    assert_eq!((driver.open(), driver.closed.as_ref()), (vec![], None));
+}
+
+/// Covers: MCS-06, CMD-06, CMD-27.
+#[test]
+fn what_waited_on_a_lost_connection_counts_as_not_received() {
+    let (mut driver, second) = two(|_| {});
+    let missing = driver.command();
+    let held = driver.command();
+    let immediate = driver.command();
+    let immediate = driver.immediate(immediate);
+    driver.on(second);
+    assert!(driver.send(held).is_empty());
+    let ping =
+        NopOut { immediate: false, cmd_sn: driver.take_cmd_sn(), ..driver.nop(Itt(5), Ttt::NONE) };
+    assert!(driver.request(Request::NopOut(ping), &[1; 100]).is_empty());
+    driver.start(immediate);
+    let outputs = driver.lose(second);
+    assert_eq!(cleared(&outputs), 1);
+    driver.on(OWN);
+    driver.start(missing);
+    assert_eq!(driver.commands.len(), 2);
+    let outputs = driver.acknowledge();
+    assert!(outputs.is_empty());
+    driver.start(held);
+    assert_eq!(driver.commands.len(), 3);
+    assert!(matches!(only(&driver.request(Request::NopOut(ping), &[])), Response::NopIn(_)));
+}
+
+/// Covers: ERL-06, ASY-07.
+#[test]
+fn another_connection_tells_of_a_lost_one() {
+    for broken in [false, true] {
+        let (mut driver, second) = two(|_| {});
+        driver.on(second);
+        let outputs = if broken {
+            driver.event(Event::Violation(StreamViolation::HeaderDigest), &[])
+        } else {
+            driver.lose(second)
+        };
+        let Response::Async(message) = only(&outputs) else { panic!() };
+        let told = (message.event, message.parameter1, message.parameter2, message.parameter3);
+        assert_eq!(told, (2, SECOND_CID, 2, 20));
+        assert_eq!(closed(&outputs), [second]);
+        assert!(driver.closed.is_none());
+    }
+}
+
+/// Covers: SES-12, SES-17, SES-18.
+#[test]
+fn a_connection_is_replaced() {
+    for connections in [1, 4] {
+        let mut driver = Setup::new().keys(|keys| keys.max_connections = connections).start();
+        let read = driver.read(512);
+        let read = driver.start(read);
+        assert_eq!(driver.session.admits(Cid(CID)), Ok(()));
+        driver.session.replace_connection(Cid(CID), driver.now);
+        let outputs = driver.drain();
+        assert_eq!((cleared(&outputs), closed(&outputs)), (1, vec![OWN]));
+        assert!(responses(&outputs).is_empty());
+        driver.wait(Duration::from_secs(4));
+        driver.join(CID, 40);
+        assert!(driver.complete(read, data(512)).is_empty());
+        driver.on(OWN);
+        let command = driver.command();
+        let task = driver.start(command);
+        assert_eq!(scsi(&driver.complete(task, good())).numbers.stat_sn, StatSn(40));
+    }
+}
+
+/// Covers: SES-11, SES-29.
+#[test]
+fn admission_knows_cids_and_their_number() {
+    let (mut driver, _) = two(|keys| keys.max_connections = 2);
+    assert_eq!(driver.session.admits(Cid(CID)), Ok(()));
+    assert_eq!(driver.session.admits(Cid(1)), Err(0x0206));
+    driver.session.request_logout(10);
+    driver.drain();
+    assert_eq!(driver.session.admits(Cid(CID)), Err(0x0301));
+    driver.session.drop_session();
+    driver.drain();
+    assert_eq!(driver.session.admits(Cid(CID)), Err(0x020a));
+}
+
+/// Covers: SES-24, SES-23, SES-22, TMO-02, TMO-04, SES-21.
+#[test]
+fn a_session_without_a_connection_is_kept_for_a_time() {
+    let setup = || Setup::new().keys(|keys| keys.time2retain = 20);
+    let mut driver = setup().start();
+    let outputs = driver.lose(OWN);
+    assert!(!nexus_lost(&outputs));
+    assert!(driver.wait(Duration::from_secs(21)).is_empty());
+    driver.join(CID, 1);
+    let command = driver.command();
+    driver.start(command);
+
+    let mut driver = setup().start();
+    driver.lose(OWN);
+    let outputs = driver.wait(Duration::from_secs(22));
+    assert!(nexus_lost(&outputs));
+    assert_eq!(driver.closed.as_deref(), Some("session timeout"));
+
+    let mut driver = Setup::new().start();
+    assert!(nexus_lost(&driver.lose(OWN)));
+    assert_eq!(driver.closed.as_deref(), Some("connection lost"));
+}
+
+/// Covers: TMO-03, LGO-15.
+#[test]
+fn a_dropped_connection_has_the_times_that_were_told() {
+    let mut driver = Setup::new().keys(|keys| keys.time2retain = 5).start();
+    let outputs = driver.event(Event::Violation(StreamViolation::HeaderDigest), &[]);
+    let Response::Async(message) = only(&outputs) else { panic!() };
+    assert_eq!((message.event, message.parameter2, message.parameter3), (2, 2, 5));
+    driver.wait(Duration::from_millis(6999));
+    assert!(driver.closed.is_none());
+    driver.wait(Duration::from_millis(1));
+    assert!(driver.closed.is_some());
+}
+
+#[test]
+fn a_session_without_a_connection_can_be_dropped() {
+    for order in 0..2 {
+        let mut driver = Setup::new().keys(|keys| keys.time2retain = 20).start();
+        driver.lose(OWN);
+        match order {
+            0 => driver.session.drop_session(),
+            _ => driver.session.request_logout(10),
+        }
+        let outputs = driver.drain();
+        assert!(nexus_lost(&outputs) && responses(&outputs).is_empty());
+        assert!(driver.closed.is_some());
+    }
+}
+
+/// Covers: TMF-19, STS-12.
+#[test]
+fn a_fenced_response_is_alone_on_all_connections() {
+    let (mut driver, second) = two(|_| {});
+    driver.silent = true;
+    driver.on(second);
+    let command = driver.command();
+    let task = driver.start(command);
+    scsi(&driver.complete(task, good()));
+    driver.on(OWN);
+    let later = driver.command();
+    let later = driver.start(wire::iscsi::ScsiCommand {
+        lun: wire::iscsi::LunField([0, 1, 0, 0, 0, 0, 0, 0]),
+        ..later
+    });
+    let request = driver.management(2);
+    let asked = management(&driver.manage(request));
+    driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+    let outputs = driver.drain();
+    assert!(matches!(responses(&outputs)[..], [Response::NopIn(_)]), "{outputs:?}");
+    assert_eq!(places(&outputs), [second], "only there is something missing");
+    driver.exp_stat_sn = STAT_SN;
+    driver.on(second);
+    driver.exp_stat_sn = 9001;
+    let outputs = driver.acknowledge();
+    let [Response::TaskManagement(answer), Response::NopIn(_)] = responses(&outputs)[..] else {
+        panic!("the answer and a question for ExpStatSN: {outputs:?}")
+    };
+    assert_eq!((answer.response, places(&outputs)), (0, vec![OWN, OWN]));
+    // It is not acknowledged: the next response waits.
+    let outputs = driver.complete(later, good());
+    assert!(!responses(&outputs).iter().any(|r| matches!(r, Response::Scsi(_))));
+    let one = driver.management(1);
+    let missing = wire::iscsi::TaskManagementRequest { referenced_task: Itt(0x7777), ..one };
+    assert!(responses(&driver.manage(missing)).is_empty());
+    driver.on(OWN);
+    driver.exp_stat_sn = STAT_SN + 1;
+    let outputs = driver.acknowledge();
+    let all = responses(&outputs);
+    assert!(all.iter().any(|r| matches!(r, Response::Scsi(_))));
+    assert!(all.iter().any(|r| matches!(r, Response::TaskManagement(_))));
+}
+
+#[test]
+fn a_fence_falls_with_its_connection() {
+    let (mut driver, second) = two(|_| {});
+    driver.silent = true;
+    driver.on(second);
+    let command = driver.command();
+    let task = driver.start(command);
+    driver.complete(task, good());
+    driver.on(OWN);
+    let request = driver.management(2);
+    let asked = management(&driver.manage(request));
+    driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+    driver.drain();
+    let outputs = driver.lose(second);
+    assert!(responses(&outputs).iter().any(|r| matches!(r, Response::TaskManagement(_))));
+}
+
+/// Covers: NOP-10.
+#[test]
+fn each_connection_is_pinged() {
+    let mut setup = Setup::new().keys(|keys| {
+        keys.max_connections = 2;
+        keys.time2retain = 20;
+    });
+    setup.settings.ping_interval = Duration::from_secs(30);
+    let mut driver = setup.start();
+    driver.wait(Duration::from_secs(10));
+    let (second, _) = driver.join(SECOND_CID, 1);
+    assert_eq!(places(&driver.wait(Duration::from_secs(20))), [OWN]);
+    let outputs = driver.wait(Duration::from_secs(5));
+    assert_eq!(closed(&outputs), [OWN]);
+    assert_eq!(driver.open(), [second]);
+    assert_eq!(places(&driver.wait(Duration::from_secs(5))), [second]);
+}
+
+/// Covers: ASY-02, ASY-06.
+#[test]
+fn every_connection_is_asked_to_log_out() {
+    let (mut driver, second) = two(|_| {});
+    driver.session.request_logout(10);
+    assert_eq!(places(&driver.drain()), [OWN, second]);
+    let outputs = driver.wait(Duration::from_secs(10));
+    assert!(nexus_lost(&outputs));
+    assert!(driver.closed.is_some());
+}
