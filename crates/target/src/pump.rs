@@ -541,7 +541,8 @@ impl<P: Port> Pump<P> {
         self.port.submit(token(Kind::Io, io), work);
     }
 
-    /// Asks the file itself: the page cache knows, and the question is rare.
+    /// Asks the file itself: the page cache knows, and the question is rare. The command goes on in
+    /// the next turn, for it may have many questions.
     fn answer_status(
         &mut self,
         key: Key,
@@ -557,11 +558,14 @@ impl<P: Port> Pump<P> {
             None => Err(0),
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(task) = task_of(&mut session.tasks, id) else { return };
+        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
+            return;
+        };
         let Some(unit) = task.scsi.unit() else { return };
         if let Submitted::Done(outcome) = unit.store().complete(&op, &io, IoResult::Status(result))
         {
-            self.resume(key, id, Input::Store(outcome));
+            let step = task.scsi.resume(nexus, Input::Store(outcome));
+            self.runnable.push_back((key, id, step));
         }
     }
 

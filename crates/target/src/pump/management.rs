@@ -269,13 +269,13 @@ impl<P: Port> Pump<P> {
             Origin::Reactor { reactor, management } => {
                 self.shared.mailboxes[reactor].send(Letter::UnitAborted { management });
             }
+            Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
             Origin::Logout { session, id } => {
                 if let Some(session) = self.sessions.get_mut(session) {
                     session.machine.quiesced(id);
                 }
             }
             Origin::Join { connection } => self.join(connection),
-            Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
             Origin::Session { session: key, id, function, unit } => {
                 let Some(session) = self.sessions.get_mut(key) else { return };
                 if function == Function::LogicalUnitReset
@@ -298,8 +298,8 @@ impl<P: Port> Pump<P> {
         let session = match self.managements.get(management).map(|entry| &entry.origin) {
             Some(
                 Origin::Session { session, .. }
-                | Origin::Logout { session, .. }
-                | Origin::Command { session, .. },
+                | Origin::Command { session, .. }
+                | Origin::Logout { session, .. },
             ) => Some(*session),
             _ => None,
         };
