@@ -314,6 +314,10 @@ impl Port for Epoll {
         }
     }
 
+    fn wait_n(&mut self, _count: usize, deadline: Instant) {
+        self.wait(Some(deadline));
+    }
+
     fn now(&self) -> Instant {
         monotonic()
     }

@@ -192,7 +192,7 @@ impl Uring {
     }
 
     /// Sleeps in the kernel until a completion, a ring of the bell, or `deadline`.
-    fn sleep(&mut self, from: Instant, deadline: Option<Instant>) {
+    fn sleep(&mut self, from: Instant, deadline: Option<Instant>, count: usize) {
         if !self.bell.fall_asleep() {
             return;
         }
@@ -202,7 +202,7 @@ impl Uring {
             (a, b) => a.or(b),
         };
         let now = monotonic();
-        self.ring.sleep(until.map(|until| until.since(now)));
+        self.ring.sleep(until.map(|until| until.since(now)), count);
         self.bell.wake_up();
         self.spin.observe(from, monotonic(), Waited::Sleeping);
     }
@@ -286,8 +286,19 @@ impl Port for Uring {
             self.restart();
             self.ring.submit();
             if !self.ring.has_completions() && !self.spin(from, deadline) {
-                self.sleep(from, deadline);
+                self.sleep(from, deadline, 1);
             }
+        }
+    }
+
+    fn wait_n(&mut self, count: usize, deadline: Instant) {
+        let from = monotonic();
+        self.restart();
+        self.ring.submit();
+        self.answer_bell();
+        if !self.fill() && from < deadline {
+            self.sleep(from, Some(deadline), count);
+            self.ring.has_completions();
         }
     }
 

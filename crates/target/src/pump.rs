@@ -59,7 +59,10 @@ const TASK_SET_FULL: u8 = 0x28;
 const STEPS_PER_TURN: u32 = 16;
 
 /// Answers are held back only from an initiator that has at least so many commands outstanding.
-const HOLD_DEPTH: u32 = 8;
+const HOLD_DEPTH: u32 = 12;
+
+/// Events worth waking for while answers are held back.
+const HOLD_EVENTS: usize = 8;
 
 /// From so many bytes on, answers are not held back: they fill segments of their own.
 const HOLD_BYTES: usize = 16 << 10;
@@ -225,12 +228,11 @@ impl<P: Port> Pump<P> {
             if self.is_finished() {
                 return;
             }
-            let deadline = if self.runnable.is_empty() {
-                [self.timers.next_deadline(), self.send_at].into_iter().flatten().min()
-            } else {
-                Some(self.port.now())
-            };
-            self.port.wait(deadline);
+            match self.send_at {
+                _ if !self.runnable.is_empty() => self.port.wait(Some(self.port.now())),
+                Some(at) => self.port.wait_n(HOLD_EVENTS, at),
+                None => self.port.wait(self.timers.next_deadline()),
+            }
         }
     }
 
@@ -639,7 +641,7 @@ impl<P: Port> Pump<P> {
         let Phase::Session { session, id } = connection.phase else { return None };
         if self.shared.hold_back.is_zero()
             || connection.list.is_none()
-            || connection.mover.backlog() >= HOLD_BYTES
+            || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
         {
             return None;
         }

@@ -189,15 +189,15 @@ impl Ring {
         Some(entry)
     }
 
-    /// Hands over what is queued and waits for a completion, at most `timeout`.
-    pub(super) fn sleep(&self, timeout: Option<Duration>) {
+    /// Hands over what is queued and waits for `count` completions, at most `timeout`.
+    pub(super) fn sleep(&self, timeout: Option<Duration>, count: usize) {
         let submitter = self.ring.submitter();
         // Errors (time is up, a signal, completions to be taken first) just end the sleep.
         let _ = match timeout {
-            None => submitter.submit_and_wait(1),
+            None => submitter.submit_and_wait(count),
             Some(timeout) => {
                 let time = Timespec::from(timeout);
-                submitter.submit_with_args(1, &SubmitArgs::new().timespec(&time))
+                submitter.submit_with_args(count, &SubmitArgs::new().timespec(&time))
             }
         };
     }
