@@ -9,13 +9,15 @@
 //! ```
 //!
 //! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in
-//! [`Pump::advance`], comes back through [`Pump::io_done`] if the store needed the engine, and
-//! leaves in [`Pump::transmit`].
+//! [`Pump::advance`], comes back through [`Pump::io_done`] (`storing.rs`) if the store needed the
+//! engine, and leaves in [`Pump::transmit`] (`sending.rs`).
 
 mod admission;
 mod join;
 mod lifecycle;
 mod management;
+mod sending;
+mod storing;
 
 pub(crate) use join::Handover;
 
@@ -32,7 +34,6 @@ use engine::Event;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
-use engine::Work;
 use engine::wheel::Timers;
 use iscsi::datamover::TaskId;
 use iscsi::service;
@@ -58,25 +59,12 @@ const TASK_SET_FULL: u8 = 0x28;
 /// Synchronous store steps that one command may take before others get their turn.
 const STEPS_PER_TURN: u32 = 16;
 
-/// Answers are held back only from an initiator that has at least so many commands outstanding.
-const HOLD_DEPTH: u32 = 12;
-
 /// Events worth waking for while answers are held back.
 const HOLD_EVENTS: usize = 8;
-
-/// From so many bytes on, answers are not held back: they fill segments of their own.
-const HOLD_BYTES: usize = 16 << 10;
-
-/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of
-/// the largest.
-const BACKLOG_HIGH: usize = 16 << 20;
 
 /// Sessions that wait on one reactor for their initiators to come back; one more ends the oldest.
 /// An initiator that comes and goes under ever new names must not use up all sessions.
 pub(crate) const DESERTED_MAX: usize = 1024;
-
-/// Backlog under which a connection is read again.
-const BACKLOG_LOW: usize = 4 << 20;
 
 /// One reactor's share of a target.
 #[derive(Debug)]
@@ -505,191 +493,6 @@ impl<P: Port> Pump<P> {
             presented: completion.presented,
         };
         session.machine.complete(id, completion);
-    }
-
-    /// Hands a store's work to the engine.
-    fn submit_io(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
-        if let Io::Status { file, offset } = io {
-            return self.answer_status(key, id, op, io, (file, offset));
-        }
-        let kept = io.clone();
-        let work = match io {
-            Io::Read { file, offset, length } => match self.pool.take(length as usize) {
-                Some(buf) => Work::Read { file: file.0, offset, buf },
-                None => {
-                    let Some(session) = self.sessions.get_mut(key) else { return };
-                    session.take_task(id);
-                    return session.machine.complete(id, empty_completion(TASK_SET_FULL));
-                }
-            },
-            Io::Write { file, offset, data, durable } => {
-                Work::Write { file: file.0, offset, data, durable }
-            }
-            Io::Sync { file } => Work::Sync { file: file.0 },
-            Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
-            Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
-            Io::Status { .. } => return,
-        };
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.ios += 1;
-        let io = self.ios.insert(PendingIo {
-            session: key,
-            task: id,
-            op,
-            io: kept,
-            ended: None,
-            managements: Vec::new(),
-        });
-        self.port.submit(token(Kind::Io, io), work);
-    }
-
-    /// Asks the file itself: the page cache knows, and the question is rare. The command goes on in
-    /// the next turn, for it may have many questions.
-    fn answer_status(
-        &mut self,
-        key: Key,
-        id: TaskId,
-        op: store::Op,
-        io: Io,
-        (file, offset): (store::FileId, u64),
-    ) {
-        let file = self.shared.files.get(file.0 as usize);
-        let result = match file.map(|file| engine::files::allocation(&file.fd, offset)) {
-            Some(Ok(answer)) => Ok(answer),
-            Some(Err(error)) => Err(error.raw_os_error().unwrap_or(0)),
-            None => Err(0),
-        };
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
-            return;
-        };
-        let Some(unit) = task.scsi.unit() else { return };
-        if let Submitted::Done(outcome) = unit.store().complete(&op, &io, IoResult::Status(result))
-        {
-            let step = task.scsi.resume(nexus, Input::Store(outcome));
-            self.runnable.push_back((key, id, step));
-        }
-    }
-
-    /// The engine has done a store's work.
-    fn io_done(&mut self, key: Key, result: IoResult) {
-        let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, managements, ended } = done;
-        drop(ended);
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.ios -= 1;
-        for management in managements {
-            self.ended_work_done(management);
-        }
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.closed {
-            return self.vacate(key);
-        }
-        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
-            && let Some(unit) = task.scsi.unit()
-        {
-            match unit.store().complete(&op, &io, result) {
-                Submitted::Io(next) => self.submit_io(key, id, op, next),
-                Submitted::Done(outcome) => {
-                    let step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.advance(key, id, step);
-                }
-            }
-        }
-        self.settle(key);
-    }
-
-    fn mark_dirty(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && !connection.dirty
-        {
-            connection.dirty = true;
-            self.dirty.push(key);
-        }
-    }
-
-    /// Sends what has gathered since the last wait, many PDUs in one system call.
-    fn flush(&mut self) {
-        self.send_at = None;
-        if self.dirty.is_empty() {
-            return;
-        }
-        let now = self.port.now();
-        let mut flushing = std::mem::take(&mut self.flushing);
-        while !self.dirty.is_empty() {
-            std::mem::swap(&mut self.dirty, &mut flushing);
-            for key in flushing.drain(..) {
-                match self.holds_back(key, now) {
-                    Some(until) => {
-                        self.send_at = Some(self.send_at.map_or(until, |at| at.min(until)));
-                        self.held.push(key);
-                    }
-                    None => self.transmit(key),
-                }
-            }
-        }
-        self.flushing = flushing;
-        std::mem::swap(&mut self.dirty, &mut self.held);
-    }
-
-    /// Until when the answers of a connection wait for others to go with them.
-    ///
-    /// An initiator that keeps many commands outstanding loses nothing by a short delay and saves
-    /// a wake-up for each answer that shares a segment with another; so do we.
-    fn holds_back(&mut self, key: Key, now: Instant) -> Option<Instant> {
-        let connection = self.connections.get_mut(key)?;
-        let Phase::Session { session, id } = connection.phase else { return None };
-        if self.shared.hold_back.is_zero()
-            || connection.list.is_none()
-            || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
-        {
-            return None;
-        }
-        let machine = &self.sessions.get(session)?.machine;
-        if machine.unacknowledged(id) < HOLD_DEPTH {
-            return None;
-        }
-        let until = *connection.held_until.get_or_insert(now + self.shared.hold_back);
-        (now < until).then_some(until)
-    }
-
-    fn transmit(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.dirty = false;
-        connection.held_until = None;
-        if matches!(connection.phase, Phase::Moving(_)) {
-            return;
-        }
-        let backlog = connection.mover.backlog();
-        if !connection.paused && backlog > BACKLOG_HIGH {
-            connection.paused = true;
-            self.port.pause(connection.socket);
-        } else if connection.paused && backlog < BACKLOG_LOW {
-            connection.paused = false;
-            self.port.resume(connection.socket);
-        }
-        let Some(mut list) = connection.list.take() else { return };
-        if connection.mover.poll_transmit(&mut list, &self.pool) {
-            let work = Work::Send { socket: connection.socket, list };
-            self.port.submit(token(Kind::Send, key), work);
-        } else {
-            connection.list = Some(list);
-            self.end_if_terminated(key);
-        }
-    }
-
-    fn sent(&mut self, key: Key, mut list: SgList, result: Result<(), i32>) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        list.clear();
-        connection.list = Some(list);
-        if let Err(errno) = result {
-            return self.disconnected(key, Some(errno));
-        }
-        connection.mover.handle_sent();
-        if let Phase::Session { session, .. } = connection.phase {
-            self.settle(session);
-        }
-        self.mark_dirty(key);
     }
 }
 

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What leaves: which connections send, when, and how much they may owe.
+
+use buf::SgList;
+use clock::Instant;
+use engine::Port;
+use engine::Work;
+
+use super::Kind;
+use super::Phase;
+use super::Pump;
+use super::token;
+use crate::table::Key;
+
+/// Answers are held back only from an initiator that has at least so many commands outstanding.
+const HOLD_DEPTH: u32 = 12;
+
+/// From so many bytes on, answers are not held back: they fill segments of their own.
+const HOLD_BYTES: usize = 16 << 10;
+
+/// Bytes that wait to be sent on a connection before it is no longer read: two commands' worth of
+/// the largest.
+const BACKLOG_HIGH: usize = 16 << 20;
+
+/// Backlog under which a connection is read again.
+const BACKLOG_LOW: usize = 4 << 20;
+
+impl<P: Port> Pump<P> {
+    pub(super) fn mark_dirty(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    /// Sends what has gathered since the last wait, many PDUs in one system call.
+    pub(super) fn flush(&mut self) {
+        self.send_at = None;
+        if self.dirty.is_empty() {
+            return;
+        }
+        let now = self.port.now();
+        let mut flushing = std::mem::take(&mut self.flushing);
+        while !self.dirty.is_empty() {
+            std::mem::swap(&mut self.dirty, &mut flushing);
+            for key in flushing.drain(..) {
+                match self.holds_back(key, now) {
+                    Some(until) => {
+                        self.send_at = Some(self.send_at.map_or(until, |at| at.min(until)));
+                        self.held.push(key);
+                    }
+                    None => self.transmit(key),
+                }
+            }
+        }
+        self.flushing = flushing;
+        std::mem::swap(&mut self.dirty, &mut self.held);
+    }
+
+    /// Until when the answers of a connection wait for others to go with them.
+    ///
+    /// An initiator that keeps many commands outstanding loses nothing by a short delay and saves
+    /// a wake-up for each answer that shares a segment with another; so do we.
+    pub(super) fn holds_back(&mut self, key: Key, now: Instant) -> Option<Instant> {
+        let connection = self.connections.get_mut(key)?;
+        let Phase::Session { session, id } = connection.phase else { return None };
+        if self.shared.hold_back.is_zero()
+            || connection.list.is_none()
+            || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
+        {
+            return None;
+        }
+        let machine = &self.sessions.get(session)?.machine;
+        if machine.unacknowledged(id) < HOLD_DEPTH {
+            return None;
+        }
+        let until = *connection.held_until.get_or_insert(now + self.shared.hold_back);
+        (now < until).then_some(until)
+    }
+
+    pub(super) fn transmit(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.dirty = false;
+        connection.held_until = None;
+        if matches!(connection.phase, Phase::Moving(_)) {
+            return;
+        }
+        let backlog = connection.mover.backlog();
+        if !connection.paused && backlog > BACKLOG_HIGH {
+            connection.paused = true;
+            self.port.pause(connection.socket);
+        } else if connection.paused && backlog < BACKLOG_LOW {
+            connection.paused = false;
+            self.port.resume(connection.socket);
+        }
+        let Some(mut list) = connection.list.take() else { return };
+        if connection.mover.poll_transmit(&mut list, &self.pool) {
+            let work = Work::Send { socket: connection.socket, list };
+            self.port.submit(token(Kind::Send, key), work);
+        } else {
+            connection.list = Some(list);
+            self.end_if_terminated(key);
+        }
+    }
+
+    pub(super) fn sent(&mut self, key: Key, mut list: SgList, result: Result<(), i32>) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        list.clear();
+        connection.list = Some(list);
+        if let Err(errno) = result {
+            return self.disconnected(key, Some(errno));
+        }
+        connection.mover.handle_sent();
+        if let Phase::Session { session, .. } = connection.phase {
+            self.settle(session);
+        }
+        self.mark_dirty(key);
+    }
+}
