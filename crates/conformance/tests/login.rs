@@ -168,7 +168,7 @@ fn unknown_targets_and_unwelcome_initiators_are_told_apart() {
     );
 }
 
-/// Covers: LGN-45.
+/// A full portal answers 0301; that exhaustion gives 0302 (LGN-45) has no test.
 #[test]
 fn a_target_that_serves_nothing_is_unavailable() {
     let mut empty = plan(engine::Choice::Epoll, iscsi::target::Settings::default());

@@ -20,7 +20,7 @@ fn open_write(session: &mut Initiator) -> R2t {
     session.read_r2t()
 }
 
-/// Covers: LGO-02, LGO-04, LGO-05, LGO-08, LGO-10, LGO-12, CLR-02.
+/// Covers: LGO-02, LGO-04, LGO-05, LGO-08, LGO-10, CLR-02.
 #[test]
 fn a_logout_ends_all_tasks_without_a_word_and_closes() {
     on_each_engine(

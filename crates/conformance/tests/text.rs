@@ -58,7 +58,7 @@ fn values_take_effect_together_at_the_end_or_not_at_all() {
     );
 }
 
-/// Covers: NEG-13, TXT-04, TXT-05, TXT-16.
+/// Covers: TXT-04, TXT-05, TXT-16.
 #[test]
 fn each_text_request_has_one_answer() {
     on_each_engine(

@@ -61,7 +61,7 @@ impl<P: Port> Pump<P> {
 
     /// Until when the answers of a connection wait for others to go with them.
     ///
-    /// An initiator that keeps many commands outstanding loses nothing by a short delay and saves
+    /// An initiator that keeps many commands outstanding gains from a short delay: it saves
     /// a wake-up for each answer that shares a segment with another; so do we.
     pub(super) fn holds_back(&mut self, key: Key, now: Instant) -> Option<Instant> {
         let connection = self.connections.get_mut(key)?;
