@@ -85,7 +85,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         node(&mut stores, CLOSED_TARGET, settings, friends),
     ];
     Plan {
-        portals: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        portals: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         nodes,
         discovery: AuthenticationPolicy::default(),
         stores,

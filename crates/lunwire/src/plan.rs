@@ -19,8 +19,10 @@ use engine::Choice;
 use iscsi::target::DigestPolicy;
 use iscsi::target::Redirection;
 use iscsi::target::Settings;
+use scsi::Explicit;
 use scsi::Identity;
 use scsi::LogicalUnit;
+use scsi::PortGroup;
 use store::Store;
 use store::spec::Spec;
 use target::AccessRule;
@@ -28,6 +30,7 @@ use target::AuthenticationPolicy;
 use target::Demand;
 use target::Node;
 use target::Plan;
+use target::Portal;
 use target::Redirect;
 use target::SESSIONS_MAX;
 use target::StateFile;
@@ -37,6 +40,7 @@ use toml::Spanned;
 use crate::args::ServeOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
+use crate::ports;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
 const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
@@ -62,6 +66,7 @@ const LUN_NUMBER_MAX: u16 = 16_383;
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) listen: Vec<SocketAddr>,
+    portal_groups: Vec<Portal>,
     pub(crate) engine: Choice,
     pub(crate) reactors: usize,
     pub(crate) cpus: Vec<usize>,
@@ -86,6 +91,8 @@ pub(crate) struct DraftTarget {
     pub(crate) luns: Vec<DraftLun>,
     access: Vec<AccessRule>,
     authentication: AuthenticationPolicy,
+    port_groups: Vec<PortGroup>,
+    explicit: Explicit,
 }
 
 #[derive(Debug)]
@@ -108,6 +115,7 @@ impl Draft {
     fn new() -> Self {
         Self {
             listen: Vec::new(),
+            portal_groups: Vec::new(),
             engine: Choice::Auto,
             reactors: 1,
             cpus: Vec::new(),
@@ -180,8 +188,11 @@ impl Draft {
         }
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
         self.state_dir = config.state_dir.map(|path| path.into_inner().into());
+        self.portal_groups = ports::portal_groups(source, &config.portal_group)?;
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
+            draft.port_groups = ports::port_groups(source, target, &self.portal_groups)?;
+            draft.explicit = ports::explicit(target);
             draft.take_authentication(source, target, &mut self.accounts)?;
             self.targets.push(draft);
         }
@@ -282,7 +293,13 @@ impl Draft {
     }
 
     /// A logical unit with what was kept of it.
-    fn unit(&self, identity: Identity, store: Arc<dyn Store>, block: u32) -> Result<LogicalUnit> {
+    fn unit(
+        &self,
+        identity: Identity,
+        store: Arc<dyn Store>,
+        block: u32,
+        target: &DraftTarget,
+    ) -> Result<LogicalUnit> {
         let kept = match &self.state_dir {
             None => None,
             Some(folder) => {
@@ -291,6 +308,9 @@ impl Draft {
             }
         };
         let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
+        let unit = unit
+            .with_port_groups(target.port_groups.clone(), target.explicit)
+            .map_err(anyhow::Error::msg)?;
         let Some((file, state)) = kept else { return Ok(unit) };
         let path = file.path().to_owned();
         unit.with_keeper(Arc::new(file), state.as_deref()).map_err(anyhow::Error::msg).with_context(
@@ -318,7 +338,7 @@ impl Draft {
                 if let Some(serial) = &lun.serial {
                     identity.serial.clone_from(serial);
                 }
-                let unit = self.unit(identity, store, lun.block).with_context(place)?;
+                let unit = self.unit(identity, store, lun.block, target).with_context(place)?;
                 luns.push((lun.number, Arc::new(unit)));
                 shown.push(admin::Lun {
                     number: lun.number,
@@ -339,8 +359,9 @@ impl Draft {
                 redirect: target.redirect.clone(),
             });
         }
+        let portals = self.listen.iter().copied().map(Portal::from);
         let plan = Plan {
-            portals: self.listen.clone(),
+            portals: portals.chain(self.portal_groups.iter().copied()).collect(),
             nodes,
             discovery: self.discovery.clone(),
             stores,
@@ -367,6 +388,8 @@ impl DraftTarget {
             luns: Vec::new(),
             access: Vec::new(),
             authentication: AuthenticationPolicy::default(),
+            port_groups: Vec::new(),
+            explicit: Explicit::No,
         }
     }
 
@@ -533,7 +556,7 @@ pub(crate) fn option<V, E: Display>(
     checked.map_err(|problem| Usage(format!("{flag} {value}: {problem}")).into())
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned())
 }

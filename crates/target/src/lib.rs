@@ -24,6 +24,8 @@ pub use mail::SessionSnapshot;
 pub use node::AccessRule;
 pub use node::LunMap;
 pub use node::Node;
+pub use node::PORTAL_GROUP_TAG;
+pub use node::Portal;
 pub use node::Redirect;
 pub use reactor::Error;
 pub use reactor::Plan;
