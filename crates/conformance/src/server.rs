@@ -78,7 +78,12 @@ pub fn on_each_plan(
 /// One reactor, one portal, two targets.
 #[must_use]
 pub fn plan(engine: Choice, settings: Settings) -> Plan {
-    let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None, account: None }];
+    let friends = vec![AccessRule {
+        initiator: FRIEND.to_owned(),
+        luns: None,
+        account: None,
+        target_reset: None,
+    }];
     let mut stores = Stores::new();
     let nodes = vec![
         node(&mut stores, TARGET, settings.clone(), Vec::new()),

@@ -90,6 +90,9 @@ pub struct Target {
     /// Seconds after that in which a session that lost its last connection can be continued: the
     /// most that is agreed to; default 0.
     pub time2retain: Option<Spanned<u16>>,
+    /// Which resets of the whole target initiators may ask for: `none`, `warm` (all tasks end) or
+    /// `cold` (all sessions end, too); default `warm`.
+    pub target_reset: Option<Spanned<String>>,
     /// Where the target is now, `ADDRESS:PORT`: initiators are sent there, and no LUN is needed.
     pub redirect: Option<Spanned<String>>,
     /// Whether initiators are to remember `redirect`; default false.
@@ -157,6 +160,8 @@ pub struct Initiator {
     pub name: Spanned<String>,
     /// The LUNs that it sees; all if absent.
     pub luns: Option<Vec<Spanned<u16>>>,
+    /// Which resets of the whole target it may ask for; default: what the target says.
+    pub target_reset: Option<Spanned<String>>,
     /// Its own CHAP_N.
     pub chap_user: Option<Spanned<String>>,
     /// File that holds the secret of `chap-user`.
@@ -338,6 +343,7 @@ mod tests {
             max-connections = 8
             time2wait = 1
             time2retain = 20
+            target-reset = "cold"
             redirect = "192.0.2.7:3260"
             redirect-permanent = true
             header-digest = "any"
@@ -353,6 +359,7 @@ mod tests {
             [[target.initiator]]
             name = "iqn.2026-01.com.example:host"
             luns = [0]
+            target-reset = "none"
             chap-user = "host"
             chap-secret-file = "/etc/lunwire/host"
             mutual-user = "disk"

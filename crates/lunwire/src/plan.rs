@@ -19,6 +19,7 @@ use engine::Choice;
 use iscsi::target::DigestPolicy;
 use iscsi::target::Redirection;
 use iscsi::target::Settings;
+use iscsi::target::TargetReset;
 use scsi::Explicit;
 use scsi::Identity;
 use scsi::LogicalUnit;
@@ -479,6 +480,10 @@ impl DraftTarget {
             settings.data_digest =
                 checked(source, "target.data-digest", value, |text| digest(text))?;
         }
+        if let Some(value) = &target.target_reset {
+            settings.target_reset =
+                checked(source, "target.target-reset", value, |text| target_reset(text))?;
+        }
         if let Some(value) = &target.ping_interval {
             settings.ping_interval =
                 checked(source, "target.ping-interval", value, |text| units::duration(text))?;
@@ -534,7 +539,10 @@ fn access_rule(
         }
         luns = Some(visible);
     }
-    Ok(AccessRule { initiator: name, luns, account: None })
+    let reset = initiator.target_reset.as_ref().map(|value| {
+        checked(source, "target.initiator.target-reset", value, |text| target_reset(text))
+    });
+    Ok(AccessRule { initiator: name, luns, account: None, target_reset: reset.transpose()? })
 }
 
 /// A value of a file, checked; a problem gets its place.
@@ -613,6 +621,15 @@ fn digest(text: &str) -> Result<DigestPolicy, &'static str> {
         "required" => Ok(DigestPolicy::Required),
         "off" => Ok(DigestPolicy::Off),
         _ => Err("any, required or off is right"),
+    }
+}
+
+fn target_reset(text: &str) -> Result<TargetReset, &'static str> {
+    match text {
+        "none" => Ok(TargetReset::None),
+        "warm" => Ok(TargetReset::Warm),
+        "cold" => Ok(TargetReset::Cold),
+        _ => Err("none, warm or cold is right"),
     }
 }
 

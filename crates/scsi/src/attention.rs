@@ -90,6 +90,18 @@ impl Attentions {
         None
     }
 
+    /// The one to report next, which stays, and how many there are.
+    pub(crate) fn peek(&self) -> Option<(Attention, u32)> {
+        let pending = self.0.load(Ordering::Acquire);
+        let next = Attention::ALL.into_iter().find(|next| pending & next.bit() != 0)?;
+        Some((next, pending.count_ones()))
+    }
+
+    /// Nothing but `attention` is true any more.
+    pub(crate) fn replace(&self, attention: Attention) {
+        self.0.store(attention.bit(), Ordering::Release);
+    }
+
     /// True if a command must be stopped for a report.
     #[inline]
     pub(crate) fn pending(&self) -> bool {

@@ -33,6 +33,7 @@ mod testing;
 pub use identity::Identity;
 pub use lun::LogicalUnit;
 pub use lun::UnitError;
+pub use management::PendingSense;
 pub use nexus::Nexus;
 pub use nexus::NexusNames;
 pub use spc::alua::groups::Explicit;

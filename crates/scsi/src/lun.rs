@@ -400,6 +400,16 @@ impl LogicalUnit {
         }
     }
 
+    /// What power on leaves of reservations and registrations: all if they are to persist (APTPL),
+    /// none otherwise (SPC-4 §5.9.1).
+    pub(crate) fn forget_reservations(&self) {
+        let mut registry = self.reservations.lock();
+        if !registry.persists {
+            *registry = Registry::default();
+            self.show_reservations(&registry);
+        }
+    }
+
     /// Tells one nexus, if it was ever there.
     pub(crate) fn establish_at(&self, name: &NexusPort, attention: Attention) {
         let ports = self.ports.lock();
@@ -444,6 +454,13 @@ impl LogicalUnit {
     pub(crate) fn establish_everywhere(&self, attention: Attention) {
         for port in self.ports.lock().iter() {
             port.link.attentions.establish(attention);
+        }
+    }
+
+    /// Tells every nexus this and nothing else.
+    pub(crate) fn replace_everywhere(&self, attention: Attention) {
+        for port in self.ports.lock().iter() {
+            port.link.attentions.replace(attention);
         }
     }
 }

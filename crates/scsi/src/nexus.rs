@@ -119,6 +119,15 @@ impl Nexus {
         &self.names
     }
 
+    /// Every unit of the map once.
+    pub fn units(&self) -> impl Iterator<Item = &Arc<LogicalUnit>> {
+        let all = self.map.iter().map(|mapping| &mapping.mapped.unit);
+        let earlier = |at: usize, unit: &Arc<LogicalUnit>| {
+            self.map.iter().take(at).any(|mapping| Arc::ptr_eq(&mapping.mapped.unit, unit))
+        };
+        all.enumerate().filter(move |(at, unit)| !earlier(*at, unit)).map(|(_, unit)| unit)
+    }
+
     /// The mapped numbers, ascending.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u16> + '_ {
         self.map.iter().map(|mapping| mapping.number)

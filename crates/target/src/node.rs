@@ -11,6 +11,7 @@ use iscsi::target::AdmissionRequest;
 use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
+use iscsi::target::TargetReset;
 use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
@@ -75,6 +76,8 @@ pub struct AccessRule {
     pub luns: Option<Vec<u16>>,
     /// How it proves that it is the one of that name.
     pub account: Option<Arc<Account>>,
+    /// Which resets of the whole target it may ask for, if not what the target allows to all.
+    pub target_reset: Option<TargetReset>,
 }
 
 impl Node {
@@ -87,6 +90,14 @@ impl Node {
     /// The account of `initiator` alone: it proves that name and no other (RFC 7143 §9.2).
     fn account(&self, initiator: &str) -> Option<&Arc<Account>> {
         self.access.iter().find(|rule| rule.initiator == initiator)?.account.as_ref()
+    }
+
+    /// What to negotiate for with `initiator`, and what it may do.
+    fn settings_for(&self, initiator: &str) -> Settings {
+        let rule = self.access.iter().find(|rule| rule.initiator == initiator);
+        let own = rule.and_then(|rule| rule.target_reset);
+        let target_reset = own.unwrap_or(self.settings.target_reset);
+        Settings { target_reset, ..self.settings.clone() }
     }
 
     /// The units that `initiator` sees.
@@ -144,8 +155,14 @@ impl Nodes {
         exact.or_else(|| of_port().next()).map_or(PORTAL_GROUP_TAG, |portal| portal.group)
     }
 
-    /// Decides on a login over a connection to `portal_group_tag` as soon as its names are known (RFC 7143 §6.3, §11.13.5).
-    /// `draw` gives a new challenge, or None if there is no randomness.
+    /// All units of the target `name`.
+    pub(crate) fn units(&self, name: &str) -> Arc<[Arc<LogicalUnit>]> {
+        let luns = self.find(name).map(|node| node.luns.as_slice()).unwrap_or_default();
+        luns.iter().map(|(_, unit)| Arc::clone(unit)).collect()
+    }
+
+    /// Decides on a login over a connection to `portal_group_tag` as soon as its names are known
+    /// (RFC 7143 §6.3, §11.13.5). `draw` gives a new challenge, or None if there is no randomness.
     pub(crate) fn admit(
         &self,
         request: &AdmissionRequest,
@@ -167,7 +184,9 @@ impl Nodes {
                     let Redirect { address, duration } = redirect.clone();
                     return Admission::Redirected { address, duration };
                 }
-                Some(node) => (node.settings.clone(), node.alias.clone(), Some(node)),
+                Some(node) => {
+                    (node.settings_for(&request.initiator), node.alias.clone(), Some(node))
+                }
             },
             None => match &self.settings {
                 Some(settings) => (settings.clone(), None, None),
@@ -248,6 +267,7 @@ mod tests {
             initiator: format!("iqn.2026-01.com.example:{name}"),
             luns: None,
             account: account(name),
+            target_reset: None,
         };
         let node = Node {
             name: DISK.into(),

@@ -309,10 +309,11 @@ impl<P: Port> Pump<P> {
                     self.establish(connection);
                     self.settle_login(connection);
                 }
-                Letter::AbortUnit { unit, effect, whose, reactor, management } => {
-                    self.abort_unit(&unit, effect, &whose, (reactor, management));
+                Letter::AbortUnits { units, effect, whose, reactor, management } => {
+                    self.abort_units(&units, effect, &whose, (reactor, management));
                 }
-                Letter::UnitAborted { management } => self.unit_aborted(management),
+                Letter::UnitsAborted { management } => self.units_aborted(management),
+                Letter::EndSessions { target } => self.end_sessions(&target),
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
