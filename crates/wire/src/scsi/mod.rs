@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SCSI command descriptor blocks, parameter data and sense data (SPC-4, SBC-3, SAM-5).
 
+pub mod asc;
 pub mod capacity;
 pub mod cdb;
+pub mod command;
 mod field;
 pub mod inquiry;
 pub mod log;
@@ -11,6 +13,7 @@ pub mod luns;
 pub mod mode;
 pub mod opcode;
 pub mod persistent;
+pub mod reservations;
 pub mod rsoc;
 pub mod sense;
 pub mod status;
