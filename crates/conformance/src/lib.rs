@@ -22,3 +22,4 @@ pub use raw::Pdu;
 pub use raw::Raw;
 pub use server::Server;
 pub use server::on_each_engine;
+pub use server::on_each_plan;

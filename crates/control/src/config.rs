@@ -26,6 +26,11 @@ pub struct Config {
     pub spin: Option<Spanned<String>>,
     /// A login must be over in this time, for example `15s`.
     pub login_timeout: Option<Spanned<String>>,
+    /// Sessions that the daemon serves at a time, 1 to 16384 (the default).
+    pub sessions_max: Option<Spanned<usize>>,
+    /// Whether a target that an initiator may not use looks to it like one that is not there;
+    /// default false.
+    pub hide_targets: Option<bool>,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub log: Option<Spanned<String>>,
     /// Path of the control socket.
@@ -34,9 +39,38 @@ pub struct Config {
     pub state_dir: Option<Spanned<String>>,
     /// What initiators have to prove in discovery sessions.
     pub discovery: Option<Discovery>,
+    /// Portal groups beside group 1, which has the portals of `listen`.
+    #[serde(default)]
+    pub portal_group: Vec<PortalGroup>,
     /// The targets.
     #[serde(default)]
     pub target: Vec<Target>,
+}
+
+/// One `[[portal-group]]`: portals that initiators see as one target port.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PortalGroup {
+    /// Its target portal group tag, which is the relative target port identifier too; 2 to 65535.
+    pub tag: Spanned<u16>,
+    /// Its portals: `ADDRESS:PORT`.
+    pub listen: Vec<Spanned<String>>,
+}
+
+/// One `[[target.port-group]]`: portal groups with one asymmetric access state (ALUA).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PortGroup {
+    /// The target port group, 1 to 65535.
+    pub number: Spanned<u16>,
+    /// Tags of its portal groups.
+    pub portal_groups: Vec<Spanned<u16>>,
+    /// State at the start: `active-optimized` (default), `active-non-optimized`, `standby`,
+    /// `unavailable` or `transitioning`.
+    pub state: Option<Spanned<String>>,
+    /// Whether hosts do well to use it; default false.
+    #[serde(default)]
+    pub preferred: bool,
 }
 
 /// One `[[target]]`.
@@ -63,6 +97,9 @@ pub struct Target {
     pub redirect: Option<Spanned<String>>,
     /// Whether initiators are to remember `redirect`; default false.
     pub redirect_permanent: Option<bool>,
+    /// Whether initiators are told version, system and processor of this daemon
+    /// (X#NodeArchitecture); default false.
+    pub node_architecture: Option<bool>,
     /// `any`, `required` or `off`.
     pub header_digest: Option<Spanned<String>>,
     /// `any`, `required` or `off`.
@@ -87,6 +124,12 @@ pub struct Target {
     pub mutual_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
     pub mutual_secret_env: Option<Spanned<String>>,
+    /// Target port groups; default: each portal group is one, always active and optimized.
+    #[serde(default)]
+    pub port_group: Vec<PortGroup>,
+    /// Whether hosts may change the states of port groups too; default false: `lunwire alua` alone.
+    #[serde(default)]
+    pub explicit_alua: bool,
     /// The logical units.
     #[serde(default)]
     pub lun: Vec<Lun>,

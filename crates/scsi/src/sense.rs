@@ -67,6 +67,12 @@ pub(crate) const UNRECOVERED_READ_ERROR: u8 = 0x11;
 pub(crate) const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, 0, 0);
 /// 2/04/02 LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: stopped.
 pub(crate) const STOPPED: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x02);
+/// 2/04/0A LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION.
+pub(crate) const ACCESS_STATE_TRANSITION: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0a);
+/// 2/04/0B LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE.
+pub(crate) const PORT_IN_STANDBY: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0b);
+/// 2/04/0C LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE.
+pub(crate) const PORT_UNAVAILABLE: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0c);
 /// 4/44/00 INTERNAL TARGET FAILURE.
 pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0);
 /// 5/1A/00 PARAMETER LIST LENGTH ERROR.

@@ -28,7 +28,9 @@ use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
 use crate::spc::mode_select::Select;
+use crate::spc::parameters::Parameters;
 use crate::spc::persistent::Persistent;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -138,6 +140,7 @@ pub(crate) enum Machine {
     WriteVerify(WriteVerify),
     Compare(Compare),
     Persistent(Persistent),
+    Parameters(Box<Parameters>),
     Select(Select),
     Status(Status),
     Verify(Verify),
@@ -245,6 +248,11 @@ impl Machine {
             Self::WriteVerify(both) => both.resume(unit, input),
             Self::Select(select) => select.resume(nexus, unit, input),
             Self::Persistent(persistent) => persistent.resume(nexus, unit, input),
+            Self::Parameters(parameters) => {
+                let (machine, step) = parameters.resume(nexus, unit, input)?;
+                *self = machine;
+                Ok(step)
+            }
             Self::Compare(compare) => compare.resume(unit, input),
             Self::Status(status) => status.resume(unit, input),
             Self::Verify(verify) => verify.resume(unit, input),

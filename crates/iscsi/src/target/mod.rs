@@ -67,6 +67,8 @@ pub struct Settings {
     pub time2wait: u16,
     /// DefaultTime2Retain, seconds (RFC 7143 §13.16).
     pub time2retain: u16,
+    /// What the node says of its kind as X#NodeArchitecture; None: nothing (RFC 7143 §9.4, §13.26).
+    pub node_architecture: Option<String>,
     /// Which resets of the whole target initiators may ask for.
     pub target_reset: TargetReset,
 }
@@ -90,6 +92,7 @@ impl Default for Settings {
             ping_timeout: Duration::from_secs(15),
             time2wait: 2,
             time2retain: 0,
+            node_architecture: None,
             target_reset: TargetReset::Warm,
         }
     }

@@ -79,6 +79,7 @@ pub(crate) fn settings() -> Settings {
         ping_timeout: Duration::from_secs(30),
         time2wait: 2,
         time2retain: 20,
+        node_architecture: None,
         target_reset: TargetReset::Warm,
     }
 }

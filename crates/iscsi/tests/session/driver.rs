@@ -77,6 +77,7 @@ impl Setup {
             ping_timeout: Duration::from_secs(5),
             time2wait: 2,
             time2retain: 0,
+            node_architecture: None,
             target_reset: TargetReset::Warm,
         };
         let target = Some(TARGET.to_string());
