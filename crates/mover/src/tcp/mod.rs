@@ -77,9 +77,9 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`,
-    /// received side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
-    /// effect.
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, received
+    /// side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has
+    /// an effect.
     pub fn submit(&mut self, op: Op) {
         let Self { rx, tx, tasks, .. } = self;
         match op {
