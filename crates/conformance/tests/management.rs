@@ -223,7 +223,7 @@ fn functions_and_units_that_are_not_there() {
         |_| {},
         |server| {
             let mut session = session(server);
-            for function in [3, 6, 7, 9, 10, 11, 12, 13, 0x7f] {
+            for function in [6, 7, 9, 10, 11, 12, 13, 0x7f] {
                 manage(&mut session, function, 0, Itt::NONE);
                 assert_eq!(managed(&mut session), 5, "function {function}");
             }

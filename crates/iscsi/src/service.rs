@@ -98,6 +98,8 @@ pub enum Function {
     AbortTaskSet,
     /// End all tasks of the unit's task set, whoever sent them.
     ClearTaskSet,
+    /// End the ACA condition of this nexus.
+    ClearAca,
     /// Reset the unit for everybody.
     LogicalUnitReset,
 }

@@ -20,6 +20,7 @@ use iscsi::target::DigestPolicy;
 use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use scsi::Identity;
+use scsi::Kept;
 use scsi::LogicalUnit;
 use store::Store;
 use store::spec::Spec;
@@ -274,22 +275,13 @@ impl Draft {
 
     /// A logical unit with what was kept of it.
     fn unit(&self, identity: Identity, store: Arc<dyn Store>, block: u32) -> Result<LogicalUnit> {
-        let kept = match &self.state_dir {
-            None => None,
-            Some(folder) => {
-                let kept = StateFile::open(folder, &identity);
-                Some(kept.with_context(|| format!("cannot use {}", folder.display()))?)
-            }
-        };
         let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
-        let Some((file, state)) = kept else { return Ok(unit) };
-        let path = file.path().to_owned();
-        unit.with_keeper(Arc::new(file), state.as_deref()).map_err(anyhow::Error::msg).with_context(
-            || {
-                let path = path.display();
-                format!("{path} holds reservations that hosts rely on; remove it only if none do")
-            },
-        )
+        match &self.state_dir {
+            None => Ok(unit),
+            Some(folder) => {
+                Kept::ALL.into_iter().try_fold(unit, |unit, kept| keep(unit, folder, kept))
+            }
+        }
     }
 
     /// Opens the stores.
@@ -344,6 +336,19 @@ impl Draft {
         };
         Ok(Opened { plan, served })
     }
+}
+
+/// The unit with one kind of its state as it was kept in `folder`.
+fn keep(unit: LogicalUnit, folder: &Path, kept: Kept) -> Result<LogicalUnit> {
+    let (file, state) = StateFile::open(folder, unit.identity(), kept)
+        .with_context(|| format!("cannot use {}", folder.display()))?;
+    let path = file.path().to_owned();
+    unit.with_keeper(kept, Arc::new(file), state.as_deref())
+        .map_err(anyhow::Error::msg)
+        .with_context(|| {
+            let (path, name) = (path.display(), kept.name());
+            format!("{path} holds {name} that hosts rely on; remove it only if none do")
+        })
 }
 
 impl DraftTarget {

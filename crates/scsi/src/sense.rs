@@ -30,7 +30,21 @@ pub(crate) enum Format {
 impl Fault {
     /// Status RESERVATION CONFLICT.
     pub(crate) const RESERVATION_CONFLICT: Self =
-        Self { sense: NO_SENSE, status: crate::task::RESERVATION_CONFLICT, presented: 0 };
+        Self::of_status(crate::task::RESERVATION_CONFLICT);
+
+    /// Status ACA ACTIVE.
+    pub(crate) const ACA_ACTIVE: Self = Self::of_status(crate::task::ACA_ACTIVE);
+
+    /// Status BUSY.
+    pub(crate) const BUSY: Self = Self::of_status(crate::task::BUSY);
+
+    /// Status TASK SET FULL.
+    pub(crate) const TASK_SET_FULL: Self = Self::of_status(crate::task::TASK_SET_FULL);
+
+    /// A status that needs no sense data.
+    const fn of_status(status: u8) -> Self {
+        Self { sense: NO_SENSE, status, presented: 0 }
+    }
 
     pub(crate) fn complete(self, format: Format) -> Completion {
         let sense = match (self.status, format) {

@@ -2,9 +2,8 @@
 //! Task management (RFC 7143 §4.2.3, §11.5-11.6).
 //!
 //! ```text
-//!   ABORT TASK ------------------------------> WithScsi --done--------------------------> answered
-//!   the others --> Waiting --conditions met--> WithScsi --done--> Fenced --acknowledged-->
-//! answered
+//!   ABORT TASK, CLEAR ACA -----------------> WithScsi --done----------------------> answered
+//!   the others --> Waiting --conditions met--> WithScsi --done--> Fenced --acknowledged--> answered
 //! ```
 //!
 //! *Waiting*: for every command with a lower CmdSN, and for the end of the data of the tasks
@@ -30,6 +29,7 @@ use wire::iscsi::{
 /// Functions (RFC 7143 §11.5.1).
 const ABORT_TASK: u8 = 1;
 const ABORT_TASK_SET: u8 = 2;
+const CLEAR_ACA: u8 = 3;
 const CLEAR_TASK_SET: u8 = 4;
 const LOGICAL_UNIT_RESET: u8 = 5;
 const TASK_REASSIGN: u8 = 8;
@@ -108,7 +108,7 @@ impl Pending {
     /// True for commands of its LUN that came after it: they wait until it is done.
     fn bars(&self, lun: LunField, cmd_sn: CmdSn) -> bool {
         let acting = matches!(self.stage, Stage::Waiting { .. } | Stage::WithScsi);
-        let many = !matches!(self.function, Function::AbortTask { .. });
+        let many = !matches!(self.function, Function::AbortTask { .. } | Function::ClearAca);
         acting && many && lun_key(self.lun) == lun_key(lun) && !cmd_sn.is_before(self.cmd_sn)
     }
 }
@@ -172,6 +172,10 @@ impl Session {
         let function = match request.function {
             ABORT_TASK => return self.run_abort_task(pdu, request),
             ABORT_TASK_SET => Function::AbortTaskSet,
+            CLEAR_ACA => {
+                self.run_clear_aca(pdu, request);
+                return Ok(());
+            }
             CLEAR_TASK_SET => Function::ClearTaskSet,
             LOGICAL_UNIT_RESET => Function::LogicalUnitReset,
             TASK_REASSIGN if self.is_no_scsi_task(request.referenced_task) => {
@@ -268,6 +272,16 @@ impl Session {
             self.indicate(Indication::Management(management));
         }
         Ok(())
+    }
+
+    /// CLEAR ACA ends no task: it need not wait for any.
+    fn run_clear_aca(&mut self, pdu: &Pdu<'_>, request: &TaskManagementRequest) {
+        self.push_management(pdu, request, Function::ClearAca, Stage::WithScsi);
+        if let Some(pending) = self.managements.pending.last() {
+            let (id, lun) = (pending.id, pending.lun);
+            let management = Management { id, function: Function::ClearAca, lun };
+            self.indicate(Indication::Management(management));
+        }
     }
 
     /// True for the tag of a task management request or text exchange under way.
@@ -413,8 +427,12 @@ impl Session {
 
     /// The running tasks that a function ends, in the order of delivery.
     fn covered(&self, pending: &Pending) -> Vec<TaskId> {
-        if let Function::AbortTask { task } = pending.function {
-            return self.tasks.live_ref(task).map(|task| task.id).into_iter().collect();
+        match pending.function {
+            Function::AbortTask { task } => {
+                return self.tasks.live_ref(task).map(|task| task.id).into_iter().collect();
+            }
+            Function::ClearAca => return Vec::new(),
+            _ => {}
         }
         let key = lun_key(pending.lun);
         let covered = self.tasks.in_order().into_iter().filter(|task| {

@@ -60,6 +60,7 @@ pub(crate) fn elsewhere(cdb: &CdbView<'_>, peripheral: u8) -> Result<Started, Fa
             vendor: ascii(""),
             product: ascii(""),
             revision: ascii(""),
+            normal_aca: false,
             implicit_asymmetric_access: false,
             version_descriptors: [0; inquiry::VERSION_DESCRIPTORS_MAX],
         }
@@ -93,6 +94,7 @@ fn standard(unit: &LogicalUnit) -> Standard {
         vendor: ascii(&identity.vendor),
         product: ascii(&identity.product),
         revision: ascii(&identity.revision),
+        normal_aca: true,
         implicit_asymmetric_access: true,
         version_descriptors: [
             inquiry::SAM_5,

@@ -11,14 +11,28 @@ use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::service::Function;
 use iscsi::service::ServiceResponse;
+use scsi::AcaCleared;
 use scsi::LogicalUnit;
+use scsi::Victims;
 
 use super::Pump;
+use super::empty_completion;
 use super::task_of;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::mail::Whose;
 use crate::table::Key;
+
+/// Status code TASK ABORTED (SAM-5 §5.3.1).
+const TASK_ABORTED: u8 = 0x40;
+
+/// What the initiator of an aborted task hears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Silent,
+    /// TAS: status TASK ABORTED, and no unit attention (SPC-4 §7.5.8).
+    TaskAborted,
+}
 
 /// A function under way on this reactor.
 #[derive(Debug)]
@@ -73,14 +87,18 @@ impl<P: Port> Pump<P> {
                 }
             }
             Function::AbortTaskSet => {
-                self.abort_tasks(key, &unit);
+                self.abort_tasks(key, &unit, None, Ending::Silent);
             }
             Function::ClearTaskSet => {
-                self.abort_tasks(key, &unit);
-                self.abort_elsewhere(key, &unit, Effect::Cleared, &Whose::All, management);
+                self.abort_tasks(key, &unit, None, Ending::Silent);
+                if unit.shares_task_set() {
+                    self.abort_elsewhere(key, &unit, Effect::Cleared, &Whose::All, management);
+                }
             }
+            // Answered when it is done, below.
+            Function::ClearAca => {}
             Function::LogicalUnitReset => {
-                self.abort_tasks(key, &unit);
+                self.abort_tasks(key, &unit, None, Ending::Silent);
                 self.abort_elsewhere(key, &unit, Effect::Reset, &Whose::All, management);
             }
         }
@@ -118,17 +136,23 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// A command preempts the tasks of `initiator_ports`; it goes on when none of their work is
-    /// left. It never ends tasks of its own nexus.
-    pub(super) fn preempt(&mut self, key: Key, task: TaskId, initiator_ports: Vec<String>) {
+    /// A command aborts the tasks of others; it goes on when none of their work is left.
+    pub(super) fn preempt(&mut self, key: Key, task: TaskId, victims: Victims) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let unit = task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
         let Some(unit) = unit.cloned() else { return };
         let origin = Origin::Command { session: key, task };
         let management = self.managements.insert(Management { origin, pending: 1 });
-        if !initiator_ports.is_empty() {
-            tracing::info!(?initiator_ports, "tasks preempted");
-            let whose = Whose::Ports(initiator_ports.into());
+        tracing::info!(?victims, "a command aborts others");
+        let whose = match victims {
+            Victims::Ports(ports) if ports.is_empty() => None,
+            Victims::Ports(ports) => Some(Whose::Ports(ports.into())),
+            Victims::OwnNexus | Victims::Everybody => {
+                self.abort_tasks(key, &unit, Some(task), Ending::Silent);
+                (victims == Victims::Everybody).then_some(Whose::All)
+            }
+        };
+        if let Some(whose) = whose {
             self.abort_elsewhere(key, &unit, Effect::Cleared, &whose, management);
         }
         self.wait_for_ended_work(management);
@@ -158,11 +182,14 @@ impl<P: Port> Pump<P> {
         if !nexus.is_some_and(|nexus| whose.includes(nexus)) {
             return;
         }
-        let ended = self.abort_tasks(key, unit);
+        let ending =
+            if unit.reports_aborted_tasks() { Ending::TaskAborted } else { Ending::Silent };
+        let ended = self.abort_tasks(key, unit, None, ending);
         if ended == 0 {
             return;
         }
         if effect == Effect::Cleared
+            && ending == Ending::Silent
             && let Some(session) = self.sessions.get(key)
             && let Some(nexus) = &session.nexus
         {
@@ -171,8 +198,14 @@ impl<P: Port> Pump<P> {
         self.settle(key);
     }
 
-    /// Ends the tasks of one session on `unit`; returns how many there were.
-    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>) -> usize {
+    /// Ends the tasks of one session on `unit` but `spared`; returns how many there were.
+    fn abort_tasks(
+        &mut self,
+        key: Key,
+        unit: &Arc<LogicalUnit>,
+        spared: Option<TaskId>,
+        ending: Ending,
+    ) -> usize {
         let Some(session) = self.sessions.get(key) else { return 0 };
         let tasks: Vec<TaskId> = session
             .tasks
@@ -180,11 +213,17 @@ impl<P: Port> Pump<P> {
             .flatten()
             .filter(|task| task.scsi.unit().is_some_and(|of| Arc::ptr_eq(of, unit)))
             .map(|task| task.id)
+            .filter(|id| Some(*id) != spared)
             .collect();
         for id in &tasks {
             self.drop_task(key, *id);
             if let Some(session) = self.sessions.get_mut(key) {
-                session.machine.abort(*id);
+                match ending {
+                    Ending::Silent => session.machine.abort(*id),
+                    Ending::TaskAborted => {
+                        session.machine.complete(*id, empty_completion(TASK_ABORTED));
+                    }
+                }
             }
         }
         tasks.len()
@@ -195,6 +234,7 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(task) = session.take_task(id) {
             self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
+            self.waiting.forget(key, id);
             self.keep(key, id, task.scsi);
         }
     }
@@ -278,12 +318,18 @@ impl<P: Port> Pump<P> {
             Origin::Join { connection } => self.join(connection),
             Origin::Session { session: key, id, function, unit } => {
                 let Some(session) = self.sessions.get_mut(key) else { return };
-                if function == Function::LogicalUnitReset
-                    && let Some(nexus) = &session.nexus
-                {
-                    nexus.logical_unit_reset(&unit);
+                let mut response = ServiceResponse::Complete;
+                match (function, &session.nexus) {
+                    (Function::LogicalUnitReset, Some(nexus)) => nexus.logical_unit_reset(&unit),
+                    (Function::ClearAca, Some(nexus))
+                        if nexus.clear_aca(&unit) == AcaCleared::OfAnother =>
+                    {
+                        response = ServiceResponse::Rejected;
+                    }
+                    _ => {}
                 }
-                session.machine.task_management_done(id, ServiceResponse::Complete);
+                session.machine.task_management_done(id, response);
+                self.waiting.somebody_ended();
             }
         }
     }

@@ -45,6 +45,8 @@ pub struct Standard {
     pub product: [u8; 16],
     /// PRODUCT REVISION LEVEL, blank padded.
     pub revision: [u8; 4],
+    /// NORMACA: NACA is understood.
+    pub normal_aca: bool,
     /// TPGS = 01b: asymmetric access that only the target changes.
     pub implicit_asymmetric_access: bool,
     /// Version descriptors, zero where there is none.
@@ -58,7 +60,8 @@ impl Standard {
         let mut bytes = [0; STANDARD_LEN];
         bytes[0] = self.peripheral;
         bytes[2] = self.version;
-        bytes[3] = 0x12; // HISUP, response data format 2
+        // HISUP, response data format 2.
+        bytes[3] = 0x12 | if self.normal_aca { 0x20 } else { 0 };
         bytes[4] = ADDITIONAL_LEN;
         bytes[5] = if self.implicit_asymmetric_access { 0x10 } else { 0 };
         bytes[7] = 0x02; // CMDQUE
@@ -84,6 +87,7 @@ impl Standard {
             vendor: super::field::get(bytes, 8)?,
             product: super::field::get(bytes, 16)?,
             revision: super::field::get(bytes, 32)?,
+            normal_aca: get_u8(bytes, 3)? & 0x20 != 0,
             implicit_asymmetric_access: get_u8(bytes, 5)? & 0x30 == 0x10,
             version_descriptors,
         })
@@ -114,11 +118,12 @@ mod tests {
             vendor: ascii("LUNWIRE"),
             product: ascii("disk"),
             revision: ascii("0.1.0"),
+            normal_aca: true,
             implicit_asymmetric_access: true,
             version_descriptors: [SAM_5, SPC_4, SBC_3, ISCSI, 0, 0, 0, 0],
         };
         let bytes = standard.emit();
-        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x10, 0, 2]);
+        assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x10, 0, 2]);
         assert_eq!(&bytes[8..36], b"LUNWIRE disk            0.1.");
         assert_eq!(bytes[58..68], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60, 0, 0]);
     }
@@ -132,7 +137,8 @@ mod tests {
         #[test]
         fn round_trip(
             peripheral: u8, version: u8, vendor: [u8; 8], product: [u8; 16], revision: [u8; 4],
-            version_descriptors: [u16; 8], implicit_asymmetric_access: bool,
+            version_descriptors: [u16; 8], normal_aca: bool,
+            implicit_asymmetric_access: bool,
         ) {
             let standard = Standard {
                 peripheral,
@@ -140,6 +146,7 @@ mod tests {
                 vendor,
                 product,
                 revision,
+                normal_aca,
                 implicit_asymmetric_access,
                 version_descriptors,
             };

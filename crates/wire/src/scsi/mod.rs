@@ -4,6 +4,7 @@
 pub mod capacity;
 pub mod cdb;
 mod field;
+pub mod identification;
 pub mod inquiry;
 pub mod log;
 pub mod lun;
@@ -14,6 +15,7 @@ pub mod persistent;
 pub mod rsoc;
 pub mod sense;
 pub mod status;
+pub mod timestamp;
 pub mod unmap;
 pub mod vpd;
 
