@@ -38,6 +38,8 @@ attentions! {
     DeviceReset = 0x29, 0x03;
     /// I_T NEXUS LOSS OCCURRED.
     NexusLoss = 0x29, 0x07;
+    /// ASYMMETRIC ACCESS STATE CHANGED.
+    AccessStateChanged = 0x2a, 0x06;
     /// RESERVATIONS PREEMPTED.
     ReservationsPreempted = 0x2a, 0x03;
     /// RESERVATIONS RELEASED.
@@ -95,6 +97,18 @@ impl Attentions {
     /// True if the one to report next is of a reset.
     pub(crate) fn begins_with_reset(&self) -> bool {
         self.0.load(Ordering::Acquire) & Attention::RESETS != 0
+    }
+
+    /// The one to report next, which stays, and how many there are.
+    pub(crate) fn peek(&self) -> Option<(Attention, u32)> {
+        let pending = self.0.load(Ordering::Acquire);
+        let next = Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
+        Some((*next, pending.count_ones()))
+    }
+
+    /// Nothing but `attention` is true any more.
+    pub(crate) fn replace(&self, attention: Attention) {
+        self.0.store(attention.bit(), Ordering::Release);
     }
 
     /// True if a command must be stopped for a report.

@@ -63,6 +63,8 @@ pub(crate) enum Flag {
     UnmapBit = 32,
     /// Exists only where state can be kept over a loss of power.
     Kept = 64,
+    /// Exists only where hosts may change asymmetric access states.
+    Explicit = 1 << 12,
 }
 
 impl Entry {
@@ -154,10 +156,11 @@ impl Entry {
         self.flags & flag as u16 != 0
     }
 
-    /// False if the store lacks what the command is for.
+    /// False if the unit lacks what the command is for.
     pub(crate) const fn supported(&self, unit: &LogicalUnit) -> bool {
         (!self.has(Flag::Discard) || unit.can_discard())
             && (!self.has(Flag::Kept) || unit.identification().is_kept())
+            && (!self.has(Flag::Explicit) || unit.access().is_explicit())
     }
 
     /// CDB usage data as it is true for `unit`.

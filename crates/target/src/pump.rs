@@ -220,7 +220,11 @@ impl<P: Port> Pump<P> {
             if self.is_finished() {
                 return;
             }
-            match (self.send_at, self.waiting.next_try(self.port.now())) {
+            let again = match self.waiting.is_empty() {
+                true => None,
+                false => self.waiting.next_try(self.port.now()),
+            };
+            match (self.send_at, again) {
                 _ if !self.runnable.is_empty() => self.port.wait(Some(self.port.now())),
                 (hold, Some(at)) => {
                     let others = [hold, self.timers.next_deadline()];
@@ -499,6 +503,7 @@ impl<P: Port> Pump<P> {
             sense: completion.sense,
             data_in: completion.data_in,
             presented: completion.presented,
+            fence: completion.fence,
         };
         session.machine.complete(id, completion);
     }
@@ -533,5 +538,6 @@ fn task_of(tasks: &mut [Option<Task>], id: TaskId) -> Option<&mut Task> {
 
 /// A completion that is a status and nothing else.
 fn empty_completion(status: u8) -> service::Completion {
-    service::Completion { status, sense: Vec::new(), data_in: None::<Slice>, presented: 0 }
+    let (sense, data_in) = (Vec::new(), None::<Slice>);
+    service::Completion { status, sense, data_in, presented: 0, fence: false }
 }

@@ -9,6 +9,7 @@ pub(crate) mod misc;
 pub(crate) mod mode;
 pub(crate) mod mode_select;
 pub(crate) mod modes;
+pub(crate) mod parameters;
 pub(crate) mod persistent;
 pub(crate) mod rsoc;
 pub(crate) mod timestamp;

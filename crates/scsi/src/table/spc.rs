@@ -108,6 +108,14 @@ pub(super) const COMMANDS: &[Entry] = &[
     Entry::new(
         Opcode::MAINTENANCE_OUT,
         &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        alua::set_groups,
+    )
+    .service(opcode::SET_TARGET_PORT_GROUPS)
+    .with(Flag::Explicit)
+    .guarded(Guard::Writes),
+    Entry::new(
+        Opcode::MAINTENANCE_OUT,
+        &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         timestamp::set,
     )
     .service(opcode::SET_TIMESTAMP)

@@ -38,6 +38,10 @@ impl Waiting {
         self.ended = true;
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
     /// When to try again, if anybody waits.
     pub(super) fn next_try(&self, now: Instant) -> Option<Instant> {
         let since = self.since.filter(|_| !self.tasks.is_empty())?;
@@ -81,7 +85,7 @@ impl<P: Port> Pump<P> {
 
     /// Lets commands that wait try again, in the order in which they began to.
     pub(super) fn try_again(&mut self) {
-        if self.waiting.tasks.is_empty() {
+        if self.waiting.is_empty() {
             return;
         }
         let due = self.waiting.take_due(self.port.now());
