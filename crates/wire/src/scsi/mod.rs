@@ -16,6 +16,8 @@ pub mod persistent;
 pub mod rsoc;
 pub mod sense;
 pub mod status;
+pub mod third_party;
+pub mod token;
 pub mod unmap;
 pub mod vpd;
 
