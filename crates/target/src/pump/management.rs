@@ -220,6 +220,7 @@ impl<P: Port> Pump<P> {
             self.drop_task(key, *id);
         }
         if let Some(session) = self.sessions.get_mut(key) {
+            session.machine.set_now(self.port.now());
             session.machine.terminate(&tasks, issuer);
         }
         touched
@@ -330,6 +331,7 @@ impl<P: Port> Pump<P> {
                 _ => {}
             }
         }
+        session.machine.set_now(self.port.now());
         session.machine.task_management_done(id, ServiceResponse::Complete);
         if function == Function::TargetColdReset
             && let Some(target) = session.login.target.clone()
