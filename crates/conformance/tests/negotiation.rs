@@ -87,7 +87,9 @@ fn every_key_has_its_result_function() {
                 ("MaxOutstandingR2T", "65535", "4"),
                 ("MaxOutstandingR2T", "0x2", "2"),
                 ("DataPDUInOrder", "Yes", "Yes"),
+                ("DataPDUInOrder", "No", "No"),
                 ("DataSequenceInOrder", "Yes", "Yes"),
+                ("DataSequenceInOrder", "No", "No"),
                 ("ErrorRecoveryLevel", "1", "0"),
                 ("iSCSIProtocolLevel", "2", "1"),
             ];

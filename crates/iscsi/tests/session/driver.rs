@@ -4,7 +4,7 @@
 use buf::{Pool, Slice};
 use clock::Instant;
 use core::time::Duration;
-use iscsi::datamover::{DataError, Event, Immediate, Op, TaskId};
+use iscsi::datamover::{DataError, Event, Immediate, Markers, Op, TaskId};
 use iscsi::service::{Command, Completion, Indication};
 use iscsi::target::{
     ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Session, Settings, TargetRecord,
@@ -58,6 +58,7 @@ impl Setup {
             data_pdu_in_order: true,
             data_sequence_in_order: true,
             protocol_level: 1,
+            markers: Markers::default(),
         };
         let settings = Settings {
             max_recv_data_segment_length: 32768,
@@ -75,6 +76,7 @@ impl Setup {
             ping_timeout: Duration::from_secs(5),
             time2wait: 2,
             time2retain: 0,
+            ..Settings::default()
         };
         let target = Some(TARGET.to_string());
         Self { parameters, settings, discovery: false, target, cmd_sn: CMD_SN, stat_sn: STAT_SN }
