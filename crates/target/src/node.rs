@@ -124,6 +124,8 @@ impl Nodes {
                 Some(node) if !node.admits(&request.initiator) => {
                     return Admission::Refused { status: FORBIDDEN };
                 }
+                // Before authentication, which RFC 7143 §11.13.5 allows: initiators follow either
+                // way, and prove themselves where they arrive.
                 Some(Node { redirect: Some(redirect), .. }) if !request.discovery => {
                     let Redirect { address, duration } = redirect.clone();
                     return Admission::Redirected { address, duration };
