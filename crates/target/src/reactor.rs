@@ -19,11 +19,13 @@ use wire::iscsi::Tsih;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
+use crate::isns;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
 use crate::node::Node;
 use crate::node::Nodes;
+use crate::node::PORTAL_GROUP_TAG;
 use crate::pump::Pump;
 use crate::registry::Registry;
 use crate::stores::StoreFile;
@@ -52,6 +54,8 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// Name server to register with, `HOST:PORT`.
+    pub isns: Option<String>,
 }
 
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
@@ -113,6 +117,8 @@ pub struct Target {
     shared: Arc<Shared>,
     /// Empty once stopped.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// None once stopped.
+    isns: Mutex<Option<isns::Client>>,
     portals: Vec<SocketAddr>,
     files: Vec<StoreFile>,
     engine: &'static str,
@@ -138,6 +144,9 @@ impl Target {
         for index in 0..plan.reactors.max(1) {
             starting.push(Starting::spawn(index, engine, &plan)?);
         }
+        let registration = registration(&plan.nodes, &portals);
+        let isns = plan.isns.clone().zip(registration);
+        let isns = isns.map(|(server, what)| isns::Client::start(server, what)).transpose()?;
         let mut mailboxes = Vec::new();
         for reactor in &starting {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
@@ -161,7 +170,14 @@ impl Target {
             threads.push(reactor.thread);
         }
         let files = plan.stores.files;
-        Ok(Self { shared, threads: Mutex::new(threads), portals, files, engine: engine.name() })
+        Ok(Self {
+            shared,
+            threads: Mutex::new(threads),
+            isns: Mutex::new(isns),
+            portals,
+            files,
+            engine: engine.name(),
+        })
     }
 
     /// The addresses that it really listens on.
@@ -226,6 +242,8 @@ impl Target {
     /// # Errors
     /// If a file cannot be flushed; all the rest is done first.
     pub fn stop(&self, grace: Duration) -> Result<(), Error> {
+        let isns = self.isns.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let leaving = isns.map(isns::Client::leave);
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Letter::Stop { grace });
         }
@@ -234,6 +252,9 @@ impl Target {
             if thread.join().is_err() {
                 tracing::error!("a reactor had panicked");
             }
+        }
+        if let Some(leaving) = leaving {
+            leaving.wait();
         }
         let mut result = Ok(());
         for file in self.files.iter().filter(|file| file.writable) {
@@ -313,6 +334,16 @@ impl Setup {
         pump.listen(start.listeners);
         pump.serve();
     }
+}
+
+/// What a name server is told. None: there is no target.
+fn registration(nodes: &[Node], portals: &[SocketAddr]) -> Option<isns::Registration> {
+    Some(isns::Registration {
+        entity: nodes.first()?.name.clone(),
+        targets: nodes.iter().map(|node| (node.name.clone(), node.alias.clone())).collect(),
+        portals: portals.to_vec(),
+        portal_group_tag: PORTAL_GROUP_TAG,
+    })
 }
 
 fn stopped() -> Error {
