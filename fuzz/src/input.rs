@@ -5,6 +5,7 @@ use iscsi::datamover::Keys;
 use iscsi::datamover::Markers;
 use iscsi::target::LoggedIn;
 use iscsi::target::Parameters;
+use iscsi::target::TaskReporting;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::Cid;
@@ -125,6 +126,7 @@ impl<'a> Input<'a> {
             data_sequence_in_order: flags & 8 == 0,
             protocol_level: 1,
             markers: Markers::default(),
+            task_reporting: TaskReporting::Rfc3720,
         };
         let keys = Keys {
             header_digest: false,

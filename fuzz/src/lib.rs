@@ -189,7 +189,8 @@ pub fn every_cdb(data: &[u8]) {
 pub fn isns_reply(data: &[u8]) {
     let (header, payload) = data.split_at(data.len().min(wire::isns::HEADER_LEN));
     if let Ok(header) = header.try_into().map(wire::isns::Header::parse) {
-        let _ = header.map(|header| assert!(usize::from(header.length) <= wire::isns::PAYLOAD_LEN_MAX));
+        let _ =
+            header.map(|header| assert!(usize::from(header.length) <= wire::isns::PAYLOAD_LEN_MAX));
     }
     let Ok((_, attributes)) = wire::isns::response(payload) else { return };
     let mut bytes = 4;

@@ -516,6 +516,7 @@ impl<'a> World<'a> {
                         sense: completion.sense,
                         data_in: completion.data_in,
                         presented: completion.presented,
+                        fence: false,
                     };
                     return self.finish(id, completion);
                 }
@@ -550,7 +551,8 @@ impl<'a> World<'a> {
     fn data_out(&mut self, id: TaskId) {
         let connection = self.session.as_ref().and_then(|session| session.connection_of(id));
         let Some(connection) = connection.and_then(|id| self.member(id)) else { return };
-        let mut buf = connection.mover.detach(id).expect("the buffer of a task whose data is there");
+        let mut buf =
+            connection.mover.detach(id).expect("the buffer of a task whose data is there");
         let Some(task) = self.tasks.get_mut(&id) else { return };
         buf.truncate(usize::try_from(task.wanted).expect("64-bit"));
         let step = task.scsi.resume(&self.disk.nexus, scsi::Input::DataOut(buf.freeze()));
@@ -655,7 +657,7 @@ impl<'a> World<'a> {
 }
 
 fn empty(status: u8) -> service::Completion {
-    service::Completion { status, sense: Vec::new(), data_in: None, presented: 0 }
+    service::Completion { status, sense: Vec::new(), data_in: None, presented: 0, fence: false }
 }
 
 impl Knowledge {

@@ -115,19 +115,65 @@ enum Number {
 
 #[derive(Arbitrary, Debug)]
 enum Kind {
-    Read { block: u8, blocks: u8 },
-    Write { block: u8, blocks: u8, immediate: u8, more: bool },
-    Command { flags: u8, expected: u16, cdb: [u8; 16], data: u8 },
+    Read {
+        block: u8,
+        blocks: u8,
+    },
+    Write {
+        block: u8,
+        blocks: u8,
+        immediate: u8,
+        more: bool,
+    },
+    Command {
+        flags: u8,
+        expected: u16,
+        cdb: [u8; 16],
+        data: u8,
+    },
     /// The answer to an R2T that was heard, or a part of it: from there, so long, F.
-    DataOut { which: u8, from: u8, length: u8, data_sn: u8, last: bool },
+    DataOut {
+        which: u8,
+        from: u8,
+        length: u8,
+        data_sn: u8,
+        last: bool,
+    },
     /// The whole answer to an R2T.
-    Answer { which: u8, backwards: bool },
-    Unsolicited { offset: u8, length: u8, data_sn: u8, last: bool },
-    Nop { answers: bool, data: u8 },
-    Management { function: u8, task: u8, lun: u8 },
-    Text { flags: u8, continues: bool, what: u8 },
-    Logout { reason: u8, cid: u8 },
-    Snack { kind: u8, tag: u8, begin: u8, run: u8 },
+    Answer {
+        which: u8,
+        backwards: bool,
+    },
+    Unsolicited {
+        offset: u8,
+        length: u8,
+        data_sn: u8,
+        last: bool,
+    },
+    Nop {
+        answers: bool,
+        data: u8,
+    },
+    Management {
+        function: u8,
+        task: u8,
+        lun: u8,
+    },
+    Text {
+        flags: u8,
+        continues: bool,
+        what: u8,
+    },
+    Logout {
+        reason: u8,
+        cid: u8,
+    },
+    Snack {
+        kind: u8,
+        tag: u8,
+        begin: u8,
+        run: u8,
+    },
     Login,
 }
 

@@ -20,11 +20,7 @@ impl Marked {
     /// How many payload bytes come before the next marker.
     fn until(&self) -> usize {
         let at = self.position % (self.interval + MARKER_LEN);
-        if at <= self.interval {
-            self.interval - at
-        } else {
-            2 * self.interval + MARKER_LEN - at
-        }
+        if at <= self.interval { self.interval - at } else { 2 * self.interval + MARKER_LEN - at }
     }
 
     /// A PDU with markers in it.
@@ -67,7 +63,8 @@ impl Marked {
 
     fn read(&mut self, raw: &mut Raw) -> Pdu {
         let header = self.take(raw, BHS_LEN, None);
-        let length = BhsView::new_checked(&header).expect("48 bytes").data_segment_length() as usize;
+        let length =
+            BhsView::new_checked(&header).expect("48 bytes").data_segment_length() as usize;
         let mut data = self.take(raw, pad4(length), Some(pad4(length)));
         let padding = data.split_off(length);
         Pdu { header, data, padding }
@@ -89,7 +86,8 @@ fn data_goes_both_ways_with_markers() {
                 keys.extend(out.then_some(("OFMarkInt", interval.as_str())));
                 keys.extend(in_.then_some(("IFMarkInt", interval.as_str())));
                 let plan = LoginPlan::new().with(&keys);
-                let sent = header(&Request::Login(plan.request()), 0).len() + pad4(plan.text().len());
+                let sent =
+                    header(&Request::Login(plan.request()), 0).len() + pad4(plan.text().len());
                 let mut raw = server.connect();
                 let (response, pdu) = plan.begin(&mut raw);
                 assert_eq!((response.status, response.transit), (0, true));

@@ -23,9 +23,10 @@ use crate::isns;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
+use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Nodes;
-use crate::node::PORTAL_GROUP_TAG;
+use crate::node::Portal;
 use crate::pump::Pump;
 use crate::registry::Registry;
 use crate::stores::StoreFile;
@@ -34,8 +35,8 @@ use crate::stores::Stores;
 /// Everything that a target needs to start.
 #[derive(Debug)]
 pub struct Plan {
-    /// Addresses to listen on; port 0 picks a free one.
-    pub portals: Vec<SocketAddr>,
+    /// Addresses to listen on.
+    pub portals: Vec<Portal>,
     /// What to serve.
     pub nodes: Vec<Node>,
     /// What initiators have to prove in discovery sessions.
@@ -56,6 +57,10 @@ pub struct Plan {
     pub login_timeout: Duration,
     /// Name server to register with, `HOST:PORT`.
     pub isns: Option<String>,
+    /// More sessions are refused, [`SESSIONS_MAX`](crate::SESSIONS_MAX) at most.
+    pub sessions_max: usize,
+    /// Whether a target that an initiator may not use looks to it like one that is not there.
+    pub hide_targets: bool,
 }
 
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
@@ -133,10 +138,10 @@ impl Target {
     pub fn start(plan: Plan) -> Result<Self, Error> {
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
-        for address in &plan.portals {
-            let failed = |source| Error::Listen { address: *address, source };
-            let listener = TcpListener::from(engine::listen(*address).map_err(failed)?);
-            portals.push(listener.local_addr().map_err(failed)?);
+        for Portal { address, group } in plan.portals.iter().copied() {
+            let failed = |source| Error::Listen { address, source };
+            let listener = TcpListener::from(engine::listen(address).map_err(failed)?);
+            portals.push(Portal { address: listener.local_addr().map_err(failed)?, group });
             listeners.push(OwnedFd::from(listener));
         }
         let engine = engine::choose(plan.engine);
@@ -154,9 +159,10 @@ impl Target {
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery),
+            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery)
+                .hidden(plan.hide_targets),
             challenges: Challenges::default(),
-            registry: Registry::default(),
+            registry: Registry::new(plan.sessions_max),
             mailboxes,
             files: plan.stores.files.clone(),
             login_timeout: plan.login_timeout,
@@ -174,7 +180,7 @@ impl Target {
             shared,
             threads: Mutex::new(threads),
             isns: Mutex::new(isns),
-            portals,
+            portals: portals.iter().map(|portal| portal.address).collect(),
             files,
             engine: engine.name(),
         })
@@ -210,6 +216,17 @@ impl Target {
             replies.iter().take(self.shared.mailboxes.len()).flatten().collect();
         sessions.sort_by_key(|session| session.tsih);
         sessions
+    }
+
+    /// Every unit of the target `name`, or none if there is no such target.
+    #[must_use]
+    pub fn units(&self, name: &str) -> Option<&LunMap> {
+        self.shared.nodes.find(name).map(|node| &node.luns)
+    }
+
+    /// The names of all targets.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.shared.nodes.all().iter().map(|node| node.name.as_str())
     }
 
     /// Ends a session; false if there is none with this TSIH.
@@ -337,12 +354,11 @@ impl Setup {
 }
 
 /// What a name server is told. None: there is no target.
-fn registration(nodes: &[Node], portals: &[SocketAddr]) -> Option<isns::Registration> {
+fn registration(nodes: &[Node], portals: &[Portal]) -> Option<isns::Registration> {
     Some(isns::Registration {
         entity: nodes.first()?.name.clone(),
         targets: nodes.iter().map(|node| (node.name.clone(), node.alias.clone())).collect(),
         portals: portals.to_vec(),
-        portal_group_tag: PORTAL_GROUP_TAG,
     })
 }
 

@@ -8,6 +8,7 @@ use iscsi::datamover::{DataError, Event, Immediate, Markers, Op, TaskId};
 use iscsi::service::{Command, Completion, Indication};
 use iscsi::target::{
     ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Session, Settings, TargetRecord,
+    TaskReporting,
 };
 use std::collections::{HashMap, HashSet};
 use wire::iscsi::{
@@ -57,6 +58,7 @@ impl Setup {
             error_recovery_level: 0,
             data_pdu_in_order: true,
             data_sequence_in_order: true,
+            task_reporting: TaskReporting::Rfc3720,
             protocol_level: 1,
             markers: Markers::default(),
         };
@@ -609,6 +611,7 @@ impl Watch {
             Op::NoticeKeys(keys) => {
                 self.parameters.max_send_data_segment_length = keys.max_send_data_segment_length;
             }
+            Op::Forget { task } => assert!(self.released.contains(task), "only what has ended"),
             Op::Terminate => {}
         }
     }
@@ -657,7 +660,7 @@ pub(crate) fn good() -> Completion {
 }
 
 pub(crate) fn status(status: u8) -> Completion {
-    Completion { status, sense: Vec::new(), data_in: None, presented: 0 }
+    Completion { status, sense: Vec::new(), data_in: None, presented: 0, fence: false }
 }
 
 pub(crate) fn data(length: usize) -> Completion {
@@ -667,6 +670,7 @@ pub(crate) fn data(length: usize) -> Completion {
         sense: Vec::new(),
         data_in: Some(Slice::from(bytes)),
         presented: length as u64,
+        fence: false,
     }
 }
 

@@ -80,8 +80,8 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, received side of
-    /// `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`,
+    /// received side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
     /// effect.
     pub fn submit(&mut self, op: Op) {
         let Self { rx, tx, tasks, counters } = self;
@@ -94,6 +94,7 @@ impl Tcp {
                 tasks.abandon(task);
                 tx.abandon(task, tasks);
             }
+            Op::Forget { task } => tasks.bursts.forget(task),
             Op::NoticeKeys(keys) => {
                 tasks.bursts.set_order(keys.data_pdu_in_order);
                 rx.set_keys(keys, counters.bytes_in);

@@ -137,11 +137,7 @@ impl Rx {
     }
 
     /// A stream with markers, or one that is over.
-    fn feed_special(
-        &mut self,
-        bytes: &[u8],
-        context: &mut Context<'_>,
-    ) -> (usize, Option<Event>) {
+    fn feed_special(&mut self, bytes: &[u8], context: &mut Context<'_>) -> (usize, Option<Event>) {
         if let Some(violation) = self.violation {
             return (bytes.len(), Some(Event::Violation(violation)));
         }
@@ -153,11 +149,7 @@ impl Rx {
     }
 
     /// Takes markers out, checks them, and feeds what is between them.
-    fn advance_marked(
-        &mut self,
-        rest: &mut &[u8],
-        context: &mut Context<'_>,
-    ) -> Option<Event> {
+    fn advance_marked(&mut self, rest: &mut &[u8], context: &mut Context<'_>) -> Option<Event> {
         while !rest.is_empty() {
             let markers = self.markers.as_mut()?;
             match markers.next(rest) {

@@ -31,6 +31,8 @@ use wire::isns::Status;
 use wire::isns::Tag;
 use wire::isns::response;
 
+use crate::node::Portal;
+
 /// What is registered.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
@@ -39,9 +41,7 @@ pub(crate) struct Registration {
     /// The targets: name and alias.
     pub(crate) targets: Vec<(String, Option<String>)>,
     /// Where they are reached. For a wildcard address the one that the server sees is registered.
-    pub(crate) portals: Vec<SocketAddr>,
-    /// Their portal group.
-    pub(crate) portal_group_tag: u16,
+    pub(crate) portals: Vec<Portal>,
 }
 
 /// What the client has to do.
@@ -358,40 +358,19 @@ impl Registration {
             payload.push_number(Tag::PROTOCOL, PROTOCOL_ISCSI);
             payload.push_number(Tag::PERIOD, u32::try_from(PERIOD.as_secs()).unwrap_or(u32::MAX));
             for portal in &portals {
-                payload.push_address(Tag::PORTAL_ADDRESS, portal.ip());
-                payload.push_port(Tag::PORTAL_PORT, portal.port());
+                payload.push_address(Tag::PORTAL_ADDRESS, portal.address.ip());
+                payload.push_port(Tag::PORTAL_PORT, portal.address.port());
             }
             while payload.as_bytes().len() < REQUEST_TARGETS_MAX
                 && let Some((name, alias)) = targets.next()
             {
-                self.add_target(&mut payload, name, alias.as_deref(), &portals);
+                add_target(&mut payload, name, alias.as_deref(), &portals);
             }
             let first = requests.is_empty();
             let flags = if first { Flags::REPLACE } else { Flags::default() };
             requests.push_back(Request { function: Function::REGISTER, flags, payload });
         }
         requests
-    }
-
-    /// A target and its portal group.
-    fn add_target(
-        &self,
-        payload: &mut Payload,
-        name: &str,
-        alias: Option<&str>,
-        portals: &[SocketAddr],
-    ) {
-        payload.push_text(Tag::NAME, name);
-        payload.push_number(Tag::NODE_TYPE, NODE_TYPE_TARGET);
-        if let Some(alias) = alias {
-            payload.push_text(Tag::ALIAS, alias);
-        }
-        for portal in portals {
-            payload.push_text(Tag::GROUP_NAME, name);
-            payload.push_address(Tag::GROUP_ADDRESS, portal.ip());
-            payload.push_port(Tag::GROUP_PORT, portal.port());
-            payload.push_number(Tag::GROUP_TAG, self.portal_group_tag.into());
-        }
     }
 
     fn query(&self) -> Request {
@@ -419,17 +398,33 @@ impl Registration {
     }
 
     /// The portals as others reach them.
-    fn addresses(&self, local: IpAddr) -> Vec<SocketAddr> {
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        for portal in &self.portals {
-            let ip = if portal.ip().is_unspecified() { local } else { portal.ip() };
-            let address = SocketAddr::new(ip, portal.port());
-            if ip.is_ipv4() == portal.is_ipv4() && !addresses.contains(&address) {
-                addresses.push(address);
+    fn addresses(&self, local: IpAddr) -> Vec<Portal> {
+        let mut portals: Vec<Portal> = Vec::new();
+        for Portal { address, group } in self.portals.iter().copied() {
+            let ip = if address.ip().is_unspecified() { local } else { address.ip() };
+            let reached = SocketAddr::new(ip, address.port());
+            let known = portals.iter().any(|portal| portal.address == reached);
+            if ip.is_ipv4() == address.is_ipv4() && !known {
+                portals.push(Portal { address: reached, group });
             }
         }
-        addresses.truncate(PORTALS_MAX);
-        addresses
+        portals.truncate(PORTALS_MAX);
+        portals
+    }
+}
+
+/// A target and its portal group.
+fn add_target(payload: &mut Payload, name: &str, alias: Option<&str>, portals: &[Portal]) {
+    payload.push_text(Tag::NAME, name);
+    payload.push_number(Tag::NODE_TYPE, NODE_TYPE_TARGET);
+    if let Some(alias) = alias {
+        payload.push_text(Tag::ALIAS, alias);
+    }
+    for portal in portals {
+        payload.push_text(Tag::GROUP_NAME, name);
+        payload.push_address(Tag::GROUP_ADDRESS, portal.address.ip());
+        payload.push_port(Tag::GROUP_PORT, portal.address.port());
+        payload.push_number(Tag::GROUP_TAG, portal.group.into());
     }
 }
 

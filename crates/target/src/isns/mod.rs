@@ -21,8 +21,8 @@ use clock::Instant;
 
 pub(crate) use machine::Registration;
 
-use machine::Next;
 use machine::News;
+use machine::Next;
 use machine::Registrar;
 
 /// A running client. Dropping it deregisters, without waiting for that.

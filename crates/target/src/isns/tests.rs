@@ -13,6 +13,8 @@ use wire::isns::Header;
 use wire::isns::Tag;
 
 use super::*;
+use crate::node::Portal;
+use std::net::SocketAddr;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -60,8 +62,7 @@ fn registration() -> Registration {
     Registration {
         entity: names[0].to_owned(),
         targets: names.iter().map(|name| ((*name).to_owned(), None)).collect(),
-        portals: vec!["127.0.0.1:3260".parse().unwrap()],
-        portal_group_tag: 1,
+        portals: vec![Portal::from("127.0.0.1:3260".parse::<SocketAddr>().unwrap())],
     }
 }
 

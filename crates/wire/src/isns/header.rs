@@ -107,14 +107,8 @@ impl Header {
     /// The bytes.
     #[must_use]
     pub fn emit(&self) -> [u8; HEADER_LEN] {
-        let words = [
-            VERSION,
-            self.function.0,
-            self.length,
-            self.flags.0,
-            self.transaction,
-            self.sequence,
-        ];
+        let words =
+            [VERSION, self.function.0, self.length, self.flags.0, self.transaction, self.sequence];
         let mut bytes = [0; HEADER_LEN];
         for (to, word) in bytes.chunks_exact_mut(2).zip(words) {
             to.copy_from_slice(&word.to_be_bytes());

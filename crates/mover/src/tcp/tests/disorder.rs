@@ -20,7 +20,14 @@ fn run(keys: Keys, outs: &[Range<u32>]) -> (Note, Vec<u8>) {
     buf.fill(0xee);
     host.tcp.attach(task(1), buf);
     let (offset, length) = (BURST.start, BURST.end - BURST.start);
-    host.submit(Op::GetData { task: task(1), itt: Itt(1), lun: LUN, offset, length, numbers: numbers(1) });
+    host.submit(Op::GetData {
+        task: task(1),
+        itt: Itt(1),
+        lun: LUN,
+        offset,
+        length,
+        numbers: numbers(1),
+    });
     let sent = responses(&host.drain(), keys);
     let [(Response::R2t(r2t), _)] = sent.as_slice() else { panic!("one R2T: {sent:?}") };
     let data = pattern(BUFFER);

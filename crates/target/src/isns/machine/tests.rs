@@ -14,8 +14,9 @@ fn registration(targets: usize) -> Registration {
     Registration {
         entity: name(0),
         targets: (0..targets).map(|number| (name(number), None)).collect(),
-        portals: vec!["0.0.0.0:3260".parse().unwrap(), "192.0.2.1:3261".parse().unwrap()],
-        portal_group_tag: 1,
+        portals: ["0.0.0.0:3260", "192.0.2.1:3261"]
+            .map(|one| Portal::from(one.parse::<SocketAddr>().unwrap()))
+            .to_vec(),
     }
 }
 
@@ -41,7 +42,13 @@ fn sent(registrar: &mut Registrar, now: Instant) -> (Header, Vec<(u32, Vec<u8>)>
     (header, attributes.map(|one| (one.tag.0, one.value.to_vec())).collect())
 }
 
-fn pdu(function: Function, transaction: u16, sequence: u16, flags: Flags, payload: &[u8]) -> Vec<u8> {
+fn pdu(
+    function: Function,
+    transaction: u16,
+    sequence: u16,
+    flags: Flags,
+    payload: &[u8],
+) -> Vec<u8> {
     let length = u16::try_from(payload.len()).unwrap();
     let flags = flags.with(Flags::SERVER);
     let header = Header { function: function.response(), length, flags, transaction, sequence };
