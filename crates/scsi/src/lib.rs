@@ -36,6 +36,7 @@ pub use lun::UnitError;
 pub use management::PendingSense;
 pub use nexus::Nexus;
 pub use nexus::NexusNames;
+pub use nexus::Queries;
 pub use spc::alua::groups::Explicit;
 pub use spc::alua::groups::NoSuchGroup;
 pub use spc::alua::groups::PortGroup;
