@@ -8,6 +8,7 @@ pub mod cdb;
 pub mod command;
 pub mod copy;
 mod field;
+pub mod identification;
 pub mod inquiry;
 pub mod log;
 pub mod lun;
@@ -19,6 +20,9 @@ pub mod reservations;
 pub mod rsoc;
 pub mod sense;
 pub mod status;
+pub mod third_party;
+pub mod timestamp;
+pub mod token;
 pub mod unmap;
 pub mod vpd;
 

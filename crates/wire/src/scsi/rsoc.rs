@@ -96,8 +96,9 @@ pub fn parse_one(bytes: &[u8]) -> Option<(u8, &[u8])> {
     Some((support, bytes.get(4..4 + length)?))
 }
 
-/// ABORT TASK, ABORT TASK SET, CLEAR TASK SET and LOGICAL UNIT RESET, as RSTMF bits of byte 0.
-pub const TASK_MANAGEMENT_BASIC: u8 = 0x80 | 0x40 | 0x10 | 0x08;
+/// ABORT TASK, ABORT TASK SET, CLEAR ACA, CLEAR TASK SET and LOGICAL UNIT RESET, as RSTMF bits of
+/// byte 0.
+pub const TASK_MANAGEMENT_BASIC: u8 = 0x80 | 0x40 | 0x20 | 0x10 | 0x08;
 
 /// QUERY TASK, and in byte 1 QUERY ASYNCHRONOUS EVENT, QUERY TASK SET and I_T NEXUS RESET.
 pub const TASK_MANAGEMENT_QUERIES: [u8; 2] = [0x04, 0x04 | 0x02 | 0x01];
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn task_management_vectors() {
         let basic = [TASK_MANAGEMENT_BASIC, 0];
-        assert_eq!(emit_task_management(basic, Timeouts::Omitted), [0xd8, 0, 0, 0]);
+        assert_eq!(emit_task_management(basic, Timeouts::Omitted), [0xf8, 0, 0, 0]);
         let queries = emit_task_management(TASK_MANAGEMENT_QUERIES, Timeouts::Omitted);
         assert_eq!(queries, [0x04, 0x07, 0, 0]);
         let with = emit_task_management(basic, Timeouts::Returned);
