@@ -157,7 +157,8 @@ fn the_end_of_preempt_and_abort_is_fenced() {
     );
 }
 
-/// A READ behind the end with NACA: its CHECK CONDITION establishes an auto contingent allegiance.
+/// A READ behind the end with NACA: its CHECK CONDITION establishes an auto contingent
+/// allegiance.
 fn fail_with_naca(session: &mut Initiator) -> ScsiCommand {
     let command = session.command(0, &[0x28, 0, 0xff, 0, 0, 0, 0, 0, 1, 4]);
     let command = ScsiCommand { read: true, expected_length: 512, ..command };
@@ -166,7 +167,10 @@ fn fail_with_naca(session: &mut Initiator) -> ScsiCommand {
 }
 
 fn is_status(itt: Itt, status: u8) -> impl Fn(&Response) -> bool {
-    move |response| matches!(response, Response::Scsi(answer) if (answer.itt, answer.status) == (itt, status))
+    move |response| match response {
+        Response::Scsi(answer) => (answer.itt, answer.status) == (itt, status),
+        _ => false,
+    }
 }
 
 /// Its beginning, the news that it blocks a command, and its end.

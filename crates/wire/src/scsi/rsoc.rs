@@ -103,8 +103,8 @@ pub const TASK_MANAGEMENT_BASIC: u8 = 0x80 | 0x40 | 0x20 | 0x10 | 0x08;
 /// QUERY TASK, and in byte 1 QUERY ASYNCHRONOUS EVENT, QUERY TASK SET and I_T NEXUS RESET.
 pub const TASK_MANAGEMENT_QUERIES: [u8; 2] = [0x04, 0x04 | 0x02 | 0x01];
 
-/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data with `functions` as bytes 0 and 1: 4 bytes, or 16
-/// with timeouts (REPD).
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data with `functions` as bytes 0 and 1: 4 bytes, or
+/// 16 with timeouts (REPD).
 #[must_use]
 pub fn emit_task_management(functions: [u8; 2], timeouts: Timeouts) -> Vec<u8> {
     let [first, second] = functions;
