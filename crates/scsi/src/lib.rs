@@ -26,6 +26,7 @@ mod nexus;
 mod sbc;
 mod sense;
 mod spc;
+mod statistics;
 mod table;
 mod task;
 mod taskset;

@@ -334,10 +334,16 @@ impl Task {
     #[inline]
     fn complete(&mut self, completion: Completion) -> Step {
         if completion.status == CHECK_CONDITION {
-            self.fail(completion)
-        } else {
-            self.end(completion)
+            return self.fail(completion);
         }
+        if let Some(mapped) = &self.mapped {
+            match &self.machine {
+                Machine::Read(read) => mapped.link.traffic.count_read(read.bytes()),
+                Machine::Write(write) => mapped.link.traffic.count_write(write.bytes()),
+                _ => {}
+            }
+        }
+        self.end(completion)
     }
 
     /// Waits if it needs to hold something of the unit that others have.
