@@ -52,8 +52,8 @@ impl Nexus {
     /// QUERY ASYNCHRONOUS EVENT (SAM-5 §7.10): what the next command will be told, which stays.
     #[must_use]
     pub fn pending_sense(&self, unit: &LogicalUnit) -> Option<PendingSense> {
-        let (next, count) = self.link_to(unit)?.attentions.peek()?;
-        Some(PendingSense { sense: next.sense(), more: count > 1 })
+        let (next, more) = self.link_to(unit)?.attentions.peek()?;
+        Some(PendingSense { sense: next.sense(), more })
     }
 
     /// Tasks of this nexus were ended by another one's CLEAR TASK SET (SAM-5 §7.4): 2F/00.

@@ -496,6 +496,9 @@ impl<P: Port> Pump<P> {
         if session.take_task(id).is_none() {
             return;
         }
+        if completion.fence {
+            session.machine.set_now(self.port.now());
+        }
         self.waiting.somebody_ended();
         session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
         let completion = service::Completion {

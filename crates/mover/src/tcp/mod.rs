@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! iSCSI over a byte stream (RFC 7143): the target's end of one connection.
+//! iSCSI over a byte stream (RFC 7143): the target's end of one connection, and in [`initiator`]
+//! the other one.
 
 mod burst;
 mod counters;
+pub mod initiator;
 mod rx;
 mod segment;
 mod task;
@@ -75,9 +77,9 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`,
-    /// received side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
-    /// effect.
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, received
+    /// side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has
+    /// an effect.
     pub fn submit(&mut self, op: Op) {
         let Self { rx, tx, tasks, .. } = self;
         match op {

@@ -251,6 +251,7 @@ impl<P: Port> Pump<P> {
             self.drop_task(key, *id);
         }
         if let Some(session) = self.sessions.get_mut(key) {
+            session.machine.set_now(self.port.now());
             for id in told {
                 session.machine.complete(id, empty_completion(TASK_ABORTED));
             }
@@ -366,6 +367,7 @@ impl<P: Port> Pump<P> {
                 _ => {}
             }
         }
+        session.machine.set_now(self.port.now());
         session.machine.task_management_done(id, ServiceResponse::Complete);
         if function == Function::TargetColdReset
             && let Some(target) = session.login.target.clone()
