@@ -17,6 +17,7 @@ use crate::sense::Fault;
 use crate::sense::Format;
 use crate::spc::alua::groups::Access;
 use crate::spc::alua::reach::Reach;
+use crate::spc::buffer::EchoBuffer;
 use crate::spc::identification::Identification;
 use crate::spc::modes::Changed;
 use crate::spc::modes::Lasting;
@@ -125,6 +126,7 @@ pub(crate) struct Link {
     pub(crate) standing: StandingWord,
     pub(crate) running: Running,
     pub(crate) traffic: Traffic,
+    pub(crate) echo: EchoBuffer,
 }
 
 /// What is out of the ordinary with a unit, so that one load tells that nothing is.

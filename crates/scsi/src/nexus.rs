@@ -122,6 +122,7 @@ impl Nexus {
         for mapping in &self.map {
             let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
             unit.task_set().lock().clear_fault(unit, Some(link));
+            link.echo.wipe();
             link.attentions.establish(Attention::NexusLoss);
         }
     }
