@@ -47,6 +47,8 @@ pub use nexus::NexusNames;
 pub use spc::alua::groups::Explicit;
 pub use spc::alua::groups::NoSuchGroup;
 pub use spc::alua::groups::PortGroup;
+pub use table::Supported;
+pub use table::supported_commands;
 pub use task::Completion;
 pub use task::Input;
 pub use task::Request;

@@ -45,6 +45,7 @@ fn field_of(bench: &Bench, cdb: &[u8]) -> Option<(u16, Option<u8>)> {
     sense.field.map(|field| (field.byte, field.bit))
 }
 
+/// Covers-scsi: 12.
 #[test]
 fn standard_inquiry_is_that_of_a_disk() {
     let bench = Bench::new();
@@ -66,6 +67,7 @@ fn inquiry_is_cut_at_any_allocation_length() {
     }
 }
 
+/// Covers-scsi: 12.
 #[test]
 fn inquiry_refuses_pages_it_does_not_have() {
     let bench = Bench::new();
@@ -141,6 +143,7 @@ fn characteristics_tell_flash_from_disk() {
     assert_eq!(page(&Bench::new(), 0x86)[2], 1, "V_SUP");
 }
 
+/// Covers-scsi: 03.
 #[test]
 fn request_sense_speaks_both_formats() {
     let bench = Bench::new();
@@ -152,6 +155,7 @@ fn request_sense_speaks_both_formats() {
     assert_eq!(codes(Sense::parse(&bench.data(&[3, 1, 0, 0, 252, 0]))), (0, 0, 0));
 }
 
+/// Covers-scsi: 1A, 5A.
 #[test]
 fn mode_sense_has_the_same_pages_in_both_forms() {
     let bench = Bench::new();
@@ -180,6 +184,7 @@ fn mode_sense_has_the_same_pages_in_both_forms() {
     }
 }
 
+/// Covers-scsi: 1A.
 #[test]
 fn what_of_mode_pages_can_be_changed() {
     let bench = Bench::new();
@@ -225,6 +230,7 @@ fn rsoc_one(option: u8, opcode: u8, action: u16) -> [u8; 12] {
     [0xa3, 0x0c, option, opcode, high, low, 0, 0, 1, 0, 0, 0]
 }
 
+/// Covers-scsi: A3/0C.
 #[test]
 fn supported_opcodes_agree_with_what_is_dispatched() {
     let bench = Bench::new();
@@ -255,6 +261,7 @@ fn supported_opcodes_agree_with_what_is_dispatched() {
     }
 }
 
+/// Covers-scsi: A3/0C.
 #[test]
 fn unsupported_commands_are_said_to_be() {
     let bench = Bench::new();
@@ -276,6 +283,7 @@ fn unsupported_commands_are_said_to_be() {
     assert_eq!(bench.data(&rsoc_one(1, Opcode::READ_10.0, 0))[5] & 0x18, 0x18);
 }
 
+/// Covers-scsi: A3/0D.
 #[test]
 fn task_management_functions_are_five() {
     let bench = Bench::new();
@@ -286,6 +294,7 @@ fn task_management_functions_are_five() {
     assert_eq!(bench.data(&extended).len(), 16);
 }
 
+/// Covers-scsi: 1D.
 #[test]
 fn send_diagnostic_runs_the_default_self_test() {
     let bench = Bench::new();
@@ -297,6 +306,7 @@ fn send_diagnostic_runs_the_default_self_test() {
     assert_eq!(field_of(&bench, &[0x1d, 0xa4, 0, 0, 0, 0]), Some((1, Some(7))));
 }
 
+/// Covers-scsi: 1D.
 #[test]
 fn a_self_test_reads_and_flushes() {
     let bench = Bench::new();
@@ -313,6 +323,7 @@ fn a_self_test_reads_and_flushes() {
     assert_eq!(codes(bench.sense(&[0x1d, 0x04, 0, 0, 0, 0])), (2, 4, 2));
 }
 
+/// Covers-scsi: 1C, 1D.
 #[test]
 fn diagnostic_pages_are_listed() {
     let bench = Bench::new();
@@ -333,6 +344,7 @@ fn diagnostic_pages_are_listed() {
     assert_eq!(field_of(&bench, &[0x1d, 0, 0, 0, 4, 0]), Some((1, Some(4))));
 }
 
+/// Covers-scsi: 3B, 3C.
 #[test]
 fn an_echo_buffer_is_of_one_nexus_and_ends_with_it() {
     let bench = Bench::new();
