@@ -136,6 +136,8 @@ struct Session {
     nexus: Option<scsi::Nexus>,
     login: iscsi::target::LoggedIn,
     identity: Identity,
+    /// Whom the initiator has proved to be, by CHAP; all connections must have the same.
+    user: Option<String>,
     tsih: Tsih,
     since: Instant,
     /// By connection id.
