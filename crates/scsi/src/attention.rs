@@ -18,7 +18,7 @@ macro_rules! attentions {
         }
 
         impl Attention {
-            const ALL: &[Self] = &[$(Self::$name),*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The sense data that reports it.
             pub(crate) const fn sense(self) -> Sense {

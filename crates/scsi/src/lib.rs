@@ -17,6 +17,8 @@ extern crate std;
 
 mod attention;
 mod exclusion;
+#[cfg(test)]
+mod hostile;
 mod identity;
 mod kept;
 pub mod limits;

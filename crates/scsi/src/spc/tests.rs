@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Primary commands against a disk in memory.
 
+mod attentions;
 mod saved;
 mod select;
 
