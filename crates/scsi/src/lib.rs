@@ -17,6 +17,8 @@ extern crate std;
 
 mod attention;
 mod exclusion;
+#[cfg(test)]
+mod hostile;
 mod identity;
 mod kept;
 pub mod limits;
@@ -26,6 +28,7 @@ mod nexus;
 mod sbc;
 mod sense;
 mod spc;
+mod statistics;
 mod table;
 mod task;
 mod taskset;
@@ -47,6 +50,8 @@ pub use nexus::Queries;
 pub use spc::alua::groups::Explicit;
 pub use spc::alua::groups::NoSuchGroup;
 pub use spc::alua::groups::PortGroup;
+pub use table::Supported;
+pub use table::supported_commands;
 pub use task::Completion;
 pub use task::Input;
 pub use task::Request;

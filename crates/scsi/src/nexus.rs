@@ -141,6 +141,7 @@ impl Nexus {
         for mapping in &self.map {
             let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
             unit.task_set().lock().clear_fault(unit, Some(link));
+            link.echo.wipe();
             link.attentions.establish(Attention::NexusLoss);
         }
     }
@@ -241,6 +242,7 @@ mod tests {
         completion.data_in.expect("a list").to_vec()
     }
 
+    /// Covers-scsi: A0.
     #[test]
     fn report_luns_works_on_any_lun_and_before_attentions() {
         let (_bench, nexus) = three_units();
@@ -255,6 +257,7 @@ mod tests {
         assert_eq!(report(&nexus, Lun::Unit(0), 2).len(), 8 + 4 * 8);
     }
 
+    /// Covers-scsi: A0.
     #[test]
     fn report_luns_cut_by_allocation_says_the_whole_length() {
         let (_bench, nexus) = three_units();
