@@ -48,6 +48,10 @@ attentions! {
     RegistrationsPreempted = 0x2a, 0x05;
     /// MODE PARAMETERS CHANGED.
     ModeChanged = 0x2a, 0x01;
+    /// TIMESTAMP CHANGED.
+    TimestampChanged = 0x2a, 0x10;
+    /// DEVICE IDENTIFIER CHANGED.
+    IdentifierChanged = 0x3f, 0x05;
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     CommandsCleared = 0x2f, 0x00;
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
@@ -60,6 +64,11 @@ impl Attention {
 
     const fn bit(self) -> u32 {
         1 << self as u32
+    }
+
+    /// The bits that are void once this is reported.
+    const fn covers(self) -> u32 {
+        if self.bit() & Self::RESETS != 0 { Self::RESETS } else { self.bit() }
     }
 }
 
@@ -79,9 +88,7 @@ impl Attentions {
     pub(crate) fn take(&self) -> Option<Attention> {
         let mut pending = self.0.load(Ordering::Acquire);
         while let Some(next) = Attention::ALL.iter().find(|next| pending & next.bit() != 0) {
-            let cleared =
-                if next.bit() & Attention::RESETS != 0 { Attention::RESETS } else { next.bit() };
-            let rest = pending & !cleared;
+            let rest = pending & !next.covers();
             match self.0.compare_exchange(pending, rest, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(*next),
                 Err(now) => pending = now,
@@ -90,11 +97,16 @@ impl Attentions {
         None
     }
 
-    /// The one to report next, which stays, and how many there are.
-    pub(crate) fn peek(&self) -> Option<(Attention, u32)> {
+    /// True if the one to report next is of a reset.
+    pub(crate) fn begins_with_reset(&self) -> bool {
+        self.0.load(Ordering::Acquire) & Attention::RESETS != 0
+    }
+
+    /// The one to report next, which stays, and whether others will be reported after it.
+    pub(crate) fn peek(&self) -> Option<(Attention, bool)> {
         let pending = self.0.load(Ordering::Acquire);
-        let next = Attention::ALL.into_iter().find(|next| pending & next.bit() != 0)?;
-        Some((next, pending.count_ones()))
+        let next = *Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
+        Some((next, pending & !next.covers() != 0))
     }
 
     /// Nothing but `attention` is true any more.

@@ -3,10 +3,12 @@
 //! response after all that went before it and before all that comes after it.
 //!
 //! ```text
-//!   ready --no fence--------------------------------------------------------------> sent
-//!     |                                                                              ^
-//!     +--> in line --first, fenced--> Waiting --all before acknowledged--> Sent -----+ acknowledged
-//!              +---first, not fenced--------------------------------------> sent
+//!   ready, nothing in the way --------------------------------------------> sent
+//!   ready, else --> in line --first--> sent
+//!                      |
+//!                      +--first, fenced--> Waiting --all before acknowledged--> sent: Sent
+//!                                                                                |
+//!                                        the next in line <------acknowledged----+
 //! ```
 //!
 //! With one connection the stream itself keeps the order. There, too, the answers to ABORT TASK SET

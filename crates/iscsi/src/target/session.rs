@@ -196,6 +196,13 @@ impl Session {
         self.settle();
     }
 
+    /// Tells the time. Calls that carry none take place at the last time told, so this comes before
+    /// those that begin to wait for something: `request_logout`, `terminate`,
+    /// `task_management_done`, and `complete` with a fence.
+    pub const fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
     /// Call when `poll_timeout` has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = now;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! iSCSI over a byte stream (RFC 7143): the target's end of one connection.
+//! iSCSI over a byte stream (RFC 7143): the target's end of one connection, and in [`initiator`]
+//! the other one.
 
 mod burst;
 mod counters;
 mod coverage;
+pub mod initiator;
 mod marker;
 mod rx;
 mod segment;
@@ -80,9 +82,9 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`,
-    /// received side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
-    /// effect.
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, received
+    /// side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has
+    /// an effect.
     pub fn submit(&mut self, op: Op) {
         let Self { rx, tx, tasks, counters } = self;
         match op {

@@ -2,10 +2,13 @@
 //! SCSI command descriptor blocks, parameter data and sense data (SPC-4, SBC-3, SAM-5).
 
 pub mod alua;
+pub mod asc;
 pub mod capacity;
 pub mod cdb;
+pub mod command;
 pub mod copy;
 mod field;
+pub mod identification;
 pub mod inquiry;
 pub mod log;
 pub mod lun;
@@ -13,9 +16,11 @@ pub mod luns;
 pub mod mode;
 pub mod opcode;
 pub mod persistent;
+pub mod reservations;
 pub mod rsoc;
 pub mod sense;
 pub mod status;
+pub mod timestamp;
 pub mod unmap;
 pub mod vpd;
 
