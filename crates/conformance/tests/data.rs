@@ -212,6 +212,39 @@ fn an_incorrect_amount_of_unsolicited_data_fails_the_command() {
     );
 }
 
+/// The session goes on, and each command gets its own data.
+///
+/// Covers: SCC-11.
+#[test]
+fn unsolicited_data_of_two_commands_may_come_in_the_wrong_order() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server, &[&SMALL[..], &[("InitialR2T", "No")]].concat());
+            let writes = [0, 1].map(|block| {
+                let write = session.write_blocks(0, block, 1);
+                let write = ScsiCommand { final_: false, ..write };
+                session.start(&write);
+                write
+            });
+            for (write, byte) in writes.iter().zip([1, 2]).rev() {
+                let part = DataOut {
+                    final_: true,
+                    lun: write.lun,
+                    itt: write.itt,
+                    ttt: Ttt::NONE,
+                    exp_stat_sn: session.exp_stat_sn,
+                    data_sn: DataSn(0),
+                    offset: 0,
+                };
+                session.send(&Request::DataOut(part), &[byte; 512]);
+                assert_eq!(session.finish(write.itt).code, 0);
+            }
+            assert_eq!(written(&mut session, 2), [[1; 512], [2; 512]].concat());
+        },
+    );
+}
+
 /// Covers: SCC-09, KEY-17.
 #[test]
 fn unsolicited_data_that_the_keys_forbid_fails_the_command() {

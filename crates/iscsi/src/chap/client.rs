@@ -98,7 +98,11 @@ impl Client {
     /// `algorithms`: most wanted first; MD5 is added where it is missing, as every list must have
     /// it. `challenge` serves for this exchange and no other.
     #[must_use]
-    pub fn new(account: Arc<Account>, mut algorithms: Vec<Algorithm>, challenge: Challenge) -> Self {
+    pub fn new(
+        account: Arc<Account>,
+        mut algorithms: Vec<Algorithm>,
+        challenge: Challenge,
+    ) -> Self {
         if !algorithms.contains(&Algorithm::Md5) {
             algorithms.push(Algorithm::Md5);
         }
@@ -292,8 +296,7 @@ mod tests {
             };
             assert!(!client.is_done());
             let response = hex(response.as_bytes());
-            let keys =
-                Keys { name: Some(&name), response: Some(&response), ..Keys::default() };
+            let keys = Keys { name: Some(&name), response: Some(&response), ..Keys::default() };
             client.handle(&keys).unwrap();
             assert!(client.is_done());
             assert_eq!(client.handle(&keys).unwrap_err(), ClientError::Over);

@@ -255,11 +255,7 @@ impl Login {
     }
 
     /// The target agrees to leave the stage.
-    fn transit(
-        &mut self,
-        response: &LoginResponse,
-        answers: TextWriter,
-    ) -> Result<(), LoginError> {
+    fn transit(&mut self, response: &LoginResponse, answers: TextWriter) -> Result<(), LoginError> {
         match (self.stage(), response.next) {
             (Stage::Security, Some(Stage::Operational)) => {
                 self.leave_security()?;
@@ -288,8 +284,7 @@ impl Login {
         }
         let (max, expected) = (response.numbers.max_cmd_sn, response.numbers.exp_cmd_sn);
         // Both are ignored if they contradict each other (RFC 7143 §4.2.2.1).
-        let max_cmd_sn =
-            if max.is_before(expected.minus(1)) { self.cmd_sn.minus(1) } else { max };
+        let max_cmd_sn = if max.is_before(expected.minus(1)) { self.cmd_sn.minus(1) } else { max };
         let logged_in = LoggedIn {
             tsih: response.tsih,
             cid: self.identity.cid,
@@ -422,8 +417,7 @@ impl Login {
                 if let Some(challenge) = challenge {
                     let identifier = challenge.identifier().into();
                     let _ = answers.push_number(Id::ChapI.key().name, identifier);
-                    let _ =
-                        answers.push_binary_hex(Id::ChapC.key().name, challenge.as_bytes());
+                    let _ = answers.push_binary_hex(Id::ChapC.key().name, challenge.as_bytes());
                 }
             }
         }

@@ -12,9 +12,9 @@
 //! each command gets exactly one [`Indication::Ended`].
 
 mod control;
-mod types;
 #[cfg(test)]
 mod tests;
+mod types;
 
 pub use types::Command;
 pub use types::Completion;
@@ -81,8 +81,14 @@ pub struct Session {
 enum State {
     Active,
     /// The target asked for a logout: no new command; the logout follows at the latest then.
-    Draining { until: Instant },
-    LoggingOut { itt: Itt, until: Instant, asked: bool },
+    Draining {
+        until: Instant,
+    },
+    LoggingOut {
+        itt: Itt,
+        until: Instant,
+        asked: bool,
+    },
     Closed,
 }
 

@@ -114,10 +114,7 @@ mod tests {
             (plain(Opcode::TEST_UNIT_READY), &[0; 6]),
             (inquiry(None, 96), &[0x12, 0, 0, 0, 96, 0]),
             (inquiry(Some(0xb0), 0x1234), &[0x12, 1, 0xb0, 0x12, 0x34, 0]),
-            (
-                read_capacity_16(32),
-                &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0],
-            ),
+            (read_capacity_16(32), &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0]),
             (report_luns(16), &[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0]),
             (mode_sense_6(0x08, 255), &[0x1a, 8, 8, 0, 255, 0]),
             (persistent_reserve_in(1, 8), &[0x5e, 1, 0, 0, 0, 0, 0, 0, 8, 0]),

@@ -27,6 +27,7 @@ use crate::params::Sender;
 use crate::params::Stages;
 use crate::params::Use;
 use crate::params::Values;
+use crate::target::TaskReporting;
 
 /// What is offered in a normal session, in this order. What is not built is offered away:
 /// recovery, several connections, data out of order.
@@ -75,8 +76,7 @@ pub(super) struct Negotiation {
 
 impl Negotiation {
     pub(super) fn new(identity: &Identity, settings: &Settings) -> Self {
-        let session =
-            if identity.discovery { SessionType::Discovery } else { SessionType::Normal };
+        let session = if identity.discovery { SessionType::Discovery } else { SessionType::Normal };
         Self {
             session,
             digests: [
@@ -176,6 +176,8 @@ impl Negotiation {
             error_recovery_level: byte(Id::ErrorRecoveryLevel),
             data_pdu_in_order: values.is_yes(Id::DataPduInOrder),
             data_sequence_in_order: values.is_yes(Id::DataSequenceInOrder),
+            // Never offered, and offers of it are answered so.
+            task_reporting: TaskReporting::Rfc3720,
             protocol_level: byte(Id::ProtocolLevel),
         })
     }

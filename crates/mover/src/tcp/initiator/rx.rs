@@ -26,8 +26,8 @@ use wire::iscsi::CmdSn;
 use wire::iscsi::DataIn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Numbers;
-use wire::iscsi::Response;
 use wire::iscsi::Residual;
+use wire::iscsi::Response;
 use wire::iscsi::ScsiResponse;
 use wire::iscsi::pad4;
 
