@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every bound of this crate, each with its reason.
 
+use buf::BUF_LEN_MAX;
+use iscsi::datamover::DATA_IN_SEGMENT_MAX;
 use wire::iscsi::BHS_LEN;
 
 /// Longest AHS list in bytes: TotalAHSLength counts 255 four-byte words (RFC 7143 §11.2.1.5).
@@ -21,10 +23,6 @@ pub const SOLICITED_MAX: usize = 4096;
 /// Unsolicited bursts that one connection may have open at once: one for each command of a window
 /// of 512.
 pub const UNSOLICITED_MAX: usize = 512;
-
-/// Longest Data-In segment in bytes. An initiator may take 16 MiB at once, but then one PDU would
-/// hold up all others, and a private copy of it would need a huge buffer.
-pub const SEND_SEGMENT_MAX: u32 = 256 << 10;
 
 /// Bytes after which a transmit list takes no further PDU: about what a 10 Gbit/s link carries in a
 /// millisecond. The last PDU may exceed it by its own length.
@@ -50,5 +48,5 @@ const _: () =
     assert!(SOLICITED_MAX + UNSOLICITED_MAX < u16::MAX as usize, "TTT 0xffffffff is never made");
 const _: () = assert!(TRANSMIT_PIECES_MAX < 1024 && PIECES_PER_PDU < TRANSMIT_PIECES_MAX);
 const _: () =
-    assert!(SEND_SEGMENT_MAX as usize <= buf::BUF_LEN_MAX && SEND_SEGMENT_MAX.is_multiple_of(4));
+    assert!(DATA_IN_SEGMENT_MAX as usize <= BUF_LEN_MAX && DATA_IN_SEGMENT_MAX.is_multiple_of(4));
 const _: () = assert!(COPY_STEP.is_multiple_of(64));

@@ -443,7 +443,7 @@ impl<P: Port> Pump<P> {
         let wanted = session.machine.buffer_length(id, length) as usize;
         let buf = match task.immediate.take() {
             Some((buf, _)) if buf.len() >= wanted => Some(buf),
-            immediate => self.pool.take(wanted).map(|mut buf| {
+            immediate => self.take_buf(wanted).map(|mut buf| {
                 if let Some((staged, valid)) = immediate {
                     let valid = (valid as usize).min(staged.len()).min(buf.len());
                     buf[..valid].copy_from_slice(&staged[..valid]);
@@ -451,6 +451,7 @@ impl<P: Port> Pump<P> {
                 buf
             }),
         };
+        let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(buf) = buf else {
             session.take_task(id);
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
@@ -460,6 +461,18 @@ impl<P: Port> Pump<P> {
             connection.mover.attach(id, buf);
         }
         session.machine.receive_data_out(id, length);
+    }
+
+    /// A buffer from the pool. Where there is none, data that is kept only to be sent again makes
+    /// room.
+    fn take_buf(&mut self, length: usize) -> Option<Buf> {
+        self.pool.take(length).or_else(|| {
+            let mut freed = false;
+            for session in self.sessions.values_mut() {
+                freed |= session.machine.give_up_kept_data();
+            }
+            if freed { self.pool.take(length) } else { None }
+        })
     }
 
     /// Data-Out Received: all write data is in the task's buffer.
@@ -486,10 +499,14 @@ impl<P: Port> Pump<P> {
             return;
         }
         session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let data_in = match completion.data_in {
+            Some(data) if session.machine.keeps_data() => Some(private(&self.pool, data)),
+            data => data,
+        };
         let completion = service::Completion {
             status: completion.status,
             sense: completion.sense,
-            data_in: completion.data_in,
+            data_in,
             presented: completion.presented,
         };
         session.machine.complete(id, completion);
@@ -521,6 +538,21 @@ impl Session {
 
 fn task_of(tasks: &mut [Option<Task>], id: TaskId) -> Option<&mut Task> {
     tasks.get_mut(id.index as usize)?.as_mut().filter(|task| task.id == id)
+}
+
+/// Data that others may change, in memory of its own if there is some: sent again, it must be what
+/// it was (RFC 7143 §11.16).
+fn private(pool: &Pool, data: Slice) -> Slice {
+    if data.bytes().is_some() {
+        return data;
+    }
+    match pool.take(data.len()) {
+        Some(mut copy) => {
+            data.copy_to(&mut copy);
+            copy.freeze()
+        }
+        None => data,
+    }
 }
 
 /// A completion that is a status and nothing else.

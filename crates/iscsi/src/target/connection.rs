@@ -3,6 +3,7 @@
 //! (RFC 7143 §4.2.5.1).
 
 use super::ping::Ping;
+use super::recovery::Retained;
 use super::text::Exchange;
 use super::{ConnectionId, LoggedIn, Parameters};
 use crate::datamover::Keys;
@@ -31,6 +32,8 @@ pub(super) struct Connection {
     pub(super) logged_out: bool,
     /// Fences of task management that this connection has not acknowledged.
     pub(super) fences: Vec<Fence>,
+    /// Above ErrorRecoveryLevel 0: what its initiator has not acknowledged.
+    pub(super) retained: Retained,
     last_ttt: u32,
 }
 
@@ -63,6 +66,7 @@ impl Connection {
             last_lun: LunField::default(),
             logged_out: false,
             fences: Vec::new(),
+            retained: Retained::new(login.stat_sn, now),
             last_ttt: 0,
         }
     }

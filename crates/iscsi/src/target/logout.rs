@@ -10,7 +10,7 @@ use crate::violation::Violation;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
-use wire::iscsi::{AsyncMessage, Cid, Itt, LogoutRequest, LogoutResponse, Response};
+use wire::iscsi::{AsyncMessage, Cid, Itt, LogoutRequest, LogoutResponse, Response, StatSn};
 
 /// Reasons (RFC 7143 §11.14.1).
 const CLOSE_SESSION: u8 = 0;
@@ -60,6 +60,7 @@ impl Session {
     pub(super) fn run_logout(&mut self, pdu: &Pdu<'_>, request: &LogoutRequest) {
         let named = self.connections.find(request.cid);
         let own = pdu.connection;
+        self.acknowledge_closing(named.unwrap_or(own), request.exp_stat_sn);
         match (request.reason, named) {
             (RECOVER_CONNECTION, _) => {
                 let Parameters { time2wait, time2retain, .. } = self.login.parameters;
@@ -78,6 +79,15 @@ impl Session {
                 self.send_logout_response(own, request.itt, CLOSED, (0, 0));
                 self.close(String::from("logout"));
             }
+        }
+    }
+
+    /// ExpStatSN of a logout is that of the connection to be closed (RFC 7143 §11.14.4).
+    fn acknowledge_closing(&mut self, id: ConnectionId, expected: StatSn) {
+        if let Some(connection) = self.connection_mut(id) {
+            connection.status.acknowledge(expected);
+            // What it leaves unacknowledged goes with it.
+            let _ = self.forget_acknowledged(id);
         }
     }
 

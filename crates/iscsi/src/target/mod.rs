@@ -9,6 +9,7 @@ mod login;
 mod logout;
 mod management;
 mod ping;
+mod recovery;
 mod session;
 mod task;
 mod text;
@@ -65,6 +66,12 @@ pub struct Settings {
     pub time2wait: u16,
     /// DefaultTime2Retain, seconds (RFC 7143 §13.16).
     pub time2retain: u16,
+    /// Highest ErrorRecoveryLevel that the target agrees to (RFC 7143 §13.20); discovery sessions
+    /// have 0.
+    pub error_recovery_level: u8,
+    /// Above ErrorRecoveryLevel 0, bytes of unacknowledged read data that a session keeps to send
+    /// them again.
+    pub kept_bytes_max: usize,
 }
 
 impl Default for Settings {
@@ -86,6 +93,8 @@ impl Default for Settings {
             ping_timeout: Duration::from_secs(15),
             time2wait: 2,
             time2retain: 0,
+            error_recovery_level: 1,
+            kept_bytes_max: 16 << 20,
         }
     }
 }
@@ -194,6 +203,9 @@ pub struct LoggedIn {
     pub exp_cmd_sn: CmdSn,
     /// StatSN of the next response on this connection.
     pub stat_sn: StatSn,
+    /// ExpStatSN of the first request: where the login replaces a connection, the
+    /// acknowledgement of what that one sent (RFC 7143 §11.12.9).
+    pub exp_stat_sn: StatSn,
     /// The outcome of negotiation. A login to a session that exists cannot negotiate what holds for
     /// the whole session: these values are then the defaults and mean nothing.
     pub parameters: Parameters,

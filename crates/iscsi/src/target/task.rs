@@ -15,16 +15,19 @@
 mod respond;
 mod table;
 
+pub(super) use respond::sense_segment;
 pub(super) use table::Tasks;
 
 use super::ConnectionId;
 use super::life::Cleared;
 use super::limits;
+use super::recovery::{Answer, Books};
 use super::session::{Held, Pdu, Session};
 use crate::datamover::{Immediate, Op, TaskId};
 use crate::service::{Command, Completion, Indication};
 use crate::violation::Violation;
 use crate::window::Position;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wire::iscsi::{Itt, LunField, ScsiCommand};
 
@@ -43,6 +46,8 @@ pub(super) struct Task {
     pub(super) transfer: Transfer,
     /// What the SCSI side said, while data is still on its way.
     completion: Option<Completion>,
+    /// Above ErrorRecoveryLevel 0: what it was answered, until that is acknowledged.
+    pub(super) answer: Option<Box<Answer>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,8 @@ pub(super) struct Transfer {
     pub(super) held_back: bool,
     /// The SCSI side was told that all is there.
     told: bool,
+    /// Above ErrorRecoveryLevel 0: what was asked for, and what was lost.
+    pub(super) books: Books,
 }
 
 /// The unsolicited Data-Out PDUs that a command with F=0 announces.
@@ -109,6 +116,7 @@ impl Task {
             immediate_length,
             transfer: Transfer { unsolicited, ..Transfer::default() },
             completion: None,
+            answer: None,
         }
     }
 
@@ -138,6 +146,11 @@ impl Task {
     /// True if write data is gone for want of a buffer.
     fn is_exhausted(&self) -> bool {
         self.transfer.lost || matches!(self.immediate, Immediate::Exhausted { .. })
+    }
+
+    /// True if the SCSI side waits for write data, and nothing has ended the task.
+    pub(super) fn awaits_data(&self) -> bool {
+        self.is_with_scsi() && self.transfer.wanted.is_some()
     }
 
     /// True if the SCSI side has it and has not said how it ends.
@@ -387,37 +400,60 @@ impl Session {
                 || transfer.failure.is_some()
                 || entry.completion.is_some()
                 || transfer.open_r2t >= open_max;
-            if stopped || transfer.next >= wanted {
+            if stopped {
                 return;
             }
-            let offset = transfer.next;
-            let length = burst_length.min(wanted - offset);
-            transfer.next += length;
+            let (offset, length) = match transfer.books.take_missing() {
+                Some(missing) => missing,
+                None if transfer.next >= wanted => return,
+                None => (transfer.next, burst_length.min(wanted - transfer.next)),
+            };
+            transfer.next = transfer.next.max(offset + length);
             transfer.open_r2t += 1;
+            if self.recovery.is_on() {
+                self.get_numbered(task, offset, length);
+                continue;
+            }
             let (itt, lun, connection) = (entry.command.itt, entry.command.lun, entry.connection);
             let numbers = self.numbers(connection);
             self.op(connection, Op::GetData { task, itt, lun, offset, length, numbers });
         }
     }
 
+    /// True if a burst that has ended is the unsolicited one.
+    fn is_unsolicited(&self, task: TaskId, offset: u32, length: u32) -> bool {
+        let first_burst_length = self.login.parameters.first_burst_length;
+        self.tasks.live_ref(task).is_some_and(|entry| {
+            entry.transfer.unsolicited != Unsolicited::None
+                && offset == entry.immediate_length
+                && length == entry.first_burst_end(first_burst_length) - entry.immediate_length
+        })
+    }
+
     /// A burst has come in whole.
     pub(super) fn data_done(&mut self, task: TaskId, offset: u32, length: u32) {
-        let first_burst_length = self.login.parameters.first_burst_length;
+        let unsolicited = self.is_unsolicited(task, offset, length);
         let Some(entry) = self.tasks.live_mut(task) else { return };
-        let unsolicited_length = entry.first_burst_end(first_burst_length) - entry.immediate_length;
-        let unsolicited = entry.transfer.unsolicited != Unsolicited::None
-            && offset == entry.immediate_length
-            && length == unsolicited_length;
+        entry.transfer.books.close(offset, length);
         entry.close_burst(unsolicited);
         self.ask(task);
         self.advance(task);
     }
 
     /// A burst has ended in error.
-    pub(super) fn data_failed(&mut self, task: TaskId, violation: Violation) {
+    pub(super) fn data_failed(
+        &mut self,
+        task: TaskId,
+        (offset, length): (u32, u32),
+        violation: Violation,
+    ) {
+        let unsolicited = self.is_unsolicited(task, offset, length);
         let Some(entry) = self.tasks.live_mut(task) else { return };
-        // Which one is not told, and from now on only their number counts.
-        entry.close_burst(entry.transfer.open_r2t == 0);
+        entry.close_burst(unsolicited);
+        if self.recovers_burst(task, offset, length, violation) {
+            return self.ask(task);
+        }
+        let Some(entry) = self.tasks.live_mut(task) else { return };
         if entry.phase == Phase::Running && entry.completion.is_none() {
             self.fail(task, violation);
         }
@@ -456,6 +492,7 @@ impl Session {
             self.respond(task, completion);
         } else if let Some(wanted) = entry.transfer.wanted
             && entry.transfer.next >= wanted
+            && !entry.transfer.books.misses()
             && !entry.transfer.told
         {
             entry.transfer.told = true;
@@ -513,6 +550,7 @@ impl Session {
 
     /// The mover holds nothing of the task any more.
     pub(super) fn task_released(&mut self, task: TaskId) {
+        self.give_up_answer(task);
         if let Some(gone) = self.tasks.remove(task)
             && gone.indicated
         {
@@ -522,8 +560,7 @@ impl Session {
 }
 
 impl Task {
-    /// One burst less is on its way. After a failure, which may have been taken for that of an R2T,
-    /// the last one counts as the unsolicited one.
+    /// One burst less is on its way.
     fn close_burst(&mut self, unsolicited: bool) {
         let transfer = &mut self.transfer;
         match transfer.open_r2t.checked_sub(1) {

@@ -15,6 +15,7 @@ mod numbers;
 mod ping;
 mod random;
 mod reads;
+mod recovery;
 mod rejects;
 mod text;
 mod writes;

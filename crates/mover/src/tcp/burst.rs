@@ -19,7 +19,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use iscsi::datamover::{DataError, Event, TaskId};
+use iscsi::datamover::{DataError, Event, NumberedGet, TaskId};
 use wire::iscsi::{DataOut, Itt, LunField, Ttt};
 
 use crate::limits::{SOLICITED_MAX, UNSOLICITED_MAX};
@@ -92,6 +92,8 @@ struct Burst {
     data_sn: u32,
     error: Option<DataError>,
     abandoned: bool,
+    /// Something came since the core last looked for what is overdue.
+    stirred: bool,
 }
 
 #[derive(Debug, Default)]
@@ -125,7 +127,14 @@ impl Bursts {
             return None;
         }
         let key = self.take_slot()?;
-        let burst = Burst { request, received: 0, data_sn: 0, error: None, abandoned: false };
+        let burst = Burst {
+            request,
+            received: 0,
+            data_sn: 0,
+            error: None,
+            abandoned: false,
+            stirred: true,
+        };
         self.slots.get_mut(usize::from(key.index))?.burst = Some(burst);
         self.open += 1;
         if request.kind != Kind::Solicited {
@@ -196,6 +205,38 @@ impl Bursts {
                 self.open -= 1;
             }
         }
+    }
+
+    /// Abandons each burst of `task` to which nothing has come since the last call.
+    pub(super) fn overdue(&mut self, task: TaskId, events: &mut VecDeque<Event>) {
+        let mut count = 0;
+        for burst in self.slots.iter_mut().filter_map(|slot| slot.burst.as_mut()) {
+            if burst.request.task != task || burst.abandoned {
+                continue;
+            }
+            if core::mem::take(&mut burst.stirred) {
+                continue;
+            }
+            burst.error = Some(DataError::Overdue);
+            burst.abandoned = true;
+            count += 1;
+            events.push_back(burst.result());
+        }
+        self.abandoned += count;
+        self.open -= count;
+    }
+
+    /// The burst that this R2T asked for, if it is open.
+    pub(super) fn find_open(&self, get: &NumberedGet) -> Option<BurstKey> {
+        let asked = |burst: &Burst| {
+            let Request { kind, task, offset, length, .. } = burst.request;
+            !burst.abandoned
+                && kind == Kind::Solicited
+                && (task, offset, length) == (get.task, get.offset, get.length)
+        };
+        let index = self.slots.iter().position(|slot| slot.burst.as_ref().is_some_and(asked))?;
+        let generation = self.slots.get(index)?.generation;
+        Some(BurstKey { index: u16::try_from(index).ok()?, generation })
     }
 
     /// Closes all bursts of `task` that were not abandoned: further Data-Outs of them are refused.
@@ -329,6 +370,7 @@ impl Burst {
         } else if length > left {
             self.error.get_or_insert(DataError::Amount);
         }
+        self.stirred = true;
         self.data_sn = self.data_sn.wrapping_add(1);
         self.received = self.received.saturating_add(length);
         let room = if in_order { length.min(left) } else { 0 };
@@ -342,7 +384,9 @@ impl Burst {
             error => error,
         };
         match error {
-            Some(error) if kind != Kind::Discard => Event::DataFailed { task, error },
+            Some(error) if kind != Kind::Discard => {
+                Event::DataFailed { task, offset, length, error }
+            }
             _ => Event::DataDone { task, offset, length },
         }
     }

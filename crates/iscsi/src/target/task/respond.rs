@@ -20,6 +20,9 @@ const COMPLETED_AT_TARGET: u8 = 0x00;
 impl Session {
     /// Sends data and status, and gives the task's resources back.
     pub(super) fn respond(&mut self, task: TaskId, mut completion: Completion) {
+        if self.recovery.is_on() {
+            return self.respond_and_keep(task, completion);
+        }
         let Some(entry) = self.tasks.running_mut(task) else { return };
         let connection = entry.connection;
         let itt = entry.command.itt;
@@ -76,7 +79,7 @@ impl Session {
 impl Task {
     /// What travels of the data that the SCSI side had: at most the expected length (RFC 7143
     /// §11.4.5.2).
-    fn data_to_send(&self, data: Slice) -> Option<Slice> {
+    pub(in crate::target) fn data_to_send(&self, data: Slice) -> Option<Slice> {
         let have = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let travels = have.min(self.expected_in());
         if travels == 0 {
@@ -86,7 +89,7 @@ impl Task {
     }
 
     /// The residual, and the one of the read part of a bidirectional command.
-    fn residuals(&self, completion: &Completion) -> (Residual, Residual) {
+    pub(in crate::target) fn residuals(&self, completion: &Completion) -> (Residual, Residual) {
         let presented = completion.presented;
         let has_data_in = completion.data_in.as_ref().is_some_and(|data| !data.is_empty());
         match (self.command.read, self.command.write) {
@@ -125,7 +128,7 @@ fn residual(expected: u32, presented: u64) -> Residual {
 }
 
 /// SenseLength and sense data (RFC 7143 §11.4.7.1); nothing without sense.
-fn sense_segment(completion: &Completion) -> Vec<u8> {
+pub(in crate::target) fn sense_segment(completion: &Completion) -> Vec<u8> {
     let sense = &completion.sense;
     if sense.is_empty() {
         return Vec::new();
