@@ -297,6 +297,20 @@ impl Initiator {
         }
     }
 
+    /// A SNACK Request that acknowledges nothing new: of everything, for no task.
+    #[must_use]
+    pub fn snack(&self, kind: u8, exp_stat_sn: StatSn) -> Snack {
+        Snack {
+            kind,
+            lun: lun_field(0),
+            itt: Itt::NONE,
+            tag: u32::MAX,
+            exp_stat_sn,
+            beg_run: 0,
+            run_length: 0,
+        }
+    }
+
     /// The whole answer to an R2T in one PDU with F.
     #[must_use]
     pub fn data_out(&self, r2t: &R2t) -> DataOut {

@@ -56,6 +56,8 @@ pub struct Target {
     /// Seconds after that in which a session that lost its last connection can be continued: the
     /// most that is agreed to; default 0.
     pub time2retain: Option<Spanned<u16>>,
+    /// Highest ErrorRecoveryLevel that is agreed to: 0 or 1; default 1.
+    pub error_recovery_level: Option<Spanned<u8>>,
     /// Where the target is now, `ADDRESS:PORT`: initiators are sent there, and no LUN is needed.
     pub redirect: Option<Spanned<String>>,
     /// Whether initiators are to remember `redirect`; default false.
@@ -295,6 +297,7 @@ mod tests {
             max-connections = 8
             time2wait = 1
             time2retain = 20
+            error-recovery-level = 1
             redirect = "192.0.2.7:3260"
             redirect-permanent = true
             header-digest = "any"

@@ -434,6 +434,13 @@ impl DraftTarget {
         if let Some(value) = &target.time2retain {
             settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
         }
+        if let Some(value) = &target.error_recovery_level {
+            settings.error_recovery_level =
+                checked(source, "target.error-recovery-level", value, |level| match *level {
+                    level @ 0..=1 => Ok(level),
+                    _ => Err("0 or 1 is right"),
+                })?;
+        }
         if let Some(value) = &target.header_digest {
             settings.header_digest =
                 checked(source, "target.header-digest", value, |text| digest(text))?;
