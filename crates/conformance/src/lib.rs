@@ -20,3 +20,4 @@ pub use raw::Pdu;
 pub use raw::Raw;
 pub use server::Server;
 pub use server::on_each_engine;
+pub use server::on_each_plan;

@@ -54,12 +54,23 @@ pub struct Server {
 /// where the kernel allows it), with one reactor and with two, so that sessions meet on one thread
 /// and across threads. `adjust` changes what the target wishes.
 pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
+    on_each_plan(adjust, |_| {}, check);
+}
+
+/// As [`on_each_engine`]; `widen` changes the plan of the whole daemon.
+pub fn on_each_plan(
+    adjust: impl Fn(&mut Settings),
+    widen: impl Fn(&mut Plan),
+    check: impl Fn(&Server),
+) {
     let uring = engine::choose(Choice::Auto) == Choice::Uring;
     for choice in [Some(Choice::Epoll), uring.then_some(Choice::Uring)].into_iter().flatten() {
         for reactors in [1, 2] {
             let mut settings = Settings::default();
             adjust(&mut settings);
-            check(&Server::start(Plan { reactors, ..plan(choice, settings) }));
+            let mut plan = Plan { reactors, ..plan(choice, settings) };
+            widen(&mut plan);
+            check(&Server::start(plan));
         }
     }
 }
@@ -84,6 +95,8 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         spin_max: Duration::ZERO,
         pool_bytes_max: 64 << 20,
         login_timeout: Duration::from_secs(15),
+        sessions_max: target::SESSIONS_MAX,
+        hide_targets: false,
     }
 }
 

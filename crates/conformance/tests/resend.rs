@@ -2,6 +2,8 @@
 //! Write data that is lost or corrupt at ErrorRecoveryLevel 1: recovery R2T and R2T SNACK (RFC 7143
 //! §7.8, §11.8).
 
+#![allow(clippy::cast_possible_truncation)] // lengths of the tests themselves
+
 use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::pattern;
 use lunwire_conformance::raw::header;

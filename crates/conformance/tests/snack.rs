@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is sent again at ErrorRecoveryLevel 1: status, data, R2T (RFC 7143 §7.8, §11.16).
 
+#![allow(clippy::cast_possible_truncation)] // lengths of the tests themselves
+
 use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::pattern;
 use lunwire_conformance::raw::header;

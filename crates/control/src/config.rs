@@ -26,6 +26,11 @@ pub struct Config {
     pub spin: Option<Spanned<String>>,
     /// A login must be over in this time, for example `15s`.
     pub login_timeout: Option<Spanned<String>>,
+    /// Sessions that the daemon serves at a time, 1 to 16384 (the default).
+    pub sessions_max: Option<Spanned<usize>>,
+    /// Whether a target that an initiator may not use looks to it like one that is not there;
+    /// default false.
+    pub hide_targets: Option<bool>,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub log: Option<Spanned<String>>,
     /// Path of the control socket.
@@ -62,6 +67,9 @@ pub struct Target {
     pub redirect: Option<Spanned<String>>,
     /// Whether initiators are to remember `redirect`; default false.
     pub redirect_permanent: Option<bool>,
+    /// Whether initiators are told version, system and processor of this daemon
+    /// (X#NodeArchitecture); default false.
+    pub node_architecture: Option<bool>,
     /// `any`, `required` or `off`.
     pub header_digest: Option<Spanned<String>>,
     /// `any`, `required` or `off`.

@@ -173,6 +173,9 @@ pub enum Violation {
     /// RFC 7143 §6.3.
     #[error("a key came twice in one exchange")]
     TextRepeatedKey,
+    /// RFC 7143 §6.2: at most one is open on a connection.
+    #[error("text request before the former one was answered")]
+    TextUnanswered,
     /// RFC 7143 §6.2: keys while we still send ours.
     #[error("text request with keys in the middle of our answer")]
     TextInterrupted,
@@ -211,6 +214,7 @@ impl Violation {
             | Self::TextMalformed
             | Self::TextRepeatedKey
             | Self::NothingToResend(_)
+            | Self::TextUnanswered
             | Self::TextInterrupted => Reaction::Reject(PROTOCOL_ERROR),
             Self::NotKept => Reaction::Reject(SNACK_REJECT),
             Self::DataAcknowledgement => Reaction::Reject(INVALID_DATA_ACK),

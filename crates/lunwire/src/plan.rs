@@ -29,6 +29,7 @@ use target::Demand;
 use target::Node;
 use target::Plan;
 use target::Redirect;
+use target::SESSIONS_MAX;
 use target::StateFile;
 use target::Stores;
 use toml::Spanned;
@@ -66,6 +67,8 @@ pub(crate) struct Draft {
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
+    sessions_max: usize,
+    hide_targets: bool,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
@@ -110,6 +113,8 @@ impl Draft {
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
+            sessions_max: SESSIONS_MAX,
+            hide_targets: false,
             log: "info".into(),
             control_socket: None,
             state_dir: None,
@@ -166,6 +171,10 @@ impl Draft {
             self.login_timeout =
                 checked(source, "login-timeout", value, |text| login_timeout(text))?;
         }
+        if let Some(value) = &config.sessions_max {
+            self.sessions_max = checked(source, "sessions-max", value, |count| sessions(*count))?;
+        }
+        self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
             self.log = checked(source, "log", value, |text| log_level(text))?;
         }
@@ -341,6 +350,8 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: POOL_BYTES_MAX,
             login_timeout: self.login_timeout,
+            sessions_max: self.sessions_max,
+            hide_targets: self.hide_targets,
         };
         Ok(Opened { plan, served })
     }
@@ -440,6 +451,9 @@ impl DraftTarget {
                     level @ 0..=1 => Ok(level),
                     _ => Err("0 or 1 is right"),
                 })?;
+        }
+        if target.node_architecture == Some(true) {
+            settings.node_architecture = Some(node_architecture());
         }
         if let Some(value) = &target.header_digest {
             settings.header_digest =
@@ -553,6 +567,20 @@ fn login_timeout(text: &str) -> Result<Duration, &'static str> {
     match units::duration(text)? {
         Duration::ZERO => Err("it cannot be zero; 15s is a good value"),
         time => Ok(time),
+    }
+}
+
+/// What RFC 7143 §13.26 has in mind: the kinds of software, system and processor.
+fn node_architecture() -> String {
+    let [version, system, processor] =
+        [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
+    format!("lunwire-{version},{system},{processor}")
+}
+
+fn sessions(count: usize) -> Result<usize, String> {
+    match count {
+        1..=SESSIONS_MAX => Ok(count),
+        _ => Err(format!("1 to {SESSIONS_MAX} is right")),
     }
 }
 

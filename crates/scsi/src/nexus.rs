@@ -101,6 +101,14 @@ impl Nexus {
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
+        }
+        self.reinstated();
+    }
+
+    /// As [`lost`](Self::lost), but the same initiator port is back already: what RESERVE gave it
+    /// stays (RFC 7143 §4.4.3.2).
+    pub fn reinstated(self) {
+        for mapping in &self.map {
             mapping.mapped.link.attentions.establish(Attention::NexusLoss);
         }
     }

@@ -28,5 +28,6 @@ pub use node::Redirect;
 pub use reactor::Error;
 pub use reactor::Plan;
 pub use reactor::Target;
+pub use registry::SESSIONS_MAX;
 pub use stores::StoreError;
 pub use stores::Stores;

@@ -90,6 +90,8 @@ pub(crate) struct Nodes {
     portals: Vec<SocketAddr>,
     settings: Option<Settings>,
     discovery: AuthenticationPolicy,
+    /// An initiator is not told that a target exists which it may not use.
+    hide: bool,
 }
 
 impl Nodes {
@@ -100,7 +102,13 @@ impl Nodes {
         discovery: AuthenticationPolicy,
     ) -> Self {
         let settings = nodes.first().map(|node| node.settings.clone());
-        Self { nodes: nodes.into_iter().map(Arc::new).collect(), portals, settings, discovery }
+        let nodes = nodes.into_iter().map(Arc::new).collect();
+        Self { nodes, portals, settings, discovery, hide: false }
+    }
+
+    /// Whether a forbidden target is answered as an unknown one (RFC 7143 §11.13.5).
+    pub(crate) fn hidden(self, hide: bool) -> Self {
+        Self { hide, ..self }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Node>> {
@@ -122,7 +130,8 @@ impl Nodes {
             Some(name) => match self.find(name).map(|node| &**node) {
                 None => return Admission::Refused { status: NOT_FOUND },
                 Some(node) if !node.admits(&request.initiator) => {
-                    return Admission::Refused { status: FORBIDDEN };
+                    let status = if self.hide { NOT_FOUND } else { FORBIDDEN };
+                    return Admission::Refused { status };
                 }
                 Some(Node { redirect: Some(redirect), .. }) if !request.discovery => {
                     let Redirect { address, duration } = redirect.clone();

@@ -52,6 +52,10 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// More sessions are refused, [`SESSIONS_MAX`](crate::SESSIONS_MAX) at most.
+    pub sessions_max: usize,
+    /// Whether a target that an initiator may not use looks to it like one that is not there.
+    pub hide_targets: bool,
 }
 
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
@@ -145,9 +149,10 @@ impl Target {
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery),
+            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery)
+                .hidden(plan.hide_targets),
             challenges: Challenges::default(),
-            registry: Registry::default(),
+            registry: Registry::new(plan.sessions_max),
             mailboxes,
             files: plan.stores.files.clone(),
             login_timeout: plan.login_timeout,

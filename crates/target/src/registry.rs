@@ -53,12 +53,15 @@ pub(crate) enum Claim {
     New(Tsih),
     /// An older session must end first (session reinstatement).
     Occupied(Home),
-    /// All TSIHs are in use.
+    /// There are as many sessions as may be.
     Exhausted,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<Inner>);
+#[derive(Debug)]
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+    sessions_max: usize,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -66,18 +69,22 @@ struct Inner {
     last: u16,
 }
 
-/// More sessions than this are refused with "out of resources": TSIH has 16 bits, and each session
-/// costs memory.
-const SESSIONS_MAX: usize = 16_384;
+/// More sessions than this cannot be configured: TSIH has 16 bits, and each session costs memory.
+pub const SESSIONS_MAX: usize = 16_384;
 
 impl Registry {
+    /// Room for `sessions_max` sessions, [`SESSIONS_MAX`] at most.
+    pub(crate) fn new(sessions_max: usize) -> Self {
+        Self { inner: Mutex::default(), sessions_max: sessions_max.min(SESSIONS_MAX) }
+    }
+
     /// Takes the place `identity` for a session on `reactor`, if it is free.
     pub(crate) fn claim(&self, identity: &Identity, reactor: usize) -> Claim {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(home) = inner.sessions.get(identity) {
             return Claim::Occupied(*home);
         }
-        if inner.sessions.len() >= SESSIONS_MAX {
+        if inner.sessions.len() >= self.sessions_max {
             return Claim::Exhausted;
         }
         let tsih = inner.free_tsih();
@@ -87,13 +94,13 @@ impl Registry {
 
     /// The session that `identity` names, if it lives.
     pub(crate) fn find(&self, identity: &Identity) -> Option<Home> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sessions.get(identity).copied()
     }
 
     /// Gives the place back; a newer session in the same place stays.
     pub(crate) fn release(&self, identity: &Identity, tsih: Tsih) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.sessions.get(identity).is_some_and(|home| home.tsih == tsih) {
             inner.sessions.remove(identity);
         }
@@ -128,7 +135,7 @@ mod tests {
     /// Covers: SES-01, SES-04, SES-05.
     #[test]
     fn one_session_for_each_initiator_isid_and_target() {
-        let registry = Registry::default();
+        let registry = Registry::new(SESSIONS_MAX);
         let Claim::New(first) = registry.claim(&identity("a", 1), 0) else { panic!() };
         assert_eq!(
             registry.claim(&identity("a", 1), 1),
@@ -141,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_late_release_leaves_the_newer_session_alone() {
-        let registry = Registry::default();
+        let registry = Registry::new(SESSIONS_MAX);
         let id = identity("a", 1);
         let Claim::New(old) = registry.claim(&id, 0) else { panic!() };
         registry.release(&id, old);
@@ -154,8 +161,8 @@ mod tests {
     /// Covers: SES-06.
     #[test]
     fn tsih_is_never_zero_when_the_counter_wraps() {
-        let registry = Registry::default();
-        registry.0.lock().unwrap().last = u16::MAX - 1;
+        let registry = Registry::new(SESSIONS_MAX);
+        registry.inner.lock().unwrap().last = u16::MAX - 1;
         let Claim::New(first) = registry.claim(&identity("a", 1), 0) else { panic!() };
         let Claim::New(second) = registry.claim(&identity("a", 2), 0) else { panic!() };
         assert_eq!((first, second), (Tsih(u16::MAX), Tsih(1)));

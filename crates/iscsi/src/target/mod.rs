@@ -72,6 +72,8 @@ pub struct Settings {
     /// Above ErrorRecoveryLevel 0, bytes of unacknowledged read data that a session keeps to send
     /// them again.
     pub kept_bytes_max: usize,
+    /// What the node says of its kind as X#NodeArchitecture; None: nothing (RFC 7143 §9.4, §13.26).
+    pub node_architecture: Option<String>,
 }
 
 impl Default for Settings {
@@ -95,6 +97,7 @@ impl Default for Settings {
             time2retain: 0,
             error_recovery_level: 1,
             kept_bytes_max: 16 << 20,
+            node_architecture: None,
         }
     }
 }

@@ -80,6 +80,7 @@ pub(crate) fn settings() -> Settings {
         time2retain: 20,
         error_recovery_level: 0,
         kept_bytes_max: 1 << 20,
+        node_architecture: None,
     }
 }
 

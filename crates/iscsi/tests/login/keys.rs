@@ -308,6 +308,21 @@ fn the_node_architecture_changes_nothing() {
     }
 }
 
+/// Covers: KEY-41, KEY-39.
+#[test]
+fn the_node_architecture_is_told_where_configured() {
+    let told = |kind: Option<&str>, request: LoginRequest| {
+        let node_architecture = kind.map(str::to_owned);
+        let mut driver = Driver::with(Settings { node_architecture, ..settings() });
+        driver.named(request, &[]).answer("X#NodeArchitecture")
+    };
+    assert_eq!(told(None, last()), None);
+    assert_eq!(told(Some("a,b"), last()).as_deref(), Some("a,b"));
+    assert_eq!(told(Some(&"x".repeat(256)), last()), None, "255 bytes at most");
+    let joining = LoginRequest { tsih: Tsih(7), ..last() };
+    assert_eq!(told(Some("a,b"), joining), None, "once in a session");
+}
+
 /// Covers: NEG-19, NEG-17.
 #[test]
 fn reserved_words_are_no_offers() {

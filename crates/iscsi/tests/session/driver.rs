@@ -77,6 +77,7 @@ impl Setup {
             time2retain: 0,
             error_recovery_level: 2,
             kept_bytes_max: 1 << 20,
+            node_architecture: None,
         };
         let target = Some(TARGET.to_string());
         Self { parameters, settings, discovery: false, target, cmd_sn: CMD_SN, stat_sn: STAT_SN }

@@ -231,7 +231,10 @@ impl<P: Port> Pump<P> {
             for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
                 nexus.commands_cleared_by_iscsi(unit);
             }
-            nexus.lost();
+            match session.waiters.is_empty() {
+                true => nexus.lost(),
+                false => nexus.reinstated(),
+            }
         }
         for task in tasks.into_iter().flatten() {
             self.keep(key, task.id, task.scsi);
