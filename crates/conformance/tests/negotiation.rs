@@ -72,6 +72,7 @@ fn every_key_has_its_result_function() {
             settings.max_outstanding_r2t = 4;
             settings.time2wait = 2;
             settings.time2retain = 0;
+            settings.error_recovery_level = 1;
         },
         |server| {
             let cases = [
@@ -88,7 +89,8 @@ fn every_key_has_its_result_function() {
                 ("MaxOutstandingR2T", "0x2", "2"),
                 ("DataPDUInOrder", "Yes", "Yes"),
                 ("DataSequenceInOrder", "Yes", "Yes"),
-                ("ErrorRecoveryLevel", "1", "0"),
+                ("ErrorRecoveryLevel", "1", "1"),
+                ("ErrorRecoveryLevel", "2", "1"),
                 ("iSCSIProtocolLevel", "2", "1"),
             ];
             for (key, offer, result) in cases {

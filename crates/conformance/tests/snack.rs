@@ -88,10 +88,10 @@ fn write(session: &mut Initiator, block: u32, data: &[u8]) {
     assert_eq!(session.finish(command.itt).code, GOOD);
 }
 
-/// Covers: ERL-02, ERL-03.
+/// Covers: ERL-02, ERL-03, REA-02.
 #[test]
 fn the_lower_level_is_agreed_on() {
-    for own in [0, 1] {
+    for own in [0, 1, 2] {
         on_each_engine(
             |settings| settings.error_recovery_level = own,
             |server| {
@@ -106,6 +106,17 @@ fn the_lower_level_is_agreed_on() {
                     send_snack(&mut session, snack);
                     if agreed == 0 {
                         session.expect_reject(0x05);
+                    }
+                    let reassign = session.management(8, 0, Itt(0x7777));
+                    session.send(&Request::TaskManagement(reassign), &[]);
+                    assert_eq!(session.read_management(), if agreed < 2 { 4 } else { 1 });
+                    if agreed < 2 {
+                        let logout = session.logout(2);
+                        session.send(&Request::Logout(logout), &[]);
+                        match session.read().response() {
+                            Response::Logout(answer) => assert_eq!(answer.response, 2),
+                            other => panic!("{other:?}"),
+                        }
                     }
                     session.expect_quiet();
                 }

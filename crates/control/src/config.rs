@@ -59,9 +59,10 @@ pub struct Target {
     /// Seconds that an initiator is asked to wait before it comes back after a failure; default 2.
     pub time2wait: Option<Spanned<u16>>,
     /// Seconds after that in which a session that lost its last connection can be continued: the
-    /// most that is agreed to; default 0.
+    /// most that is agreed to; default 20. At
+    /// ErrorRecoveryLevel 2 also the time in which its commands can go on over another connection.
     pub time2retain: Option<Spanned<u16>>,
-    /// Highest ErrorRecoveryLevel that is agreed to: 0 or 1; default 1.
+    /// Highest ErrorRecoveryLevel that is agreed to: 0, 1 or 2; default 2.
     pub error_recovery_level: Option<Spanned<u8>>,
     /// Where the target is now, `ADDRESS:PORT`: initiators are sent there, and no LUN is needed.
     pub redirect: Option<Spanned<String>>,
@@ -305,7 +306,7 @@ mod tests {
             max-connections = 8
             time2wait = 1
             time2retain = 20
-            error-recovery-level = 1
+            error-recovery-level = 2
             redirect = "192.0.2.7:3260"
             redirect-permanent = true
             header-digest = "any"

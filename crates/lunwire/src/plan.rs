@@ -448,8 +448,8 @@ impl DraftTarget {
         if let Some(value) = &target.error_recovery_level {
             settings.error_recovery_level =
                 checked(source, "target.error-recovery-level", value, |level| match *level {
-                    level @ 0..=1 => Ok(level),
-                    _ => Err("0 or 1 is right"),
+                    level @ 0..=2 => Ok(level),
+                    _ => Err("0, 1 or 2 is right"),
                 })?;
         }
         if target.node_architecture == Some(true) {

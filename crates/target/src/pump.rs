@@ -308,6 +308,8 @@ impl<P: Port> Pump<P> {
                 }
                 Some(Output::Indication(indication)) => self.indicate(key, indication),
                 Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::Detach { connection, task }) => self.detach_buf(key, connection, task),
+                Some(Output::Attach { connection, task }) => self.attach_buf(key, connection, task),
                 Some(Output::ConnectionClosed { connection, reason }) => {
                     self.close_connection(key, connection, &reason);
                 }
@@ -457,10 +459,36 @@ impl<P: Port> Pump<P> {
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
         };
         let connection = session.connection_of(id);
-        if let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) {
-            connection.mover.attach(id, buf);
+        match connection.and_then(|key| self.connections.get_mut(key)) {
+            Some(connection) => connection.mover.attach(id, buf),
+            // Its connection is gone: the buffer waits with the task for another one.
+            None => session.park_buf(id, buf),
         }
         session.machine.receive_data_out(id, length);
+    }
+
+    /// A task leaves its connection: its buffer waits for the next one.
+    fn detach_buf(&mut self, key: Key, id: ConnectionId, task: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let connection = session.connections.get(usize::from(id.0)).copied();
+        let connection = connection.and_then(|key| self.connections.get_mut(key));
+        if let Some(buf) = connection.and_then(|connection| connection.mover.detach(task)) {
+            session.park_buf(task, buf);
+        }
+    }
+
+    /// A task goes on over another connection, with the buffer that it had.
+    fn attach_buf(&mut self, key: Key, id: ConnectionId, task: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let connection = session.connections.get(usize::from(id.0)).copied();
+        let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
+            return;
+        };
+        if let Some(entry) = task_of(&mut session.tasks, task)
+            && let Some((buf, _)) = entry.immediate.take()
+        {
+            connection.mover.attach(task, buf);
+        }
     }
 
     /// A buffer from the pool. Where there is none, data that is kept only to be sent again makes
@@ -527,6 +555,13 @@ impl Session {
         }
         if let Some(slot) = self.tasks.get_mut(index) {
             *slot = Some(task);
+        }
+    }
+
+    /// Keeps the buffer of a task that has no connection, where its immediate data was.
+    fn park_buf(&mut self, id: TaskId, buf: Buf) {
+        if let Some(task) = task_of(&mut self.tasks, id) {
+            task.immediate = Some((buf, 0));
         }
     }
 

@@ -13,6 +13,7 @@
 //! connection; with several connections, later responses wait until this one is acknowledged too.
 
 use super::connection::Fence;
+use super::recovery::Reassignment;
 use super::session::{Held, Pdu, Session};
 use super::task::lun_key;
 use super::{ConnectionId, limits};
@@ -37,6 +38,7 @@ const TASK_REASSIGN: u8 = 8;
 /// Responses (RFC 7143 §11.6.1).
 const FUNCTION_COMPLETE: u8 = 0;
 const TASK_DOES_NOT_EXIST: u8 = 1;
+const STILL_ALLEGIANT: u8 = 3;
 const REASSIGN_NOT_SUPPORTED: u8 = 4;
 const FUNCTION_NOT_SUPPORTED: u8 = 5;
 const FUNCTION_REJECTED: u8 = 255;
@@ -177,7 +179,7 @@ impl Session {
             TASK_REASSIGN if self.is_no_scsi_task(request.referenced_task) => {
                 return self.refuse_management(pdu, request, FUNCTION_REJECTED);
             }
-            TASK_REASSIGN => return self.refuse_management(pdu, request, REASSIGN_NOT_SUPPORTED),
+            TASK_REASSIGN => return self.run_reassign(pdu, request),
             _ => return self.refuse_management(pdu, request, FUNCTION_NOT_SUPPORTED),
         };
         let until = self.now + limits::TRANSFER_WAIT;
@@ -268,6 +270,29 @@ impl Session {
             self.indicate(Indication::Management(management));
         }
         Ok(())
+    }
+
+    /// TASK REASSIGN (RFC 7143 §7.2.2, §11.5.1): the response comes before all else of the task.
+    fn run_reassign(
+        &mut self,
+        pdu: &Pdu<'_>,
+        request: &TaskManagementRequest,
+    ) -> Result<(), Violation> {
+        let response = match self.reassignment(request.referenced_task) {
+            Reassignment::NotSupported => REASSIGN_NOT_SUPPORTED,
+            Reassignment::StillAllegiant => STILL_ALLEGIANT,
+            Reassignment::NoTask => TASK_DOES_NOT_EXIST,
+            // The response would have to wait, and the task with it: may be sent again.
+            Reassignment::Granted(_) if self.barrier.is_some() => {
+                return Err(Violation::TooManyImmediate);
+            }
+            Reassignment::Granted(task) => {
+                self.send_management_response(pdu.connection, request.itt, FUNCTION_COMPLETE);
+                self.reassign(task, pdu.connection, request.exp_data_sn);
+                return Ok(());
+            }
+        };
+        self.refuse_management(pdu, request, response)
     }
 
     /// True for the tag of a task management request or text exchange under way.

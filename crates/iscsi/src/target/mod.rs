@@ -94,8 +94,8 @@ impl Default for Settings {
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
             time2wait: 2,
-            time2retain: 0,
-            error_recovery_level: 1,
+            time2retain: 20,
+            error_recovery_level: 2,
             kept_bytes_max: 16 << 20,
             node_architecture: None,
         }

@@ -19,7 +19,7 @@
 use super::connection::{Connection, Connections};
 use super::logout::Logouts;
 use super::management::Managements;
-use super::recovery::Recovery;
+use super::recovery::{NOWHERE, Recovery};
 use super::task::Tasks;
 use super::{ConnectionId, LoggedIn, Settings, limits};
 use crate::datamover::{Event, Immediate, Op, TaskId};
@@ -72,6 +72,21 @@ pub enum Output {
     Indication(Indication),
     /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
     Targets(Option<String>),
+    /// Take the buffer of a task back from the mover of this connection and keep it: the task leaves
+    /// it.
+    Detach {
+        /// The connection that the task leaves.
+        connection: ConnectionId,
+        /// The task.
+        task: TaskId,
+    },
+    /// Give the mover of this connection the buffer that was kept for a task.
+    Attach {
+        /// The connection that takes the task over.
+        connection: ConnectionId,
+        /// The task.
+        task: TaskId,
+    },
     /// This connection is over and no longer belongs to the session: close it once all has left.
     ConnectionClosed {
         /// Names it for the last time: the id may be given to another.
@@ -251,7 +266,7 @@ impl Session {
         }
         let failed = matches!(self.state, State::Failed { .. } | State::Closed);
         assert!(failed == (self.connections.count() == 0), "a live session has a connection");
-        let lives = |id| self.is_closed() || self.connection(id).is_some();
+        let lives = |id| self.is_closed() || id == NOWHERE || self.connection(id).is_some();
         assert!(self.tasks.connections().all(lives), "a task outlived its connection");
         assert!(self.held_bytes <= limits::HELD_BYTES_MAX, "bytes behind a hole");
         if self.is_closed() {

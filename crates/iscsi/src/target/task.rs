@@ -48,6 +48,8 @@ pub(super) struct Task {
     completion: Option<Completion>,
     /// Above ErrorRecoveryLevel 0: what it was answered, until that is acknowledged.
     pub(super) answer: Option<Box<Answer>>,
+    /// At ErrorRecoveryLevel 2: the lost connection that it waits to be reassigned from.
+    pub(super) orphan: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +99,14 @@ impl Transfer {
     pub(super) fn is_open(&self) -> bool {
         self.open_r2t > 0 || self.unsolicited != Unsolicited::None
     }
+
+    /// The connection is gone: nothing is on its way any more, and nothing is asked for until
+    /// another one takes over. True if unsolicited data was to come into the task's buffer.
+    pub(super) fn lose(&mut self) -> bool {
+        self.open_r2t = 0;
+        self.held_back = true;
+        core::mem::take(&mut self.unsolicited) == Unsolicited::Open
+    }
 }
 
 impl Task {
@@ -117,6 +127,7 @@ impl Task {
             transfer: Transfer { unsolicited, ..Transfer::default() },
             completion: None,
             answer: None,
+            orphan: None,
         }
     }
 
@@ -135,12 +146,17 @@ impl Task {
     }
 
     /// Where the unsolicited data ends, immediate data included.
-    fn first_burst_end(&self, first_burst_length: u32) -> u32 {
+    pub(super) fn first_burst_end(&self, first_burst_length: u32) -> u32 {
         if self.command.final_ {
             self.immediate_length
         } else {
             first_burst_length.min(self.expected_out()).max(self.immediate_length)
         }
+    }
+
+    /// Where the immediate data ends.
+    pub(super) const fn immediate_end(&self) -> u32 {
+        self.immediate_length
     }
 
     /// True if write data is gone for want of a buffer.
@@ -478,7 +494,7 @@ impl Session {
     /// all is there.
     pub(super) fn advance(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.running_mut(task) else { return };
-        if entry.transfer.is_open() {
+        if entry.transfer.is_open() || entry.orphan.is_some() {
             return;
         }
         let ended = entry.transfer.failure.is_some() || entry.completion.is_some();
@@ -505,7 +521,11 @@ impl Session {
         let Some(entry) = self.tasks.live_mut(task) else { return };
         entry.completion = None;
         let (open, connection) = (entry.transfer.is_open(), entry.connection);
+        let orphan = entry.orphan.is_some();
         self.tasks.drain(task);
+        if orphan {
+            return self.task_released(task);
+        }
         if open {
             self.op(connection, Op::Abandon { task });
         }
@@ -543,6 +563,9 @@ impl Session {
     /// Lets a task go on that waited for task management in vain.
     pub(super) fn resume(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.running_mut(task) else { return };
+        if entry.orphan.is_some() {
+            return;
+        }
         entry.transfer.held_back = false;
         self.ask(task);
         self.advance(task);

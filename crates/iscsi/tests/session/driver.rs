@@ -148,6 +148,8 @@ struct Watch {
     gone: HashSet<ConnectionId>,
     indicated: HashSet<TaskId>,
     nexus_lost: bool,
+    /// Tasks whose buffer waits for another connection.
+    buffers: HashSet<TaskId>,
 }
 
 impl Driver {
@@ -200,6 +202,7 @@ impl Driver {
                 gone: HashSet::new(),
                 indicated: HashSet::new(),
                 nexus_lost: false,
+                buffers: HashSet::new(),
             },
             pool: Pool::new(256 << 20).unwrap(),
         }
@@ -552,6 +555,15 @@ impl Watch {
             Output::ConnectionClosed { connection, .. } => {
                 assert!(!self.stat_sn.contains_key(connection), "closed after its Terminate");
             }
+            Output::Detach { connection, task } => {
+                assert!(self.recovers() && self.stat_sn.contains_key(connection));
+                assert!(self.buffers.insert(*task), "a buffer is taken back once");
+            }
+            Output::Attach { connection, task } => {
+                assert!(self.stat_sn.contains_key(connection));
+                self.allegiance.insert(*task, *connection);
+                self.buffers.remove(task);
+            }
             Output::Targets(_) => {}
         }
     }
@@ -624,6 +636,8 @@ impl Watch {
             Op::Suspend { task, .. } => {
                 assert!(self.recovers());
                 self.bursts.remove(task);
+                // Whoever takes it over.
+                self.allegiance.remove(task);
             }
             Op::GetData { task, offset, length, numbers, .. } => {
                 self.see_allegiance(id, *task);

@@ -11,15 +11,21 @@ use crate::service::Completion;
 use crate::target::ConnectionId;
 use crate::target::session::{Pdu, Session};
 use crate::target::task::{Task, sense_segment};
-use crate::violation::Violation;
+use crate::violation::{Sense, Violation};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buf::Slice;
 use core::ops::Range;
-use wire::iscsi::{DataSn, Itt, Numbers, Response, ScsiResponse, Snack, Ttt};
+use wire::iscsi::{DataSn, Itt, Numbers, Residual, Response, ScsiResponse, Snack, Ttt};
 
 /// Response code "command completed at target" (RFC 7143 §11.4.3).
 const COMPLETED_AT_TARGET: u8 = 0x00;
+
+/// SCSI status CHECK CONDITION.
+const CHECK_CONDITION: u8 = 0x02;
+
+/// The iSCSI condition "SNACK rejected" (RFC 7143 §11.4.7.2).
+const SNACK_REJECTED: Sense = Sense { key: 0x0b, code: 0x11, qualifier: 0x13 };
 
 /// What a command was answered.
 #[derive(Debug)]
@@ -44,6 +50,14 @@ enum Kept {
     GivenUp,
     /// There was none, or nobody needs it any more.
     Nothing,
+}
+
+/// Where and from which DataSN on an answer is sent again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resumption {
+    pub(super) id: ConnectionId,
+    /// ExpDataSN of the request.
+    pub(super) from: DataSn,
 }
 
 /// One burst of Data-In PDUs, or the front of one.
@@ -131,6 +145,16 @@ impl Answer {
         self.next = number;
     }
 
+    /// Data that the initiator misses is gone: the command ends with the condition "SNACK
+    /// rejected" (RFC 7143 §11.4.7.2).
+    fn fail(&mut self) {
+        self.response.status = CHECK_CONDITION;
+        self.response.residual = Residual::None;
+        self.sense = sense_segment(&SNACK_REJECTED.to_fixed());
+        self.data = Kept::Nothing;
+        self.next = self.acknowledged;
+    }
+
     fn give_up(&mut self) {
         if let Kept::Whole(_) = self.data {
             self.data = Kept::GivenUp;
@@ -157,7 +181,7 @@ impl Session {
         };
         entry.answer = Some(Box::new(Answer {
             response,
-            sense: sense_segment(&completion),
+            sense: sense_segment(&completion.sense),
             data: data.map_or(Kept::Nothing, Kept::Whole),
             runs: Vec::new(),
             next: 0,
@@ -168,6 +192,23 @@ impl Session {
         self.put_from(task, 0);
         self.send_status(task);
         self.account(task, connection);
+    }
+
+    /// The rest of the data, and the status, on another connection (RFC 7143 §7.2.2, §11.5.6).
+    pub(super) fn answer_again(&mut self, task: TaskId, at: Resumption) {
+        let Some(answer) = self.tasks.answer_mut(task) else { return };
+        answer.response.snack_tag = 0;
+        if at.from.0 > answer.acknowledged && at.from.0 <= answer.next {
+            answer.acknowledged = at.from.0;
+        }
+        let from = answer.acknowledged;
+        match answer.data {
+            Kept::Whole(_) => self.put_from(task, from),
+            Kept::GivenUp if from < answer.next => answer.fail(),
+            Kept::GivenUp | Kept::Nothing => {}
+        }
+        debug_assert_eq!(self.tasks.draining_tag(task).map(|(id, _)| id), Some(at.id));
+        self.send_status(task);
     }
 
     /// Forgets the answer of a task: it is acknowledged, or nobody waits for it any more.

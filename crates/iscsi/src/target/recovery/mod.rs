@@ -10,18 +10,24 @@
 //! - `answer`: a command that was answered stays a task, with its data, until its status is
 //!   acknowledged; Data SNACK, R-Data SNACK and DataACK.
 //! - `transfer`: which write data was asked for and has not come: recovery R2T, R2T SNACK.
+//! - `allegiance`: at level 2, tasks whose connection is gone, and TASK REASSIGN.
 
+mod allegiance;
 mod answer;
 mod retained;
 mod transfer;
 
+pub(super) use allegiance::{NOWHERE, Reassignment};
 pub(super) use answer::{Answer, keeps_data};
 pub(super) use retained::Retained;
 pub(super) use transfer::Books;
 
+use allegiance::Lost;
+
 use super::Parameters;
 use super::session::{Pdu, Session};
 use crate::violation::Violation;
+use alloc::vec::Vec;
 use clock::Instant;
 use wire::iscsi::{Itt, Snack, Ttt};
 
@@ -41,12 +47,27 @@ pub(super) struct Recovery {
     kept_bytes: usize,
     /// When write data that does not come is looked for.
     overdue_at: Option<Instant>,
+    /// Connections that are gone and whose tasks are not.
+    lost: Vec<Lost>,
+    next_lost: u32,
 }
 
 impl Recovery {
     pub(super) const fn new(parameters: &Parameters, kept_bytes_max: usize) -> Self {
         let level = parameters.error_recovery_level;
-        Self { level, kept_bytes_max, kept_bytes: 0, overdue_at: None }
+        Self {
+            level,
+            kept_bytes_max,
+            kept_bytes: 0,
+            overdue_at: None,
+            lost: Vec::new(),
+            next_lost: 0,
+        }
+    }
+
+    /// Whether tasks may be reassigned: ErrorRecoveryLevel is 2.
+    pub(super) const fn reassigns(&self) -> bool {
+        self.level >= 2
     }
 
     /// Whether anything is kept and sent again: ErrorRecoveryLevel is above 0.
@@ -78,7 +99,8 @@ impl Session {
         if !self.recovery.is_on() {
             return None;
         }
-        [self.status_deadline(), self.recovery.overdue_at].into_iter().flatten().min()
+        let deadlines = [self.status_deadline(), self.recovery.overdue_at, self.lost_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -86,6 +108,7 @@ impl Session {
         if self.recovery.is_on() {
             self.ask_for_acknowledgements();
             self.look_for_overdue();
+            self.expire_lost();
         }
     }
 
@@ -97,6 +120,7 @@ impl Session {
         if !self.recovery.is_on() {
             assert!(self.tasks.answers().next().is_none(), "nothing is kept at level 0");
         }
+        self.check_lost();
         for connection in self.connections.iter() {
             let status = connection.status;
             connection.retained.check(self.recovery.is_on(), &status);

@@ -40,6 +40,12 @@ impl Retained {
         Self { first, entries: VecDeque::new(), bytes: 0, since: now }
     }
 
+    /// Everything, out of a connection that is gone, or that may still answer its own logout.
+    pub(super) fn take(&mut self, now: Instant) -> Self {
+        let count = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        core::mem::replace(self, Self::new(self.first.plus(count), now))
+    }
+
     pub(in crate::target) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -66,7 +72,11 @@ impl Retained {
     }
 
     /// Forgets what is acknowledged; gives the tasks among it.
-    fn take_acknowledged(&mut self, status: &StatusNumbers, now: Instant) -> Vec<TaskId> {
+    pub(super) fn take_acknowledged(
+        &mut self,
+        status: &StatusNumbers,
+        now: Instant,
+    ) -> Vec<TaskId> {
         let mut tasks = Vec::new();
         while status.is_acknowledged(self.first.plus(1))
             && let Some(entry) = self.entries.pop_front()

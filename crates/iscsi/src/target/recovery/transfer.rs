@@ -21,6 +21,8 @@ pub(in crate::target) struct Books {
     next: u32,
     /// How often data of this task was asked for again.
     tries: u16,
+    /// All R2Ts before are satisfied, since the connection was lost that they were sent on.
+    satisfied: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,23 @@ impl Books {
     /// A burst has ended.
     pub(in crate::target) fn close(&mut self, offset: u32, length: u32) {
         self.asked.retain(|asked| (asked.offset, asked.length) != (offset, length));
+    }
+
+    /// The connection is gone: all that is open must be asked for again, and `unasked` too.
+    pub(super) fn lose(&mut self, unasked: Option<(u32, u32)>) {
+        let open = self.asked.iter().map(|asked| asked.r2t_sn);
+        self.satisfied = open.min().unwrap_or(self.next);
+        self.again.extend(self.asked.drain(..).map(|asked| (asked.offset, asked.length)));
+        self.again.extend(unasked);
+        // The lowest is asked for first.
+        self.again.sort_unstable_by_key(|(offset, _)| core::cmp::Reverse(*offset));
+    }
+
+    /// Another connection goes on: what the initiator has seen keeps its number, the rest is
+    /// numbered anew (RFC 7143 §7.2.2).
+    pub(super) fn resume(&mut self, expected: u32) {
+        let is_valid = expected > self.satisfied && expected <= self.next;
+        self.next = if is_valid { expected } else { self.satisfied };
     }
 
     /// The open R2Ts that a SNACK asks for; None if one of them was never sent or its data is here.

@@ -47,7 +47,7 @@ impl Session {
                 bidi_read_residual,
                 residual,
             });
-            let data = sense_segment(&completion);
+            let data = sense_segment(&completion.sense);
             self.op(connection, Op::SendControl { response, data, task: Some(task) });
         }
         self.op(connection, Op::Release { task });
@@ -128,8 +128,7 @@ fn residual(expected: u32, presented: u64) -> Residual {
 }
 
 /// SenseLength and sense data (RFC 7143 §11.4.7.1); nothing without sense.
-pub(in crate::target) fn sense_segment(completion: &Completion) -> Vec<u8> {
-    let sense = &completion.sense;
+pub(in crate::target) fn sense_segment(sense: &[u8]) -> Vec<u8> {
     if sense.is_empty() {
         return Vec::new();
     }

@@ -166,6 +166,33 @@ impl Tasks {
         Some(task.command.lun)
     }
 
+    /// A task in whatever phase.
+    pub(in crate::target) fn any_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.slot_mut(id)?.task.as_mut()
+    }
+
+    pub(in crate::target) fn phase(&self, id: TaskId) -> Option<Phase> {
+        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
+        let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
+        Some(task.phase)
+    }
+
+    /// All tasks.
+    pub(in crate::target) fn iter(&self) -> impl Iterator<Item = &Task> {
+        self.slots.iter().filter_map(|slot| slot.task.as_ref())
+    }
+
+    /// The tasks of a lost connection.
+    pub(in crate::target) fn orphans(&self, lost: u32) -> impl Iterator<Item = TaskId> {
+        self.iter().filter(move |task| task.orphan == Some(lost)).map(|task| task.id)
+    }
+
+    /// The live task with this tag, or the answered one whose status is not acknowledged.
+    pub(in crate::target) fn newest(&self, itt: Itt) -> Option<&Task> {
+        let answered = |task: &&Task| task.answer.is_some() && task.command.itt == itt;
+        self.find(itt).or_else(|| self.iter().find(answered))
+    }
+
     /// What a task was answered, as long as that is not acknowledged.
     pub(in crate::target) fn answer(&self, id: TaskId) -> Option<&Answer> {
         let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
