@@ -78,14 +78,19 @@ pub fn on_each_plan(
 /// One reactor, one portal, two targets.
 #[must_use]
 pub fn plan(engine: Choice, settings: Settings) -> Plan {
-    let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None, account: None }];
+    let friends = vec![AccessRule {
+        initiator: FRIEND.to_owned(),
+        luns: None,
+        account: None,
+        target_reset: None,
+    }];
     let mut stores = Stores::new();
     let nodes = vec![
         node(&mut stores, TARGET, settings.clone(), Vec::new()),
         node(&mut stores, CLOSED_TARGET, settings, friends),
     ];
     Plan {
-        portals: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        portals: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         nodes,
         discovery: AuthenticationPolicy::default(),
         stores,
@@ -95,6 +100,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         spin_max: Duration::ZERO,
         pool_bytes_max: 64 << 20,
         login_timeout: Duration::from_secs(15),
+        isns: None,
         sessions_max: target::SESSIONS_MAX,
         hide_targets: false,
     }

@@ -317,10 +317,10 @@ fn discover(session: &mut Initiator) -> Vec<(String, String)> {
 /// A target with three portals, one of them IPv6 where there is IPv6.
 fn with_portals(engine: engine::Choice) -> Server {
     let mut plan = plan(engine, iscsi::target::Settings::default());
-    plan.portals.push(SocketAddr::from(([127, 0, 0, 1], 0)));
+    plan.portals.push(SocketAddr::from(([127, 0, 0, 1], 0)).into());
     let six: SocketAddr = "[::1]:0".parse().expect("an address");
     if std::net::TcpListener::bind(six).is_ok() {
-        plan.portals.push(six);
+        plan.portals.push(six.into());
     }
     Server::start(plan)
 }

@@ -21,21 +21,21 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// What a login asks for, over a connection that came to `local`.
-    pub(crate) fn of(request: &AdmissionRequest, local: SocketAddr) -> Self {
+    /// What a login asks for, over a connection that came to `local` of a portal group.
+    pub(crate) fn of(request: &AdmissionRequest, local: SocketAddr, portal_group_tag: u16) -> Self {
         let scope = match &request.target {
-            Some(name) => Scope::Target(name.clone()),
+            Some(name) => Scope::Target(name.clone(), portal_group_tag),
             None => Scope::Portal(local),
         };
         Self { initiator: request.initiator.clone(), isid: request.isid, scope }
     }
 }
 
-/// The target's side of an identity: an unnamed discovery session belongs to its portal (RFC 7143
+/// The target's side of an identity, which is a target port: its name and portal group tag. An unnamed discovery session belongs to its portal (RFC 7143
 /// §6.3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
-    Target(String),
+    Target(String, u16),
     Portal(SocketAddr),
 }
 
@@ -128,7 +128,7 @@ mod tests {
         Identity {
             initiator: initiator.into(),
             isid: Isid([0x80, 0, 0, 0, 0, isid]),
-            scope: Scope::Target("iqn.2026-01.example:disk".into()),
+            scope: Scope::Target("iqn.2026-01.example:disk".into(), 1),
         }
     }
 
@@ -144,6 +144,15 @@ mod tests {
         let Claim::New(second) = registry.claim(&identity("a", 2), 1) else { panic!() };
         let Claim::New(third) = registry.claim(&identity("b", 1), 1) else { panic!() };
         assert!(first != second && second != third && first != third);
+    }
+
+    #[test]
+    fn the_same_isid_at_another_portal_group_is_another_session() {
+        let registry = Registry::new(SESSIONS_MAX);
+        let (one, mut other) = (identity("a", 1), identity("a", 1));
+        other.scope = Scope::Target("iqn.2026-01.example:disk".into(), 2);
+        assert!(matches!(registry.claim(&one, 0), Claim::New(_)));
+        assert!(matches!(registry.claim(&other, 0), Claim::New(_)));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(super) use respond::sense_segment;
 pub(super) use table::Tasks;
 
 use super::ConnectionId;
+use super::fence::Fence;
 use super::life::Cleared;
 use super::limits;
 use super::recovery::{Answer, Books};
@@ -167,6 +168,14 @@ impl Task {
     /// True if the SCSI side waits for write data, and nothing has ended the task.
     pub(super) fn awaits_data(&self) -> bool {
         self.is_with_scsi() && self.transfer.wanted.is_some()
+    }
+
+    /// How its answer stands to those of other tasks.
+    fn fence(&self) -> Fence {
+        match &self.completion {
+            Some(completion) if completion.fence => Fence::Promised,
+            _ => Fence::None,
+        }
     }
 
     /// True if the SCSI side has it and has not said how it ends.
@@ -343,7 +352,7 @@ impl Session {
             lun,
             cdb: entry.command.cdb,
             attribute: entry.command.attribute,
-            priority: entry.command.priority,
+            priority: entry.command.priority & self.priority_mask,
             expected_out: entry.expected_out(),
             expected_in: entry.expected_in(),
             immediate,
@@ -407,7 +416,7 @@ impl Session {
     /// Sends R2Ts up to MaxOutstandingR2T, each at most MaxBurstLength, in order (RFC 7143 §11.8).
     fn ask(&mut self, task: TaskId) {
         let burst_length = self.login.parameters.max_burst_length;
-        let open_max = self.login.parameters.max_outstanding_r2t.max(1);
+        let open_max = self.login.parameters.max_outstanding_r2t.clamp(1, limits::OPEN_R2T_MAX);
         loop {
             let Some(entry) = self.tasks.running_mut(task) else { return };
             let transfer = &mut entry.transfer;
@@ -497,15 +506,11 @@ impl Session {
         if entry.transfer.is_open() || entry.orphan.is_some() {
             return;
         }
-        let ended = entry.transfer.failure.is_some() || entry.completion.is_some();
-        if ended && self.barrier.is_some() {
-            return self.tasks.parked.push(task);
-        }
-        if let Some(violation) = entry.transfer.failure {
-            let completion = entry.own_completion(violation);
-            self.respond(task, completion);
-        } else if let Some(completion) = entry.completion.take() {
-            self.respond(task, completion);
+        if entry.transfer.failure.is_some() || entry.completion.is_some() {
+            let fence = entry.fence();
+            if !self.waits_in_line(task, fence) {
+                self.answer_task(task);
+            }
         } else if let Some(wanted) = entry.transfer.wanted
             && entry.transfer.next >= wanted
             && !entry.transfer.books.misses()
@@ -513,6 +518,17 @@ impl Session {
         {
             entry.transfer.told = true;
             self.indicate(Indication::DataOutReceived { task });
+        }
+    }
+
+    /// Sends the answer that is ready.
+    pub(super) fn answer_task(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        if let Some(violation) = entry.transfer.failure {
+            let completion = entry.own_completion(violation);
+            self.respond(task, completion);
+        } else if let Some(completion) = entry.completion.take() {
+            self.respond(task, completion);
         }
     }
 
@@ -551,7 +567,7 @@ impl Session {
             self.end_task(task);
         }
         self.tasks.undeclared.clear();
-        self.tasks.parked.clear();
+        self.fences.clear();
         self.managements.clear();
     }
 

@@ -79,8 +79,7 @@ pub(crate) fn settings() -> Settings {
         time2wait: 2,
         time2retain: 20,
         error_recovery_level: 0,
-        kept_bytes_max: 1 << 20,
-        node_architecture: None,
+        ..Settings::default()
     }
 }
 

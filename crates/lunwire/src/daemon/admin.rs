@@ -24,6 +24,8 @@ use control::admin::Request;
 use target::SessionSnapshot;
 use target::Target;
 
+use crate::ports;
+
 /// A peer that is slower than this is not served.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -131,6 +133,13 @@ impl State {
                 if self.target.logout_session(*tsih, *timeout_s) =>
             {
                 Reply::Done
+            }
+            Request::PortGroups => Reply::PortGroups { groups: ports::shown(&self.target) },
+            Request::SetPortGroup { target, lun, group, state } => {
+                match ports::set(&self.target, target, *lun, *group, state) {
+                    Ok(()) => Reply::Done,
+                    Err(message) => Reply::Error { message },
+                }
             }
             Request::DropSession { tsih } if self.target.drop_session(*tsih) => Reply::Done,
             Request::DropSession { tsih } | Request::LogoutSession { tsih, .. } => {

@@ -111,6 +111,7 @@ impl Read {
             sense: Vec::new(),
             data_in: Some(data),
             presented: self.presented,
+            fence: false,
         }))
     }
 

@@ -62,6 +62,7 @@ impl<P: Port> Pump<P> {
             held: Vec::new(),
             send_at: None,
             runnable: std::collections::VecDeque::new(),
+            waiting: super::waiting::Waiting::default(),
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
@@ -224,6 +225,7 @@ impl<P: Port> Pump<P> {
     /// I_T nexus loss (SAM-5 §6.3.4): the device server forgets the nexus and its tasks.
     pub(super) fn lose_nexus(&mut self, key: Key) {
         self.runnable.retain(|(session, _, _)| *session != key);
+        self.waiting.forget_session(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let tasks = std::mem::take(&mut session.tasks);
         if let Some(nexus) = session.nexus.take() {
@@ -309,10 +311,11 @@ impl<P: Port> Pump<P> {
                     self.establish(connection);
                     self.settle_login(connection);
                 }
-                Letter::AbortUnit { unit, effect, whose, reactor, management } => {
-                    self.abort_unit(&unit, effect, &whose, (reactor, management));
+                Letter::AbortUnits { units, effect, whose, reactor, management } => {
+                    self.abort_units(&units, effect, &whose, (reactor, management));
                 }
-                Letter::UnitAborted { management } => self.unit_aborted(management),
+                Letter::UnitsAborted { management } => self.units_aborted(management),
+                Letter::EndSessions { target } => self.end_sessions(&target),
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
@@ -328,6 +331,7 @@ impl<P: Port> Pump<P> {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
                         if let Some(session) = self.sessions.get_mut(key) {
+                            session.machine.set_now(self.port.now());
                             session.machine.request_logout(seconds);
                         }
                         self.settle(key);
@@ -414,6 +418,7 @@ impl<P: Port> Pump<P> {
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
             if let Some(session) = self.sessions.get_mut(key) {
+                session.machine.set_now(self.port.now());
                 session.machine.request_logout(seconds);
             }
             self.settle(key);

@@ -12,6 +12,8 @@ use wire::iscsi::keys::TextWriter;
 
 use super::error::LoginError;
 use super::error::quote;
+use super::markers::Intervals;
+use super::markers::Markers;
 use super::security;
 use super::security::Security;
 use crate::chap;
@@ -33,6 +35,7 @@ use crate::target::Authentication;
 use crate::target::DigestPolicy;
 use crate::target::Parameters;
 use crate::target::Settings;
+use crate::target::TaskReporting;
 use crate::target::limits::CONNECTIONS_MAX;
 
 /// Who wants what, from the first text of a login.
@@ -94,6 +97,7 @@ pub(super) struct Negotiation {
     leading: bool,
     header_digest: DigestPolicy,
     data_digest: DigestPolicy,
+    markers: Markers,
     wish: Values,
     values: Values,
     seen: KeySet,
@@ -121,6 +125,7 @@ impl Negotiation {
             leading,
             header_digest: settings.header_digest,
             data_digest: settings.data_digest,
+            markers: Markers::new(settings.markers),
             wish,
             values: Values::defaults(),
             seen: KeySet::default(),
@@ -138,6 +143,7 @@ impl Negotiation {
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
         let (mut first_burst, mut outstanding) = (None, None);
+        let mut intervals = Intervals::default();
         // A method begins with the text after the one in which it was chosen (RFC 7143 §12.1).
         let is_chap = self.security.is_chap();
         let mut chap = chap::Keys::default();
@@ -152,7 +158,9 @@ impl Negotiation {
                 first_burst = Some(value);
             } else if key.id == Id::MaxOutstandingR2T {
                 outstanding = Some(value);
-            } else if !(is_chap && security::set(&mut chap, key.id, value)) {
+            } else if !(is_chap && security::set(&mut chap, key.id, value)
+                || intervals.set(key.id, value))
+            {
                 self.take(key, value, answers)?;
             }
         }
@@ -171,7 +179,7 @@ impl Negotiation {
             self.wish.set(Id::MaxOutstandingR2T, wish.min(self.outstanding_max()));
             self.take(Id::MaxOutstandingR2T.key(), offer, answers)?;
         }
-        Ok(())
+        self.markers.take_intervals(&intervals, answers)
     }
 
     /// With recovery and data sequences in order, a task has one R2T at a time (RFC 7143 §13.19).
@@ -244,7 +252,13 @@ impl Negotiation {
             error_recovery_level: byte(Id::ErrorRecoveryLevel),
             data_pdu_in_order: values.is_yes(Id::DataPduInOrder),
             data_sequence_in_order: values.is_yes(Id::DataSequenceInOrder),
+            task_reporting: match values.get(Id::TaskReporting) {
+                1 => TaskReporting::ResponseFence,
+                2 => TaskReporting::FastAbort,
+                _ => TaskReporting::Rfc3720,
+            },
             protocol_level: byte(Id::ProtocolLevel),
+            markers: self.markers.agreed(),
         }
     }
 
@@ -332,7 +346,7 @@ impl Negotiation {
             // Declared for iSER only, which is not in use.
             Rule::Boolean => {}
             Rule::Method | Rule::SendTargets => return Err(LoginError::KeyMethod(key.name)),
-            Rule::Obsolete => answers.push(key.name, negotiate::REJECT)?,
+            Rule::Obsolete => self.markers.take(key.id, value, answers)?,
             Rule::List(_) | Rule::And | Rule::Or | Rule::Minimum(_) | Rule::Maximum(_) => {
                 self.negotiate(key, value, answers)?;
             }
@@ -433,8 +447,8 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: data out of order, RFC
-/// 7144 and iSER. AuthMethod is wished by [`Security`].
+/// What this target wishes of each key. What is not built is wished away: iSER. AuthMethod is wished
+/// by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {
@@ -457,11 +471,11 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::DefaultTime2Wait, settings.time2wait.into());
     within(Id::DefaultTime2Retain, settings.time2retain.into());
     within(Id::MaxOutstandingR2T, settings.max_outstanding_r2t.into());
-    within(Id::DataPduInOrder, 1);
-    within(Id::DataSequenceInOrder, 1);
+    within(Id::DataPduInOrder, settings.data_pdu_in_order.into());
+    within(Id::DataSequenceInOrder, settings.data_sequence_in_order.into());
     within(Id::ErrorRecoveryLevel, settings.error_recovery_level.into());
-    within(Id::TaskReporting, 1);
-    within(Id::ProtocolLevel, 1);
+    within(Id::TaskReporting, 0b111);
+    within(Id::ProtocolLevel, 2);
     within(Id::RdmaExtensions, 0);
     wish
 }
