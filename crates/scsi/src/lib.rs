@@ -46,6 +46,7 @@ pub use management::AcaCleared;
 pub use management::PendingSense;
 pub use nexus::Nexus;
 pub use nexus::NexusNames;
+pub use nexus::Queries;
 pub use spc::alua::groups::Explicit;
 pub use spc::alua::groups::NoSuchGroup;
 pub use spc::alua::groups::PortGroup;

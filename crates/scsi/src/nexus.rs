@@ -38,10 +38,23 @@ pub struct NexusNames {
     pub relative_port: u16,
 }
 
+/// Whether the transport of a nexus carries QUERY TASK, QUERY TASK SET, QUERY ASYNCHRONOUS EVENT
+/// and I_T NEXUS RESET (RFC 7144 §6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // they come together
+pub enum Queries {
+    /// None of them.
+    #[default]
+    None,
+    /// All of them.
+    All,
+}
+
 /// An I_T nexus. It belongs to one session and one thread.
 #[derive(Debug)]
 pub struct Nexus {
     names: NexusNames,
+    queries: Queries,
     /// Ascending by number, each number once.
     map: Vec<Mapping>,
 }
@@ -77,7 +90,13 @@ impl Nexus {
             .collect();
         map.sort_by_key(|mapping| mapping.number);
         map.dedup_by_key(|mapping| mapping.number);
-        Self { names, map }
+        Self { names, queries: Queries::None, map }
+    }
+
+    /// The same over a transport with these functions.
+    #[must_use]
+    pub fn with_queries(self, queries: Queries) -> Self {
+        Self { queries, ..self }
     }
 
     /// Starts a command.
@@ -131,6 +150,10 @@ impl Nexus {
     #[must_use]
     pub const fn names(&self) -> &NexusNames {
         &self.names
+    }
+
+    pub(crate) const fn queries(&self) -> Queries {
+        self.queries
     }
 
     /// Every unit of the map once.
