@@ -116,6 +116,12 @@ pub fn header(request: &Request, data_length: usize) -> Vec<u8> {
 }
 
 impl Raw {
+    /// The connection itself, for who writes bytes without any help.
+    #[must_use]
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Connects.
     ///
     /// # Errors
@@ -188,6 +194,11 @@ impl Raw {
         }
         let padding = data.split_off(data_length);
         Heard::Pdu(Pdu { header, data, padding })
+    }
+
+    /// The next `length` bytes of the stream, whatever they are; panics if they do not come.
+    pub fn read_bytes(&mut self, length: usize) -> Vec<u8> {
+        self.must_fill(length, Instant::now() + PATIENCE)
     }
 
     /// The next PDU; panics if none comes.

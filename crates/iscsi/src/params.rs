@@ -96,7 +96,8 @@ pub enum Rule {
     Method,
     /// Has a meaning in SendTargets only.
     SendTargets,
-    /// Answered with Reject, never with NotUnderstood (RFC 7143 §13.25).
+    /// Of markers: answered with Reject, never with NotUnderstood (RFC 7143 §13.25), unless the
+    /// node wants them.
     Obsolete,
 }
 
@@ -457,6 +458,12 @@ mod tests {
             let registered = ["None", "CHAP", "SRP", "KRB5"].contains(method);
             assert!(registered || method.starts_with("Z-"), "{method}");
         }
+    }
+
+    /// Covers: KEY-04.
+    #[test]
+    fn no_digest_of_ours_is_private() {
+        assert!(DIGESTS.iter().all(|digest| ["None", "CRC32C"].contains(digest)), "{DIGESTS:?}");
     }
 
     #[test]

@@ -39,7 +39,22 @@ pub(crate) enum Command {
         after_help = "Example:\n  lunwire session logout 3 --timeout 30\n  lunwire session drop 3"
     )]
     Session(SessionOptions),
+    /// Show or change the states of target port groups of a running daemon
+    #[command(after_help = ALUA_EXAMPLES)]
+    Alua(AluaOptions),
 }
+
+const ALUA_EXAMPLES: &str = "\
+Examples:
+  lunwire alua
+      every target port group and its state
+  lunwire alua set iqn.2026-01.com.example:db 2 standby
+      hosts leave the portals of group 2; those that are active go on
+  lunwire alua set iqn.2026-01.com.example:db 2 active-optimized --lun 0
+      for one logical unit alone
+
+STATE is active-optimized, active-non-optimized, standby, unavailable or transitioning.
+Groups are made in the configuration: [[portal-group]] and [[target.port-group]].";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -86,6 +101,12 @@ pub(crate) struct ServeOptions {
     /// File with the target's secret, another one than the initiators'
     #[arg(long, value_name = "FILE")]
     pub(crate) mutual_secret_file: Option<String>,
+    /// Name server (iSNS) to register with [default: none]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) isns: Option<String>,
+    /// Agree to the markers of RFC 3720, for old initiators and studies
+    #[arg(long)]
+    pub(crate) markers: bool,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
@@ -104,8 +125,8 @@ pub(crate) struct ServeOptions {
     /// Path of the control socket [default: lunwire.sock in $XDG_RUNTIME_DIR, or in /run as root]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
-    /// Folder for what outlives the daemon: reservations that hosts ask to persist [default: none,
-    /// and hosts are told so]
+    /// Folder for what outlives the daemon: reservations, mode parameters and identifying
+    /// information that hosts ask to keep [default: none, and hosts are told so]
     #[arg(long, value_name = "PATH")]
     pub(crate) state_dir: Option<PathBuf>,
     /// error, warn, info, debug or trace [default: info]
@@ -141,6 +162,35 @@ pub(crate) struct AdminOptions {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct AluaOptions {
+    #[command(subcommand)]
+    pub(crate) action: Option<AluaAction>,
+    #[command(flatten)]
+    pub(crate) show: AdminOptions,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AluaAction {
+    /// Change the state of a target port group; hosts are told
+    Set {
+        /// Name of the target
+        #[arg(value_name = "IQN")]
+        target: String,
+        /// Number of the target port group
+        group: u16,
+        /// The new state
+        state: String,
+        /// One logical unit alone [default: all of the target]
+        #[arg(long, value_name = "NUMBER")]
+        lun: Option<u16>,
+        /// Path of the daemon's control socket
+        #[arg(long, value_name = "PATH")]
+        control_socket: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, ClapArgs)]

@@ -10,6 +10,7 @@ mod credentials;
 mod daemon;
 mod output;
 mod plan;
+mod ports;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         Command::Status(options) => commands::status::status(&options),
         Command::Sessions(options) => commands::status::sessions(&options),
         Command::Session(options) => commands::status::session(&options),
+        Command::Alua(options) => commands::alua::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
+mod transfer;
+
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -19,8 +21,12 @@ use engine::Choice;
 use iscsi::target::DigestPolicy;
 use iscsi::target::Redirection;
 use iscsi::target::Settings;
+use iscsi::target::TargetReset;
+use scsi::Explicit;
 use scsi::Identity;
+use scsi::Kept;
 use scsi::LogicalUnit;
+use scsi::PortGroup;
 use store::Store;
 use store::spec::Spec;
 use target::AccessRule;
@@ -28,7 +34,9 @@ use target::AuthenticationPolicy;
 use target::Demand;
 use target::Node;
 use target::Plan;
+use target::Portal;
 use target::Redirect;
+use target::SESSIONS_MAX;
 use target::StateFile;
 use target::Stores;
 use toml::Spanned;
@@ -36,6 +44,7 @@ use toml::Spanned;
 use crate::args::ServeOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
+use crate::ports;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
 const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
@@ -61,14 +70,18 @@ const LUN_NUMBER_MAX: u16 = 16_383;
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) listen: Vec<SocketAddr>,
+    portal_groups: Vec<Portal>,
     pub(crate) engine: Choice,
     pub(crate) reactors: usize,
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
+    sessions_max: usize,
+    hide_targets: bool,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
+    isns: Option<String>,
     pub(crate) targets: Vec<DraftTarget>,
     discovery: AuthenticationPolicy,
     accounts: Accounts,
@@ -83,6 +96,8 @@ pub(crate) struct DraftTarget {
     pub(crate) luns: Vec<DraftLun>,
     access: Vec<AccessRule>,
     authentication: AuthenticationPolicy,
+    port_groups: Vec<PortGroup>,
+    explicit: Explicit,
 }
 
 #[derive(Debug)]
@@ -105,14 +120,18 @@ impl Draft {
     fn new() -> Self {
         Self {
             listen: Vec::new(),
+            portal_groups: Vec::new(),
             engine: Choice::Auto,
             reactors: 1,
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
+            sessions_max: SESSIONS_MAX,
+            hide_targets: false,
             log: "info".into(),
             control_socket: None,
             state_dir: None,
+            isns: None,
             targets: Vec::new(),
             discovery: AuthenticationPolicy::default(),
             accounts: Accounts::default(),
@@ -142,6 +161,9 @@ impl Draft {
         draft.take_options(options)?;
         draft.take_defaults()?;
         draft.take_credentials(options, of_file)?;
+        if options.markers {
+            draft.targets.iter_mut().for_each(|target| target.settings.markers = true);
+        }
         Ok(draft)
     }
 
@@ -166,13 +188,23 @@ impl Draft {
             self.login_timeout =
                 checked(source, "login-timeout", value, |text| login_timeout(text))?;
         }
+        if let Some(value) = &config.sessions_max {
+            self.sessions_max = checked(source, "sessions-max", value, |count| sessions(*count))?;
+        }
+        self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
             self.log = checked(source, "log", value, |text| log_level(text))?;
         }
+        if let Some(value) = &config.isns {
+            self.isns = Some(checked(source, "isns", value, |text| transfer::name_server(text))?);
+        }
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
         self.state_dir = config.state_dir.map(|path| path.into_inner().into());
+        self.portal_groups = ports::portal_groups(source, &config.portal_group)?;
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
+            draft.port_groups = ports::port_groups(source, target, &self.portal_groups)?;
+            draft.explicit = ports::explicit(target);
             draft.take_authentication(source, target, &mut self.accounts)?;
             self.targets.push(draft);
         }
@@ -209,6 +241,9 @@ impl Draft {
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;
+        }
+        if let Some(text) = &options.isns {
+            self.isns = Some(option("--isns", text, transfer::name_server(text))?);
         }
         if let Some(path) = &options.control_socket {
             self.control_socket = Some(path.clone());
@@ -273,23 +308,23 @@ impl Draft {
     }
 
     /// A logical unit with what was kept of it.
-    fn unit(&self, identity: Identity, store: Arc<dyn Store>, block: u32) -> Result<LogicalUnit> {
-        let kept = match &self.state_dir {
-            None => None,
-            Some(folder) => {
-                let kept = StateFile::open(folder, &identity);
-                Some(kept.with_context(|| format!("cannot use {}", folder.display()))?)
-            }
-        };
+    fn unit(
+        &self,
+        identity: Identity,
+        store: Arc<dyn Store>,
+        block: u32,
+        target: &DraftTarget,
+    ) -> Result<LogicalUnit> {
         let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
-        let Some((file, state)) = kept else { return Ok(unit) };
-        let path = file.path().to_owned();
-        unit.with_keeper(Arc::new(file), state.as_deref()).map_err(anyhow::Error::msg).with_context(
-            || {
-                let path = path.display();
-                format!("{path} holds reservations that hosts rely on; remove it only if none do")
-            },
-        )
+        let unit = unit
+            .with_port_groups(target.port_groups.clone(), target.explicit)
+            .map_err(anyhow::Error::msg)?;
+        match &self.state_dir {
+            None => Ok(unit),
+            Some(folder) => {
+                Kept::ALL.into_iter().try_fold(unit, |unit, kept| keep(unit, folder, kept))
+            }
+        }
     }
 
     /// Opens the stores.
@@ -309,7 +344,7 @@ impl Draft {
                 if let Some(serial) = &lun.serial {
                     identity.serial.clone_from(serial);
                 }
-                let unit = self.unit(identity, store, lun.block).with_context(place)?;
+                let unit = self.unit(identity, store, lun.block, target).with_context(place)?;
                 luns.push((lun.number, Arc::new(unit)));
                 shown.push(admin::Lun {
                     number: lun.number,
@@ -330,8 +365,9 @@ impl Draft {
                 redirect: target.redirect.clone(),
             });
         }
+        let portals = self.listen.iter().copied().map(Portal::from);
         let plan = Plan {
-            portals: self.listen.clone(),
+            portals: portals.chain(self.portal_groups.iter().copied()).collect(),
             nodes,
             discovery: self.discovery.clone(),
             stores,
@@ -341,9 +377,25 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: POOL_BYTES_MAX,
             login_timeout: self.login_timeout,
+            isns: self.isns.clone(),
+            sessions_max: self.sessions_max,
+            hide_targets: self.hide_targets,
         };
         Ok(Opened { plan, served })
     }
+}
+
+/// The unit with one kind of its state as it was kept in `folder`.
+fn keep(unit: LogicalUnit, folder: &Path, kept: Kept) -> Result<LogicalUnit> {
+    let (file, state) = StateFile::open(folder, unit.identity(), kept)
+        .with_context(|| format!("cannot use {}", folder.display()))?;
+    let path = file.path().to_owned();
+    unit.with_keeper(kept, Arc::new(file), state.as_deref())
+        .map_err(anyhow::Error::msg)
+        .with_context(|| {
+            let (path, name) = (path.display(), kept.name());
+            format!("{path} holds {name} that hosts rely on; remove it only if none do")
+        })
 }
 
 impl DraftTarget {
@@ -356,6 +408,8 @@ impl DraftTarget {
             luns: Vec::new(),
             access: Vec::new(),
             authentication: AuthenticationPolicy::default(),
+            port_groups: Vec::new(),
+            explicit: Explicit::No,
         }
     }
 
@@ -364,6 +418,7 @@ impl DraftTarget {
         let mut draft = Self::new(name);
         draft.alias = target.alias.as_ref().map(|alias| alias.get_ref().clone());
         draft.take_settings(source, target)?;
+        transfer::take(&mut draft.settings, source, target)?;
         draft.redirect = redirect(source, target)?;
         let mut numbers = BTreeSet::new();
         for (place, lun) in (0..).zip(&target.lun) {
@@ -434,6 +489,9 @@ impl DraftTarget {
         if let Some(value) = &target.time2retain {
             settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
         }
+        if target.node_architecture == Some(true) {
+            settings.node_architecture = Some(node_architecture());
+        }
         if let Some(value) = &target.header_digest {
             settings.header_digest =
                 checked(source, "target.header-digest", value, |text| digest(text))?;
@@ -441,6 +499,10 @@ impl DraftTarget {
         if let Some(value) = &target.data_digest {
             settings.data_digest =
                 checked(source, "target.data-digest", value, |text| digest(text))?;
+        }
+        if let Some(value) = &target.target_reset {
+            settings.target_reset =
+                checked(source, "target.target-reset", value, |text| target_reset(text))?;
         }
         if let Some(value) = &target.ping_interval {
             settings.ping_interval =
@@ -497,7 +559,10 @@ fn access_rule(
         }
         luns = Some(visible);
     }
-    Ok(AccessRule { initiator: name, luns, account: None })
+    let reset = initiator.target_reset.as_ref().map(|value| {
+        checked(source, "target.initiator.target-reset", value, |text| target_reset(text))
+    });
+    Ok(AccessRule { initiator: name, luns, account: None, target_reset: reset.transpose()? })
 }
 
 /// A value of a file, checked; a problem gets its place.
@@ -519,7 +584,7 @@ pub(crate) fn option<V, E: Display>(
     checked.map_err(|problem| Usage(format!("{flag} {value}: {problem}")).into())
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned())
 }
@@ -549,6 +614,20 @@ fn login_timeout(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
+/// What RFC 7143 §13.26 has in mind: the kinds of software, system and processor.
+fn node_architecture() -> String {
+    let [version, system, processor] =
+        [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
+    format!("lunwire-{version},{system},{processor}")
+}
+
+fn sessions(count: usize) -> Result<usize, String> {
+    match count {
+        1..=SESSIONS_MAX => Ok(count),
+        _ => Err(format!("1 to {SESSIONS_MAX} is right")),
+    }
+}
+
 fn log_level(text: &str) -> Result<String, &'static str> {
     match text {
         "error" | "warn" | "info" | "debug" | "trace" => Ok(text.to_owned()),
@@ -562,6 +641,15 @@ fn digest(text: &str) -> Result<DigestPolicy, &'static str> {
         "required" => Ok(DigestPolicy::Required),
         "off" => Ok(DigestPolicy::Off),
         _ => Err("any, required or off is right"),
+    }
+}
+
+fn target_reset(text: &str) -> Result<TargetReset, &'static str> {
+    match text {
+        "none" => Ok(TargetReset::None),
+        "warm" => Ok(TargetReset::Warm),
+        "cold" => Ok(TargetReset::Cold),
+        _ => Err("none, warm or cold is right"),
     }
 }
 

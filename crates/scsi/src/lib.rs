@@ -17,7 +17,10 @@ extern crate std;
 
 mod attention;
 mod exclusion;
+#[cfg(test)]
+mod hostile;
 mod identity;
+mod kept;
 pub mod limits;
 mod lun;
 mod management;
@@ -25,21 +28,34 @@ mod nexus;
 mod sbc;
 mod sense;
 mod spc;
+mod statistics;
 mod table;
 mod task;
+mod taskset;
 #[cfg(test)]
 mod testing;
 
 pub use identity::Identity;
+pub use kept::KeepFailed;
+pub use kept::Keeper;
+pub use kept::Kept;
+pub use kept::RestoreError;
 pub use lun::LogicalUnit;
 pub use lun::UnitError;
+pub use management::AcaCleared;
+pub use management::PendingSense;
 pub use nexus::Nexus;
 pub use nexus::NexusNames;
-pub use spc::persistent::KeepFailed;
-pub use spc::persistent::Keeper;
-pub use spc::persistent::RestoreError;
+pub use nexus::Queries;
+pub use spc::alua::groups::Explicit;
+pub use spc::alua::groups::NoSuchGroup;
+pub use spc::alua::groups::PortGroup;
+pub use table::Supported;
+pub use table::supported_commands;
 pub use task::Completion;
 pub use task::Input;
 pub use task::Request;
 pub use task::Step;
 pub use task::Task;
+pub use task::Victims;
+pub use wire::scsi::alua::AccessState;

@@ -18,6 +18,7 @@ use crate::task::good;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use wire::iscsi::Attribute;
 use wire::iscsi::LunField;
 use wire::scsi::Lun;
 use wire::scsi::cdb::CdbView;
@@ -37,10 +38,23 @@ pub struct NexusNames {
     pub relative_port: u16,
 }
 
+/// Whether the transport of a nexus carries QUERY TASK, QUERY TASK SET, QUERY ASYNCHRONOUS EVENT
+/// and I_T NEXUS RESET (RFC 7144 §6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // they come together
+pub enum Queries {
+    /// None of them.
+    #[default]
+    None,
+    /// All of them.
+    All,
+}
+
 /// An I_T nexus. It belongs to one session and one thread.
 #[derive(Debug)]
 pub struct Nexus {
     names: NexusNames,
+    queries: Queries,
     /// Ascending by number, each number once.
     map: Vec<Mapping>,
 }
@@ -76,18 +90,34 @@ impl Nexus {
             .collect();
         map.sort_by_key(|mapping| mapping.number);
         map.dedup_by_key(|mapping| mapping.number);
-        Self { names, map }
+        Self { names, queries: Queries::None, map }
+    }
+
+    /// The same over a transport with these functions.
+    #[must_use]
+    pub fn with_queries(self, queries: Queries) -> Self {
+        Self { queries, ..self }
     }
 
     /// Starts a command.
     pub fn start(&self, request: &Request) -> (Task, Step) {
         let cdb = CdbView::new(&request.cdb);
         let Some(mapped) = self.mapped(request.lun) else {
-            return Task::new(None, self.start_elsewhere(request, &cdb));
+            return Task::elsewhere(self.start_elsewhere(request, &cdb));
         };
+        let simple = matches!(request.attribute, Attribute::Simple | Attribute::Untagged);
+        if !simple || !mapped.link.running.enter(&mapped.unit) {
+            return Task::listed(self, Arc::clone(mapped), request);
+        }
+        Task::running(Arc::clone(mapped), request, self.begin(mapped, request))
+    }
+
+    /// Puts a command whose turn it is through the gate.
+    #[inline]
+    pub(crate) fn begin(&self, mapped: &Mapped, request: &Request) -> Result<Started, Fault> {
         let (unit, link) = (&*mapped.unit, &*mapped.link);
-        let context = Context { nexus: self, unit, link, request, cdb };
-        Task::new(Some(Arc::clone(mapped)), context.start())
+        let cdb = CdbView::new(&request.cdb);
+        Context { nexus: self, unit, link, request, cdb }.start()
     }
 
     /// The unit at `lun`, if one is mapped there.
@@ -101,7 +131,18 @@ impl Nexus {
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
-            mapping.mapped.link.attentions.establish(Attention::NexusLoss);
+        }
+        self.reinstated();
+    }
+
+    /// As [`lost`](Self::lost), but the same initiator port is back already: what RESERVE gave it
+    /// stays (RFC 7143 §4.4.3.2).
+    pub fn reinstated(self) {
+        for mapping in &self.map {
+            let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
+            unit.task_set().lock().clear_fault(unit, Some(link));
+            link.echo.wipe();
+            link.attentions.establish(Attention::NexusLoss);
         }
     }
 
@@ -109,6 +150,19 @@ impl Nexus {
     #[must_use]
     pub const fn names(&self) -> &NexusNames {
         &self.names
+    }
+
+    pub(crate) const fn queries(&self) -> Queries {
+        self.queries
+    }
+
+    /// Every unit of the map once.
+    pub fn units(&self) -> impl Iterator<Item = &Arc<LogicalUnit>> {
+        let all = self.map.iter().map(|mapping| &mapping.mapped.unit);
+        let earlier = |at: usize, unit: &Arc<LogicalUnit>| {
+            self.map.iter().take(at).any(|mapping| Arc::ptr_eq(&mapping.mapped.unit, unit))
+        };
+        all.enumerate().filter(move |(at, unit)| !earlier(*at, unit)).map(|(_, unit)| unit)
     }
 
     /// The mapped numbers, ascending.
@@ -188,6 +242,7 @@ mod tests {
         completion.data_in.expect("a list").to_vec()
     }
 
+    /// Covers-scsi: A0.
     #[test]
     fn report_luns_works_on_any_lun_and_before_attentions() {
         let (_bench, nexus) = three_units();
@@ -202,6 +257,7 @@ mod tests {
         assert_eq!(report(&nexus, Lun::Unit(0), 2).len(), 8 + 4 * 8);
     }
 
+    /// Covers-scsi: A0.
     #[test]
     fn report_luns_cut_by_allocation_says_the_whole_length() {
         let (_bench, nexus) = three_units();

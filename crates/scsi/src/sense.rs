@@ -30,7 +30,21 @@ pub(crate) enum Format {
 impl Fault {
     /// Status RESERVATION CONFLICT.
     pub(crate) const RESERVATION_CONFLICT: Self =
-        Self { sense: NO_SENSE, status: crate::task::RESERVATION_CONFLICT, presented: 0 };
+        Self::of_status(crate::task::RESERVATION_CONFLICT);
+
+    /// Status ACA ACTIVE.
+    pub(crate) const ACA_ACTIVE: Self = Self::of_status(crate::task::ACA_ACTIVE);
+
+    /// Status BUSY.
+    pub(crate) const BUSY: Self = Self::of_status(crate::task::BUSY);
+
+    /// Status TASK SET FULL.
+    pub(crate) const TASK_SET_FULL: Self = Self::of_status(crate::task::TASK_SET_FULL);
+
+    /// A status that needs no sense data.
+    const fn of_status(status: u8) -> Self {
+        Self { sense: NO_SENSE, status, presented: 0 }
+    }
 
     pub(crate) fn complete(self, format: Format) -> Completion {
         let sense = match (self.status, format) {
@@ -38,7 +52,20 @@ impl Fault {
             (CHECK_CONDITION, Format::Descriptor) => self.sense.emit_descriptor(),
             _ => Vec::new(),
         };
-        Completion { status: self.status, sense, data_in: None, presented: self.presented }
+        let Self { status, presented, .. } = self;
+        Completion { status, sense, data_in: None, presented, fence: self.is_fenced() }
+    }
+}
+
+impl Fault {
+    /// A unit attention after a function that ended the tasks of many, or ACA ACTIVE (RFC 7143
+    /// §4.2.2.3.4 a, d).
+    fn is_fenced(&self) -> bool {
+        let of_many = matches!(self.sense.asc, RESET_OCCURRED | COMMANDS_CLEARED);
+        match self.status {
+            CHECK_CONDITION => self.sense.key == SenseKey::UnitAttention && of_many,
+            status => status == crate::task::ACA_ACTIVE,
+        }
     }
 }
 
@@ -48,14 +75,26 @@ impl From<Sense> for Fault {
     }
 }
 
+/// Additional sense code of POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+const RESET_OCCURRED: u8 = 0x29;
+/// Additional sense code of COMMANDS CLEARED BY ANOTHER INITIATOR.
+const COMMANDS_CLEARED: u8 = 0x2f;
 /// Additional sense code of UNRECOVERED READ ERROR.
 pub(crate) const UNRECOVERED_READ_ERROR: u8 = 0x11;
 /// 0/00/00 NO ADDITIONAL SENSE INFORMATION.
 pub(crate) const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, 0, 0);
 /// 2/04/02 LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: stopped.
 pub(crate) const STOPPED: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x02);
+/// 2/04/0A LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION.
+pub(crate) const ACCESS_STATE_TRANSITION: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0a);
+/// 2/04/0B LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE.
+pub(crate) const PORT_IN_STANDBY: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0b);
+/// 2/04/0C LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE.
+pub(crate) const PORT_UNAVAILABLE: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0c);
 /// 4/44/00 INTERNAL TARGET FAILURE.
 pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0);
+/// 4/3E/03 LOGICAL UNIT FAILED SELF-TEST.
+pub(crate) const FAILED_SELF_TEST: Sense = Sense::new(SenseKey::HardwareError, 0x3e, 0x03);
 /// 5/1A/00 PARAMETER LIST LENGTH ERROR.
 pub(crate) const PARAMETER_LIST_LENGTH: Sense = Sense::new(SenseKey::IllegalRequest, 0x1a, 0);
 /// 5/20/00 INVALID COMMAND OPERATION CODE.
@@ -69,6 +108,8 @@ pub(crate) const INVALID_RELEASE: Sense = Sense::new(SenseKey::IllegalRequest, 0
 /// 5/55/04 INSUFFICIENT REGISTRATION RESOURCES.
 pub(crate) const INSUFFICIENT_REGISTRATION_RESOURCES: Sense =
     Sense::new(SenseKey::IllegalRequest, 0x55, 0x04);
+/// 5/2C/00 COMMAND SEQUENCE ERROR.
+pub(crate) const COMMAND_SEQUENCE: Sense = Sense::new(SenseKey::IllegalRequest, 0x2c, 0);
 /// 5/39/00 SAVING PARAMETERS NOT SUPPORTED.
 pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x39, 0);
 /// 5/49/00 INVALID MESSAGE ERROR: a task attribute that does not exist here.
@@ -127,5 +168,6 @@ pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
 
 /// Completion of a command for which there is nothing to say.
 pub(crate) const fn good(presented: u64) -> Completion {
-    Completion { status: crate::task::GOOD, sense: Vec::new(), data_in: None, presented }
+    let status = crate::task::GOOD;
+    Completion { status, sense: Vec::new(), data_in: None, presented, fence: false }
 }

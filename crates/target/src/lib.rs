@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod isns;
 mod keep;
 mod mail;
 mod node;
@@ -24,9 +25,12 @@ pub use mail::SessionSnapshot;
 pub use node::AccessRule;
 pub use node::LunMap;
 pub use node::Node;
+pub use node::PORTAL_GROUP_TAG;
+pub use node::Portal;
 pub use node::Redirect;
 pub use reactor::Error;
 pub use reactor::Plan;
 pub use reactor::Target;
+pub use registry::SESSIONS_MAX;
 pub use stores::StoreError;
 pub use stores::Stores;

@@ -19,11 +19,14 @@ use wire::iscsi::Tsih;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
+use crate::isns;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
+use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Nodes;
+use crate::node::Portal;
 use crate::pump::Pump;
 use crate::registry::Registry;
 use crate::stores::StoreFile;
@@ -32,8 +35,8 @@ use crate::stores::Stores;
 /// Everything that a target needs to start.
 #[derive(Debug)]
 pub struct Plan {
-    /// Addresses to listen on; port 0 picks a free one.
-    pub portals: Vec<SocketAddr>,
+    /// Addresses to listen on.
+    pub portals: Vec<Portal>,
     /// What to serve.
     pub nodes: Vec<Node>,
     /// What initiators have to prove in discovery sessions.
@@ -52,6 +55,12 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// Name server to register with, `HOST:PORT`.
+    pub isns: Option<String>,
+    /// More sessions are refused, [`SESSIONS_MAX`](crate::SESSIONS_MAX) at most.
+    pub sessions_max: usize,
+    /// Whether a target that an initiator may not use looks to it like one that is not there.
+    pub hide_targets: bool,
 }
 
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
@@ -113,6 +122,8 @@ pub struct Target {
     shared: Arc<Shared>,
     /// Empty once stopped.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// None once stopped.
+    isns: Mutex<Option<isns::Client>>,
     portals: Vec<SocketAddr>,
     files: Vec<StoreFile>,
     engine: &'static str,
@@ -127,10 +138,10 @@ impl Target {
     pub fn start(plan: Plan) -> Result<Self, Error> {
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
-        for address in &plan.portals {
-            let failed = |source| Error::Listen { address: *address, source };
-            let listener = TcpListener::from(engine::listen(*address).map_err(failed)?);
-            portals.push(listener.local_addr().map_err(failed)?);
+        for Portal { address, group } in plan.portals.iter().copied() {
+            let failed = |source| Error::Listen { address, source };
+            let listener = TcpListener::from(engine::listen(address).map_err(failed)?);
+            portals.push(Portal { address: listener.local_addr().map_err(failed)?, group });
             listeners.push(OwnedFd::from(listener));
         }
         let engine = engine::choose(plan.engine);
@@ -138,6 +149,9 @@ impl Target {
         for index in 0..plan.reactors.max(1) {
             starting.push(Starting::spawn(index, engine, &plan)?);
         }
+        let registration = registration(&plan.nodes, &portals);
+        let isns = plan.isns.clone().zip(registration);
+        let isns = isns.map(|(server, what)| isns::Client::start(server, what)).transpose()?;
         let mut mailboxes = Vec::new();
         for reactor in &starting {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
@@ -145,9 +159,10 @@ impl Target {
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery),
+            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery)
+                .hidden(plan.hide_targets),
             challenges: Challenges::default(),
-            registry: Registry::default(),
+            registry: Registry::new(plan.sessions_max),
             mailboxes,
             files: plan.stores.files.clone(),
             login_timeout: plan.login_timeout,
@@ -161,7 +176,14 @@ impl Target {
             threads.push(reactor.thread);
         }
         let files = plan.stores.files;
-        Ok(Self { shared, threads: Mutex::new(threads), portals, files, engine: engine.name() })
+        Ok(Self {
+            shared,
+            threads: Mutex::new(threads),
+            isns: Mutex::new(isns),
+            portals: portals.iter().map(|portal| portal.address).collect(),
+            files,
+            engine: engine.name(),
+        })
     }
 
     /// The addresses that it really listens on.
@@ -196,6 +218,17 @@ impl Target {
         sessions
     }
 
+    /// Every unit of the target `name`, or none if there is no such target.
+    #[must_use]
+    pub fn units(&self, name: &str) -> Option<&LunMap> {
+        self.shared.nodes.find(name).map(|node| &node.luns)
+    }
+
+    /// The names of all targets.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.shared.nodes.all().iter().map(|node| node.name.as_str())
+    }
+
     /// Ends a session; false if there is none with this TSIH.
     #[must_use]
     pub fn drop_session(&self, tsih: u16) -> bool {
@@ -226,6 +259,8 @@ impl Target {
     /// # Errors
     /// If a file cannot be flushed; all the rest is done first.
     pub fn stop(&self, grace: Duration) -> Result<(), Error> {
+        let isns = self.isns.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let leaving = isns.map(isns::Client::leave);
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Letter::Stop { grace });
         }
@@ -234,6 +269,9 @@ impl Target {
             if thread.join().is_err() {
                 tracing::error!("a reactor had panicked");
             }
+        }
+        if let Some(leaving) = leaving {
+            leaving.wait();
         }
         let mut result = Ok(());
         for file in self.files.iter().filter(|file| file.writable) {
@@ -313,6 +351,15 @@ impl Setup {
         pump.listen(start.listeners);
         pump.serve();
     }
+}
+
+/// What a name server is told. None: there is no target.
+fn registration(nodes: &[Node], portals: &[Portal]) -> Option<isns::Registration> {
+    Some(isns::Registration {
+        entity: nodes.first()?.name.clone(),
+        targets: nodes.iter().map(|node| (node.name.clone(), node.alias.clone())).collect(),
+        portals: portals.to_vec(),
+    })
 }
 
 fn stopped() -> Error {

@@ -7,6 +7,10 @@ use core::time::Duration;
 /// need a bound of their own. RFC 7143 §4.2.2.1 asks for one.
 pub(super) const IMMEDIATE_TASKS_MAX: u16 = 8;
 
+/// R2Ts of a task that are open at once, whatever MaxOutstandingR2T allows: 64 bursts of 512 bytes,
+/// the smallest, still keep a path busy, and a task cannot fill the mover's table of bursts.
+pub(super) const OPEN_R2T_MAX: u16 = 64;
+
 /// Immediate task management requests that wait at once; RFC 7143 §4.2.2.1 asks for one.
 pub(super) const IMMEDIATE_MANAGEMENT_MAX: u16 = 8;
 
@@ -42,6 +46,10 @@ pub(super) const HELD_BYTES_MAX: usize = 256 * 1024;
 /// aborts often stops sending at once; without this bound both sides would wait for each other (RFC
 /// 7143 §4.2.3.3).
 pub(super) const TRANSFER_WAIT: Duration = Duration::from_secs(2);
+
+/// Ends of tasks that a connection may leave unconfirmed (async event 5): one more, and the oldest
+/// counts as confirmed. An initiator with more units than this stops sending late.
+pub(super) const TERMINATIONS_MAX: usize = 256;
 
 /// A discovery session that does nothing for so long ends: it gets no pings (RFC 7143 §7.4.3).
 pub(super) const DISCOVERY_IDLE: Duration = Duration::from_secs(300);

@@ -3,6 +3,7 @@
 //! phase.
 
 mod connection;
+mod fence;
 mod life;
 mod limits;
 mod login;
@@ -11,6 +12,7 @@ mod management;
 mod ping;
 mod session;
 mod task;
+mod termination;
 mod text;
 
 pub use login::Login;
@@ -29,6 +31,7 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
 use crate::chap::Exchange;
+use crate::datamover::Markers;
 use crate::datamover::Op;
 
 /// What the target wishes and allows in negotiation; one per node, shared by its logins. A wish
@@ -45,8 +48,15 @@ pub struct Settings {
     pub initial_r2t: bool,
     /// Whether immediate data is welcome (RFC 7143 §13.11).
     pub immediate_data: bool,
-    /// Most R2Ts of a task at once (RFC 7143 §13.17).
+    /// Most R2Ts of a task that may be agreed on (RFC 7143 §13.17); no more than 64 are ever open.
     pub max_outstanding_r2t: u16,
+    /// Whether PDUs of a sequence must come in order (RFC 7143 §13.18); if not, it is as the
+    /// initiator likes.
+    pub data_pdu_in_order: bool,
+    /// Whether sequences must come in order (RFC 7143 §13.19); if not, it is as the initiator likes.
+    pub data_sequence_in_order: bool,
+    /// Whether markers of RFC 3720 are agreed to; if not, their keys are answered with Reject.
+    pub markers: bool,
     /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
     /// Most connections of a session; discovery sessions have one (RFC 7143 §13.2).
@@ -65,6 +75,10 @@ pub struct Settings {
     pub time2wait: u16,
     /// DefaultTime2Retain, seconds (RFC 7143 §13.16).
     pub time2retain: u16,
+    /// What the node says of its kind as X#NodeArchitecture; None: nothing (RFC 7143 §9.4, §13.26).
+    pub node_architecture: Option<String>,
+    /// Which resets of the whole target initiators may ask for.
+    pub target_reset: TargetReset,
 }
 
 impl Default for Settings {
@@ -77,6 +91,9 @@ impl Default for Settings {
             initial_r2t: false,
             immediate_data: true,
             max_outstanding_r2t: 8,
+            data_pdu_in_order: false,
+            data_sequence_in_order: false,
+            markers: false,
             queue_depth: 128,
             max_connections: 4,
             header_digest: DigestPolicy::Any,
@@ -86,6 +103,8 @@ impl Default for Settings {
             ping_timeout: Duration::from_secs(15),
             time2wait: 2,
             time2retain: 0,
+            node_architecture: None,
+            target_reset: TargetReset::Warm,
         }
     }
 }
@@ -100,6 +119,31 @@ pub enum DigestPolicy {
     Required,
     /// None only.
     Off,
+}
+
+/// Which resets of a whole target an initiator may ask for (RFC 7143 §11.5.1); others are answered
+/// with "function authorization failed".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_enums)] // the resets of the standard
+pub enum TargetReset {
+    /// None.
+    None,
+    /// TARGET WARM RESET: all tasks on the units that the initiator sees end, whoever sent them.
+    Warm,
+    /// TARGET COLD RESET, too: all sessions of the target end.
+    Cold,
+}
+
+/// How ends of tasks are reported (RFC 7143 §13.23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the three of the standard
+pub enum TaskReporting {
+    /// As RFC 3720 has it.
+    Rfc3720,
+    /// With response fences.
+    ResponseFence,
+    /// With response fences and fast multi-task abort.
+    FastAbort,
 }
 
 /// Asked once, as soon as names are known and before the first answer that depends on them.
@@ -232,8 +276,12 @@ pub struct Parameters {
     pub data_pdu_in_order: bool,
     /// DataSequenceInOrder.
     pub data_sequence_in_order: bool,
+    /// TaskReporting.
+    pub task_reporting: TaskReporting,
     /// iSCSIProtocolLevel.
     pub protocol_level: u8,
+    /// IFMarker and IFMarkInt for what we send, OFMarker and OFMarkInt for what we receive.
+    pub markers: Markers,
 }
 
 /// What the login machine gives.

@@ -3,6 +3,7 @@
 
 use iscsi::target::DigestPolicy;
 use iscsi::target::Settings;
+use iscsi::target::TaskReporting;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
 use wire::iscsi::Tsih;
@@ -239,28 +240,105 @@ fn the_first_burst_is_no_longer_than_a_burst() {
 
 /// Covers: KEY-29, KEY-30.
 #[test]
-fn data_comes_in_order() {
-    for key in ["DataPDUInOrder", "DataSequenceInOrder"] {
-        for word in ["Yes", "No"] {
-            let step = Driver::new().named(last(), &[&format!("{key}={word}")]);
-            assert_eq!(step.answer(key).as_deref(), Some("Yes"));
+fn the_order_of_data_is_combined() {
+    for ours in [true, false] {
+        for (theirs, word) in [(true, "Yes"), (false, "No")] {
+            let settings =
+                Settings { data_pdu_in_order: ours, data_sequence_in_order: ours, ..settings() };
+            let pair = |key| format!("{key}={word}");
+            let offers = [pair("DataPDUInOrder"), pair("DataSequenceInOrder")];
+            let step = Driver::with(settings).named(last(), &[&offers[0], &offers[1]]);
+            let result = if ours || theirs { "Yes" } else { "No" };
             let parameters = &step.done().parameters;
-            assert!(parameters.data_pdu_in_order && parameters.data_sequence_in_order);
+            assert_eq!(step.answer("DataPDUInOrder").as_deref(), Some(result));
+            assert_eq!(step.answer("DataSequenceInOrder").as_deref(), Some(result));
+            assert_eq!(parameters.data_pdu_in_order, ours || theirs);
+            assert_eq!(parameters.data_sequence_in_order, ours || theirs);
+            assert_eq!(step.keys.expect("told").data_pdu_in_order, ours || theirs);
         }
+    }
+}
+
+/// The keys of RFC 3720, where the node wants markers.
+#[test]
+fn markers_are_agreed_to_where_they_are_wanted() {
+    let settings = Settings { markers: true, ..settings() };
+    let agreed = |offers: &[&str]| {
+        let step = Driver::with(settings.clone()).named(last(), offers);
+        let markers = step.done().parameters.markers;
+        assert_eq!(step.keys.expect("told").markers, markers);
+        let told = |key: &str| step.answer(key).unwrap_or_default();
+        let answers = ["OFMarker", "OFMarkInt", "IFMarker", "IFMarkInt"].map(told).join(" ");
+        (answers, markers.receive, markers.send)
+    };
+    let cases: &[(&[&str], &str, Option<u32>, Option<u32>)] = &[
+        (&[], "   ", None, None),
+        (&["OFMarker=No", "IFMarker=No"], "No  No ", None, None),
+        (&["OFMarker=Yes"], "Yes   ", Some(8192), None),
+        (&["IFMarker=Yes"], "  Yes ", None, Some(8192)),
+        // The interval may come before what it belongs to.
+        (&["OFMarkInt=16", "OFMarker=Yes"], "Yes 16  ", Some(64), None),
+        (&["IFMarker=Yes", "IFMarkInt=1~65535"], "  Yes 2048", None, Some(8192)),
+        (&["IFMarker=Yes", "IFMarkInt=3~7"], "  Yes 7", None, Some(28)),
+        (&["IFMarker=Yes", "IFMarkInt=4096~8192"], "  Yes 4096", None, Some(16384)),
+        // An interval that cannot be leaves the direction without markers.
+        (&["IFMarker=Yes", "IFMarkInt=0"], "  Yes Reject", None, None),
+        (&["OFMarker=Yes", "OFMarkInt=9~5"], "Yes Reject  ", None, None),
+        (&["OFMarkInt=2048"], " Irrelevant  ", None, None),
+        (&["OFMarker=No", "OFMarkInt=2048"], "No Irrelevant  ", None, None),
+        (&["OFMarker=Maybe"], "Reject   ", None, None),
+    ];
+    for (offers, answers, receive, send) in cases {
+        assert_eq!(agreed(offers), ((*answers).to_string(), *receive, *send), "{offers:?}");
     }
 }
 
 /// Covers: KEY-35, KEY-38, P44-01.
 #[test]
-fn newer_behaviour_is_negotiated_away() {
+fn newer_behaviour_is_agreed_to() {
     assert_offers(&[
-        ("TaskReporting=FastAbort,ResponseFence,RFC3720", "RFC3720"),
+        ("TaskReporting=FastAbort,ResponseFence,RFC3720", "FastAbort"),
+        ("TaskReporting=ResponseFence,FastAbort,RFC3720", "ResponseFence"),
+        ("TaskReporting=RFC3720,ResponseFence", "RFC3720"),
         ("TaskReporting=RFC3720", "RFC3720"),
-        ("TaskReporting=FastAbort", "Reject"),
-        ("iSCSIProtocolLevel=2", "1"),
+        ("TaskReporting=FastAbort", "FastAbort"),
+        ("TaskReporting=Slow", "Reject"),
+        ("iSCSIProtocolLevel=31", "2"),
+        ("iSCSIProtocolLevel=3", "2"),
+        ("iSCSIProtocolLevel=2", "2"),
         ("iSCSIProtocolLevel=1", "1"),
         ("iSCSIProtocolLevel=0", "0"),
     ]);
+}
+
+/// Covers: KEY-35, KEY-38, P44-01.
+#[test]
+fn what_was_agreed_on_is_in_force() {
+    let parameters = |pairs: &[&str]| {
+        let step = Driver::new().named(last(), pairs);
+        let parameters = &step.done().parameters;
+        (parameters.task_reporting, parameters.protocol_level)
+    };
+    assert_eq!(parameters(&[]), (TaskReporting::Rfc3720, 1), "the defaults");
+    let fence = ["TaskReporting=ResponseFence,RFC3720", "iSCSIProtocolLevel=2"];
+    assert_eq!(parameters(&fence), (TaskReporting::ResponseFence, 2));
+    let fast = ["TaskReporting=FastAbort,ResponseFence,RFC3720", "iSCSIProtocolLevel=0"];
+    assert_eq!(parameters(&fast), (TaskReporting::FastAbort, 0));
+}
+
+/// The target leaves it to the initiator: it proposes no TaskReporting, so it proposes no
+/// incomplete one.
+///
+/// Covers: KEY-36.
+#[test]
+fn task_reporting_is_not_proposed() {
+    let all = ["MaxBurstLength=65536", "iSCSIProtocolLevel=2", "MaxConnections=4"];
+    for pairs in [&[][..], &all] {
+        for first in [last(), operational(), request(Stage::Security, Some(Stage::FullFeature))] {
+            let answers = Driver::new().named(first, pairs).answers();
+            assert!(answers.iter().all(|pair| !pair.starts_with("TaskReporting")), "{answers:?}");
+        }
+    }
 }
 
 /// Covers: OBS-01, OBS-02.
@@ -306,6 +384,21 @@ fn the_node_architecture_changes_nothing() {
         assert_eq!(step.answers(), plain.answers(), "and none is sent");
         assert_eq!(step.done().parameters, plain.done().parameters);
     }
+}
+
+/// Covers: KEY-41, KEY-39.
+#[test]
+fn the_node_architecture_is_told_where_configured() {
+    let told = |kind: Option<&str>, request: LoginRequest| {
+        let node_architecture = kind.map(str::to_owned);
+        let mut driver = Driver::with(Settings { node_architecture, ..settings() });
+        driver.named(request, &[]).answer("X#NodeArchitecture")
+    };
+    assert_eq!(told(None, last()), None);
+    assert_eq!(told(Some("a,b"), last()).as_deref(), Some("a,b"));
+    assert_eq!(told(Some(&"x".repeat(256)), last()), None, "255 bytes at most");
+    let joining = LoginRequest { tsih: Tsih(7), ..last() };
+    assert_eq!(told(Some("a,b"), joining), None, "once in a session");
 }
 
 /// Covers: NEG-19, NEG-17.

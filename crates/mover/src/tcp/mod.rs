@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! iSCSI over a byte stream (RFC 7143): the target's end of one connection.
+//! iSCSI over a byte stream (RFC 7143): the target's end of one connection, and in [`initiator`]
+//! the other one.
 
 mod burst;
 mod counters;
+mod coverage;
+pub mod initiator;
+mod marker;
 mod rx;
 mod segment;
 mod task;
@@ -17,6 +21,9 @@ use burst::Kind;
 use rx::Rx;
 use task::Tasks;
 use tx::Tx;
+
+/// Length of either digest, bytes (RFC 7143 §11.2.3).
+const DIGEST_LEN: usize = 4;
 
 /// The target's end of one connection over a byte stream.
 ///
@@ -75,11 +82,11 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, received side of
-    /// `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
-    /// effect.
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, received
+    /// side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has
+    /// an effect.
     pub fn submit(&mut self, op: Op) {
-        let Self { rx, tx, tasks, .. } = self;
+        let Self { rx, tx, tasks, counters } = self;
         match op {
             Op::ExpectUnsolicited { task, itt, lun, offset, length, discard } => {
                 let kind = if discard { Kind::Discard } else { Kind::Unsolicited };
@@ -89,8 +96,10 @@ impl Tcp {
                 tasks.abandon(task);
                 tx.abandon(task, tasks);
             }
+            Op::Forget { task } => tasks.bursts.forget(task),
             Op::NoticeKeys(keys) => {
-                rx.set_keys(keys);
+                tasks.bursts.set_order(keys.data_pdu_in_order);
+                rx.set_keys(keys, counters.bytes_in);
                 tx.submit(op, tasks);
             }
             op => tx.submit(op, tasks),

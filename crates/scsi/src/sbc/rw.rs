@@ -111,7 +111,13 @@ impl Read {
             sense: Vec::new(),
             data_in: Some(data),
             presented: self.presented,
+            fence: false,
         }))
+    }
+
+    /// Bytes read, in whole blocks.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.length as u64
     }
 
     const fn op(&self) -> Op {
@@ -151,6 +157,11 @@ impl Write {
                 Ok(Step::Store(Op::Write { offset, data: block.into(), durable: self.durable }))
             }
         }
+    }
+
+    /// Bytes written.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.length as u64
     }
 
     /// FUA, whatever the CDB says.

@@ -27,7 +27,6 @@ use super::Session;
 use super::token;
 use crate::mail::Letter;
 use crate::node::Node;
-use crate::node::PORTAL_GROUP_TAG;
 use crate::registry::Claim;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -35,6 +34,7 @@ use crate::table::Key;
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
 pub(super) const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
 pub(super) const OUT_OF_RESOURCES: u16 = 0x0302;
+pub(super) const AUTHENTICATION_FAILURE: u16 = 0x0201;
 
 /// Connections that one reactor holds; more are closed at once. Each may cost a session's memory.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -52,8 +52,9 @@ pub(super) struct LoginPhase {
     claimed: Option<Tsih>,
     /// The CID that it wants to join with.
     pub(super) cid: Cid,
-    /// The session here that this login wants to join.
-    pub(super) joins: Option<Key>,
+    /// The session here that this login wants to join, or the status that it gets once it has
+    /// proved who it is: strangers are not told which sessions there are.
+    pub(super) joins: Option<Result<Key, u16>>,
 }
 
 impl<P: Port> Pump<P> {
@@ -174,14 +175,13 @@ impl<P: Port> Pump<P> {
     /// Whether this initiator may log in to this target, and as what. None: the connection is on
     /// its way to the session that it wants to join.
     pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
-        let identity = Identity::of(request, self.connections.get(key)?.local);
-        let admission = self.shared.nodes.admit(request, || self.shared.challenges.draw());
+        let local = self.connections.get(key)?.local;
+        let group = self.shared.nodes.portal_group(local);
+        let identity = Identity::of(request, local, group);
+        let admission = self.shared.nodes.admit(request, group, || self.shared.challenges.draw());
         let joins = match &admission {
             Admission::Granted { .. } if request.tsih != Tsih(0) => {
-                match self.find_session(key, request, &identity) {
-                    Ok(session) => Some(session?),
-                    Err(status) => return Some(Admission::Refused { status }),
-                }
+                Some(self.find_session(key, request, &identity).transpose()?)
             }
             _ => None,
         };
@@ -202,8 +202,10 @@ impl<P: Port> Pump<P> {
     pub(super) fn establish(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
-        if login.joins.is_some() {
-            return self.join(key);
+        match login.joins {
+            Some(Ok(_)) => return self.join(key),
+            Some(Err(status)) => return login.machine.establish(Err(status)),
+            None => {}
         }
         let Some(identity) = login.identity.clone() else { return };
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
@@ -230,7 +232,7 @@ impl<P: Port> Pump<P> {
         let now = self.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(phase) = &mut connection.phase else { return };
-        if let Some(session) = phase.joins {
+        if let Some(Ok(session)) = phase.joins {
             return self.joined(key, session, &login);
         }
         let (Some(identity), Some(settings), Some(tsih)) =
@@ -239,7 +241,9 @@ impl<P: Port> Pump<P> {
             return;
         };
         let node = phase.node.take();
-        let nexus = node.as_deref().filter(|_| !login.discovery).map(|node| nexus(node, &login));
+        let group = self.shared.nodes.portal_group(connection.local);
+        let node = node.as_deref().filter(|_| !login.discovery);
+        let nexus = node.map(|node| nexus(node, &login, group));
         tracing::info!(
             peer = %connection.peer,
             initiator = login.initiator,
@@ -254,6 +258,7 @@ impl<P: Port> Pump<P> {
             nexus,
             login,
             identity,
+            user: phase.user.take(),
             tsih,
             since: now,
             connections: vec![key],
@@ -282,14 +287,16 @@ impl<P: Port> Pump<P> {
 }
 
 /// The I_T nexus of a session (RFC 7143 §4.4.2: names of SCSI ports and devices).
-fn nexus(node: &Node, login: &LoggedIn) -> scsi::Nexus {
+fn nexus(node: &Node, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexus {
     let names = scsi::NexusNames {
         initiator_port: iscsi::name::initiator_port(&login.initiator, login.isid),
         target_device: node.name.clone(),
-        portal_group_tag: PORTAL_GROUP_TAG,
-        relative_port: PORTAL_GROUP_TAG,
+        portal_group_tag,
+        relative_port: portal_group_tag,
     };
-    scsi::Nexus::new(names, node.lun_map(&login.initiator))
+    let newer = login.parameters.protocol_level >= 2;
+    let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
+    scsi::Nexus::new(names, node.lun_map(&login.initiator)).with_queries(queries)
 }
 
 /// An IPv4 peer of an IPv6 socket is shown as what it is.

@@ -62,6 +62,7 @@ impl<P: Port> Pump<P> {
             held: Vec::new(),
             send_at: None,
             runnable: std::collections::VecDeque::new(),
+            waiting: super::waiting::Waiting::default(),
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
@@ -224,6 +225,7 @@ impl<P: Port> Pump<P> {
     /// I_T nexus loss (SAM-5 §6.3.4): the device server forgets the nexus and its tasks.
     pub(super) fn lose_nexus(&mut self, key: Key) {
         self.runnable.retain(|(session, _, _)| *session != key);
+        self.waiting.forget_session(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let tasks = std::mem::take(&mut session.tasks);
         if let Some(nexus) = session.nexus.take() {
@@ -231,7 +233,10 @@ impl<P: Port> Pump<P> {
             for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
                 nexus.commands_cleared_by_iscsi(unit);
             }
-            nexus.lost();
+            match session.waiters.is_empty() {
+                true => nexus.lost(),
+                false => nexus.reinstated(),
+            }
         }
         for task in tasks.into_iter().flatten() {
             self.keep(key, task.id, task.scsi);
@@ -306,10 +311,11 @@ impl<P: Port> Pump<P> {
                     self.establish(connection);
                     self.settle_login(connection);
                 }
-                Letter::AbortUnit { unit, effect, whose, reactor, management } => {
-                    self.abort_unit(&unit, effect, &whose, (reactor, management));
+                Letter::AbortUnits { units, effect, whose, reactor, management } => {
+                    self.abort_units(&units, effect, &whose, (reactor, management));
                 }
-                Letter::UnitAborted { management } => self.unit_aborted(management),
+                Letter::UnitsAborted { management } => self.units_aborted(management),
+                Letter::EndSessions { target } => self.end_sessions(&target),
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
@@ -325,6 +331,7 @@ impl<P: Port> Pump<P> {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
                         if let Some(session) = self.sessions.get_mut(key) {
+                            session.machine.set_now(self.port.now());
                             session.machine.request_logout(seconds);
                         }
                         self.settle(key);
@@ -411,6 +418,7 @@ impl<P: Port> Pump<P> {
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
             if let Some(session) = self.sessions.get_mut(key) {
+                session.machine.set_now(self.port.now());
                 session.machine.request_logout(seconds);
             }
             self.settle(key);

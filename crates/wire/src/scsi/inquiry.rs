@@ -32,6 +32,32 @@ pub const SBC_3: u16 = 0x04c0;
 /// Version descriptor of iSCSI.
 pub const ISCSI: u16 = 0x0960;
 
+/// TPGS: who changes asymmetric access states (SPC-4 §6.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(clippy::exhaustive_enums)] // two bits
+pub enum PortGroups {
+    /// There are none.
+    None = 0,
+    /// The device server alone.
+    Implicit = 1,
+    /// SET TARGET PORT GROUPS alone.
+    Explicit = 2,
+    /// Both.
+    Both = 3,
+}
+
+impl PortGroups {
+    const fn of(byte: u8) -> Self {
+        match byte >> 4 & 3 {
+            0 => Self::None,
+            1 => Self::Implicit,
+            2 => Self::Explicit,
+            _ => Self::Both,
+        }
+    }
+}
+
 /// Standard INQUIRY data of a unit with command queuing, hierarchical LUNs and nothing optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standard {
@@ -45,8 +71,12 @@ pub struct Standard {
     pub product: [u8; 16],
     /// PRODUCT REVISION LEVEL, blank padded.
     pub revision: [u8; 4],
-    /// TPGS = 01b: asymmetric access that only the target changes.
-    pub implicit_asymmetric_access: bool,
+    /// NORMACA: NACA is understood.
+    pub normal_aca: bool,
+    /// TPGS.
+    pub port_groups: PortGroups,
+    /// 3PC: third-party copies.
+    pub third_party_copy: bool,
     /// Version descriptors, zero where there is none.
     pub version_descriptors: [u16; VERSION_DESCRIPTORS_MAX],
 }
@@ -58,9 +88,10 @@ impl Standard {
         let mut bytes = [0; STANDARD_LEN];
         bytes[0] = self.peripheral;
         bytes[2] = self.version;
-        bytes[3] = 0x12; // HISUP, response data format 2
+        // HISUP, response data format 2.
+        bytes[3] = 0x12 | if self.normal_aca { 0x20 } else { 0 };
         bytes[4] = ADDITIONAL_LEN;
-        bytes[5] = if self.implicit_asymmetric_access { 0x10 } else { 0 };
+        bytes[5] = (self.port_groups as u8) << 4 | u8::from(self.third_party_copy) << 3;
         bytes[7] = 0x02; // CMDQUE
         put(&mut bytes, 8, self.vendor);
         put(&mut bytes, 16, self.product);
@@ -84,7 +115,9 @@ impl Standard {
             vendor: super::field::get(bytes, 8)?,
             product: super::field::get(bytes, 16)?,
             revision: super::field::get(bytes, 32)?,
-            implicit_asymmetric_access: get_u8(bytes, 5)? & 0x30 == 0x10,
+            normal_aca: get_u8(bytes, 3)? & 0x20 != 0,
+            port_groups: PortGroups::of(get_u8(bytes, 5)?),
+            third_party_copy: get_u8(bytes, 5)? & 0x08 != 0,
             version_descriptors,
         })
     }
@@ -114,11 +147,13 @@ mod tests {
             vendor: ascii("LUNWIRE"),
             product: ascii("disk"),
             revision: ascii("0.1.0"),
-            implicit_asymmetric_access: true,
+            normal_aca: true,
+            port_groups: PortGroups::Implicit,
+            third_party_copy: true,
             version_descriptors: [SAM_5, SPC_4, SBC_3, ISCSI, 0, 0, 0, 0],
         };
         let bytes = standard.emit();
-        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x10, 0, 2]);
+        assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x18, 0, 2]);
         assert_eq!(&bytes[8..36], b"LUNWIRE disk            0.1.");
         assert_eq!(bytes[58..68], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60, 0, 0]);
     }
@@ -132,7 +167,8 @@ mod tests {
         #[test]
         fn round_trip(
             peripheral: u8, version: u8, vendor: [u8; 8], product: [u8; 16], revision: [u8; 4],
-            version_descriptors: [u16; 8], implicit_asymmetric_access: bool,
+            version_descriptors: [u16; 8], port_groups in 0_u8..4, third_party_copy: bool,
+            normal_aca: bool,
         ) {
             let standard = Standard {
                 peripheral,
@@ -140,7 +176,9 @@ mod tests {
                 vendor,
                 product,
                 revision,
-                implicit_asymmetric_access,
+                normal_aca,
+                port_groups: PortGroups::of(port_groups << 4),
+                third_party_copy,
                 version_descriptors,
             };
             prop_assert_eq!(Standard::parse(&standard.emit()), Some(standard));

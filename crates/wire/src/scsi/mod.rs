@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SCSI command descriptor blocks, parameter data and sense data (SPC-4, SBC-3, SAM-5).
 
+pub mod alua;
+pub mod asc;
 pub mod capacity;
 pub mod cdb;
+pub mod command;
+pub mod copy;
 mod field;
+pub mod identification;
 pub mod inquiry;
 pub mod log;
 pub mod lun;
@@ -11,9 +16,13 @@ pub mod luns;
 pub mod mode;
 pub mod opcode;
 pub mod persistent;
+pub mod reservations;
 pub mod rsoc;
 pub mod sense;
 pub mod status;
+pub mod third_party;
+pub mod timestamp;
+pub mod token;
 pub mod unmap;
 pub mod vpd;
 

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::Completion;
+use crate::Keeper;
+use crate::Kept;
 use crate::table;
 use crate::testing::Bench;
 use crate::testing::codes;
@@ -214,6 +216,7 @@ fn nothing_conflicts_without_a_reservation() {
     }
 }
 
+/// Covers-scsi: 5E/00, 5F/00, 5F/06.
 #[test]
 fn registrations_follow_their_keys() {
     let world = World::new();
@@ -232,6 +235,7 @@ fn registrations_follow_their_keys() {
     }
 }
 
+/// Covers-scsi: 5E/01, 5F/01, 5F/02.
 #[test]
 fn reserve_and_release() {
     for kind in Type::ALL.map(|kind| kind as u8) {
@@ -293,6 +297,7 @@ fn the_holder_that_unregisters_releases() {
     }
 }
 
+/// Covers-scsi: 5F/03.
 #[test]
 fn clear_takes_everything_away() {
     let world = World::new();
@@ -307,6 +312,7 @@ fn clear_takes_everything_away() {
     assert_eq!(world.write(C), 0);
 }
 
+/// Covers-scsi: 5F/04.
 #[test]
 fn preempt_takes_over_from_the_holder() {
     let world = World::new();
@@ -344,6 +350,7 @@ fn preempt_among_all_registrants() {
     assert_eq!((world.read(A), world.write(A), world.write(B)), (0, CONFLICT, 0));
 }
 
+/// Covers-scsi: 5F/05.
 #[test]
 fn preempt_and_abort_names_whose_tasks_end() {
     let world = World::new();
@@ -356,7 +363,7 @@ fn preempt_and_abort_names_whose_tasks_end() {
     let nexus = &world.nexuses[B];
     let (mut task, _) = nexus.start(&request(Lun::Unit(0), &cdb, &list, 0));
     let step = task.resume(nexus, Input::DataOut(Slice::from(list.to_vec())));
-    let Step::Abort { initiator_ports } = step else { panic!("{step:?}") };
+    let Step::Abort { victims: Victims::Ports(initiator_ports) } = step else { panic!("{step:?}") };
     assert_eq!(initiator_ports, [port(A)]);
     assert_eq!(world.write(A), CONFLICT, "fenced before its tasks are gone");
     let step = task.resume(nexus, Input::Turn);
@@ -375,6 +382,7 @@ fn move_list(keys: (u64, u64), flags: u8, target: u16, initiator: &str) -> Vec<u
     list
 }
 
+/// Covers-scsi: 5F/07.
 #[test]
 fn register_and_move_hands_over() {
     let world = World::new();
@@ -399,6 +407,7 @@ fn register_and_move_hands_over() {
     assert_eq!(verdict(&cut), (5, 0x1a, 0));
 }
 
+/// Covers-scsi: 5E/03, 5F/00.
 #[test]
 fn initiators_register_others() {
     let world = World::new();
@@ -427,10 +436,10 @@ fn initiators_register_others() {
     assert_eq!(data[8 + 13], 3);
     let later = Nexus::new(names(&port(7)), vec![(0, Arc::clone(&world.bench.unit))]);
     let status = |cdb: &[u8]| run_status(&later, cdb);
+    assert_eq!(status(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), 2, "29/00 comes before a conflict");
     assert_eq!(status(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), CONFLICT);
     world.out(B, RELEASE, 3, (4, 0), 0);
     world.out(B, RESERVE, 6, (4, 0), 0);
-    status(&[0; 6]);
     assert_eq!(status(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), 0, "registered before it came");
 }
 
@@ -468,6 +477,7 @@ fn reservations_outlive_sessions_and_resets() {
 
 const RESERVES: [u8; 2] = [0x16, 0x56];
 
+/// Covers-scsi: 16, 17, 56, 57.
 #[test]
 fn legacy_reservations_exclude_others() {
     for code in RESERVES {
@@ -521,6 +531,7 @@ fn one_lock_at_a_time() {
     assert!(matches!(step, Step::Complete(Completion { status: 0, presented: 8, .. })));
 }
 
+/// Covers-scsi: 5E/02.
 #[test]
 fn capabilities_say_what_there_is() {
     let world = World::new();
@@ -547,7 +558,8 @@ fn kept(shelf: &Arc<Shelf>) -> World {
     let store = Arc::clone(unit.store());
     let fresh = LogicalUnit::new(unit.identity().clone(), store, 512).expect("good");
     let keeper = Arc::<Shelf>::clone(shelf);
-    *unit = Arc::new(fresh.with_keeper(keeper, state.as_deref()).expect("our own"));
+    *unit =
+        Arc::new(fresh.with_keeper(Kept::Reservations, keeper, state.as_deref()).expect("our own"));
     *nexus = Nexus::new(names("iqn.z,i,0x1"), vec![(0, Arc::clone(unit))]);
     World::of(bench)
 }
