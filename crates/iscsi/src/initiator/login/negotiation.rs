@@ -180,6 +180,7 @@ impl Negotiation {
             // Never offered, and offers of it are answered so.
             task_reporting: TaskReporting::Rfc3720,
             protocol_level: byte(Id::ProtocolLevel),
+            // Obsolete keys are never offered, and offers of them rejected.
             markers: Markers::default(),
         })
     }
