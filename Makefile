@@ -27,9 +27,10 @@ test-quick: ## What needs neither foreign clients nor a virtual machine
 lint: ## Formatting, our own rules, clippy
 	@scripts/test fmt tidy clippy
 
-docs: ## Documentation of all items, and docs/COMPLIANCE.md
-	@scripts/test docs
+docs: ## Documentation of all items, docs/COMPLIANCE.md and docs/SCSI.md
 	$(CARGO) xtask compliance
+	$(CARGO) xtask scsi
+	@scripts/test docs
 
 bench: build ## Speed as ratios to tgt, about 10 minutes
 	@interop/setup

@@ -134,19 +134,19 @@ fn a_session_is_over_after_logout_and_after_its_connection() {
     on_each_engine(
         |_| {},
         |server| {
-            let mut plan = LoginPlan::new().with(&[("DefaultTime2Retain", "0")]);
-            let session = server.login_with(&plan);
-            plan.tsih = session.tsih;
+            let plan = LoginPlan::new();
+            let leading = plan.clone().with(&[("DefaultTime2Retain", "0")]);
+            let session = server.login_with(&leading);
+            let join = LoginPlan { tsih: session.tsih, ..plan.clone() };
             session.leave();
             expect_sessions(server, 0);
-            plan.expect_refused(server.connect(), 0x020a);
+            join.expect_refused(server.connect(), 0x020a);
 
-            plan.tsih = Tsih(0);
-            let session = server.login_with(&plan);
-            plan.tsih = session.tsih;
+            let session = server.login_with(&leading);
+            let join = LoginPlan { tsih: session.tsih, ..plan };
             drop(session);
             expect_sessions(server, 0);
-            plan.expect_refused(server.connect(), 0x020a);
+            join.expect_refused(server.connect(), 0x020a);
         },
     );
 }

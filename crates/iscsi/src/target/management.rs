@@ -16,7 +16,7 @@ mod single;
 use super::fence::{Fence, Holder};
 use super::session::{Pdu, Session};
 use super::task::lun_key;
-use super::{ConnectionId, TaskReporting, limits};
+use super::{ConnectionId, limits};
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::service::{Function, Indication, Management, ServiceResponse};
@@ -352,8 +352,7 @@ impl Session {
         }
         let waits =
             |task: &TaskId| self.tasks.live_ref(*task).is_some_and(|task| task.transfer.is_open());
-        let is_fast = self.login.parameters.task_reporting == TaskReporting::FastAbort;
-        is_fast || self.now >= until || !self.covered(pending).iter().any(waits)
+        self.is_fast() || self.now >= until || !self.covered(pending).iter().any(waits)
     }
 
     fn act(&mut self, at: usize, pending: &Pending) {

@@ -96,6 +96,12 @@ enum Unsolicited {
 }
 
 impl Transfer {
+    /// No data is waited for any more.
+    pub(super) fn give_up(&mut self) {
+        self.open_r2t = 0;
+        self.unsolicited = Unsolicited::None;
+    }
+
     /// True while the initiator has data to send that it was asked for or announced.
     pub(super) fn is_open(&self) -> bool {
         self.open_r2t > 0 || self.unsolicited != Unsolicited::None

@@ -13,6 +13,12 @@ use wire::iscsi::{CollapsedStatus, DataSn, Residual, Response, ScsiResponse};
 const GOOD: u8 = 0x00;
 const CHECK_CONDITION: u8 = 0x02;
 const CONDITION_MET: u8 = 0x04;
+const BUSY: u8 = 0x08;
+const TASK_SET_FULL: u8 = 0x28;
+
+/// In units of 100 ms, for the unit alone (SAM-5 §5.3.2): buffers are free again after a few round
+/// trips.
+const RETRY_DELAY: u16 = 1;
 
 /// Response code "command completed at target" (RFC 7143 §11.4.3).
 const COMPLETED_AT_TARGET: u8 = 0x00;
@@ -40,6 +46,7 @@ impl Session {
             let response = Response::Scsi(ScsiResponse {
                 response: COMPLETED_AT_TARGET,
                 status: completion.status,
+                status_qualifier: self.retry_delay(completion.status),
                 itt,
                 snack_tag: 0,
                 numbers,
@@ -51,6 +58,12 @@ impl Session {
             self.op(connection, Op::SendControl { response, data, task: Some(task) });
         }
         self.op(connection, Op::Release { task });
+    }
+
+    /// Status Qualifier: when a command that found no room may be tried again (RFC 7144 §6.2.1).
+    fn retry_delay(&self, status: u8) -> u16 {
+        let is_full = matches!(status, BUSY | TASK_SET_FULL);
+        if is_full && self.login.parameters.protocol_level >= 2 { RETRY_DELAY } else { 0 }
     }
 
     /// Send Data-In, in bursts of MaxBurstLength; `status` goes with the last.
