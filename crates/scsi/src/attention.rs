@@ -48,6 +48,10 @@ attentions! {
     RegistrationsPreempted = 0x2a, 0x05;
     /// MODE PARAMETERS CHANGED.
     ModeChanged = 0x2a, 0x01;
+    /// TIMESTAMP CHANGED.
+    TimestampChanged = 0x2a, 0x10;
+    /// DEVICE IDENTIFIER CHANGED.
+    IdentifierChanged = 0x3f, 0x05;
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     CommandsCleared = 0x2f, 0x00;
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
@@ -91,6 +95,11 @@ impl Attentions {
             }
         }
         None
+    }
+
+    /// True if the one to report next is of a reset.
+    pub(crate) fn begins_with_reset(&self) -> bool {
+        self.0.load(Ordering::Acquire) & Attention::RESETS != 0
     }
 
     /// The one to report next, which stays, and whether others will be reported after it.

@@ -61,6 +61,7 @@ pub(crate) fn elsewhere(cdb: &CdbView<'_>, peripheral: u8) -> Result<Started, Fa
             vendor: ascii(""),
             product: ascii(""),
             revision: ascii(""),
+            normal_aca: false,
             port_groups: PortGroups::None,
             third_party_copy: false,
             version_descriptors: [0; inquiry::VERSION_DESCRIPTORS_MAX],
@@ -95,6 +96,7 @@ fn standard(unit: &LogicalUnit) -> Standard {
         vendor: ascii(&identity.vendor),
         product: ascii(&identity.product),
         revision: ascii(&identity.revision),
+        normal_aca: true,
         port_groups: unit.access().who_changes(),
         third_party_copy: false,
         version_descriptors: [
