@@ -16,6 +16,7 @@ extern crate alloc;
 extern crate std;
 
 mod attention;
+mod copy;
 mod exclusion;
 mod identity;
 mod kept;
@@ -47,6 +48,8 @@ pub use spc::alua::groups::Explicit;
 pub use spc::alua::groups::NoSuchGroup;
 pub use spc::alua::groups::PortGroup;
 pub use task::Completion;
+pub use task::DRAWN_LEN;
+pub use task::Drawn;
 pub use task::Input;
 pub use task::Request;
 pub use task::Step;

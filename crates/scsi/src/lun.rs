@@ -4,6 +4,8 @@
 use crate::Identity;
 use crate::attention::Attention;
 use crate::attention::Attentions;
+use crate::copy::records::Copies;
+use crate::copy::tokens::Tokens;
 use crate::exclusion::Writers;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
@@ -12,6 +14,7 @@ use crate::kept::RestoreError;
 use crate::limits;
 use crate::nexus::Nexus;
 use crate::nexus::NexusNames;
+use crate::sbc::wipe::Wiping;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
@@ -52,6 +55,7 @@ use store::Store;
 use wire::scsi::SenseKey;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
+use wire::scsi::opcode::Opcode;
 
 /// Why a store cannot be a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,6 +115,8 @@ pub struct LogicalUnit {
     timestamp: Timestamp,
     errors: Errors,
     access: Access,
+    tokens: Tokens,
+    wiping: Wiping,
 }
 
 /// What could not be read or written since the unit exists.
@@ -129,6 +135,7 @@ pub(crate) struct Link {
     pub(crate) writers: Writers,
     pub(crate) standing: StandingWord,
     pub(crate) running: Running,
+    pub(crate) copies: Copies,
 }
 
 /// What is out of the ordinary with a unit, so that one load tells that nothing is.
@@ -153,11 +160,20 @@ pub(crate) enum Special {
     WriteThrough = 128,
     /// A target port group is in a state that does not let every command through.
     Asymmetric = 256,
+    /// ROD tokens stand for some of its blocks.
+    Tokens = 1 << 20,
+    /// FORMAT UNIT or SANITIZE is under way.
+    Wiping = 1 << 21,
+    /// The last of them has failed.
+    WipeFailed = 1 << 22,
 }
 
 impl Special {
     /// What stops commands that have passed everything else.
-    const OBSTACLES: u32 = Self::Stopped as u32 | Self::Asymmetric as u32;
+    const OBSTACLES: u32 = Self::Stopped as u32
+        | Self::Asymmetric as u32
+        | Self::Wiping as u32
+        | Self::WipeFailed as u32;
 }
 
 #[derive(Debug)]
@@ -233,6 +249,8 @@ impl LogicalUnit {
             timestamp: Timestamp::default(),
             errors: Errors::default(),
             access: Access::default(),
+            tokens: Tokens::default(),
+            wiping: Wiping::default(),
         })
     }
 
@@ -281,6 +299,18 @@ impl LogicalUnit {
 
     pub(crate) const fn access(&self) -> &Access {
         &self.access
+    }
+
+    pub(crate) const fn wiping(&self) -> &Wiping {
+        &self.wiping
+    }
+
+    pub(crate) const fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    pub(crate) fn reserved(&self) -> Reserved {
+        self.reserved.load()
     }
 
     pub(crate) const fn access_mut(&mut self) -> &mut Access {
@@ -432,6 +462,11 @@ impl LogicalUnit {
     }
 
     #[inline]
+    pub(crate) fn specials(&self) -> u32 {
+        self.special.load(Ordering::SeqCst)
+    }
+
+    #[inline]
     pub(crate) fn is_special(&self, special: Special) -> bool {
         self.special.load(Ordering::SeqCst) & special as u32 != 0
     }
@@ -569,6 +604,13 @@ impl LogicalUnit {
         fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
     }
 
+    /// Ends the copies that were asked of this unit, as soon as they take their next step.
+    pub fn end_copies(&self) {
+        for port in self.ports.lock().iter() {
+            port.link.copies.clear();
+        }
+    }
+
     /// Tells every nexus but the one of `link`.
     pub(crate) fn establish_elsewhere(&self, link: &Link, attention: Attention) {
         for port in self.ports.lock().iter().filter(|port| !core::ptr::eq(&*port.link, link)) {
@@ -663,12 +705,20 @@ impl Context<'_> {
     #[cold]
     fn check_obstacles(&self, entry: &Entry) -> Result<(), Fault> {
         if self.unit.is_special(Special::Asymmetric)
-            && let Some(obstacle) = self.unit.access.obstacle(self.nexus.names(), Reach::of(entry))
+            && let Some(obstacle) =
+                self.unit.access.obstacle(self.nexus.names().relative_port, Reach::of(entry))
         {
             return Err(obstacle.into());
         }
+        if self.unit.is_special(Special::Wiping) && Reach::of(entry) != Reach::Always {
+            return Err(self.unit.wiping_sense().into());
+        }
         if entry.has(Flag::Medium) && self.unit.stopped() {
             return Err(sense::STOPPED.into());
+        }
+        let ends_failure = matches!(entry.opcode, Opcode::SANITIZE | Opcode::FORMAT_UNIT);
+        if self.unit.is_special(Special::WipeFailed) && entry.has(Flag::Medium) && !ends_failure {
+            return Err(self.unit.wipe_failed_sense().into());
         }
         Ok(())
     }

@@ -62,6 +62,8 @@ impl<P: Port> Pump<P> {
             held: Vec::new(),
             send_at: None,
             runnable: std::collections::VecDeque::new(),
+            jobs: Table::default(),
+            job_turns: std::collections::VecDeque::new(),
             waiting: super::waiting::Waiting::default(),
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
@@ -269,6 +271,7 @@ impl<P: Port> Pump<P> {
                         self.settle(key);
                     }
                 }
+                (Some(Kind::JobTimer), key) => self.job_turns.push_back((key, None)),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 _ => {}
             }

@@ -28,6 +28,7 @@ impl<P: Port> Pump<P> {
         let work = match io {
             Io::Read { file, offset, length } => match self.pool.take(length as usize) {
                 Some(buf) => Work::Read { file: file.0, offset, buf },
+                None if key == Key::NOBODY => return self.postpone_job(id, op),
                 None => {
                     let Some(session) = self.sessions.get_mut(key) else { return };
                     session.take_task(id);
@@ -42,8 +43,11 @@ impl<P: Port> Pump<P> {
             Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
             Io::Status { .. } => return,
         };
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.ios += 1;
+        match self.sessions.get_mut(key) {
+            Some(session) => session.ios += 1,
+            None if key == Key::NOBODY => {}
+            None => return,
+        }
         let io = self.ios.insert(PendingIo {
             session: key,
             task: id,
@@ -75,9 +79,8 @@ impl<P: Port> Pump<P> {
         let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
             return;
         };
-        let Some(unit) = task.scsi.unit() else { return };
-        if let Submitted::Done(outcome) = unit.store().complete(&op, &io, IoResult::Status(result))
-        {
+        let Some(store) = task.scsi.store() else { return };
+        if let Submitted::Done(outcome) = store.complete(&op, &io, IoResult::Status(result)) {
             let step = task.scsi.resume(nexus, Input::Store(outcome));
             self.runnable.push_back((key, id, step));
         }
@@ -88,19 +91,23 @@ impl<P: Port> Pump<P> {
         let Some(done) = self.ios.remove(key) else { return };
         let PendingIo { session: key, task: id, op, io, managements, ended } = done;
         drop(ended);
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.ios -= 1;
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.ios -= 1;
+        }
         for management in managements {
             self.ended_work_done(management);
+        }
+        if key == Key::NOBODY {
+            return self.job_io_done(id, &op, &io, result);
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.closed {
             return self.vacate(key);
         }
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
-            && let Some(unit) = task.scsi.unit()
+            && let Some(store) = task.scsi.store()
         {
-            match unit.store().complete(&op, &io, result) {
+            match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
