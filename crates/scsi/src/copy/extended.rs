@@ -90,12 +90,12 @@ pub(super) fn start(
 /// The copy sources and destinations; None for one that this nexus cannot reach.
 fn cscds(context: &Context<'_>, list: &List<'_>) -> Result<Vec<Option<Arc<Mapped>>>, Fault> {
     let descriptors = list.cscds.chunks_exact(CSCD_LEN);
-    if descriptors.len() > usize::from(limits::CSCDS_MAX) {
-        return Err(sense::TOO_MANY_CSCDS.into());
-    }
     let length = list.cscds.len() + list.segments.len();
     if u32::try_from(length).map_or(true, |length| length > limits::COPY_DESCRIPTORS_LEN_MAX) {
         return Err(sense::PARAMETER_LIST_LENGTH.into());
+    }
+    if descriptors.len() > usize::from(limits::CSCDS_MAX) {
+        return Err(sense::TOO_MANY_CSCDS.into());
     }
     if list.inline_len > 0 {
         return Err(sense::INLINE_DATA_LENGTH_EXCEEDED.into());
