@@ -123,6 +123,19 @@ pub struct Keys {
     /// Longest immediate data, bytes (0: none allowed; a longer one is still received whole and
     /// reported).
     pub first_burst_length: u32,
+    /// Data-Out PDUs of a burst come in order of their offsets (RFC 7143 §13.18).
+    pub data_pdu_in_order: bool,
+    /// Markers of RFC 3720.
+    pub markers: Markers,
+}
+
+/// Payload bytes between two fixed interval markers (RFC 3720 appendix A); None: there are none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Markers {
+    /// In what we send.
+    pub send: Option<u32>,
+    /// In what we receive.
+    pub receive: Option<u32>,
 }
 
 impl Keys {
@@ -133,6 +146,8 @@ impl Keys {
         max_send_data_segment_length: 8192,
         max_recv_data_segment_length: 8192,
         first_burst_length: 0,
+        data_pdu_in_order: true,
+        markers: Markers { send: None, receive: None },
     };
 }
 
@@ -233,4 +248,6 @@ pub enum StreamViolation {
     AdditionalHeader,
     /// The first bytes of the connection are no Login Request.
     NotLogin,
+    /// A marker's copies differ, or it does not point to the next PDU (RFC 3720 §A.1).
+    Marker,
 }

@@ -101,6 +101,12 @@ pub(crate) struct ServeOptions {
     /// File with the target's secret, another one than the initiators'
     #[arg(long, value_name = "FILE")]
     pub(crate) mutual_secret_file: Option<String>,
+    /// Name server (iSNS) to register with [default: none]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) isns: Option<String>,
+    /// Agree to the markers of RFC 3720, for old initiators and studies
+    #[arg(long)]
+    pub(crate) markers: bool,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,

@@ -22,6 +22,14 @@ pub const SOLICITED_MAX: usize = 4096;
 /// of 512.
 pub const UNSOLICITED_MAX: usize = 512;
 
+/// Ranges that the books of one burst may have where its PDUs need not come in order: a megabyte in
+/// PDUs of 512 bytes, every second one first. A burst that needs more fails. It bounds what a burst
+/// costs to 8 KiB.
+pub const COVERAGE_RANGES_MAX: usize = 1024;
+
+/// Ranges whose memory a slot for bursts keeps from one burst to the next.
+pub const COVERAGE_KEEP: usize = 16;
+
 /// Longest Data-In segment in bytes. An initiator may take 16 MiB at once, but then one PDU would
 /// hold up all others, and a private copy of it would need a huge buffer.
 pub const SEND_SEGMENT_MAX: u32 = 256 << 10;
@@ -48,6 +56,7 @@ pub const COPY_STEP: usize = 8192;
 const _: () = assert!(BHS_LEN + AHS_LEN_MAX + CONTROL_KEEP < 64 << 10, "memory before login");
 const _: () =
     assert!(SOLICITED_MAX + UNSOLICITED_MAX < u16::MAX as usize, "TTT 0xffffffff is never made");
+const _: () = assert!(COVERAGE_KEEP < COVERAGE_RANGES_MAX);
 const _: () = assert!(TRANSMIT_PIECES_MAX < 1024 && PIECES_PER_PDU < TRANSMIT_PIECES_MAX);
 const _: () =
     assert!(SEND_SEGMENT_MAX as usize <= buf::BUF_LEN_MAX && SEND_SEGMENT_MAX.is_multiple_of(4));

@@ -140,6 +140,8 @@ struct Session {
     nexus: Option<scsi::Nexus>,
     login: iscsi::target::LoggedIn,
     identity: Identity,
+    /// Whom the initiator has proved to be, by CHAP; all connections must have the same.
+    user: Option<String>,
     tsih: Tsih,
     since: Instant,
     /// By connection id.
@@ -507,10 +509,10 @@ impl<P: Port> Pump<P> {
         if session.take_task(id).is_none() {
             return;
         }
-        self.waiting.somebody_ended();
         if completion.fence {
             session.machine.set_now(self.port.now());
         }
+        self.waiting.somebody_ended();
         session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
         let completion = service::Completion {
             status: completion.status,

@@ -84,6 +84,8 @@ fn keys(own: &Parameters, session: &Parameters, discovery: bool) -> Keys {
         max_send_data_segment_length: own.max_send_data_segment_length,
         max_recv_data_segment_length: own.max_recv_data_segment_length,
         first_burst_length: if immediate { session.first_burst_length } else { 0 },
+        data_pdu_in_order: session.data_pdu_in_order,
+        markers: own.markers,
     }
 }
 

@@ -7,6 +7,10 @@ use core::time::Duration;
 /// need a bound of their own. RFC 7143 §4.2.2.1 asks for one.
 pub(super) const IMMEDIATE_TASKS_MAX: u16 = 8;
 
+/// R2Ts of a task that are open at once, whatever MaxOutstandingR2T allows: 64 bursts of 512 bytes,
+/// the smallest, still keep a path busy, and a task cannot fill the mover's table of bursts.
+pub(super) const OPEN_R2T_MAX: u16 = 64;
+
 /// Immediate task management requests that wait at once; RFC 7143 §4.2.2.1 asks for one.
 pub(super) const IMMEDIATE_MANAGEMENT_MAX: u16 = 8;
 

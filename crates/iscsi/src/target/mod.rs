@@ -31,6 +31,7 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
 use crate::chap::Exchange;
+use crate::datamover::Markers;
 use crate::datamover::Op;
 
 /// What the target wishes and allows in negotiation; one per node, shared by its logins. A wish
@@ -47,8 +48,15 @@ pub struct Settings {
     pub initial_r2t: bool,
     /// Whether immediate data is welcome (RFC 7143 §13.11).
     pub immediate_data: bool,
-    /// Most R2Ts of a task at once (RFC 7143 §13.17).
+    /// Most R2Ts of a task that may be agreed on (RFC 7143 §13.17); no more than 64 are ever open.
     pub max_outstanding_r2t: u16,
+    /// Whether PDUs of a sequence must come in order (RFC 7143 §13.18); if not, it is as the
+    /// initiator likes.
+    pub data_pdu_in_order: bool,
+    /// Whether sequences must come in order (RFC 7143 §13.19); if not, it is as the initiator likes.
+    pub data_sequence_in_order: bool,
+    /// Whether markers of RFC 3720 are agreed to; if not, their keys are answered with Reject.
+    pub markers: bool,
     /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
     /// Most connections of a session; discovery sessions have one (RFC 7143 §13.2).
@@ -83,6 +91,9 @@ impl Default for Settings {
             initial_r2t: false,
             immediate_data: true,
             max_outstanding_r2t: 8,
+            data_pdu_in_order: false,
+            data_sequence_in_order: false,
+            markers: false,
             queue_depth: 128,
             max_connections: 4,
             header_digest: DigestPolicy::Any,
@@ -269,6 +280,8 @@ pub struct Parameters {
     pub task_reporting: TaskReporting,
     /// iSCSIProtocolLevel.
     pub protocol_level: u8,
+    /// IFMarker and IFMarkInt for what we send, OFMarker and OFMarkInt for what we receive.
+    pub markers: Markers,
 }
 
 /// What the login machine gives.

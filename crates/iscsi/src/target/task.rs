@@ -387,7 +387,7 @@ impl Session {
     /// Sends R2Ts up to MaxOutstandingR2T, each at most MaxBurstLength, in order (RFC 7143 §11.8).
     fn ask(&mut self, task: TaskId) {
         let burst_length = self.login.parameters.max_burst_length;
-        let open_max = self.login.parameters.max_outstanding_r2t.max(1);
+        let open_max = self.login.parameters.max_outstanding_r2t.clamp(1, limits::OPEN_R2T_MAX);
         loop {
             let Some(entry) = self.tasks.running_mut(task) else { return };
             let transfer = &mut entry.transfer;

@@ -4,11 +4,11 @@
 use buf::{Pool, Slice};
 use clock::Instant;
 use core::time::Duration;
-use iscsi::datamover::{DataError, Event, Immediate, Op, TaskId};
+use iscsi::datamover::{DataError, Event, Immediate, Markers, Op, TaskId};
 use iscsi::service::{Command, Completion, Indication};
 use iscsi::target::{
     ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Session, Settings, TargetRecord,
-    TargetReset, TaskReporting,
+    TaskReporting,
 };
 use std::collections::{HashMap, HashSet};
 use wire::iscsi::{
@@ -60,6 +60,7 @@ impl Setup {
             data_sequence_in_order: true,
             task_reporting: TaskReporting::Rfc3720,
             protocol_level: 1,
+            markers: Markers::default(),
         };
         let settings = Settings {
             max_recv_data_segment_length: 32768,
@@ -77,8 +78,7 @@ impl Setup {
             ping_timeout: Duration::from_secs(5),
             time2wait: 2,
             time2retain: 0,
-            node_architecture: None,
-            target_reset: TargetReset::Warm,
+            ..Settings::default()
         };
         let target = Some(TARGET.to_string());
         Self { parameters, settings, discovery: false, target, cmd_sn: CMD_SN, stat_sn: STAT_SN }

@@ -21,6 +21,7 @@ use wire::iscsi::{
 
 use super::burst::{self, Kind};
 use super::counters::Counters;
+use super::marker::Inserter;
 use super::task::Tasks;
 use crate::limits::{
     COPY_STEP, INLINE_DATA_MAX, PIECES_PER_PDU, SEND_SEGMENT_MAX, TRANSMIT_BYTES_MAX,
@@ -31,6 +32,10 @@ use crate::limits::{
 #[derive(Debug)]
 pub(super) struct Tx {
     keys: Keys,
+    /// Some where the stream has markers.
+    markers: Option<Inserter>,
+    /// Bytes of all lists so far.
+    position: u64,
     ops: VecDeque<Op>,
     /// Bytes of the first op, a PutData, that are on their way already.
     progress: u32,
@@ -82,6 +87,8 @@ impl Tx {
     pub(super) fn new() -> Self {
         Self {
             keys: Keys::LOGIN,
+            markers: None,
+            position: 0,
             ops: VecDeque::new(),
             progress: 0,
             queued: 0,
@@ -141,6 +148,10 @@ impl Tx {
             self.queued -= weight;
             self.progress = 0;
         }
+        if let Some(markers) = &mut self.markers {
+            markers.mark(list, &self.keys);
+        }
+        self.position += list.len() as u64;
         self.run_silent(context.tasks);
         self.sending = !list.is_empty();
         self.under_way = list.len();
@@ -187,6 +198,10 @@ impl Tx {
             }
             Op::PutData { .. } => self.put_data(op, list, context),
             Op::GetData { .. } => self.get_data(op, list, context),
+            // Markers begin with a list: what is in this one has none.
+            Op::NoticeKeys(keys) if self.begins_markers(keys) && !list.is_empty() => {
+                Progress::Waits
+            }
             Op::Release { .. } | Op::NoticeKeys(_) | Op::Terminate => {
                 self.run(op, context.tasks);
                 Progress::Done
@@ -356,10 +371,21 @@ impl Tx {
                 tasks.release(*task);
                 self.leaving.push(*task);
             }
-            Op::NoticeKeys(keys) => self.keys = *keys,
+            Op::NoticeKeys(keys) => {
+                self.keys = *keys;
+                if let Some(interval) = keys.markers.send
+                    && self.begins_markers(keys)
+                {
+                    self.markers = Some(Inserter::new(interval, self.position));
+                }
+            }
             Op::Terminate => self.end = End::Reached,
             _ => {}
         }
+    }
+
+    const fn begins_markers(&self, keys: &Keys) -> bool {
+        keys.markers.send.is_some() && self.markers.is_none()
     }
 
     fn flush_leaving(&mut self) {

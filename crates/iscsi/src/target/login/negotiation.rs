@@ -12,6 +12,8 @@ use wire::iscsi::keys::TextWriter;
 
 use super::error::LoginError;
 use super::error::quote;
+use super::markers::Intervals;
+use super::markers::Markers;
 use super::security;
 use super::security::Security;
 use crate::chap;
@@ -95,6 +97,7 @@ pub(super) struct Negotiation {
     leading: bool,
     header_digest: DigestPolicy,
     data_digest: DigestPolicy,
+    markers: Markers,
     wish: Values,
     values: Values,
     seen: KeySet,
@@ -119,6 +122,7 @@ impl Negotiation {
             leading,
             header_digest: settings.header_digest,
             data_digest: settings.data_digest,
+            markers: Markers::new(settings.markers),
             wish,
             values: Values::defaults(),
             seen: KeySet::default(),
@@ -136,6 +140,7 @@ impl Negotiation {
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
         let mut first_burst = None;
+        let mut intervals = Intervals::default();
         // A method begins with the text after the one in which it was chosen (RFC 7143 §12.1).
         let is_chap = self.security.is_chap();
         let mut chap = chap::Keys::default();
@@ -148,7 +153,9 @@ impl Negotiation {
             self.check(key, value, stage, turn)?;
             if key.id == Id::FirstBurstLength {
                 first_burst = Some(value);
-            } else if !(is_chap && security::set(&mut chap, key.id, value)) {
+            } else if !(is_chap && security::set(&mut chap, key.id, value)
+                || intervals.set(key.id, value))
+            {
                 self.take(key, value, answers)?;
             }
         }
@@ -162,7 +169,7 @@ impl Negotiation {
             self.wish.set(Id::FirstBurstLength, wish.min(self.values.get(Id::MaxBurstLength)));
             self.take(Id::FirstBurstLength.key(), offer, answers)?;
         }
-        Ok(())
+        self.markers.take_intervals(&intervals, answers)
     }
 
     /// Declares our MaxRecvDataSegmentLength, once, in the operational stage (RFC 7143 §13.12).
@@ -234,6 +241,7 @@ impl Negotiation {
                 _ => TaskReporting::Rfc3720,
             },
             protocol_level: byte(Id::ProtocolLevel),
+            markers: self.markers.agreed(),
         }
     }
 
@@ -321,7 +329,7 @@ impl Negotiation {
             // Declared for iSER only, which is not in use.
             Rule::Boolean => {}
             Rule::Method | Rule::SendTargets => return Err(LoginError::KeyMethod(key.name)),
-            Rule::Obsolete => answers.push(key.name, negotiate::REJECT)?,
+            Rule::Obsolete => self.markers.take(key.id, value, answers)?,
             Rule::List(_) | Rule::And | Rule::Or | Rule::Minimum(_) | Rule::Maximum(_) => {
                 self.negotiate(key, value, answers)?;
             }
@@ -422,8 +430,7 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: recovery, data out of
-/// order and iSER. AuthMethod is wished by [`Security`].
+/// What this target wishes of each key. What is not built is wished away: recovery and iSER. AuthMethod is wished by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {
@@ -446,8 +453,8 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::DefaultTime2Wait, settings.time2wait.into());
     within(Id::DefaultTime2Retain, settings.time2retain.into());
     within(Id::MaxOutstandingR2T, settings.max_outstanding_r2t.into());
-    within(Id::DataPduInOrder, 1);
-    within(Id::DataSequenceInOrder, 1);
+    within(Id::DataPduInOrder, settings.data_pdu_in_order.into());
+    within(Id::DataSequenceInOrder, settings.data_sequence_in_order.into());
     within(Id::ErrorRecoveryLevel, 0);
     within(Id::TaskReporting, 0b111);
     within(Id::ProtocolLevel, 2);

@@ -2,7 +2,9 @@
 //! A stand-in for initiator, pump and core, and the tests that use it.
 
 mod bursts;
+mod disorder;
 mod hostile;
+mod markers;
 mod receive;
 mod send;
 
