@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Status(options) => commands::status::status(&options),
         Command::Sessions(options) => commands::status::sessions(&options),
         Command::Session(options) => commands::status::session(&options),
+        Command::Lun(options) => commands::lun::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,10 @@ pub(crate) enum Attention {
     DeviceReset,
     /// 29/07 I_T NEXUS LOSS OCCURRED.
     NexusLoss,
+    /// 28/00 NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    MediumChanged,
+    /// 2A/09 CAPACITY DATA HAS CHANGED.
+    CapacityChanged,
     /// 2A/03 RESERVATIONS PREEMPTED.
     ReservationsPreempted,
     /// 2A/04 RESERVATIONS RELEASED.
@@ -33,10 +37,12 @@ pub(crate) enum Attention {
 }
 
 impl Attention {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::PowerOn,
         Self::DeviceReset,
         Self::NexusLoss,
+        Self::MediumChanged,
+        Self::CapacityChanged,
         Self::ReservationsPreempted,
         Self::ReservationsReleased,
         Self::RegistrationsPreempted,
@@ -58,6 +64,8 @@ impl Attention {
             Self::PowerOn => (0x29, 0x00),
             Self::DeviceReset => (0x29, 0x03),
             Self::NexusLoss => (0x29, 0x07),
+            Self::MediumChanged => (0x28, 0x00),
+            Self::CapacityChanged => (0x2a, 0x09),
             Self::ReservationsPreempted => (0x2a, 0x03),
             Self::ReservationsReleased => (0x2a, 0x04),
             Self::RegistrationsPreempted => (0x2a, 0x05),

@@ -21,6 +21,7 @@ mod identity;
 pub mod limits;
 mod lun;
 mod management;
+mod mmc;
 mod nexus;
 mod sbc;
 mod sense;

@@ -6,6 +6,7 @@ use crate::attention::Attention;
 use crate::attention::Attentions;
 use crate::exclusion::Writers;
 use crate::limits;
+use crate::mmc::medium::MediumLink;
 use crate::nexus::Nexus;
 use crate::nexus::NexusNames;
 use crate::sense;
@@ -23,6 +24,7 @@ use crate::spc::persistent::rights::ReservedWord;
 use crate::spc::persistent::rights::StandingWord;
 use crate::spc::persistent::rights::Starts;
 use crate::table;
+use crate::table::Commands;
 use crate::table::Flag;
 use crate::task::Completion;
 use crate::task::Request;
@@ -39,6 +41,7 @@ use wire::iscsi::Attribute;
 use wire::scsi::SenseKey;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
+use wire::scsi::mmc;
 
 /// Why a store cannot be a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +50,9 @@ pub enum UnitError {
     /// Neither 512 nor 4096.
     #[error("logical block length {0} is neither 512 nor 4096")]
     BlockLength(u32),
+    /// A CD or DVD that somebody could write to.
+    #[error("a CD or DVD needs a store that is read only")]
+    Writable,
     /// Not one whole block.
     #[error("store of {bytes} bytes holds no block of {block}")]
     Empty {
@@ -78,9 +84,11 @@ pub struct LogicalUnit {
     identity: Identity,
     store: Arc<dyn Store>,
     geometry: Geometry,
+    commands: &'static Commands,
     block: u32,
     block_shift: u32,
-    blocks: u64,
+    /// Changed by [`LogicalUnit::resized`] alone.
+    blocks: AtomicU64,
     /// Bits of [`Special`]; zero as a rule.
     special: AtomicU32,
     ports: spin::Mutex<Vec<Port>>,
@@ -106,6 +114,7 @@ pub(crate) struct Link {
     pub(crate) attentions: Attentions,
     pub(crate) writers: Writers,
     pub(crate) standing: StandingWord,
+    pub(crate) medium: MediumLink,
 }
 
 /// What is out of the ordinary with a unit, so that one load tells that nothing is.
@@ -122,6 +131,8 @@ pub(crate) enum Special {
     WriteProtected = 8,
     /// D_SENSE: sense data are in descriptor format.
     DescriptorSense = 16,
+    /// The tray is open: there is no medium.
+    Ejected = 1 << 16,
 }
 
 #[derive(Debug)]
@@ -155,11 +166,32 @@ impl LogicalUnit {
     /// # Errors
     /// If the store does not hold whole blocks, or the identity is none that hosts accept.
     pub fn new(identity: Identity, store: Arc<dyn Store>, block: u32) -> Result<Self, UnitError> {
-        let geometry = store.geometry();
-        let bytes = geometry.bytes;
         if block != 512 && block != 4096 {
             return Err(UnitError::BlockLength(block));
         }
+        Self::of_kind(&table::DISK, identity, store, block)
+    }
+
+    /// A CD or DVD drive with the content of `store` in it: blocks of 2048 bytes, read only.
+    ///
+    /// # Errors
+    /// If the store can be written to or does not hold whole blocks, or the identity is none that
+    /// hosts accept.
+    pub fn optical(identity: Identity, store: Arc<dyn Store>) -> Result<Self, UnitError> {
+        if !store.geometry().read_only {
+            return Err(UnitError::Writable);
+        }
+        Self::of_kind(&table::OPTICAL, identity, store, mmc::BLOCK_LEN)
+    }
+
+    fn of_kind(
+        commands: &'static Commands,
+        identity: Identity,
+        store: Arc<dyn Store>,
+        block: u32,
+    ) -> Result<Self, UnitError> {
+        let geometry = store.geometry();
+        let bytes = geometry.bytes;
         if bytes < u64::from(block) {
             return Err(UnitError::Empty { bytes, block });
         }
@@ -181,9 +213,10 @@ impl LogicalUnit {
         Ok(Self {
             identity,
             store,
+            commands,
             block,
             block_shift,
-            blocks: bytes >> block_shift,
+            blocks: AtomicU64::new(bytes >> block_shift),
             geometry,
             special: AtomicU32::new(0),
             ports: spin::Mutex::new(Vec::new()),
@@ -240,9 +273,39 @@ impl LogicalUnit {
         self.block
     }
 
-    /// Capacity, blocks; at least one.
-    pub const fn blocks(&self) -> u64 {
-        self.blocks
+    /// Capacity, blocks; at least one. It may be another one a moment later.
+    #[inline]
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// The store has another size: commands from now on see it, and every nexus is told (SBC-3
+    /// §4.10: CAPACITY DATA HAS CHANGED). What is left of a last block that is not whole is not
+    /// used. False if nothing has changed.
+    ///
+    /// # Errors
+    /// If the store does not hold one block; nothing has changed then.
+    pub fn resized(&self) -> Result<bool, UnitError> {
+        let bytes = self.store.geometry().bytes;
+        let blocks = bytes >> self.block_shift;
+        if blocks == 0 {
+            return Err(UnitError::Empty { bytes, block: self.block });
+        }
+        if self.blocks.swap(blocks, Ordering::Relaxed) == blocks {
+            return Ok(false);
+        }
+        self.establish_everywhere(Attention::CapacityChanged);
+        Ok(true)
+    }
+
+    pub(crate) const fn commands(&self) -> &'static Commands {
+        self.commands
+    }
+
+    /// True for a CD or DVD drive.
+    #[must_use]
+    pub fn is_optical(&self) -> bool {
+        core::ptr::eq(self.commands, &raw const table::OPTICAL)
     }
 
     pub(crate) const fn geometry(&self) -> &Geometry {
@@ -271,19 +334,27 @@ impl LogicalUnit {
     /// The bytes of `blocks` blocks from `lba` on, if all are there. No block at the very end is
     /// there too (SBC-3 §4.5).
     pub(crate) fn extent(&self, lba: u64, blocks: u64) -> Result<Extent, Fault> {
+        let capacity = self.blocks();
         match lba.checked_add(blocks) {
-            Some(end) if end <= self.blocks => {
+            Some(end) if end <= capacity => {
                 Ok(Extent { offset: lba << self.block_shift, length: blocks << self.block_shift })
             }
             _ => {
-                let first_bad = lba.max(self.blocks);
+                let first_bad = lba.max(capacity);
                 Err(sense::LBA_OUT_OF_RANGE.with_information(first_bad).into())
             }
         }
     }
 
-    pub(crate) fn stopped(&self) -> bool {
-        self.is_special(Special::Stopped)
+    /// Why the medium cannot be used, if it cannot.
+    #[inline]
+    pub(crate) fn not_ready(&self) -> Option<wire::scsi::Sense> {
+        const NOT_READY: u32 = Special::Stopped as u32 | Special::Ejected as u32;
+        match self.special.load(Ordering::SeqCst) & NOT_READY {
+            0 => None,
+            why if why & Special::Ejected as u32 != 0 => Some(sense::TRAY_OPEN),
+            _ => Some(sense::STOPPED),
+        }
     }
 
     pub(crate) fn stop(&self) {
@@ -306,6 +377,11 @@ impl LogicalUnit {
 
     pub(crate) fn make_ordinary(&self, special: Special) {
         self.special.fetch_and(!(special as u32), Ordering::SeqCst);
+    }
+
+    /// Does `what` with what is kept for each nexus.
+    pub(crate) fn each_link(&self, what: impl Fn(&Link)) {
+        self.ports.lock().iter().for_each(|port| what(&port.link));
     }
 
     /// True if `holds` for any nexus.
@@ -443,7 +519,7 @@ impl Context<'_> {
     /// The gate: what may stop a command before its handler sees it, in the order of SPC-4 §5.3 and
     /// SAM-5 §5.14.
     pub(crate) fn start(&self) -> Result<Started, Fault> {
-        let found = table::find(&self.cdb);
+        let found = self.unit.commands.find(&self.cdb);
         if self.unit.is_special(Special::Reserved)
             && let Ok(entry) = &found
         {
@@ -464,8 +540,10 @@ impl Context<'_> {
             return Err(sense::INVALID_OPCODE.into());
         }
         entry.check(&self.request.cdb)?;
-        if entry.has(Flag::Medium) && self.unit.stopped() {
-            return Err(sense::STOPPED.into());
+        if entry.has(Flag::Medium)
+            && let Some(sense) = self.unit.not_ready()
+        {
+            return Err(sense.into());
         }
         if entry.has(Flag::Writes) {
             if self.unit.geometry.read_only {

@@ -12,6 +12,7 @@ impl Nexus {
     /// too, is told with 29/03. Call it once, at the nexus that asked.
     pub fn logical_unit_reset(&self, unit: &LogicalUnit) {
         unit.restart();
+        unit.each_link(|link| link.medium.allow_removal());
         unit.make_ordinary(Special::WriteProtected);
         unit.make_ordinary(Special::DescriptorSense);
         unit.end_legacy_reservation(None);

@@ -101,6 +101,7 @@ impl Nexus {
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
+            mapping.mapped.link.medium.allow_removal();
             mapping.mapped.link.attentions.establish(Attention::NexusLoss);
         }
     }
@@ -133,7 +134,7 @@ impl Nexus {
     /// SAM-5 §4.7.5.1).
     fn start_elsewhere(&self, request: &Request, cdb: &CdbView<'_>) -> Result<Started, Fault> {
         let well_known = Lun::parse(request.lun) == Some(Lun::ReportLuns);
-        let check = || -> Result<(), Fault> { table::find(cdb)?.check(&request.cdb) };
+        let check = || -> Result<(), Fault> { table::DISK.find(cdb)?.check(&request.cdb) };
         match cdb.opcode() {
             Opcode::INQUIRY => {
                 check()?;

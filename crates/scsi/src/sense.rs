@@ -54,6 +54,14 @@ pub(crate) const UNRECOVERED_READ_ERROR: u8 = 0x11;
 pub(crate) const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, 0, 0);
 /// 2/04/02 LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: stopped.
 pub(crate) const STOPPED: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x02);
+/// 2/3A/02 MEDIUM NOT PRESENT - TRAY OPEN.
+pub(crate) const TRAY_OPEN: Sense = Sense::new(SenseKey::NotReady, 0x3a, 0x02);
+/// 5/30/02 CANNOT READ MEDIUM - INCOMPATIBLE FORMAT: what is asked for is of another kind of disc.
+pub(crate) const INCOMPATIBLE_FORMAT: Sense = Sense::new(SenseKey::IllegalRequest, 0x30, 0x02);
+/// 5/53/02 MEDIUM REMOVAL PREVENTED.
+pub(crate) const REMOVAL_PREVENTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x53, 0x02);
+/// 5/64/00 ILLEGAL MODE FOR THIS TRACK.
+pub(crate) const ILLEGAL_TRACK_MODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x64, 0);
 /// 4/44/00 INTERNAL TARGET FAILURE.
 pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0);
 /// 5/1A/00 PARAMETER LIST LENGTH ERROR.
@@ -121,6 +129,7 @@ pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
         Error::Write => Sense::new(SenseKey::MediumError, 0x0c, 0).with_information(lba),
         Error::Space => Sense::new(SenseKey::DataProtect, 0x27, 0x07).with_information(lba),
         Error::ReadOnly => WRITE_PROTECTED,
+        Error::Range => LBA_OUT_OF_RANGE.with_information(lba),
         _ => INTERNAL,
     }
 }

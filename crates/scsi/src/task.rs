@@ -324,7 +324,7 @@ mod tests {
         let unit = Bench::new().unit;
         let supported = (any::<prop::sample::Index>(), any::<[u8; 32]>(), any::<bool>()).prop_map(
             move |(index, mut bytes, small)| {
-                let entries: Vec<_> = table::all().collect();
+                let entries: Vec<_> = table::DISK.all().collect();
                 let entry = entries[index.index(entries.len())];
                 let (usage, _) = entry.usage_for(&unit);
                 if small && entry.length >= 10 {

@@ -15,6 +15,7 @@ mod reactor;
 mod registry;
 mod stores;
 mod table;
+mod volume;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
@@ -30,3 +31,7 @@ pub use reactor::Plan;
 pub use reactor::Target;
 pub use stores::StoreError;
 pub use stores::Stores;
+pub use volume::Rescanned;
+pub use volume::Resized;
+pub use volume::Shrink;
+pub use volume::VolumeError;

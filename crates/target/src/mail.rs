@@ -52,6 +52,11 @@ pub(crate) enum Letter {
     UnitAborted {
         management: Key,
     },
+    /// Answer when the work on `unit` that is under way here is done.
+    Drain {
+        unit: Arc<LogicalUnit>,
+        reply: Sender<()>,
+    },
     /// End the session with this TSIH.
     Drop {
         tsih: Tsih,

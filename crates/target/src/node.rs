@@ -107,6 +107,10 @@ impl Nodes {
         self.nodes.iter().find(|node| node.name == name)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().map(|node| &**node)
+    }
+
     /// Decides on a login as soon as its names are known (RFC 7143 §6.3, §11.13.5).
     /// `draw` gives a new challenge, or None if there is no randomness.
     pub(crate) fn admit(

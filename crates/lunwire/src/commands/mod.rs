@@ -3,5 +3,6 @@
 
 pub(crate) mod check;
 pub(crate) mod explain;
+pub(crate) mod lun;
 pub(crate) mod serve;
 pub(crate) mod status;

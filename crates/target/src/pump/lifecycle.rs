@@ -12,6 +12,7 @@ use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target::ConnectionId;
 use std::sync::Arc;
+use store::IoResult;
 use wire::iscsi::Tsih;
 
 use super::Connection;
@@ -265,6 +266,7 @@ impl<P: Port> Pump<P> {
                     }
                 }
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
+                (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
                 _ => {}
             }
         }
@@ -310,6 +312,7 @@ impl<P: Port> Pump<P> {
                     self.abort_unit(&unit, effect, &whose, (reactor, management));
                 }
                 Letter::UnitAborted { management } => self.unit_aborted(management),
+                Letter::Drain { unit, reply } => self.drain(&unit, reply),
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
