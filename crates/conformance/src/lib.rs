@@ -3,7 +3,8 @@
 //!
 //! [`raw`] is a connection that sends any bytes, right or wrong, and reads what comes back;
 //! [`initiator`] is a logged-in session on top of it whose every field a test may bend; [`server`]
-//! starts our own target in this process, once on each engine. The tests are in `tests/`, a file
+//! starts our own target in this process, once on each engine; [`tasks`] keeps tasks open and ends
+//! them. The tests are in `tests/`, a file
 //! for each chapter, and say in their first line which requirement they prove.
 //!
 //! This is a library for tests: what does not come as it must ends in a panic that says so.
@@ -12,6 +13,7 @@
 pub mod initiator;
 pub mod raw;
 pub mod server;
+pub mod tasks;
 
 pub use initiator::Initiator;
 pub use initiator::LoginPlan;
@@ -20,3 +22,4 @@ pub use raw::Pdu;
 pub use raw::Raw;
 pub use server::Server;
 pub use server::on_each_engine;
+pub use server::on_each_plan;

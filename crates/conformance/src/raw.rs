@@ -116,6 +116,12 @@ pub fn header(request: &Request, data_length: usize) -> Vec<u8> {
 }
 
 impl Raw {
+    /// The connection itself, for who writes bytes without any help.
+    #[must_use]
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Connects.
     ///
     /// # Errors

@@ -54,12 +54,23 @@ pub struct Server {
 /// where the kernel allows it), with one reactor and with two, so that sessions meet on one thread
 /// and across threads. `adjust` changes what the target wishes.
 pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
+    on_each_plan(adjust, |_| {}, check);
+}
+
+/// As [`on_each_engine`]; `widen` changes the plan of the whole daemon.
+pub fn on_each_plan(
+    adjust: impl Fn(&mut Settings),
+    widen: impl Fn(&mut Plan),
+    check: impl Fn(&Server),
+) {
     let uring = engine::choose(Choice::Auto) == Choice::Uring;
     for choice in [Some(Choice::Epoll), uring.then_some(Choice::Uring)].into_iter().flatten() {
         for reactors in [1, 2] {
             let mut settings = Settings::default();
             adjust(&mut settings);
-            check(&Server::start(Plan { reactors, ..plan(choice, settings) }));
+            let mut plan = Plan { reactors, ..plan(choice, settings) };
+            widen(&mut plan);
+            check(&Server::start(plan));
         }
     }
 }
@@ -67,14 +78,19 @@ pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
 /// One reactor, one portal, two targets.
 #[must_use]
 pub fn plan(engine: Choice, settings: Settings) -> Plan {
-    let friends = vec![AccessRule { initiator: FRIEND.to_owned(), luns: None, account: None }];
+    let friends = vec![AccessRule {
+        initiator: FRIEND.to_owned(),
+        luns: None,
+        account: None,
+        target_reset: None,
+    }];
     let mut stores = Stores::new();
     let nodes = vec![
         node(&mut stores, TARGET, settings.clone(), Vec::new()),
         node(&mut stores, CLOSED_TARGET, settings, friends),
     ];
     Plan {
-        portals: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        portals: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
         nodes,
         discovery: AuthenticationPolicy::default(),
         stores,
@@ -84,6 +100,8 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         spin_max: Duration::ZERO,
         pool_bytes_max: 64 << 20,
         login_timeout: Duration::from_secs(15),
+        sessions_max: target::SESSIONS_MAX,
+        hide_targets: false,
     }
 }
 

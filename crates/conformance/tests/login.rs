@@ -168,7 +168,46 @@ fn unknown_targets_and_unwelcome_initiators_are_told_apart() {
     );
 }
 
-/// A full portal answers 0301; that exhaustion gives 0302 (LGN-45) has no test.
+/// Covers: PER-06.
+#[test]
+fn hidden_targets_look_like_unknown_ones() {
+    let hiding = plan(engine::Choice::Epoll, iscsi::target::Settings::default());
+    let server = Server::start(target::Plan { hide_targets: true, ..hiding });
+    let mut plan = LoginPlan::new();
+    plan.target = Some(CLOSED_TARGET.to_owned());
+    plan.expect_refused(server.connect(), 0x0203);
+    plan.initiator = Some(FRIEND.to_owned());
+    server.login_with(&plan).expect_quiet();
+}
+
+/// Covers: LGN-45.
+#[test]
+fn a_session_too_many_is_refused_until_one_ends() {
+    on_each_plan(
+        |_| {},
+        |plan| plan.sessions_max = 2,
+        |server| {
+            let _first = server.login();
+            let mut second = server.login();
+            LoginPlan::new().expect_refused(server.connect(), 0x0302);
+            let logout = second.logout(0);
+            second.send(&Request::Logout(logout), &[]);
+            let pdu = second.read();
+            let Response::Logout(answer) = pdu.response() else { panic!("{pdu:x?}") };
+            assert_eq!(answer.response, 0);
+            second.raw.expect_closed();
+            // The place is free when the engine holds none of the session's work any more.
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let status = || LoginPlan::new().begin(&mut server.connect()).0.status;
+            while status() != 0 {
+                assert!(Instant::now() < deadline, "the place was never free again");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        },
+    );
+}
+
+/// Nothing to serve: 0301, service unavailable.
 #[test]
 fn a_target_that_serves_nothing_is_unavailable() {
     let mut empty = plan(engine::Choice::Epoll, iscsi::target::Settings::default());
@@ -195,7 +234,6 @@ fn names_are_compared_byte_for_byte() {
     );
 }
 
-/// Covers: ERL-01.
 #[test]
 fn a_lost_connection_is_recovered_by_a_new_session() {
     on_each_engine(
@@ -309,10 +347,10 @@ fn discover(session: &mut Initiator) -> Vec<(String, String)> {
 /// A target with three portals, one of them IPv6 where there is IPv6.
 fn with_portals(engine: engine::Choice) -> Server {
     let mut plan = plan(engine, iscsi::target::Settings::default());
-    plan.portals.push(SocketAddr::from(([127, 0, 0, 1], 0)));
+    plan.portals.push(SocketAddr::from(([127, 0, 0, 1], 0)).into());
     let six: SocketAddr = "[::1]:0".parse().expect("an address");
     if std::net::TcpListener::bind(six).is_ok() {
-        plan.portals.push(six);
+        plan.portals.push(six.into());
     }
     Server::start(plan)
 }

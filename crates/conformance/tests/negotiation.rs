@@ -89,7 +89,10 @@ fn every_key_has_its_result_function() {
                 ("DataPDUInOrder", "Yes", "Yes"),
                 ("DataSequenceInOrder", "Yes", "Yes"),
                 ("ErrorRecoveryLevel", "1", "0"),
-                ("iSCSIProtocolLevel", "2", "1"),
+                ("iSCSIProtocolLevel", "2", "2"),
+                ("iSCSIProtocolLevel", "31", "2"),
+                ("TaskReporting", "RFC3720,ResponseFence", "RFC3720"),
+                ("TaskReporting", "FastAbort,ResponseFence,RFC3720", "FastAbort"),
             ];
             for (key, offer, result) in cases {
                 let session = server.login_with(&LoginPlan::new().with(&[(key, offer)]));

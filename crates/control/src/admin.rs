@@ -23,6 +23,19 @@ pub enum Request {
         /// Seconds.
         timeout_s: u16,
     },
+    /// The target port groups of all units.
+    PortGroups,
+    /// Change the state of a target port group.
+    SetPortGroup {
+        /// Target name.
+        target: String,
+        /// One unit; all of the target if None.
+        lun: Option<u16>,
+        /// Target port group.
+        group: u16,
+        /// As in the configuration.
+        state: String,
+    },
     /// End the session with this TSIH.
     DropSession {
         /// Target session identifying handle.
@@ -62,6 +75,11 @@ pub enum Reply {
     Sessions {
         /// By TSIH.
         sessions: Vec<Session>,
+    },
+    /// To `PortGroups`.
+    PortGroups {
+        /// By target, number and group.
+        groups: Vec<PortGroup>,
     },
     /// To an order that was carried out.
     Done,
@@ -147,6 +165,23 @@ pub struct Lun {
     pub block: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+}
+
+/// A target port group of a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortGroup {
+    /// iSCSI name of the target.
+    pub target: String,
+    /// Number of the unit.
+    pub lun: u16,
+    /// Target port group.
+    pub group: u16,
+    /// Whether hosts do well to use it.
+    pub preferred: bool,
+    /// As in the configuration.
+    pub state: String,
+    /// Tags of its portal groups.
+    pub portal_groups: Vec<u16>,
 }
 
 /// A session.

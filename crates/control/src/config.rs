@@ -26,6 +26,11 @@ pub struct Config {
     pub spin: Option<Spanned<String>>,
     /// A login must be over in this time, for example `15s`.
     pub login_timeout: Option<Spanned<String>>,
+    /// Sessions that the daemon serves at a time, 1 to 16384 (the default).
+    pub sessions_max: Option<Spanned<usize>>,
+    /// Whether a target that an initiator may not use looks to it like one that is not there;
+    /// default false.
+    pub hide_targets: Option<bool>,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub log: Option<Spanned<String>>,
     /// Path of the control socket.
@@ -34,9 +39,38 @@ pub struct Config {
     pub state_dir: Option<Spanned<String>>,
     /// What initiators have to prove in discovery sessions.
     pub discovery: Option<Discovery>,
+    /// Portal groups beside group 1, which has the portals of `listen`.
+    #[serde(default)]
+    pub portal_group: Vec<PortalGroup>,
     /// The targets.
     #[serde(default)]
     pub target: Vec<Target>,
+}
+
+/// One `[[portal-group]]`: portals that initiators see as one target port.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PortalGroup {
+    /// Its target portal group tag, which is the relative target port identifier too; 2 to 65535.
+    pub tag: Spanned<u16>,
+    /// Its portals: `ADDRESS:PORT`.
+    pub listen: Vec<Spanned<String>>,
+}
+
+/// One `[[target.port-group]]`: portal groups with one asymmetric access state (ALUA).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PortGroup {
+    /// The target port group, 1 to 65535.
+    pub number: Spanned<u16>,
+    /// Tags of its portal groups.
+    pub portal_groups: Vec<Spanned<u16>>,
+    /// State at the start: `active-optimized` (default), `active-non-optimized`, `standby`,
+    /// `unavailable` or `transitioning`.
+    pub state: Option<Spanned<String>>,
+    /// Whether hosts do well to use it; default false.
+    #[serde(default)]
+    pub preferred: bool,
 }
 
 /// One `[[target]]`.
@@ -56,10 +90,16 @@ pub struct Target {
     /// Seconds after that in which a session that lost its last connection can be continued: the
     /// most that is agreed to; default 0.
     pub time2retain: Option<Spanned<u16>>,
+    /// Which resets of the whole target initiators may ask for: `none`, `warm` (all tasks end) or
+    /// `cold` (all sessions end, too); default `warm`.
+    pub target_reset: Option<Spanned<String>>,
     /// Where the target is now, `ADDRESS:PORT`: initiators are sent there, and no LUN is needed.
     pub redirect: Option<Spanned<String>>,
     /// Whether initiators are to remember `redirect`; default false.
     pub redirect_permanent: Option<bool>,
+    /// Whether initiators are told version, system and processor of this daemon
+    /// (X#NodeArchitecture); default false.
+    pub node_architecture: Option<bool>,
     /// `any`, `required` or `off`.
     pub header_digest: Option<Spanned<String>>,
     /// `any`, `required` or `off`.
@@ -84,6 +124,12 @@ pub struct Target {
     pub mutual_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
     pub mutual_secret_env: Option<Spanned<String>>,
+    /// Target port groups; default: each portal group is one, always active and optimized.
+    #[serde(default)]
+    pub port_group: Vec<PortGroup>,
+    /// Whether hosts may change the states of port groups too; default false: `lunwire alua` alone.
+    #[serde(default)]
+    pub explicit_alua: bool,
     /// The logical units.
     #[serde(default)]
     pub lun: Vec<Lun>,
@@ -118,6 +164,8 @@ pub struct Initiator {
     pub name: Spanned<String>,
     /// The LUNs that it sees; all if absent.
     pub luns: Option<Vec<Spanned<u16>>>,
+    /// Which resets of the whole target it may ask for; default: what the target says.
+    pub target_reset: Option<Spanned<String>>,
     /// Its own CHAP_N.
     pub chap_user: Option<Spanned<String>>,
     /// File that holds the secret of `chap-user`.
@@ -299,6 +347,7 @@ mod tests {
             max-connections = 8
             time2wait = 1
             time2retain = 20
+            target-reset = "cold"
             redirect = "192.0.2.7:3260"
             redirect-permanent = true
             header-digest = "any"
@@ -314,6 +363,7 @@ mod tests {
             [[target.initiator]]
             name = "iqn.2026-01.com.example:host"
             luns = [0]
+            target-reset = "none"
             chap-user = "host"
             chap-secret-file = "/etc/lunwire/host"
             mutual-user = "disk"

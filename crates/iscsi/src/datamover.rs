@@ -95,6 +95,12 @@ pub enum Op {
         /// The task.
         task: TaskId,
     },
+    /// Forget the bursts of a task that was abandoned, released or not: its initiator has said that
+    /// it sends nothing more for them. Holds at once.
+    Forget {
+        /// The task.
+        task: TaskId,
+    },
     /// Notice_Key_Values (§5.6).
     NoticeKeys(Keys),
     /// Connection_Terminate (§5.8): after everything queued before has left, close. `Terminated`

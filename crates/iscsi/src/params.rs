@@ -459,6 +459,12 @@ mod tests {
         }
     }
 
+    /// Covers: KEY-04.
+    #[test]
+    fn no_digest_of_ours_is_private() {
+        assert!(DIGESTS.iter().all(|digest| ["None", "CRC32C"].contains(digest)), "{DIGESTS:?}");
+    }
+
     #[test]
     fn defaults_are_admissible() {
         for key in &TABLE {

@@ -84,6 +84,9 @@ pub struct Completion {
     /// Bytes that the SCSI layer had for, or took from, the initiator: the base of the residual
     /// (RFC 7143 §11.4.5). For data in: `data_in.len()` after truncation by the allocation length.
     pub presented: u64,
+    /// The Response Fence flag (RFC 7143 §4.2.2.3.4): the initiator must see this response after
+    /// all before it and before all after it, on whatever connection they travel.
+    pub fence: bool,
 }
 
 /// Task management functions that reach the SCSI side.
@@ -96,10 +99,48 @@ pub enum Function {
     },
     /// End all tasks of this nexus on the unit.
     AbortTaskSet,
+    /// End the auto contingent allegiance that this nexus has on the unit.
+    ClearAca,
     /// End all tasks of the unit's task set, whoever sent them.
     ClearTaskSet,
     /// Reset the unit for everybody.
     LogicalUnitReset,
+    /// Reset every unit that this nexus sees, for everybody.
+    TargetWarmReset,
+    /// Let the target be as after power on; once this is answered, end all its sessions.
+    TargetColdReset,
+    /// End all tasks of this nexus on all units, as if it had been lost (RFC 7144 §6.3).
+    NexusReset,
+    /// Is this task in the task set (RFC 7144 §6.3)?
+    QueryTask {
+        /// The one that was asked for, if it is known and belongs to the unit.
+        task: Option<TaskId>,
+    },
+    /// Has the nexus a task on the unit (RFC 7144 §6.3)?
+    QueryTaskSet,
+    /// Does news wait for the nexus on the unit (RFC 7144 §6.3)?
+    QueryAsynchronousEvent,
+}
+
+impl Function {
+    /// True for those that end all tasks of a scope: a unit, a nexus, a target (RFC 7143 §4.2.3.3).
+    #[must_use]
+    pub const fn ends_many(self) -> bool {
+        use Function::{AbortTaskSet, ClearTaskSet, LogicalUnitReset};
+        matches!(self, AbortTaskSet | ClearTaskSet | LogicalUnitReset) || self.is_for_all_units()
+    }
+
+    /// True for those that name no unit: their LUN field is reserved.
+    #[must_use]
+    pub const fn is_for_all_units(self) -> bool {
+        self.is_target_reset() || matches!(self, Self::NexusReset)
+    }
+
+    /// TARGET WARM RESET or TARGET COLD RESET.
+    #[must_use]
+    pub const fn is_target_reset(self) -> bool {
+        matches!(self, Self::TargetWarmReset | Self::TargetColdReset)
+    }
 }
 
 /// One task management request.
@@ -109,24 +150,46 @@ pub struct Management {
     pub id: u32,
     /// What to do.
     pub function: Function,
-    /// The logical unit; with AbortTask that of the task.
+    /// The logical unit; with AbortTask that of the task. Means nothing for functions that are for
+    /// all units.
     pub lun: LunField,
 }
 
-/// SAM-5 service responses, as RFC 7143 §11.6.1 codes them.
+/// SAM-5 service responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[allow(clippy::exhaustive_enums)] // those of the standard
 pub enum ServiceResponse {
-    /// Done.
-    Complete = 0,
+    /// Done; for a question: no.
+    Complete,
+    /// Yes: only to the questions of RFC 7144.
+    Succeeded {
+        /// Additional response information, 24 bits (SAM-5 §7.10).
+        additional: u32,
+    },
     /// No such task; it may have ended.
-    TaskDoesNotExist = 1,
+    TaskDoesNotExist,
     /// No such logical unit for this initiator.
-    LunDoesNotExist = 2,
+    LunDoesNotExist,
     /// The unit does not have this function.
-    NotSupported = 5,
+    NotSupported,
     /// This initiator may not do it.
-    AuthorizationFailed = 6,
+    AuthorizationFailed,
     /// Anything else.
-    Rejected = 255,
+    Rejected,
+}
+
+impl ServiceResponse {
+    /// The response code (RFC 7143 §11.6.1, RFC 7144 §6.4).
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Complete => 0,
+            Self::TaskDoesNotExist => 1,
+            Self::LunDoesNotExist => 2,
+            Self::NotSupported => 5,
+            Self::AuthorizationFailed => 6,
+            Self::Succeeded { .. } => 7,
+            Self::Rejected => 255,
+        }
+    }
 }

@@ -154,6 +154,9 @@ pub enum Violation {
     /// RFC 7143 §6.3.
     #[error("a key came twice in one exchange")]
     TextRepeatedKey,
+    /// RFC 7143 §6.2: at most one is open on a connection.
+    #[error("text request before the former one was answered")]
+    TextUnanswered,
     /// RFC 7143 §6.2: keys while we still send ours.
     #[error("text request with keys in the middle of our answer")]
     TextInterrupted,
@@ -191,6 +194,7 @@ impl Violation {
             | Self::TextContinueFinal
             | Self::TextMalformed
             | Self::TextRepeatedKey
+            | Self::TextUnanswered
             | Self::TextInterrupted => Reaction::Reject(PROTOCOL_ERROR),
             Self::Snack => Reaction::Reject(COMMAND_NOT_SUPPORTED),
             Self::TooManyImmediate => Reaction::Reject(IMMEDIATE_COMMAND_REJECT),

@@ -42,6 +42,9 @@ pub(crate) enum Command {
     /// Act on one disk of a running daemon: resize, rescan, snapshot
     #[command(after_help = LUN_EXAMPLES)]
     Lun(LunOptions),
+    /// Show or change the states of target port groups of a running daemon
+    #[command(after_help = ALUA_EXAMPLES)]
+    Alua(AluaOptions),
 }
 
 const LUN_EXAMPLES: &str = "\
@@ -56,6 +59,18 @@ Examples:
       a copy that shares its blocks with the disk (XFS, Btrfs)
 A store that is configured with size= must be given the new size there, too, before the daemon
 starts again.";
+
+const ALUA_EXAMPLES: &str = "\
+Examples:
+  lunwire alua
+      every target port group and its state
+  lunwire alua set iqn.2026-01.com.example:db 2 standby
+      hosts leave the portals of group 2; those that are active go on
+  lunwire alua set iqn.2026-01.com.example:db 2 active-optimized --lun 0
+      for one logical unit alone
+
+STATE is active-optimized, active-non-optimized, standby, unavailable or transitioning.
+Groups are made in the configuration: [[portal-group]] and [[target.port-group]].";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -217,6 +232,35 @@ pub(crate) enum LunAction {
         path: PathBuf,
         #[command(flatten)]
         place: LunPlace,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct AluaOptions {
+    #[command(subcommand)]
+    pub(crate) action: Option<AluaAction>,
+    #[command(flatten)]
+    pub(crate) show: AdminOptions,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AluaAction {
+    /// Change the state of a target port group; hosts are told
+    Set {
+        /// Name of the target
+        #[arg(value_name = "IQN")]
+        target: String,
+        /// Number of the target port group
+        group: u16,
+        /// The new state
+        state: String,
+        /// One logical unit alone [default: all of the target]
+        #[arg(long, value_name = "NUMBER")]
+        lun: Option<u16>,
+        /// Path of the daemon's control socket
+        #[arg(long, value_name = "PATH")]
+        control_socket: Option<PathBuf>,
     },
 }
 

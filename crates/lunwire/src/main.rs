@@ -10,6 +10,7 @@ mod credentials;
 mod daemon;
 mod output;
 mod plan;
+mod ports;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Sessions(options) => commands::status::sessions(&options),
         Command::Session(options) => commands::status::session(&options),
         Command::Lun(options) => commands::lun::run(&options),
+        Command::Alua(options) => commands::alua::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

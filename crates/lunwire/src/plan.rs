@@ -19,8 +19,11 @@ use engine::Choice;
 use iscsi::target::DigestPolicy;
 use iscsi::target::Redirection;
 use iscsi::target::Settings;
+use iscsi::target::TargetReset;
+use scsi::Explicit;
 use scsi::Identity;
 use scsi::LogicalUnit;
+use scsi::PortGroup;
 use store::Store;
 use store::spec::Filter;
 use store::spec::Spec;
@@ -29,7 +32,9 @@ use target::AuthenticationPolicy;
 use target::Demand;
 use target::Node;
 use target::Plan;
+use target::Portal;
 use target::Redirect;
+use target::SESSIONS_MAX;
 use target::StateFile;
 use target::Stores;
 use toml::Spanned;
@@ -37,6 +42,7 @@ use toml::Spanned;
 use crate::args::ServeOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
+use crate::ports;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
 const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
@@ -63,11 +69,14 @@ const LUN_NUMBER_MAX: u16 = 16_383;
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) listen: Vec<SocketAddr>,
+    portal_groups: Vec<Portal>,
     pub(crate) engine: Choice,
     pub(crate) reactors: usize,
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
+    sessions_max: usize,
+    hide_targets: bool,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
@@ -85,6 +94,8 @@ pub(crate) struct DraftTarget {
     pub(crate) luns: Vec<DraftLun>,
     access: Vec<AccessRule>,
     authentication: AuthenticationPolicy,
+    port_groups: Vec<PortGroup>,
+    explicit: Explicit,
 }
 
 #[derive(Debug)]
@@ -107,11 +118,14 @@ impl Draft {
     fn new() -> Self {
         Self {
             listen: Vec::new(),
+            portal_groups: Vec::new(),
             engine: Choice::Auto,
             reactors: 1,
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
+            sessions_max: SESSIONS_MAX,
+            hide_targets: false,
             log: "info".into(),
             control_socket: None,
             state_dir: None,
@@ -168,13 +182,20 @@ impl Draft {
             self.login_timeout =
                 checked(source, "login-timeout", value, |text| login_timeout(text))?;
         }
+        if let Some(value) = &config.sessions_max {
+            self.sessions_max = checked(source, "sessions-max", value, |count| sessions(*count))?;
+        }
+        self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
             self.log = checked(source, "log", value, |text| log_level(text))?;
         }
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
         self.state_dir = config.state_dir.map(|path| path.into_inner().into());
+        self.portal_groups = ports::portal_groups(source, &config.portal_group)?;
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
+            draft.port_groups = ports::port_groups(source, target, &self.portal_groups)?;
+            draft.explicit = ports::explicit(target);
             draft.take_authentication(source, target, &mut self.accounts)?;
             self.targets.push(draft);
         }
@@ -280,6 +301,7 @@ impl Draft {
         identity: Identity,
         store: Arc<dyn Store>,
         lun: &DraftLun,
+        target: &DraftTarget,
     ) -> Result<LogicalUnit> {
         if lun.spec.is_optical() {
             return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
@@ -293,6 +315,9 @@ impl Draft {
             }
         };
         let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
+        let unit = unit
+            .with_port_groups(target.port_groups.clone(), target.explicit)
+            .map_err(anyhow::Error::msg)?;
         let Some((file, state)) = kept else { return Ok(unit) };
         let path = file.path().to_owned();
         unit.with_keeper(Arc::new(file), state.as_deref()).map_err(anyhow::Error::msg).with_context(
@@ -321,7 +346,7 @@ impl Draft {
                 if let Some(serial) = &lun.serial {
                     identity.serial.clone_from(serial);
                 }
-                let unit = self.unit(identity, store, lun).with_context(place)?;
+                let unit = self.unit(identity, store, lun, target).with_context(place)?;
                 shown.push(admin::Lun {
                     number: lun.number,
                     store: lun.store.clone(),
@@ -342,8 +367,9 @@ impl Draft {
                 redirect: target.redirect.clone(),
             });
         }
+        let portals = self.listen.iter().copied().map(Portal::from);
         let plan = Plan {
-            portals: self.listen.clone(),
+            portals: portals.chain(self.portal_groups.iter().copied()).collect(),
             nodes,
             discovery: self.discovery.clone(),
             stores,
@@ -353,6 +379,8 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: POOL_BYTES_MAX,
             login_timeout: self.login_timeout,
+            sessions_max: self.sessions_max,
+            hide_targets: self.hide_targets,
         };
         Ok(Opened { plan, served })
     }
@@ -368,6 +396,8 @@ impl DraftTarget {
             luns: Vec::new(),
             access: Vec::new(),
             authentication: AuthenticationPolicy::default(),
+            port_groups: Vec::new(),
+            explicit: Explicit::No,
         }
     }
 
@@ -458,6 +488,9 @@ impl DraftTarget {
         if let Some(value) = &target.time2retain {
             settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
         }
+        if target.node_architecture == Some(true) {
+            settings.node_architecture = Some(node_architecture());
+        }
         if let Some(value) = &target.header_digest {
             settings.header_digest =
                 checked(source, "target.header-digest", value, |text| digest(text))?;
@@ -465,6 +498,10 @@ impl DraftTarget {
         if let Some(value) = &target.data_digest {
             settings.data_digest =
                 checked(source, "target.data-digest", value, |text| digest(text))?;
+        }
+        if let Some(value) = &target.target_reset {
+            settings.target_reset =
+                checked(source, "target.target-reset", value, |text| target_reset(text))?;
         }
         if let Some(value) = &target.ping_interval {
             settings.ping_interval =
@@ -521,7 +558,10 @@ fn access_rule(
         }
         luns = Some(visible);
     }
-    Ok(AccessRule { initiator: name, luns, account: None })
+    let reset = initiator.target_reset.as_ref().map(|value| {
+        checked(source, "target.initiator.target-reset", value, |text| target_reset(text))
+    });
+    Ok(AccessRule { initiator: name, luns, account: None, target_reset: reset.transpose()? })
 }
 
 /// A value of a file, checked; a problem gets its place.
@@ -543,7 +583,7 @@ pub(crate) fn option<V, E: Display>(
     checked.map_err(|problem| Usage(format!("{flag} {value}: {problem}")).into())
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
         .map_err(|_| "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned())
 }
@@ -573,6 +613,20 @@ fn login_timeout(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
+/// What RFC 7143 §13.26 has in mind: the kinds of software, system and processor.
+fn node_architecture() -> String {
+    let [version, system, processor] =
+        [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
+    format!("lunwire-{version},{system},{processor}")
+}
+
+fn sessions(count: usize) -> Result<usize, String> {
+    match count {
+        1..=SESSIONS_MAX => Ok(count),
+        _ => Err(format!("1 to {SESSIONS_MAX} is right")),
+    }
+}
+
 fn log_level(text: &str) -> Result<String, &'static str> {
     match text {
         "error" | "warn" | "info" | "debug" | "trace" => Ok(text.to_owned()),
@@ -586,6 +640,15 @@ fn digest(text: &str) -> Result<DigestPolicy, &'static str> {
         "required" => Ok(DigestPolicy::Required),
         "off" => Ok(DigestPolicy::Off),
         _ => Err("any, required or off is right"),
+    }
+}
+
+fn target_reset(text: &str) -> Result<TargetReset, &'static str> {
+    match text {
+        "none" => Ok(TargetReset::None),
+        "warm" => Ok(TargetReset::Warm),
+        "cold" => Ok(TargetReset::Cold),
+        _ => Err("none, warm or cold is right"),
     }
 }
 

@@ -9,73 +9,65 @@ use core::sync::atomic::Ordering;
 use wire::scsi::Sense;
 use wire::scsi::SenseKey;
 
-/// A condition, highest priority first (SAM-5 §5.14.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attention {
-    /// 29/00 POWER ON, RESET, OR BUS DEVICE RESET OCCURRED: the first nexus of an initiator port.
-    PowerOn,
-    /// 29/03 BUS DEVICE RESET FUNCTION OCCURRED: LOGICAL UNIT RESET.
-    DeviceReset,
-    /// 29/07 I_T NEXUS LOSS OCCURRED.
-    NexusLoss,
-    /// 28/00 NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
-    MediumChanged,
-    /// 2A/09 CAPACITY DATA HAS CHANGED.
-    CapacityChanged,
-    /// 2A/03 RESERVATIONS PREEMPTED.
-    ReservationsPreempted,
-    /// 2A/04 RESERVATIONS RELEASED.
-    ReservationsReleased,
-    /// 2A/05 REGISTRATIONS PREEMPTED.
-    RegistrationsPreempted,
-    /// 2A/01 MODE PARAMETERS CHANGED.
-    ModeChanged,
-    /// 2F/00 COMMANDS CLEARED BY ANOTHER INITIATOR.
-    CommandsCleared,
-    /// 47/7F SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
-    ClearedByIscsi,
+macro_rules! attentions {
+    ($($(#[$doc:meta])* $name:ident = $asc:literal, $ascq:literal;)*) => {
+        /// A condition, highest priority first (SAM-5 §5.14.2).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Attention {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Attention {
+            const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// The sense data that reports it.
+            pub(crate) const fn sense(self) -> Sense {
+                let (asc, ascq) = match self {
+                    $(Self::$name => ($asc, $ascq),)*
+                };
+                Sense::new(SenseKey::UnitAttention, asc, ascq)
+            }
+        }
+    };
+}
+
+attentions! {
+    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED: the first nexus of an initiator port.
+    PowerOn = 0x29, 0x00;
+    /// BUS DEVICE RESET FUNCTION OCCURRED: LOGICAL UNIT RESET.
+    DeviceReset = 0x29, 0x03;
+    /// I_T NEXUS LOSS OCCURRED.
+    NexusLoss = 0x29, 0x07;
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    MediumChanged = 0x28, 0x00;
+    /// CAPACITY DATA HAS CHANGED.
+    CapacityChanged = 0x2a, 0x09;
+    /// ASYMMETRIC ACCESS STATE CHANGED.
+    AccessStateChanged = 0x2a, 0x06;
+    /// RESERVATIONS PREEMPTED.
+    ReservationsPreempted = 0x2a, 0x03;
+    /// RESERVATIONS RELEASED.
+    ReservationsReleased = 0x2a, 0x04;
+    /// REGISTRATIONS PREEMPTED.
+    RegistrationsPreempted = 0x2a, 0x05;
+    /// MODE PARAMETERS CHANGED.
+    ModeChanged = 0x2a, 0x01;
+    /// COMMANDS CLEARED BY ANOTHER INITIATOR.
+    CommandsCleared = 0x2f, 0x00;
+    /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
+    ClearedByIscsi = 0x47, 0x7f;
 }
 
 impl Attention {
-    const ALL: [Self; 11] = [
-        Self::PowerOn,
-        Self::DeviceReset,
-        Self::NexusLoss,
-        Self::MediumChanged,
-        Self::CapacityChanged,
-        Self::ReservationsPreempted,
-        Self::ReservationsReleased,
-        Self::RegistrationsPreempted,
-        Self::ModeChanged,
-        Self::CommandsCleared,
-        Self::ClearedByIscsi,
-    ];
-
     /// Bits of the reset family: reporting one makes those of lower priority redundant.
     const RESETS: u32 = Self::PowerOn.bit() | Self::DeviceReset.bit() | Self::NexusLoss.bit();
 
     const fn bit(self) -> u32 {
         1 << self as u32
     }
-
-    /// The sense data that reports it.
-    pub(crate) const fn sense(self) -> Sense {
-        let (asc, ascq) = match self {
-            Self::PowerOn => (0x29, 0x00),
-            Self::DeviceReset => (0x29, 0x03),
-            Self::NexusLoss => (0x29, 0x07),
-            Self::MediumChanged => (0x28, 0x00),
-            Self::CapacityChanged => (0x2a, 0x09),
-            Self::ReservationsPreempted => (0x2a, 0x03),
-            Self::ReservationsReleased => (0x2a, 0x04),
-            Self::RegistrationsPreempted => (0x2a, 0x05),
-            Self::ModeChanged => (0x2a, 0x01),
-            Self::CommandsCleared => (0x2f, 0x00),
-            Self::ClearedByIscsi => (0x47, 0x7f),
-        };
-        Sense::new(SenseKey::UnitAttention, asc, ascq)
-    }
 }
+
+const _: () = assert!(Attention::ALL.len() <= 32, "one bit each");
 
 /// What is pending.
 #[derive(Debug, Default)]
@@ -90,16 +82,28 @@ impl Attentions {
     /// Takes the one to report next (UA_INTLCK_CTRL = 00b: reporting clears it).
     pub(crate) fn take(&self) -> Option<Attention> {
         let mut pending = self.0.load(Ordering::Acquire);
-        while let Some(next) = Attention::ALL.into_iter().find(|next| pending & next.bit() != 0) {
+        while let Some(next) = Attention::ALL.iter().find(|next| pending & next.bit() != 0) {
             let cleared =
                 if next.bit() & Attention::RESETS != 0 { Attention::RESETS } else { next.bit() };
             let rest = pending & !cleared;
             match self.0.compare_exchange(pending, rest, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(next),
+                Ok(_) => return Some(*next),
                 Err(now) => pending = now,
             }
         }
         None
+    }
+
+    /// The one to report next, which stays, and how many there are.
+    pub(crate) fn peek(&self) -> Option<(Attention, u32)> {
+        let pending = self.0.load(Ordering::Acquire);
+        let next = Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
+        Some((*next, pending.count_ones()))
+    }
+
+    /// Nothing but `attention` is true any more.
+    pub(crate) fn replace(&self, attention: Attention) {
+        self.0.store(attention.bit(), Ordering::Release);
     }
 
     /// True if a command must be stopped for a report.

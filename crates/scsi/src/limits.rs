@@ -55,6 +55,9 @@ pub const REGISTRANTS_MAX: usize = 512;
 /// length.
 pub const RESERVE_OUT_LEN_MAX: usize = 64 << 10;
 
+/// Longest SET TARGET PORT GROUPS parameter list: all groups of a unit many times over.
+pub const SET_GROUPS_LEN_MAX: u32 = 4096;
+
 /// Longest name of an initiator port: an iSCSI name of 223 bytes and `,i,0x` with an ISID.
 pub const PORT_NAME_LEN_MAX: usize = 223 + 17;
 

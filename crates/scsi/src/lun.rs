@@ -12,6 +12,8 @@ use crate::nexus::NexusNames;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
+use crate::spc::alua::groups::Access;
+use crate::spc::alua::reach::Reach;
 use crate::spc::persistent;
 use crate::spc::persistent::Keeper;
 use crate::spc::persistent::RestoreError;
@@ -25,6 +27,7 @@ use crate::spc::persistent::rights::StandingWord;
 use crate::spc::persistent::rights::Starts;
 use crate::table;
 use crate::table::Commands;
+use crate::table::Entry;
 use crate::table::Flag;
 use crate::task::Completion;
 use crate::task::Request;
@@ -75,6 +78,9 @@ pub enum UnitError {
     /// The designator is not of NAA type 6 with 16 bytes, nor of type 2, 3 or 5 with 8.
     #[error("naa must have 16 bytes and type 6, or 8 bytes and type 2, 3 or 5")]
     Naa,
+    /// A target port group with the number of another one, without ports, or with another's.
+    #[error("target port group {0} needs its own number and its own ports")]
+    PortGroup(u16),
 }
 
 /// A logical unit: identity, store, and the little that its nexuses share. Everything here may be
@@ -97,6 +103,7 @@ pub struct LogicalUnit {
     reserved: ReservedWord,
     keeper: Option<Arc<dyn Keeper>>,
     errors: Errors,
+    access: Access,
 }
 
 /// What could not be read or written since the unit exists.
@@ -131,8 +138,15 @@ pub(crate) enum Special {
     WriteProtected = 8,
     /// D_SENSE: sense data are in descriptor format.
     DescriptorSense = 16,
+    /// A target port group is in a state that does not let every command through.
+    Asymmetric = 32,
     /// The tray is open: there is no medium.
     Ejected = 1 << 16,
+}
+
+impl Special {
+    /// What stops commands that have passed everything else.
+    const OBSTACLES: u32 = Self::Stopped as u32 | Self::Asymmetric as u32 | Self::Ejected as u32;
 }
 
 #[derive(Debug)]
@@ -224,6 +238,7 @@ impl LogicalUnit {
             reserved: ReservedWord::default(),
             keeper: None,
             errors: Errors::default(),
+            access: Access::default(),
         })
     }
 
@@ -256,6 +271,14 @@ impl LogicalUnit {
     /// A number that follows from the designator.
     pub(crate) fn number(&self) -> u64 {
         self.identity.naa.iter().fold(0, |number, byte| number.rotate_left(8) ^ u64::from(*byte))
+    }
+
+    pub(crate) const fn access(&self) -> &Access {
+        &self.access
+    }
+
+    pub(crate) const fn access_mut(&mut self) -> &mut Access {
+        &mut self.access
     }
 
     /// Where the steps of its tasks run.
@@ -453,6 +476,16 @@ impl LogicalUnit {
         }
     }
 
+    /// What power on leaves of reservations and registrations: all if they are to persist (APTPL),
+    /// none otherwise (SPC-4 §5.9.1).
+    pub(crate) fn forget_reservations(&self) {
+        let mut registry = self.reservations.lock();
+        if !registry.persists {
+            *registry = Registry::default();
+            self.show_reservations(&registry);
+        }
+    }
+
     /// Tells one nexus, if it was ever there.
     pub(crate) fn establish_at(&self, name: &NexusPort, attention: Attention) {
         let ports = self.ports.lock();
@@ -486,10 +519,24 @@ impl LogicalUnit {
         fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
     }
 
+    /// Tells every nexus but the one of `link`.
+    pub(crate) fn establish_elsewhere(&self, link: &Link, attention: Attention) {
+        for port in self.ports.lock().iter().filter(|port| !core::ptr::eq(&*port.link, link)) {
+            port.link.attentions.establish(attention);
+        }
+    }
+
     /// Tells every nexus, also those that are lost for now.
     pub(crate) fn establish_everywhere(&self, attention: Attention) {
         for port in self.ports.lock().iter() {
             port.link.attentions.establish(attention);
+        }
+    }
+
+    /// Tells every nexus this and nothing else.
+    pub(crate) fn replace_everywhere(&self, attention: Attention) {
+        for port in self.ports.lock().iter() {
+            port.link.attentions.replace(attention);
         }
     }
 }
@@ -540,10 +587,8 @@ impl Context<'_> {
             return Err(sense::INVALID_OPCODE.into());
         }
         entry.check(&self.request.cdb)?;
-        if entry.has(Flag::Medium)
-            && let Some(sense) = self.unit.not_ready()
-        {
-            return Err(sense.into());
+        if self.unit.special.load(Ordering::SeqCst) & Special::OBSTACLES != 0 {
+            self.check_obstacles(entry)?;
         }
         if entry.has(Flag::Writes) {
             if self.unit.geometry.read_only {
@@ -554,6 +599,22 @@ impl Context<'_> {
             }
         }
         (entry.handler)(self)
+    }
+
+    /// What the state of the unit, or of the way to it, lets through.
+    #[cold]
+    fn check_obstacles(&self, entry: &Entry) -> Result<(), Fault> {
+        if self.unit.is_special(Special::Asymmetric)
+            && let Some(obstacle) = self.unit.access.obstacle(self.nexus.names(), Reach::of(entry))
+        {
+            return Err(obstacle.into());
+        }
+        if entry.has(Flag::Medium)
+            && let Some(sense) = self.unit.not_ready()
+        {
+            return Err(sense.into());
+        }
+        Ok(())
     }
 
     /// RESERVATION CONFLICT comes before any other status (SAM-5 §5.3.3).

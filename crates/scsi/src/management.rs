@@ -5,18 +5,43 @@ use crate::attention::Attention;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use crate::nexus::Nexus;
+use wire::scsi::Sense;
+
+/// Sense that waits for the next command of a nexus (SAM-5 §7.10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingSense {
+    /// What that command will be told.
+    pub sense: Sense,
+    /// Whether more waits behind it.
+    pub more: bool,
+}
 
 impl Nexus {
     /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, mode parameters have their
     /// default values, the reservation of RESERVE ends, and every nexus, this one
     /// too, is told with 29/03. Call it once, at the nexus that asked.
     pub fn logical_unit_reset(&self, unit: &LogicalUnit) {
-        unit.restart();
-        unit.each_link(|link| link.medium.allow_removal());
-        unit.make_ordinary(Special::WriteProtected);
-        unit.make_ordinary(Special::DescriptorSense);
-        unit.end_legacy_reservation(None);
+        unit.reset();
         unit.establish_everywhere(Attention::DeviceReset);
+    }
+
+    /// I_T NEXUS RESET (SAM-5 §6.3.4): as if this nexus had been lost and were back: 29/07 from
+    /// each unit, its reservation of RESERVE ends.
+    pub fn reset(&self) {
+        for unit in self.units() {
+            unit.end_legacy_reservation(Some(self.names()));
+            if let Some(link) = self.link_to(unit) {
+                link.medium.allow_removal();
+            }
+            self.establish(unit, Attention::NexusLoss);
+        }
+    }
+
+    /// QUERY ASYNCHRONOUS EVENT (SAM-5 §7.10): what the next command will be told, which stays.
+    #[must_use]
+    pub fn pending_sense(&self, unit: &LogicalUnit) -> Option<PendingSense> {
+        let (next, count) = self.link_to(unit)?.attentions.peek()?;
+        Some(PendingSense { sense: next.sense(), more: count > 1 })
     }
 
     /// Tasks of this nexus were ended by another one's CLEAR TASK SET (SAM-5 §7.4): 2F/00.
@@ -34,5 +59,24 @@ impl Nexus {
         if let Some(link) = self.link_to(unit) {
             link.attentions.establish(attention);
         }
+    }
+}
+
+impl LogicalUnit {
+    /// TARGET COLD RESET: the unit is as after power on (SAM-5 §6.3.1). Reservations and
+    /// registrations that are not to persist are gone, all else is as after a reset, and every
+    /// nexus is told with 29/00 and of nothing that was before.
+    pub fn power_on(&self) {
+        self.reset();
+        self.forget_reservations();
+        self.replace_everywhere(Attention::PowerOn);
+    }
+
+    fn reset(&self) {
+        self.restart();
+        self.each_link(|link| link.medium.allow_removal());
+        self.make_ordinary(Special::WriteProtected);
+        self.make_ordinary(Special::DescriptorSense);
+        self.end_legacy_reservation(None);
     }
 }

@@ -101,6 +101,14 @@ impl Nexus {
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
+        }
+        self.reinstated();
+    }
+
+    /// As [`lost`](Self::lost), but the same initiator port is back already: what RESERVE gave it
+    /// stays (RFC 7143 §4.4.3.2).
+    pub fn reinstated(self) {
+        for mapping in &self.map {
             mapping.mapped.link.medium.allow_removal();
             mapping.mapped.link.attentions.establish(Attention::NexusLoss);
         }
@@ -110,6 +118,15 @@ impl Nexus {
     #[must_use]
     pub const fn names(&self) -> &NexusNames {
         &self.names
+    }
+
+    /// Every unit of the map once.
+    pub fn units(&self) -> impl Iterator<Item = &Arc<LogicalUnit>> {
+        let all = self.map.iter().map(|mapping| &mapping.mapped.unit);
+        let earlier = |at: usize, unit: &Arc<LogicalUnit>| {
+            self.map.iter().take(at).any(|mapping| Arc::ptr_eq(&mapping.mapped.unit, unit))
+        };
+        all.enumerate().filter(move |(at, unit)| !earlier(*at, unit)).map(|(_, unit)| unit)
     }
 
     /// The mapped numbers, ascending.

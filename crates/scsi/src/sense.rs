@@ -38,7 +38,16 @@ impl Fault {
             (CHECK_CONDITION, Format::Descriptor) => self.sense.emit_descriptor(),
             _ => Vec::new(),
         };
-        Completion { status: self.status, sense, data_in: None, presented: self.presented }
+        let Self { status, presented, .. } = self;
+        Completion { status, sense, data_in: None, presented, fence: self.is_fenced() }
+    }
+}
+
+impl Fault {
+    /// A unit attention after a function that ended the tasks of many (RFC 7143 §4.2.2.3.4 a).
+    fn is_fenced(&self) -> bool {
+        let of_many = matches!(self.sense.asc, RESET_OCCURRED | COMMANDS_CLEARED);
+        self.status == CHECK_CONDITION && self.sense.key == SenseKey::UnitAttention && of_many
     }
 }
 
@@ -48,12 +57,22 @@ impl From<Sense> for Fault {
     }
 }
 
+/// Additional sense code of POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+const RESET_OCCURRED: u8 = 0x29;
+/// Additional sense code of COMMANDS CLEARED BY ANOTHER INITIATOR.
+const COMMANDS_CLEARED: u8 = 0x2f;
 /// Additional sense code of UNRECOVERED READ ERROR.
 pub(crate) const UNRECOVERED_READ_ERROR: u8 = 0x11;
 /// 0/00/00 NO ADDITIONAL SENSE INFORMATION.
 pub(crate) const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, 0, 0);
 /// 2/04/02 LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: stopped.
 pub(crate) const STOPPED: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x02);
+/// 2/04/0A LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION.
+pub(crate) const ACCESS_STATE_TRANSITION: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0a);
+/// 2/04/0B LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE.
+pub(crate) const PORT_IN_STANDBY: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0b);
+/// 2/04/0C LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE.
+pub(crate) const PORT_UNAVAILABLE: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0c);
 /// 2/3A/02 MEDIUM NOT PRESENT - TRAY OPEN.
 pub(crate) const TRAY_OPEN: Sense = Sense::new(SenseKey::NotReady, 0x3a, 0x02);
 /// 5/30/02 CANNOT READ MEDIUM - INCOMPATIBLE FORMAT: what is asked for is of another kind of disc.
@@ -136,5 +155,6 @@ pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
 
 /// Completion of a command for which there is nothing to say.
 pub(crate) const fn good(presented: u64) -> Completion {
-    Completion { status: crate::task::GOOD, sense: Vec::new(), data_in: None, presented }
+    let status = crate::task::GOOD;
+    Completion { status, sense: Vec::new(), data_in: None, presented, fence: false }
 }

@@ -1,43 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one table of commands: what is dispatched, what is checked and what REPORT SUPPORTED
-//! OPERATION CODES says.
+//! OPERATION CODES says. Its rows stand by command set in `table/`.
 
 mod mmc;
+mod sbc;
+mod spc;
 
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
-use crate::sbc::capacity;
-use crate::sbc::compare;
-use crate::sbc::media;
-use crate::sbc::rw;
-use crate::sbc::same;
-use crate::sbc::start_stop;
-use crate::sbc::status;
-use crate::sbc::sync;
-use crate::sbc::unmap;
-use crate::sbc::verify;
-use crate::sbc::write_verify;
 use crate::sense;
 use crate::sense::Fault;
-use crate::spc::alua;
-use crate::spc::inquiry;
-use crate::spc::log;
-use crate::spc::misc;
-use crate::spc::mode;
-use crate::spc::mode_select;
 use crate::spc::persistent;
 use crate::spc::persistent::rights::Guard;
-use crate::spc::rsoc;
 use crate::task::Started;
 use wire::iscsi::Cdb;
 pub(crate) use wire::scsi::cdb::CDB_LEN_MAX;
 use wire::scsi::cdb::CdbView;
-use wire::scsi::opcode;
 use wire::scsi::opcode::Opcode;
-use wire::scsi::opcode::READ_CAPACITY_16;
-use wire::scsi::opcode::REPORT_SUPPORTED_OPERATION_CODES;
-use wire::scsi::opcode::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS;
-use wire::scsi::persistent as actions;
 
 /// Bytes of a CDB that are checked at once, and all that commands other than the variable length
 /// ones have.
@@ -58,7 +37,7 @@ pub(crate) struct Entry {
     pub(crate) length: u8,
     /// CDB usage data (SPC-4 §6.35.3): bits that are understood. Any other bit must be zero.
     usage: [u8; CDB_LEN_MAX],
-    flags: u8,
+    flags: u16,
     /// How it stands to reservations.
     pub(crate) guard: Guard,
     pub(crate) handler: Handler,
@@ -66,7 +45,7 @@ pub(crate) struct Entry {
 
 /// Properties of a command that the gate must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub(crate) enum Flag {
     /// Is neither stopped by a unit attention nor clears one as status (SAM-5 §5.14.1).
     Informative = 1,
@@ -80,6 +59,8 @@ pub(crate) enum Flag {
     Discard = 16,
     /// Byte 1 bit 3 is UNMAP, which is understood only where the store can give space back.
     UnmapBit = 32,
+    /// Exists only where hosts may change asymmetric access states.
+    Explicit = 1 << 12,
 }
 
 impl Entry {
@@ -148,7 +129,7 @@ impl Entry {
     }
 
     const fn with(mut self, flag: Flag) -> Self {
-        self.flags |= flag as u8;
+        self.flags |= flag as u16;
         match flag {
             Flag::Informative => self.guard = Guard::Always,
             Flag::Writes => self.guard = Guard::Writes,
@@ -166,12 +147,13 @@ impl Entry {
 
     /// True if the command has the property.
     pub(crate) const fn has(&self, flag: Flag) -> bool {
-        self.flags & flag as u8 != 0
+        self.flags & flag as u16 != 0
     }
 
-    /// False if the store lacks what the command is for.
+    /// False if the unit lacks what the command is for.
     pub(crate) const fn supported(&self, unit: &LogicalUnit) -> bool {
-        !self.has(Flag::Discard) || unit.can_discard()
+        (!self.has(Flag::Discard) || unit.can_discard())
+            && (!self.has(Flag::Explicit) || unit.access().is_explicit())
     }
 
     /// CDB usage data as it is true for `unit`.
@@ -313,7 +295,7 @@ impl Commands {
 }
 
 /// Of a disk.
-pub(crate) static DISK: Commands = Commands::new(COMMANDS);
+pub(crate) static DISK: Commands = Commands::new(&MERGED);
 /// Of a CD or DVD drive.
 pub(crate) static OPTICAL: Commands = Commands::new(mmc::COMMANDS);
 
@@ -323,279 +305,40 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Entry> {
     DISK.all()
 }
 
-/// Each usage starts at byte 1 and ends with CONTROL, of which nothing is understood: NACA is
-/// refused.
-///
-/// READ and WRITE take FUA_NV (byte 1 bit 1), which SBC-4 made obsolete: it asks for less than FUA
-/// and is ignored. So is SYNC_NV of SYNCHRONIZE CACHE, and GROUP NUMBER, for there is no grouping
-/// function.
-const COMMANDS: &[Entry] = &[
-    Entry::new(Opcode::TEST_UNIT_READY, &[0, 0, 0, 0, 0], misc::test_unit_ready)
-        .with(Flag::Medium)
-        .guarded(Guard::Open),
-    Entry::new(Opcode::REQUEST_SENSE, &[0x01, 0, 0, 0xff, 0], misc::request_sense)
-        .with(Flag::Informative),
-    Entry::new(Opcode::READ_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::read).with(Flag::Medium),
-    Entry::new(Opcode::WRITE_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::write)
-        .with(Flag::Medium)
-        .with(Flag::Writes),
-    Entry::new(Opcode::INQUIRY, &[0x01, 0xff, 0xff, 0xff, 0], inquiry::inquiry)
-        .with(Flag::Informative),
-    Entry::new(Opcode::MODE_SELECT_6, &[0x11, 0, 0, 0xff, 0], mode_select::select)
-        .guarded(Guard::Writes),
-    Entry::new(Opcode::RESERVE_6, &[0, 0, 0, 0, 0], persistent::reserve).guarded(Guard::Decides),
-    Entry::new(Opcode::RELEASE_6, &[0, 0, 0, 0, 0], persistent::release).guarded(Guard::Always),
-    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6)
-        .guarded(Guard::Reads),
-    Entry::new(Opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf7, 0], start_stop::start_stop)
-        .guarded(Guard::Starts),
-    Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic)
-        .guarded(Guard::Writes),
-    Entry::new(
-        Opcode::PREVENT_ALLOW_MEDIUM_REMOVAL,
-        &[0, 0, 0, 0x03, 0],
-        start_stop::prevent_allow,
-    )
-    .guarded(Guard::Writes),
-    Entry::new(Opcode::READ_CAPACITY_10, &[0, 0, 0, 0, 0, 0, 0, 0, 0], capacity::capacity_10)
-        .with(Flag::Medium)
-        .guarded(Guard::Open),
-    Entry::new(Opcode::READ_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::read)
-        .with(Flag::Medium)
-        .with(Flag::Protect),
-    Entry::new(Opcode::WRITE_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::write)
-        .with(Flag::Medium)
-        .with(Flag::Writes)
-        .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_AND_VERIFY_10,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        write_verify::write_and_verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::VERIFY_10,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        verify::verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::PRE_FETCH_10,
-        &[0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        media::pre_fetch,
-    )
-    .with(Flag::Medium),
-    Entry::new(
-        Opcode::SYNCHRONIZE_CACHE_10,
-        &[0x06, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        sync::synchronize_cache,
-    )
-    .with(Flag::Medium)
-    .guarded(Guard::Writes),
-    Entry::new(
-        Opcode::READ_DEFECT_DATA_10,
-        &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0],
-        media::defects_10,
-    )
-    .with(Flag::Medium),
-    Entry::new(
-        Opcode::WRITE_SAME_10,
-        &[0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        same::write_same,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect)
-    .with(Flag::UnmapBit),
-    Entry::new(Opcode::UNMAP, &[0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0], unmap::unmap)
-        .with(Flag::Medium)
-        .with(Flag::Writes)
-        .with(Flag::Discard),
-    Entry::new(Opcode::LOG_SENSE, &[0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0], log::log_sense)
-        .guarded(Guard::Open),
-    Entry::new(Opcode::MODE_SELECT_10, &[0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], mode_select::select)
-        .guarded(Guard::Writes),
-    Entry::new(Opcode::RESERVE_10, &[0; 9], persistent::reserve).guarded(Guard::Decides),
-    Entry::new(Opcode::RELEASE_10, &[0; 9], persistent::release).guarded(Guard::Always),
-    Entry::new(Opcode::MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10)
-        .guarded(Guard::Reads),
-    Entry::reserve_in(actions::READ_KEYS),
-    Entry::reserve_in(actions::READ_RESERVATION),
-    Entry::reserve_in(actions::REPORT_CAPABILITIES),
-    Entry::reserve_in(actions::READ_FULL_STATUS),
-    Entry::reserve_out(actions::REGISTER),
-    Entry::reserve_out(actions::RESERVE),
-    Entry::reserve_out(actions::RELEASE),
-    Entry::reserve_out(actions::CLEAR),
-    Entry::reserve_out(actions::PREEMPT),
-    Entry::reserve_out(actions::PREEMPT_AND_ABORT),
-    Entry::reserve_out(actions::REGISTER_AND_IGNORE_EXISTING_KEY),
-    Entry::reserve_out(actions::REGISTER_AND_MOVE),
-    Entry::long(opcode::READ_32, 0x1a, rw::read).with(Flag::Medium).with(Flag::Protect),
-    Entry::long(opcode::VERIFY_32, 0x16, verify::verify).with(Flag::Medium).with(Flag::Protect),
-    Entry::long(opcode::WRITE_32, 0x1a, rw::write)
-        .with(Flag::Medium)
-        .with(Flag::Writes)
-        .with(Flag::Protect),
-    Entry::long(opcode::WRITE_AND_VERIFY_32, 0x16, write_verify::write_and_verify)
-        .with(Flag::Medium)
-        .with(Flag::Writes)
-        .with(Flag::Protect),
-    Entry::long(opcode::WRITE_SAME_32, 0x09, same::write_same)
-        .with(Flag::Medium)
-        .with(Flag::Writes)
-        .with(Flag::Protect)
-        .with(Flag::UnmapBit),
-    Entry::new(
-        Opcode::READ_16,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        rw::read,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::COMPARE_AND_WRITE,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0x1f, 0],
-        compare::compare_and_write,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_16,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        rw::write,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::ORWRITE_16,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        compare::or_write,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_AND_VERIFY_16,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        write_verify::write_and_verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::VERIFY_16,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        verify::verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::PRE_FETCH_16,
-        &[0x02, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        media::pre_fetch,
-    )
-    .with(Flag::Medium),
-    Entry::new(
-        Opcode::SYNCHRONIZE_CACHE_16,
-        &[0x06, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        sync::synchronize_cache,
-    )
-    .with(Flag::Medium)
-    .guarded(Guard::Writes),
-    Entry::new(
-        Opcode::WRITE_SAME_16,
-        &[0x09, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        same::write_same,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect)
-    .with(Flag::UnmapBit),
-    Entry::new(
-        Opcode::SERVICE_ACTION_IN_16,
-        &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        capacity::capacity_16,
-    )
-    .service(READ_CAPACITY_16)
-    .with(Flag::Medium)
-    .guarded(Guard::Open),
-    Entry::new(
-        Opcode::SERVICE_ACTION_IN_16,
-        &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        status::get_lba_status,
-    )
-    .service(opcode::GET_LBA_STATUS_16)
-    .with(Flag::Medium),
-    Entry::new(
-        Opcode::REPORT_LUNS,
-        &[0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        misc::report_luns_of_unit,
-    )
-    .with(Flag::Informative),
-    Entry::new(
-        Opcode::MAINTENANCE_IN,
-        &[0xe0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        alua::report_groups,
-    )
-    .service(opcode::REPORT_TARGET_PORT_GROUPS)
-    .guarded(Guard::Open),
-    Entry::new(
-        Opcode::MAINTENANCE_IN,
-        &[0, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        rsoc::report,
-    )
-    .service(REPORT_SUPPORTED_OPERATION_CODES)
-    .guarded(Guard::Reads),
-    Entry::new(
-        Opcode::MAINTENANCE_IN,
-        &[0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        rsoc::report_task_management,
-    )
-    .service(REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS)
-    .guarded(Guard::Reads),
-    Entry::new(
-        Opcode::READ_12,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        rw::read,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_12,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        rw::write,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_AND_VERIFY_12,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        write_verify::write_and_verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::VERIFY_12,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        verify::verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::READ_DEFECT_DATA_12,
-        &[0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        media::defects_12,
-    )
-    .with(Flag::Medium),
-];
+/// The command sets of a disk, each ascending.
+const SETS: [&[Entry]; 2] = [spc::COMMANDS, sbc::COMMANDS];
+
+const COUNT: usize = {
+    let (mut count, mut set) = (0, 0);
+    while set < SETS.len() {
+        count += SETS[set].len();
+        set += 1;
+    }
+    count
+};
+
+/// All of them, ascending by operation code; each set keeps its own order.
+const MERGED: [Entry; COUNT] = {
+    let mut all = [spc::COMMANDS[0]; COUNT];
+    let mut taken = [0; SETS.len()];
+    let mut at = 0;
+    while at < COUNT {
+        let (mut first, mut set) = (SETS.len(), 0);
+        while set < SETS.len() {
+            if taken[set] < SETS[set].len() {
+                let opcode = SETS[set][taken[set]].opcode.0;
+                if first == SETS.len() || opcode < SETS[first][taken[first]].opcode.0 {
+                    first = set;
+                }
+            }
+            set += 1;
+        }
+        all[at] = SETS[first][taken[first]];
+        taken[first] += 1;
+        at += 1;
+    }
+    all
+};
 
 #[cfg(test)]
 mod tests {
@@ -656,7 +399,7 @@ mod tests {
     #[test]
     fn every_bit_that_is_not_understood_is_refused() {
         let bench = Bench::new();
-        for entry in DISK.all() {
+        for entry in all().filter(|entry| entry.supported(&bench.unit)) {
             for byte in 1..entry.length {
                 for bit in 0..8 {
                     let long = usize::from(entry.length) > HEAD_LEN;

@@ -28,7 +28,9 @@ use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
 use crate::spc::mode_select::Select;
+use crate::spc::parameters::Parameters;
 use crate::spc::persistent::Persistent;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -100,6 +102,9 @@ pub struct Completion {
     /// Bytes that the command had for, or asked of, the initiator: the base of the residual (RFC
     /// 7143 §11.4.5).
     pub presented: u64,
+    /// The initiator must see this end after all before it and before all after it (RFC 7143
+    /// §4.2.2.3.4).
+    pub fence: bool,
 }
 
 /// What a step gave.
@@ -135,6 +140,7 @@ pub(crate) enum Machine {
     WriteVerify(WriteVerify),
     Compare(Compare),
     Persistent(Persistent),
+    Parameters(Box<Parameters>),
     Select(Select),
     Status(Status),
     Verify(Verify),
@@ -242,6 +248,11 @@ impl Machine {
             Self::WriteVerify(both) => both.resume(unit, input),
             Self::Select(select) => select.resume(nexus, unit, input),
             Self::Persistent(persistent) => persistent.resume(nexus, unit, input),
+            Self::Parameters(parameters) => {
+                let (machine, step) = parameters.resume(nexus, unit, input)?;
+                *self = machine;
+                Ok(step)
+            }
             Self::Compare(compare) => compare.resume(unit, input),
             Self::Status(status) => status.resume(unit, input),
             Self::Verify(verify) => verify.resume(unit, input),
@@ -267,8 +278,8 @@ pub(crate) const fn good(presented: u64) -> Started {
 }
 
 /// The end of a PRE-FETCH whose blocks are all there.
-pub(crate) const fn condition_met() -> Completion {
-    Completion { status: CONDITION_MET, sense: Vec::new(), data_in: None, presented: 0 }
+pub(crate) fn condition_met() -> Completion {
+    Completion { status: CONDITION_MET, ..sense::good(0) }
 }
 
 /// A command that ends at once with parameter data, cut to its allocation length. The cut is no
@@ -277,7 +288,7 @@ pub(crate) fn data(mut bytes: Vec<u8>, allocation: u32) -> Started {
     bytes.truncate(usize::try_from(allocation).unwrap_or(usize::MAX));
     let presented = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     let data_in = (!bytes.is_empty()).then(|| Slice::from(bytes));
-    let completion = Completion { status: GOOD, sense: Vec::new(), data_in, presented };
+    let completion = Completion { data_in, ..sense::good(presented) };
     (Machine::Done, Step::Complete(completion))
 }
 

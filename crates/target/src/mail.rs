@@ -40,22 +40,26 @@ pub(crate) enum Letter {
     Vacated {
         connection: Key,
     },
-    /// End all tasks of `unit` here, for task management that `management` on `reactor` waits for.
-    AbortUnit {
-        unit: Arc<LogicalUnit>,
+    /// End all tasks of `units` here, for task management that `management` on `reactor` waits for.
+    AbortUnits {
+        units: Units,
         effect: Effect,
         whose: Whose,
         reactor: usize,
         management: Key,
     },
-    /// `AbortUnit` is done.
-    UnitAborted {
+    /// `AbortUnits` is done.
+    UnitsAborted {
         management: Key,
     },
     /// Answer when the work on `unit` that is under way here is done.
     Drain {
         unit: Arc<LogicalUnit>,
         reply: Sender<()>,
+    },
+    /// TARGET COLD RESET: end all sessions with this target.
+    EndSessions {
+        target: Arc<str>,
     },
     /// End the session with this TSIH.
     Drop {
@@ -76,6 +80,9 @@ pub(crate) enum Letter {
         grace: Duration,
     },
 }
+
+/// Units that a function is for.
+pub(crate) type Units = Arc<[Arc<LogicalUnit>]>;
 
 /// Whose tasks are to end.
 #[derive(Clone, Debug)]

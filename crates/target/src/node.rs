@@ -11,12 +11,30 @@ use iscsi::target::AdmissionRequest;
 use iscsi::target::Redirection;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
+use iscsi::target::TargetReset;
 use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
 
-/// The portal group tag of every portal: a daemon is one portal group (RFC 7143 §4.4.1).
-pub(crate) const PORTAL_GROUP_TAG: u16 = 1;
+/// The portal group tag of portals that are given none (RFC 7143 §4.4.1).
+pub const PORTAL_GROUP_TAG: u16 = 1;
+
+/// An address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // an address and its group
+pub struct Portal {
+    /// Port 0 picks a free one.
+    pub address: SocketAddr,
+    /// Tag of its portal group, which is the SCSI target port that initiators reach here; sessions
+    /// never span two (RFC 7143 §4.4.1).
+    pub group: u16,
+}
+
+impl From<SocketAddr> for Portal {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, group: PORTAL_GROUP_TAG }
+    }
+}
 
 /// A logical unit under the number that initiators see, before masking.
 pub type LunMap = Vec<(u16, Arc<LogicalUnit>)>;
@@ -58,6 +76,8 @@ pub struct AccessRule {
     pub luns: Option<Vec<u16>>,
     /// How it proves that it is the one of that name.
     pub account: Option<Arc<Account>>,
+    /// Which resets of the whole target it may ask for, if not what the target allows to all.
+    pub target_reset: Option<TargetReset>,
 }
 
 impl Node {
@@ -70,6 +90,14 @@ impl Node {
     /// The account of `initiator` alone: it proves that name and no other (RFC 7143 §9.2).
     fn account(&self, initiator: &str) -> Option<&Arc<Account>> {
         self.access.iter().find(|rule| rule.initiator == initiator)?.account.as_ref()
+    }
+
+    /// What to negotiate for with `initiator`, and what it may do.
+    fn settings_for(&self, initiator: &str) -> Settings {
+        let rule = self.access.iter().find(|rule| rule.initiator == initiator);
+        let own = rule.and_then(|rule| rule.target_reset);
+        let target_reset = own.unwrap_or(self.settings.target_reset);
+        Settings { target_reset, ..self.settings.clone() }
     }
 
     /// The units that `initiator` sees.
@@ -87,35 +115,58 @@ impl Node {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nodes {
     nodes: Vec<Arc<Node>>,
-    portals: Vec<SocketAddr>,
+    portals: Vec<Portal>,
     settings: Option<Settings>,
     discovery: AuthenticationPolicy,
+    /// An initiator is not told that a target exists which it may not use.
+    hide: bool,
 }
 
 impl Nodes {
     /// `discovery`: what initiators have to prove in discovery sessions.
     pub(crate) fn new(
         nodes: Vec<Node>,
-        portals: Vec<SocketAddr>,
+        portals: Vec<Portal>,
         discovery: AuthenticationPolicy,
     ) -> Self {
         let settings = nodes.first().map(|node| node.settings.clone());
-        Self { nodes: nodes.into_iter().map(Arc::new).collect(), portals, settings, discovery }
+        let nodes = nodes.into_iter().map(Arc::new).collect();
+        Self { nodes, portals, settings, discovery, hide: false }
+    }
+
+    /// Whether a forbidden target is answered as an unknown one (RFC 7143 §11.13.5).
+    pub(crate) fn hidden(self, hide: bool) -> Self {
+        Self { hide, ..self }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Node>> {
         self.nodes.iter().find(|node| node.name == name)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().map(|node| &**node)
+    /// All nodes.
+    pub(crate) fn all(&self) -> &[Arc<Node>] {
+        &self.nodes
     }
 
-    /// Decides on a login as soon as its names are known (RFC 7143 §6.3, §11.13.5).
-    /// `draw` gives a new challenge, or None if there is no randomness.
+    /// The portal group that took a connection to `local`.
+    pub(crate) fn portal_group(&self, local: SocketAddr) -> u16 {
+        let of_port = || self.portals.iter().filter(|portal| portal.address.port() == local.port());
+        let exact = of_port().find(|portal| portal.address.ip() == local.ip());
+        exact.or_else(|| of_port().next()).map_or(PORTAL_GROUP_TAG, |portal| portal.group)
+    }
+
+    /// All units of the target `name`.
+    pub(crate) fn units(&self, name: &str) -> Arc<[Arc<LogicalUnit>]> {
+        let luns = self.find(name).map(|node| node.luns.as_slice()).unwrap_or_default();
+        luns.iter().map(|(_, unit)| Arc::clone(unit)).collect()
+    }
+
+    /// Decides on a login over a connection to `portal_group_tag` as soon as its names are known
+    /// (RFC 7143 §6.3, §11.13.5). `draw` gives a new challenge, or None if there is no randomness.
     pub(crate) fn admit(
         &self,
         request: &AdmissionRequest,
+        portal_group_tag: u16,
         draw: impl FnOnce() -> Option<Challenge>,
     ) -> Admission {
         const TARGET_ERROR: u16 = 0x0300;
@@ -126,13 +177,16 @@ impl Nodes {
             Some(name) => match self.find(name).map(|node| &**node) {
                 None => return Admission::Refused { status: NOT_FOUND },
                 Some(node) if !node.admits(&request.initiator) => {
-                    return Admission::Refused { status: FORBIDDEN };
+                    let status = if self.hide { NOT_FOUND } else { FORBIDDEN };
+                    return Admission::Refused { status };
                 }
                 Some(Node { redirect: Some(redirect), .. }) if !request.discovery => {
                     let Redirect { address, duration } = redirect.clone();
                     return Admission::Redirected { address, duration };
                 }
-                Some(node) => (node.settings.clone(), node.alias.clone(), Some(node)),
+                Some(node) => {
+                    (node.settings_for(&request.initiator), node.alias.clone(), Some(node))
+                }
             },
             None => match &self.settings {
                 Some(settings) => (settings.clone(), None, None),
@@ -148,7 +202,6 @@ impl Nodes {
         let Some(authentication) = authentication else {
             return Admission::Refused { status: TARGET_ERROR };
         };
-        let portal_group_tag = PORTAL_GROUP_TAG;
         Admission::Granted { portal_group_tag, target_alias, settings, authentication }
     }
 
@@ -163,14 +216,14 @@ impl Nodes {
     ) -> Vec<TargetRecord> {
         let mut addresses = Vec::new();
         for portal in &self.portals {
-            let mut address = *portal;
+            let mut address = portal.address;
             if address.ip().is_unspecified() {
                 if address.is_ipv4() != local.is_ipv4() {
                     continue;
                 }
                 address.set_ip(local.ip());
             }
-            let text = format!("{address},{PORTAL_GROUP_TAG}");
+            let text = format!("{address},{}", portal.group);
             if !addresses.contains(&text) {
                 addresses.push(text);
             }
@@ -214,6 +267,7 @@ mod tests {
             initiator: format!("iqn.2026-01.com.example:{name}"),
             luns: None,
             account: account(name),
+            target_reset: None,
         };
         let node = Node {
             name: DISK.into(),
@@ -239,10 +293,27 @@ mod tests {
     }
 
     fn admit(nodes: &Nodes, request: &AdmissionRequest) -> Authentication {
-        match nodes.admit(request, || Challenge::new(1, &[1; 32])) {
+        match nodes.admit(request, 1, || Challenge::new(1, &[1; 32])) {
             Admission::Granted { authentication, .. } => authentication,
             refused => panic!("{refused:?}"),
         }
+    }
+
+    #[test]
+    fn portals_are_listed_with_their_groups() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let portals = vec![
+            Portal { address: address("0.0.0.0:3260"), group: 1 },
+            Portal { address: address("192.0.2.2:3261"), group: 7 },
+        ];
+        let node = (*nodes(AuthenticationPolicy::default()).nodes[0]).clone();
+        let nodes = Nodes::new(vec![node], portals, AuthenticationPolicy::default());
+        let local = address("192.0.2.2:3260");
+        let records = nodes.records("iqn.2026-01.com.example:alice", None, local);
+        assert_eq!(records[0].addresses, ["192.0.2.2:3260,1", "192.0.2.2:3261,7"]);
+        assert_eq!(nodes.portal_group(local), 1);
+        assert_eq!(nodes.portal_group(address("192.0.2.2:3261")), 7);
+        assert_eq!(nodes.portal_group(address("192.0.2.2:9")), PORTAL_GROUP_TAG);
     }
 
     #[test]
@@ -250,7 +321,7 @@ mod tests {
         let nodes = nodes(policy(Demand::Off, None));
         let shown = format!("{:?}", admit(&nodes, &request("alice", Some(DISK), false)));
         assert!(shown.contains("\"alice\"") && !shown.contains("\"bob\""), "{shown}");
-        let stranger = nodes.admit(&request("carol", Some(DISK), false), || None);
+        let stranger = nodes.admit(&request("carol", Some(DISK), false), 1, || None);
         assert!(matches!(stranger, Admission::Refused { status: 0x0202 }));
     }
 
@@ -272,7 +343,7 @@ mod tests {
     #[test]
     fn without_randomness_a_login_is_refused() {
         let nodes = nodes(policy(Demand::Off, None));
-        let refused = nodes.admit(&request("alice", Some(DISK), false), || None);
+        let refused = nodes.admit(&request("alice", Some(DISK), false), 1, || None);
         assert!(matches!(refused, Admission::Refused { status: 0x0300 }));
     }
 }

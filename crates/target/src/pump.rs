@@ -491,6 +491,7 @@ impl<P: Port> Pump<P> {
             sense: completion.sense,
             data_in: completion.data_in,
             presented: completion.presented,
+            fence: completion.fence,
         };
         session.machine.complete(id, completion);
     }
@@ -525,5 +526,6 @@ fn task_of(tasks: &mut [Option<Task>], id: TaskId) -> Option<&mut Task> {
 
 /// A completion that is a status and nothing else.
 fn empty_completion(status: u8) -> service::Completion {
-    service::Completion { status, sense: Vec::new(), data_in: None::<Slice>, presented: 0 }
+    let (sense, data_in) = (Vec::new(), None::<Slice>);
+    service::Completion { status, sense, data_in, presented: 0, fence: false }
 }

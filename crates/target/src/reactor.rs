@@ -23,8 +23,10 @@ use crate::authentication::Challenges;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
+use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Nodes;
+use crate::node::Portal;
 use crate::pump::Pump;
 use crate::registry::Registry;
 use crate::stores::StoreFile;
@@ -33,8 +35,8 @@ use crate::stores::Stores;
 /// Everything that a target needs to start.
 #[derive(Debug)]
 pub struct Plan {
-    /// Addresses to listen on; port 0 picks a free one.
-    pub portals: Vec<SocketAddr>,
+    /// Addresses to listen on.
+    pub portals: Vec<Portal>,
     /// What to serve.
     pub nodes: Vec<Node>,
     /// What initiators have to prove in discovery sessions.
@@ -53,6 +55,10 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// More sessions are refused, [`SESSIONS_MAX`](crate::SESSIONS_MAX) at most.
+    pub sessions_max: usize,
+    /// Whether a target that an initiator may not use looks to it like one that is not there.
+    pub hide_targets: bool,
 }
 
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
@@ -130,10 +136,10 @@ impl Target {
     pub fn start(plan: Plan) -> Result<Self, Error> {
         let mut listeners = Vec::new();
         let mut portals = Vec::new();
-        for address in &plan.portals {
-            let failed = |source| Error::Listen { address: *address, source };
-            let listener = TcpListener::from(engine::listen(*address).map_err(failed)?);
-            portals.push(listener.local_addr().map_err(failed)?);
+        for Portal { address, group } in plan.portals.iter().copied() {
+            let failed = |source| Error::Listen { address, source };
+            let listener = TcpListener::from(engine::listen(address).map_err(failed)?);
+            portals.push(Portal { address: listener.local_addr().map_err(failed)?, group });
             listeners.push(OwnedFd::from(listener));
         }
         let engine = engine::choose(plan.engine);
@@ -148,9 +154,10 @@ impl Target {
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery),
+            nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery)
+                .hidden(plan.hide_targets),
             challenges: Challenges::default(),
-            registry: Registry::default(),
+            registry: Registry::new(plan.sessions_max),
             mailboxes,
             files: plan.stores.files.clone(),
             login_timeout: plan.login_timeout,
@@ -164,6 +171,7 @@ impl Target {
             threads.push(reactor.thread);
         }
         let files = plan.stores.files;
+        let portals = portals.iter().map(|portal| portal.address).collect();
         Ok(Self {
             shared,
             threads: Mutex::new(threads),
@@ -175,8 +183,8 @@ impl Target {
     }
 
     /// Every disk: target, number, unit.
-    pub(crate) fn units(&self) -> impl Iterator<Item = (String, u16, Arc<LogicalUnit>)> + '_ {
-        self.shared.nodes.iter().flat_map(|node| {
+    pub(crate) fn disks(&self) -> impl Iterator<Item = (String, u16, Arc<LogicalUnit>)> + '_ {
+        self.shared.nodes.all().iter().flat_map(|node| {
             let unit = |(number, unit): &(u16, Arc<LogicalUnit>)| {
                 (node.name.clone(), *number, Arc::clone(unit))
             };
@@ -226,6 +234,17 @@ impl Target {
             replies.iter().take(self.shared.mailboxes.len()).flatten().collect();
         sessions.sort_by_key(|session| session.tsih);
         sessions
+    }
+
+    /// Every unit of the target `name`, or none if there is no such target.
+    #[must_use]
+    pub fn units(&self, name: &str) -> Option<&LunMap> {
+        self.shared.nodes.find(name).map(|node| &node.luns)
+    }
+
+    /// The names of all targets.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.shared.nodes.all().iter().map(|node| node.name.as_str())
     }
 
     /// Ends a session; false if there is none with this TSIH.

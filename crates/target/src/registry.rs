@@ -21,21 +21,21 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// What a login asks for, over a connection that came to `local`.
-    pub(crate) fn of(request: &AdmissionRequest, local: SocketAddr) -> Self {
+    /// What a login asks for, over a connection that came to `local` of a portal group.
+    pub(crate) fn of(request: &AdmissionRequest, local: SocketAddr, portal_group_tag: u16) -> Self {
         let scope = match &request.target {
-            Some(name) => Scope::Target(name.clone()),
+            Some(name) => Scope::Target(name.clone(), portal_group_tag),
             None => Scope::Portal(local),
         };
         Self { initiator: request.initiator.clone(), isid: request.isid, scope }
     }
 }
 
-/// The target's side of an identity: an unnamed discovery session belongs to its portal (RFC 7143
+/// The target's side of an identity, which is a target port: its name and portal group tag. An unnamed discovery session belongs to its portal (RFC 7143
 /// §6.3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
-    Target(String),
+    Target(String, u16),
     Portal(SocketAddr),
 }
 
@@ -53,12 +53,15 @@ pub(crate) enum Claim {
     New(Tsih),
     /// An older session must end first (session reinstatement).
     Occupied(Home),
-    /// All TSIHs are in use.
+    /// There are as many sessions as may be.
     Exhausted,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<Inner>);
+#[derive(Debug)]
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+    sessions_max: usize,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -66,18 +69,22 @@ struct Inner {
     last: u16,
 }
 
-/// More sessions than this are refused with "out of resources": TSIH has 16 bits, and each session
-/// costs memory.
-const SESSIONS_MAX: usize = 16_384;
+/// More sessions than this cannot be configured: TSIH has 16 bits, and each session costs memory.
+pub const SESSIONS_MAX: usize = 16_384;
 
 impl Registry {
+    /// Room for `sessions_max` sessions, [`SESSIONS_MAX`] at most.
+    pub(crate) fn new(sessions_max: usize) -> Self {
+        Self { inner: Mutex::default(), sessions_max: sessions_max.min(SESSIONS_MAX) }
+    }
+
     /// Takes the place `identity` for a session on `reactor`, if it is free.
     pub(crate) fn claim(&self, identity: &Identity, reactor: usize) -> Claim {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(home) = inner.sessions.get(identity) {
             return Claim::Occupied(*home);
         }
-        if inner.sessions.len() >= SESSIONS_MAX {
+        if inner.sessions.len() >= self.sessions_max {
             return Claim::Exhausted;
         }
         let tsih = inner.free_tsih();
@@ -87,13 +94,13 @@ impl Registry {
 
     /// The session that `identity` names, if it lives.
     pub(crate) fn find(&self, identity: &Identity) -> Option<Home> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.sessions.get(identity).copied()
     }
 
     /// Gives the place back; a newer session in the same place stays.
     pub(crate) fn release(&self, identity: &Identity, tsih: Tsih) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.sessions.get(identity).is_some_and(|home| home.tsih == tsih) {
             inner.sessions.remove(identity);
         }
@@ -121,14 +128,14 @@ mod tests {
         Identity {
             initiator: initiator.into(),
             isid: Isid([0x80, 0, 0, 0, 0, isid]),
-            scope: Scope::Target("iqn.2026-01.example:disk".into()),
+            scope: Scope::Target("iqn.2026-01.example:disk".into(), 1),
         }
     }
 
     /// Covers: SES-01, SES-04, SES-05.
     #[test]
     fn one_session_for_each_initiator_isid_and_target() {
-        let registry = Registry::default();
+        let registry = Registry::new(SESSIONS_MAX);
         let Claim::New(first) = registry.claim(&identity("a", 1), 0) else { panic!() };
         assert_eq!(
             registry.claim(&identity("a", 1), 1),
@@ -140,8 +147,17 @@ mod tests {
     }
 
     #[test]
-    fn a_late_release_leaves_the_newer_session_alone() {
+    fn the_same_isid_at_another_portal_group_is_another_session() {
         let registry = Registry::default();
+        let (one, mut other) = (identity("a", 1), identity("a", 1));
+        other.scope = Scope::Target("iqn.2026-01.example:disk".into(), 2);
+        assert!(matches!(registry.claim(&one, 0), Claim::New(_)));
+        assert!(matches!(registry.claim(&other, 0), Claim::New(_)));
+    }
+
+    #[test]
+    fn a_late_release_leaves_the_newer_session_alone() {
+        let registry = Registry::new(SESSIONS_MAX);
         let id = identity("a", 1);
         let Claim::New(old) = registry.claim(&id, 0) else { panic!() };
         registry.release(&id, old);
@@ -154,8 +170,8 @@ mod tests {
     /// Covers: SES-06.
     #[test]
     fn tsih_is_never_zero_when_the_counter_wraps() {
-        let registry = Registry::default();
-        registry.0.lock().unwrap().last = u16::MAX - 1;
+        let registry = Registry::new(SESSIONS_MAX);
+        registry.inner.lock().unwrap().last = u16::MAX - 1;
         let Claim::New(first) = registry.claim(&identity("a", 1), 0) else { panic!() };
         let Claim::New(second) = registry.claim(&identity("a", 2), 0) else { panic!() };
         assert_eq!((first, second), (Tsih(u16::MAX), Tsih(1)));

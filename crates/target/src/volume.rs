@@ -185,7 +185,7 @@ impl Target {
     pub fn rescan(&self) -> Vec<Rescanned> {
         let _one_at_a_time = self.volumes();
         let mut changed = Vec::new();
-        for (target, lun, unit) in self.units() {
+        for (target, lun, unit) in self.disks() {
             let Some(file) = self.file_of(&unit) else { continue };
             let bytes = match engine::files::size(&file.fd) {
                 Ok(bytes) => bytes,
@@ -227,17 +227,17 @@ impl Target {
     /// The size that hosts see of the disk `lun` of `target`, bytes.
     #[must_use]
     pub fn disk_bytes(&self, target: &str, lun: u16) -> Option<u64> {
-        let mut all = self.units();
+        let mut all = self.disks();
         all.find(|(name, number, _)| name == target && *number == lun)
             .map(|(_, _, unit)| bytes_of(&unit))
     }
 
     fn volume(&self, target: &str, lun: u16) -> Result<Volume<'_>, VolumeError> {
-        if !self.units().any(|(name, _, _)| name == target) {
+        if !self.disks().any(|(name, _, _)| name == target) {
             return Err(VolumeError::NoTarget(target.to_owned()));
         }
         let unit = self
-            .units()
+            .disks()
             .find(|(name, number, _)| name == target && *number == lun)
             .map(|(_, _, unit)| unit)
             .ok_or_else(|| VolumeError::NoLun { target: target.to_owned(), lun })?;

@@ -3,6 +3,7 @@
 //! (RFC 7143 §4.2.5.1).
 
 use super::ping::Ping;
+use super::termination::Termination;
 use super::text::Exchange;
 use super::{ConnectionId, LoggedIn, Parameters};
 use crate::datamover::Keys;
@@ -29,16 +30,11 @@ pub(super) struct Connection {
     pub(super) last_lun: LunField,
     /// Its initiator has logged it out and waits for the answer: nothing is taken any more.
     pub(super) logged_out: bool,
-    /// Fences of task management that this connection has not acknowledged.
-    pub(super) fences: Vec<Fence>,
+    /// What must be acknowledged before the response that is fenced now.
+    pub(super) fence: Option<StatSn>,
+    /// Ends of tasks that the initiator was told and has not confirmed.
+    pub(super) terminations: Vec<Termination>,
     last_ttt: u32,
-}
-
-/// A task management request whose answer waits until all before `before` is acknowledged.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fence {
-    pub(super) management: u32,
-    pub(super) before: StatSn,
 }
 
 impl Connection {
@@ -62,7 +58,8 @@ impl Connection {
             ping: None,
             last_lun: LunField::default(),
             logged_out: false,
-            fences: Vec::new(),
+            fence: None,
+            terminations: Vec::new(),
             last_ttt: 0,
         }
     }

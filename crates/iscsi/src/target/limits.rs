@@ -43,6 +43,10 @@ pub(super) const HELD_BYTES_MAX: usize = 256 * 1024;
 /// 7143 §4.2.3.3).
 pub(super) const TRANSFER_WAIT: Duration = Duration::from_secs(2);
 
+/// Ends of tasks that a connection may leave unconfirmed (async event 5): one more, and the oldest
+/// counts as confirmed. An initiator with more units than this stops sending late.
+pub(super) const TERMINATIONS_MAX: usize = 256;
+
 /// A discovery session that does nothing for so long ends: it gets no pings (RFC 7143 §7.4.3).
 pub(super) const DISCOVERY_IDLE: Duration = Duration::from_secs(300);
 

@@ -10,7 +10,9 @@ use crate::violation::Violation;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
-use wire::iscsi::{AsyncMessage, Cid, Itt, LogoutRequest, LogoutResponse, Response};
+use wire::iscsi::{
+    AsyncMessage, Cid, Itt, LogoutRequest, LogoutResponse, LunField, Response, StatSn,
+};
 
 /// Reasons (RFC 7143 §11.14.1).
 const CLOSE_SESSION: u8 = 0;
@@ -206,17 +208,23 @@ impl Session {
         parameter2: u16,
         parameter3: u16,
     ) {
+        let parameters = [parameter1, parameter2, parameter3];
+        self.announce_for(id, LunField::default(), event, parameters);
+    }
+
+    /// An Async Message about a unit; gives its StatSN.
+    pub(super) fn announce_for(
+        &mut self,
+        id: ConnectionId,
+        lun: LunField,
+        event: u8,
+        [parameter1, parameter2, parameter3]: [u16; 3],
+    ) -> StatSn {
         let numbers = self.response_numbers(id);
-        let message = AsyncMessage {
-            lun: Default::default(),
-            numbers,
-            event,
-            vcode: 0,
-            parameter1,
-            parameter2,
-            parameter3,
-        };
+        let message =
+            AsyncMessage { lun, numbers, event, vcode: 0, parameter1, parameter2, parameter3 };
         self.send(id, Response::Async(message), Vec::new());
+        numbers.stat_sn
     }
 
     /// Ends the session as if by itself: tasks silently (RFC 7143 §7.6), then the nexus, then the

@@ -2,20 +2,21 @@
 //! Task management (RFC 7143 §4.2.3, §11.5-11.6).
 //!
 //! ```text
-//!   ABORT TASK ------------------------------> WithScsi --done--------------------------> answered
-//!   the others --> Waiting --conditions met--> WithScsi --done--> Fenced --acknowledged-->
-//! answered
+//!   ABORT TASK ------------------------------> WithScsi --done--> Answered --its turn--> sent
+//!   the others --> Waiting --conditions met--> WithScsi --done--> Answered --its turn--> sent
 //! ```
 //!
-//! *Waiting*: for every command with a lower CmdSN, and for the end of the data of the tasks
-//! concerned; commands of the LUN with a higher CmdSN stay in the window until the SCSI side is
-//! done. *Fenced*: every response sent before must be acknowledged by ExpStatSN, on every
-//! connection; with several connections, later responses wait until this one is acknowledged too.
+//! *Waiting*: for every command with a lower CmdSN and, without FastAbort, for the end of the data
+//! of the tasks concerned; commands of the LUN with a higher CmdSN stay in the window until the
+//! SCSI side is done. *Answered*: where the answer is fenced, or others are, it gets in line
+//! (`fence`).
 
-use super::connection::Fence;
-use super::session::{Held, Pdu, Session};
+mod single;
+
+use super::fence::{Fence, Holder};
+use super::session::{Pdu, Session};
 use super::task::lun_key;
-use super::{ConnectionId, limits};
+use super::{ConnectionId, TaskReporting, limits};
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::service::{Function, Indication, Management, ServiceResponse};
@@ -30,15 +31,25 @@ use wire::iscsi::{
 /// Functions (RFC 7143 §11.5.1).
 const ABORT_TASK: u8 = 1;
 const ABORT_TASK_SET: u8 = 2;
+const CLEAR_ACA: u8 = 3;
 const CLEAR_TASK_SET: u8 = 4;
 const LOGICAL_UNIT_RESET: u8 = 5;
+const TARGET_WARM_RESET: u8 = 6;
+const TARGET_COLD_RESET: u8 = 7;
 const TASK_REASSIGN: u8 = 8;
 
-/// Responses (RFC 7143 §11.6.1).
+/// Functions of protocol level 2 (RFC 7144 §6.3).
+const QUERY_TASK: u8 = 9;
+const QUERY_TASK_SET: u8 = 10;
+const I_T_NEXUS_RESET: u8 = 11;
+const QUERY_ASYNCHRONOUS_EVENT: u8 = 12;
+
+/// Responses (RFC 7143 §11.6.1, RFC 7144 §6.4).
 const FUNCTION_COMPLETE: u8 = 0;
 const TASK_DOES_NOT_EXIST: u8 = 1;
 const REASSIGN_NOT_SUPPORTED: u8 = 4;
 const FUNCTION_NOT_SUPPORTED: u8 = 5;
+const AUTHORIZATION_FAILED: u8 = 6;
 const FUNCTION_REJECTED: u8 = 255;
 
 /// The task management requests of a session that are not answered yet.
@@ -51,12 +62,13 @@ pub(super) struct Managements {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     id: u32,
-    connection: ConnectionId,
+    pub(super) connection: ConnectionId,
     itt: Itt,
     lun: LunField,
     cmd_sn: CmdSn,
     immediate: bool,
-    function: Function,
+    /// None for one that was refused.
+    function: Option<Function>,
     stage: Stage,
 }
 
@@ -67,9 +79,10 @@ enum Stage {
         until: Instant,
     },
     WithScsi,
-    /// `response` goes out when no connection holds a fence for it.
-    Fenced {
+    /// The answer is in line.
+    Answered {
         response: u8,
+        additional: u32,
     },
 }
 
@@ -82,6 +95,15 @@ impl Managements {
 
     pub(super) fn find(&self, itt: Itt) -> Option<&Pending> {
         self.pending.iter().find(|pending| pending.itt == itt)
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&Pending> {
+        self.pending.iter().find(|pending| pending.id == id)
+    }
+
+    /// True if its answer is in line.
+    pub(super) fn is_answered(&self, id: u32) -> bool {
+        self.get(id).is_some_and(|pending| matches!(pending.stage, Stage::Answered { .. }))
     }
 
     pub(super) fn clear(&mut self) {
@@ -100,16 +122,28 @@ impl Managements {
 }
 
 impl Pending {
-    /// True if its answer comes after all before it and before all after it (RFC 7143 §4.2.2.3).
-    const fn is_fenced(&self) -> bool {
-        matches!(self.function, Function::AbortTaskSet | Function::ClearTaskSet)
+    /// How its answer stands to other responses (RFC 7143 §4.2.2.3.4, §11.6.1).
+    fn fence(&self) -> Fence {
+        match self.function {
+            Some(Function::AbortTaskSet | Function::ClearTaskSet) => Fence::Always,
+            // All connections end with the answer: there is no later response.
+            Some(Function::TargetColdReset) => Fence::None,
+            Some(Function::ClearAca) => Fence::Promised,
+            Some(function) if function.ends_many() => Fence::Promised,
+            _ => Fence::None,
+        }
     }
 
-    /// True for commands of its LUN that came after it: they wait until it is done.
+    /// True for commands to its units that came after it: they wait until it is done.
     fn bars(&self, lun: LunField, cmd_sn: CmdSn) -> bool {
         let acting = matches!(self.stage, Stage::Waiting { .. } | Stage::WithScsi);
-        let many = !matches!(self.function, Function::AbortTask { .. });
-        acting && many && lun_key(self.lun) == lun_key(lun) && !cmd_sn.is_before(self.cmd_sn)
+        acting && self.is_for(lun) && !cmd_sn.is_before(self.cmd_sn)
+    }
+
+    /// True if it ends all tasks on this unit.
+    fn is_for(&self, lun: LunField) -> bool {
+        let Some(function) = self.function else { return false };
+        function.ends_many() && (function.is_for_all_units() || lun_key(self.lun) == lun_key(lun))
     }
 }
 
@@ -119,20 +153,24 @@ impl Session {
         let with_scsi = |pending: &Pending| pending.id == id && pending.stage == Stage::WithScsi;
         let Some(at) = self.managements.pending.iter().position(with_scsi) else { return };
         let Some(pending) = self.managements.pending.get(at).copied() else { return };
-        for task in self.covered(&pending) {
-            match response {
-                ServiceResponse::Complete => self.end_task(task),
-                _ => self.resume(task),
+        let covered = self.covered(&pending);
+        let ends_many = pending.function.is_some_and(Function::ends_many);
+        match response {
+            ServiceResponse::Complete if ends_many => {
+                self.end_with_notice(&covered, Some(pending.connection));
             }
+            ServiceResponse::Complete => covered.into_iter().for_each(|task| self.end_task(task)),
+            _ => covered.into_iter().for_each(|task| self.resume(task)),
         }
-        if pending.is_fenced() {
-            for connection in self.connections.iter_mut() {
-                let before = connection.status.next();
-                connection.fences.push(Fence { management: id, before });
-            }
-        }
+        let additional = match response {
+            ServiceResponse::Succeeded { additional } => additional,
+            _ => 0,
+        };
         if let Some(pending) = self.managements.pending.get_mut(at) {
-            pending.stage = Stage::Fenced { response: response as u8 };
+            pending.stage = Stage::Answered { response: response.code(), additional };
+        }
+        if !self.get_in_line(Holder::Management(id), pending.fence()) {
+            self.answer_management(id);
         }
         self.settle();
     }
@@ -169,11 +207,24 @@ impl Session {
         if request.immediate && full {
             return Err(Violation::TooManyImmediate);
         }
+        let new = self.login.parameters.protocol_level >= 2;
         let function = match request.function {
             ABORT_TASK => return self.run_abort_task(pdu, request),
             ABORT_TASK_SET => Function::AbortTaskSet,
+            CLEAR_ACA => Function::ClearAca,
             CLEAR_TASK_SET => Function::ClearTaskSet,
             LOGICAL_UNIT_RESET => Function::LogicalUnitReset,
+            TARGET_WARM_RESET | TARGET_COLD_RESET => {
+                let Some(function) = self.permitted_reset(request.function) else {
+                    return self.refuse_management(pdu, request, AUTHORIZATION_FAILED);
+                };
+                self.plug_before(request);
+                function
+            }
+            QUERY_TASK if new => return self.run_query_task(pdu, request),
+            QUERY_TASK_SET if new => Function::QueryTaskSet,
+            I_T_NEXUS_RESET if new => Function::NexusReset,
+            QUERY_ASYNCHRONOUS_EVENT if new => Function::QueryAsynchronousEvent,
             TASK_REASSIGN if self.is_no_scsi_task(request.referenced_task) => {
                 return self.refuse_management(pdu, request, FUNCTION_REJECTED);
             }
@@ -196,24 +247,15 @@ impl Session {
 
     /// Takes every step that can be taken. True if commands may have become free to be delivered.
     pub(super) fn progress_managements(&mut self) -> bool {
-        self.lift_barrier();
-        let mut freed = false;
-        let mut at = 0;
-        while let Some(pending) = self.managements.pending.get(at).copied() {
-            match pending.stage {
-                Stage::Waiting { until } if self.may_act(&pending, until) => self.act(at, &pending),
-                Stage::Fenced { response } => {
-                    if self.barrier.is_none() && self.is_acknowledged(pending.id) {
-                        self.answer_management(at, response);
-                        freed = true;
-                        continue;
-                    }
-                }
-                Stage::Waiting { .. } | Stage::WithScsi => {}
+        for at in 0..self.managements.pending.len() {
+            let Some(pending) = self.managements.pending.get(at).copied() else { break };
+            if let Stage::Waiting { until } = pending.stage
+                && self.may_act(&pending, until)
+            {
+                self.act(at, &pending);
             }
-            at += 1;
         }
-        freed
+        self.progress_fences()
     }
 
     /// True if the SCSI side must not have the held command yet.
@@ -232,87 +274,31 @@ impl Session {
         self.managements.pending.iter().any(|pending| pending.bars(lun, pending.cmd_sn))
     }
 
-    /// ABORT TASK (RFC 7143 §11.6.1).
-    fn run_abort_task(
-        &mut self,
-        pdu: &Pdu<'_>,
-        request: &TaskManagementRequest,
-    ) -> Result<(), Violation> {
-        let referenced = request.referenced_task;
-        if referenced == request.itt || self.is_no_scsi_task(referenced) {
-            return self.refuse_management(pdu, request, FUNCTION_REJECTED);
-        }
-        let Some(task) = self.tasks.find(referenced) else {
-            let response = self.plug_missing(request);
-            return self.refuse_management(pdu, request, response);
-        };
-        let (id, lun, cmd_sn) = (task.id, task.command.lun, task.command.cmd_sn);
-        if lun_key(lun) != lun_key(request.lun) {
-            return self.refuse_management(pdu, request, TASK_DOES_NOT_EXIST);
-        }
-        if self.tasks.running_mut(id).is_none() {
-            // It waits behind a hole: its number counts as received, and nobody above knows of it.
-            if let Some(Held::Command(held)) = self.window.take(cmd_sn) {
-                self.end_task(held);
-            }
-            return self.refuse_management(pdu, request, FUNCTION_COMPLETE);
-        }
-        if !self.is_known_to_scsi(id) {
-            self.end_task(id);
-            return self.refuse_management(pdu, request, FUNCTION_COMPLETE);
-        }
-        let function = Function::AbortTask { task: id };
-        self.add_management(pdu, request, function, Stage::WithScsi);
-        if let Some(pending) = self.managements.pending.last() {
-            let management = Management { id: pending.id, function, lun };
-            self.indicate(Indication::Management(management));
-        }
-        Ok(())
-    }
-
-    /// True for the tag of a task management request or text exchange under way.
-    fn is_no_scsi_task(&self, itt: Itt) -> bool {
-        let texts = self.connections.iter().filter_map(|connection| connection.text.as_ref());
-        self.managements.find(itt).is_some() || texts.into_iter().any(|text| text.itt() == itt)
-    }
-
-    /// The task is unknown: either it ended, or its command is missing and counts as received from
-    /// now on.
-    fn plug_missing(&mut self, request: &TaskManagementRequest) -> u8 {
-        let missing = request.ref_cmd_sn.is_before(request.cmd_sn);
-        if missing && self.window.plug(request.ref_cmd_sn) {
-            // Steps over the plug, so that our answer shows it.
-            self.window.peek();
-            FUNCTION_COMPLETE
-        } else {
-            TASK_DOES_NOT_EXIST
-        }
-    }
-
     fn add_management(
         &mut self,
         pdu: &Pdu<'_>,
         request: &TaskManagementRequest,
         function: Function,
         stage: Stage,
-    ) {
-        self.push_management(pdu, request, function, stage);
-        if let Some(pending) = self.managements.pending.last().copied() {
+    ) -> u32 {
+        let id = self.push_management(pdu, request, Some(function), stage);
+        if let Some(pending) = self.managements.get(id).copied() {
             for task in self.covered(&pending) {
                 if let Some(task) = self.tasks.running_mut(task) {
                     task.transfer.held_back = true;
                 }
             }
         }
+        id
     }
 
     fn push_management(
         &mut self,
         pdu: &Pdu<'_>,
         request: &TaskManagementRequest,
-        function: Function,
+        function: Option<Function>,
         stage: Stage,
-    ) {
+    ) -> u32 {
         let id = self.managements.next_id;
         self.managements.next_id = id.wrapping_add(1);
         self.managements.pending.push(Pending {
@@ -325,6 +311,7 @@ impl Session {
             function,
             stage,
         });
+        id
     }
 
     /// Answers at once, without the SCSI side.
@@ -334,46 +321,12 @@ impl Session {
         request: &TaskManagementRequest,
         response: u8,
     ) -> Result<(), Violation> {
-        if self.barrier.is_some() {
-            // It waits like any other response; which function it was no longer matters.
-            let function = Function::LogicalUnitReset;
-            self.push_management(pdu, request, function, Stage::Fenced { response });
-            return Ok(());
+        let stage = Stage::Answered { response, additional: 0 };
+        let id = self.push_management(pdu, request, None, stage);
+        if !self.get_in_line(Holder::Management(id), Fence::None) {
+            self.answer_management(id);
         }
-        self.open_window();
-        self.send_management_response(pdu.connection, request.itt, response);
         Ok(())
-    }
-
-    /// True if all that was sent before the fence of this request is acknowledged; asks for what is
-    /// not.
-    fn is_acknowledged(&mut self, management: u32) -> bool {
-        let mut missing = Vec::new();
-        for connection in self.connections.iter_mut() {
-            let status = connection.status;
-            connection.fences.retain(|fence| {
-                fence.management != management || !status.is_acknowledged(fence.before)
-            });
-            if connection.fences.iter().any(|fence| fence.management == management) {
-                missing.push(connection.id);
-            }
-        }
-        for id in &missing {
-            self.send_ping(*id);
-        }
-        missing.is_empty()
-    }
-
-    /// Lets responses go that wait for the acknowledgement of a fenced one.
-    fn lift_barrier(&mut self) {
-        let Some((id, before)) = self.barrier else { return };
-        if self.connection(id).is_some_and(|at| !at.status.is_acknowledged(before)) {
-            return self.send_ping(id);
-        }
-        self.barrier = None;
-        for task in core::mem::take(&mut self.tasks.parked) {
-            self.advance(task);
-        }
     }
 
     /// Forgets the requests of a connection that is gone; their tasks go on.
@@ -382,10 +335,7 @@ impl Session {
         let gone: Vec<Pending> = self.managements.pending.iter().copied().filter(of).collect();
         self.managements.pending.retain(|pending| !of(pending));
         for pending in gone {
-            for connection in self.connections.iter_mut() {
-                connection.fences.retain(|fence| fence.management != pending.id);
-            }
-            if !matches!(pending.stage, Stage::Fenced { .. }) {
+            if !matches!(pending.stage, Stage::Answered { .. }) {
                 for task in self.covered(&pending) {
                     self.resume(task);
                 }
@@ -393,55 +343,54 @@ impl Session {
         }
     }
 
-    /// RFC 7143 §4.2.3.3: all commands below the request have come, and the data asked for has
-    /// ended.
+    /// All commands below the request have come, and the data asked for has ended (RFC 7143
+    /// §4.2.3.3). With FastAbort the data does not matter (§4.2.3.4).
     fn may_act(&self, pending: &Pending, until: Instant) -> bool {
         if self.window.exp().is_before(pending.cmd_sn) {
             return false;
         }
         let waits =
             |task: &TaskId| self.tasks.live_ref(*task).is_some_and(|task| task.transfer.is_open());
-        self.now >= until || !self.covered(pending).iter().any(waits)
+        let is_fast = self.login.parameters.task_reporting == TaskReporting::FastAbort;
+        is_fast || self.now >= until || !self.covered(pending).iter().any(waits)
     }
 
     fn act(&mut self, at: usize, pending: &Pending) {
         let Some(entry) = self.managements.pending.get_mut(at) else { return };
         entry.stage = Stage::WithScsi;
-        let Pending { id, function, lun, .. } = *pending;
+        let Pending { id, function: Some(function), lun, .. } = *pending else { return };
         self.indicate(Indication::Management(Management { id, function, lun }));
     }
 
     /// The running tasks that a function ends, in the order of delivery.
-    fn covered(&self, pending: &Pending) -> Vec<TaskId> {
-        if let Function::AbortTask { task } = pending.function {
+    pub(super) fn covered(&self, pending: &Pending) -> Vec<TaskId> {
+        if let Some(Function::AbortTask { task }) = pending.function {
             return self.tasks.live_ref(task).map(|task| task.id).into_iter().collect();
         }
-        let key = lun_key(pending.lun);
+        if !pending.function.is_some_and(Function::ends_many) {
+            return Vec::new();
+        }
         let covered = self.tasks.in_order().into_iter().filter(|task| {
             let command = &task.command;
             let before = command.cmd_sn.is_before(pending.cmd_sn)
                 || (command.immediate && command.cmd_sn == pending.cmd_sn);
-            lun_key(command.lun) == key && before
+            pending.is_for(command.lun) && before
         });
         covered.map(|task| task.id).collect()
     }
 
-    fn answer_management(&mut self, at: usize, response: u8) {
-        if at >= self.managements.pending.len() {
-            return;
-        }
+    /// Sends the answer of a function; gives its connection.
+    pub(super) fn answer_management(&mut self, id: u32) -> Option<ConnectionId> {
+        let at = self.managements.pending.iter().position(|pending| pending.id == id)?;
+        let Stage::Answered { response, additional } = self.managements.pending.get(at)?.stage
+        else {
+            return None;
+        };
         let pending = self.managements.pending.remove(at);
         self.open_window();
-        self.send_management_response(pending.connection, pending.itt, response);
-        if pending.is_fenced() && self.connections.count() > 1 {
-            let next = self.connection(pending.connection).map(|at| at.status.next());
-            self.barrier = next.map(|before| (pending.connection, before));
-        }
-    }
-
-    fn send_management_response(&mut self, id: ConnectionId, itt: Itt, response: u8) {
-        let numbers = self.response_numbers(id);
-        let answer = TaskManagementResponse { response, additional: 0, itt, numbers };
-        self.send(id, Response::TaskManagement(answer), Vec::new());
+        let numbers = self.response_numbers(pending.connection);
+        let answer = TaskManagementResponse { response, additional, itt: pending.itt, numbers };
+        self.send(pending.connection, Response::TaskManagement(answer), Vec::new());
+        Some(pending.connection)
     }
 }

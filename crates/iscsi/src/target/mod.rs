@@ -3,6 +3,7 @@
 //! phase.
 
 mod connection;
+mod fence;
 mod life;
 mod limits;
 mod login;
@@ -11,6 +12,7 @@ mod management;
 mod ping;
 mod session;
 mod task;
+mod termination;
 mod text;
 
 pub use login::Login;
@@ -65,6 +67,10 @@ pub struct Settings {
     pub time2wait: u16,
     /// DefaultTime2Retain, seconds (RFC 7143 §13.16).
     pub time2retain: u16,
+    /// What the node says of its kind as X#NodeArchitecture; None: nothing (RFC 7143 §9.4, §13.26).
+    pub node_architecture: Option<String>,
+    /// Which resets of the whole target initiators may ask for.
+    pub target_reset: TargetReset,
 }
 
 impl Default for Settings {
@@ -86,6 +92,8 @@ impl Default for Settings {
             ping_timeout: Duration::from_secs(15),
             time2wait: 2,
             time2retain: 0,
+            node_architecture: None,
+            target_reset: TargetReset::Warm,
         }
     }
 }
@@ -100,6 +108,31 @@ pub enum DigestPolicy {
     Required,
     /// None only.
     Off,
+}
+
+/// Which resets of a whole target an initiator may ask for (RFC 7143 §11.5.1); others are answered
+/// with "function authorization failed".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(clippy::exhaustive_enums)] // the resets of the standard
+pub enum TargetReset {
+    /// None.
+    None,
+    /// TARGET WARM RESET: all tasks on the units that the initiator sees end, whoever sent them.
+    Warm,
+    /// TARGET COLD RESET, too: all sessions of the target end.
+    Cold,
+}
+
+/// How ends of tasks are reported (RFC 7143 §13.23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the three of the standard
+pub enum TaskReporting {
+    /// As RFC 3720 has it.
+    Rfc3720,
+    /// With response fences.
+    ResponseFence,
+    /// With response fences and fast multi-task abort.
+    FastAbort,
 }
 
 /// Asked once, as soon as names are known and before the first answer that depends on them.
@@ -232,6 +265,8 @@ pub struct Parameters {
     pub data_pdu_in_order: bool,
     /// DataSequenceInOrder.
     pub data_sequence_in_order: bool,
+    /// TaskReporting.
+    pub task_reporting: TaskReporting,
     /// iSCSIProtocolLevel.
     pub protocol_level: u8,
 }

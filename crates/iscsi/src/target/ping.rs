@@ -38,9 +38,9 @@ impl Session {
     /// Answers a ping with its data, or takes the answer to ours.
     pub(super) fn run_nop(&mut self, pdu: &Pdu<'_>, nop: &NopOut) {
         if nop.itt == Itt::NONE {
-            if nop.ttt != Ttt::NONE
-                && let Some(connection) = self.connection_mut(pdu.connection)
-            {
+            if nop.ttt == Ttt::NONE {
+                self.confirm_termination(pdu, nop);
+            } else if let Some(connection) = self.connection_mut(pdu.connection) {
                 connection.ping = None;
             }
             return;

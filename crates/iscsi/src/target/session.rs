@@ -17,10 +17,11 @@
 //! `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
 
 use super::connection::{Connection, Connections};
+use super::fence::Fences;
 use super::logout::Logouts;
 use super::management::Managements;
 use super::task::Tasks;
-use super::{ConnectionId, LoggedIn, Settings, limits};
+use super::{ConnectionId, LoggedIn, Settings, TargetReset, limits};
 use crate::datamover::{Event, Immediate, Op, TaskId};
 use crate::service::Indication;
 use crate::violation::{Reaction, Violation};
@@ -55,8 +56,11 @@ pub struct Session {
     pub(super) connections: Connections,
     /// The MaxCmdSN that the initiator heard last, on whatever connection.
     pub(super) told_max_cmd_sn: CmdSn,
-    /// A fenced response that is not acknowledged: no other leaves before (RFC 7143 §4.2.2.3.3).
-    pub(super) barrier: Option<(ConnectionId, StatSn)>,
+    pub(super) fences: Fences,
+    /// Which resets of the whole target its initiator may ask for.
+    pub(super) target_reset: TargetReset,
+    /// The bits of the command priority that count: none below protocol level 2 (RFC 7144 §4).
+    pub(super) priority_mask: u8,
     pub(super) outputs: VecDeque<Output>,
     pub(super) now: Instant,
 }
@@ -139,7 +143,9 @@ impl Session {
             logouts: Logouts::default(),
             connections,
             told_max_cmd_sn: window.max(),
-            barrier: None,
+            fences: Fences::default(),
+            target_reset: settings.target_reset,
+            priority_mask: if login.parameters.protocol_level >= 2 { 0x0f } else { 0 },
             outputs: VecDeque::with_capacity(usize::from(depth)),
             held_bytes: 0,
             window,
@@ -231,6 +237,7 @@ impl Session {
         self.window.check();
         self.tasks.check(&self.login.parameters);
         self.managements.check();
+        self.fences.check();
         let running = self.tasks.running() + self.managements.numbered();
         let depth = u32::from(self.window.depth());
         assert!(u32::from(running) + self.window.size() <= depth, "more commands than the depth");
@@ -360,7 +367,10 @@ impl Session {
                 return self.handle_command(pdu, command, immediate_data);
             }
             Request::NopOut(pdu) => (pdu.cmd_sn, pdu.immediate),
-            Request::TaskManagement(pdu) => (pdu.cmd_sn, pdu.immediate),
+            Request::TaskManagement(pdu) => {
+                self.plug_before_numbered(&pdu);
+                (pdu.cmd_sn, pdu.immediate)
+            }
             Request::Text(pdu) => (pdu.cmd_sn, pdu.immediate),
             Request::Logout(pdu) => (pdu.cmd_sn, pdu.immediate),
             Request::Login(_) => return Err(Violation::LoginRequest),

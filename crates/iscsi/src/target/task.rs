@@ -18,6 +18,7 @@ mod table;
 pub(super) use table::Tasks;
 
 use super::ConnectionId;
+use super::fence::Fence;
 use super::life::Cleared;
 use super::limits;
 use super::session::{Held, Pdu, Session};
@@ -138,6 +139,14 @@ impl Task {
     /// True if write data is gone for want of a buffer.
     fn is_exhausted(&self) -> bool {
         self.transfer.lost || matches!(self.immediate, Immediate::Exhausted { .. })
+    }
+
+    /// How its answer stands to those of other tasks.
+    fn fence(&self) -> Fence {
+        match &self.completion {
+            Some(completion) if completion.fence => Fence::Promised,
+            _ => Fence::None,
+        }
     }
 
     /// True if the SCSI side has it and has not said how it ends.
@@ -314,7 +323,7 @@ impl Session {
             lun,
             cdb: entry.command.cdb,
             attribute: entry.command.attribute,
-            priority: entry.command.priority,
+            priority: entry.command.priority & self.priority_mask,
             expected_out: entry.expected_out(),
             expected_in: entry.expected_in(),
             immediate,
@@ -445,21 +454,28 @@ impl Session {
         if entry.transfer.is_open() {
             return;
         }
-        let ended = entry.transfer.failure.is_some() || entry.completion.is_some();
-        if ended && self.barrier.is_some() {
-            return self.tasks.parked.push(task);
-        }
-        if let Some(violation) = entry.transfer.failure {
-            let completion = entry.own_completion(violation);
-            self.respond(task, completion);
-        } else if let Some(completion) = entry.completion.take() {
-            self.respond(task, completion);
+        if entry.transfer.failure.is_some() || entry.completion.is_some() {
+            let fence = entry.fence();
+            if !self.waits_in_line(task, fence) {
+                self.answer_task(task);
+            }
         } else if let Some(wanted) = entry.transfer.wanted
             && entry.transfer.next >= wanted
             && !entry.transfer.told
         {
             entry.transfer.told = true;
             self.indicate(Indication::DataOutReceived { task });
+        }
+    }
+
+    /// Sends the answer that is ready.
+    pub(super) fn answer_task(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        if let Some(violation) = entry.transfer.failure {
+            let completion = entry.own_completion(violation);
+            self.respond(task, completion);
+        } else if let Some(completion) = entry.completion.take() {
+            self.respond(task, completion);
         }
     }
 
@@ -494,7 +510,7 @@ impl Session {
             self.end_task(task);
         }
         self.tasks.undeclared.clear();
-        self.tasks.parked.clear();
+        self.fences.clear();
         self.managements.clear();
     }
 

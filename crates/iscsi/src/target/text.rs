@@ -92,6 +92,9 @@ impl Session {
             return Err(Violation::TextContinueFinal);
         }
         let Some(connection) = self.connection_mut(pdu.connection) else { return Ok(()) };
+        if connection.text.as_ref().is_some_and(|exchange| exchange.lookup.is_some()) {
+            return Err(Violation::TextUnanswered);
+        }
         let former = connection.text.take();
         let mut exchange = if request.ttt == Ttt::NONE {
             Exchange::new(request.itt)

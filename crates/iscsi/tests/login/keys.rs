@@ -3,6 +3,7 @@
 
 use iscsi::target::DigestPolicy;
 use iscsi::target::Settings;
+use iscsi::target::TaskReporting;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
 use wire::iscsi::Tsih;
@@ -252,15 +253,50 @@ fn data_comes_in_order() {
 
 /// Covers: KEY-35, KEY-38, P44-01.
 #[test]
-fn newer_behaviour_is_negotiated_away() {
+fn newer_behaviour_is_agreed_to() {
     assert_offers(&[
-        ("TaskReporting=FastAbort,ResponseFence,RFC3720", "RFC3720"),
+        ("TaskReporting=FastAbort,ResponseFence,RFC3720", "FastAbort"),
+        ("TaskReporting=ResponseFence,FastAbort,RFC3720", "ResponseFence"),
+        ("TaskReporting=RFC3720,ResponseFence", "RFC3720"),
         ("TaskReporting=RFC3720", "RFC3720"),
-        ("TaskReporting=FastAbort", "Reject"),
-        ("iSCSIProtocolLevel=2", "1"),
+        ("TaskReporting=FastAbort", "FastAbort"),
+        ("TaskReporting=Slow", "Reject"),
+        ("iSCSIProtocolLevel=31", "2"),
+        ("iSCSIProtocolLevel=3", "2"),
+        ("iSCSIProtocolLevel=2", "2"),
         ("iSCSIProtocolLevel=1", "1"),
         ("iSCSIProtocolLevel=0", "0"),
     ]);
+}
+
+/// Covers: KEY-35, KEY-38, P44-01.
+#[test]
+fn what_was_agreed_on_is_in_force() {
+    let parameters = |pairs: &[&str]| {
+        let step = Driver::new().named(last(), pairs);
+        let parameters = &step.done().parameters;
+        (parameters.task_reporting, parameters.protocol_level)
+    };
+    assert_eq!(parameters(&[]), (TaskReporting::Rfc3720, 1), "the defaults");
+    let fence = ["TaskReporting=ResponseFence,RFC3720", "iSCSIProtocolLevel=2"];
+    assert_eq!(parameters(&fence), (TaskReporting::ResponseFence, 2));
+    let fast = ["TaskReporting=FastAbort,ResponseFence,RFC3720", "iSCSIProtocolLevel=0"];
+    assert_eq!(parameters(&fast), (TaskReporting::FastAbort, 0));
+}
+
+/// The target leaves it to the initiator: it proposes no TaskReporting, so it proposes no
+/// incomplete one.
+///
+/// Covers: KEY-36.
+#[test]
+fn task_reporting_is_not_proposed() {
+    let all = ["MaxBurstLength=65536", "iSCSIProtocolLevel=2", "MaxConnections=4"];
+    for pairs in [&[][..], &all] {
+        for first in [last(), operational(), request(Stage::Security, Some(Stage::FullFeature))] {
+            let answers = Driver::new().named(first, pairs).answers();
+            assert!(answers.iter().all(|pair| !pair.starts_with("TaskReporting")), "{answers:?}");
+        }
+    }
 }
 
 /// Covers: OBS-01, OBS-02.
@@ -306,6 +342,21 @@ fn the_node_architecture_changes_nothing() {
         assert_eq!(step.answers(), plain.answers(), "and none is sent");
         assert_eq!(step.done().parameters, plain.done().parameters);
     }
+}
+
+/// Covers: KEY-41, KEY-39.
+#[test]
+fn the_node_architecture_is_told_where_configured() {
+    let told = |kind: Option<&str>, request: LoginRequest| {
+        let node_architecture = kind.map(str::to_owned);
+        let mut driver = Driver::with(Settings { node_architecture, ..settings() });
+        driver.named(request, &[]).answer("X#NodeArchitecture")
+    };
+    assert_eq!(told(None, last()), None);
+    assert_eq!(told(Some("a,b"), last()).as_deref(), Some("a,b"));
+    assert_eq!(told(Some(&"x".repeat(256)), last()), None, "255 bytes at most");
+    let joining = LoginRequest { tsih: Tsih(7), ..last() };
+    assert_eq!(told(Some("a,b"), joining), None, "once in a session");
 }
 
 /// Covers: NEG-19, NEG-17.

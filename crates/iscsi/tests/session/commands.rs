@@ -176,7 +176,7 @@ fn immediate_commands_pass_a_closed_window() {
     let mut driver = Setup::new().depth(1).start();
     let command = driver.command();
     driver.start(command);
-    let request = driver.management(3);
+    let request = driver.management(0);
     assert_eq!(managed(&driver.manage(request)), 5);
     let command = driver.command();
     let command = driver.immediate(command);
@@ -238,7 +238,7 @@ fn task_attributes_pass_unchanged() {
         Attribute::HeadOfQueue,
         Attribute::Aca,
     ];
-    let mut driver = Setup::new().start();
+    let mut driver = Setup::new().keys(|keys| keys.protocol_level = 2).start();
     for attribute in attributes {
         let command = ScsiCommand { attribute, priority: 3, ..driver.command() };
         driver.send(command);

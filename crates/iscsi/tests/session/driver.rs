@@ -8,6 +8,7 @@ use iscsi::datamover::{DataError, Event, Immediate, Op, TaskId};
 use iscsi::service::{Command, Completion, Indication};
 use iscsi::target::{
     ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Session, Settings, TargetRecord,
+    TargetReset, TaskReporting,
 };
 use std::collections::{HashMap, HashSet};
 use wire::iscsi::{
@@ -57,6 +58,7 @@ impl Setup {
             error_recovery_level: 0,
             data_pdu_in_order: true,
             data_sequence_in_order: true,
+            task_reporting: TaskReporting::Rfc3720,
             protocol_level: 1,
         };
         let settings = Settings {
@@ -75,6 +77,8 @@ impl Setup {
             ping_timeout: Duration::from_secs(5),
             time2wait: 2,
             time2retain: 0,
+            node_architecture: None,
+            target_reset: TargetReset::Warm,
         };
         let target = Some(TARGET.to_string());
         Self { parameters, settings, discovery: false, target, cmd_sn: CMD_SN, stat_sn: STAT_SN }
@@ -607,6 +611,7 @@ impl Watch {
             Op::NoticeKeys(keys) => {
                 self.parameters.max_send_data_segment_length = keys.max_send_data_segment_length;
             }
+            Op::Forget { task } => assert!(self.released.contains(task), "only what has ended"),
             Op::Terminate => {}
         }
     }
@@ -655,7 +660,7 @@ pub(crate) fn good() -> Completion {
 }
 
 pub(crate) fn status(status: u8) -> Completion {
-    Completion { status, sense: Vec::new(), data_in: None, presented: 0 }
+    Completion { status, sense: Vec::new(), data_in: None, presented: 0, fence: false }
 }
 
 pub(crate) fn data(length: usize) -> Completion {
@@ -665,6 +670,7 @@ pub(crate) fn data(length: usize) -> Completion {
         sense: Vec::new(),
         data_in: Some(Slice::from(bytes)),
         presented: length as u64,
+        fence: false,
     }
 }
 

@@ -14,6 +14,7 @@ const ABORT_TASK: u8 = 1;
 const ABORT_TASK_SET: u8 = 2;
 const CLEAR_TASK_SET: u8 = 4;
 const LOGICAL_UNIT_RESET: u8 = 5;
+const TARGET_WARM_RESET: u8 = 6;
 const LUN_1: LunField = LunField([0, 1, 0, 0, 0, 0, 0, 0]);
 const LUN_1_FLAT: LunField = LunField([0x40, 1, 0, 0, 0, 0, 0, 0]);
 
@@ -43,7 +44,7 @@ fn released(outputs: &[Output], id: TaskId) -> bool {
     outputs.iter().any(|o| matches!(o, Output::Op(_, Op::Release { task }) if *task == id))
 }
 
-/// Covers: TMF-01, TMF-02, P44-02, REA-02.
+/// Covers: TMF-01, TMF-02, TMF-24, P44-02, REA-02.
 #[test]
 fn every_function_code_has_an_answer() {
     let mut driver = Setup::new().start();
@@ -52,7 +53,8 @@ fn every_function_code_has_an_answer() {
         let outputs = driver.manage(request);
         let response = match function {
             ABORT_TASK => 1,
-            ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET => {
+            7 => 6,
+            ABORT_TASK_SET..=TARGET_WARM_RESET => {
                 let asked = management(&outputs);
                 assert_eq!(managed(&carry_out(&mut driver, asked)), 0);
                 continue;

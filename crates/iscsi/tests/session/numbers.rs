@@ -19,7 +19,7 @@ fn every_response_takes_the_next_number() {
     assert_eq!(asked(&outputs).len(), 1);
     driver.done(write, 0, 4096);
     driver.complete(write, good());
-    let request = driver.management(3);
+    let request = driver.management(0);
     driver.manage(request);
     let text = driver.text();
     driver.ask(text, b"X-a=1\0");

@@ -6,7 +6,7 @@ use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, StreamViolation, TaskId};
 use iscsi::service::{Indication, ServiceResponse};
-use iscsi::target::{Output, TargetRecord};
+use iscsi::target::{Output, TargetRecord, TargetReset, TaskReporting};
 use proptest::prelude::*;
 use wire::iscsi::{
     Cid, CmdSn, Itt, LogoutRequest, LunField, NopOut, Request, ScsiCommand, StatSn, TextRequest,
@@ -22,6 +22,7 @@ enum Step {
     Abort { task: usize },
     Manage { function: u8, tag: u8, skew: i8, immediate: bool },
     Managed { which: usize, response: u8 },
+    Terminate { task: usize, which: Option<usize> },
     Nop { tags: u8, immediate: bool, skew: i8 },
     Text { flags: u8, ttt: u32, data: Vec<u8> },
     Targets { count: usize },
@@ -60,10 +61,12 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(task, bytes, status)| Step::Complete { task, bytes, status }),
         3 => (0_usize..32, length).prop_map(|(task, length)| Step::Receive { task, length }),
         1 => (0_usize..32).prop_map(|task| Step::Abort { task }),
-        2 => (0_u8..12, 0_u8..12, skew.clone(), any::<bool>()).prop_map(
+        2 => (0_u8..14, 0_u8..12, skew.clone(), any::<bool>()).prop_map(
             |(function, tag, skew, immediate)| Step::Manage { function, tag, skew, immediate }
         ),
-        3 => (0_usize..4, 0_u8..4).prop_map(|(which, response)| Step::Managed { which, response }),
+        3 => (0_usize..4, 0_u8..5).prop_map(|(which, response)| Step::Managed { which, response }),
+        1 => (0_usize..32, prop::option::of(0_usize..4))
+            .prop_map(|(task, which)| Step::Terminate { task, which }),
         2 => (0_u8..4, any::<bool>(), skew.clone())
             .prop_map(|(tags, immediate, skew)| Step::Nop { tags, immediate, skew }),
         2 => (any::<u8>(), 0_u32..4, text)
@@ -166,7 +169,8 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
         Step::Complete { task, bytes, status } => {
             let Some(task) = task_at(driver, task) else { return };
             let status = [0, 2, 4, 8, 0x28].get(usize::from(status)).copied().unwrap_or(0);
-            driver.complete(task, iscsi::service::Completion { status, ..data(bytes) })
+            let fence = bytes % 5 == 0;
+            driver.complete(task, iscsi::service::Completion { status, fence, ..data(bytes) })
         }
         Step::Receive { task, length } => {
             let Some(task) = task_at(driver, task) else { return };
@@ -192,10 +196,17 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
             let response = match response {
                 0 => ServiceResponse::LunDoesNotExist,
                 1 => ServiceResponse::Rejected,
+                2 => ServiceResponse::Succeeded { additional: 1 },
                 _ => ServiceResponse::Complete,
             };
             driver.session.task_management_done(id, response);
             world.functions.remove(which);
+            driver.drain()
+        }
+        Step::Terminate { task, which } => {
+            let Some(task) = task_at(driver, task) else { return };
+            let issuer = which.and_then(|which| world.functions.get(which)).copied();
+            driver.session.terminate(&[task], issuer);
             driver.drain()
         }
         Step::Nop { tags, immediate, skew } => {
@@ -302,10 +313,17 @@ fn setup(kind: u8) -> Setup {
         keys.max_burst_length = 1024;
         keys.first_burst_length = 1024;
         keys.max_send_data_segment_length = 512;
+        keys.task_reporting = match kind % 3 {
+            0 => TaskReporting::Rfc3720,
+            1 => TaskReporting::ResponseFence,
+            _ => TaskReporting::FastAbort,
+        };
+        keys.protocol_level = 1 + kind % 2;
     });
     setup.cmd_sn = 0xffff_fffa;
     setup.stat_sn = 0xffff_fff0;
     setup.settings.ping_interval = Duration::from_secs(2);
+    setup.settings.target_reset = TargetReset::Cold;
     setup
 }
 

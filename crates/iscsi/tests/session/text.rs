@@ -209,6 +209,25 @@ fn a_new_request_starts_over() {
     assert_eq!(text(&driver.targets(records)), start);
 }
 
+/// Covers: NEG-13.
+#[test]
+fn a_second_request_before_the_answer_is_rejected() {
+    let mut driver = Setup { discovery: true, target: None, ..Setup::new() }.start();
+    let first = driver.text();
+    assert_eq!(lookup(&driver.ask(first, b"SendTargets=All\0")), None);
+    let second = driver.text();
+    assert_eq!(reject(&driver.ask(second, b"SendTargets=\0")), 4);
+    assert_eq!(
+        driver.exp_cmd_sn(),
+        first.cmd_sn.0 + 1,
+        "a rejected request counts as not received"
+    );
+    // The first exchange goes on as if nothing had come.
+    let outputs = driver.targets(vec![record("disk")]);
+    assert_eq!(answer(&outputs).itt, first.itt);
+    assert!(text(&outputs).contains("TargetName=disk"));
+}
+
 /// Covers: TXT-09.
 #[test]
 fn a_stale_tag_is_rejected_and_not_counted() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One file a command.
 
+pub(crate) mod alua;
 pub(crate) mod check;
 pub(crate) mod explain;
 pub(crate) mod lun;

@@ -27,6 +27,8 @@ use target::Shrink;
 use target::Target;
 use target::VolumeError;
 
+use crate::ports;
+
 /// A peer that is slower than this is not served.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -185,6 +187,13 @@ impl State {
                     let bytes = self.target.snapshot(target, *lun, Path::new(path))?;
                     Ok(Reply::Snapshot { bytes })
                 })
+            }
+            Request::PortGroups => Reply::PortGroups { groups: ports::shown(&self.target) },
+            Request::SetPortGroup { target, lun, group, state } => {
+                match ports::set(&self.target, target, *lun, *group, state) {
+                    Ok(()) => Reply::Done,
+                    Err(message) => Reply::Error { message },
+                }
             }
             Request::DropSession { tsih } if self.target.drop_session(*tsih) => Reply::Done,
             Request::DropSession { tsih } | Request::LogoutSession { tsih, .. } => {

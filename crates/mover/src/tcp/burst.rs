@@ -9,7 +9,7 @@
 //!                        | wrong DataSN, offset, digest,
 //!                        | amount           F: DataFailed
 //!                        +----> failed -------------------> (free)
-//!   fine, failed --abandon--> abandoned --F, nothing told-> (free)
+//!   fine, failed --abandon--> abandoned --F or forget, nothing told-> (free)
 //! ```
 //!
 //! A burst of R2T is found by its target transfer tag: slot number below, generation of the slot
@@ -210,6 +210,11 @@ impl Bursts {
         }
     }
 
+    /// Closes the abandoned bursts of `task`: further Data-Outs of them are refused.
+    pub(super) fn forget(&mut self, task: TaskId) {
+        self.remove_abandoned(|burst| burst.request.task == task);
+    }
+
     /// Bursts that are open and wanted.
     pub(super) fn open_count(&self) -> usize {
         self.open
@@ -271,9 +276,13 @@ impl Bursts {
     /// Makes room at the cost of all abandoned bursts: a peer that never ends them must not use up
     /// the table.
     fn reclaim(&mut self) {
+        self.remove_abandoned(|_| true);
+    }
+
+    fn remove_abandoned(&mut self, which: impl Fn(&Burst) -> bool) {
         for index in 0..self.slots.len() {
             let Some(slot) = self.slots.get(index) else { continue };
-            if !slot.burst.is_some_and(|burst| burst.abandoned) {
+            if !slot.burst.is_some_and(|burst| burst.abandoned && which(&burst)) {
                 continue;
             }
             if let Ok(index) = u16::try_from(index) {

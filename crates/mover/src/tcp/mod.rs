@@ -75,8 +75,8 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, received side of
-    /// `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`,
+    /// received side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has an
     /// effect.
     pub fn submit(&mut self, op: Op) {
         let Self { rx, tx, tasks, .. } = self;
@@ -89,6 +89,7 @@ impl Tcp {
                 tasks.abandon(task);
                 tx.abandon(task, tasks);
             }
+            Op::Forget { task } => tasks.bursts.forget(task),
             Op::NoticeKeys(keys) => {
                 rx.set_keys(keys);
                 tx.submit(op, tasks);

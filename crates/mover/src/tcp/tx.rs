@@ -191,7 +191,7 @@ impl Tx {
                 self.run(op, context.tasks);
                 Progress::Done
             }
-            Op::ExpectUnsolicited { .. } | Op::Abandon { .. } => Progress::Done,
+            Op::ExpectUnsolicited { .. } | Op::Abandon { .. } | Op::Forget { .. } => Progress::Done,
         }
     }
 

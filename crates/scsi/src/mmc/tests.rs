@@ -17,6 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use wire::scsi::Lun;
+use wire::scsi::inquiry::PortGroups;
 use wire::scsi::inquiry::Standard;
 use wire::scsi::mmc;
 use wire::scsi::mode::Header;
@@ -48,7 +49,7 @@ fn inquiry_says_what_it_is() {
     let bytes = bench.data(&[0x12, 0, 0, 0, 96, 0]);
     assert_eq!(bytes[..2], [5, 0x80], "optical and removable");
     let standard = Standard::parse(&bytes).expect("whole");
-    assert!(!standard.implicit_asymmetric_access);
+    assert_eq!(standard.port_groups, PortGroups::None);
     assert!(standard.version_descriptors.contains(&0x04e0));
     assert_eq!(bench.data(&[0x12, 1, 0, 0, 255, 0]), [5, 0, 0, 3, 0, 0x80, 0x83]);
     assert_eq!(bench.data(&[0x12, 1, 0x83, 0, 255, 0])[0], 5);

@@ -121,6 +121,7 @@ impl Read {
             sense: Vec::new(),
             data_in: Some(data),
             presented: self.presented,
+            fence: false,
         }))
     }
 

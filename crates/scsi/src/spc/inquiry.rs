@@ -14,6 +14,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::inquiry;
+use wire::scsi::inquiry::PortGroups;
 use wire::scsi::inquiry::Standard;
 use wire::scsi::inquiry::ascii;
 use wire::scsi::vpd;
@@ -64,7 +65,8 @@ pub(crate) fn elsewhere(cdb: &CdbView<'_>, peripheral: u8) -> Result<Started, Fa
             vendor: ascii(""),
             product: ascii(""),
             revision: ascii(""),
-            implicit_asymmetric_access: false,
+            port_groups: PortGroups::None,
+            third_party_copy: false,
             version_descriptors: [0; inquiry::VERSION_DESCRIPTORS_MAX],
         }
         .emit()
@@ -98,7 +100,11 @@ fn standard(unit: &LogicalUnit) -> Standard {
         product: ascii(&identity.product),
         revision: ascii(&identity.revision),
         // A drive cannot be asked for its groups: the operation code means something else there.
-        implicit_asymmetric_access: !unit.is_optical(),
+        port_groups: match unit.is_optical() {
+            true => PortGroups::None,
+            false => unit.access().who_changes(),
+        },
+        third_party_copy: false,
         version_descriptors: [
             inquiry::SAM_5,
             inquiry::SPC_4,
@@ -155,7 +161,7 @@ fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
         Designator::Naa(identity.naa.clone()),
         Designator::T10Vendor(vendor),
         Designator::RelativeTargetPort(names.relative_port),
-        Designator::TargetPortGroup(names.portal_group_tag),
+        Designator::TargetPortGroup(unit.access().group_of(names)),
         Designator::ScsiName { of: Association::TargetPort, name: port.into_bytes() },
         Designator::ScsiName {
             of: Association::TargetDevice,

@@ -7,6 +7,7 @@ pub(crate) mod log;
 pub(crate) mod misc;
 pub(crate) mod mode;
 pub(crate) mod mode_select;
+pub(crate) mod parameters;
 pub(crate) mod persistent;
 pub(crate) mod rsoc;
 

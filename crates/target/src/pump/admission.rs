@@ -27,7 +27,6 @@ use super::Session;
 use super::token;
 use crate::mail::Letter;
 use crate::node::Node;
-use crate::node::PORTAL_GROUP_TAG;
 use crate::registry::Claim;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -174,8 +173,10 @@ impl<P: Port> Pump<P> {
     /// Whether this initiator may log in to this target, and as what. None: the connection is on
     /// its way to the session that it wants to join.
     pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
-        let identity = Identity::of(request, self.connections.get(key)?.local);
-        let admission = self.shared.nodes.admit(request, || self.shared.challenges.draw());
+        let local = self.connections.get(key)?.local;
+        let group = self.shared.nodes.portal_group(local);
+        let identity = Identity::of(request, local, group);
+        let admission = self.shared.nodes.admit(request, group, || self.shared.challenges.draw());
         let joins = match &admission {
             Admission::Granted { .. } if request.tsih != Tsih(0) => {
                 match self.find_session(key, request, &identity) {
@@ -239,7 +240,9 @@ impl<P: Port> Pump<P> {
             return;
         };
         let node = phase.node.take();
-        let nexus = node.as_deref().filter(|_| !login.discovery).map(|node| nexus(node, &login));
+        let group = self.shared.nodes.portal_group(connection.local);
+        let node = node.as_deref().filter(|_| !login.discovery);
+        let nexus = node.map(|node| nexus(node, &login, group));
         tracing::info!(
             peer = %connection.peer,
             initiator = login.initiator,
@@ -282,12 +285,12 @@ impl<P: Port> Pump<P> {
 }
 
 /// The I_T nexus of a session (RFC 7143 §4.4.2: names of SCSI ports and devices).
-fn nexus(node: &Node, login: &LoggedIn) -> scsi::Nexus {
+fn nexus(node: &Node, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexus {
     let names = scsi::NexusNames {
         initiator_port: iscsi::name::initiator_port(&login.initiator, login.isid),
         target_device: node.name.clone(),
-        portal_group_tag: PORTAL_GROUP_TAG,
-        relative_port: PORTAL_GROUP_TAG,
+        portal_group_tag,
+        relative_port: portal_group_tag,
     };
     scsi::Nexus::new(names, node.lun_map(&login.initiator))
 }

@@ -232,7 +232,10 @@ impl<P: Port> Pump<P> {
             for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
                 nexus.commands_cleared_by_iscsi(unit);
             }
-            nexus.lost();
+            match session.waiters.is_empty() {
+                true => nexus.lost(),
+                false => nexus.reinstated(),
+            }
         }
         for task in tasks.into_iter().flatten() {
             self.keep(key, task.id, task.scsi);
@@ -308,10 +311,11 @@ impl<P: Port> Pump<P> {
                     self.establish(connection);
                     self.settle_login(connection);
                 }
-                Letter::AbortUnit { unit, effect, whose, reactor, management } => {
-                    self.abort_unit(&unit, effect, &whose, (reactor, management));
+                Letter::AbortUnits { units, effect, whose, reactor, management } => {
+                    self.abort_units(&units, effect, &whose, (reactor, management));
                 }
-                Letter::UnitAborted { management } => self.unit_aborted(management),
+                Letter::UnitsAborted { management } => self.units_aborted(management),
+                Letter::EndSessions { target } => self.end_sessions(&target),
                 Letter::Drain { unit, reply } => self.drain(&unit, reply),
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);

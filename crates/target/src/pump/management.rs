@@ -13,12 +13,14 @@ use iscsi::service;
 use iscsi::service::Function;
 use iscsi::service::ServiceResponse;
 use scsi::LogicalUnit;
+use wire::scsi::Sense;
 
 use super::Pump;
 use super::storing::is_pause;
 use super::task_of;
 use crate::mail::Effect;
 use crate::mail::Letter;
+use crate::mail::Units;
 use crate::mail::Whose;
 use crate::table::Key;
 
@@ -33,7 +35,7 @@ pub(super) struct Management {
 #[derive(Debug)]
 enum Origin {
     /// A session here asked.
-    Session { session: Key, id: u32, function: Function, unit: Arc<LogicalUnit> },
+    Session { session: Key, id: u32, function: Function, units: Units },
     /// A command here preempts others.
     Command { session: Key, task: TaskId },
     /// Another reactor asked for its management.
@@ -50,60 +52,84 @@ impl<P: Port> Pump<P> {
     /// Task Management Request Received.
     pub(super) fn manage(&mut self, key: Key, request: service::Management) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let unit = session.nexus.as_ref().and_then(|nexus| nexus.unit(request.lun)).cloned();
-        let Some(unit) = unit else {
-            let response = ServiceResponse::LunDoesNotExist;
-            return session.machine.task_management_done(request.id, response);
-        };
+        let units = session.units_of(&request);
+        if let Some(answer) = session.immediate_answer(&request, &units) {
+            return session.machine.task_management_done(request.id, answer);
+        }
+        let service::Management { id, function, .. } = request;
         tracing::info!(
             initiator = session.login.initiator,
             tsih = session.tsih.0,
-            function = ?request.function,
+            ?function,
             "task management"
         );
-        let origin = Origin::Session {
-            session: key,
-            id: request.id,
-            function: request.function,
-            unit: Arc::clone(&unit),
+        let units = match (function, &session.login.target) {
+            // Whatever this initiator sees of it.
+            (Function::TargetColdReset, Some(name)) => self.shared.nodes.units(name),
+            _ => units,
         };
+        let origin = Origin::Session { session: key, id, function, units: Arc::clone(&units) };
         // One pending for this function itself, so that it cannot finish while it is being started.
         let management = self.managements.insert(Management { origin, pending: 1 });
-        match request.function {
-            Function::AbortTask { task } => {
-                self.drop_task(key, task);
-                if let Some(session) = self.sessions.get_mut(key) {
-                    session.machine.abort(task);
-                }
+        if let Function::AbortTask { task } = function {
+            self.drop_task(key, task);
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.machine.abort(task);
             }
-            Function::AbortTaskSet => {
-                self.abort_tasks(key, &unit);
+        } else {
+            self.end_tasks(key, &units, Some(id));
+        }
+        let effect = match function {
+            Function::ClearTaskSet => Some(Effect::Cleared),
+            Function::LogicalUnitReset | Function::TargetWarmReset | Function::TargetColdReset => {
+                Some(Effect::Reset)
             }
-            Function::ClearTaskSet => {
-                self.abort_tasks(key, &unit);
-                self.abort_elsewhere(key, &unit, Effect::Cleared, &Whose::All, management);
-            }
-            Function::LogicalUnitReset => {
-                self.abort_tasks(key, &unit);
-                self.abort_elsewhere(key, &unit, Effect::Reset, &Whose::All, management);
-            }
+            _ => None,
+        };
+        if let Some(effect) = effect {
+            self.abort_elsewhere(key, &units, effect, &Whose::All, management);
         }
         self.wait_for_ended_work(management);
         self.one_done(management);
     }
 
-    /// Ends the tasks of other sessions on `unit`, here and on the other reactors.
+    /// TARGET COLD RESET is done: the sessions of the target end, here and on the other reactors.
+    fn end_all_sessions(&mut self, target: &str) {
+        let target: Arc<str> = target.into();
+        for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
+            if reactor != self.reactor {
+                mailbox.send(Letter::EndSessions { target: Arc::clone(&target) });
+            }
+        }
+        // Not at once: the session that asked has its answer to send first.
+        self.shared.mailboxes[self.reactor].send(Letter::EndSessions { target });
+    }
+
+    /// The sessions of a target end here.
+    pub(super) fn end_sessions(&mut self, target: &str) {
+        let is_of = |session: &super::Session| session.login.target.as_deref() == Some(target);
+        let sessions = self.sessions.iter().filter(|(_, session)| is_of(session));
+        let sessions: Vec<Key> = sessions.map(|(key, _)| key).collect();
+        for key in sessions {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.machine.drop_session();
+            }
+            self.settle(key);
+        }
+    }
+
+    /// Ends the tasks of other sessions on `units`, here and on the other reactors.
     fn abort_elsewhere(
         &mut self,
         issuer: Key,
-        unit: &Arc<LogicalUnit>,
+        units: &Units,
         effect: Effect,
         whose: &Whose,
         management: Key,
     ) {
         let others: Vec<Key> = self.sessions.keys().filter(|key| *key != issuer).collect();
         for key in others {
-            self.abort_other(key, unit, effect, whose);
+            self.abort_other(key, units, effect, whose);
         }
         for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
             if reactor == self.reactor {
@@ -112,8 +138,8 @@ impl<P: Port> Pump<P> {
             if let Some(entry) = self.managements.get_mut(management) {
                 entry.pending += 1;
             }
-            mailbox.send(Letter::AbortUnit {
-                unit: Arc::clone(unit),
+            mailbox.send(Letter::AbortUnits {
+                units: Arc::clone(units),
                 effect,
                 whose: whose.clone(),
                 reactor: self.reactor,
@@ -133,16 +159,16 @@ impl<P: Port> Pump<P> {
         if !initiator_ports.is_empty() {
             tracing::info!(?initiator_ports, "tasks preempted");
             let whose = Whose::Ports(initiator_ports.into());
-            self.abort_elsewhere(key, &unit, Effect::Cleared, &whose, management);
+            self.abort_elsewhere(key, &[unit].into(), Effect::Cleared, &whose, management);
         }
         self.wait_for_ended_work(management);
         self.one_done(management);
     }
 
     /// Another reactor asks for the same here.
-    pub(super) fn abort_unit(
+    pub(super) fn abort_units(
         &mut self,
-        unit: &Arc<LogicalUnit>,
+        units: &Units,
         effect: Effect,
         whose: &Whose,
         (reactor, management): (usize, Key),
@@ -151,47 +177,56 @@ impl<P: Port> Pump<P> {
         let local = self.managements.insert(Management { origin, pending: 1 });
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
-            self.abort_other(key, unit, effect, whose);
+            self.abort_other(key, units, effect, whose);
         }
         self.wait_for_ended_work(local);
         self.one_done(local);
     }
 
-    fn abort_other(&mut self, key: Key, unit: &Arc<LogicalUnit>, effect: Effect, whose: &Whose) {
+    fn abort_other(&mut self, key: Key, units: &Units, effect: Effect, whose: &Whose) {
         let nexus = self.sessions.get(key).and_then(|session| session.nexus.as_ref());
         if !nexus.is_some_and(|nexus| whose.includes(nexus)) {
             return;
         }
-        let ended = self.abort_tasks(key, unit);
-        if ended == 0 {
+        let ended = self.end_tasks(key, units, None);
+        if ended.is_empty() {
             return;
         }
         if effect == Effect::Cleared
             && let Some(session) = self.sessions.get(key)
             && let Some(nexus) = &session.nexus
         {
-            nexus.commands_cleared(unit);
+            for unit in &ended {
+                nexus.commands_cleared(unit);
+            }
         }
         self.settle(key);
     }
 
-    /// Ends the tasks of one session on `unit`; returns how many there were.
-    fn abort_tasks(&mut self, key: Key, unit: &Arc<LogicalUnit>) -> usize {
-        let Some(session) = self.sessions.get(key) else { return 0 };
-        let tasks: Vec<TaskId> = session
-            .tasks
-            .iter()
-            .flatten()
-            .filter(|task| task.scsi.unit().is_some_and(|of| Arc::ptr_eq(of, unit)))
-            .map(|task| task.id)
-            .collect();
-        for id in &tasks {
-            self.drop_task(key, *id);
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.machine.abort(*id);
+    /// Ends the tasks of one session on `units`; returns the units that had any. `issuer`: the
+    /// function, if it is of this session.
+    fn end_tasks(&mut self, key: Key, units: &Units, issuer: Option<u32>) -> Vec<Arc<LogicalUnit>> {
+        let Some(session) = self.sessions.get(key) else { return Vec::new() };
+        let mut tasks: Vec<TaskId> = Vec::new();
+        let mut touched: Vec<Arc<LogicalUnit>> = Vec::new();
+        for task in session.tasks.iter().flatten() {
+            let unit = task.scsi.unit();
+            let Some(unit) = unit.filter(|of| units.iter().any(|unit| Arc::ptr_eq(of, unit)))
+            else {
+                continue;
+            };
+            tasks.push(task.id);
+            if !touched.iter().any(|of| Arc::ptr_eq(of, unit)) {
+                touched.push(Arc::clone(unit));
             }
         }
-        tasks.len()
+        for id in &tasks {
+            self.drop_task(key, *id);
+        }
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.machine.terminate(&tasks, issuer);
+        }
+        touched
     }
 
     /// The device server forgets a task.
@@ -295,7 +330,7 @@ impl<P: Port> Pump<P> {
         let Some(entry) = self.managements.remove(management) else { return };
         match entry.origin {
             Origin::Reactor { reactor, management } => {
-                self.shared.mailboxes[reactor].send(Letter::UnitAborted { management });
+                self.shared.mailboxes[reactor].send(Letter::UnitsAborted { management });
             }
             Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
             Origin::Logout { session, id } => {
@@ -306,20 +341,35 @@ impl<P: Port> Pump<P> {
             Origin::Join { connection } => self.join(connection),
             // Who asked may have given up.
             Origin::Drain { reply } => drop(reply.send(())),
-            Origin::Session { session: key, id, function, unit } => {
-                let Some(session) = self.sessions.get_mut(key) else { return };
-                if function == Function::LogicalUnitReset
-                    && let Some(nexus) = &session.nexus
-                {
-                    nexus.logical_unit_reset(&unit);
-                }
-                session.machine.task_management_done(id, ServiceResponse::Complete);
+            Origin::Session { session, id, function, units } => {
+                self.finish(session, id, function, &units);
             }
         }
     }
 
+    /// All tasks have ended: the rest of the function, and its answer.
+    fn finish(&mut self, key: Key, id: u32, function: Function, units: &Units) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let Some(nexus) = &session.nexus {
+            match function {
+                Function::LogicalUnitReset | Function::TargetWarmReset => {
+                    units.iter().for_each(|unit| nexus.logical_unit_reset(unit));
+                }
+                Function::TargetColdReset => units.iter().for_each(|unit| unit.power_on()),
+                Function::NexusReset => nexus.reset(),
+                _ => {}
+            }
+        }
+        session.machine.task_management_done(id, ServiceResponse::Complete);
+        if function == Function::TargetColdReset
+            && let Some(target) = session.login.target.clone()
+        {
+            self.end_all_sessions(&target);
+        }
+    }
+
     /// Another reactor has ended its tasks.
-    pub(super) fn unit_aborted(&mut self, management: Key) {
+    pub(super) fn units_aborted(&mut self, management: Key) {
         self.done_elsewhere(management);
     }
 
@@ -338,4 +388,55 @@ impl<P: Port> Pump<P> {
             self.settle(session);
         }
     }
+}
+
+impl super::Session {
+    /// The units that a function is for: one, all that the nexus sees, or none.
+    fn units_of(&self, request: &service::Management) -> Units {
+        let Some(nexus) = &self.nexus else { return Units::from([]) };
+        if request.function.is_for_all_units() {
+            return nexus.units().cloned().collect();
+        }
+        nexus.unit(request.lun).cloned().into_iter().collect()
+    }
+
+    /// The answer to a function that is a question, or that cannot be carried out.
+    fn immediate_answer(
+        &self,
+        request: &service::Management,
+        units: &Units,
+    ) -> Option<ServiceResponse> {
+        let succeeded = |is_so| match is_so {
+            true => ServiceResponse::Succeeded { additional: 0 },
+            false => ServiceResponse::Complete,
+        };
+        let is_for_all = request.function.is_for_all_units();
+        let unit = units.first().filter(|_| !is_for_all);
+        let Some(unit) = unit else {
+            return (!is_for_all).then_some(ServiceResponse::LunDoesNotExist);
+        };
+        match request.function {
+            Function::ClearAca => Some(ServiceResponse::NotSupported),
+            Function::QueryTask { task } => Some(succeeded(task.is_some())),
+            Function::QueryTaskSet => {
+                let mut units = self.tasks.iter().flatten().filter_map(|task| task.scsi.unit());
+                Some(succeeded(units.any(|of| Arc::ptr_eq(of, unit))))
+            }
+            Function::QueryAsynchronousEvent => {
+                let pending = self.nexus.as_ref().and_then(|nexus| nexus.pending_sense(unit));
+                Some(match pending {
+                    Some(pending) => ServiceResponse::Succeeded { additional: described(&pending) },
+                    None => ServiceResponse::Complete,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Additional response information: whether one or more wait, sense key, codes (SAM-5 §7.10).
+fn described(pending: &scsi::PendingSense) -> u32 {
+    let depth = if pending.more { 0b10 } else { 0b01 };
+    let Sense { key, asc, ascq, .. } = pending.sense;
+    u32::from_be_bytes([0, depth << 4 | key as u8, asc, ascq])
 }

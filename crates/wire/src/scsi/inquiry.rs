@@ -36,6 +36,32 @@ pub const MMC_6: u16 = 0x04e0;
 /// Version descriptor of iSCSI.
 pub const ISCSI: u16 = 0x0960;
 
+/// TPGS: who changes asymmetric access states (SPC-4 §6.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(clippy::exhaustive_enums)] // two bits
+pub enum PortGroups {
+    /// There are none.
+    None = 0,
+    /// The device server alone.
+    Implicit = 1,
+    /// SET TARGET PORT GROUPS alone.
+    Explicit = 2,
+    /// Both.
+    Both = 3,
+}
+
+impl PortGroups {
+    const fn of(byte: u8) -> Self {
+        match byte >> 4 & 3 {
+            0 => Self::None,
+            1 => Self::Implicit,
+            2 => Self::Explicit,
+            _ => Self::Both,
+        }
+    }
+}
+
 /// Standard INQUIRY data of a unit with command queuing, hierarchical LUNs and nothing optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standard {
@@ -49,8 +75,10 @@ pub struct Standard {
     pub product: [u8; 16],
     /// PRODUCT REVISION LEVEL, blank padded.
     pub revision: [u8; 4],
-    /// TPGS = 01b: asymmetric access that only the target changes.
-    pub implicit_asymmetric_access: bool,
+    /// TPGS.
+    pub port_groups: PortGroups,
+    /// 3PC: third-party copies.
+    pub third_party_copy: bool,
     /// Version descriptors, zero where there is none.
     pub version_descriptors: [u16; VERSION_DESCRIPTORS_MAX],
 }
@@ -65,7 +93,7 @@ impl Standard {
         bytes[2] = self.version;
         bytes[3] = 0x12; // HISUP, response data format 2
         bytes[4] = ADDITIONAL_LEN;
-        bytes[5] = if self.implicit_asymmetric_access { 0x10 } else { 0 };
+        bytes[5] = (self.port_groups as u8) << 4 | u8::from(self.third_party_copy) << 3;
         bytes[7] = 0x02; // CMDQUE
         put(&mut bytes, 8, self.vendor);
         put(&mut bytes, 16, self.product);
@@ -89,7 +117,8 @@ impl Standard {
             vendor: super::field::get(bytes, 8)?,
             product: super::field::get(bytes, 16)?,
             revision: super::field::get(bytes, 32)?,
-            implicit_asymmetric_access: get_u8(bytes, 5)? & 0x30 == 0x10,
+            port_groups: PortGroups::of(get_u8(bytes, 5)?),
+            third_party_copy: get_u8(bytes, 5)? & 0x08 != 0,
             version_descriptors,
         })
     }
@@ -119,11 +148,12 @@ mod tests {
             vendor: ascii("LUNWIRE"),
             product: ascii("disk"),
             revision: ascii("0.1.0"),
-            implicit_asymmetric_access: true,
+            port_groups: PortGroups::Implicit,
+            third_party_copy: true,
             version_descriptors: [SAM_5, SPC_4, SBC_3, ISCSI, 0, 0, 0, 0],
         };
         let bytes = standard.emit();
-        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x10, 0, 2]);
+        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x18, 0, 2]);
         assert_eq!(&bytes[8..36], b"LUNWIRE disk            0.1.");
         assert_eq!(bytes[58..68], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60, 0, 0]);
     }
@@ -137,7 +167,7 @@ mod tests {
         #[test]
         fn round_trip(
             peripheral: u8, version: u8, vendor: [u8; 8], product: [u8; 16], revision: [u8; 4],
-            version_descriptors: [u16; 8], implicit_asymmetric_access: bool,
+            version_descriptors: [u16; 8], port_groups in 0_u8..4, third_party_copy: bool,
         ) {
             let standard = Standard {
                 peripheral,
@@ -145,7 +175,8 @@ mod tests {
                 vendor,
                 product,
                 revision,
-                implicit_asymmetric_access,
+                port_groups: PortGroups::of(port_groups << 4),
+                third_party_copy,
                 version_descriptors,
             };
             prop_assert_eq!(Standard::parse(&standard.emit()), Some(standard));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SCSI command descriptor blocks, parameter data and sense data (SPC-4, SBC-3, SAM-5).
 
+pub mod alua;
 pub mod capacity;
 pub mod cdb;
+pub mod copy;
 mod field;
 pub mod inquiry;
 pub mod log;

@@ -33,6 +33,7 @@ use crate::target::Authentication;
 use crate::target::DigestPolicy;
 use crate::target::Parameters;
 use crate::target::Settings;
+use crate::target::TaskReporting;
 use crate::target::limits::CONNECTIONS_MAX;
 
 /// Who wants what, from the first text of a login.
@@ -227,6 +228,11 @@ impl Negotiation {
             error_recovery_level: byte(Id::ErrorRecoveryLevel),
             data_pdu_in_order: values.is_yes(Id::DataPduInOrder),
             data_sequence_in_order: values.is_yes(Id::DataSequenceInOrder),
+            task_reporting: match values.get(Id::TaskReporting) {
+                1 => TaskReporting::ResponseFence,
+                2 => TaskReporting::FastAbort,
+                _ => TaskReporting::Rfc3720,
+            },
             protocol_level: byte(Id::ProtocolLevel),
         }
     }
@@ -417,7 +423,7 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
 }
 
 /// What this target wishes of each key. What is not built is wished away: recovery, data out of
-/// order, RFC 7144 and iSER. AuthMethod is wished by [`Security`].
+/// order and iSER. AuthMethod is wished by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {
@@ -443,8 +449,8 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::DataPduInOrder, 1);
     within(Id::DataSequenceInOrder, 1);
     within(Id::ErrorRecoveryLevel, 0);
-    within(Id::TaskReporting, 1);
-    within(Id::ProtocolLevel, 1);
+    within(Id::TaskReporting, 0b111);
+    within(Id::ProtocolLevel, 2);
     within(Id::RdmaExtensions, 0);
     wish
 }

@@ -100,6 +100,10 @@ impl Phase {
             self.answers.push("TargetAlias", &alias)?;
         }
         let leading = self.first.tsih == Tsih(0);
+        let architecture = settings.node_architecture.as_deref();
+        if let (true, Some(kind)) = (leading, architecture.filter(|kind| kind.len() <= 255)) {
+            self.answers.push("X#NodeArchitecture", kind)?;
+        }
         self.negotiation = Some(Negotiation::new(names, leading, settings, authentication));
         Ok(())
     }

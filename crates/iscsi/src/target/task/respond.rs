@@ -108,7 +108,7 @@ impl Task {
             Reaction::RefuseTask(status) => (status, Vec::new()),
             _ => unreachable!("only violations of a task end a task"),
         };
-        Completion { status, sense, data_in: None, presented: 0 }
+        Completion { status, sense, data_in: None, presented: 0, fence: false }
     }
 }
 

@@ -22,8 +22,6 @@ pub(in crate::target) struct Tasks {
     immediate: u16,
     /// Delivered commands whose unsolicited data nobody has asked for yet.
     pub(in crate::target) undeclared: Vec<TaskId>,
-    /// Ended tasks whose answer waits for the acknowledgement of a fenced response.
-    pub(in crate::target) parked: Vec<TaskId>,
 }
 
 #[derive(Debug)]
@@ -50,7 +48,6 @@ impl Tasks {
             draining: 0,
             immediate: 0,
             undeclared: Vec::with_capacity(capacity),
-            parked: Vec::new(),
         }
     }
 

@@ -234,6 +234,26 @@ fn data_of_an_aborted_task_is_dropped_silently() {
     }
 }
 
+/// Covers: FAB-04, FAB-07.
+#[test]
+fn tags_of_an_aborted_task_are_valid_until_forgotten() {
+    let mut transfer = Transfer::new(PLAIN);
+    let mut other = Transfer::new(PLAIN);
+    for transfer in [&mut transfer, &mut other] {
+        transfer.host.submit(Op::Abandon { task: task(1) });
+        transfer.host.submit(Op::Release { task: task(1) });
+        transfer.host.take_notes();
+        transfer.out(0, 0, 0..4, 0);
+        assert_eq!(transfer.host.take_notes(), [], "dropped without a word");
+    }
+    transfer.host.submit(Op::Forget { task: task(2) });
+    assert!(transfer.host.tcp.abandoned_bursts() > 0, "that was another task");
+    transfer.host.submit(Op::Forget { task: task(1) });
+    assert_eq!(transfer.host.tcp.abandoned_bursts(), 0);
+    transfer.out(0, 1, 4..8, 1);
+    assert!(matches!(transfer.host.take_notes()[..], [Note::Rejected(0x09, _)]));
+}
+
 #[test]
 fn abandon_takes_back_what_was_not_asked_yet() {
     let mut host = Host::logged_in(PLAIN);

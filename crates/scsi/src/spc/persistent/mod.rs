@@ -16,6 +16,7 @@ use crate::nexus::Nexus;
 use crate::sense;
 use crate::sense::Fault;
 use crate::task;
+use crate::task::Completion;
 use crate::task::Input;
 use crate::task::Machine;
 use crate::task::Started;
@@ -233,7 +234,9 @@ impl Persistent {
 
     fn end(&self) -> Result<Step, Fault> {
         let presented = if let Action::Out(_) = self.action { self.length } else { 0 };
-        Ok(Step::Complete(sense::good(u64::from(presented))))
+        // Tasks of others have ended (RFC 7143 §4.2.2.3.4 f).
+        let fence = self.action == Action::Out(persistent::PREEMPT_AND_ABORT);
+        Ok(Step::Complete(Completion { fence, ..sense::good(u64::from(presented)) }))
     }
 }
 

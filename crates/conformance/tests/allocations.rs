@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A command allocates nothing once its kind has been seen: counted over all threads of a process
+//! in which the target serves and a client without a heap asks.
+
+use std::alloc::System;
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpStream;
+
+use lunwire_conformance::initiator::cdb10;
+use lunwire_conformance::raw::header;
+use lunwire_conformance::server::FILE_LUN;
+use lunwire_conformance::*;
+use stats_alloc::INSTRUMENTED_SYSTEM;
+use stats_alloc::Region;
+use stats_alloc::StatsAlloc;
+use wire::iscsi::*;
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const WARM: u32 = 600;
+const COUNTED: u32 = 2_000;
+const DEPTH: u32 = 8;
+const SEGMENT_MAX: usize = 256 << 10;
+
+/// A queue may still meet a depth that it has not seen and grow once; a command that allocates
+/// would do it [`COUNTED`] times.
+const GROWTH_MAX: usize = 8;
+
+/// A client that owns all its memory before it begins.
+struct Client {
+    stream: TcpStream,
+    cmd_sn: u32,
+    exp_stat_sn: u32,
+    /// BHS and immediate data of the command.
+    command: Vec<u8>,
+    /// A Data-Out of the length of the whole transfer.
+    data_out: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl Client {
+    /// For `blocks` blocks at a time, at the begin of a unit that is ready.
+    fn new(server: &Server, keys: &[(&str, &str)], kind: Kind, lun: u8, blocks: u16) -> Self {
+        let mut session = server.login_with(&LoginPlan::new().with(keys));
+        session.settle(lun);
+        let bytes = usize::from(blocks) * 512;
+        let opcode = if kind == Kind::Read { 0x28 } else { 0x2a };
+        let command = ScsiCommand {
+            read: kind == Kind::Read,
+            write: kind != Kind::Read,
+            expected_length: u32::from(blocks) * 512,
+            ..session.command(lun, &cdb10(opcode, 0, blocks))
+        };
+        let immediate = if kind == Kind::Immediate { bytes } else { 0 };
+        let mut whole = header(&Request::Command(command), immediate);
+        whole.resize(whole.len() + immediate, 0x5a);
+        let data_out = DataOut {
+            final_: true,
+            lun: command.lun,
+            itt: command.itt,
+            ttt: Ttt(0),
+            exp_stat_sn: session.exp_stat_sn,
+            data_sn: DataSn(0),
+            offset: 0,
+        };
+        let mut answer = header(&Request::DataOut(data_out), bytes);
+        answer.resize(answer.len() + bytes, 0xa5);
+        Self {
+            cmd_sn: command.cmd_sn.0,
+            exp_stat_sn: session.exp_stat_sn.0,
+            stream: session.raw.into_stream(),
+            command: whole,
+            data_out: answer,
+            data: vec![0; SEGMENT_MAX],
+        }
+    }
+
+    /// Runs `count` commands, [`DEPTH`] at a time.
+    fn run(&mut self, count: u32) {
+        for _ in 0..count / DEPTH {
+            for _ in 0..DEPTH {
+                put(&mut self.command, 16, self.cmd_sn);
+                put(&mut self.command, 24, self.cmd_sn);
+                put(&mut self.command, 28, self.exp_stat_sn);
+                self.cmd_sn += 1;
+                self.stream.write_all(&self.command).expect("the command leaves");
+            }
+            let mut under_way = DEPTH;
+            while under_way > 0 {
+                under_way -= u32::from(self.read());
+            }
+        }
+    }
+
+    /// Reads a PDU, answers it if it is an R2T; true if it ends a command.
+    fn read(&mut self) -> bool {
+        let mut bhs = [0; 48];
+        self.stream.read_exact(&mut bhs).expect("a header");
+        let length = usize::from(bhs[5]) << 16 | usize::from(bhs[6]) << 8 | usize::from(bhs[7]);
+        self.stream.read_exact(&mut self.data[..length]).expect("a segment");
+        match bhs[0] {
+            0x31 => {
+                self.data_out[16..20].copy_from_slice(&bhs[16..20]);
+                self.data_out[20..24].copy_from_slice(&bhs[20..24]);
+                self.stream.write_all(&self.data_out).expect("the data leaves");
+                false
+            }
+            0x21 | 0x25 if bhs[0] == 0x21 || bhs[1] & 1 == 1 => {
+                assert_eq!(bhs[3], 0, "status");
+                self.exp_stat_sn += 1;
+                true
+            }
+            0x25 => false,
+            other => panic!("opcode {other:#x}"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Immediate,
+    Solicited,
+}
+
+fn put(bytes: &mut [u8], at: usize, word: u32) {
+    bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
+}
+
+const SOLICITED: [(&str, &str); 3] =
+    [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxRecvDataSegmentLength", "262144")];
+const IMMEDIATE: [(&str, &str); 1] = [("MaxRecvDataSegmentLength", "262144")];
+
+#[test]
+fn a_command_allocates_nothing() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            for lun in [0, FILE_LUN] {
+                for (kind, blocks) in [
+                    (Kind::Read, 8),
+                    (Kind::Read, 256),
+                    (Kind::Immediate, 8),
+                    (Kind::Immediate, 128),
+                    (Kind::Solicited, 8),
+                    (Kind::Solicited, 256),
+                ] {
+                    let keys: &[_] = if kind == Kind::Solicited { &SOLICITED } else { &IMMEDIATE };
+                    let mut client = Client::new(server, keys, kind, lun, blocks);
+                    client.run(WARM);
+                    let region = Region::new(HEAP);
+                    client.run(COUNTED);
+                    let change = region.change();
+                    let calls = change.allocations + change.reallocations;
+                    let engine = server.target().engine();
+                    assert!(
+                        calls <= GROWTH_MAX,
+                        "{engine}, LUN {lun}, {kind:?} of {blocks} blocks: {change:?}"
+                    );
+                }
+            }
+        },
+    );
+}

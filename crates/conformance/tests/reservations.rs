@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reservations and the sessions that hold them (RFC 7143 §4.4.3.2).
+
+use lunwire_conformance::*;
+use wire::iscsi::*;
+
+const GOOD: u8 = 0x00;
+const CHECK_CONDITION: u8 = 0x02;
+const RESERVATION_CONFLICT: u8 = 0x18;
+const KEY: u64 = 0x0123_4567_89ab_cdef;
+
+/// The status of a command without data.
+fn run(session: &mut Initiator, cdb: &[u8]) -> u8 {
+    let command = session.command(0, cdb);
+    session.run(&command).code
+}
+
+/// PERSISTENT RESERVE OUT.
+fn reserve_out(session: &mut Initiator, action: u8, kind: u8, keys: [u64; 2]) -> u8 {
+    let mut list = [0; 24];
+    list[..8].copy_from_slice(&keys[0].to_be_bytes());
+    list[8..16].copy_from_slice(&keys[1].to_be_bytes());
+    let command = session.command(0, &[0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0]);
+    write(session, command, &list)
+}
+
+/// PERSISTENT RESERVE IN.
+fn reserve_in(session: &mut Initiator, action: u8) -> Vec<u8> {
+    let command = session.command(0, &[0x5e, action, 0, 0, 0, 0, 0, 0, 64, 0]);
+    session.run(&ScsiCommand { read: true, expected_length: 64, ..command }).data
+}
+
+/// Covers: SES-31.
+#[test]
+fn persistent_reservations_outlive_the_session() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let plan = LoginPlan::new();
+            let mut first = server.login_with(&plan);
+            first.settle(0);
+            assert_eq!(reserve_out(&mut first, 0, 0, [0, KEY]), GOOD);
+            assert_eq!(reserve_out(&mut first, 1, 1, [KEY, 0]), GOOD);
+            let before = (reserve_in(&mut first, 0), reserve_in(&mut first, 1));
+            assert!(before.0.windows(8).any(|window| window == KEY.to_be_bytes()));
+            drop(first);
+            let mut other = server.login();
+            other.settle(0);
+            assert_eq!(write_block(&mut other), RESERVATION_CONFLICT);
+            let mut again = server.login_with(&plan);
+            again.settle(0);
+            assert_eq!((reserve_in(&mut again, 0), reserve_in(&mut again, 1)), before);
+            assert_eq!(write_block(&mut again), GOOD, "the nexus holds what it held");
+        },
+    );
+}
+
+/// Covers: SES-32.
+#[test]
+fn reserve_outlives_session_reinstatement_only() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let plan = LoginPlan::new();
+            let mut first = server.login_with(&plan);
+            first.settle(0);
+            let mut other = server.login();
+            other.settle(0);
+            assert_eq!(run(&mut first, &[0x16, 0, 0, 0, 0, 0]), GOOD);
+            assert_eq!(run(&mut other, &[0; 6]), RESERVATION_CONFLICT);
+            // The same ISID while the old session lives.
+            let mut again = server.login_with(&plan);
+            assert_eq!(run(&mut again, &[0; 6]), CHECK_CONDITION, "nexus loss is told");
+            assert_eq!(run(&mut other, &[0; 6]), RESERVATION_CONFLICT);
+            assert_eq!(run(&mut again, &[0; 6]), GOOD);
+            let logout = again.logout(0);
+            again.send(&Request::Logout(logout), &[]);
+            again.read();
+            again.raw.expect_closed();
+            assert_eq!(run(&mut other, &[0; 6]), GOOD, "a logout ends what RESERVE gave");
+        },
+    );
+}
+
+fn write_block(session: &mut Initiator) -> u8 {
+    let command = session.write_blocks(0, 0, 1);
+    write(session, command, &[7; 512])
+}
+
+/// Runs a command with all its data immediate; gives its status.
+fn write(session: &mut Initiator, command: ScsiCommand, data: &[u8]) -> u8 {
+    let expected_length = u32::try_from(data.len()).expect("a short list");
+    let command = ScsiCommand { write: true, expected_length, ..command };
+    session.send(&Request::Command(command), data);
+    session.finish(command.itt).code
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fast multi-task abort (RFC 7143 §4.2.3.4-4.2.3.5): tasks end at once, and their data bursts stay
+//! open until the initiator says that it has stopped sending.
+//!
+//! ```text
+//!   task management ends tasks --event 5, one a unit--> initiator
+//!   bursts are abandoned                                    |
+//!   bursts are forgotten <--NOP-Out with the same LUN-------+
+//! ```
+//!
+//! On the connection of the request there is no event: the initiator stops by itself.
+
+use super::ConnectionId;
+use super::TaskReporting;
+use super::limits;
+use super::session::{Pdu, Session};
+use super::task::lun_key;
+use crate::datamover::{Op, TaskId};
+use crate::serial::Serial;
+use alloc::vec::Vec;
+use wire::iscsi::{LunField, NopOut, StatSn};
+
+/// Task Termination (RFC 7143 §11.9.1).
+const TASK_TERMINATION: u8 = 5;
+
+/// Tasks of one unit whose end a connection was told, and has not confirmed.
+#[derive(Debug)]
+pub(super) struct Termination {
+    lun: LunField,
+    /// Of the event.
+    stat_sn: StatSn,
+    /// Those that had data on its way.
+    tasks: Vec<TaskId>,
+}
+
+/// What is to be told to a connection.
+struct Notice {
+    connection: ConnectionId,
+    lun: LunField,
+    tasks: Vec<TaskId>,
+}
+
+impl Session {
+    /// SCSI side: task management has ended these tasks. They get no answer; `Ended` follows for
+    /// each when its buffer is free. `issuer`: the function, if it came in this session; it takes
+    /// all its tasks along. Tasks that have been answered already are left alone.
+    pub fn terminate(&mut self, tasks: &[TaskId], issuer: Option<u32>) {
+        let pending = issuer.and_then(|id| self.managements.get(id)).copied();
+        let mut all = tasks.to_vec();
+        if let Some(pending) = &pending {
+            let more = self.covered(pending);
+            all.extend(more.into_iter().filter(|task| !tasks.contains(task)));
+        }
+        self.end_with_notice(&all, pending.map(|pending| pending.connection));
+        self.settle();
+    }
+
+    /// `own`: the connection that needs no event.
+    pub(super) fn end_with_notice(&mut self, tasks: &[TaskId], own: Option<ConnectionId>) {
+        let is_fast = self.login.parameters.task_reporting == TaskReporting::FastAbort;
+        let mut notices: Vec<Notice> = Vec::new();
+        for task in tasks {
+            let Some(entry) = self.tasks.live_ref(*task) else { continue };
+            let (connection, lun) = (entry.connection, entry.command.lun);
+            let is_open = entry.transfer.is_open();
+            self.end_task(*task);
+            if !is_fast || own == Some(connection) || self.connection(connection).is_none() {
+                continue;
+            }
+            let same = |notice: &Notice| {
+                notice.connection == connection && lun_key(notice.lun) == lun_key(lun)
+            };
+            let at = notices.iter().position(same).unwrap_or(notices.len());
+            if at == notices.len() {
+                notices.push(Notice { connection, lun, tasks: Vec::new() });
+            }
+            if let Some(notice) = notices.get_mut(at)
+                && is_open
+            {
+                notice.tasks.push(*task);
+            }
+        }
+        for notice in notices {
+            self.give_notice(notice);
+        }
+    }
+
+    fn give_notice(&mut self, notice: Notice) {
+        let Notice { connection: id, lun, tasks } = notice;
+        let stat_sn = self.announce_for(id, lun, TASK_TERMINATION, [0; 3]);
+        let Some(connection) = self.connection_mut(id) else { return };
+        let all = &mut connection.terminations;
+        let oldest = (all.len() >= limits::TERMINATIONS_MAX).then(|| all.remove(0));
+        all.push(Termination { lun, stat_sn, tasks });
+        for task in oldest.into_iter().flat_map(|oldest| oldest.tasks) {
+            self.op(id, Op::Forget { task });
+        }
+    }
+
+    /// A NOP-Out that is no ping may confirm that no data of ended tasks will follow (RFC 7143
+    /// §11.9.1).
+    pub(super) fn confirm_termination(&mut self, pdu: &Pdu<'_>, nop: &NopOut) {
+        let Some(connection) = self.connection_mut(pdu.connection) else { return };
+        let all = &mut connection.terminations;
+        let confirmed = |told: &Termination| {
+            lun_key(told.lun) == lun_key(nop.lun) && nop.exp_stat_sn.is_after(told.stat_sn)
+        };
+        let mut stopped = Vec::new();
+        all.retain_mut(|told| {
+            let keep = !confirmed(told);
+            if !keep {
+                stopped.append(&mut told.tasks);
+            }
+            keep
+        });
+        for task in stopped {
+            self.op(pdu.connection, Op::Forget { task });
+        }
+    }
+}

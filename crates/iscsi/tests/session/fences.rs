@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Response fences over several connections (RFC 7143 §4.2.2.3).
+
+use super::driver::*;
+use iscsi::service::{Completion, ServiceResponse};
+use iscsi::target::{ConnectionId, Output, TaskReporting};
+use wire::iscsi::Response;
+
+/// Functions (RFC 7143 §11.5.1, RFC 7144 §6.3).
+const CLEAR_ACA: u8 = 3;
+const LOGICAL_UNIT_RESET: u8 = 5;
+const TARGET_WARM_RESET: u8 = 6;
+const I_T_NEXUS_RESET: u8 = 11;
+
+/// StatSN of the second connection at its start.
+const SECOND_STAT_SN: u32 = 9000;
+
+/// A session with two connections whose initiator acknowledges only what it is told to; one status
+/// on the second connection is not acknowledged.
+fn unacknowledged(reporting: TaskReporting) -> (Driver, ConnectionId) {
+    let setup = Setup::new().keys(|keys| {
+        keys.max_connections = 2;
+        keys.task_reporting = reporting;
+        keys.protocol_level = 2;
+    });
+    let mut driver = setup.start();
+    let (second, _) = driver.join(8, SECOND_STAT_SN);
+    driver.silent = true;
+    driver.on(second);
+    let command = driver.command();
+    let task = driver.start(command);
+    scsi(&driver.complete(task, good()));
+    driver.on(OWN);
+    (driver, second)
+}
+
+/// The second connection acknowledges all that it was sent.
+fn acknowledge_second(driver: &mut Driver, second: ConnectionId) -> Vec<Output> {
+    driver.on(second);
+    driver.exp_stat_sn = SECOND_STAT_SN + 1;
+    let outputs = driver.acknowledge();
+    driver.on(OWN);
+    outputs
+}
+
+/// The first connection acknowledges `count` responses.
+fn acknowledge_own(driver: &mut Driver, count: u32) -> Vec<Output> {
+    driver.exp_stat_sn = STAT_SN + count;
+    driver.acknowledge()
+}
+
+fn answers(outputs: &[Output]) -> usize {
+    let is_answer =
+        |response: &&Response| matches!(response, Response::Scsi(_) | Response::TaskManagement(_));
+    responses(outputs).iter().filter(is_answer).count()
+}
+
+fn fenced() -> Completion {
+    Completion { fence: true, ..status(CHECK_CONDITION) }
+}
+
+/// Covers: STS-11, STS-13.
+#[test]
+fn a_fenced_completion_comes_after_all_before_and_before_all_after() {
+    for reporting in [TaskReporting::ResponseFence, TaskReporting::FastAbort] {
+        let (mut driver, second) = unacknowledged(reporting);
+        let commands = [driver.command(), driver.command()];
+        let tasks = commands.map(|command| driver.start(command));
+        let outputs = driver.complete(tasks[0], fenced());
+        assert!(matches!(responses(&outputs)[..], [Response::NopIn(_)]), "asks: {outputs:?}");
+        assert_eq!(answers(&driver.complete(tasks[1], good())), 0, "it gets in line");
+        let outputs = acknowledge_second(&mut driver, second);
+        assert_eq!(answers(&outputs), 1, "the fenced one alone");
+        let outputs = acknowledge_own(&mut driver, 1);
+        assert_eq!(scsi(&outputs).itt, commands[1].itt);
+    }
+}
+
+/// Covers: STS-11, STS-13.
+#[test]
+fn the_answers_of_functions_that_end_many_tasks_are_fenced() {
+    for function in [CLEAR_ACA, LOGICAL_UNIT_RESET, TARGET_WARM_RESET, I_T_NEXUS_RESET] {
+        let (mut driver, second) = unacknowledged(TaskReporting::ResponseFence);
+        let request = driver.management(function);
+        let asked = management(&driver.manage(request));
+        driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+        let outputs = driver.drain();
+        assert_eq!(answers(&outputs), 0, "function {function}: {outputs:?}");
+        let after = driver.command();
+        let after = driver.start(after);
+        assert_eq!(answers(&driver.complete(after, good())), 0);
+        let outputs = acknowledge_second(&mut driver, second);
+        assert_eq!(answers(&outputs), 1, "function {function}");
+        assert_eq!(answers(&acknowledge_own(&mut driver, 1)), 1);
+    }
+}
+
+/// Covers: KEY-37.
+#[test]
+fn without_the_promise_there_is_no_fence() {
+    let (mut driver, _) = unacknowledged(TaskReporting::Rfc3720);
+    let command = driver.command();
+    let task = driver.start(command);
+    assert_eq!(scsi(&driver.complete(task, fenced())).itt, command.itt);
+    let request = driver.management(LOGICAL_UNIT_RESET);
+    let asked = management(&driver.manage(request));
+    driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+    assert_eq!(managed(&driver.drain()), 0);
+}
+
+#[test]
+fn one_connection_needs_no_fence() {
+    let mut driver =
+        Setup::new().keys(|keys| keys.task_reporting = TaskReporting::FastAbort).start();
+    driver.silent = true;
+    for completion in [good(), fenced(), good()] {
+        let command = driver.command();
+        let task = driver.start(command);
+        assert_eq!(scsi(&driver.complete(task, completion)).itt, command.itt);
+    }
+}
+
+#[test]
+fn several_fences_stand_in_order() {
+    let (mut driver, second) = unacknowledged(TaskReporting::ResponseFence);
+    let commands = [driver.command(), driver.command(), driver.command()];
+    let tasks = commands.map(|command| driver.start(command));
+    driver.complete(tasks[0], fenced());
+    driver.complete(tasks[1], good());
+    driver.complete(tasks[2], fenced());
+    assert_eq!(answers(&acknowledge_second(&mut driver, second)), 1);
+    let outputs = acknowledge_own(&mut driver, 1);
+    assert_eq!(answers(&outputs), 1, "the second fence stands behind it: {outputs:?}");
+    assert_eq!(answers(&acknowledge_own(&mut driver, 2)), 1);
+    let command = driver.command();
+    let task = driver.start(command);
+    assert_eq!(answers(&driver.complete(task, good())), 0);
+    assert_eq!(answers(&acknowledge_own(&mut driver, 3)), 1);
+}
+
+#[test]
+fn a_fence_falls_with_its_task() {
+    let (mut driver, _) = unacknowledged(TaskReporting::ResponseFence);
+    let commands = [driver.command(), driver.command()];
+    let tasks = commands.map(|command| driver.start(command));
+    driver.complete(tasks[0], fenced());
+    driver.complete(tasks[1], good());
+    let outputs = driver.abort(tasks[0]);
+    assert_eq!(answers(&outputs), 1, "nothing is in the way any more: {outputs:?}");
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire alua`: target port groups of a running daemon.
+
+use anyhow::Result;
+use anyhow::bail;
+use control::admin::Reply;
+use control::admin::Request;
+
+use crate::args::AluaAction;
+use crate::args::AluaOptions;
+use crate::daemon::admin;
+use crate::output;
+
+/// Lists the groups, or changes one.
+pub(crate) fn run(options: &AluaOptions) -> Result<()> {
+    match &options.action {
+        None => show(options),
+        Some(AluaAction::Set { target, group, state, lun, control_socket }) => {
+            let request = Request::SetPortGroup {
+                target: target.clone(),
+                lun: *lun,
+                group: *group,
+                state: state.clone(),
+            };
+            let Reply::Done = admin::ask(control_socket.as_deref(), &request)? else {
+                bail!("the daemon answered something else")
+            };
+            Ok(())
+        }
+    }
+}
+
+fn show(options: &AluaOptions) -> Result<()> {
+    let reply = admin::ask(options.show.control_socket.as_deref(), &Request::PortGroups)?;
+    if options.show.json {
+        output::line(serde_json::to_string(&reply)?);
+        return Ok(());
+    }
+    let Reply::PortGroups { groups } = reply else { bail!("the daemon answered something else") };
+    if groups.is_empty() {
+        output::line("no port groups; make them with [[target.port-group]] in the configuration");
+    }
+    for group in groups {
+        let preferred = if group.preferred { ", preferred" } else { "" };
+        let portals: Vec<String> = group.portal_groups.iter().map(ToString::to_string).collect();
+        output::line(format!(
+            "{} LUN {}: group {} (portal groups {}) is {}{preferred}",
+            group.target,
+            group.lun,
+            group.group,
+            portals.join(", "),
+            group.state,
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands of a disk (SBC-3 §5).
+
+use super::Entry;
+use super::Flag;
+use crate::sbc::capacity;
+use crate::sbc::compare;
+use crate::sbc::media;
+use crate::sbc::rw;
+use crate::sbc::same;
+use crate::sbc::start_stop;
+use crate::sbc::status;
+use crate::sbc::sync;
+use crate::sbc::unmap;
+use crate::sbc::verify;
+use crate::sbc::write_verify;
+use crate::spc::persistent::rights::Guard;
+use wire::scsi::opcode;
+use wire::scsi::opcode::Opcode;
+
+/// Each usage starts at byte 1 and ends with CONTROL. Sorted by operation code.
+///
+/// READ and WRITE take FUA_NV (byte 1 bit 1), which SBC-4 made obsolete: it asks for less than FUA
+/// and is ignored. So is SYNC_NV of SYNCHRONIZE CACHE, and GROUP NUMBER, for there is no grouping
+/// function.
+pub(super) const COMMANDS: &[Entry] = &[
+    Entry::new(Opcode::READ_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::read).with(Flag::Medium),
+    Entry::new(Opcode::WRITE_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::write)
+        .with(Flag::Medium)
+        .with(Flag::Writes),
+    Entry::new(Opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf7, 0], start_stop::start_stop)
+        .guarded(Guard::Starts),
+    Entry::new(
+        Opcode::PREVENT_ALLOW_MEDIUM_REMOVAL,
+        &[0, 0, 0, 0x03, 0],
+        start_stop::prevent_allow,
+    )
+    .guarded(Guard::Writes),
+    Entry::new(Opcode::READ_CAPACITY_10, &[0, 0, 0, 0, 0, 0, 0, 0, 0], capacity::capacity_10)
+        .with(Flag::Medium)
+        .guarded(Guard::Open),
+    Entry::new(Opcode::READ_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::read)
+        .with(Flag::Medium)
+        .with(Flag::Protect),
+    Entry::new(Opcode::WRITE_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::write)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Protect),
+    Entry::new(
+        Opcode::WRITE_AND_VERIFY_10,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        write_verify::write_and_verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::VERIFY_10,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        verify::verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::PRE_FETCH_10,
+        &[0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        media::pre_fetch,
+    )
+    .with(Flag::Medium),
+    Entry::new(
+        Opcode::SYNCHRONIZE_CACHE_10,
+        &[0x06, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        sync::synchronize_cache,
+    )
+    .with(Flag::Medium)
+    .guarded(Guard::Writes),
+    Entry::new(
+        Opcode::READ_DEFECT_DATA_10,
+        &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0],
+        media::defects_10,
+    )
+    .with(Flag::Medium),
+    Entry::new(
+        Opcode::WRITE_SAME_10,
+        &[0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        same::write_same,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect)
+    .with(Flag::UnmapBit),
+    Entry::new(Opcode::UNMAP, &[0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0], unmap::unmap)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Discard),
+    Entry::long(opcode::READ_32, 0x1a, rw::read).with(Flag::Medium).with(Flag::Protect),
+    Entry::long(opcode::VERIFY_32, 0x16, verify::verify).with(Flag::Medium).with(Flag::Protect),
+    Entry::long(opcode::WRITE_32, 0x1a, rw::write)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Protect),
+    Entry::long(opcode::WRITE_AND_VERIFY_32, 0x16, write_verify::write_and_verify)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Protect),
+    Entry::long(opcode::WRITE_SAME_32, 0x09, same::write_same)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+        .with(Flag::Protect)
+        .with(Flag::UnmapBit),
+    Entry::new(
+        Opcode::READ_16,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        rw::read,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::COMPARE_AND_WRITE,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0x1f, 0],
+        compare::compare_and_write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::WRITE_16,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        rw::write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::ORWRITE_16,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        compare::or_write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::WRITE_AND_VERIFY_16,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        write_verify::write_and_verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::VERIFY_16,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        verify::verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::PRE_FETCH_16,
+        &[0x02, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        media::pre_fetch,
+    )
+    .with(Flag::Medium),
+    Entry::new(
+        Opcode::SYNCHRONIZE_CACHE_16,
+        &[0x06, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        sync::synchronize_cache,
+    )
+    .with(Flag::Medium)
+    .guarded(Guard::Writes),
+    Entry::new(
+        Opcode::WRITE_SAME_16,
+        &[0x09, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        same::write_same,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect)
+    .with(Flag::UnmapBit),
+    Entry::new(
+        Opcode::SERVICE_ACTION_IN_16,
+        &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        capacity::capacity_16,
+    )
+    .service(opcode::READ_CAPACITY_16)
+    .with(Flag::Medium)
+    .guarded(Guard::Open),
+    Entry::new(
+        Opcode::SERVICE_ACTION_IN_16,
+        &[0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        status::get_lba_status,
+    )
+    .service(opcode::GET_LBA_STATUS_16)
+    .with(Flag::Medium),
+    Entry::new(
+        Opcode::READ_12,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        rw::read,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::WRITE_12,
+        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        rw::write,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::WRITE_AND_VERIFY_12,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        write_verify::write_and_verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::VERIFY_12,
+        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        verify::verify,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Protect),
+    Entry::new(
+        Opcode::READ_DEFECT_DATA_12,
+        &[0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        media::defects_12,
+    )
+    .with(Flag::Medium),
+];
