@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CHAP as the target has it: it verifies the initiator and proves itself where it is asked to.
+//! [`Client`] is the initiator's side.
 //! Read RFC 7143 §9.2.1, §12.1.3 and RFC 1994 §4 first.
 //!
 //! ```text
@@ -11,6 +12,7 @@
 //! Randomness is an argument: the caller draws each [`Challenge`], one for one exchange.
 
 mod algorithm;
+mod client;
 mod secret;
 
 #[cfg(test)]
@@ -18,6 +20,9 @@ mod tests;
 
 pub use algorithm::Algorithm;
 pub use algorithm::Response;
+pub use client::Client;
+pub use client::ClientError;
+pub use client::ClientReply;
 pub use secret::Account;
 pub use secret::Credentials;
 pub use secret::CredentialsError;

@@ -11,6 +11,7 @@ extern crate alloc;
 
 pub mod chap;
 pub mod datamover;
+pub mod initiator;
 pub mod limits;
 pub mod name;
 pub mod negotiate;

@@ -97,8 +97,8 @@ impl Attentions {
     /// The one to report next, which stays, and how many there are.
     pub(crate) fn peek(&self) -> Option<(Attention, u32)> {
         let pending = self.0.load(Ordering::Acquire);
-        let next = Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
-        Some((*next, pending.count_ones()))
+        let next = Attention::ALL.iter().copied().find(|next| pending & next.bit() != 0)?;
+        Some((next, pending.count_ones()))
     }
 
     /// Nothing but `attention` is true any more.

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_same_isid_at_another_portal_group_is_another_session() {
-        let registry = Registry::default();
+        let registry = Registry::new(SESSIONS_MAX);
         let (one, mut other) = (identity("a", 1), identity("a", 1));
         other.scope = Scope::Target("iqn.2026-01.example:disk".into(), 2);
         assert!(matches!(registry.claim(&one, 0), Claim::New(_)));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! iSCSI over a byte stream (RFC 7143): the target's end of one connection.
+//! iSCSI over a byte stream (RFC 7143): the target's end of one connection, and in [`initiator`]
+//! the other one.
 
 mod burst;
 mod counters;
+pub mod initiator;
 mod rx;
 mod segment;
 mod task;

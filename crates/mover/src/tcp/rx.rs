@@ -58,7 +58,7 @@ enum Phase {
 
 /// Four bytes that may come one by one.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gather {
+pub(super) struct Gather {
     bytes: [u8; DIGEST_LEN],
     have: usize,
 }
@@ -349,7 +349,7 @@ impl Rx {
 
 impl Gather {
     /// True once all bytes are there.
-    fn take(&mut self, rest: &mut &[u8]) -> bool {
+    pub(super) fn take(&mut self, rest: &mut &[u8]) -> bool {
         let part = take_up_to(rest, DIGEST_LEN - self.have);
         for (to, from) in self.bytes.iter_mut().skip(self.have).zip(part) {
             *to = *from;
@@ -359,7 +359,7 @@ impl Gather {
     }
 
     /// Digests travel least significant byte first (RFC 7143 §13.1).
-    fn value(&self) -> u32 {
+    pub(super) fn value(&self) -> u32 {
         u32::from_le_bytes(self.bytes)
     }
 }
@@ -381,7 +381,7 @@ fn step_of(event: Option<Event>) -> Step {
 }
 
 /// Cuts up to `count` bytes off the front of `rest`.
-fn take_up_to<'a>(rest: &mut &'a [u8], count: usize) -> &'a [u8] {
+pub(super) fn take_up_to<'a>(rest: &mut &'a [u8], count: usize) -> &'a [u8] {
     let (part, tail) = rest.split_at(count.min(rest.len()));
     *rest = tail;
     part

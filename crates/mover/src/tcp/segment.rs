@@ -129,7 +129,7 @@ impl Pdu {
 }
 
 /// Copies into `place`, if there is one; returns how many bytes. All bytes count for the digest.
-fn deposit(crc: &mut Option<Crc32c>, place: Option<&mut [u8]>, part: &[u8]) -> usize {
+pub(super) fn deposit(crc: &mut Option<Crc32c>, place: Option<&mut [u8]>, part: &[u8]) -> usize {
     match (place, crc) {
         (Some(place), Some(crc)) => crc.copy_update(place, part),
         (Some(place), None) => buf::copy(place, part),

@@ -379,13 +379,13 @@ fn copy_in_steps(from: &Slice, to: &mut [u8], crc: &mut Crc32c) {
     }
 }
 
-fn part(data: &Slice, at: u32, length: u32) -> Option<Slice> {
+pub(super) fn part(data: &Slice, at: u32, length: u32) -> Option<Slice> {
     let at = at as usize;
     data.part(at..at.checked_add(length as usize)?)
 }
 
 /// Padding, and the digest over data and padding (RFC 7143 §11.2.3); an empty segment has neither.
-fn push_trailer(length: usize, crc: Option<Crc32c>, list: &mut SgList) {
+pub(super) fn push_trailer(length: usize, crc: Option<Crc32c>, list: &mut SgList) {
     const ZEROS: [u8; 3] = [0; 3];
     let padding = ZEROS.get(..pad4(length) - length).unwrap_or_default();
     list.push_bytes(padding);
@@ -395,7 +395,7 @@ fn push_trailer(length: usize, crc: Option<Crc32c>, list: &mut SgList) {
     }
 }
 
-fn has_room(list: &SgList) -> bool {
+pub(super) fn has_room(list: &SgList) -> bool {
     list.len() < TRANSMIT_BYTES_MAX && list.pieces() + PIECES_PER_PDU <= TRANSMIT_PIECES_MAX
 }
 

@@ -2,8 +2,10 @@
 //! SCSI command descriptor blocks, parameter data and sense data (SPC-4, SBC-3, SAM-5).
 
 pub mod alua;
+pub mod asc;
 pub mod capacity;
 pub mod cdb;
+pub mod command;
 pub mod copy;
 mod field;
 pub mod inquiry;
@@ -14,6 +16,7 @@ pub mod mmc;
 pub mod mode;
 pub mod opcode;
 pub mod persistent;
+pub mod reservations;
 pub mod rsoc;
 pub mod sense;
 pub mod status;

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Border 2 from the initiator's side: the operational primitives of the Datamover Architecture
+//! (RFC 5047 §5-6).
+//!
+//! The core decides what a command sends unasked and when a command goes; the mover answers R2Ts,
+//! places Data-In and keeps what is booked for each PDU (DataSN, R2TSN, digests). The core hears of
+//! a command once, when its status is there.
+//!
+//! ExpStatSN is not part of an op: the mover is told the newest one when it makes PDUs.
+
+use alloc::vec::Vec;
+
+use thiserror::Error;
+use wire::iscsi::Itt;
+use wire::iscsi::Numbers;
+use wire::iscsi::Request;
+use wire::iscsi::Response;
+use wire::iscsi::ScsiCommand;
+use wire::iscsi::ScsiResponse;
+
+pub use crate::datamover::TaskId;
+
+/// What the core asks of the mover. Ops of one connection are carried out in order.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // a mover must carry out each
+pub enum Op {
+    /// Send_Control (RFC 5047 §5.1): one PDU that is no SCSI command, and its data segment.
+    SendControl {
+        /// The PDU.
+        request: Request,
+        /// Its data segment.
+        data: Vec<u8>,
+    },
+    /// Send_Control of a SCSI command with what it sends unasked, from the attached buffer: first
+    /// `immediate` bytes with the command, then Data-Out PDUs up to `unsolicited_end`.
+    SendCommand {
+        /// The task; [`itt`] gives its tag.
+        task: TaskId,
+        /// The PDU.
+        command: ScsiCommand,
+        /// Bytes of immediate data.
+        immediate: u32,
+        /// Where unsolicited data ends, immediate data included, bytes.
+        unsolicited_end: u32,
+    },
+    /// Deallocate_Task_Resources (§5.4): forget the task; nothing more is sent or placed for it.
+    Release {
+        /// The task.
+        task: TaskId,
+    },
+    /// Notice_Key_Values (§5.6).
+    NoticeKeys(Keys),
+    /// Connection_Terminate (§5.8): after everything queued before has left, close.
+    Terminate,
+}
+
+/// The negotiated values that a mover must know. In effect for every PDU after it: sent (from this
+/// op on) and received (from the first byte after the PDU that is being handled).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// CRC32C over each header.
+    pub header_digest: bool,
+    /// CRC32C over each data segment.
+    pub data_digest: bool,
+    /// Longest data segment that the target takes, bytes.
+    pub max_send_data_segment_length: u32,
+    /// Longest data segment that we take, bytes: 8192 in the login phase.
+    pub max_recv_data_segment_length: u32,
+    /// Longest range of one R2T, bytes.
+    pub max_burst_length: u32,
+    /// Most R2Ts of a task that may wait for their data.
+    pub max_outstanding_r2t: u16,
+}
+
+impl Keys {
+    /// In force before and during login (RFC 7143 §6.3): no digests, 8192 bytes each way.
+    pub const LOGIN: Self = Self {
+        header_digest: false,
+        data_digest: false,
+        max_send_data_segment_length: 8192,
+        max_recv_data_segment_length: 8192,
+        max_burst_length: 0,
+        max_outstanding_r2t: 0,
+    };
+}
+
+/// What the mover tells the core.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // the core must treat each
+pub enum Event {
+    /// Control_Notify (RFC 5047 §6.1): a whole PDU other than Data-In, R2T and SCSI Response,
+    /// digests verified. Its data is in the mover's `control_data()` until the next feed.
+    Control {
+        /// The PDU.
+        response: Response,
+    },
+    /// A command has ended: by a SCSI Response, whose sense data is in `control_data()`, or by the
+    /// status in its last Data-In.
+    Ended(Ended),
+    /// A PDU without status that moves the command window.
+    Window(Numbers),
+    /// The byte stream or its sender cannot be trusted any more: the core ends the connection.
+    Violation(Violation),
+}
+
+/// How a command ended, with what the mover has booked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The task.
+    pub task: TaskId,
+    /// Status and residual; of a status in Data-In what a SCSI Response would have said.
+    pub response: ScsiResponse,
+    /// Bytes that were placed, from the first of the buffer on without a gap.
+    pub received: u32,
+    /// Data-In with a wrong digest was dropped: what is in the buffer is not whole.
+    pub damaged: bool,
+}
+
+/// What a target did that no target may do, as far as the mover knows (RFC 7143 §7.7 to §7.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// RFC 7143 §7.8: the lengths in the header mean nothing.
+    #[error("wrong header digest")]
+    HeaderDigest,
+    /// RFC 7143 §7.8: a status or a control PDU was lost with it.
+    #[error("wrong data digest in a PDU that carries status or control")]
+    DataDigest,
+    /// RFC 7143 §13.12.
+    #[error("data segment of {length} bytes, {limit} are allowed")]
+    SegmentTooLong {
+        /// Bytes.
+        length: u32,
+        /// What we declared, bytes.
+        limit: u32,
+    },
+    /// RFC 7143 §7.7: a format error.
+    #[error("malformed pdu with opcode {opcode:#04x}")]
+    Malformed {
+        /// Of the PDU.
+        opcode: u8,
+    },
+    /// RFC 7143 §11.2.1.8.
+    #[error("data or status for a task that does not exist (tag {:#010x})", .0.0)]
+    UnknownTask(Itt),
+    /// RFC 7143 §11.7: the command does not take data in, or the range is beyond its buffer.
+    #[error("data-in of {length} bytes at {offset} does not lie in the buffer of {buffer} bytes")]
+    Range {
+        /// Buffer Offset, bytes.
+        offset: u32,
+        /// Bytes.
+        length: u32,
+        /// The expected transfer, bytes.
+        buffer: u32,
+    },
+    /// RFC 7143 §7.9: data or an R2T was lost on the way, or its order is not the agreed one.
+    #[error("data-in or r2t out of order: number {got} instead of {expected}")]
+    Sequence {
+        /// DataSN or R2TSN.
+        got: u32,
+        /// The next one.
+        expected: u32,
+    },
+    /// RFC 7143 §13.18, §13.19.
+    #[error("data-in at {offset} where {expected} comes next")]
+    Offset {
+        /// Buffer Offset, bytes.
+        offset: u32,
+        /// The first byte that is missing.
+        expected: u32,
+    },
+    /// RFC 7143 §11.8: outside of the command's data, or longer than MaxBurstLength.
+    #[error("r2t for {length} bytes at {offset} of a command that has {buffer}")]
+    R2tRange {
+        /// Buffer Offset, bytes.
+        offset: u32,
+        /// Desired Data Transfer Length, bytes.
+        length: u32,
+        /// The expected transfer, bytes.
+        buffer: u32,
+    },
+    /// RFC 7143 §13.17.
+    #[error("more r2ts at once than the {0} that were agreed")]
+    TooManyR2ts(u16),
+}
+
+/// Tags of tasks have slot numbers below this; the slot number above marks other requests.
+pub const TASK_SLOTS_MAX: u32 = 0xfff0;
+
+/// Slot number in the tags of requests that are no SCSI commands.
+const CONTROL_SLOT: u32 = 0xfffe;
+
+/// The Initiator Task Tag of a task: never that of no task, nor of another request (RFC 7143
+/// §11.2.1.8). A slot gives each of 65536 tasks in turn another tag, so that late PDUs find no
+/// task.
+#[must_use]
+pub const fn itt(task: TaskId) -> Itt {
+    Itt(task.generation << 16 | task.index & 0xffff)
+}
+
+/// The tag of the `count`th request that is no SCSI command.
+#[must_use]
+pub const fn control_itt(count: u16) -> Itt {
+    Itt((count as u32) << 16 | CONTROL_SLOT)
+}
+
+/// The slot that a tag names. None for the tags of other requests.
+#[must_use]
+pub const fn slot(itt: Itt) -> Option<u32> {
+    let slot = itt.0 & 0xffff;
+    if slot < TASK_SLOTS_MAX { Some(slot) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: CMD-29.
+    #[test]
+    fn tags_are_distinct_and_never_none() {
+        let first = TaskId { index: 7, generation: 0 };
+        let again = TaskId { index: 7, generation: 1 };
+        assert_ne!(itt(first), itt(again));
+        assert_eq!((slot(itt(first)), slot(itt(again))), (Some(7), Some(7)));
+        let last = TaskId { index: TASK_SLOTS_MAX - 1, generation: u32::MAX };
+        assert_ne!(itt(last), Itt::NONE);
+        for count in [0, 1, u16::MAX] {
+            assert_ne!(control_itt(count), Itt::NONE);
+            assert_eq!(slot(control_itt(count)), None);
+        }
+        assert_eq!(slot(Itt::NONE), None);
+    }
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The keys of a login, from the initiator's side. Read RFC 7143 §6.2, §12 and §13.
+
+use alloc::string::String;
+use alloc::string::ToString;
+
+use wire::iscsi::Stage;
+use wire::iscsi::keys;
+use wire::iscsi::keys::TextWriter;
+
+use super::LoginError;
+use crate::initiator::DigestOffer;
+use crate::initiator::Identity;
+use crate::initiator::Parameters;
+use crate::initiator::Settings;
+use crate::initiator::discovery::Address;
+use crate::limits;
+use crate::negotiate;
+use crate::negotiate::Answer;
+use crate::negotiate::SessionType;
+use crate::params;
+use crate::params::Id;
+use crate::params::Key;
+use crate::params::KeySet;
+use crate::params::Rule;
+use crate::params::Sender;
+use crate::params::Stages;
+use crate::params::Use;
+use crate::params::Values;
+use crate::target::TaskReporting;
+
+/// What is offered in a normal session, in this order. What is not built is offered away:
+/// recovery, several connections, data out of order.
+const NORMAL: &[Id] = &[
+    Id::HeaderDigest,
+    Id::DataDigest,
+    Id::MaxConnections,
+    Id::InitialR2T,
+    Id::ImmediateData,
+    Id::MaxBurstLength,
+    Id::FirstBurstLength,
+    Id::DefaultTime2Wait,
+    Id::DefaultTime2Retain,
+    Id::MaxOutstandingR2T,
+    Id::DataPduInOrder,
+    Id::DataSequenceInOrder,
+    Id::ErrorRecoveryLevel,
+];
+
+/// What has a meaning in a discovery session.
+const DISCOVERY: &[Id] = &[
+    Id::HeaderDigest,
+    Id::DataDigest,
+    Id::DefaultTime2Wait,
+    Id::DefaultTime2Retain,
+    Id::ErrorRecoveryLevel,
+];
+
+/// Offers, answers and outcome.
+#[derive(Debug)]
+pub(super) struct Negotiation {
+    session: SessionType,
+    digests: [(Id, DigestOffer); 2],
+    /// What was offered; for lists one bit for each entry.
+    wish: Values,
+    values: Values,
+    offered: KeySet,
+    /// Keys that the target has sent.
+    seen: KeySet,
+    /// MaxRecvDataSegmentLength was declared.
+    declared: bool,
+    pub(super) target_alias: Option<String>,
+    pub(super) portal_group_tag: Option<u16>,
+    pub(super) address: Option<String>,
+}
+
+impl Negotiation {
+    pub(super) fn new(identity: &Identity, settings: &Settings) -> Self {
+        let session = if identity.discovery { SessionType::Discovery } else { SessionType::Normal };
+        Self {
+            session,
+            digests: [
+                (Id::HeaderDigest, settings.header_digest),
+                (Id::DataDigest, settings.data_digest),
+            ],
+            wish: wishes(settings),
+            values: Values::defaults(),
+            offered: KeySet::default(),
+            seen: KeySet::default(),
+            declared: false,
+            target_alias: None,
+            portal_group_tag: None,
+            address: None,
+        }
+    }
+
+    /// Offers everything, and declares what is not negotiated.
+    pub(super) fn offer(&mut self, text: &mut TextWriter) {
+        let declared = Id::MaxRecvDataSegmentLength.key();
+        push(text, declared.name, &negotiate::text(declared, self.wish.get(declared.id)));
+        self.declared = true;
+        let ids = match self.session {
+            SessionType::Normal => NORMAL,
+            SessionType::Discovery => DISCOVERY,
+        };
+        for id in ids {
+            let key = id.key();
+            let digest = self.digests.iter().find(|(digest, _)| digest == id);
+            let value = match digest {
+                Some((_, offer)) => digest_list(*offer).to_string(),
+                None => negotiate::text(key, self.wish.get(*id)),
+            };
+            push(text, key.name, &value);
+            let _ = self.offered.insert(*id);
+        }
+    }
+
+    /// Takes a key of the target that is not one of authentication; an offer is answered in
+    /// `answers`.
+    pub(super) fn take(
+        &mut self,
+        (name, value): (&str, &str),
+        stage: Stage,
+        answers: &mut TextWriter,
+    ) -> Result<(), LoginError> {
+        let Some(key) = params::find(name) else {
+            if !negotiate::RESERVED.contains(&value) {
+                push(answers, name, negotiate::NOT_UNDERSTOOD);
+            }
+            return Ok(());
+        };
+        self.check(key, stage)?;
+        match &key.rule {
+            Rule::Text(_) | Rule::Name | Rule::Number(_) => self.declare(key, value),
+            _ if self.offered.contains(key.id) => self.conclude(key, value),
+            Rule::List(_) | Rule::And | Rule::Or | Rule::Minimum(_) | Rule::Maximum(_) => {
+                self.answer(key, value, answers);
+                Ok(())
+            }
+            Rule::Obsolete => {
+                push(answers, key.name, negotiate::REJECT);
+                Ok(())
+            }
+            Rule::Word(_) | Rule::Boolean | Rule::Method | Rule::SendTargets => {
+                Err(LoginError::KeySender(key.name))
+            }
+        }
+    }
+
+    /// The outcome, once the target agrees to end the login.
+    pub(super) fn finish(&self) -> Result<Parameters, LoginError> {
+        for (id, offer) in self.digests {
+            if offer == DigestOffer::Required && !self.values.is_yes(id) {
+                return Err(LoginError::DigestRequired(id.key().name));
+            }
+        }
+        let values = &self.values;
+        let short = |id| u16::try_from(values.get(id)).unwrap_or(u16::MAX);
+        let byte = |id| u8::try_from(values.get(id)).unwrap_or(u8::MAX);
+        let declared = if self.declared { &self.wish } else { &Values::defaults() };
+        let max_burst_length = values.get(Id::MaxBurstLength);
+        Ok(Parameters {
+            header_digest: values.is_yes(Id::HeaderDigest),
+            data_digest: values.is_yes(Id::DataDigest),
+            max_send_data_segment_length: values.get(Id::MaxRecvDataSegmentLength),
+            max_recv_data_segment_length: declared.get(Id::MaxRecvDataSegmentLength),
+            max_burst_length,
+            // A default above the agreed MaxBurstLength can only mean MaxBurstLength.
+            first_burst_length: values.get(Id::FirstBurstLength).min(max_burst_length),
+            initial_r2t: values.is_yes(Id::InitialR2T),
+            immediate_data: values.is_yes(Id::ImmediateData),
+            max_outstanding_r2t: short(Id::MaxOutstandingR2T),
+            time2wait: short(Id::DefaultTime2Wait),
+            time2retain: short(Id::DefaultTime2Retain),
+            max_connections: short(Id::MaxConnections),
+            error_recovery_level: byte(Id::ErrorRecoveryLevel),
+            data_pdu_in_order: values.is_yes(Id::DataPduInOrder),
+            data_sequence_in_order: values.is_yes(Id::DataSequenceInOrder),
+            // Never offered, and offers of it are answered so.
+            task_reporting: TaskReporting::Rfc3720,
+            protocol_level: byte(Id::ProtocolLevel),
+        })
+    }
+
+    /// Whether the target may send `key` here. TargetAddress alone may come several times, with
+    /// other values.
+    pub(super) fn check(&mut self, key: &'static Key, stage: Stage) -> Result<(), LoginError> {
+        let fits = match key.stages {
+            Stages::Any => true,
+            Stages::Security => stage == Stage::Security,
+            Stages::Operational => stage == Stage::Operational,
+        };
+        if key.sender == Sender::Initiator || key.usage == Use::FullFeatureOnly {
+            return Err(LoginError::KeySender(key.name));
+        }
+        if !fits {
+            return Err(LoginError::KeyStage { key: key.name, stage });
+        }
+        let step = matches!(key.rule, Rule::Method);
+        if !self.seen.insert(key.id) && !step && key.id != Id::TargetAddress {
+            return Err(LoginError::Repeated(key.name.to_string()));
+        }
+        Ok(())
+    }
+
+    fn declare(&mut self, key: &'static Key, value: &str) -> Result<(), LoginError> {
+        if negotiate::RESERVED.contains(&value) {
+            return Ok(());
+        }
+        match (key.id, &key.rule) {
+            (Id::TargetAlias, _) => self.target_alias = Some(value.to_string()),
+            (Id::TargetAddress, _) => {
+                let _ = self.address.get_or_insert_with(|| Address::parse(value).portal);
+            }
+            (id, Rule::Number(range)) => {
+                let number = negotiate::number(value, range).ok_or_else(|| wrong(key, value))?;
+                if id == Id::TargetPortalGroupTag {
+                    self.portal_group_tag = u16::try_from(number).ok();
+                }
+                self.values.set(id, number);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The answer to an offer of ours. Where there is none that means something, the value without
+    /// negotiation stays in force (RFC 7143 §6.2).
+    fn conclude(&mut self, key: &'static Key, value: &str) -> Result<(), LoginError> {
+        if negotiate::RESERVED.contains(&value) {
+            return Ok(());
+        }
+        let wish = self.wish.get(key.id);
+        let agreed = match &key.rule {
+            Rule::List(known) => known
+                .iter()
+                .position(|word| *word == value)
+                .and_then(|place| u32::try_from(place).ok())
+                .filter(|place| wish >> place & 1 == 1),
+            Rule::And => keys::boolean(value).filter(|yes| wish != 0 || !yes).map(u32::from),
+            Rule::Or => keys::boolean(value).filter(|yes| wish == 0 || *yes).map(u32::from),
+            Rule::Minimum(range) => negotiate::number(value, range).filter(|got| *got <= wish),
+            Rule::Maximum(range) => negotiate::number(value, range).filter(|got| *got >= wish),
+            _ => None,
+        };
+        self.values.set(key.id, agreed.ok_or_else(|| wrong(key, value))?);
+        Ok(())
+    }
+
+    /// An offer of the target.
+    fn answer(&mut self, key: &'static Key, offer: &str, answers: &mut TextWriter) {
+        match negotiate::answer(key, offer, self.wish.get(key.id), self.session) {
+            Answer::Agreed(value) => {
+                self.values.set(key.id, value);
+                push(answers, key.name, &negotiate::text(key, value));
+            }
+            Answer::Reject => push(answers, key.name, negotiate::REJECT),
+            Answer::Irrelevant => push(answers, key.name, negotiate::IRRELEVANT),
+        }
+    }
+}
+
+fn wrong(key: &'static Key, value: &str) -> LoginError {
+    let value = value.chars().take(limits::QUOTE_LEN_MAX).collect();
+    LoginError::Answer { key: key.name, value }
+}
+
+/// Appends a pair. All that an initiator has to say is far shorter than a login segment; a target
+/// that asks for more answers than fit gets those that do.
+pub(super) fn push(text: &mut TextWriter, key: &str, value: &str) {
+    let _ = text.push(key, value);
+}
+
+/// The value of a digest key.
+const fn digest_list(offer: DigestOffer) -> &'static str {
+    match offer {
+        DigestOffer::Off => "None",
+        DigestOffer::Allowed => "None,CRC32C",
+        DigestOffer::Preferred => "CRC32C,None",
+        DigestOffer::Required => "CRC32C",
+    }
+}
+
+/// What this initiator wishes of each key.
+fn wishes(settings: &Settings) -> Values {
+    let mut wish = Values::defaults();
+    let mut within = |id: Id, value: u32| {
+        let value = match &id.key().rule {
+            Rule::Number(range) | Rule::Minimum(range) | Rule::Maximum(range) => {
+                value.clamp(*range.start(), *range.end())
+            }
+            _ => value,
+        };
+        wish.set(id, value);
+    };
+    within(Id::HeaderDigest, digest_bits(settings.header_digest));
+    within(Id::DataDigest, digest_bits(settings.data_digest));
+    within(Id::MaxConnections, 1);
+    within(Id::InitialR2T, u32::from(settings.initial_r2t));
+    within(Id::ImmediateData, u32::from(settings.immediate_data));
+    within(Id::MaxRecvDataSegmentLength, settings.max_recv_data_segment_length);
+    within(Id::MaxBurstLength, settings.max_burst_length);
+    let first = settings.first_burst_length.min(settings.max_burst_length);
+    within(Id::FirstBurstLength, first);
+    within(Id::DefaultTime2Wait, 0);
+    within(Id::DefaultTime2Retain, 0);
+    within(Id::MaxOutstandingR2T, settings.max_outstanding_r2t.into());
+    within(Id::DataPduInOrder, 1);
+    within(Id::DataSequenceInOrder, 1);
+    within(Id::ErrorRecoveryLevel, 0);
+    // TaskReporting is not offered, so that what is old holds; offers of it are answered so.
+    within(Id::TaskReporting, 1);
+    within(Id::ProtocolLevel, 1);
+    within(Id::RdmaExtensions, 0);
+    wish
+}
+
+/// The offered entries of [`params::DIGESTS`] as a set.
+const fn digest_bits(offer: DigestOffer) -> u32 {
+    match offer {
+        DigestOffer::Off => 0b01,
+        DigestOffer::Required => 0b10,
+        DigestOffer::Allowed | DigestOffer::Preferred => 0b11,
+    }
+}

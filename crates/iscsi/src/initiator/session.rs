@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A session in full feature phase: one connection, ErrorRecoveryLevel 0. Read RFC 7143 §4.2.2
+//! (numbers), §4.2.5 (data), §7.5 to §7.9 (errors) and §11.9 to §11.18 first.
+//!
+//! ```text
+//! Active --target asks for a logout--> Draining --nothing under way, or time is over--+
+//!   |  `------------------------- logout ------------------------------------------> LoggingOut
+//!   `--violation, time-out, drop, disconnect--> Closed <--answer, time-out-------------'
+//! ```
+//!
+//! Commands wait here, in order, until the command window takes them. Whatever ends the session,
+//! each command gets exactly one [`Indication::Ended`].
+
+mod control;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use types::Command;
+pub use types::Completion;
+pub use types::Ending;
+pub use types::Function;
+pub use types::Indication;
+pub use types::Outcome;
+pub use types::Output;
+pub use types::Refused;
+pub use types::SessionError;
+
+use alloc::collections::VecDeque;
+use core::time::Duration;
+
+use clock::Instant;
+use wire::iscsi::CmdSn;
+use wire::iscsi::Itt;
+use wire::iscsi::Numbers;
+use wire::iscsi::Residual;
+use wire::iscsi::Response;
+use wire::iscsi::ScsiCommand;
+use wire::iscsi::StatSn;
+
+use self::control::Controls;
+use super::LoggedIn;
+use super::Settings;
+use super::datamover::Ended;
+use super::datamover::Event;
+use super::datamover::Op;
+use super::datamover::TaskId;
+use super::datamover::itt;
+use super::tasks::Tasks;
+use crate::serial::Serial;
+
+/// SAM-5 §5.3.1: the status that sense data comes with.
+const CHECK_CONDITION: u8 = 0x02;
+
+/// One session of an initiator.
+///
+/// Drain [`Session::poll_output`] after each call, then ask [`Session::poll_timeout`].
+#[derive(Debug)]
+pub struct Session {
+    login: LoggedIn,
+    command_timeout: Duration,
+    ping_interval: Duration,
+    ping_timeout: Duration,
+    state: State,
+    /// Of the next non-immediate command.
+    cmd_sn: CmdSn,
+    exp_cmd_sn: CmdSn,
+    max_cmd_sn: CmdSn,
+    exp_stat_sn: StatSn,
+    tasks: Tasks,
+    /// Commands that wait for the window, in order.
+    waiting: VecDeque<TaskId>,
+    /// When commands have taken too long, in the order in which they came; ended ones stay in it.
+    deadlines: VecDeque<(Instant, TaskId)>,
+    controls: Controls,
+    heard: Instant,
+    outputs: VecDeque<Output>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Active,
+    /// The target asked for a logout: no new command; the logout follows at the latest then.
+    Draining {
+        until: Instant,
+    },
+    LoggingOut {
+        itt: Itt,
+        until: Instant,
+        asked: bool,
+    },
+    Closed,
+}
+
+impl Session {
+    /// A session whose login has ended at `now`.
+    #[must_use]
+    pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self {
+        Self {
+            command_timeout: settings.command_timeout,
+            ping_interval: settings.ping_interval,
+            ping_timeout: settings.ping_timeout,
+            state: State::Active,
+            cmd_sn: login.cmd_sn,
+            exp_cmd_sn: login.cmd_sn,
+            max_cmd_sn: login.max_cmd_sn,
+            exp_stat_sn: login.exp_stat_sn,
+            tasks: Tasks::default(),
+            waiting: VecDeque::new(),
+            deadlines: VecDeque::new(),
+            controls: Controls::default(),
+            heard: now,
+            outputs: VecDeque::new(),
+            login,
+        }
+    }
+
+    /// Send SCSI Command (SAM-5 §5.4.2): goes out as soon as the command window takes it. The pump
+    /// gives the mover the buffers of the task before it drains the outputs.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was taken then.
+    pub fn command(&mut self, command: Command, now: Instant) -> Result<TaskId, Refused> {
+        if self.login.discovery {
+            return Err(Refused::Discovery);
+        }
+        if command.data_in > 0 && command.data_out > 0 {
+            return Err(Refused::Bidirectional);
+        }
+        if self.state != State::Active {
+            return Err(Refused::Closed);
+        }
+        let task = self.tasks.insert(command).ok_or(Refused::Full)?;
+        self.waiting.push_back(task);
+        if !self.command_timeout.is_zero() {
+            self.forget_ended();
+            self.deadlines.push_back((now + self.command_timeout, task));
+        }
+        self.send_waiting();
+        Ok(task)
+    }
+
+    /// Takes what the mover tells; `data`: the data segment of the PDU at hand.
+    pub fn handle_event(&mut self, event: Event, data: &[u8], now: Instant) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.heard = now;
+        let handled = match event {
+            Event::Ended(ended) => self.ended(&ended, data),
+            Event::Control { response } => self.control(&response, data, now),
+            Event::Window(numbers) => {
+                self.move_window(numbers);
+                Ok(())
+            }
+            Event::Violation(violation) => Err(SessionError::Violation(violation)),
+        };
+        if let Err(error) = handled {
+            return self.close(error, None);
+        }
+        self.send_waiting();
+        self.logout_if_drained(now);
+    }
+
+    /// The connection is gone.
+    pub fn handle_disconnect(&mut self) {
+        let error = match self.state {
+            State::LoggingOut { asked, .. } => ending_of(asked),
+            _ => SessionError::Disconnected,
+        };
+        self.close(error, None);
+    }
+
+    /// Lets the time be `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match self.state {
+            State::Closed => return,
+            State::Draining { until } if now >= until => self.begin_logout(now, true),
+            State::LoggingOut { until, .. } if now >= until => {
+                return self.close(SessionError::LogoutTimeout, None);
+            }
+            _ => {}
+        }
+        if let Err(error) = self.ping_if_silent(now).and_then(|()| self.expire(now)) {
+            self.close(error, None);
+        }
+    }
+
+    /// What must be carried out next.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Session::handle_timeout`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let state = match self.state {
+            State::Closed => return None,
+            State::Active => None,
+            State::Draining { until } | State::LoggingOut { until, .. } => Some(until),
+        };
+        let command = self.deadlines.front().map(|(at, _)| *at);
+        let times = [state, command, self.controls.abort_deadline(), self.ping_deadline()];
+        times.into_iter().flatten().min()
+    }
+
+    /// ExpStatSN of what goes out now.
+    #[must_use]
+    pub const fn exp_stat_sn(&self) -> StatSn {
+        self.exp_stat_sn
+    }
+
+    /// What was agreed at login.
+    #[must_use]
+    pub const fn login(&self) -> &LoggedIn {
+        &self.login
+    }
+
+    /// Commands that have not ended.
+    #[must_use]
+    pub fn task_count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Whether new commands are taken.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state == State::Active
+    }
+
+    /// Panics if an invariant does not hold: for tests and simulation.
+    pub fn check(&self) {
+        self.tasks.check();
+        let waiting = self.tasks.len() - self.tasks.sent() as usize;
+        assert_eq!(waiting, self.waiting.len(), "what was not sent waits");
+        assert!(
+            !self.cmd_sn.is_after(self.max_cmd_sn.plus(1)) || self.tasks.sent() == 0,
+            "no command beyond the window"
+        );
+        assert!(self.state != State::Closed || self.tasks.len() == 0, "nothing outlives it");
+    }
+
+    /// Sends what the window takes, in order (RFC 7143 §4.2.2.1).
+    fn send_waiting(&mut self) {
+        while self.state == State::Active && !self.cmd_sn.is_after(self.max_cmd_sn) {
+            let Some(id) = self.waiting.pop_front() else { return };
+            self.send(id);
+        }
+    }
+
+    fn send(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let command = task.command;
+        let (immediate, unsolicited_end) = self.unasked(command.data_out);
+        let number = self.cmd_sn;
+        self.cmd_sn = number.plus(1);
+        self.tasks.mark_sent(id, number);
+        let command = ScsiCommand {
+            immediate: false,
+            final_: unsolicited_end == immediate,
+            read: command.data_in > 0,
+            write: command.data_out > 0,
+            attribute: command.attribute,
+            priority: 0,
+            lun: command.lun,
+            itt: itt(id),
+            expected_length: command.data_out.max(command.data_in),
+            cmd_sn: number,
+            exp_stat_sn: self.exp_stat_sn,
+            cdb: command.cdb,
+            bidi_read_length: None,
+        };
+        self.op(Op::SendCommand { task: id, command, immediate, unsolicited_end });
+    }
+
+    /// How much of `length` bytes goes as immediate data, and where unsolicited data ends (RFC 7143
+    /// §13.10, §13.11, §4.2.5.2).
+    fn unasked(&self, length: u32) -> (u32, u32) {
+        let agreed = &self.login.parameters;
+        let first = length.min(agreed.first_burst_length);
+        let immediate = match agreed.immediate_data {
+            true => first.min(agreed.max_send_data_segment_length),
+            false => 0,
+        };
+        (immediate, if agreed.initial_r2t { immediate } else { first })
+    }
+
+    fn ended(&mut self, ended: &Ended, data: &[u8]) -> Result<(), SessionError> {
+        let response = &ended.response;
+        self.move_window(response.numbers);
+        if !self.count_status(response.numbers.stat_sn)? {
+            return Ok(());
+        }
+        let Some(task) = self.tasks.get(ended.task) else { return Ok(()) };
+        let (expected, aborting) = (task.command.data_in, task.aborting);
+        let sense = sense_of(data);
+        if response.response == 0 && response.status == CHECK_CONDITION && sense.is_none() {
+            return Err(SessionError::NoSense);
+        }
+        let outcome = if response.response != 0 {
+            Outcome::Failed(Ending::TargetFailure(response.response))
+        } else if ended.damaged {
+            Outcome::Failed(Ending::Damaged)
+        } else {
+            let unused = match response.residual {
+                Residual::Underflow(unused) if expected > 0 => unused.min(expected),
+                _ => 0,
+            };
+            Outcome::Done(Completion {
+                status: response.status,
+                sense: sense.unwrap_or_default().to_vec(),
+                received: ended.received.min(expected - unused),
+                residual: response.residual,
+            })
+        };
+        if aborting {
+            self.controls.concluded(ended.task);
+        }
+        self.end_task(ended.task, outcome);
+        Ok(())
+    }
+
+    fn end_task(&mut self, id: TaskId, outcome: Outcome) {
+        let Some(task) = self.tasks.remove(id) else { return };
+        if task.sent.is_none() {
+            self.waiting.retain(|waiting| *waiting != id);
+        }
+        self.op(Op::Release { task: id });
+        let ended = Indication::Ended { task: id, outcome };
+        self.outputs.push_back(Output::Indication(ended));
+    }
+
+    /// MaxCmdSN and ExpCmdSN of a PDU: never backwards, and both ignored where they contradict each
+    /// other (RFC 7143 §4.2.2.1).
+    fn move_window(&mut self, numbers: Numbers) {
+        if numbers.max_cmd_sn.is_before(numbers.exp_cmd_sn.minus(1)) {
+            return;
+        }
+        if numbers.max_cmd_sn.is_after(self.max_cmd_sn) {
+            self.max_cmd_sn = numbers.max_cmd_sn;
+        }
+        if numbers.exp_cmd_sn.is_after(self.exp_cmd_sn) {
+            self.exp_cmd_sn = numbers.exp_cmd_sn;
+        }
+    }
+
+    /// A PDU that takes a StatSN. False for one that came before; a gap means that a status was
+    /// lost, which ends a session without recovery (RFC 7143 §7.9).
+    fn count_status(&mut self, stat_sn: StatSn) -> Result<bool, SessionError> {
+        if stat_sn.is_before(self.exp_stat_sn) {
+            return Ok(false);
+        }
+        if stat_sn != self.exp_stat_sn {
+            return Err(SessionError::StatusLost { got: stat_sn, expected: self.exp_stat_sn });
+        }
+        self.exp_stat_sn = stat_sn.plus(1);
+        Ok(true)
+    }
+
+    /// Drops the front of the deadlines as far as it belongs to commands that have ended.
+    fn forget_ended(&mut self) {
+        while let Some((_, task)) = self.deadlines.front()
+            && self.tasks.get(*task).is_none()
+        {
+            self.deadlines.pop_front();
+        }
+    }
+
+    /// Ends everything; each command gets its last word.
+    fn close(&mut self, error: SessionError, time2wait: Option<u16>) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.waiting.clear();
+        for id in self.tasks.ids() {
+            let sent = self.tasks.get(id).is_some_and(|task| task.sent.is_some());
+            self.end_task(id, Outcome::Failed(Ending::Lost { sent }));
+        }
+        self.deadlines.clear();
+        self.end_controls();
+        self.op(Op::Terminate);
+        let time2wait = time2wait.unwrap_or(self.login.parameters.time2wait);
+        let time2wait = Duration::from_secs(time2wait.into());
+        self.outputs.push_back(Output::Closed { error, time2wait });
+    }
+
+    fn op(&mut self, op: Op) {
+        self.outputs.push_back(Output::Op(op));
+    }
+
+    fn indicate(&mut self, indication: Indication) {
+        self.outputs.push_back(Output::Indication(indication));
+    }
+
+    /// A PDU that is neither data nor the status of a command.
+    fn control(
+        &mut self,
+        response: &Response,
+        data: &[u8],
+        now: Instant,
+    ) -> Result<(), SessionError> {
+        match response {
+            Response::NopIn(pdu) => self.nop_in(pdu),
+            Response::TaskManagement(pdu) => self.managed(pdu),
+            Response::Text(pdu) => self.text(pdu, data),
+            Response::Logout(pdu) => self.logged_out(pdu),
+            Response::Async(pdu) => self.asynchronous(pdu, data, now),
+            Response::Reject(pdu) => self.rejected(pdu, data),
+            Response::Login(_) => Err(SessionError::UnexpectedPdu("login response")),
+            Response::Scsi(_) | Response::DataIn(_) | Response::R2t(_) => Ok(()),
+        }
+    }
+}
+
+/// Sense data of a response: behind its length (RFC 7143 §11.4.7).
+fn sense_of(data: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = data.split_first_chunk::<2>()?;
+    let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
+    rest.get(..length).filter(|sense| !sense.is_empty())
+}
+
+/// How a session ends by logout.
+const fn ending_of(asked: bool) -> SessionError {
+    if asked { SessionError::LogoutRequested } else { SessionError::LoggedOut }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The initiator's end of one connection over a byte stream: places Data-In, answers R2Ts, and
+//! believes nothing that a target says about lengths, offsets and numbers.
+
+mod rx;
+mod task;
+#[cfg(test)]
+mod tests;
+mod tx;
+
+use buf::Buf;
+use buf::SgList;
+use buf::Slice;
+use iscsi::initiator::datamover::Event;
+use iscsi::initiator::datamover::Op;
+use iscsi::initiator::datamover::TaskId;
+use wire::iscsi::StatSn;
+
+use rx::Rx;
+use task::Tasks;
+use tx::Tx;
+
+/// The initiator's end of one connection over a byte stream.
+///
+/// The pump gives it what came ([`Tcp::feed`]), what the core wants ([`Tcp::submit`]) and takes
+/// from it what is to be sent ([`Tcp::poll_transmit`], then [`Tcp::handle_sent`]).
+#[derive(Debug, Default)]
+pub struct Tcp {
+    rx: Rx,
+    tx: Tx,
+    tasks: Tasks,
+}
+
+impl Tcp {
+    /// In the state before login: [`iscsi::initiator::datamover::Keys::LOGIN`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes bytes up to and including the one that makes an event; returns how many, and the
+    /// event. Call it again with the rest. After an [`Event::Violation`] everything is taken and the
+    /// same violation told again.
+    pub fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Event>) {
+        self.rx.feed(bytes, &mut self.tasks, &mut self.tx)
+    }
+
+    /// Data segment of the PDU of the last event, until the next `feed`.
+    #[must_use]
+    pub fn control_data(&self) -> &[u8] {
+        self.rx.control_data()
+    }
+
+    /// Gives a task its buffers, before the core's `SendCommand` is submitted: `write` holds at
+    /// least what the command sends, `read` has room for what it may get. What does not fit is
+    /// refused when it comes.
+    pub fn attach(&mut self, task: TaskId, write: Option<Slice>, read: Option<Buf>) {
+        self.tasks.open(task, write, read);
+    }
+
+    /// Takes the read buffer of a task back, with what was placed in it.
+    pub fn detach(&mut self, task: TaskId) -> Option<Buf> {
+        self.tasks.get_mut(task)?.read.take()
+    }
+
+    /// Takes an op. `Release`, and the received side of `NoticeKeys`, hold at once, the rest in
+    /// order. After `Terminate` nothing is taken but `Release`.
+    pub fn submit(&mut self, op: Op) {
+        match op {
+            Op::Release { task } => self.tasks.release(task),
+            Op::NoticeKeys(keys) => {
+                self.rx.set_keys(keys);
+                self.tx.submit(op);
+            }
+            Op::SendCommand { task, ref command, .. } => {
+                self.tasks.begin(task, command);
+                self.tx.submit(op);
+            }
+            op => self.tx.submit(op),
+        }
+    }
+
+    /// Fills `list`, which is cleared before, with what is to be sent next, up to the budget of
+    /// [`crate::limits`]; false if there is nothing. One list is under way at a time: false also
+    /// until `handle_sent`. Each PDU carries `exp_stat_sn`, the core's newest.
+    pub fn poll_transmit(&mut self, list: &mut SgList, exp_stat_sn: StatSn) -> bool {
+        self.tx.poll(list, &mut self.tasks, exp_stat_sn)
+    }
+
+    /// The list of the last `poll_transmit` has left.
+    pub fn handle_sent(&mut self) {
+        self.tx.handle_sent();
+    }
+
+    /// Everything was sent and a Terminate op was reached: close the socket.
+    #[must_use]
+    pub fn is_terminated(&self) -> bool {
+        self.tx.is_terminated()
+    }
+
+    /// Tasks that have resources here: zero when all were released.
+    #[must_use]
+    pub fn task_count(&self) -> usize {
+        self.tasks.count()
+    }
+
+    /// Asserts what always holds. Looks at every task: for tests and simulation.
+    pub fn check(&self) {
+        self.tasks.check();
+    }
+}
