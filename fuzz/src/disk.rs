@@ -65,6 +65,7 @@ impl Disk {
         for _ in 0..STEPS_MAX {
             step = match self.turn(&mut task, step) {
                 Turn::Next(step) => step,
+                Turn::Waits => panic!("nobody else is there: {request:?}"),
                 Turn::Over(completion) => {
                     assert!(completion.status == CHECK_CONDITION || completion.sense.is_empty());
                     return;
@@ -88,8 +89,10 @@ impl Disk {
         match step {
             Step::Complete(completion) => Turn::Over(completion),
             Step::ReceiveDataOut { length } => Turn::DataOut(length),
+            Step::Wait => Turn::Waits,
             // Nobody else is there: whatever is waited for has happened.
-            Step::Wait | Step::Abort { .. } => Turn::Next(task.resume(&self.nexus, Input::Turn)),
+            Step::Abort { .. } => Turn::Next(task.resume(&self.nexus, Input::Turn)),
+            Step::Clock => Turn::Next(task.resume(&self.nexus, Input::Clock(0))),
             Step::Store(op) => {
                 let unit = task.unit().expect("a store step has a unit");
                 match unit.store().submit(&op) {
@@ -107,5 +110,7 @@ impl Disk {
 pub(crate) enum Turn {
     Next(Step),
     DataOut(u32),
+    /// Others must end first.
+    Waits,
     Over(scsi::Completion),
 }

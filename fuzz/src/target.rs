@@ -34,6 +34,8 @@ pub(crate) struct Target<'a> {
     pool: &'a Pool,
     disk: Disk,
     tasks: HashMap<TaskId, Command>,
+    /// Tasks that wait for others.
+    waiting: Vec<TaskId>,
     now: Instant,
     closed: bool,
 }
@@ -53,6 +55,7 @@ impl<'a> Target<'a> {
             pool,
             disk: Disk::new(),
             tasks: HashMap::new(),
+            waiting: Vec::new(),
             now,
             closed: false,
         }
@@ -64,6 +67,7 @@ impl<'a> Target<'a> {
         while !input.is_empty() && !self.closed {
             let stream = input.pdu(&mut cmd_sn);
             self.take(&stream);
+            self.try_again();
             if input.peek() == 0xA5 {
                 self.now = self.now + Duration::from_secs(u64::from(input.byte() & 63));
                 if self.session.poll_timeout().is_some_and(|due| due <= self.now) {
@@ -165,6 +169,7 @@ impl<'a> Target<'a> {
             step = match self.disk.turn(&mut task.scsi, step) {
                 Turn::Next(step) => step,
                 Turn::DataOut(length) => return self.receive(id, length),
+                Turn::Waits => return self.waiting.push(id),
                 Turn::Over(completion) => {
                     self.tasks.remove(&id);
                     return self.session.complete(
@@ -180,6 +185,16 @@ impl<'a> Target<'a> {
             };
         }
         panic!("a command without end");
+    }
+
+    /// Tasks that wait for others have another try.
+    fn try_again(&mut self) {
+        for id in std::mem::take(&mut self.waiting) {
+            let Some(task) = self.tasks.get_mut(&id) else { continue };
+            let step = task.scsi.resume(&self.disk.nexus, scsi::Input::Turn);
+            self.advance(id, step);
+        }
+        self.drain();
     }
 
     fn receive(&mut self, id: TaskId, length: u32) {

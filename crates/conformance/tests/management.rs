@@ -152,7 +152,7 @@ fn functions_and_units_that_are_not_there() {
         |_| {},
         |server| {
             let mut session = session(server);
-            for function in [0, 3, 9, 10, 11, 12, 13, 0x7f] {
+            for function in [0, 9, 10, 11, 12, 13, 0x7f] {
                 manage(&mut session, function, 0, Itt::NONE);
                 assert_eq!(managed(&mut session), 5, "function {function}");
             }

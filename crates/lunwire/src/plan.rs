@@ -22,6 +22,7 @@ use iscsi::target::Settings;
 use iscsi::target::TargetReset;
 use scsi::Explicit;
 use scsi::Identity;
+use scsi::Kept;
 use scsi::LogicalUnit;
 use scsi::PortGroup;
 use store::Store;
@@ -307,25 +308,16 @@ impl Draft {
             return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
         }
         let block = lun.block;
-        let kept = match &self.state_dir {
-            None => None,
-            Some(folder) => {
-                let kept = StateFile::open(folder, &identity);
-                Some(kept.with_context(|| format!("cannot use {}", folder.display()))?)
-            }
-        };
         let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
         let unit = unit
             .with_port_groups(target.port_groups.clone(), target.explicit)
             .map_err(anyhow::Error::msg)?;
-        let Some((file, state)) = kept else { return Ok(unit) };
-        let path = file.path().to_owned();
-        unit.with_keeper(Arc::new(file), state.as_deref()).map_err(anyhow::Error::msg).with_context(
-            || {
-                let path = path.display();
-                format!("{path} holds reservations that hosts rely on; remove it only if none do")
-            },
-        )
+        match &self.state_dir {
+            None => Ok(unit),
+            Some(folder) => {
+                Kept::ALL.into_iter().try_fold(unit, |unit, kept| keep(unit, folder, kept))
+            }
+        }
     }
 
     /// Opens the stores.
@@ -384,6 +376,19 @@ impl Draft {
         };
         Ok(Opened { plan, served })
     }
+}
+
+/// The unit with one kind of its state as it was kept in `folder`.
+fn keep(unit: LogicalUnit, folder: &Path, kept: Kept) -> Result<LogicalUnit> {
+    let (file, state) = StateFile::open(folder, unit.identity(), kept)
+        .with_context(|| format!("cannot use {}", folder.display()))?;
+    let path = file.path().to_owned();
+    unit.with_keeper(kept, Arc::new(file), state.as_deref())
+        .map_err(anyhow::Error::msg)
+        .with_context(|| {
+            let (path, name) = (path.display(), kept.name());
+            format!("{path} holds {name} that hosts rely on; remove it only if none do")
+        })
 }
 
 impl DraftTarget {

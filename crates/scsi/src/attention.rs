@@ -52,6 +52,12 @@ attentions! {
     RegistrationsPreempted = 0x2a, 0x05;
     /// MODE PARAMETERS CHANGED.
     ModeChanged = 0x2a, 0x01;
+    /// LOG PARAMETERS CHANGED.
+    LogChanged = 0x2a, 0x02;
+    /// TIMESTAMP CHANGED.
+    TimestampChanged = 0x2a, 0x10;
+    /// DEVICE IDENTIFIER CHANGED.
+    IdentifierChanged = 0x3f, 0x05;
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     CommandsCleared = 0x2f, 0x00;
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
@@ -92,6 +98,11 @@ impl Attentions {
             }
         }
         None
+    }
+
+    /// True if the one to report next is of a reset.
+    pub(crate) fn begins_with_reset(&self) -> bool {
+        self.0.load(Ordering::Acquire) & Attention::RESETS != 0
     }
 
     /// The one to report next, which stays, and how many there are.

@@ -61,6 +61,15 @@ pub const SET_GROUPS_LEN_MAX: u32 = 4096;
 /// Longest name of an initiator port: an iSCSI name of 223 bytes and `,i,0x` with an ISID.
 pub const PORT_NAME_LEN_MAX: usize = 223 + 17;
 
+/// Longest identifying information (SPC-4 §5.7 knows 64 to 512 bytes), and longest text of it.
+pub const IDENTIFICATION_LEN_MAX: usize = 512;
+/// As above.
+pub const IDENTIFICATION_TEXT_LEN_MAX: usize = 256;
+
+/// Tasks of one unit that are listed because they are ordered, or behind those that are: several
+/// sessions with a full command window each. One more is answered with TASK SET FULL.
+pub const LISTED_TASKS_MAX: usize = 1024;
+
 /// Longest sense data, bytes: descriptor format with INFORMATION and a field pointer.
 pub const SENSE_LEN_MAX: u8 = 28;
 

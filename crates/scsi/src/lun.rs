@@ -5,6 +5,10 @@ use crate::Identity;
 use crate::attention::Attention;
 use crate::attention::Attentions;
 use crate::exclusion::Writers;
+use crate::kept::KeepFailed;
+use crate::kept::Keeper;
+use crate::kept::Kept;
+use crate::kept::RestoreError;
 use crate::limits;
 use crate::mmc::medium::MediumLink;
 use crate::nexus::Nexus;
@@ -14,9 +18,12 @@ use crate::sense::Fault;
 use crate::sense::Format;
 use crate::spc::alua::groups::Access;
 use crate::spc::alua::reach::Reach;
+use crate::spc::identification::Identification;
+use crate::spc::modes::Changed;
+use crate::spc::modes::Lasting;
+use crate::spc::modes::Modes;
+use crate::spc::modes::Parameters;
 use crate::spc::persistent;
-use crate::spc::persistent::Keeper;
-use crate::spc::persistent::RestoreError;
 use crate::spc::persistent::registry::Port as NexusPort;
 use crate::spc::persistent::registry::Registry;
 use crate::spc::persistent::rights;
@@ -25,6 +32,11 @@ use crate::spc::persistent::rights::Reserved;
 use crate::spc::persistent::rights::ReservedWord;
 use crate::spc::persistent::rights::StandingWord;
 use crate::spc::persistent::rights::Starts;
+use crate::spc::timestamp::Timestamp;
+use crate::statistics::Counter;
+use crate::statistics::Statistics;
+use crate::statistics::Totals;
+use crate::statistics::Traffic;
 use crate::table;
 use crate::table::Commands;
 use crate::table::Entry;
@@ -32,6 +44,9 @@ use crate::table::Flag;
 use crate::task::Completion;
 use crate::task::Request;
 use crate::task::Started;
+use crate::taskset::Running;
+use crate::taskset::Sharing;
+use crate::taskset::TaskSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -40,8 +55,6 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
 use store::Geometry;
 use store::Store;
-use wire::iscsi::Attribute;
-use wire::scsi::SenseKey;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
 use wire::scsi::mmc;
@@ -102,15 +115,13 @@ pub struct LogicalUnit {
     reservations: spin::Mutex<Registry>,
     reserved: ReservedWord,
     keeper: Option<Arc<dyn Keeper>>,
-    errors: Errors,
+    /// Taken before `ports` where both are.
+    task_set: spin::Mutex<TaskSet>,
+    modes: Modes,
+    identification: Identification,
+    timestamp: Timestamp,
+    statistics: Statistics,
     access: Access,
-}
-
-/// What could not be read or written since the unit exists.
-#[derive(Debug, Default)]
-pub(crate) struct Errors {
-    read: AtomicU64,
-    written: AtomicU64,
 }
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
@@ -121,6 +132,8 @@ pub(crate) struct Link {
     pub(crate) attentions: Attentions,
     pub(crate) writers: Writers,
     pub(crate) standing: StandingWord,
+    pub(crate) running: Running,
+    pub(crate) traffic: Traffic,
     pub(crate) medium: MediumLink,
 }
 
@@ -138,8 +151,14 @@ pub(crate) enum Special {
     WriteProtected = 8,
     /// D_SENSE: sense data are in descriptor format.
     DescriptorSense = 16,
+    /// Tasks are listed: some are not SIMPLE, or there is an ACA condition.
+    Queued = 32,
+    /// An ACA condition: tasks that run may have to stop.
+    Aca = 64,
+    /// WCE is off though the store has a cache: what is written goes to stable storage.
+    WriteThrough = 128,
     /// A target port group is in a state that does not let every command through.
-    Asymmetric = 32,
+    Asymmetric = 256,
     /// The tray is open: there is no medium.
     Ejected = 1 << 16,
 }
@@ -224,6 +243,7 @@ impl LogicalUnit {
             _ => return Err(UnitError::Naa),
         }
         let block_shift = block.trailing_zeros();
+        let modes = Modes::new(geometry.volatile_cache);
         Ok(Self {
             identity,
             store,
@@ -237,26 +257,42 @@ impl LogicalUnit {
             reservations: spin::Mutex::new(Registry::default()),
             reserved: ReservedWord::default(),
             keeper: None,
-            errors: Errors::default(),
+            task_set: spin::Mutex::new(TaskSet::default()),
+            modes,
+            identification: Identification::default(),
+            timestamp: Timestamp::default(),
+            statistics: Statistics::default(),
             access: Access::default(),
         })
     }
 
-    /// The same with somebody who keeps its reservations, and with what was kept last, if anything.
+    /// The same with somebody who keeps one kind of its state, and with what was kept last, if
+    /// anything.
     ///
     /// # Errors
     /// If `state` is not what was kept of this unit: hosts rely on it, so it cannot be ignored.
     pub fn with_keeper(
         mut self,
+        kept: Kept,
         keeper: Arc<dyn Keeper>,
         state: Option<&[u8]>,
     ) -> Result<Self, RestoreError> {
-        if let Some(state) = state {
-            let registry = persistent::restore(state, self.number())?;
-            self.show_reservations(&registry);
-            self.reservations = spin::Mutex::new(registry);
+        let number = self.number();
+        match kept {
+            Kept::Reservations => {
+                if let Some(state) = state {
+                    let registry = persistent::restore(state, number)?;
+                    self.show_reservations(&registry);
+                    self.reservations = spin::Mutex::new(registry);
+                }
+                self.keeper = Some(keeper);
+            }
+            Kept::ModeParameters => {
+                self.modes.keep(keeper, state, number)?;
+                self.show_modes();
+            }
+            Kept::Identification => self.identification.keep(keeper, state, number)?,
         }
-        self.keeper = Some(keeper);
         Ok(self)
     }
 
@@ -388,6 +424,81 @@ impl LogicalUnit {
         self.make_ordinary(Special::Stopped);
     }
 
+    /// True if tasks that run need a closer look at each step.
+    #[inline]
+    pub(crate) fn watches_steps(&self) -> bool {
+        const WATCHED: u32 = Special::Aca as u32 | Special::WriteThrough as u32;
+        self.special.load(Ordering::SeqCst) & WATCHED != 0
+    }
+
+    pub(crate) const fn task_set(&self) -> &spin::Mutex<TaskSet> {
+        &self.task_set
+    }
+
+    pub(crate) const fn modes(&self) -> &Modes {
+        &self.modes
+    }
+
+    pub(crate) const fn identification(&self) -> &Identification {
+        &self.identification
+    }
+
+    pub(crate) const fn timestamp(&self) -> &Timestamp {
+        &self.timestamp
+    }
+
+    /// True if all nexuses have one task set (TST = 000b): CLEAR TASK SET ends the tasks of all.
+    pub fn shares_task_set(&self) -> bool {
+        self.sharing() == Sharing::AllNexuses
+    }
+
+    /// TAS: tasks that another nexus aborts end with status TASK ABORTED.
+    pub fn reports_aborted_tasks(&self) -> bool {
+        self.modes.current().control.task_aborted_status
+    }
+
+    /// TST.
+    pub(crate) fn sharing(&self) -> Sharing {
+        if self.modes.current().control.task_set_each_nexus {
+            Sharing::EachNexus
+        } else {
+            Sharing::AllNexuses
+        }
+    }
+
+    /// Puts mode parameters in force.
+    pub(crate) fn change_modes(
+        &self,
+        wanted: Parameters,
+        lasting: Lasting,
+    ) -> Result<Changed, KeepFailed> {
+        let changed = self.modes.change(wanted, lasting, self.number())?;
+        self.show_modes();
+        Ok(changed)
+    }
+
+    /// Mode parameters as they are after a reset.
+    pub(crate) fn revert_modes(&self) {
+        self.modes.revert();
+        self.show_modes();
+    }
+
+    /// Sets the bits that commands read.
+    fn show_modes(&self) {
+        let Parameters { control, caching } = self.modes.current();
+        for (special, holds) in [
+            (Special::DescriptorSense, control.descriptor_sense),
+            (Special::WriteProtected, control.software_write_protect),
+            (Special::WriteThrough, self.modes.has_cache() && !caching.write_cache),
+        ] {
+            if holds {
+                self.make_special(special);
+            } else {
+                self.make_ordinary(special);
+            }
+        }
+    }
+
     #[inline]
     pub(crate) fn is_special(&self, special: Special) -> bool {
         self.special.load(Ordering::SeqCst) & special as u32 != 0
@@ -429,7 +540,8 @@ impl LogicalUnit {
         if lost >= limits::LOST_PORTS_MAX
             && let Some(oldest) = ports.iter().position(Port::lost)
         {
-            ports.remove(oldest);
+            let gone = ports.remove(oldest);
+            self.statistics.retire(&gone.link.traffic);
         }
         let link = Arc::new(Link::default());
         link.standing.store(registry.standing(&NexusPort::from(names)));
@@ -494,6 +606,18 @@ impl LogicalUnit {
         }
     }
 
+    /// The ACA condition of a preempted nexus ends (SPC-4 §5.12.11.5).
+    pub(crate) fn clear_aca_of(&self, name: &NexusPort) {
+        let link = {
+            let ports = self.ports.lock();
+            let port = ports.iter().find(|port| port.name() == *name);
+            port.map(|port| Arc::clone(&port.link))
+        };
+        if let Some(link) = link {
+            self.task_set.lock().clear_fault(self, Some(&link));
+        }
+    }
+
     /// Tells every nexus but the one of `own`.
     pub(crate) fn establish_at_others(&self, own: Option<*const Link>, attention: Attention) {
         for port in self.ports.lock().iter() {
@@ -503,18 +627,24 @@ impl LogicalUnit {
         }
     }
 
-    pub(crate) const fn errors(&self) -> &Errors {
-        &self.errors
+    /// What the unit has counted.
+    pub(crate) fn totals(&self) -> Totals {
+        self.statistics.totals(|totals| self.sum_traffic(totals))
+    }
+
+    /// Lets counters begin anew.
+    pub(crate) fn reset_statistics(&self, counters: &[Counter]) {
+        self.statistics.reset(counters, |totals| self.sum_traffic(totals));
+    }
+
+    fn sum_traffic(&self, totals: &mut Totals) {
+        self.ports.lock().iter().for_each(|port| port.link.traffic.sum(totals));
     }
 
     /// Counts a fault, and says in which format it is reported.
     #[cold]
     pub(crate) fn fault(&self, fault: Fault) -> Completion {
-        if fault.sense.key == SenseKey::MediumError {
-            let is_read = fault.sense.asc == sense::UNRECOVERED_READ_ERROR;
-            let count = if is_read { &self.errors.read } else { &self.errors.written };
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.statistics.count_failure(fault.sense);
         let descriptor = self.is_special(Special::DescriptorSense);
         fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
     }
@@ -541,16 +671,6 @@ impl LogicalUnit {
     }
 }
 
-impl Errors {
-    pub(crate) fn read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
-    }
-}
-
 impl Port {
     fn name(&self) -> NexusPort {
         NexusPort { initiator: self.initiator_port.clone(), target: self.relative_port }
@@ -564,27 +684,26 @@ impl Port {
 
 impl Context<'_> {
     /// The gate: what may stop a command before its handler sees it, in the order of SPC-4 §5.3 and
-    /// SAM-5 §5.14.
+    /// SAM-5 §5.14. A reservation conflict comes behind the unit attentions of a reset and before
+    /// all others (SAM-5 §5.3.3).
     pub(crate) fn start(&self) -> Result<Started, Fault> {
         let found = self.unit.commands.find(&self.cdb);
+        let pending = self.link.attentions.pending()
+            && !matches!(&found, Ok(entry) if entry.has(Flag::Informative));
+        if pending && self.link.attentions.begins_with_reset() {
+            self.report_attention()?;
+        }
         if self.unit.is_special(Special::Reserved)
             && let Ok(entry) = &found
         {
             self.check_reservation(entry.guard)?;
         }
-        let exempt = matches!(&found, Ok(entry) if entry.has(Flag::Informative));
-        if self.link.attentions.pending()
-            && !exempt
-            && let Some(attention) = self.link.attentions.take()
-        {
-            return Err(attention.sense().into());
-        }
-        if self.request.attribute == Attribute::Aca {
-            return Err(sense::INVALID_MESSAGE.into());
+        if pending {
+            self.report_attention()?;
         }
         let entry = found?;
         if !entry.supported(self.unit) {
-            return Err(sense::INVALID_OPCODE.into());
+            return Err(self.unit.commands.not_found(&self.cdb));
         }
         entry.check(&self.request.cdb)?;
         if self.unit.special.load(Ordering::SeqCst) & Special::OBSTACLES != 0 {
@@ -599,6 +718,15 @@ impl Context<'_> {
             }
         }
         (entry.handler)(self)
+    }
+
+    /// A pending unit attention, which this clears.
+    #[cold]
+    fn report_attention(&self) -> Result<(), Fault> {
+        match self.link.attentions.take() {
+            Some(attention) => Err(attention.sense().into()),
+            None => Ok(()),
+        }
     }
 
     /// What the state of the unit, or of the way to it, lets through.
@@ -617,7 +745,6 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// RESERVATION CONFLICT comes before any other status (SAM-5 §5.3.3).
     #[cold]
     fn check_reservation(&self, guard: Guard) -> Result<(), Fault> {
         let only_starts = self.cdb.byte(4) & 0xf1 == 1;
@@ -708,12 +835,11 @@ mod tests {
     }
 
     #[test]
-    fn naca_and_the_aca_attribute_are_refused() {
+    fn naca_is_understood_and_the_aca_attribute_needs_a_condition() {
         let bench = Bench::new();
-        let sense = bench.sense(&[0, 0, 0, 0, 0, 4]).expect("refused");
-        assert_eq!(codes(Some(sense)), (5, 0x24, 0));
+        assert_eq!(bench.sense(&[0, 0, 0, 0, 0, 4]), None);
         let mut aca = request(Lun::Unit(0), &[0; 6], &[], 0);
-        aca.attribute = Attribute::Aca;
+        aca.attribute = wire::iscsi::Attribute::Aca;
         assert_eq!(codes(sense_of(&run(&bench.nexus, aca, &[]))), (5, 0x49, 0));
     }
 

@@ -3,9 +3,21 @@
 
 use crate::attention::Attention;
 use crate::lun::LogicalUnit;
-use crate::lun::Special;
 use crate::nexus::Nexus;
+use crate::taskset::Sharing;
 use wire::scsi::Sense;
+
+/// What CLEAR ACA found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the pump must know every one
+pub enum AcaCleared {
+    /// The condition has ended.
+    Done,
+    /// There was none.
+    Nothing,
+    /// There is one that only another nexus can clear.
+    OfAnother,
+}
 
 /// Sense that waits for the next command of a nexus (SAM-5 §7.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +30,8 @@ pub struct PendingSense {
 
 impl Nexus {
     /// LOGICAL UNIT RESET (SAM-5 §6.3.3): a stopped unit starts again, mode parameters have their
-    /// default values, the reservation of RESERVE ends, and every nexus, this one
-    /// too, is told with 29/03. Call it once, at the nexus that asked.
+    /// saved or default values, ACA conditions and the reservation of RESERVE end, and every nexus,
+    /// this one too, is told with 29/03. Call it once, at the nexus that asked.
     pub fn logical_unit_reset(&self, unit: &LogicalUnit) {
         unit.reset();
         unit.establish_everywhere(Attention::DeviceReset);
@@ -31,6 +43,7 @@ impl Nexus {
         for unit in self.units() {
             unit.end_legacy_reservation(Some(self.names()));
             if let Some(link) = self.link_to(unit) {
+                unit.task_set().lock().clear_fault(unit, Some(link));
                 link.medium.allow_removal();
             }
             self.establish(unit, Attention::NexusLoss);
@@ -55,6 +68,16 @@ impl Nexus {
         self.establish(unit, Attention::ClearedByIscsi);
     }
 
+    /// CLEAR ACA (SAM-5 §7.5): the ACA condition of this nexus ends.
+    pub fn clear_aca(&self, unit: &LogicalUnit) -> AcaCleared {
+        let mut set = unit.task_set().lock();
+        match self.link_to(unit) {
+            Some(link) if set.clear_fault(unit, Some(link)) => AcaCleared::Done,
+            _ if unit.sharing() == Sharing::AllNexuses && set.is_faulted() => AcaCleared::OfAnother,
+            _ => AcaCleared::Nothing,
+        }
+    }
+
     fn establish(&self, unit: &LogicalUnit, attention: Attention) {
         if let Some(link) = self.link_to(unit) {
             link.attentions.establish(attention);
@@ -75,8 +98,9 @@ impl LogicalUnit {
     fn reset(&self) {
         self.restart();
         self.each_link(|link| link.medium.allow_removal());
-        self.make_ordinary(Special::WriteProtected);
-        self.make_ordinary(Special::DescriptorSense);
+        self.revert_modes();
+        self.timestamp().revert();
+        self.task_set().lock().clear_fault(self, None);
         self.end_legacy_reservation(None);
     }
 }

@@ -18,6 +18,7 @@ use crate::task::good;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use wire::iscsi::Attribute;
 use wire::iscsi::LunField;
 use wire::scsi::Lun;
 use wire::scsi::cdb::CdbView;
@@ -83,11 +84,21 @@ impl Nexus {
     pub fn start(&self, request: &Request) -> (Task, Step) {
         let cdb = CdbView::new(&request.cdb);
         let Some(mapped) = self.mapped(request.lun) else {
-            return Task::new(None, self.start_elsewhere(request, &cdb));
+            return Task::elsewhere(self.start_elsewhere(request, &cdb));
         };
+        let simple = matches!(request.attribute, Attribute::Simple | Attribute::Untagged);
+        if !simple || !mapped.link.running.enter(&mapped.unit) {
+            return Task::listed(self, Arc::clone(mapped), request);
+        }
+        Task::running(Arc::clone(mapped), request, self.begin(mapped, request))
+    }
+
+    /// Puts a command whose turn it is through the gate.
+    #[inline]
+    pub(crate) fn begin(&self, mapped: &Mapped, request: &Request) -> Result<Started, Fault> {
         let (unit, link) = (&*mapped.unit, &*mapped.link);
-        let context = Context { nexus: self, unit, link, request, cdb };
-        Task::new(Some(Arc::clone(mapped)), context.start())
+        let cdb = CdbView::new(&request.cdb);
+        Context { nexus: self, unit, link, request, cdb }.start()
     }
 
     /// The unit at `lun`, if one is mapped there.
@@ -109,8 +120,10 @@ impl Nexus {
     /// stays (RFC 7143 §4.4.3.2).
     pub fn reinstated(self) {
         for mapping in &self.map {
-            mapping.mapped.link.medium.allow_removal();
-            mapping.mapped.link.attentions.establish(Attention::NexusLoss);
+            let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
+            unit.task_set().lock().clear_fault(unit, Some(link));
+            link.medium.allow_removal();
+            link.attentions.establish(Attention::NexusLoss);
         }
     }
 

@@ -30,7 +30,21 @@ pub(crate) enum Format {
 impl Fault {
     /// Status RESERVATION CONFLICT.
     pub(crate) const RESERVATION_CONFLICT: Self =
-        Self { sense: NO_SENSE, status: crate::task::RESERVATION_CONFLICT, presented: 0 };
+        Self::of_status(crate::task::RESERVATION_CONFLICT);
+
+    /// Status ACA ACTIVE.
+    pub(crate) const ACA_ACTIVE: Self = Self::of_status(crate::task::ACA_ACTIVE);
+
+    /// Status BUSY.
+    pub(crate) const BUSY: Self = Self::of_status(crate::task::BUSY);
+
+    /// Status TASK SET FULL.
+    pub(crate) const TASK_SET_FULL: Self = Self::of_status(crate::task::TASK_SET_FULL);
+
+    /// A status that needs no sense data.
+    const fn of_status(status: u8) -> Self {
+        Self { sense: NO_SENSE, status, presented: 0 }
+    }
 
     pub(crate) fn complete(self, format: Format) -> Completion {
         let sense = match (self.status, format) {
@@ -44,10 +58,14 @@ impl Fault {
 }
 
 impl Fault {
-    /// A unit attention after a function that ended the tasks of many (RFC 7143 §4.2.2.3.4 a).
+    /// A unit attention after a function that ended the tasks of many, or ACA ACTIVE (RFC 7143
+    /// §4.2.2.3.4 a, d).
     fn is_fenced(&self) -> bool {
         let of_many = matches!(self.sense.asc, RESET_OCCURRED | COMMANDS_CLEARED);
-        self.status == CHECK_CONDITION && self.sense.key == SenseKey::UnitAttention && of_many
+        match self.status {
+            CHECK_CONDITION => self.sense.key == SenseKey::UnitAttention && of_many,
+            status => status == crate::task::ACA_ACTIVE,
+        }
     }
 }
 

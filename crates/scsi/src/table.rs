@@ -25,6 +25,9 @@ const HEAD_LEN: usize = 16;
 /// ADDITIONAL CDB LENGTH of the 32-byte commands.
 const ADDITIONAL_LENGTH: u8 = 0x18;
 
+/// NACA of CONTROL (SAM-5 §5.2), which every command understands.
+const NACA: u8 = 0x04;
+
 /// Makes the first step of a command that has passed the gate.
 pub(crate) type Handler = fn(&Context<'_>) -> Result<Started, Fault>;
 
@@ -59,6 +62,8 @@ pub(crate) enum Flag {
     Discard = 16,
     /// Byte 1 bit 3 is UNMAP, which is understood only where the store can give space back.
     UnmapBit = 32,
+    /// Exists only where state can be kept over a loss of power.
+    Kept = 64,
     /// Exists only where hosts may change asymmetric access states.
     Explicit = 1 << 12,
 }
@@ -73,6 +78,8 @@ impl Entry {
             index += 1;
         }
         assert!(usage.len() < CDB_LEN_MAX);
+        let control = if opcode.0 == Opcode::VARIABLE_LENGTH.0 { 1 } else { usage.len() };
+        all[control] |= NACA;
         #[allow(clippy::cast_possible_truncation)] // at most 32, as just asserted
         let length = usage.len() as u8 + 1;
         Self {
@@ -153,6 +160,7 @@ impl Entry {
     /// False if the unit lacks what the command is for.
     pub(crate) const fn supported(&self, unit: &LogicalUnit) -> bool {
         (!self.has(Flag::Discard) || unit.can_discard())
+            && (!self.has(Flag::Kept) || unit.identification().is_kept())
             && (!self.has(Flag::Explicit) || unit.access().is_explicit())
     }
 
@@ -165,7 +173,7 @@ impl Entry {
         (usage, usize::from(self.length))
     }
 
-    /// Refuses bits that are not understood, NACA, LINK and FLAG among them. The field pointer
+    /// Refuses bits that are not understood, LINK and FLAG among them. The field pointer
     /// names the first byte and its leftmost wrong bit, or the leftmost of the protection field.
     #[inline]
     pub(crate) fn check(&self, cdb: &Cdb) -> Result<(), Fault> {
@@ -274,10 +282,19 @@ impl Commands {
         if first.service_action == action {
             return Ok(first);
         }
-        entries.find(|entry| entry.service_action == action).ok_or_else(|| match opcode {
+        entries.find(|entry| entry.service_action == action).ok_or_else(|| self.not_found(cdb))
+    }
+
+    /// Why a command is refused that is not supported: for its service action where the operation
+    /// code has some, else for the operation code.
+    #[cold]
+    pub(crate) fn not_found(&self, cdb: &CdbView<'_>) -> Fault {
+        let has_actions = self.of_opcode(cdb.opcode()).any(|entry| entry.service_action.is_some());
+        match cdb.opcode() {
             Opcode::VARIABLE_LENGTH => sense::invalid_field(8).into(),
-            _ => sense::invalid_bit(1, 4).into(),
-        })
+            _ if has_actions => sense::invalid_bit(1, 4).into(),
+            _ => sense::INVALID_OPCODE.into(),
+        }
     }
 
     /// The commands that share an operation code.

@@ -7,13 +7,14 @@
 //!                              +--+
 //!
 //! -->  one call of resume; each step but Complete may be left out, Store may come many times, and
-//!      before a Store the task may have to Wait for others
+//!      before any step the task may have to Wait for others
 //! ```
 
 use crate::Nexus;
 use crate::exclusion::Access;
 use crate::exclusion::Hold;
 use crate::lun::LogicalUnit;
+use crate::lun::Special;
 use crate::nexus::Mapped;
 use crate::sbc::compare::Compare;
 use crate::sbc::rw::Read;
@@ -27,9 +28,15 @@ use crate::sbc::write_verify::WriteVerify;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
+use crate::spc::identification::SetIdentification;
 use crate::spc::mode_select::Select;
 use crate::spc::parameters::Parameters;
 use crate::spc::persistent::Persistent;
+use crate::spc::timestamp::Timing;
+use crate::taskset::Arrival;
+use crate::taskset::Place;
+use crate::taskset::Sharing;
+use crate::taskset::Turn;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -40,6 +47,10 @@ use store::Outcome;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::LunField;
+use wire::scsi::cdb::CdbView;
+use wire::scsi::mode::QueueError;
+use wire::scsi::opcode::Opcode;
+use wire::scsi::persistent;
 
 /// Status GOOD (SAM-5 §5.3).
 pub(crate) const GOOD: u8 = 0x00;
@@ -49,6 +60,12 @@ pub(crate) const CONDITION_MET: u8 = 0x04;
 pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 /// Status CHECK CONDITION (SAM-5 §5.3).
 pub(crate) const CHECK_CONDITION: u8 = 0x02;
+/// Status BUSY (SAM-5 §5.3).
+pub(crate) const BUSY: u8 = 0x08;
+/// Status TASK SET FULL (SAM-5 §5.3).
+pub(crate) const TASK_SET_FULL: u8 = 0x28;
+/// Status ACA ACTIVE (SAM-5 §5.3).
+pub(crate) const ACA_ACTIVE: u8 = 0x30;
 
 /// One command as SAM gives it (SAM-5 §5.4.2).
 #[derive(Clone, Copy, Debug)]
@@ -79,14 +96,29 @@ pub enum Step {
     Store(Op),
     /// Others must end first, on any reactor: resume with [`Input::Turn`] soon.
     Wait,
-    /// Abort every task that came from these initiator ports to the unit, on any reactor, but not
-    /// this one; resume with [`Input::Turn`] when none of their work is left.
+    /// Abort tasks of the unit, on any reactor, but not this one; resume with [`Input::Turn`] when
+    /// none of their work is left.
     Abort {
-        /// Names as in [`NexusNames::initiator_port`](crate::NexusNames::initiator_port).
-        initiator_ports: Vec<String>,
+        /// Whose.
+        victims: Victims,
     },
+    /// Say what time it is: resume with [`Input::Clock`].
+    Clock,
     /// Over.
     Complete(Completion),
+}
+
+/// Whose tasks are to be aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the pump must know every one
+pub enum Victims {
+    /// Of these initiator ports other than the own one: names as in
+    /// [`NexusNames::initiator_port`](crate::NexusNames::initiator_port).
+    Ports(Vec<String>),
+    /// Of the nexus that the task belongs to.
+    OwnNexus,
+    /// Of every nexus.
+    Everybody,
 }
 
 /// How a command ended.
@@ -117,6 +149,8 @@ pub enum Input {
     Store(Outcome),
     /// After [`Step::Wait`] and [`Step::Abort`].
     Turn,
+    /// After [`Step::Clock`]: milliseconds since 1970-01-01 UTC.
+    Clock(u64),
 }
 
 /// A command under way. What it holds of the unit is free again when it is complete or dropped: a
@@ -126,8 +160,28 @@ pub struct Task {
     mapped: Option<Arc<Mapped>>,
     machine: Machine,
     hold: Hold,
+    place: Place,
+    /// NACA.
+    naca: bool,
+    /// An ACA condition does not stop it.
+    passes_aca: bool,
+    /// What it wrote may still be in a cache that must not be relied on.
+    unflushed: bool,
     /// What it waits to do.
-    waiting: Option<Op>,
+    waiting: Option<Box<Waiting>>,
+}
+
+/// What a task cannot do yet.
+#[derive(Debug)]
+enum Waiting {
+    /// Begin: others of the task set come first.
+    Begin(Request),
+    /// Take this step.
+    Step(Step),
+    /// End so, when the store has flushed.
+    Flush(Completion),
+    /// End so, when the others are aborted.
+    Abort(Completion),
 }
 
 /// The commands that take more than one step.
@@ -147,73 +201,243 @@ pub(crate) enum Machine {
     Same(Same),
     Sync(Sync),
     Unmap(Unmap),
+    Identification(SetIdentification),
+    Timing(Timing),
 }
 
 /// What a handler makes of a command.
 pub(crate) type Started = (Machine, Step);
 
 impl Task {
-    pub(crate) fn new(
-        mapped: Option<Arc<Mapped>>,
+    /// A command for no unit.
+    pub(crate) fn elsewhere(started: Result<Started, Fault>) -> (Self, Step) {
+        let (machine, step) = started
+            .unwrap_or_else(|fault| (Machine::Done, Step::Complete(fault.complete(Format::Fixed))));
+        debug_assert!(matches!(step, Step::Complete(_)), "without a unit there is nothing to do");
+        (Self::new(None, machine, Place::Nowhere), step)
+    }
+
+    /// A command that runs.
+    #[inline]
+    pub(crate) fn running(
+        mapped: Arc<Mapped>,
+        request: &Request,
         started: Result<Started, Fault>,
     ) -> (Self, Step) {
-        let (machine, step) = match started {
-            Ok(started) => started,
-            Err(fault) => (Machine::Done, Step::Complete(fault_of(mapped.as_deref(), fault))),
-        };
-        let mut task = Self { mapped, machine, hold: Hold::Nothing, waiting: None };
+        let (machine, step) = started_by(&mapped, started);
+        let naca = asks_for_aca(&mapped.unit, request);
+        let mut task = Self::new(Some(mapped), machine, Place::Counted);
+        task.naca = naca;
         let step = task.pass(step);
         (task, step)
+    }
+
+    /// A command that is not SIMPLE, or comes while something is special with the task set.
+    #[cold]
+    pub(crate) fn listed(nexus: &Nexus, mapped: Arc<Mapped>, request: &Request) -> (Self, Step) {
+        let arrival = Arrival {
+            attribute: request.attribute,
+            naca: asks_for_aca(&mapped.unit, request),
+            preempts: is_preempt_and_abort(request),
+        };
+        let (unit, link) = (&mapped.unit, &mapped.link);
+        let place = unit.task_set().lock().accept(unit, link, arrival);
+        match place {
+            Err(fault) => {
+                let step = Step::Complete(unit.fault(fault));
+                (Self::new(None, Machine::Done, Place::Nowhere), step)
+            }
+            Ok(place) => {
+                let mut task = Self::new(Some(mapped), Machine::Done, place);
+                task.naca = arrival.naca;
+                task.passes_aca = arrival.attribute == Attribute::Aca || arrival.preempts;
+                let step = task.begin(nexus, *request);
+                (task, step)
+            }
+        }
+    }
+
+    const fn new(mapped: Option<Arc<Mapped>>, machine: Machine, place: Place) -> Self {
+        Self {
+            mapped,
+            machine,
+            hold: Hold::Nothing,
+            place,
+            naca: false,
+            passes_aca: false,
+            unflushed: false,
+            waiting: None,
+        }
+    }
+
+    /// Begins if it is its turn.
+    #[cold]
+    fn begin(&mut self, nexus: &Nexus, request: Request) -> Step {
+        let Some(mapped) = &self.mapped else { return self.broken() };
+        if self.place.advance(&mapped.unit, &mapped.link) == Turn::Later {
+            self.waiting = Some(Box::new(Waiting::Begin(request)));
+            return Step::Wait;
+        }
+        let (machine, step) = started_by(mapped, nexus.begin(mapped, &request));
+        self.machine = machine;
+        self.pass(step)
     }
 
     /// Takes what the last step gave. An input that was not asked for, or after the end, completes
     /// the command with INTERNAL TARGET FAILURE.
     pub fn resume(&mut self, nexus: &Nexus, input: Input) -> Step {
-        let result = match &self.mapped {
-            _ if self.waiting.is_some() => self.go_on(input),
-            Some(mapped) => self.machine.resume(nexus, &mapped.unit, input),
-            None => Err(sense::INTERNAL.into()),
+        if self.waiting.is_some() {
+            return self.go_on(nexus, input);
+        }
+        let Some(mapped) = &self.mapped else { return self.broken() };
+        let step = match self.machine.resume(nexus, &mapped.unit, input) {
+            Ok(step) => step,
+            Err(fault) => Step::Complete(mapped.unit.fault(fault)),
         };
-        let step =
-            result.unwrap_or_else(|fault| Step::Complete(fault_of(self.mapped.as_deref(), fault)));
         self.pass(step)
     }
 
-    /// Its turn has come to try again.
+    /// What it waited for has happened, or may have.
     #[cold]
-    fn go_on(&mut self, input: Input) -> Result<Step, Fault> {
-        match (input, self.waiting.take()) {
-            (Input::Turn, Some(op)) => Ok(Step::Store(op)),
-            _ => Err(sense::INTERNAL.into()),
+    fn go_on(&mut self, nexus: &Nexus, input: Input) -> Step {
+        match (self.waiting.take().map(|waiting| *waiting), input) {
+            (Some(Waiting::Begin(request)), Input::Turn) => self.begin(nexus, request),
+            (Some(Waiting::Step(step)), Input::Turn) => self.pass(step),
+            (Some(Waiting::Abort(completion)), Input::Turn) => self.end(completion),
+            (Some(Waiting::Flush(completion)), Input::Store(Outcome::Done)) => self.end(completion),
+            (Some(Waiting::Flush(_)), Input::Store(Outcome::Failed(error))) => {
+                self.unflushed = false;
+                match &self.mapped {
+                    Some(mapped) => {
+                        let sense = sense::store_failed(error, 0);
+                        let completion = mapped.unit.fault(sense.into());
+                        self.pass(Step::Complete(completion))
+                    }
+                    None => self.broken(),
+                }
+            }
+            _ => self.broken(),
         }
     }
 
     /// Lets a step out only with what it needs to hold of the unit.
     #[inline]
     fn pass(&mut self, step: Step) -> Step {
+        let Some(mapped) = &self.mapped else { return step };
         match step {
+            step if mapped.unit.watches_steps() => self.pass_watched(step),
+            Step::Complete(completion) => self.complete(completion),
+            step => self.acquire(step),
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: Completion) -> Step {
+        if completion.status == CHECK_CONDITION {
+            return self.fail(completion);
+        }
+        if let Some(mapped) = &self.mapped {
+            match &self.machine {
+                Machine::Read(read) => mapped.link.traffic.count_read(read.bytes()),
+                Machine::Write(write) => mapped.link.traffic.count_write(write.bytes()),
+                _ => {}
+            }
+        }
+        self.end(completion)
+    }
+
+    /// Waits if it needs to hold something of the unit that others have.
+    #[inline]
+    fn acquire(&mut self, step: Step) -> Step {
+        let (Step::Store(op), Some(mapped)) = (&step, &self.mapped) else { return step };
+        let access = self.machine.access(op);
+        if self.hold.acquire(access, &mapped.unit, &mapped.link) { step } else { self.wait(step) }
+    }
+
+    #[cold]
+    fn wait(&mut self, step: Step) -> Step {
+        self.waiting = Some(Box::new(Waiting::Step(step)));
+        Step::Wait
+    }
+
+    /// A step while there is an ACA condition, or while the cache of the store must not be relied
+    /// on.
+    #[cold]
+    fn pass_watched(&mut self, step: Step) -> Step {
+        let Some(mapped) = &self.mapped else { return step };
+        let (unit, link) = (&mapped.unit, &mapped.link);
+        // What reads, decides and writes as one is not stopped in between.
+        let stops = !self.passes_aca && self.hold != Hold::Exclusive;
+        if stops && unit.is_special(Special::Aca) && unit.task_set().lock().holds_up(unit, link) {
+            self.hold.release(unit, link);
+            return self.wait(step);
+        }
+        let through = unit.is_special(Special::WriteThrough);
+        match step {
+            Step::Store(Op::Write { offset, data, durable }) => {
+                let durable = durable || through;
+                self.acquire(Step::Store(Op::Write { offset, data, durable }))
+            }
             Step::Store(op) => {
-                let access = self.machine.access(&op);
-                let Some(mapped) = &self.mapped else { return Step::Store(op) };
-                if self.hold.acquire(access, &mapped.unit, &mapped.link) {
-                    return Step::Store(op);
-                }
-                self.waiting = Some(op);
-                Step::Wait
+                self.unflushed |= through && op.changes();
+                self.acquire(Step::Store(op))
             }
-            Step::Complete(_) => {
-                self.machine = Machine::Done;
-                self.release();
-                step
+            Step::Complete(completion) if self.unflushed && completion.status == GOOD => {
+                self.unflushed = false;
+                self.waiting = Some(Box::new(Waiting::Flush(completion)));
+                Step::Store(Op::Flush)
             }
+            Step::Complete(completion) => self.complete(completion),
             step => step,
         }
+    }
+
+    /// The command ends with CHECK CONDITION: what that means for others (SAM-5 §5.9.1, SPC-4
+    /// §7.5.8).
+    #[cold]
+    fn fail(&mut self, mut completion: Completion) -> Step {
+        let Some(mapped) = &self.mapped else { return self.end(completion) };
+        let (unit, link) = (&mapped.unit, &mapped.link);
+        {
+            let mut set = unit.task_set().lock();
+            if self.naca {
+                // RFC 7143 §4.2.2.3.4 c.
+                completion.fence = true;
+                set.fault(unit, link);
+            } else if self.passes_aca {
+                set.clear_fault(unit, Some(link));
+            }
+        }
+        let victims = match (unit.modes().current().control.queue_error, unit.sharing()) {
+            (QueueError::Continue, _) => return self.end(completion),
+            (QueueError::AbortTaskSet, Sharing::AllNexuses) => Victims::Everybody,
+            (QueueError::AbortTaskSet, Sharing::EachNexus) | (QueueError::AbortNexus, _) => {
+                Victims::OwnNexus
+            }
+        };
+        self.release();
+        self.waiting = Some(Box::new(Waiting::Abort(completion)));
+        Step::Abort { victims }
+    }
+
+    #[inline]
+    fn end(&mut self, completion: Completion) -> Step {
+        self.machine = Machine::Done;
+        self.release();
+        Step::Complete(completion)
+    }
+
+    /// The pump has given what was not asked for.
+    #[cold]
+    fn broken(&mut self) -> Step {
+        self.end(Fault::from(sense::INTERNAL).complete(Format::Fixed))
     }
 
     #[inline]
     fn release(&mut self) {
         if let Some(mapped) = &self.mapped {
             self.hold.release(&mapped.unit, &mapped.link);
+            self.place.leave(&mapped.unit, &mapped.link);
         }
     }
 
@@ -259,17 +483,33 @@ impl Machine {
             Self::Same(same) => same.resume(unit, input),
             Self::Sync(sync) => sync.resume(unit, input),
             Self::Unmap(unmap) => unmap.resume(unit, input),
+            Self::Identification(set) => set.resume(nexus, unit, input),
+            Self::Timing(timing) => timing.resume(nexus, unit, input),
         }
     }
 }
 
-/// How a command ends that has failed.
-#[cold]
-fn fault_of(mapped: Option<&Mapped>, fault: Fault) -> Completion {
-    match mapped {
-        Some(mapped) => mapped.unit.fault(fault),
-        None => fault.complete(Format::Fixed),
+#[inline]
+fn started_by(mapped: &Mapped, started: Result<Started, Fault>) -> Started {
+    match started {
+        Ok(started) => started,
+        Err(fault) => (Machine::Done, Step::Complete(mapped.unit.fault(fault))),
     }
+}
+
+/// NACA of the CONTROL byte (SAM-5 §5.2), which an unknown command may have elsewhere.
+const NACA: u8 = 0x04;
+
+#[inline]
+fn asks_for_aca(unit: &LogicalUnit, request: &Request) -> bool {
+    let cdb = CdbView::new(&request.cdb);
+    cdb.control() & NACA != 0 && unit.commands().of_opcode(cdb.opcode()).next().is_some()
+}
+
+fn is_preempt_and_abort(request: &Request) -> bool {
+    let cdb = CdbView::new(&request.cdb);
+    cdb.opcode() == Opcode::PERSISTENT_RESERVE_OUT
+        && cdb.service_action() == persistent::PREEMPT_AND_ABORT
 }
 
 /// A command that ends at once with GOOD.
@@ -321,7 +561,6 @@ pub(crate) fn data_in(input: Input, lba: u64, length: u32) -> Result<Slice, Faul
 mod tests {
     use super::*;
     use crate::limits;
-    use crate::table;
     use crate::testing::Bench;
     use crate::testing::cdb;
     use crate::testing::run;
@@ -335,7 +574,7 @@ mod tests {
         let unit = Bench::new().unit;
         let supported = (any::<prop::sample::Index>(), any::<[u8; 32]>(), any::<bool>()).prop_map(
             move |(index, mut bytes, small)| {
-                let entries: Vec<_> = table::DISK.all().collect();
+                let entries: Vec<_> = crate::table::DISK.all().collect();
                 let entry = entries[index.index(entries.len())];
                 let (usage, _) = entry.usage_for(&unit);
                 if small && entry.length >= 10 {

@@ -36,6 +36,9 @@ const STEPS_MAX: usize = 2000;
 /// Blocks of 512 bytes in the default disk: 2 MiB.
 pub(crate) const BLOCKS: u64 = 4096;
 
+/// Milliseconds since 1970 of the tests.
+pub(crate) const NOW: u64 = 1_700_000_000_000;
+
 /// A disk in a vector.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -239,6 +242,7 @@ pub(crate) fn run(nexus: &Nexus, request: Request, out: &[u8]) -> Completion {
             }
             Step::Wait => panic!("nobody else is there"),
             Step::Abort { .. } => Input::Turn,
+            Step::Clock => Input::Clock(NOW),
             Step::Store(op) => Input::Store(submit(&task, &op)),
         };
         step = task.resume(nexus, input);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeps the reservations of logical units in files of one folder, one for each unit.
+//! Keeps what logical units need over a loss of power in files of one folder, one for each unit and
+//! kind of state.
 //!
 //! A state is written to a new file, synced, and then takes the place of the old one; the folder is
 //! synced too. So after a crash at any point the old state is there or the new one, whole.
@@ -14,11 +15,12 @@ use std::path::PathBuf;
 use scsi::Identity;
 use scsi::KeepFailed;
 use scsi::Keeper;
+use scsi::Kept;
 
 /// Longest file that is read: far more than any state that was ever written.
 const STATE_LEN_MAX: u64 = 1 << 20;
 
-/// The file of one unit.
+/// The file of one kind of state of one unit.
 #[derive(Debug)]
 pub struct StateFile {
     folder: PathBuf,
@@ -28,16 +30,20 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// The file of the unit `identity` in `folder`, which is made if it is missing, and what is in
+    /// The file with the `kept` of the unit `identity` in `folder`, which is made if it is missing, and what is in
     /// it.
     ///
     /// # Errors
     /// If the folder cannot be made, or there is a file that cannot be read or is too long.
-    pub fn open(folder: &Path, identity: &Identity) -> io::Result<(Self, Option<Vec<u8>>)> {
+    pub fn open(
+        folder: &Path,
+        identity: &Identity,
+        kept: Kept,
+    ) -> io::Result<(Self, Option<Vec<u8>>)> {
         std::fs::create_dir_all(folder)?;
         let name: String = identity.naa.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = folder.join(format!("naa.{name}.reservations"));
-        let draft = folder.join(format!("naa.{name}.reservations.new"));
+        let path = folder.join(format!("naa.{name}.{}", kept.name()));
+        let draft = folder.join(format!("naa.{name}.{}.new", kept.name()));
         let state = match File::open(&path) {
             Ok(file) => {
                 let mut state = Vec::new();
@@ -71,7 +77,7 @@ impl StateFile {
 impl Keeper for StateFile {
     fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
         self.put(state).map_err(|error| {
-            tracing::error!(path = %self.path.display(), %error, "cannot keep reservations");
+            tracing::error!(path = %self.path.display(), %error, "cannot keep the state of a unit");
             KeepFailed
         })
     }
@@ -89,11 +95,12 @@ mod tests {
     fn what_was_kept_is_found_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path().join("deep/state");
-        let (file, none) = StateFile::open(&folder, &identity()).expect("made");
+        let (file, none) = StateFile::open(&folder, &identity(), Kept::Reservations).expect("made");
         assert_eq!(none, None);
         file.keep(b"one").expect("room");
         file.keep(b"two").expect("room");
-        let (_, state) = StateFile::open(&folder, &identity()).expect("readable");
+        let (_, state) =
+            StateFile::open(&folder, &identity(), Kept::Reservations).expect("readable");
         assert_eq!(state.as_deref(), Some(&b"two"[..]));
         assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "no draft is left");
     }
@@ -101,21 +108,48 @@ mod tests {
     #[test]
     fn a_crash_before_the_exchange_leaves_the_old_state() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (file, _) = StateFile::open(folder.path(), &identity()).expect("made");
+        let (file, _) =
+            StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
         file.keep(b"old").expect("room");
         std::fs::write(&file.draft, b"ne").expect("room");
-        let (_, state) = StateFile::open(folder.path(), &identity()).expect("readable");
+        let (_, state) =
+            StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("readable");
         assert_eq!(state.as_deref(), Some(&b"old"[..]));
+    }
+
+    /// A draft that holds any part of the new state, and one that is whole but has not taken its
+    /// place: whatever a crash leaves behind, and however often, the old state counts, and the
+    /// next one can be kept.
+    #[test]
+    fn a_crash_at_any_byte_leaves_the_old_state() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for kept in Kept::ALL {
+            let open = || StateFile::open(folder.path(), &identity(), kept).expect("readable");
+            let mut old = b"state 0".to_vec();
+            open().0.keep(&old).expect("room");
+            for turn in 1..4 {
+                let new = format!("state {turn}, which is longer").into_bytes();
+                for written in 0..=new.len() {
+                    std::fs::write(&open().0.draft, &new[..written]).expect("room");
+                    assert_eq!(open().1.as_ref(), Some(&old), "{written} bytes were written");
+                }
+                open().0.keep(&new).expect("room");
+                assert_eq!(open().1.as_ref(), Some(&new));
+                old = new;
+            }
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), Kept::ALL.len());
     }
 
     #[test]
     fn failures_are_told() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (file, _) = StateFile::open(folder.path(), &identity()).expect("made");
+        let (file, _) =
+            StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
         std::fs::create_dir(&file.draft).expect("room");
         assert_eq!(file.keep(b"state"), Err(KeepFailed));
         let long = vec![0; usize::try_from(STATE_LEN_MAX).expect("small") + 1];
         std::fs::write(file.path(), long).expect("room");
-        assert!(StateFile::open(folder.path(), &identity()).is_err());
+        assert!(StateFile::open(folder.path(), &identity(), Kept::Reservations).is_err());
     }
 }

@@ -18,6 +18,7 @@ mod lifecycle;
 mod management;
 mod sending;
 mod storing;
+mod waiting;
 
 pub(crate) use join::Handover;
 
@@ -89,6 +90,8 @@ pub(crate) struct Pump<P> {
     send_at: Option<Instant>,
     /// Commands that used up their turn.
     runnable: VecDeque<(Key, TaskId, Step)>,
+    /// Commands that wait for others.
+    waiting: waiting::Waiting,
     /// Sessions that were left without a connection, the oldest first.
     deserted: VecDeque<Key>,
     accepted: usize,
@@ -212,14 +215,23 @@ impl<P: Port> Pump<P> {
             self.letters();
             self.expire();
             self.take_turns();
+            self.try_again();
             self.flush();
             if self.is_finished() {
                 return;
             }
-            match self.send_at {
+            let again = match self.waiting.is_empty() {
+                true => None,
+                false => self.waiting.next_try(self.port.now()),
+            };
+            match (self.send_at, again) {
                 _ if !self.runnable.is_empty() => self.port.wait(Some(self.port.now())),
-                Some(at) => self.port.wait_n(HOLD_EVENTS, at),
-                None => self.port.wait(self.timers.next_deadline()),
+                (hold, Some(at)) => {
+                    let others = [hold, self.timers.next_deadline()];
+                    self.port.wait(others.into_iter().flatten().chain([at]).min());
+                }
+                (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
+                (None, None) => self.port.wait(self.timers.next_deadline()),
             }
         }
     }
@@ -385,8 +397,9 @@ impl<P: Port> Pump<P> {
             let op = match step {
                 Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
                 Step::Complete(completion) => return self.complete(key, id, completion),
-                Step::Wait => return self.runnable.push_back((key, id, Step::Wait)),
-                Step::Abort { initiator_ports } => return self.preempt(key, id, initiator_ports),
+                Step::Wait => return self.wait_for_others(key, id),
+                Step::Abort { victims } => return self.preempt(key, id, victims),
+                Step::Clock => return self.tell_time(key, id),
                 Step::Store(op) => op,
             };
             let Some(session) = self.sessions.get_mut(key) else { return };
@@ -403,7 +416,8 @@ impl<P: Port> Pump<P> {
             }
         }
         match step {
-            Step::Store(_) | Step::Wait | Step::Abort { .. } => {
+            Step::Wait => self.wait_for_others(key, id),
+            Step::Store(_) | Step::Abort { .. } | Step::Clock => {
                 self.runnable.push_back((key, id, step))
             }
             Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
@@ -415,10 +429,7 @@ impl<P: Port> Pump<P> {
     fn take_turns(&mut self) {
         for _ in 0..self.runnable.len() {
             let Some((key, id, step)) = self.runnable.pop_front() else { return };
-            match step {
-                Step::Wait => self.resume(key, id, Input::Turn),
-                step => self.advance(key, id, step),
-            }
+            self.advance(key, id, step);
             self.settle(key);
         }
     }
@@ -485,6 +496,7 @@ impl<P: Port> Pump<P> {
         if session.take_task(id).is_none() {
             return;
         }
+        self.waiting.somebody_ended();
         session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
         let completion = service::Completion {
             status: completion.status,

@@ -14,9 +14,9 @@ step "login"
 start_iscsid
 modprobe -a sr_mod isofs
 login "$2" "$address"
-disk=$(wait_disk "$session")
-within 30 test -b /dev/sr0
-drive=$(ls "/sys/class/iscsi_session/$session"/device/target*/*/block | grep -m 1 '^sr')
+within 30 eval "disks $session | grep '^sd' && disks $session | grep '^sr'"
+disk=$(disks "$session" | grep '^sd' | tail -n 1)
+drive=$(disks "$session" | grep '^sr' | tail -n 1)
 
 step "disc in $drive"
 sg_inq "/dev/$drive" | grep -i 'PDT=5'
@@ -24,19 +24,18 @@ mkdir -p /mnt/disc /mnt/disk
 mount -t iso9660 -o ro "/dev/$drive" /mnt/disc
 (cd /mnt/disc && sha256sum --quiet -c /share/sums)
 echo "    $(find /mnt/disc -type f | wc -l) files are right, $(blockdev --getsize64 "/dev/$drive") bytes"
-if eject "/dev/$drive" 2> /dev/null; then fail "a mounted disc was taken out"; fi
+sg_get_config -q "/dev/$drive" | tail -n 1
+# The generic device: whoever opens the other one locks the tray.
+modprobe sg
+tray=/dev/$(ls "/sys/block/$drive/device/scsi_generic")
+if sg_start --eject "$tray" 2> /dev/null; then fail "a mounted disc was taken out"; fi
 umount /mnt/disc
-for page in "get_config -q" "raw -r 8 /dev/$drive 43 00 00 00 00 00 00 00 0c 40"; do
-    case $page in
-        get_config*) sg_get_config -q "/dev/$drive" | head -n 3 ;;
-        *) sg_raw -r 12 "/dev/$drive" 43 00 00 00 00 00 00 00 0c 40 2>&1 | head -n 3 ;;
-    esac
-done
+sg_raw -r 12 "$tray" 43 00 00 00 00 00 00 00 0c 40 2>&1 | grep -A 2 Received
 step "taken out and put back"
-sg_start --eject "/dev/$drive"
-if sg_turs "/dev/$drive"; then fail "there is a disc in an open tray"; fi
-sg_start --load "/dev/$drive"
-within 10 sg_turs "/dev/$drive"
+sg_start --eject "$tray"
+if sg_turs "$tray" 2> /dev/null; then fail "there is a disc in an open tray"; fi
+sg_start --load "$tray"
+within 10 sg_turs "$tray"
 mount -t iso9660 -o ro "/dev/$drive" /mnt/disc
 (cd /mnt/disc && sha256sum --quiet -c /share/sums)
 umount /mnt/disc

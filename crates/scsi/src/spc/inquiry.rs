@@ -65,6 +65,7 @@ pub(crate) fn elsewhere(cdb: &CdbView<'_>, peripheral: u8) -> Result<Started, Fa
             vendor: ascii(""),
             product: ascii(""),
             revision: ascii(""),
+            normal_aca: false,
             port_groups: PortGroups::None,
             third_party_copy: false,
             version_descriptors: [0; inquiry::VERSION_DESCRIPTORS_MAX],
@@ -99,6 +100,7 @@ fn standard(unit: &LogicalUnit) -> Standard {
         vendor: ascii(&identity.vendor),
         product: ascii(&identity.product),
         revision: ascii(&identity.revision),
+        normal_aca: true,
         // A drive cannot be asked for its groups: the operation code means something else there.
         port_groups: match unit.is_optical() {
             true => PortGroups::None,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! MODE SENSE (SPC-4 §6.11, §6.12). Of the control page D_SENSE and SWP can be changed; nothing is
-//! saved.
+//! MODE SENSE (SPC-4 §6.11, §6.12) and the pages of a disk.
 
+use super::modes::Parameters;
+use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
@@ -12,17 +13,25 @@ use crate::task::data;
 use alloc::vec::Vec;
 use wire::scsi::mode;
 use wire::scsi::mode::BlockDescriptor;
-use wire::scsi::mode::Caching;
 use wire::scsi::mode::Control;
+use wire::scsi::mode::ControlExtension;
 use wire::scsi::mode::DeviceSpecific;
 use wire::scsi::mode::Header;
 use wire::scsi::mode::PageControl;
 
-/// Pages of a disk, ascending.
-const PAGES: [u8; 3] = [mode::CACHING, mode::CONTROL, mode::INFORMATIONAL_EXCEPTIONS];
+/// Page and subpage code.
+pub(super) type PageCode = (u8, u8);
 
-/// BUSY TIMEOUT PERIOD: no limit is promised.
-const BUSY_TIMEOUT_UNLIMITED: u16 = 0xffff;
+/// Pages of a disk, ascending.
+const PAGES: [PageCode; 4] = [
+    (mode::CACHING, 0),
+    (mode::CONTROL, 0),
+    (mode::CONTROL, mode::CONTROL_EXTENSION),
+    (mode::INFORMATIONAL_EXCEPTIONS, 0),
+];
+
+/// PS: the page can be saved.
+const SAVABLE: u8 = 0x80;
 
 /// MODE SENSE(6).
 pub(crate) fn sense_6(context: &Context<'_>) -> Result<Started, Fault> {
@@ -39,19 +48,28 @@ pub(crate) fn sense_10(context: &Context<'_>) -> Result<Started, Fault> {
 fn mode_data(context: &Context<'_>, header: Header) -> Result<Vec<u8>, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
     let control = PageControl::from_code(cdb.byte(2) >> 6);
-    if control == PageControl::Saved {
+    if control == PageControl::Saved && !unit.modes().can_save() {
         return Err(sense::SAVING_NOT_SUPPORTED.into());
     }
     let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
-    if code != mode::ALL_PAGES && !PAGES.contains(&code) {
+    let of_code = |page: &PageCode| code == mode::ALL_PAGES || page.0 == code;
+    let of_subpage = |page: &PageCode| subpage == mode::ALL_SUBPAGES || page.1 == subpage;
+    if !PAGES.iter().any(of_code) {
         return Err(sense::invalid_bit(2, 5).into());
     }
-    if subpage != 0 && subpage != mode::ALL_SUBPAGES {
+    let one_of_all = code == mode::ALL_PAGES && subpage != 0 && subpage != mode::ALL_SUBPAGES;
+    if one_of_all || !PAGES.iter().any(|page| of_code(page) && of_subpage(page)) {
         return Err(sense::invalid_field(3).into());
     }
     let mut pages = Vec::new();
-    for page in PAGES.into_iter().filter(|page| code == mode::ALL_PAGES || *page == code) {
-        push_page(&mut pages, unit, page, control);
+    for page in PAGES.into_iter().filter(|page| of_code(page) && of_subpage(page)) {
+        let mut bytes = page_of(unit, page, control).ok_or(Fault::BUSY)?;
+        if is_savable(unit, page)
+            && let Some(first) = bytes.first_mut()
+        {
+            *first |= SAVABLE;
+        }
+        pages.extend(bytes);
     }
     let specific = DeviceSpecific {
         write_protected: unit.geometry().read_only || unit.is_special(Special::WriteProtected),
@@ -62,39 +80,55 @@ fn mode_data(context: &Context<'_>, header: Header) -> Result<Vec<u8>, Fault> {
     Ok(mode::emit(header, specific, descriptor, &pages))
 }
 
-fn push_page(to: &mut Vec<u8>, unit: &LogicalUnit, page: u8, control: PageControl) {
-    to.extend(page_of(unit, page, control).unwrap_or_default());
+fn is_savable(unit: &LogicalUnit, page: PageCode) -> bool {
+    let changeable = match page {
+        (mode::CONTROL, 0) => true,
+        (mode::CACHING, 0) => unit.modes().has_cache(),
+        _ => false,
+    };
+    changeable && unit.modes().can_save()
 }
 
-/// A page with the values that `control` asks for; None if there is no such page.
-pub(super) fn page_of(unit: &LogicalUnit, page: u8, control: PageControl) -> Option<Vec<u8>> {
-    let changeable = control == PageControl::Changeable;
-    let mut bytes = match page {
-        mode::CACHING => Caching { write_cache: unit.geometry().volatile_cache }.emit().to_vec(),
-        mode::CONTROL => {
-            let current = |special| match control {
-                PageControl::Current => unit.is_special(special),
-                PageControl::Changeable => true,
-                PageControl::Default | PageControl::Saved => false,
-            };
-            let page = Control {
-                busy_timeout: BUSY_TIMEOUT_UNLIMITED,
-                descriptor_sense: current(Special::DescriptorSense),
-                software_write_protect: current(Special::WriteProtected),
-            };
-            let mut bytes = page.emit();
-            if changeable {
-                (bytes[3], bytes[8], bytes[9]) = (0, 0, 0);
-            }
-            return Some(bytes.to_vec());
-        }
-        mode::INFORMATIONAL_EXCEPTIONS => mode::informational_exceptions().to_vec(),
-        _ => return None,
+/// True if there is such a page.
+pub(super) fn is_page(page: PageCode) -> bool {
+    PAGES.contains(&page)
+}
+
+/// A page with the values that `control` asks for; None if there is no such page, or its saved
+/// values are just being changed.
+pub(super) fn page_of(unit: &LogicalUnit, page: PageCode, control: PageControl) -> Option<Vec<u8>> {
+    let modes = unit.modes();
+    let values = match control {
+        PageControl::Current => modes.current(),
+        PageControl::Saved => modes.saved()?,
+        PageControl::Default => modes.default(),
+        PageControl::Changeable => return mask_of(unit, page),
     };
-    if changeable && let Some(parameters) = bytes.get_mut(2..) {
-        parameters.fill(0);
+    let Parameters { control, caching } = values;
+    Some(match page {
+        (mode::CACHING, 0) => caching.emit().to_vec(),
+        (mode::CONTROL, 0) => control.emit().to_vec(),
+        (mode::CONTROL, mode::CONTROL_EXTENSION) => {
+            let sense_len_max = limits::SENSE_LEN_MAX;
+            ControlExtension { scsi_precedence: true, sense_len_max }.emit().to_vec()
+        }
+        (mode::INFORMATIONAL_EXCEPTIONS, 0) => mode::informational_exceptions().to_vec(),
+        _ => return None,
+    })
+}
+
+/// The bits of a page that can be changed.
+fn mask_of(unit: &LogicalUnit, page: PageCode) -> Option<Vec<u8>> {
+    match page {
+        (mode::CACHING, 0) => Some(unit.modes().caching_mask().to_vec()),
+        (mode::CONTROL, 0) => Some(Control::CHANGEABLE.to_vec()),
+        _ => {
+            let mut bytes = page_of(unit, page, PageControl::Default)?;
+            let header = if page.1 == 0 { 2 } else { 4 };
+            bytes.get_mut(header..)?.fill(0);
+            Some(bytes)
+        }
     }
-    Some(bytes)
 }
 
 fn block_descriptor(unit: &LogicalUnit, long: bool) -> BlockDescriptor {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! MODE SELECT (SPC-4 §6.9, §6.10): the whole list is checked before anything changes. Nothing is
-//! saved: the values last as long as the unit.
+//! MODE SELECT (SPC-4 §6.9, §6.10): the whole list is checked before anything changes. With SP the
+//! values are on stable storage before they are in force.
 
 use super::mode;
+use super::mode::PageCode;
+use super::modes::Changed;
+use super::modes::Lasting;
+use super::modes::Parameters;
 use crate::attention::Attention;
+use crate::kept::KeepFailed;
 use crate::lun::Context;
 use crate::lun::Link;
 use crate::lun::LogicalUnit;
-use crate::lun::Special;
 use crate::nexus::Nexus;
 use crate::sense;
 use crate::sense::Fault;
@@ -16,19 +20,25 @@ use crate::task::Input;
 use crate::task::Machine;
 use crate::task::Started;
 use crate::task::Step;
+use buf::Slice;
 use wire::scsi::mode as pages;
 use wire::scsi::mode::BlockDescriptor;
+use wire::scsi::mode::Caching;
 use wire::scsi::mode::Control;
 use wire::scsi::mode::Header;
 use wire::scsi::mode::ModeData;
 use wire::scsi::mode::PageControl;
+use wire::scsi::mode::PageHeader;
 use wire::scsi::opcode::Opcode;
 
-/// A MODE SELECT that awaits its list.
+/// A MODE SELECT under way.
 #[derive(Debug)]
 pub(crate) struct Select {
     header: Header,
+    lasting: Lasting,
     length: u32,
+    /// The list, while somebody else is changing the values.
+    list: Option<Slice>,
 }
 
 /// MODE SELECT(6), (10).
@@ -39,69 +49,129 @@ pub(crate) fn select(context: &Context<'_>) -> Result<Started, Fault> {
     } else {
         (Header::Ten, u32::from(cdb.u16_at(7)))
     };
-    if cdb.bit(1, 0) {
+    let saves = cdb.bit(1, 0);
+    if saves && !context.unit.modes().can_save() {
         return Err(sense::invalid_bit(1, 0).into());
     }
-    if length == 0 {
-        return Ok(task::good(0));
-    }
-    if !cdb.bit(1, 4) {
+    let lasting = if saves { Lasting::Saved } else { Lasting::UntilReset };
+    if !cdb.bit(1, 4) && length != 0 {
         return Err(sense::invalid_bit(1, 4).into());
     }
     if context.request.expected_out < length {
         return Err(sense::short_data_out(u64::from(length)));
     }
-    Ok((Machine::Select(Select { header, length }), Step::ReceiveDataOut { length }))
+    let mut select = Select { header, lasting, length, list: None };
+    if length != 0 {
+        return Ok((Machine::Select(select), Step::ReceiveDataOut { length }));
+    }
+    if !saves {
+        return Ok(task::good(0));
+    }
+    // Nothing is new, but what is in force is to be saved (SPC-4 §6.9).
+    let step = select.attempt(context.nexus, context.unit, Slice::empty())?;
+    Ok((Machine::Select(select), step))
 }
 
 impl Select {
     pub(crate) fn resume(
-        &self,
+        &mut self,
         nexus: &Nexus,
         unit: &LogicalUnit,
         input: Input,
     ) -> Result<Step, Fault> {
-        let list = task::data_out(input, self.length)?.to_vec();
-        if let Some(control) = self.check(unit, &list)? {
-            apply(nexus, unit, control);
+        let list = match (self.list.take(), input) {
+            (None, input @ Input::DataOut(_)) => {
+                // A copy of its own, that nobody can change.
+                Slice::from(task::data_out(input, self.length)?.to_vec())
+            }
+            (Some(list), Input::Turn) => list,
+            _ => return Err(sense::INTERNAL.into()),
+        };
+        self.attempt(nexus, unit, list)
+    }
+
+    /// Takes the values over, unless somebody else is changing them; every other nexus is told if
+    /// they are new (SPC-4 §5.13.2).
+    fn attempt(&mut self, nexus: &Nexus, unit: &LogicalUnit, list: Slice) -> Result<Step, Fault> {
+        let mut wanted = unit.modes().current();
+        if self.length != 0 {
+            self.check(unit, list.bytes().unwrap_or_default(), &mut wanted)?;
+        }
+        let changed = unit.change_modes(wanted, self.lasting);
+        match changed.map_err(|KeepFailed| sense::INTERNAL)? {
+            Changed::Busy => {
+                self.list = Some(list);
+                return Ok(Step::Wait);
+            }
+            Changed::Done { differs: true } => {
+                let own = nexus.link_to(unit).map(core::ptr::from_ref::<Link>);
+                unit.establish_at_others(own, Attention::ModeChanged);
+            }
+            Changed::Done { differs: false } => {}
         }
         Ok(Step::Complete(sense::good(u64::from(self.length))))
     }
 
-    /// Every rule that a list must keep; the control page, if it is in the list.
-    fn check(&self, unit: &LogicalUnit, list: &[u8]) -> Result<Option<Control>, Fault> {
+    /// Every rule that a list must keep; what is in it goes to `wanted`.
+    fn check(&self, unit: &LogicalUnit, list: &[u8], wanted: &mut Parameters) -> Result<(), Fault> {
         let data = ModeData::parse_list(self.header, list).ok_or(sense::PARAMETER_LIST_LENGTH)?;
-        let at = list.len() - data.pages.len();
+        let mut at = list.len() - data.pages.len();
         if let Some(descriptor) = data.descriptor {
             check_descriptor(unit, descriptor, self.header)?;
         }
-        let mut control = None;
-        let (mut rest, mut at) = (data.pages, at);
+        let mut rest = data.pages;
         while let Some(first) = rest.first() {
-            let page = mode::page_of(unit, first & 0x7f, PageControl::Current);
-            let mask = mode::page_of(unit, first & 0x7f, PageControl::Changeable);
-            let (Some(page), Some(mask)) = (page, mask) else {
+            let subpage = if first & SPF != 0 { rest.get(1).copied() } else { Some(0) };
+            let code = (first & 0x3f, subpage.ok_or(sense::PARAMETER_LIST_LENGTH)?);
+            if !mode::is_page(code) {
                 return Err(parameter(at));
-            };
-            if rest.get(1) != page.get(1) {
-                return Err(parameter(at + 1));
             }
-            let split = rest.split_at_checked(page.len());
-            let (sent, after) = split.ok_or(sense::PARAMETER_LIST_LENGTH)?;
-            for (index, ((sent, page), mask)) in
-                sent.iter().zip(&page).zip(&mask).enumerate().skip(2)
-            {
-                if (sent ^ page) & !mask != 0 {
-                    return Err(parameter(at + index));
-                }
-            }
-            if first & 0x3f == pages::CONTROL {
-                control = Control::parse(sent);
-            }
-            (rest, at) = (after, at + sent.len());
+            let sent = check_page(unit, code, rest, at)?;
+            take(code, sent, wanted).ok_or_else(|| parameter(at + 3))?;
+            at += sent.len();
+            rest = rest.get(sent.len()..).unwrap_or_default();
         }
-        Ok(control)
+        Ok(())
     }
+}
+
+/// SPF: the page has a subpage code.
+const SPF: u8 = 0x40;
+
+/// The page at the front of `rest`, in which nothing else than what can be changed differs from
+/// what is in force.
+fn check_page<'a>(
+    unit: &LogicalUnit,
+    code: PageCode,
+    rest: &'a [u8],
+    at: usize,
+) -> Result<&'a [u8], Fault> {
+    let page = mode::page_of(unit, code, PageControl::Current).ok_or_else(|| parameter(at))?;
+    let mask = mode::page_of(unit, code, PageControl::Changeable).ok_or_else(|| parameter(at))?;
+    let header = PageHeader::parse(rest).ok_or(sense::PARAMETER_LIST_LENGTH)?;
+    let length = usize::from(header.header) + usize::from(header.length);
+    // A page of another format, or of another length than ours.
+    if (header.code, header.subpage) != code || length != page.len() {
+        return Err(parameter(at + if header.header == 4 { 2 } else { 1 }));
+    }
+    let sent = rest.get(..length).ok_or(sense::PARAMETER_LIST_LENGTH)?;
+    let parameters = sent.iter().zip(&page).zip(&mask).enumerate().skip(header.header.into());
+    for (index, ((sent, page), mask)) in parameters {
+        if (sent ^ page) & !mask != 0 {
+            return Err(parameter(at + index));
+        }
+    }
+    Ok(sent)
+}
+
+/// Takes over what can be changed; None if a value is reserved.
+fn take(code: PageCode, sent: &[u8], wanted: &mut Parameters) -> Option<()> {
+    match code {
+        (pages::CONTROL, 0) => wanted.control = Control::parse(sent)?,
+        (pages::CACHING, 0) => wanted.caching = Caching::parse(sent)?,
+        _ => {}
+    }
+    Some(())
 }
 
 fn parameter(at: usize) -> Fault {
@@ -130,24 +200,4 @@ fn check_descriptor(
         return Err(parameter(at + length_at));
     }
     Ok(())
-}
-
-/// Takes the values over; every other nexus is told if they are new (SPC-4 §5.14).
-fn apply(nexus: &Nexus, unit: &LogicalUnit, control: Control) {
-    let mut changed = false;
-    for (special, wanted) in [
-        (Special::DescriptorSense, control.descriptor_sense),
-        (Special::WriteProtected, control.software_write_protect),
-    ] {
-        changed |= unit.is_special(special) != wanted;
-        if wanted {
-            unit.make_special(special);
-        } else {
-            unit.make_ordinary(special);
-        }
-    }
-    if changed {
-        let own = nexus.link_to(unit).map(core::ptr::from_ref::<Link>);
-        unit.establish_at_others(own, Attention::ModeChanged);
-    }
 }

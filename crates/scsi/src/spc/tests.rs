@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Primary commands against a disk in memory.
 
+mod saved;
 mod select;
 
 use crate::Nexus;
@@ -47,7 +48,7 @@ fn standard_inquiry_is_that_of_a_disk() {
     let bench = Bench::new();
     let bytes = bench.data(&[0x12, 0, 0, 1, 4, 0]);
     assert_eq!(bytes.len(), 96);
-    assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x10, 0, 2]);
+    assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x10, 0, 2]);
     let standard = Standard::parse(&bytes).expect("whole");
     assert_eq!(&standard.vendor, b"LUNWIRE ");
     assert_eq!(standard.version_descriptors[..4], [0x00a0, 0x0460, 0x04c0, 0x0960]);
@@ -157,7 +158,10 @@ fn mode_sense_has_the_same_pages_in_both_forms() {
     let ten = bench.data(&[0x5a, 0x10, 0x3f, 0xff, 0, 0, 0, 1, 0, 0]);
     let six = ModeData::parse(Header::Six, &six).expect("whole");
     let ten = ModeData::parse(Header::Ten, &ten).expect("whole");
-    assert_eq!(six.pages, ten.pages);
+    let extension = 20 + 12..20 + 12 + 32;
+    assert_eq!(ten.pages[extension.clone()][..2], [0x4a, 1]);
+    let without = [&ten.pages[..extension.start], &ten.pages[extension.end..]].concat();
+    assert_eq!(six.pages, without);
     assert_eq!(ten.descriptor, Some(BlockDescriptor::Long { blocks: 4096, length: 512 }));
     let caching = six.page(mode::CACHING).expect("page 08");
     assert_eq!((caching.len(), caching[2]), (20, 0x04));
@@ -167,18 +171,27 @@ fn mode_sense_has_the_same_pages_in_both_forms() {
         let one = bench.data(&[0x1a, 0x08, code, 0, 255, 0]);
         assert_eq!(one[3], 0, "DBD");
         assert_eq!(Some(&one[4..]), six.page(code));
-        assert_eq!(bench.data(&[0x1a, 0x08, code, 0xff, 255, 0]), one);
+        let subpages = bench.data(&[0x1a, 0x08, code, 0xff, 255, 0]);
+        assert_eq!(subpages.get(4..one.len()), one.get(4..));
+        let extension = if code == mode::CONTROL { 32 } else { 0 };
+        assert_eq!(subpages.len(), one.len() + extension);
     }
 }
 
 #[test]
-fn mode_pages_are_fixed() {
+fn what_of_mode_pages_can_be_changed() {
     let bench = Bench::new();
     let changeable = bench.data(&[0x1a, 0x08, 0x7f, 0, 255, 0]);
     let data = ModeData::parse(Header::Six, &changeable).expect("whole");
     for code in [0x08, 0x0a, 0x1c] {
         let page = data.page(code).expect("there");
-        let may = [(mode::CONTROL, 2, 0x04), (mode::CONTROL, 4, 0x08)];
+        let may = [
+            (mode::CACHING, 2, 0x04),
+            (mode::CONTROL, 2, 0x24),
+            (mode::CONTROL, 3, 0x06),
+            (mode::CONTROL, 4, 0x08),
+            (mode::CONTROL, 5, 0x40),
+        ];
         for (at, byte) in page.iter().enumerate().skip(2) {
             let mask = may.iter().find(|(of, index, _)| (*of, *index) == (code, at));
             assert_eq!(*byte, mask.map_or(0, |(.., mask)| *mask), "{code:x} {at}");
@@ -188,7 +201,11 @@ fn mode_pages_are_fixed() {
     assert_eq!(bench.data(&[0x1a, 0, 0xbf, 0, 255, 0]), current, "default values");
     assert_eq!(codes(bench.sense(&[0x1a, 0, 0xff, 0, 255, 0])), (5, 0x39, 0));
     assert_eq!(field_of(&bench, &[0x1a, 0, 0x01, 0, 255, 0]), Some((2, Some(5))));
-    assert_eq!(field_of(&bench, &[0x1a, 0, 0x0a, 1, 255, 0]), Some((3, None)));
+    assert_eq!(field_of(&bench, &[0x1a, 0, 0x0a, 2, 255, 0]), Some((3, None)));
+    assert_eq!(field_of(&bench, &[0x1a, 0, 0x08, 1, 255, 0]), Some((3, None)));
+    assert_eq!(field_of(&bench, &[0x1a, 0, 0x3f, 1, 255, 0]), Some((3, None)));
+    let extension = bench.data(&[0x1a, 8, 0x0a, 1, 255, 0]);
+    assert_eq!(extension[4..8], [0x4a, 1, 0, 28]);
     assert_eq!(bench.data(&[0x1a, 0, 0x3f, 0, 4, 0]).len(), 4);
 }
 
@@ -258,10 +275,10 @@ fn unsupported_commands_are_said_to_be() {
 }
 
 #[test]
-fn task_management_functions_are_four() {
+fn task_management_functions_are_five() {
     let bench = Bench::new();
     let cdb = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0];
-    assert_eq!(bench.data(&cdb), [0xd8, 0, 0, 0]);
+    assert_eq!(bench.data(&cdb), [0xf8, 0, 0, 0]);
     let mut extended = cdb;
     extended[2] = 0x80;
     assert_eq!(bench.data(&extended).len(), 16);

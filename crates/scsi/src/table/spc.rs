@@ -4,6 +4,7 @@
 use super::Entry;
 use super::Flag;
 use crate::spc::alua;
+use crate::spc::identification;
 use crate::spc::inquiry;
 use crate::spc::log;
 use crate::spc::misc;
@@ -12,6 +13,7 @@ use crate::spc::mode_select;
 use crate::spc::persistent;
 use crate::spc::persistent::rights::Guard;
 use crate::spc::rsoc;
+use crate::spc::timestamp;
 use wire::scsi::opcode;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent as actions;
@@ -32,6 +34,8 @@ pub(super) const COMMANDS: &[Entry] = &[
     Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6)
         .guarded(Guard::Reads),
     Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic)
+        .guarded(Guard::Writes),
+    Entry::new(Opcode::LOG_SELECT, &[0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], log::log_select)
         .guarded(Guard::Writes),
     Entry::new(Opcode::LOG_SENSE, &[0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0], log::log_sense)
         .guarded(Guard::Open),
@@ -61,6 +65,14 @@ pub(super) const COMMANDS: &[Entry] = &[
     .with(Flag::Informative),
     Entry::new(
         Opcode::MAINTENANCE_IN,
+        &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
+        identification::report,
+    )
+    .service(opcode::REPORT_IDENTIFYING_INFORMATION)
+    .with(Flag::Kept)
+    .guarded(Guard::Open),
+    Entry::new(
+        Opcode::MAINTENANCE_IN,
         &[0xe0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         alua::report_groups,
     )
@@ -81,11 +93,33 @@ pub(super) const COMMANDS: &[Entry] = &[
     .service(opcode::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS)
     .guarded(Guard::Reads),
     Entry::new(
+        Opcode::MAINTENANCE_IN,
+        &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        timestamp::report,
+    )
+    .service(opcode::REPORT_TIMESTAMP)
+    .guarded(Guard::Open),
+    Entry::new(
+        Opcode::MAINTENANCE_OUT,
+        &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
+        identification::set,
+    )
+    .service(opcode::SET_IDENTIFYING_INFORMATION)
+    .with(Flag::Kept)
+    .guarded(Guard::Writes),
+    Entry::new(
         Opcode::MAINTENANCE_OUT,
         &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         alua::set_groups,
     )
     .service(opcode::SET_TARGET_PORT_GROUPS)
     .with(Flag::Explicit)
+    .guarded(Guard::Writes),
+    Entry::new(
+        Opcode::MAINTENANCE_OUT,
+        &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        timestamp::set,
+    )
+    .service(opcode::SET_TIMESTAMP)
     .guarded(Guard::Writes),
 ];

@@ -63,6 +63,7 @@ impl<P: Port> Pump<P> {
             held: Vec::new(),
             send_at: None,
             runnable: std::collections::VecDeque::new(),
+            waiting: super::waiting::Waiting::default(),
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
@@ -225,6 +226,7 @@ impl<P: Port> Pump<P> {
     /// I_T nexus loss (SAM-5 §6.3.4): the device server forgets the nexus and its tasks.
     pub(super) fn lose_nexus(&mut self, key: Key) {
         self.runnable.retain(|(session, _, _)| *session != key);
+        self.waiting.forget_session(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let tasks = std::mem::take(&mut session.tasks);
         if let Some(nexus) = session.nexus.take() {

@@ -12,10 +12,13 @@ use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::service::Function;
 use iscsi::service::ServiceResponse;
+use scsi::AcaCleared;
 use scsi::LogicalUnit;
+use scsi::Victims;
 use wire::scsi::Sense;
 
 use super::Pump;
+use super::empty_completion;
 use super::storing::is_pause;
 use super::task_of;
 use crate::mail::Effect;
@@ -23,6 +26,20 @@ use crate::mail::Letter;
 use crate::mail::Units;
 use crate::mail::Whose;
 use crate::table::Key;
+
+/// Status code TASK ABORTED (SAM-5 §5.3.1).
+const TASK_ABORTED: u8 = 0x40;
+
+/// Who ended a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    /// This function of its own session.
+    Function(u32),
+    /// A command of its own session, which does not end itself.
+    Command(TaskId),
+    /// Another session.
+    Another,
+}
 
 /// A function under way on this reactor.
 #[derive(Debug)]
@@ -54,7 +71,8 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let units = session.units_of(&request);
         if let Some(answer) = session.immediate_answer(&request, &units) {
-            return session.machine.task_management_done(request.id, answer);
+            session.machine.task_management_done(request.id, answer);
+            return self.waiting.somebody_ended();
         }
         let service::Management { id, function, .. } = request;
         tracing::info!(
@@ -77,7 +95,7 @@ impl<P: Port> Pump<P> {
                 session.machine.abort(task);
             }
         } else {
-            self.end_tasks(key, &units, Some(id));
+            self.end_tasks(key, &units, By::Function(id));
         }
         let effect = match function {
             Function::ClearTaskSet => Some(Effect::Cleared),
@@ -86,7 +104,9 @@ impl<P: Port> Pump<P> {
             }
             _ => None,
         };
-        if let Some(effect) = effect {
+        let is_shared =
+            effect != Some(Effect::Cleared) || units.iter().any(|unit| unit.shares_task_set());
+        if let Some(effect) = effect.filter(|_| is_shared) {
             self.abort_elsewhere(key, &units, effect, &Whose::All, management);
         }
         self.wait_for_ended_work(management);
@@ -148,18 +168,24 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// A command preempts the tasks of `initiator_ports`; it goes on when none of their work is
-    /// left. It never ends tasks of its own nexus.
-    pub(super) fn preempt(&mut self, key: Key, task: TaskId, initiator_ports: Vec<String>) {
+    /// A command aborts the tasks of others; it goes on when none of their work is left.
+    pub(super) fn preempt(&mut self, key: Key, task: TaskId, victims: Victims) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let unit = task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
         let Some(unit) = unit.cloned() else { return };
         let origin = Origin::Command { session: key, task };
         let management = self.managements.insert(Management { origin, pending: 1 });
-        if !initiator_ports.is_empty() {
-            tracing::info!(?initiator_ports, "tasks preempted");
-            let whose = Whose::Ports(initiator_ports.into());
-            self.abort_elsewhere(key, &[unit].into(), Effect::Cleared, &whose, management);
+        tracing::info!(?victims, "a command aborts others");
+        let units: Units = [unit].into();
+        if victims != Victims::OwnNexus {
+            let whose = match &victims {
+                Victims::Ports(ports) => Whose::Ports(ports.as_slice().into()),
+                _ => Whose::All,
+            };
+            self.abort_elsewhere(key, &units, Effect::Cleared, &whose, management);
+        }
+        if !matches!(victims, Victims::Ports(_)) {
+            self.end_tasks(key, &units, By::Command(task));
         }
         self.wait_for_ended_work(management);
         self.one_done(management);
@@ -188,7 +214,7 @@ impl<P: Port> Pump<P> {
         if !nexus.is_some_and(|nexus| whose.includes(nexus)) {
             return;
         }
-        let ended = self.end_tasks(key, units, None);
+        let ended = self.end_tasks(key, units, By::Another);
         if ended.is_empty() {
             return;
         }
@@ -196,18 +222,19 @@ impl<P: Port> Pump<P> {
             && let Some(session) = self.sessions.get(key)
             && let Some(nexus) = &session.nexus
         {
-            for unit in &ended {
+            for unit in ended.iter().filter(|unit| !unit.reports_aborted_tasks()) {
                 nexus.commands_cleared(unit);
             }
         }
         self.settle(key);
     }
 
-    /// Ends the tasks of one session on `units`; returns the units that had any. `issuer`: the
-    /// function, if it is of this session.
-    fn end_tasks(&mut self, key: Key, units: &Units, issuer: Option<u32>) -> Vec<Arc<LogicalUnit>> {
+    /// Ends the tasks of one session on `units`; returns the units that had any. Those that another
+    /// session ends get status TASK ABORTED where TAS says so (SPC-4 §7.5.8), else no answer.
+    fn end_tasks(&mut self, key: Key, units: &Units, by: By) -> Vec<Arc<LogicalUnit>> {
         let Some(session) = self.sessions.get(key) else { return Vec::new() };
         let mut tasks: Vec<TaskId> = Vec::new();
+        let mut told: Vec<TaskId> = Vec::new();
         let mut touched: Vec<Arc<LogicalUnit>> = Vec::new();
         for task in session.tasks.iter().flatten() {
             let unit = task.scsi.unit();
@@ -215,15 +242,23 @@ impl<P: Port> Pump<P> {
             else {
                 continue;
             };
-            tasks.push(task.id);
+            if by == By::Command(task.id) {
+                continue;
+            }
+            let is_told = by == By::Another && unit.reports_aborted_tasks();
+            if is_told { &mut told } else { &mut tasks }.push(task.id);
             if !touched.iter().any(|of| Arc::ptr_eq(of, unit)) {
                 touched.push(Arc::clone(unit));
             }
         }
-        for id in &tasks {
+        for id in tasks.iter().chain(&told) {
             self.drop_task(key, *id);
         }
         if let Some(session) = self.sessions.get_mut(key) {
+            for id in told {
+                session.machine.complete(id, empty_completion(TASK_ABORTED));
+            }
+            let issuer = if let By::Function(id) = by { Some(id) } else { None };
             session.machine.terminate(&tasks, issuer);
         }
         touched
@@ -234,6 +269,7 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(task) = session.take_task(id) {
             self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
+            self.waiting.forget(key, id);
             self.keep(key, id, task.scsi);
         }
     }
@@ -416,7 +452,13 @@ impl super::Session {
             return (!is_for_all).then_some(ServiceResponse::LunDoesNotExist);
         };
         match request.function {
-            Function::ClearAca => Some(ServiceResponse::NotSupported),
+            Function::ClearAca => {
+                let cleared = self.nexus.as_ref().map(|nexus| nexus.clear_aca(unit));
+                Some(match cleared {
+                    Some(AcaCleared::OfAnother) => ServiceResponse::Rejected,
+                    _ => ServiceResponse::Complete,
+                })
+            }
             Function::QueryTask { task } => Some(succeeded(task.is_some())),
             Function::QueryTaskSet => {
                 let mut units = self.tasks.iter().flatten().filter_map(|task| task.scsi.unit());

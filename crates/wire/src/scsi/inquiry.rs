@@ -75,6 +75,8 @@ pub struct Standard {
     pub product: [u8; 16],
     /// PRODUCT REVISION LEVEL, blank padded.
     pub revision: [u8; 4],
+    /// NORMACA: NACA is understood.
+    pub normal_aca: bool,
     /// TPGS.
     pub port_groups: PortGroups,
     /// 3PC: third-party copies.
@@ -91,7 +93,8 @@ impl Standard {
         bytes[0] = self.peripheral;
         bytes[1] = if self.peripheral == TYPE_OPTICAL { 0x80 } else { 0 }; // RMB
         bytes[2] = self.version;
-        bytes[3] = 0x12; // HISUP, response data format 2
+        // HISUP, response data format 2.
+        bytes[3] = 0x12 | if self.normal_aca { 0x20 } else { 0 };
         bytes[4] = ADDITIONAL_LEN;
         bytes[5] = (self.port_groups as u8) << 4 | u8::from(self.third_party_copy) << 3;
         bytes[7] = 0x02; // CMDQUE
@@ -117,6 +120,7 @@ impl Standard {
             vendor: super::field::get(bytes, 8)?,
             product: super::field::get(bytes, 16)?,
             revision: super::field::get(bytes, 32)?,
+            normal_aca: get_u8(bytes, 3)? & 0x20 != 0,
             port_groups: PortGroups::of(get_u8(bytes, 5)?),
             third_party_copy: get_u8(bytes, 5)? & 0x08 != 0,
             version_descriptors,
@@ -148,12 +152,13 @@ mod tests {
             vendor: ascii("LUNWIRE"),
             product: ascii("disk"),
             revision: ascii("0.1.0"),
+            normal_aca: true,
             port_groups: PortGroups::Implicit,
             third_party_copy: true,
             version_descriptors: [SAM_5, SPC_4, SBC_3, ISCSI, 0, 0, 0, 0],
         };
         let bytes = standard.emit();
-        assert_eq!(bytes[..8], [0, 0, 6, 0x12, 91, 0x18, 0, 2]);
+        assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x18, 0, 2]);
         assert_eq!(&bytes[8..36], b"LUNWIRE disk            0.1.");
         assert_eq!(bytes[58..68], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60, 0, 0]);
     }
@@ -168,6 +173,7 @@ mod tests {
         fn round_trip(
             peripheral: u8, version: u8, vendor: [u8; 8], product: [u8; 16], revision: [u8; 4],
             version_descriptors: [u16; 8], port_groups in 0_u8..4, third_party_copy: bool,
+            normal_aca: bool,
         ) {
             let standard = Standard {
                 peripheral,
@@ -175,6 +181,7 @@ mod tests {
                 vendor,
                 product,
                 revision,
+                normal_aca,
                 port_groups: PortGroups::of(port_groups << 4),
                 third_party_copy,
                 version_descriptors,

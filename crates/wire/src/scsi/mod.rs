@@ -8,6 +8,7 @@ pub mod cdb;
 pub mod command;
 pub mod copy;
 mod field;
+pub mod identification;
 pub mod inquiry;
 pub mod log;
 pub mod lun;
@@ -20,6 +21,7 @@ pub mod reservations;
 pub mod rsoc;
 pub mod sense;
 pub mod status;
+pub mod timestamp;
 pub mod unmap;
 pub mod vpd;
 

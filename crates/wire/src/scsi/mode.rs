@@ -206,15 +206,10 @@ impl<'a> ModeData<'a> {
     #[must_use]
     pub fn page(&self, code: u8) -> Option<&'a [u8]> {
         let mut rest = self.pages;
-        while let Some(head) = get_u8(rest, 0) {
-            let subpage = head & 0x40 != 0;
-            let length = if subpage {
-                4 + usize::from(get_u16(rest, 2)?)
-            } else {
-                2 + usize::from(get_u8(rest, 1)?)
-            };
+        while let Some(header) = PageHeader::parse(rest) {
+            let length = usize::from(header.header) + usize::from(header.length);
             let (page, after) = rest.split_at_checked(length)?;
-            if !subpage && head & 0x3f == code {
+            if header.header == 2 && header.code == code {
                 return Some(page);
             }
             rest = after;
@@ -224,7 +219,7 @@ impl<'a> ModeData<'a> {
 }
 
 /// Caching mode page (SBC-3 §6.5.5), 20 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caching {
     /// WCE: a write can be lost until it is synchronized.
     pub write_cache: bool,
@@ -248,29 +243,108 @@ impl Caching {
     }
 }
 
-/// Control mode page (SPC-4 §7.5.8), 12 bytes: unrestricted reordering, no QERR, no TAS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// QERR: what happens to other commands when one ends with CHECK CONDITION (SPC-4 §7.5.8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // two bits, of which one value is reserved
+#[repr(u8)]
+pub enum QueueError {
+    /// 00b: they go on, after an ACA condition if there is one.
+    #[default]
+    Continue = 0,
+    /// 01b: those of the task set are aborted.
+    AbortTaskSet = 1,
+    /// 11b: those of the same nexus are aborted.
+    AbortNexus = 3,
+}
+
+impl QueueError {
+    /// From the low two bits of `code`; None for the reserved value.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code & 3 {
+            0 => Some(Self::Continue),
+            1 => Some(Self::AbortTaskSet),
+            3 => Some(Self::AbortNexus),
+            _ => None,
+        }
+    }
+}
+
+/// Control mode page (SPC-4 §7.5.8), 12 bytes: unrestricted reordering.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// BUSY TIMEOUT PERIOD, 100 ms units; FFFFh without limit.
-    pub busy_timeout: u16,
+    /// TST = 001b: each nexus has a task set of its own.
+    pub task_set_each_nexus: bool,
     /// D_SENSE: sense data are in descriptor format.
     pub descriptor_sense: bool,
+    /// QERR.
+    pub queue_error: QueueError,
     /// SWP: writing is refused.
     pub software_write_protect: bool,
+    /// TAS: commands that another nexus aborts end with TASK ABORTED.
+    pub task_aborted_status: bool,
 }
 
 impl Control {
+    /// The page as a mask of the fields above: TST (its lowest bit), D_SENSE, QERR, SWP and TAS.
+    pub const CHANGEABLE: [u8; 12] = [CONTROL, 10, 0x24, 0x06, 0x08, 0x40, 0, 0, 0, 0, 0, 0];
+
     /// Writes the page: QUEUE ALGORITHM MODIFIER is 1, for simple tasks are not ordered among each
-    /// other.
+    /// other; BUSY TIMEOUT PERIOD is FFFFh, for no limit is promised.
     #[must_use]
     pub fn emit(&self) -> [u8; 12] {
+        let bit = |set: bool, bit: u8| if set { 1 << bit } else { 0 };
         let mut bytes = [0; 12];
         bytes[0] = CONTROL;
         bytes[1] = 10;
-        bytes[2] = if self.descriptor_sense { 0x04 } else { 0 };
-        bytes[3] = 0x10;
-        bytes[4] = if self.software_write_protect { 0x08 } else { 0 };
-        put(&mut bytes, 8, self.busy_timeout.to_be_bytes());
+        bytes[2] = bit(self.task_set_each_nexus, 5) | bit(self.descriptor_sense, 2);
+        bytes[3] = 0x10 | (self.queue_error as u8) << 1;
+        bytes[4] = bit(self.software_write_protect, 3);
+        bytes[5] = bit(self.task_aborted_status, 6);
+        put(&mut bytes, 8, [0xff, 0xff]);
+        bytes
+    }
+
+    /// Reads the page; None if short, or with a task set type or a QERR that is reserved.
+    #[must_use]
+    pub fn parse(page: &[u8]) -> Option<Self> {
+        let [_, _, two, three, four, five] = super::field::get(page, 0)?;
+        Some(Self {
+            task_set_each_nexus: match two >> 5 {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
+            descriptor_sense: two & 0x04 != 0,
+            queue_error: QueueError::from_code(three >> 1)?,
+            software_write_protect: four & 0x08 != 0,
+            task_aborted_status: five & 0x40 != 0,
+        })
+    }
+}
+
+/// Subpage of the control extension mode page.
+pub const CONTROL_EXTENSION: u8 = 0x01;
+
+/// Control extension mode page (SPC-4 §7.5.9), 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlExtension {
+    /// SCSIP: a timestamp that an initiator sets wins over any other.
+    pub scsi_precedence: bool,
+    /// MAXIMUM SENSE DATA LENGTH, bytes.
+    pub sense_len_max: u8,
+}
+
+impl ControlExtension {
+    /// Writes the page; INITIAL COMMAND PRIORITY is none.
+    #[must_use]
+    pub fn emit(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes[0] = 0x40 | CONTROL;
+        bytes[1] = CONTROL_EXTENSION;
+        bytes[3] = 28;
+        bytes[4] = if self.scsi_precedence { 0x02 } else { 0 };
+        bytes[6] = self.sense_len_max;
         bytes
     }
 
@@ -278,10 +352,38 @@ impl Control {
     #[must_use]
     pub fn parse(page: &[u8]) -> Option<Self> {
         Some(Self {
-            busy_timeout: get_u16(page, 8)?,
-            descriptor_sense: get_u8(page, 2)? & 0x04 != 0,
-            software_write_protect: get_u8(page, 4)? & 0x08 != 0,
+            scsi_precedence: get_u8(page, 4)? & 0x02 != 0,
+            sense_len_max: get_u8(page, 6)?,
         })
+    }
+}
+
+/// The header of a mode page, in either format (SPC-4 §7.5.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageHeader {
+    /// PAGE CODE.
+    pub code: u8,
+    /// SUBPAGE CODE; zero in the format without.
+    pub subpage: u8,
+    /// PAGE LENGTH: bytes behind the header.
+    pub length: u16,
+    /// Bytes of the header: 2, or 4 in the SPF format.
+    pub header: u8,
+}
+
+impl PageHeader {
+    /// Reads the header of a page; None if it is cut.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let first = get_u8(bytes, 0)?;
+        let code = first & 0x3f;
+        if first & 0x40 != 0 {
+            let (subpage, length) = (get_u8(bytes, 1)?, get_u16(bytes, 2)?);
+            Some(Self { code, subpage, length, header: 4 })
+        } else {
+            let length = u16::from(get_u8(bytes, 1)?);
+            Some(Self { code, subpage: 0, length, header: 2 })
+        }
     }
 }
 
@@ -312,14 +414,37 @@ mod tests {
     fn mode_sense_10_vector() {
         let long = BlockDescriptor::Long { blocks: 1 << 32, length: 4096 };
         let specific = DeviceSpecific { write_protected: true, dpo_fua: true };
-        let control =
-            Control { busy_timeout: 0xffff, descriptor_sense: true, software_write_protect: true };
+        let control = Control {
+            task_set_each_nexus: true,
+            descriptor_sense: true,
+            queue_error: QueueError::AbortNexus,
+            software_write_protect: true,
+            task_aborted_status: true,
+        };
         let pages = control.emit();
         assert_eq!(Control::parse(&pages), Some(control));
+        for (at, bit) in [(2, 0x40), (3, 0x02)] {
+            let mut reserved = pages;
+            reserved[at] ^= bit;
+            assert_eq!(Control::parse(&reserved), None, "a reserved value in {at}");
+        }
+        let off = Control::default().emit();
+        let differs: Vec<u8> = pages.iter().zip(off).map(|(on, off)| on ^ off).collect();
+        assert_eq!(differs[2..], Control::CHANGEABLE[2..]);
         let bytes = emit(Header::Ten, specific, Some(long), &pages);
         assert_eq!(bytes[..8], [0, 34, 0, 0x90, 1, 0, 0, 16]);
         assert_eq!(bytes[8..24], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0]);
-        assert_eq!(bytes[24..], [0x0a, 10, 4, 0x10, 8, 0, 0, 0, 0xff, 0xff, 0, 0]);
+        assert_eq!(bytes[24..], [0x0a, 10, 0x24, 0x16, 8, 0x40, 0, 0, 0xff, 0xff, 0, 0]);
+    }
+
+    #[test]
+    fn control_extension_vector() {
+        let page = ControlExtension { scsi_precedence: true, sense_len_max: 28 };
+        let bytes = page.emit();
+        assert_eq!(bytes[..8], [0x4a, 1, 0, 28, 2, 0, 28, 0]);
+        assert_eq!(ControlExtension::parse(&bytes), Some(page));
+        let header = PageHeader { code: 0x0a, subpage: 1, length: 28, header: 4 };
+        assert_eq!(PageHeader::parse(&bytes), Some(header));
     }
 
     #[test]

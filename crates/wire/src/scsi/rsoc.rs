@@ -96,8 +96,9 @@ pub fn parse_one(bytes: &[u8]) -> Option<(u8, &[u8])> {
     Some((support, bytes.get(4..4 + length)?))
 }
 
-/// ABORT TASK, ABORT TASK SET, CLEAR TASK SET and LOGICAL UNIT RESET, as RSTMF bits of byte 0.
-pub const TASK_MANAGEMENT_BASIC: u8 = 0x80 | 0x40 | 0x10 | 0x08;
+/// ABORT TASK, ABORT TASK SET, CLEAR ACA, CLEAR TASK SET and LOGICAL UNIT RESET, as RSTMF bits of
+/// byte 0.
+pub const TASK_MANAGEMENT_BASIC: u8 = 0x80 | 0x40 | 0x20 | 0x10 | 0x08;
 
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data with `functions` as byte 0: 4 bytes, or 16 with
 /// timeouts (REPD).
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn task_management_vectors() {
-        assert_eq!(emit_task_management(TASK_MANAGEMENT_BASIC, Timeouts::Omitted), [0xd8, 0, 0, 0]);
+        assert_eq!(emit_task_management(TASK_MANAGEMENT_BASIC, Timeouts::Omitted), [0xf8, 0, 0, 0]);
         let with = emit_task_management(TASK_MANAGEMENT_BASIC, Timeouts::Returned);
         assert_eq!((with[3], with.len()), (12, 16));
     }

@@ -170,11 +170,11 @@ pub struct ExtendedInquiry {
 }
 
 impl ExtendedInquiry {
-    /// Writes the content; SIMPSUP and LUICLR are set.
+    /// Writes the content; HEADSUP, ORDSUP, SIMPSUP and LUICLR are set.
     #[must_use]
     pub fn emit(&self) -> [u8; LONG_CONTENT_LEN] {
         let mut bytes = [0; LONG_CONTENT_LEN];
-        bytes[1] = 0x01;
+        bytes[1] = 0x07;
         bytes[2] = u8::from(self.volatile_cache);
         bytes[3] = 0x01;
         bytes[9] = self.sense_len_max;
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(flat.emit()[..3], [0, 1, 0]);
         assert_eq!(BlockDeviceCharacteristics::parse(&flat.emit()), Some(flat));
         let extended = ExtendedInquiry { volatile_cache: true, sense_len_max: 252 };
-        assert_eq!(extended.emit()[..10], [0, 1, 1, 1, 0, 0, 0, 0, 0, 252]);
+        assert_eq!(extended.emit()[..10], [0, 7, 1, 1, 0, 0, 0, 0, 0, 252]);
         assert_eq!(ExtendedInquiry::parse(&extended.emit()), Some(extended));
     }
 

@@ -178,7 +178,7 @@ fn patient(nexus: &Nexus, cdb: &[u8], out: &[u8]) -> Completion {
             Step::Complete(completion) => return completion,
             Step::ReceiveDataOut { .. } => Input::DataOut(Slice::from(out.to_vec())),
             Step::Store(op) => Input::Store(submit(&task, &op)),
-            Step::Abort { .. } => unreachable!("nothing here preempts"),
+            Step::Abort { .. } | Step::Clock => unreachable!("nothing here asks for it"),
             Step::Wait => {
                 std::thread::yield_now();
                 Input::Turn

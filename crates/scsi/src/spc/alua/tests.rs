@@ -239,7 +239,7 @@ fn a_list_with_one_wrong_descriptor_changes_nothing() {
 #[test]
 fn hosts_may_not_change_states_where_only_administration_does() {
     let paths = paths(Explicit::No);
-    assert_eq!(codes(set(&paths.first, &[(0, 20)])), (5, 0x20, 0));
+    assert_eq!(codes(set(&paths.first, &[(0, 20)])), (5, 0x24, 0));
     let one = data(&paths.first, &[0xa3, 0x0c, 2, 0xa4, 0, 0x0a, 0, 0, 0, 99, 0, 0]);
     assert_eq!(one[1] & 7, 1, "not supported");
 }

@@ -9,6 +9,8 @@ pub(crate) mod registry;
 pub(crate) mod rights;
 mod saved;
 
+use crate::kept::KeepFailed;
+use crate::kept::RestoreError;
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
@@ -21,9 +23,9 @@ use crate::task::Input;
 use crate::task::Machine;
 use crate::task::Started;
 use crate::task::Step;
+use crate::task::Victims;
 use alloc::vec::Vec;
 use buf::Slice;
-use core::fmt;
 use registry::Effects;
 use registry::Existing;
 use registry::Port;
@@ -33,24 +35,6 @@ use wire::scsi::persistent::MoveList;
 use wire::scsi::persistent::ParameterList;
 use wire::scsi::persistent::PowerLoss;
 use wire::scsi::persistent::Type;
-
-pub use saved::RestoreError;
-
-/// Keeps reservations through a loss of power; the target has one for each unit that can.
-pub trait Keeper: Send + Sync + fmt::Debug {
-    /// Puts `state` in place of what was kept before, on stable storage and as a whole: after a
-    /// crash at any point there is the old state or the new one.
-    ///
-    /// # Errors
-    /// If that is not certain; the command that changed the state fails then.
-    fn keep(&self, state: &[u8]) -> Result<(), KeepFailed>;
-}
-
-/// The state could not be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot keep the reservations")]
-#[allow(clippy::exhaustive_structs)] // nothing more to say
-pub struct KeepFailed;
 
 /// A command that works on reservations.
 #[derive(Debug)]
@@ -197,8 +181,11 @@ impl Persistent {
         drop(registry);
         if self.action == Action::Out(persistent::PREEMPT_AND_ABORT) {
             self.stage = Stage::Aborting;
+            for port in &effects.preempted {
+                unit.clear_aca_of(port);
+            }
             let ports = effects.preempted.into_iter().map(|port| port.initiator).collect();
-            return Ok(Step::Abort { initiator_ports: ports });
+            return Ok(Step::Abort { victims: Victims::Ports(ports) });
         }
         self.end()
     }

@@ -2,50 +2,28 @@
 //! Registrations and the reservation as bytes that outlive a loss of power (APTPL, SPC-4 §5.12.5).
 //!
 //! ```text
-//! "LWPR" version:4 unit:8 type:4 holder:4 count:4
-//! { key:8 target:2 all:1 reserved:1 length:4 name }*
-//! sum:4
+//! type:4 holder:4 count:4 { key:8 target:2 all:1 reserved:1 length:4 name }*
 //! ```
 //!
-//! All numbers are big-endian; `sum` is the CRC32C of all before it, `unit` ties the bytes to the
-//! unit that they are of. `type` is zero if there is no reservation; `holder` is the index of a
-//! registrant.
+//! All numbers are big-endian. `type` is zero if there is no reservation; `holder` is the index of
+//! a registrant.
 
 use super::registry::Port;
 use super::registry::Registrant;
 use super::registry::Registry;
 use super::registry::Reservation;
+use crate::kept;
+use crate::kept::Kept;
+use crate::kept::Reader;
+use crate::kept::RestoreError;
 use crate::limits;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use wire::scsi::persistent::Type;
 
-const MAGIC: [u8; 4] = *b"LWPR";
-const VERSION: u32 = 1;
-
-/// Why saved reservations cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RestoreError {
-    /// Not the bytes of saved reservations.
-    #[error("not a file of reservations")]
-    Foreign,
-    /// Of another version.
-    #[error("reservations of format version {0}, which this program does not know")]
-    Version(u32),
-    /// Of another unit.
-    #[error("reservations of another logical unit")]
-    Unit,
-    /// Cut or changed.
-    #[error("damaged reservations")]
-    Damaged,
-}
-
 /// Writes the state for the unit `unit`; nothing of it if it is not to persist.
 pub(super) fn emit(registry: &Registry, unit: u64) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend_from_slice(&VERSION.to_be_bytes());
-    bytes.extend_from_slice(&unit.to_be_bytes());
+    let mut bytes = Vec::new();
     let registrants = if registry.persists { &registry.registrants[..] } else { &[] };
     let holder = registry
         .reservation
@@ -67,27 +45,12 @@ pub(super) fn emit(registry: &Registry, unit: u64) -> Vec<u8> {
         bytes.extend_from_slice(&u32::try_from(name.len()).unwrap_or(0).to_be_bytes());
         bytes.extend_from_slice(name);
     }
-    bytes.extend_from_slice(&checksum(&bytes).to_be_bytes());
-    bytes
+    kept::seal(Kept::Reservations, unit, &bytes)
 }
 
 /// Reads what `emit` wrote for the same unit; the bytes are believed in nothing.
 pub(super) fn parse(bytes: &[u8], unit: u64) -> Result<Registry, RestoreError> {
-    let (body, sum) = bytes.split_last_chunk::<4>().ok_or(RestoreError::Foreign)?;
-    let mut rest = Reader(body);
-    if rest.take::<4>().ok() != Some(MAGIC) {
-        return Err(RestoreError::Foreign);
-    }
-    match u32::from_be_bytes(rest.take()?) {
-        VERSION => {}
-        other => return Err(RestoreError::Version(other)),
-    }
-    if checksum(body) != u32::from_be_bytes(*sum) {
-        return Err(RestoreError::Damaged);
-    }
-    if u64::from_be_bytes(rest.take()?) != unit {
-        return Err(RestoreError::Unit);
-    }
+    let mut rest = kept::open(Kept::Reservations, unit, bytes)?;
     let kind = u32::from_be_bytes(rest.take()?);
     let holder = usize::try_from(u32::from_be_bytes(rest.take()?));
     let count = usize::try_from(u32::from_be_bytes(rest.take()?));
@@ -95,15 +58,13 @@ pub(super) fn parse(bytes: &[u8], unit: u64) -> Result<Registry, RestoreError> {
     let persists = count.is_some_and(|count| count > 0);
     let mut registry = Registry { persists, ..Registry::default() };
     for _ in 0..count.ok_or(RestoreError::Damaged)? {
-        let registrant = rest.registrant()?;
+        let registrant = registrant(&mut rest)?;
         if registry.registrants.iter().any(|other| other.port == registrant.port) {
             return Err(RestoreError::Damaged);
         }
         registry.registrants.push(registrant);
     }
-    if !rest.0.is_empty() {
-        return Err(RestoreError::Damaged);
-    }
+    rest.end()?;
     if kind != 0 {
         let kind = u8::try_from(kind).ok().filter(|kind| *kind < 16).and_then(Type::from_code);
         let holder = holder.ok().and_then(|holder| registry.registrants.get(holder));
@@ -113,43 +74,19 @@ pub(super) fn parse(bytes: &[u8], unit: u64) -> Result<Registry, RestoreError> {
     Ok(registry)
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], RestoreError> {
-        let (first, rest) = self.0.split_first_chunk::<N>().ok_or(RestoreError::Damaged)?;
-        self.0 = rest;
-        Ok(*first)
+fn registrant(rest: &mut Reader<'_>) -> Result<Registrant, RestoreError> {
+    let key = u64::from_be_bytes(rest.take()?);
+    let target = u16::from_be_bytes(rest.take()?);
+    let [all, _] = rest.take()?;
+    let length = usize::try_from(u32::from_be_bytes(rest.take()?));
+    let length = length.ok().filter(|length| *length <= limits::PORT_NAME_LEN_MAX);
+    let name = rest.bytes(length.ok_or(RestoreError::Damaged)?)?;
+    let initiator = core::str::from_utf8(name).map_err(|_| RestoreError::Damaged)?.to_string();
+    if key == 0 || all > 1 {
+        return Err(RestoreError::Damaged);
     }
-
-    fn registrant(&mut self) -> Result<Registrant, RestoreError> {
-        let key = u64::from_be_bytes(self.take()?);
-        let target = u16::from_be_bytes(self.take()?);
-        let [all, _] = self.take()?;
-        let length = usize::try_from(u32::from_be_bytes(self.take()?));
-        let length = length.ok().filter(|length| *length <= limits::PORT_NAME_LEN_MAX);
-        let split = length.and_then(|length| self.0.split_at_checked(length));
-        let (name, rest) = split.ok_or(RestoreError::Damaged)?;
-        self.0 = rest;
-        let initiator = core::str::from_utf8(name).map_err(|_| RestoreError::Damaged)?.to_string();
-        if key == 0 || all > 1 {
-            return Err(RestoreError::Damaged);
-        }
-        let port = Port { initiator, target };
-        Ok(Registrant { port, key, all_target_ports: all == 1 })
-    }
-}
-
-/// CRC32C, bit by bit: this is rare.
-fn checksum(bytes: &[u8]) -> u32 {
-    let mut sum = u32::MAX;
-    for byte in bytes {
-        sum ^= u32::from(*byte);
-        for _ in 0..8 {
-            sum = if sum & 1 == 1 { sum >> 1 ^ 0x82f6_3b78 } else { sum >> 1 };
-        }
-    }
-    !sum
+    let port = Port { initiator, target };
+    Ok(Registrant { port, key, all_target_ports: all == 1 })
 }
 
 #[cfg(test)]
@@ -175,11 +112,6 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_is_crc32c() {
-        assert_eq!(checksum(b"123456789"), 0xe306_9283);
-    }
-
-    #[test]
     fn what_was_saved_is_restored() {
         for kind in Type::ALL {
             let saved = registry(3, Some(kind), 2);
@@ -194,12 +126,6 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_refused() {
         let good = emit(&registry(2, Some(Type::WriteExclusive), 1), 7);
-        assert_eq!(parse(&good, 8), Err(RestoreError::Unit));
-        assert_eq!(parse(b"", 7), Err(RestoreError::Foreign));
-        assert_eq!(parse(b"hello, world", 7), Err(RestoreError::Foreign));
-        let mut newer = good.clone();
-        newer[7] = 2;
-        assert_eq!(parse(&newer, 7), Err(RestoreError::Version(2)));
         for cut in 0..good.len() {
             assert!(parse(&good[..cut], 7).is_err(), "cut at {cut}");
         }
@@ -217,15 +143,12 @@ mod tests {
             body in proptest::collection::vec(any::<u8>(), 0..200), kind in 0_u32..20,
             holder in 0_u32..4, count in 0_u32..4,
         ) {
-            let mut bytes = MAGIC.to_vec();
-            bytes.extend(VERSION.to_be_bytes());
-            bytes.extend(7_u64.to_be_bytes());
+            let mut bytes = Vec::new();
             for number in [kind, holder, count] {
                 bytes.extend(number.to_be_bytes());
             }
             bytes.extend(body);
-            let sum = checksum(&bytes);
-            bytes.extend(sum.to_be_bytes());
+            let bytes = kept::seal(Kept::Reservations, 7, &bytes);
             if let Ok(registry) = parse(&bytes, 7) {
                 prop_assert!(registry.registrants.len() <= limits::REGISTRANTS_MAX);
                 let held = registry.reservation.as_ref();

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::Completion;
+use crate::Keeper;
+use crate::Kept;
 use crate::table;
 use crate::testing::Bench;
 use crate::testing::codes;
@@ -356,7 +358,7 @@ fn preempt_and_abort_names_whose_tasks_end() {
     let nexus = &world.nexuses[B];
     let (mut task, _) = nexus.start(&request(Lun::Unit(0), &cdb, &list, 0));
     let step = task.resume(nexus, Input::DataOut(Slice::from(list.to_vec())));
-    let Step::Abort { initiator_ports } = step else { panic!("{step:?}") };
+    let Step::Abort { victims: Victims::Ports(initiator_ports) } = step else { panic!("{step:?}") };
     assert_eq!(initiator_ports, [port(A)]);
     assert_eq!(world.write(A), CONFLICT, "fenced before its tasks are gone");
     let step = task.resume(nexus, Input::Turn);
@@ -427,10 +429,10 @@ fn initiators_register_others() {
     assert_eq!(data[8 + 13], 3);
     let later = Nexus::new(names(&port(7)), vec![(0, Arc::clone(&world.bench.unit))]);
     let status = |cdb: &[u8]| run_status(&later, cdb);
+    assert_eq!(status(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), 2, "29/00 comes before a conflict");
     assert_eq!(status(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), CONFLICT);
     world.out(B, RELEASE, 3, (4, 0), 0);
     world.out(B, RESERVE, 6, (4, 0), 0);
-    status(&[0; 6]);
     assert_eq!(status(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), 0, "registered before it came");
 }
 
@@ -547,7 +549,8 @@ fn kept(shelf: &Arc<Shelf>) -> World {
     let store = Arc::clone(unit.store());
     let fresh = LogicalUnit::new(unit.identity().clone(), store, 512).expect("good");
     let keeper = Arc::<Shelf>::clone(shelf);
-    *unit = Arc::new(fresh.with_keeper(keeper, state.as_deref()).expect("our own"));
+    *unit =
+        Arc::new(fresh.with_keeper(Kept::Reservations, keeper, state.as_deref()).expect("our own"));
     *nexus = Nexus::new(names("iqn.z,i,0x1"), vec![(0, Arc::clone(unit))]);
     World::of(bench)
 }

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Task sets: which commands may run, and the ACA condition (SAM-5 §5.9, §8).
+//!
+//! ```text
+//! accepted --> counted -------------------------------> over      SIMPLE, nothing special
+//! accepted --> listed, dormant --> counted -----------> over      SIMPLE behind others
+//! accepted --> listed, dormant --> listed, enabled ---> over      ORDERED, HEAD OF QUEUE, ACA
+//! ```
+//!
+//! As a rule a SIMPLE task counts itself in the link of its own nexus, which no other reactor
+//! writes to, then looks at the word of the unit and runs: no lock, no memory. A task of another
+//! kind, or an ACA condition, sets [`Special::Queued`]; from then on all that come are listed under
+//! a lock, and what is counted is older than what is listed. One of the two sees the other, for the
+//! orders count-then-look and set-then-count are sequentially consistent.
+
+use crate::limits;
+use crate::lun::Link;
+use crate::lun::LogicalUnit;
+use crate::lun::Special;
+use crate::sense;
+use crate::sense::Fault;
+use alloc::vec::Vec;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering;
+use wire::iscsi::Attribute;
+
+/// Tasks of one nexus that run and are not listed.
+#[derive(Debug, Default)]
+pub(crate) struct Running(AtomicU32);
+
+/// Where a task stands in the task set of its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Over, or of no unit.
+    Nowhere,
+    /// Counted with its nexus: it runs.
+    Counted,
+    /// In the list.
+    Listed(Ticket),
+}
+
+/// Names a listed task; a later one is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// Whether a task may run now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Now,
+    Later,
+}
+
+/// How tasks of several nexuses stand to each other: TST and QERR (SPC-4 §7.5.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// TST = 000b.
+    AllNexuses,
+    /// TST = 001b.
+    EachNexus,
+}
+
+/// What is out of the ordinary with the tasks of a unit.
+#[derive(Debug, Default)]
+pub(crate) struct TaskSet {
+    next: u64,
+    /// Ascending by ticket.
+    listed: Vec<Listed>,
+    /// Nexuses with an ACA condition; one at most where they share a task set.
+    faulted: Vec<LinkId>,
+}
+
+#[derive(Debug)]
+struct Listed {
+    ticket: Ticket,
+    attribute: Attribute,
+    link: LinkId,
+}
+
+/// The address of a link, which lives as long as its tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LinkId(usize);
+
+/// What a new task is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) attribute: Attribute,
+    pub(crate) naca: bool,
+    /// PERSISTENT RESERVE OUT with PREEMPT AND ABORT, which gets past the ACA condition of another
+    /// nexus (SAM-5 §5.9.2).
+    pub(crate) preempts: bool,
+}
+
+impl Running {
+    /// Counts a SIMPLE task; false if there is something special, and it must be listed.
+    #[inline]
+    pub(crate) fn enter(&self, unit: &LogicalUnit) -> bool {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        if unit.is_special(Special::Queued) {
+            self.leave();
+            return false;
+        }
+        true
+    }
+
+    #[inline]
+    fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn any(&self) -> bool {
+        self.0.load(Ordering::SeqCst) != 0
+    }
+}
+
+impl LinkId {
+    fn of(link: &Link) -> Self {
+        Self(core::ptr::from_ref(link).addr())
+    }
+}
+
+impl Place {
+    /// The task is over.
+    #[inline]
+    pub(crate) fn leave(&mut self, unit: &LogicalUnit, link: &Link) {
+        match core::mem::replace(self, Self::Nowhere) {
+            Self::Nowhere => {}
+            Self::Counted => link.running.leave(),
+            Self::Listed(ticket) => {
+                let mut set = unit.task_set().lock();
+                set.listed.retain(|task| task.ticket != ticket);
+                set.tidy(unit);
+            }
+        }
+    }
+
+    /// Tries to run.
+    #[cold]
+    pub(crate) fn advance(&mut self, unit: &LogicalUnit, link: &Link) -> Turn {
+        let Self::Listed(ticket) = *self else { return Turn::Now };
+        let mut set = unit.task_set().lock();
+        let Some(at) = set.listed.iter().position(|task| task.ticket == ticket) else {
+            return Turn::Now;
+        };
+        if !set.may_run(at, unit, link) {
+            return Turn::Later;
+        }
+        if set.listed.get(at).is_some_and(Listed::is_simple) {
+            link.running.0.fetch_add(1, Ordering::SeqCst);
+            set.listed.remove(at);
+            *self = Self::Counted;
+            set.tidy(unit);
+        }
+        Turn::Now
+    }
+}
+
+impl TaskSet {
+    /// Lists a task, or refuses it (SAM-5 §5.9.2, §8.6).
+    pub(crate) fn accept(
+        &mut self,
+        unit: &LogicalUnit,
+        link: &Link,
+        arrival: Arrival,
+    ) -> Result<Place, Fault> {
+        let link = LinkId::of(link);
+        let own = self.faulted.contains(&link);
+        let blocked = self.is_blocked(unit, link);
+        match arrival.attribute {
+            Attribute::Aca if own => {
+                if self.listed.iter().any(|task| task.is_aca_of(link)) {
+                    return Err(Fault::ACA_ACTIVE);
+                }
+            }
+            _ if own => return Err(Fault::ACA_ACTIVE),
+            _ if blocked && arrival.preempts => {}
+            _ if blocked && arrival.naca => return Err(Fault::ACA_ACTIVE),
+            _ if blocked => return Err(Fault::BUSY),
+            Attribute::Aca => return Err(sense::INVALID_MESSAGE.into()),
+            _ => {}
+        }
+        if self.listed.len() >= limits::LISTED_TASKS_MAX {
+            return Err(Fault::TASK_SET_FULL);
+        }
+        unit.make_special(Special::Queued);
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        // What preempts must run even where all others are blocked.
+        let attribute =
+            if blocked && arrival.preempts { Attribute::Aca } else { arrival.attribute };
+        self.listed.push(Listed { ticket, attribute, link });
+        Ok(Place::Listed(ticket))
+    }
+
+    /// True if an ACA condition stops the tasks of `link`.
+    fn is_blocked(&self, unit: &LogicalUnit, link: LinkId) -> bool {
+        match unit.sharing() {
+            Sharing::AllNexuses => !self.faulted.is_empty(),
+            Sharing::EachNexus => self.faulted.contains(&link),
+        }
+    }
+
+    /// True if an ACA condition holds up a task of `link` that runs already.
+    pub(crate) fn holds_up(&self, unit: &LogicalUnit, link: &Link) -> bool {
+        self.is_blocked(unit, LinkId::of(link))
+    }
+
+    /// SAM-5 §8.6: what must end before the task at `at` begins.
+    fn may_run(&self, at: usize, unit: &LogicalUnit, link: &Link) -> bool {
+        let Some(task) = self.listed.get(at) else { return true };
+        let sharing = unit.sharing();
+        let alike = |other: &&Listed| sharing == Sharing::AllNexuses || other.link == task.link;
+        let mut heads = self.listed.iter().filter(alike).filter(|other| other.is_head());
+        let mut older = self.listed.iter().take(at).filter(alike);
+        match task.attribute {
+            Attribute::Aca => true,
+            _ if self.is_blocked(unit, task.link) => false,
+            Attribute::HeadOfQueue => true,
+            Attribute::Ordered => {
+                heads.next().is_none()
+                    && older.next().is_none()
+                    && match sharing {
+                        Sharing::AllNexuses => !unit.any_link(|link| link.running.any()),
+                        Sharing::EachNexus => !link.running.any(),
+                    }
+            }
+            Attribute::Simple | Attribute::Untagged => {
+                heads.next().is_none() && !older.any(|other| other.attribute == Attribute::Ordered)
+            }
+        }
+    }
+
+    /// Establishes an ACA condition for the nexus of `link` (SAM-5 §5.9.1).
+    pub(crate) fn fault(&mut self, unit: &LogicalUnit, link: &Link) {
+        let link = LinkId::of(link);
+        if !self.faulted.contains(&link) {
+            self.faulted.push(link);
+        }
+        unit.make_special(Special::Queued);
+        unit.make_special(Special::Aca);
+    }
+
+    /// Ends the ACA condition of one nexus, or of all for None; true if there was one.
+    pub(crate) fn clear_fault(&mut self, unit: &LogicalUnit, link: Option<&Link>) -> bool {
+        let before = self.faulted.len();
+        let id = link.map(LinkId::of);
+        self.faulted.retain(|faulted| id.is_some_and(|id| *faulted != id));
+        let cleared = self.faulted.len() != before;
+        self.tidy(unit);
+        cleared
+    }
+
+    /// True if an ACA condition exists.
+    pub(crate) fn is_faulted(&self) -> bool {
+        !self.faulted.is_empty()
+    }
+
+    /// Makes the word of the unit ordinary again where it is.
+    fn tidy(&self, unit: &LogicalUnit) {
+        if self.faulted.is_empty() {
+            unit.make_ordinary(Special::Aca);
+            if self.listed.is_empty() {
+                unit.make_ordinary(Special::Queued);
+            }
+        }
+    }
+}
+
+impl Listed {
+    fn is_simple(&self) -> bool {
+        matches!(self.attribute, Attribute::Simple | Attribute::Untagged)
+    }
+
+    fn is_head(&self) -> bool {
+        self.attribute == Attribute::HeadOfQueue
+    }
+
+    fn is_aca_of(&self, link: LinkId) -> bool {
+        self.attribute == Attribute::Aca && self.link == link
+    }
+}
+
+#[cfg(test)]
+mod tests;
