@@ -140,6 +140,9 @@ pub const LISTED_TASKS_MAX: usize = 1024;
 /// Longest sense data, bytes: descriptor format with INFORMATION and a field pointer.
 pub const SENSE_LEN_MAX: u8 = 28;
 
+/// Blocks of the largest CD, one of 80 minutes: what is larger is shown as a DVD.
+pub const CD_BLOCKS_MAX: u64 = 80 * 60 * 75;
+
 /// Longest serial number, so that every designator fits its length byte.
 pub const SERIAL_LEN_MAX: usize = 64;
 

@@ -45,6 +45,7 @@ impl Nexus {
             if let Some(link) = self.link_to(unit) {
                 unit.task_set().lock().clear_fault(unit, Some(link));
                 link.copies.clear();
+                link.medium.allow_removal();
             }
             self.establish(unit, Attention::NexusLoss);
         }
@@ -97,6 +98,7 @@ impl LogicalUnit {
 
     fn reset(&self) {
         self.restart();
+        self.each_link(|link| link.medium.allow_removal());
         self.revert_modes();
         self.timestamp().revert();
         self.task_set().lock().clear_fault(self, None);

@@ -123,6 +123,7 @@ impl Nexus {
         for mapping in &self.map {
             let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
             unit.task_set().lock().clear_fault(unit, Some(link));
+            link.medium.allow_removal();
             link.attentions.establish(Attention::NexusLoss);
         }
     }
@@ -159,10 +160,10 @@ impl Nexus {
         all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit))
     }
 
-    /// The unit with this NAA, among those that this nexus sees.
+    /// The disk with this NAA, among those that this nexus sees.
     pub(crate) fn unit_named(&self, naa: &[u8]) -> Option<&Arc<Mapped>> {
         let mut all = self.map.iter().map(|mapping| &mapping.mapped);
-        all.find(|mapped| mapped.unit.identity().naa == naa)
+        all.find(|mapped| !mapped.unit.is_optical() && mapped.unit.identity().naa == naa)
     }
 
     #[inline]
@@ -176,7 +177,7 @@ impl Nexus {
     /// SAM-5 §4.7.5.1).
     fn start_elsewhere(&self, request: &Request, cdb: &CdbView<'_>) -> Result<Started, Fault> {
         let well_known = Lun::parse(request.lun) == Some(Lun::ReportLuns);
-        let check = || -> Result<(), Fault> { table::find(cdb)?.check(&request.cdb) };
+        let check = || -> Result<(), Fault> { table::DISK.find(cdb)?.check(&request.cdb) };
         match cdb.opcode() {
             Opcode::INQUIRY => {
                 check()?;

@@ -99,6 +99,14 @@ pub(crate) const ACCESS_STATE_TRANSITION: Sense = Sense::new(SenseKey::NotReady,
 pub(crate) const PORT_IN_STANDBY: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0b);
 /// 2/04/0C LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE.
 pub(crate) const PORT_UNAVAILABLE: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0c);
+/// 2/3A/02 MEDIUM NOT PRESENT - TRAY OPEN.
+pub(crate) const TRAY_OPEN: Sense = Sense::new(SenseKey::NotReady, 0x3a, 0x02);
+/// 5/30/02 CANNOT READ MEDIUM - INCOMPATIBLE FORMAT: what is asked for is of another kind of disc.
+pub(crate) const INCOMPATIBLE_FORMAT: Sense = Sense::new(SenseKey::IllegalRequest, 0x30, 0x02);
+/// 5/53/02 MEDIUM REMOVAL PREVENTED.
+pub(crate) const REMOVAL_PREVENTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x53, 0x02);
+/// 5/64/00 ILLEGAL MODE FOR THIS TRACK.
+pub(crate) const ILLEGAL_TRACK_MODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x64, 0);
 /// 4/44/00 INTERNAL TARGET FAILURE.
 pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0);
 /// 5/00/16 OPERATION IN PROGRESS: the list identifier is that of a copy under way.
@@ -205,6 +213,7 @@ pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
         Error::Write => Sense::new(SenseKey::MediumError, 0x0c, 0).with_information(lba),
         Error::Space => Sense::new(SenseKey::DataProtect, 0x27, 0x07).with_information(lba),
         Error::ReadOnly => WRITE_PROTECTED,
+        Error::Range => LBA_OUT_OF_RANGE.with_information(lba),
         _ => INTERNAL,
     }
 }

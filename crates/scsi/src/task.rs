@@ -38,7 +38,6 @@ use crate::spc::mode_select::Select;
 use crate::spc::parameters::Parameters;
 use crate::spc::persistent::Persistent;
 use crate::spc::timestamp::Timing;
-use crate::table;
 use crate::taskset::Arrival;
 use crate::taskset::Place;
 use crate::taskset::Sharing;
@@ -268,8 +267,9 @@ impl Task {
         started: Result<Started, Fault>,
     ) -> (Self, Step) {
         let (machine, step) = started_by(&mapped, started);
+        let naca = asks_for_aca(&mapped.unit, request);
         let mut task = Self::new(Some(mapped), machine, Place::Counted);
-        task.naca = asks_for_aca(request);
+        task.naca = naca;
         let step = task.pass(step);
         (task, step)
     }
@@ -279,7 +279,7 @@ impl Task {
     pub(crate) fn listed(nexus: &Nexus, mapped: Arc<Mapped>, request: &Request) -> (Self, Step) {
         let arrival = Arrival {
             attribute: request.attribute,
-            naca: asks_for_aca(request),
+            naca: asks_for_aca(&mapped.unit, request),
             preempts: is_preempt_and_abort(request),
         };
         let (unit, link) = (&mapped.unit, &mapped.link);
@@ -404,10 +404,16 @@ impl Task {
     #[inline]
     fn complete(&mut self, completion: Completion) -> Step {
         if completion.status == CHECK_CONDITION {
-            self.fail(completion)
-        } else {
-            self.end(completion)
+            return self.fail(completion);
         }
+        if let Some(mapped) = &self.mapped {
+            match &self.machine {
+                Machine::Read(read) => mapped.link.traffic.count_read(read.bytes()),
+                Machine::Write(write) => mapped.link.traffic.count_write(write.bytes()),
+                _ => {}
+            }
+        }
+        self.end(completion)
     }
 
     /// Waits if it needs to hold something of the unit that others have.
@@ -632,9 +638,9 @@ fn started_by(mapped: &Mapped, started: Result<Started, Fault>) -> Started {
 const NACA: u8 = 0x04;
 
 #[inline]
-fn asks_for_aca(request: &Request) -> bool {
+fn asks_for_aca(unit: &LogicalUnit, request: &Request) -> bool {
     let cdb = CdbView::new(&request.cdb);
-    cdb.control() & NACA != 0 && table::of_opcode(cdb.opcode()).next().is_some()
+    cdb.control() & NACA != 0 && unit.commands().of_opcode(cdb.opcode()).next().is_some()
 }
 
 fn is_preempt_and_abort(request: &Request) -> bool {
@@ -705,7 +711,7 @@ mod tests {
         let unit = Bench::new().unit;
         let supported = (any::<prop::sample::Index>(), any::<[u8; 32]>(), any::<bool>()).prop_map(
             move |(index, mut bytes, small)| {
-                let entries: Vec<_> = table::all().collect();
+                let entries: Vec<_> = crate::table::DISK.all().collect();
                 let entry = entries[index.index(entries.len())];
                 let (usage, _) = entry.usage_for(&unit);
                 if small && entry.length >= 10 {

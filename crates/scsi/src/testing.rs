@@ -166,10 +166,23 @@ impl Bench {
     }
 
     pub(crate) fn with(geometry: Geometry, block: u32) -> Self {
+        Self::of(geometry, |identity, disk| LogicalUnit::new(identity, disk, block))
+    }
+
+    /// A DVD drive with a disc of so many blocks.
+    pub(crate) fn optical(blocks: u64) -> Self {
+        let bytes = blocks * 2048;
+        let geometry = Geometry { bytes, read_only: true, discard_granularity: None, ..geometry() };
+        Self::of(geometry, |identity, disk| LogicalUnit::optical(identity, disk))
+    }
+
+    fn of(
+        geometry: Geometry,
+        unit: impl FnOnce(Identity, Arc<Disk>) -> Result<LogicalUnit, crate::UnitError>,
+    ) -> Self {
         let disk = Disk::new(geometry);
         let identity = Identity::derive("iqn.2026-01.org.example:target", 0, "LUNWIRE", "disk");
-        let unit = LogicalUnit::new(identity, Arc::<Disk>::clone(&disk), block);
-        let unit = Arc::new(unit.expect("a good disk"));
+        let unit = Arc::new(unit(identity, Arc::<Disk>::clone(&disk)).expect("a good disk"));
         let nexus = Nexus::new(names("iqn.a,i,0x1"), vec![(0, Arc::clone(&unit))]);
         let bench = Self { disk, unit, nexus };
         assert_eq!(bench.sense(&[0; 6]).map(|sense| (sense.asc, sense.ascq)), Some((0x29, 0)));

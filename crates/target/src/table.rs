@@ -99,6 +99,13 @@ impl<T> Table<T> {
         self.slots.iter_mut().map(|(_, (_, value))| value)
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        self.slots.iter_mut().map(|(index, (generation, value))| {
+            let index = u32::try_from(index).expect("tables are bounded far below 2^32");
+            (Key { index, generation: *generation }, value)
+        })
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().map(|(index, (generation, value))| {
             let index = u32::try_from(index).expect("tables are bounded far below 2^32");

@@ -242,7 +242,7 @@ fn check(mapped: &Mapped, relative_port: u16, guard: Guard) -> Result<(), Fault>
     }
     let blocked = unit.is_special(Special::Asymmetric)
         && unit.access().obstacle(relative_port, Reach::Active).is_some();
-    if blocked || unit.stopped() {
+    if blocked || unit.not_ready().is_some() {
         return Err(sense::COPY_TARGET_NOT_REACHABLE.into());
     }
     if guard == Guard::Writes {

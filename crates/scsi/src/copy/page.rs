@@ -34,7 +34,7 @@ pub(crate) fn content(unit: &LogicalUnit) -> Vec<u8> {
 }
 
 fn actions(opcode: Opcode) -> Vec<u8> {
-    let actions = table::of_opcode(opcode).filter_map(|entry| entry.service_action);
+    let actions = table::DISK.of_opcode(opcode).filter_map(|entry| entry.service_action);
     actions.filter_map(|action| u8::try_from(action).ok()).collect()
 }
 

@@ -38,6 +38,10 @@ const PAGES: [u8; 8] = [
     vpd::LOGICAL_BLOCK_PROVISIONING,
 ];
 
+/// VPD pages of a CD or DVD drive.
+const OPTICAL_PAGES: [u8; 3] =
+    [vpd::SUPPORTED_PAGES, vpd::UNIT_SERIAL_NUMBER, vpd::DEVICE_IDENTIFICATION];
+
 /// What the CDB asks for.
 enum Asked {
     Standard,
@@ -93,18 +97,22 @@ fn allocation(cdb: &CdbView<'_>) -> u32 {
 fn standard(unit: &LogicalUnit) -> Standard {
     let identity = unit.identity();
     Standard {
-        peripheral: inquiry::TYPE_DISK,
+        peripheral: peripheral(unit),
         version: inquiry::VERSION_SPC_4,
         vendor: ascii(&identity.vendor),
         product: ascii(&identity.product),
         revision: ascii(&identity.revision),
         normal_aca: true,
-        port_groups: unit.access().who_changes(),
-        third_party_copy: true,
+        // A drive cannot be asked for its groups: the operation code means something else there.
+        port_groups: match unit.is_optical() {
+            true => PortGroups::None,
+            false => unit.access().who_changes(),
+        },
+        third_party_copy: !unit.is_optical(),
         version_descriptors: [
             inquiry::SAM_5,
             inquiry::SPC_4,
-            inquiry::SBC_3,
+            if unit.is_optical() { inquiry::MMC_6 } else { inquiry::SBC_3 },
             inquiry::ISCSI,
             0,
             0,
@@ -114,10 +122,16 @@ fn standard(unit: &LogicalUnit) -> Standard {
     }
 }
 
+fn peripheral(unit: &LogicalUnit) -> u8 {
+    if unit.is_optical() { inquiry::TYPE_OPTICAL } else { inquiry::TYPE_DISK }
+}
+
 fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
-    let page = |content: &[u8]| vpd::page(inquiry::TYPE_DISK, code, content);
+    let page = |content: &[u8]| vpd::page(peripheral(unit), code, content);
+    let pages: &[u8] = if unit.is_optical() { &OPTICAL_PAGES } else { &PAGES };
     Ok(match code {
-        vpd::SUPPORTED_PAGES => page(&PAGES),
+        code if !pages.contains(&code) => return Err(sense::invalid_field(2).into()),
+        vpd::SUPPORTED_PAGES => page(pages),
         vpd::UNIT_SERIAL_NUMBER => page(unit.identity().serial.as_bytes()),
         vpd::DEVICE_IDENTIFICATION => page(&designators(nexus, unit)),
         vpd::EXTENDED_INQUIRY => page(

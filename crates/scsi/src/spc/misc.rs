@@ -26,8 +26,7 @@ pub(crate) fn request_sense(context: &Context<'_>) -> Result<Started, Fault> {
     let sense = match context.link.attentions.take() {
         Some(attention) => attention.sense(),
         None if context.unit.is_special(Special::Wiping) => context.unit.wiping_sense(),
-        None if context.unit.stopped() => sense::STOPPED,
-        None => sense::NO_SENSE,
+        None => context.unit.not_ready().unwrap_or(sense::NO_SENSE),
     };
     Ok(data(sense_data(&context.cdb, sense), u32::from(context.cdb.byte(4))))
 }

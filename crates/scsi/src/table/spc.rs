@@ -35,6 +35,8 @@ pub(super) const COMMANDS: &[Entry] = &[
         .guarded(Guard::Reads),
     Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic)
         .guarded(Guard::Writes),
+    Entry::new(Opcode::LOG_SELECT, &[0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], log::log_select)
+        .guarded(Guard::Writes),
     Entry::new(Opcode::LOG_SENSE, &[0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0], log::log_sense)
         .guarded(Guard::Open),
     Entry::new(Opcode::MODE_SELECT_10, &[0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], mode_select::select)

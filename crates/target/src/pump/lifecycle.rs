@@ -12,6 +12,7 @@ use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target::ConnectionId;
 use std::sync::Arc;
+use store::IoResult;
 use wire::iscsi::Tsih;
 
 use super::Connection;
@@ -273,6 +274,7 @@ impl<P: Port> Pump<P> {
                 }
                 (Some(Kind::JobTimer), key) => self.job_turns.push_back((key, None)),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
+                (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
                 _ => {}
             }
         }
@@ -319,6 +321,7 @@ impl<P: Port> Pump<P> {
                 }
                 Letter::UnitsAborted { management } => self.units_aborted(management),
                 Letter::EndSessions { target } => self.end_sessions(&target),
+                Letter::Drain { unit, reply } => self.drain(&unit, reply),
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {

@@ -14,6 +14,7 @@ pub mod inquiry;
 pub mod log;
 pub mod lun;
 pub mod luns;
+pub mod mmc;
 pub mod mode;
 pub mod opcode;
 pub mod persistent;

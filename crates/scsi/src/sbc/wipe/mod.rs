@@ -194,7 +194,7 @@ impl Wipe {
             return Ok(Step::Complete(sense::good(0)));
         }
         let end = unit.blocks() * u64::from(unit.block());
-        if self.at == end {
+        if self.at >= end {
             self.pass += 1;
             self.at = 0;
         }
@@ -209,7 +209,7 @@ impl Wipe {
     }
 
     fn op(&self, end: u64) -> Result<Op, Fault> {
-        let (offset, left) = (self.at, end - self.at);
+        let (offset, left) = (self.at, end.saturating_sub(self.at));
         Ok(match &self.content {
             Content::Discard => Op::Discard { offset, length: left.min(limits::DISCARD_MAX) },
             Content::Zeros => Op::Zero { offset, length: left.min(u64::from(limits::ZERO_MAX)) },
