@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Status(options) => commands::status::status(&options),
         Command::Sessions(options) => commands::status::sessions(&options),
         Command::Session(options) => commands::status::session(&options),
+        Command::Lun(options) => commands::lun::run(&options),
         Command::Alua(options) => commands::alua::run(&options),
     };
     match result {

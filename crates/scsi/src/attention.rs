@@ -38,6 +38,10 @@ attentions! {
     DeviceReset = 0x29, 0x03;
     /// I_T NEXUS LOSS OCCURRED.
     NexusLoss = 0x29, 0x07;
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    MediumChanged = 0x28, 0x00;
+    /// CAPACITY DATA HAS CHANGED.
+    CapacityChanged = 0x2a, 0x09;
     /// ASYMMETRIC ACCESS STATE CHANGED.
     AccessStateChanged = 0x2a, 0x06;
     /// RESERVATIONS PREEMPTED.
@@ -107,7 +111,7 @@ impl Attentions {
     /// The one to report next, which stays, and whether others will be reported after it.
     pub(crate) fn peek(&self) -> Option<(Attention, bool)> {
         let pending = self.0.load(Ordering::Acquire);
-        let next = *Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
+        let next = Attention::ALL.iter().copied().find(|next| pending & next.bit() != 0)?;
         Some((next, pending & !next.covers() != 0))
     }
 

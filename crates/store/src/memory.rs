@@ -4,7 +4,7 @@
 mod pages;
 
 use crate::limits::ZERO_BY_DISCARD_MIN;
-use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, contradiction};
 use alloc::sync::Arc;
 use buf::{OutOfRange, PAGE, Region, SystemError};
 use pages::Pages;
@@ -80,7 +80,7 @@ impl Store for Memory {
     }
 
     fn complete(&self, _: &Op, _: &Io, _: IoResult) -> Submitted {
-        Submitted::Done(Outcome::Failed(Error::Internal))
+        contradiction()
     }
 }
 

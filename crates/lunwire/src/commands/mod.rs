@@ -4,5 +4,6 @@
 pub(crate) mod alua;
 pub(crate) mod check;
 pub(crate) mod explain;
+pub(crate) mod lun;
 pub(crate) mod serve;
 pub(crate) mod status;
