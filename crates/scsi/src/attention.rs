@@ -18,7 +18,7 @@ macro_rules! attentions {
         }
 
         impl Attention {
-            const ALL: &[Self] = &[$(Self::$name),*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The sense data that reports it.
             pub(crate) const fn sense(self) -> Sense {
@@ -48,6 +48,8 @@ attentions! {
     RegistrationsPreempted = 0x2a, 0x05;
     /// MODE PARAMETERS CHANGED.
     ModeChanged = 0x2a, 0x01;
+    /// LOG PARAMETERS CHANGED.
+    LogChanged = 0x2a, 0x02;
     /// TIMESTAMP CHANGED.
     TimestampChanged = 0x2a, 0x10;
     /// DEVICE IDENTIFIER CHANGED.

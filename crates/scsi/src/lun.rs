@@ -17,6 +17,7 @@ use crate::sense::Fault;
 use crate::sense::Format;
 use crate::spc::alua::groups::Access;
 use crate::spc::alua::reach::Reach;
+use crate::spc::buffer::EchoBuffer;
 use crate::spc::identification::Identification;
 use crate::spc::modes::Changed;
 use crate::spc::modes::Lasting;
@@ -32,6 +33,10 @@ use crate::spc::persistent::rights::ReservedWord;
 use crate::spc::persistent::rights::StandingWord;
 use crate::spc::persistent::rights::Starts;
 use crate::spc::timestamp::Timestamp;
+use crate::statistics::Counter;
+use crate::statistics::Statistics;
+use crate::statistics::Totals;
+use crate::statistics::Traffic;
 use crate::table;
 use crate::table::Entry;
 use crate::table::Flag;
@@ -45,11 +50,9 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
 use store::Geometry;
 use store::Store;
-use wire::scsi::SenseKey;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
 
@@ -109,15 +112,8 @@ pub struct LogicalUnit {
     modes: Modes,
     identification: Identification,
     timestamp: Timestamp,
-    errors: Errors,
+    statistics: Statistics,
     access: Access,
-}
-
-/// What could not be read or written since the unit exists.
-#[derive(Debug, Default)]
-pub(crate) struct Errors {
-    read: AtomicU64,
-    written: AtomicU64,
 }
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
@@ -129,6 +125,8 @@ pub(crate) struct Link {
     pub(crate) writers: Writers,
     pub(crate) standing: StandingWord,
     pub(crate) running: Running,
+    pub(crate) traffic: Traffic,
+    pub(crate) echo: EchoBuffer,
 }
 
 /// What is out of the ordinary with a unit, so that one load tells that nothing is.
@@ -231,7 +229,7 @@ impl LogicalUnit {
             modes,
             identification: Identification::default(),
             timestamp: Timestamp::default(),
-            errors: Errors::default(),
+            statistics: Statistics::default(),
             access: Access::default(),
         })
     }
@@ -467,7 +465,8 @@ impl LogicalUnit {
         if lost >= limits::LOST_PORTS_MAX
             && let Some(oldest) = ports.iter().position(Port::lost)
         {
-            ports.remove(oldest);
+            let gone = ports.remove(oldest);
+            self.statistics.retire(&gone.link.traffic);
         }
         let link = Arc::new(Link::default());
         link.standing.store(registry.standing(&NexusPort::from(names)));
@@ -553,18 +552,24 @@ impl LogicalUnit {
         }
     }
 
-    pub(crate) const fn errors(&self) -> &Errors {
-        &self.errors
+    /// What the unit has counted.
+    pub(crate) fn totals(&self) -> Totals {
+        self.statistics.totals(|totals| self.sum_traffic(totals))
+    }
+
+    /// Lets counters begin anew.
+    pub(crate) fn reset_statistics(&self, counters: &[Counter]) {
+        self.statistics.reset(counters, |totals| self.sum_traffic(totals));
+    }
+
+    fn sum_traffic(&self, totals: &mut Totals) {
+        self.ports.lock().iter().for_each(|port| port.link.traffic.sum(totals));
     }
 
     /// Counts a fault, and says in which format it is reported.
     #[cold]
     pub(crate) fn fault(&self, fault: Fault) -> Completion {
-        if fault.sense.key == SenseKey::MediumError {
-            let is_read = fault.sense.asc == sense::UNRECOVERED_READ_ERROR;
-            let count = if is_read { &self.errors.read } else { &self.errors.written };
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.statistics.count_failure(fault.sense);
         let descriptor = self.is_special(Special::DescriptorSense);
         fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
     }
@@ -588,16 +593,6 @@ impl LogicalUnit {
         for port in self.ports.lock().iter() {
             port.link.attentions.replace(attention);
         }
-    }
-}
-
-impl Errors {
-    pub(crate) fn read(&self) -> u64 {
-        self.read.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
     }
 }
 

@@ -28,6 +28,7 @@ use crate::sbc::write_verify::WriteVerify;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
+use crate::spc::diagnostic::SelfTest;
 use crate::spc::identification::SetIdentification;
 use crate::spc::mode_select::Select;
 use crate::spc::parameters::Parameters;
@@ -204,6 +205,7 @@ pub(crate) enum Machine {
     Unmap(Unmap),
     Identification(SetIdentification),
     Timing(Timing),
+    SelfTest(SelfTest),
 }
 
 /// What a handler makes of a command.
@@ -334,10 +336,16 @@ impl Task {
     #[inline]
     fn complete(&mut self, completion: Completion) -> Step {
         if completion.status == CHECK_CONDITION {
-            self.fail(completion)
-        } else {
-            self.end(completion)
+            return self.fail(completion);
         }
+        if let Some(mapped) = &self.mapped {
+            match &self.machine {
+                Machine::Read(read) => mapped.link.traffic.count_read(read.bytes()),
+                Machine::Write(write) => mapped.link.traffic.count_write(write.bytes()),
+                _ => {}
+            }
+        }
+        self.end(completion)
     }
 
     /// Waits if it needs to hold something of the unit that others have.
@@ -479,6 +487,7 @@ impl Machine {
             Self::Unmap(unmap) => unmap.resume(unit, input),
             Self::Identification(set) => set.resume(nexus, unit, input),
             Self::Timing(timing) => timing.resume(nexus, unit, input),
+            Self::SelfTest(test) => test.resume(unit, input),
         }
     }
 }

@@ -115,6 +115,11 @@ impl Read {
         }))
     }
 
+    /// Bytes read, in whole blocks.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.length as u64
+    }
+
     const fn op(&self) -> Op {
         Op::Read { offset: self.offset, length: self.length }
     }
@@ -152,6 +157,11 @@ impl Write {
                 Ok(Step::Store(Op::Write { offset, data: block.into(), durable: self.durable }))
             }
         }
+    }
+
+    /// Bytes written.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.length as u64
     }
 
     /// FUA, whatever the CDB says.

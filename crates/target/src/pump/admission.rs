@@ -300,7 +300,9 @@ fn nexus(node: &Node, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexus {
         portal_group_tag,
         relative_port: portal_group_tag,
     };
-    scsi::Nexus::new(names, node.lun_map(&login.initiator))
+    let newer = login.parameters.protocol_level >= 2;
+    let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
+    scsi::Nexus::new(names, node.lun_map(&login.initiator)).with_queries(queries)
 }
 
 /// An IPv4 peer of an IPv6 socket is shown as what it is.
