@@ -489,6 +489,13 @@ impl DraftTarget {
         if let Some(value) = &target.time2retain {
             settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
         }
+        if let Some(value) = &target.error_recovery_level {
+            settings.error_recovery_level =
+                checked(source, "target.error-recovery-level", value, |level| match *level {
+                    level @ 0..=2 => Ok(level),
+                    _ => Err("0, 1 or 2 is right"),
+                })?;
+        }
         if target.node_architecture == Some(true) {
             settings.node_architecture = Some(node_architecture());
         }

@@ -26,7 +26,7 @@ impl<P: Port> Pump<P> {
         }
         let kept = io.clone();
         let work = match io {
-            Io::Read { file, offset, length } => match self.pool.take(length as usize) {
+            Io::Read { file, offset, length } => match self.take_buf(length as usize) {
                 Some(buf) => Work::Read { file: file.0, offset, buf },
                 None => {
                     let Some(session) = self.sessions.get_mut(key) else { return };
