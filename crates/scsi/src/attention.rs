@@ -58,6 +58,8 @@ attentions! {
     TimestampChanged = 0x2a, 0x10;
     /// DEVICE IDENTIFIER CHANGED.
     IdentifierChanged = 0x3f, 0x05;
+    /// THIN PROVISIONING SOFT THRESHOLD REACHED.
+    SoftThreshold = 0x38, 0x07;
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     CommandsCleared = 0x2f, 0x00;
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.

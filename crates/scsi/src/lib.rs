@@ -26,6 +26,7 @@ mod mmc;
 mod nexus;
 mod sbc;
 mod sense;
+mod space;
 mod spc;
 mod statistics;
 mod table;

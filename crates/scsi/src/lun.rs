@@ -16,6 +16,7 @@ use crate::nexus::NexusNames;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
+use crate::space::Space;
 use crate::spc::alua::groups::Access;
 use crate::spc::alua::reach::Reach;
 use crate::spc::identification::Identification;
@@ -120,6 +121,7 @@ pub struct LogicalUnit {
     modes: Modes,
     identification: Identification,
     timestamp: Timestamp,
+    space: Space,
     statistics: Statistics,
     access: Access,
 }
@@ -261,6 +263,7 @@ impl LogicalUnit {
             modes,
             identification: Identification::default(),
             timestamp: Timestamp::default(),
+            space: Space::default(),
             statistics: Statistics::default(),
             access: Access::default(),
         })
@@ -355,6 +358,14 @@ impl LogicalUnit {
         }
         self.establish_everywhere(Attention::CapacityChanged);
         Ok(true)
+    }
+
+    pub(crate) const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    pub(crate) const fn space_mut(&mut self) -> &mut Space {
+        &mut self.space
     }
 
     pub(crate) const fn commands(&self) -> &'static Commands {

@@ -32,6 +32,8 @@ if sg_start --eject "$tray" 2> /dev/null; then fail "a mounted disc was taken ou
 umount /mnt/disc
 sg_raw -r 12 "$tray" 43 00 00 00 00 00 00 00 0c 40 2>&1 | grep -A 2 Received
 step "taken out and put back"
+# As eject(1) does: the kernel keeps the tray locked after the last use.
+sg_prevent --allow "$tray"
 sg_start --eject "$tray"
 if sg_turs "$tray" 2> /dev/null; then fail "there is a disc in an open tray"; fi
 sg_start --load "$tray"
