@@ -119,13 +119,14 @@ class Target:
 
 
 class Lunwire(Target):
-    def __init__(self, stores, engine, options, prefix, listen, environment):
+    def __init__(self, stores, engine, options, prefix, listen, environment, units=None):
         super().__init__()
         binary = os.environ.get("LUNWIRE", f"{ROOT}/target/release/lunwire")
         self.folder = tempfile.TemporaryDirectory(prefix="lunwire-test-")
         self.control_socket = f"{self.folder.name}/control"
-        command = [*prefix, binary, "serve", "--listen", listen, "--target", IQN,
-                   "--control-socket", self.control_socket]
+        command = [*prefix, binary, "serve", "--control-socket", self.control_socket]
+        if stores:
+            command += ["--listen", listen, "--target", IQN]
         for store in stores:
             command += ["--lun", store]
         if engine:
@@ -136,7 +137,7 @@ class Lunwire(Target):
             stderr=self.log, text=True, preexec_fn=die_with_parent,
             env={**os.environ, **environment})
         self.ready = threading.Event()
-        self.expected = len(stores)
+        self.expected = len(stores) or units
         threading.Thread(target=self.read_lines, daemon=True).start()
         self.ready.wait(START_SECONDS)
         if len(self.urls) < self.expected:
@@ -229,6 +230,11 @@ def start(*stores, engine=None, options=(), prefix=(), listen="127.0.0.1:0", env
     return Lunwire(stores, engine, options, prefix, listen, environment or {})
 
 
+def serve_config(path, units=1):
+    """A running target: the configuration file has one, with so many units."""
+    return Lunwire((), None, ["--config", path], (), None, {}, units)
+
+
 def uring_allowed():
     """Whether this machine lets a process have an io_uring; many containers do not."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -238,19 +244,29 @@ def uring_allowed():
     return ring >= 0
 
 
-def matrix(folder):
-    """The four servers that every client meets: (label, store, engine), `file:` in `folder`."""
-    engines = os.environ.get("ENGINES", "uring epoll").split()
-    if "uring" in engines and not uring_allowed():
+def engines():
+    """The engines to test, of those that this machine has."""
+    wanted = os.environ.get("ENGINES", "uring epoll").split()
+    if "uring" in wanted and not uring_allowed():
         print("LEFT OUT: engine uring, because this machine forbids io_uring", flush=True)
-        engines.remove("uring")
-    stores = os.environ.get("STORES", "file memory").split()
-    for engine in engines:
-        for kind in stores:
-            if kind == "memory":
-                yield f"{engine}/memory", "memory:256M", engine
-            else:
-                path = f"{folder}/{engine}.img"
-                with open(path, "wb") as disk:
-                    disk.truncate(256 << 20)
-                yield f"{engine}/file", f"file:{path}", engine
+        wanted.remove("uring")
+    return wanted
+
+
+def kinds():
+    """The four servers that every client meets: (label, kind of store, engine)."""
+    for engine in engines():
+        for kind in os.environ.get("STORES", "file memory").split():
+            yield f"{engine}/{kind}", kind, engine
+
+
+def matrix(folder):
+    """The same with a store of 256 MiB: (label, store, engine), `file:` in `folder`."""
+    for label, kind, engine in kinds():
+        if kind == "memory":
+            yield label, "memory:256M", engine
+        else:
+            path = f"{folder}/{engine}.img"
+            with open(path, "wb") as disk:
+                disk.truncate(256 << 20)
+            yield label, f"file:{path}", engine

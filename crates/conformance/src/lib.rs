@@ -2,19 +2,21 @@
 //! Tests of the requirements of RFC 7143 on the wire, byte by byte.
 //!
 //! [`raw`] is a connection that sends any bytes, right or wrong, and reads what comes back;
-//! [`initiator`] is a logged-in session on top of it whose every field a test may bend; [`server`]
-//! starts our own target in this process, once on each engine; [`tasks`] keeps tasks open and ends
-//! them. The tests are in `tests/`, a file
-//! for each chapter, and say in their first line which requirement they prove.
+//! [`initiator`] is a logged-in session on top of it whose every field a test may bend; [`host`]
+//! an operating system that uses one logical unit through it; [`server`] starts our own target in
+//! this process, once on each engine; [`tasks`] keeps tasks open and ends them. The tests are in
+//! `tests/`, a file for each chapter, and say in their first line which requirement they prove.
 //!
 //! This is a library for tests: what does not come as it must ends in a panic that says so.
 #![forbid(unsafe_code)]
 
+pub mod host;
 pub mod initiator;
 pub mod raw;
 pub mod server;
 pub mod tasks;
 
+pub use host::Host;
 pub use initiator::Initiator;
 pub use initiator::LoginPlan;
 pub use raw::Heard;

@@ -97,3 +97,28 @@ pub fn expect_untouched(session: &mut Initiator, lun: u8, block: u32) {
     let read = session.read_blocks(lun, block, 1);
     assert_eq!(session.run(&read).data, [0; 512], "the aborted write must not happen");
 }
+
+/// The control mode page of unit 0 with its header.
+fn control_page(session: &mut Initiator) -> Vec<u8> {
+    let command = session.command(0, &[0x1a, 0x08, 0x0a, 0, 64, 0]);
+    let status = session.run(&ScsiCommand { read: true, expected_length: 64, ..command });
+    assert_eq!((status.code, status.data[4] & 0x3f), (0, 0x0a));
+    status.data
+}
+
+/// Protects unit 0 against writing (SWP), which changes its mode parameters.
+pub fn protect(session: &mut Initiator) {
+    let mut list = control_page(session);
+    list[..4].fill(0);
+    list[8] |= 0x08;
+    let length = u8::try_from(list.len()).expect("a short page");
+    let command = session.command(0, &[0x15, 0x10, 0, 0, length, 0]);
+    let command = ScsiCommand { write: true, expected_length: length.into(), ..command };
+    session.send(&Request::Command(command), &list);
+    assert_eq!(session.finish(command.itt).code, 0, "MODE SELECT");
+}
+
+/// Whether unit 0 is protected.
+pub fn is_protected(session: &mut Initiator) -> bool {
+    control_page(session)[8] & 0x08 != 0
+}

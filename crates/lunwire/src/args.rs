@@ -127,6 +127,12 @@ pub(crate) struct ServeOptions {
     /// File with the target's secret, another one than the initiators'
     #[arg(long, value_name = "FILE")]
     pub(crate) mutual_secret_file: Option<String>,
+    /// Name server (iSNS) to register with [default: none]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) isns: Option<String>,
+    /// Agree to the markers of RFC 3720, for old initiators and studies
+    #[arg(long)]
+    pub(crate) markers: bool,
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
@@ -145,8 +151,8 @@ pub(crate) struct ServeOptions {
     /// Path of the control socket [default: lunwire.sock in $XDG_RUNTIME_DIR, or in /run as root]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
-    /// Folder for what outlives the daemon: reservations that hosts ask to persist [default: none,
-    /// and hosts are told so]
+    /// Folder for what outlives the daemon: reservations, mode parameters and identifying
+    /// information that hosts ask to keep [default: none, and hosts are told so]
     #[arg(long, value_name = "PATH")]
     pub(crate) state_dir: Option<PathBuf>,
     /// error, warn, info, debug or trace [default: info]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
+mod transfer;
+
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -81,6 +83,7 @@ pub(crate) struct Draft {
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
     pub(crate) state_dir: Option<PathBuf>,
+    isns: Option<String>,
     pub(crate) targets: Vec<DraftTarget>,
     discovery: AuthenticationPolicy,
     accounts: Accounts,
@@ -132,6 +135,7 @@ impl Draft {
             log: "info".into(),
             control_socket: None,
             state_dir: None,
+            isns: None,
             targets: Vec::new(),
             discovery: AuthenticationPolicy::default(),
             accounts: Accounts::default(),
@@ -161,6 +165,9 @@ impl Draft {
         draft.take_options(options)?;
         draft.take_defaults()?;
         draft.take_credentials(options, of_file)?;
+        if options.markers {
+            draft.targets.iter_mut().for_each(|target| target.settings.markers = true);
+        }
         Ok(draft)
     }
 
@@ -191,6 +198,9 @@ impl Draft {
         self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
             self.log = checked(source, "log", value, |text| log_level(text))?;
+        }
+        if let Some(value) = &config.isns {
+            self.isns = Some(checked(source, "isns", value, |text| transfer::name_server(text))?);
         }
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
         self.state_dir = config.state_dir.map(|path| path.into_inner().into());
@@ -235,6 +245,9 @@ impl Draft {
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;
+        }
+        if let Some(text) = &options.isns {
+            self.isns = Some(option("--isns", text, transfer::name_server(text))?);
         }
         if let Some(path) = &options.control_socket {
             self.control_socket = Some(path.clone());
@@ -374,6 +387,7 @@ impl Draft {
             spin_max: self.spin,
             pool_bytes_max: POOL_BYTES_MAX,
             login_timeout: self.login_timeout,
+            isns: self.isns.clone(),
             sessions_max: self.sessions_max,
             hide_targets: self.hide_targets,
         };
@@ -414,6 +428,7 @@ impl DraftTarget {
         let mut draft = Self::new(name);
         draft.alias = target.alias.as_ref().map(|alias| alias.get_ref().clone());
         draft.take_settings(source, target)?;
+        transfer::take(&mut draft.settings, source, target)?;
         draft.redirect = redirect(source, target)?;
         let mut numbers = BTreeSet::new();
         for (place, lun) in (0..).zip(&target.lun) {
@@ -504,6 +519,13 @@ impl DraftTarget {
         }
         if let Some(value) = &target.time2retain {
             settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
+        }
+        if let Some(value) = &target.error_recovery_level {
+            settings.error_recovery_level =
+                checked(source, "target.error-recovery-level", value, |level| match *level {
+                    level @ 0..=2 => Ok(level),
+                    _ => Err("0, 1 or 2 is right"),
+                })?;
         }
         if target.node_architecture == Some(true) {
             settings.node_architecture = Some(node_architecture());

@@ -18,7 +18,7 @@ macro_rules! attentions {
         }
 
         impl Attention {
-            const ALL: &[Self] = &[$(Self::$name),*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The sense data that reports it.
             pub(crate) const fn sense(self) -> Sense {
@@ -73,6 +73,11 @@ impl Attention {
     const fn bit(self) -> u32 {
         1 << self as u32
     }
+
+    /// The bits that are void once this is reported.
+    const fn covers(self) -> u32 {
+        if self.bit() & Self::RESETS != 0 { Self::RESETS } else { self.bit() }
+    }
 }
 
 const _: () = assert!(Attention::ALL.len() <= 32, "one bit each");
@@ -91,9 +96,7 @@ impl Attentions {
     pub(crate) fn take(&self) -> Option<Attention> {
         let mut pending = self.0.load(Ordering::Acquire);
         while let Some(next) = Attention::ALL.iter().find(|next| pending & next.bit() != 0) {
-            let cleared =
-                if next.bit() & Attention::RESETS != 0 { Attention::RESETS } else { next.bit() };
-            let rest = pending & !cleared;
+            let rest = pending & !next.covers();
             match self.0.compare_exchange(pending, rest, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Some(*next),
                 Err(now) => pending = now,
@@ -107,11 +110,11 @@ impl Attentions {
         self.0.load(Ordering::Acquire) & Attention::RESETS != 0
     }
 
-    /// The one to report next, which stays, and how many there are.
-    pub(crate) fn peek(&self) -> Option<(Attention, u32)> {
+    /// The one to report next, which stays, and whether others will be reported after it.
+    pub(crate) fn peek(&self) -> Option<(Attention, bool)> {
         let pending = self.0.load(Ordering::Acquire);
-        let next = Attention::ALL.iter().copied().find(|next| pending & next.bit() != 0)?;
-        Some((next, pending.count_ones()))
+        let next = *Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
+        Some((next, pending & !next.covers() != 0))
     }
 
     /// Nothing but `attention` is true any more.

@@ -17,6 +17,8 @@ extern crate std;
 
 mod attention;
 mod exclusion;
+#[cfg(test)]
+mod hostile;
 mod identity;
 mod kept;
 pub mod limits;
@@ -46,9 +48,12 @@ pub use management::AcaCleared;
 pub use management::PendingSense;
 pub use nexus::Nexus;
 pub use nexus::NexusNames;
+pub use nexus::Queries;
 pub use spc::alua::groups::Explicit;
 pub use spc::alua::groups::NoSuchGroup;
 pub use spc::alua::groups::PortGroup;
+pub use table::Supported;
+pub use table::supported_commands;
 pub use task::Completion;
 pub use task::Input;
 pub use task::Request;

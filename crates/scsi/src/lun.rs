@@ -19,6 +19,7 @@ use crate::sense::Format;
 use crate::space::Space;
 use crate::spc::alua::groups::Access;
 use crate::spc::alua::reach::Reach;
+use crate::spc::buffer::EchoBuffer;
 use crate::spc::identification::Identification;
 use crate::spc::modes::Changed;
 use crate::spc::modes::Lasting;
@@ -136,6 +137,7 @@ pub(crate) struct Link {
     pub(crate) standing: StandingWord,
     pub(crate) running: Running,
     pub(crate) traffic: Traffic,
+    pub(crate) echo: EchoBuffer,
     pub(crate) medium: MediumLink,
 }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod isns;
 mod keep;
 mod mail;
 mod node;

@@ -20,6 +20,7 @@ use wire::iscsi::Tsih;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
+use crate::isns;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
@@ -55,6 +56,8 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// Name server to register with, `HOST:PORT`.
+    pub isns: Option<String>,
     /// More sessions are refused, [`SESSIONS_MAX`](crate::SESSIONS_MAX) at most.
     pub sessions_max: usize,
     /// Whether a target that an initiator may not use looks to it like one that is not there.
@@ -120,6 +123,8 @@ pub struct Target {
     shared: Arc<Shared>,
     /// Empty once stopped.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// None once stopped.
+    isns: Mutex<Option<isns::Client>>,
     portals: Vec<SocketAddr>,
     files: Vec<StoreFile>,
     engine: &'static str,
@@ -147,6 +152,9 @@ impl Target {
         for index in 0..plan.reactors.max(1) {
             starting.push(Starting::spawn(index, engine, &plan)?);
         }
+        let registration = registration(&plan.nodes, &portals);
+        let isns = plan.isns.clone().zip(registration);
+        let isns = isns.map(|(server, what)| isns::Client::start(server, what)).transpose()?;
         let mut mailboxes = Vec::new();
         for reactor in &starting {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
@@ -171,11 +179,11 @@ impl Target {
             threads.push(reactor.thread);
         }
         let files = plan.stores.files;
-        let portals = portals.iter().map(|portal| portal.address).collect();
         Ok(Self {
             shared,
             threads: Mutex::new(threads),
-            portals,
+            isns: Mutex::new(isns),
+            portals: portals.iter().map(|portal| portal.address).collect(),
             files,
             engine: engine.name(),
             volumes: Mutex::new(()),
@@ -277,6 +285,8 @@ impl Target {
     /// # Errors
     /// If a file cannot be flushed; all the rest is done first.
     pub fn stop(&self, grace: Duration) -> Result<(), Error> {
+        let isns = self.isns.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let leaving = isns.map(isns::Client::leave);
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Letter::Stop { grace });
         }
@@ -285,6 +295,9 @@ impl Target {
             if thread.join().is_err() {
                 tracing::error!("a reactor had panicked");
             }
+        }
+        if let Some(leaving) = leaving {
+            leaving.wait();
         }
         let mut result = Ok(());
         for file in self.files.iter().filter(|file| file.writable) {
@@ -364,6 +377,15 @@ impl Setup {
         pump.listen(start.listeners);
         pump.serve();
     }
+}
+
+/// What a name server is told. None: there is no target.
+fn registration(nodes: &[Node], portals: &[Portal]) -> Option<isns::Registration> {
+    Some(isns::Registration {
+        entity: nodes.first()?.name.clone(),
+        targets: nodes.iter().map(|node| (node.name.clone(), node.alias.clone())).collect(),
+        portals: portals.to_vec(),
+    })
 }
 
 fn stopped() -> Error {

@@ -31,9 +31,14 @@ portal() {
     esac
 }
 
-# start_iscsid [INITIATOR-NAME]
+# start_iscsid [INITIATOR-NAME]: anew, when one runs; its sessions go on.
 start_iscsid() {
+    local pristine=/run/iscsid.conf
     modprobe -a iscsi_tcp crc32c_generic
+    pkill -x iscsid || true
+    within 10 eval '! pgrep -x iscsid'
+    [ -e $pristine ] || cp /etc/iscsi/iscsid.conf $pristine
+    cp $pristine /etc/iscsi/iscsid.conf
     echo "InitiatorName=${1:-$IQN_BASE:kernel}" > /etc/iscsi/initiatorname.iscsi
     local pair
     if [ -n "${DISCOVERY_CHAP:-}" ]; then

@@ -3,10 +3,12 @@
 //! response after all that went before it and before all that comes after it.
 //!
 //! ```text
-//!   ready --no fence--------------------------------------------------------------> sent
-//!     |                                                                              ^
-//!     +--> in line --first, fenced--> Waiting --all before acknowledged--> Sent -----+ acknowledged
-//!              +---first, not fenced--------------------------------------> sent
+//!   ready, nothing in the way --------------------------------------------> sent
+//!   ready, else --> in line --first--> sent
+//!                      |
+//!                      +--first, fenced--> Waiting --all before acknowledged--> sent: Sent
+//!                                                                                |
+//!                                        the next in line <------acknowledged----+
 //! ```
 //!
 //! With one connection the stream itself keeps the order. There, too, the answers to ABORT TASK SET
@@ -61,6 +63,11 @@ impl Fences {
     /// Forgets everybody: the tasks have ended.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
+    }
+
+    /// True while responses of tasks have to get in line.
+    pub(super) const fn holds(&self) -> bool {
+        self.holds
     }
 
     /// Panics if an invariant does not hold.
@@ -197,7 +204,10 @@ impl Session {
 
     fn is_ready(&mut self, holder: Holder) -> bool {
         match holder {
-            Holder::Task(task) => self.tasks.running_mut(task).is_some(),
+            // One that waits for another connection gets in line again with it.
+            Holder::Task(task) => {
+                self.tasks.running_mut(task).is_some_and(|task| task.orphan.is_none())
+            }
             Holder::Management(id) => self.managements.is_answered(id),
         }
     }

@@ -59,7 +59,7 @@ fn fenced() -> Completion {
     Completion { fence: true, ..status(CHECK_CONDITION) }
 }
 
-/// Covers: STS-11, STS-13.
+/// Covers: STS-11.
 #[test]
 fn a_fenced_completion_comes_after_all_before_and_before_all_after() {
     for reporting in [TaskReporting::ResponseFence, TaskReporting::FastAbort] {
@@ -76,7 +76,7 @@ fn a_fenced_completion_comes_after_all_before_and_before_all_after() {
     }
 }
 
-/// Covers: STS-11, STS-13.
+/// Covers: STS-11.
 #[test]
 fn the_answers_of_functions_that_end_many_tasks_are_fenced() {
     for function in [CLEAR_ACA, LOGICAL_UNIT_RESET, TARGET_WARM_RESET, I_T_NEXUS_RESET] {

@@ -240,3 +240,17 @@ fn a_write_may_be_cut_in_each_phase() {
         assert!(driver.session.tasks(None).is_empty());
     }
 }
+
+/// The time for logging out begins when it is asked for, however long the session was silent.
+#[test]
+fn silence_before_the_request_does_not_count() {
+    let mut driver = Setup::new().start();
+    driver.now = driver.now + Duration::from_secs(100);
+    driver.session.set_now(driver.now);
+    driver.session.request_logout(5);
+    driver.drain();
+    driver.wait(Duration::from_secs(4));
+    assert_eq!(driver.closed, None);
+    driver.wait(Duration::from_secs(1));
+    assert!(driver.closed.is_some());
+}

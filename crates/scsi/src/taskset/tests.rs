@@ -303,12 +303,6 @@ struct Modelled {
     step: Step,
 }
 
-impl Modelled {
-    fn began(&self) -> bool {
-        self.began
-    }
-}
-
 fn may_begin(before: &[Modelled], after: &[Modelled], attribute: Attribute) -> bool {
     let is = |wanted: Attribute| move |task: &Modelled| task.attribute == wanted;
     let head = is(Attribute::HeadOfQueue);
@@ -344,7 +338,8 @@ proptest! {
                 let began = !waits(&step);
                 tasks.push((of, Modelled { attribute, began, task, step }));
             } else {
-                let running: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].1.began()).collect();
+                let all = 0..tasks.len();
+                let running: Vec<usize> = all.filter(|at| tasks[*at].1.began).collect();
                 if !running.is_empty() {
                     let (of, mut gone) = tasks.remove(running[index.index(running.len())]);
                     let status = status_of(go_on(nexuses[of], &mut gone.task, gone.step));

@@ -334,6 +334,7 @@ impl<P: Port> Pump<P> {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
                         if let Some(session) = self.sessions.get_mut(key) {
+                            session.machine.set_now(self.port.now());
                             session.machine.request_logout(seconds);
                         }
                         self.settle(key);
@@ -420,6 +421,7 @@ impl<P: Port> Pump<P> {
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
             if let Some(session) = self.sessions.get_mut(key) {
+                session.machine.set_now(self.port.now());
                 session.machine.request_logout(seconds);
             }
             self.settle(key);

@@ -18,7 +18,6 @@ use scsi::Victims;
 use wire::scsi::Sense;
 
 use super::Pump;
-use super::empty_completion;
 use super::storing::is_pause;
 use super::task_of;
 use crate::mail::Effect;
@@ -255,9 +254,8 @@ impl<P: Port> Pump<P> {
             self.drop_task(key, *id);
         }
         if let Some(session) = self.sessions.get_mut(key) {
-            for id in told {
-                session.machine.complete(id, empty_completion(TASK_ABORTED));
-            }
+            session.machine.set_now(self.port.now());
+            session.machine.terminate_with(&told, TASK_ABORTED);
             let issuer = if let By::Function(id) = by { Some(id) } else { None };
             session.machine.terminate(&tasks, issuer);
         }
@@ -396,6 +394,7 @@ impl<P: Port> Pump<P> {
                 _ => {}
             }
         }
+        session.machine.set_now(self.port.now());
         session.machine.task_management_done(id, ServiceResponse::Complete);
         if function == Function::TargetColdReset
             && let Some(target) = session.login.target.clone()

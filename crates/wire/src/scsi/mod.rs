@@ -22,7 +22,9 @@ pub mod reservations;
 pub mod rsoc;
 pub mod sense;
 pub mod status;
+pub mod third_party;
 pub mod timestamp;
+pub mod token;
 pub mod unmap;
 pub mod vpd;
 

@@ -17,6 +17,8 @@ pub const UNIT_SERIAL_NUMBER: u8 = 0x80;
 pub const DEVICE_IDENTIFICATION: u8 = 0x83;
 /// Extended INQUIRY data.
 pub const EXTENDED_INQUIRY: u8 = 0x86;
+/// Third-party copy.
+pub const THIRD_PARTY_COPY: u8 = 0x8f;
 /// Block limits.
 pub const BLOCK_LIMITS: u8 = 0xb0;
 /// Block device characteristics.
