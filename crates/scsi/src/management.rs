@@ -181,9 +181,9 @@ mod tests {
         let ready_cdb = request(Lun::Unit(0), &[0; 6], &[], 0);
         assert_eq!(run(&bench.nexus, ready_cdb, &[]).status, 0x18, "RESERVATION CONFLICT");
         bench.nexus.reset();
+        assert_eq!(ready(&bench.nexus), NEXUS_LOSS, "which comes before a conflict");
         assert_eq!(run(&bench.nexus, ready_cdb, &[]).status, 0x18, "that was not its own");
         other.reset();
-        assert_eq!(ready(&bench.nexus), NEXUS_LOSS);
         assert_eq!(ready(&bench.nexus), NOTHING);
         assert_eq!(ready(&other), NEXUS_LOSS);
     }

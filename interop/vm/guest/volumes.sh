@@ -45,13 +45,16 @@ umount /mnt/disc
 step "file system on $disk of $(blockdev --getsize64 "/dev/$disk") bytes"
 before=$(blockdev --getsize64 "/dev/$disk")
 mkfs.ext4 -q -F "/dev/$disk"
+step "mount"
 mount "/dev/$disk" /mnt/disk
-head -c 4M /dev/urandom > /mnt/disk/file
+head -c 1M /dev/urandom > /mnt/disk/file
 sha256sum /mnt/disk/file > /tmp/sum
+step "grow"
 touch /share/grow
 within 30 test -e /share/grown
 # The unit attention comes with the next command; the kernel then says so and rescans by a rule.
 sync
+step "grown"
 echo 1 > "/sys/block/$disk/device/rescan"
 within 30 eval "[ \$(blockdev --getsize64 /dev/$disk) -gt $before ]"
 dmesg | grep -i 'capacity data has changed\|detected capacity change' | tail -n 2
