@@ -163,6 +163,8 @@ pub struct Lun {
     /// first.
     #[serde(default)]
     pub filters: Vec<Spanned<String>>,
+    /// Hosts are warned when less space than this is left for a thin disk, for example `10G`.
+    pub space_warning: Option<Spanned<String>>,
     /// Logical block length, 512 or 4096; default 512.
     pub block: Option<Spanned<u32>>,
     /// Unit serial number; default: derived from target name and number.

@@ -29,6 +29,7 @@ mod mmc;
 mod nexus;
 mod sbc;
 mod sense;
+mod space;
 mod spc;
 mod statistics;
 mod table;

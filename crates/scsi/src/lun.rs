@@ -19,6 +19,7 @@ use crate::sbc::wipe::Wiping;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
+use crate::space::Space;
 use crate::spc::alua::groups::Access;
 use crate::spc::alua::reach::Reach;
 use crate::spc::buffer::EchoBuffer;
@@ -125,6 +126,7 @@ pub struct LogicalUnit {
     modes: Modes,
     identification: Identification,
     timestamp: Timestamp,
+    space: Space,
     statistics: Statistics,
     access: Access,
     tokens: Tokens,
@@ -280,6 +282,7 @@ impl LogicalUnit {
             modes,
             identification: Identification::default(),
             timestamp: Timestamp::default(),
+            space: Space::default(),
             statistics: Statistics::default(),
             access: Access::default(),
             tokens: Tokens::default(),
@@ -388,6 +391,14 @@ impl LogicalUnit {
         }
         self.establish_everywhere(Attention::CapacityChanged);
         Ok(true)
+    }
+
+    pub(crate) const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    pub(crate) const fn space_mut(&mut self) -> &mut Space {
+        &mut self.space
     }
 
     pub(crate) const fn commands(&self) -> &'static Commands {

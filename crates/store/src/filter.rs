@@ -39,6 +39,10 @@ macro_rules! behind {
         fn set_bytes(&self, bytes: u64) -> bool {
             self.behind.set_bytes(bytes)
         }
+
+        fn usage(&self) -> Option<crate::Usage> {
+            self.behind.usage()
+        }
     };
 }
 pub(crate) use behind;
