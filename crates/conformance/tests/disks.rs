@@ -252,7 +252,7 @@ fn a_dead_portal_delays_nothing() {
     assert!(Disk::open(&session, 0).is_ok());
 }
 
-/// Covers: ERL-09.
+/// Covers: ERL-09, SES-20.
 #[test]
 fn a_lost_session_is_reinstated_and_commands_go_on() {
     let server = Server::start(conformance::server::plan(
@@ -286,6 +286,25 @@ fn a_lost_session_is_reinstated_and_commands_go_on() {
     let after = server.target().sessions();
     assert_eq!(after.len(), 1);
     assert_eq!(after[0].isid, first.isid, "the same nexus");
+}
+
+/// Covers: SES-02, SES-25.
+#[test]
+fn each_session_has_an_isid_of_its_own() {
+    let server = Server::start(conformance::server::plan(
+        engine::Choice::Epoll,
+        iscsi::target::Settings::default(),
+    ));
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    for _ in 0..8 {
+        queue.login(options(&server)).unwrap();
+    }
+    let sessions = server.target().sessions();
+    assert_eq!(sessions.len(), 8, "none has taken another's place");
+    for session in sessions {
+        // T = 10: 24 random bits and a qualifier.
+        assert!(session.isid.starts_with("0x80"), "{}", session.isid);
+    }
 }
 
 struct Unpark(thread::Thread);

@@ -30,6 +30,7 @@ use initiator::Queue;
 use initiator::SessionId;
 use initiator::Url;
 use iscsi::chap::Account;
+use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
@@ -115,6 +116,14 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         options.reconnect_patience = time("--patience", patience)?;
     }
     options.account = account(client, url)?;
+    if !client.chap_algorithms.is_empty() {
+        let named = |name: &String| {
+            let known = Algorithm::ALL.into_iter().find(|known| known.name() == name);
+            let right = "sha3-256, sha256, sha1 or md5 is right";
+            known.ok_or_else(|| usage("--chap-algorithms", name, right))
+        };
+        options.algorithms = client.chap_algorithms.iter().map(named).collect::<Result<_>>()?;
+    }
     Ok(options)
 }
 

@@ -143,12 +143,16 @@ const STAYS: (Stage, Option<Stage>) = (Stage::Security, None);
 const DONE: (Stage, Option<Stage>) = (Stage::Operational, Some(Stage::FullFeature));
 const MORE: (Stage, Option<Stage>) = (Stage::Operational, None);
 
-/// Covers: NAM-04, NAM-15, NAM-16, LGN-07, LGN-29, KEY-09, SES-27.
+/// Covers: NAM-04, NAM-15, NAM-16, LGN-01, LGN-07, LGN-29, KEY-09, SES-27, SES-33.
 #[test]
 fn the_first_request_says_who_and_whom() {
+    assert_eq!(Lab::new().requests.len(), 1, "at once");
     let mut lab = Lab::operational();
     lab.answer(DONE, "");
+    lab.answer(SECURED, "AuthMethod=None\n");
+    assert_eq!((lab.requests.len(), lab.ends.len()), (2, 1), "what comes later is no login");
     let (first, text) = &lab.requests[0];
+    assert_eq!(first.exp_stat_sn, StatSn(0));
     for key in ["InitiatorName=iqn.2026-01.com.example:host\n", "InitiatorAlias=a host\n",
         "TargetName=iqn.2026-01.com.example:disk\n", "SessionType=Normal\n", "AuthMethod=None\n"]
     {

@@ -166,14 +166,14 @@ impl Lab {
     }
 }
 
-/// Covers: CMD-02, CMD-04, CMD-15, LGN-33.
+/// Covers: CMD-02, CMD-04, CMD-15, CMD-28, LGN-33.
 #[test]
 fn commands_are_numbered_in_order_and_wait_for_the_window() {
     let mut lab = Lab::new();
     let tasks: Vec<TaskId> = (0..6).map(|_| lab.command(0, 512)).collect();
     let numbers: Vec<u32> = lab.commands().iter().map(|(c, ..)| c.cmd_sn.0).collect();
     assert_eq!(numbers, [u32::MAX - 1, u32::MAX, 0, 1], "up to MaxCmdSN, around the wrap");
-    assert!(lab.commands().iter().all(|(c, ..)| c.final_ && c.read && !c.write));
+    assert!(lab.commands().iter().all(|(c, ..)| c.final_ && c.read && !c.write && !c.immediate));
     lab.end(tasks[0]);
     let numbers: Vec<u32> = lab.commands().iter().skip(4).map(|(c, ..)| c.cmd_sn.0).collect();
     assert_eq!(numbers, [2, 3], "the window has moved");
@@ -384,6 +384,29 @@ fn an_abort_that_fails_ends_the_session() {
     assert!(matches!(lab.closed, Some((SessionError::AbortTimeout, _))));
 }
 
+/// Covers: TMF-18.
+#[test]
+fn a_command_that_ends_while_it_is_aborted_ends_once() {
+    let mut lab = Lab::new();
+    let task = lab.command(512, 0);
+    let id = lab.session.manage(Function::AbortTask(task), START).unwrap();
+    lab.drain();
+    let requests = lab.requests();
+    let [Request::TaskManagement(abort)] = requests.as_slice() else { panic!("one abort") };
+    let itt = abort.itt;
+    lab.end(task);
+    assert!(matches!(lab.outcome(task), Some(Outcome::Done(_))));
+    let response =
+        TaskManagementResponse { response: 1, additional: 0, itt, numbers: lab.numbers(0) };
+    lab.control(Response::TaskManagement(response), &[]);
+    let ends = lab.told.iter().filter(|told| matches!(told, Indication::Ended { .. })).count();
+    assert_eq!(ends, 1);
+    assert!(matches!(lab.told.last(),
+        Some(Indication::Managed { id: of, response: Some(1) }) if *of == id));
+    assert!(lab.closed.is_none());
+}
+
+/// Covers: TMF-12.
 #[test]
 fn a_reset_ends_the_tasks_of_its_unit() {
     let mut lab = Lab::new();
@@ -393,6 +416,8 @@ fn a_reset_ends_the_tasks_of_its_unit() {
     let requests = lab.requests();
     let [Request::TaskManagement(reset)] = requests.as_slice() else { panic!("one reset") };
     assert_eq!((reset.function, reset.referenced_task), (5, Itt::NONE));
+    let releases = |lab: &Lab| lab.ops.iter().any(|op| matches!(op, Op::Release { .. }));
+    assert!(!releases(&lab), "R2Ts are answered up to the response");
     let (itt, numbers) = (reset.itt, lab.numbers(0));
     let response = TaskManagementResponse { response: 0, additional: 0, itt, numbers };
     lab.control(Response::TaskManagement(response), &[]);
@@ -430,6 +455,16 @@ fn a_logout_that_is_asked_for_follows_the_last_command() {
     assert_eq!(lab.closed, Some(expected));
 }
 
+/// Covers: ASY-09.
+#[test]
+fn a_wish_to_negotiate_is_met_by_a_new_login() {
+    let mut lab = Lab::new();
+    let message = lab.asynchronous(4, (0, 0, 10));
+    lab.control(message, &[]);
+    let requests = lab.requests();
+    assert!(matches!(requests.as_slice(), [Request::Logout(logout)] if logout.reason == 0));
+}
+
 /// Covers: ASY-08, ASY-12.
 #[test]
 fn other_messages_of_the_target() {
@@ -450,7 +485,7 @@ fn other_messages_of_the_target() {
     assert_eq!(lab.closed, Some((SessionError::Dropped, Duration::from_secs(4))));
 }
 
-/// Covers: DIS-11, KEY-06, TXT-01, TXT-02, TXT-03, TXT-06, TXT-07.
+/// Covers: DIS-11, KEY-06, TXT-01, TXT-02, TXT-03, TXT-06, TXT-07, TXT-14.
 #[test]
 fn targets_are_asked_for_piece_by_piece() {
     let mut lab = Lab::with(true, |_| {});
@@ -462,6 +497,7 @@ fn targets_are_asked_for_piece_by_piece() {
     };
     let first = *first;
     assert_eq!(data, b"SendTargets=All\0");
+    assert!(data.len() <= 512, "the smallest MaxRecvDataSegmentLength");
     assert!(first.final_ && first.ttt == Ttt::NONE);
     let lun = LunField([0, 3, 0, 0, 0, 0, 0, 0]);
     let piece = TextResponse {

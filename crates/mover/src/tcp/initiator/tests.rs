@@ -217,7 +217,7 @@ fn data_lands_in_the_buffer_and_status_in_either_form() {
     }
 }
 
-/// Covers: DSN-07.
+/// Covers: DSN-07, TXT-14.
 #[test]
 fn what_a_target_may_not_say() {
     let small = [0; 100];
@@ -263,6 +263,7 @@ fn what_a_target_may_not_say() {
     violates(&mut tcp, &with_ahs, |v| matches!(v, Violation::Malformed { .. }));
 }
 
+/// Covers: DOU-07, R2T-10.
 #[test]
 fn r2ts_that_ask_for_too_much_are_refused() {
     for (r2ts, expected) in [
