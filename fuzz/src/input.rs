@@ -2,8 +2,10 @@
 //! Makes PDUs and commands of fuzzer's bytes: few bytes give much, and every bit can still be set.
 
 use iscsi::datamover::Keys;
+use iscsi::datamover::Markers;
 use iscsi::target::LoggedIn;
 use iscsi::target::Parameters;
+use iscsi::target::TaskReporting;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::Cid;
@@ -15,13 +17,13 @@ use wire::iscsi::Tsih;
 
 /// Basic header segment, bytes.
 const BHS: usize = 48;
-const LOGIN: u8 = 0x43;
+pub(crate) const LOGIN: u8 = 0x43;
 const COMMAND: u8 = 0x01;
 /// Opcodes that an initiator uses.
 const OPCODES: [u8; 8] = [0, 1, 2, 4, 5, 6, 0x10, 3];
 
 /// The steps of an authentication; the response is the right one.
-const CHAP: [&[u8]; 6] = [
+pub(crate) const CHAP: [&[u8]; 6] = [
     b"AuthMethod=CHAP,None\0",
     b"CHAP_A=7,5\0",
     b"CHAP_N=hostuser\0",
@@ -120,9 +122,11 @@ impl<'a> Input<'a> {
             time2retain: 0,
             max_connections: 1,
             error_recovery_level: 0,
-            data_pdu_in_order: true,
-            data_sequence_in_order: true,
+            data_pdu_in_order: flags & 8 == 0,
+            data_sequence_in_order: flags & 8 == 0,
             protocol_level: 1,
+            markers: Markers::default(),
+            task_reporting: TaskReporting::Rfc3720,
         };
         let keys = Keys {
             header_digest: false,
@@ -130,6 +134,8 @@ impl<'a> Input<'a> {
             max_send_data_segment_length: parameters.max_send_data_segment_length,
             max_recv_data_segment_length: parameters.max_recv_data_segment_length,
             first_burst_length: if parameters.immediate_data { first } else { 0 },
+            data_pdu_in_order: parameters.data_pdu_in_order,
+            markers: parameters.markers,
         };
         let logged_in = LoggedIn {
             initiator: "iqn.2026-01.test.lunwire:fuzz".to_owned(),
@@ -217,7 +223,7 @@ pub(crate) fn empty_login() -> [u8; BHS] {
     bhs
 }
 
-fn pdu(mut bhs: [u8; BHS], data: &[u8]) -> Vec<u8> {
+pub(crate) fn pdu(mut bhs: [u8; BHS], data: &[u8]) -> Vec<u8> {
     let length = u32::try_from(data.len()).expect("the fuzzer's data is small").to_be_bytes();
     bhs[5..8].copy_from_slice(&length[1..]);
     let mut bytes = bhs.to_vec();

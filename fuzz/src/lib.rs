@@ -6,11 +6,14 @@
 mod authentication;
 mod disk;
 mod input;
+mod machine;
+mod pdu;
 mod target;
 
 use crate::authentication::authentication;
 use crate::disk::Disk;
 use crate::input::Input;
+pub use crate::machine::target_machine;
 use crate::target::Target;
 use buf::Pool;
 use clock::Instant;
@@ -172,14 +175,32 @@ pub fn text_keys(data: &[u8]) {
 /// Any CDB with any data against a disk.
 pub fn every_cdb(data: &[u8]) {
     with_pool(|pool| {
-        let mut disk = Disk::new();
         let mut input = Input::new(data);
+        let mut disk = if input.byte() & 3 == 0 { Disk::drive() } else { Disk::new() };
         while !input.is_empty() {
             let request = input.scsi_request();
             let bytes = input.take(usize::from(input.peek()) * 16);
             disk.run(&request, bytes, pool);
         }
     });
+}
+
+/// The answer of a name server, and the attributes in it.
+pub fn isns_reply(data: &[u8]) {
+    let (header, payload) = data.split_at(data.len().min(wire::isns::HEADER_LEN));
+    if let Ok(header) = header.try_into().map(wire::isns::Header::parse) {
+        let _ =
+            header.map(|header| assert!(usize::from(header.length) <= wire::isns::PAYLOAD_LEN_MAX));
+    }
+    let Ok((_, attributes)) = wire::isns::response(payload) else { return };
+    let mut bytes = 4;
+    for attribute in attributes.map_while(Result::ok) {
+        bytes += 8 + attribute.value.len();
+        let text = attribute.text().unwrap_or_default();
+        assert!(text.len() < attribute.value.len().max(1) && !text.contains('\0'));
+        let _ = attribute.number();
+    }
+    assert!(bytes <= payload.len(), "attributes beyond the message");
 }
 
 /// A byte stream into the mover: whole and in pieces it must mean the same.

@@ -179,6 +179,7 @@ impl<'a> Target<'a> {
                             sense: completion.sense,
                             data_in: completion.data_in,
                             presented: completion.presented,
+                            fence: false,
                         },
                     );
                 }
@@ -220,8 +221,13 @@ impl<'a> Target<'a> {
 
     fn finish(&mut self, id: TaskId, status: u8) {
         self.tasks.remove(&id);
-        let completion =
-            service::Completion { status, sense: Vec::new(), data_in: None, presented: 0 };
+        let completion = service::Completion {
+            status,
+            sense: Vec::new(),
+            data_in: None,
+            presented: 0,
+            fence: false,
+        };
         self.session.complete(id, completion);
     }
 }

@@ -74,6 +74,16 @@ fn every_cdb() {
 }
 
 #[test]
+fn target_machine() {
+    drive(lunwire_fuzz::target_machine);
+}
+
+#[test]
+fn isns_reply() {
+    drive(lunwire_fuzz::isns_reply);
+}
+
+#[test]
 fn mover_stream() {
     drive(lunwire_fuzz::mover_stream);
 }

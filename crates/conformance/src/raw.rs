@@ -196,6 +196,11 @@ impl Raw {
         Heard::Pdu(Pdu { header, data, padding })
     }
 
+    /// The next `length` bytes of the stream, whatever they are; panics if they do not come.
+    pub fn read_bytes(&mut self, length: usize) -> Vec<u8> {
+        self.must_fill(length, Instant::now() + PATIENCE)
+    }
+
     /// The next PDU; panics if none comes.
     pub fn read(&mut self) -> Pdu {
         match self.hear(PATIENCE) {

@@ -36,10 +36,8 @@ fn server() -> Server {
     let node = plan.nodes.first_mut().expect("a target");
     let store = plan.stores.open(&Spec::Memory { bytes: UNIT_BYTES }).expect("memory");
     let identity = Identity::derive(TARGET, 0, "LUNWIRE", "VIRTUAL DISK");
-    let groups = vec![
-        group(10, 1, AccessState::ActiveOptimized),
-        group(20, 2, AccessState::Standby),
-    ];
+    let groups =
+        vec![group(10, 1, AccessState::ActiveOptimized), group(20, 2, AccessState::Standby)];
     let unit = LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");
     let unit = unit.with_port_groups(groups, Explicit::Yes).expect("two groups");
     node.luns = vec![(0, Arc::new(unit))];

@@ -2,8 +2,10 @@
 //! Data-In, R2T, Data-Out: sequences, bounds, offsets (RFC 7143 §11.7, §11.8, §13.10 to §13.19).
 
 use lunwire_conformance::initiator::BLOCK_BYTES;
+use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::lun_field;
 use lunwire_conformance::initiator::pattern;
+use lunwire_conformance::server::BLOCK;
 use lunwire_conformance::*;
 use wire::iscsi::*;
 
@@ -447,6 +449,120 @@ fn no_markers_stand_in_the_stream() {
             session.send(&Request::Command(write), &data);
             assert_eq!(session.finish(write.itt).code, 0);
             assert_eq!(written(&mut session, 128), data);
+        },
+    );
+}
+
+/// Sends an R2T's data in PDUs of a block each, the last ones first.
+fn answer_backwards(session: &mut Initiator, r2t: &R2t, data: &[u8]) {
+    let blocks = r2t.desired_length / BLOCK;
+    for sn in 0..blocks {
+        let offset = r2t.offset + (blocks - 1 - sn) * BLOCK;
+        let from = offset as usize;
+        let part = &data[from..from + BLOCK_BYTES];
+        let final_ = sn + 1 == blocks;
+        let out = DataOut { final_, offset, data_sn: DataSn(sn), ..session.data_out(r2t) };
+        session.send(&Request::DataOut(out), part);
+    }
+}
+
+/// Covers: KEY-29.
+#[test]
+fn pdus_of_a_sequence_come_in_any_order_where_agreed() {
+    for (word, sense) in [("No", None), ("Yes", Some(LOST_DATA))] {
+        on_each_engine(
+            |_| {},
+            |server| {
+                let keys = [SMALL[0], SMALL[1], SMALL[2], ("DataPDUInOrder", word)];
+                let mut session = session(server, &keys);
+                assert_eq!(session.answer("DataPDUInOrder"), Some(word));
+                let data = pattern(8 * BLOCK_BYTES, 5);
+                let write = session.write_blocks(0, 0, 8);
+                session.start(&write);
+                for _ in 0..2 {
+                    let r2t = session.read_r2t();
+                    answer_backwards(&mut session, &r2t, &data);
+                    if sense.is_some() {
+                        break;
+                    }
+                }
+                let status = session.finish(write.itt);
+                match sense {
+                    None => {
+                        assert_eq!(status.code, GOOD);
+                        assert_eq!(written(&mut session, 8), data);
+                    }
+                    Some(sense) => assert_eq!(status.sense_code(), sense),
+                }
+            },
+        );
+    }
+}
+
+/// Bytes that come twice are more than was asked for, whatever the order.
+///
+/// Covers: KEY-29.
+#[test]
+fn overlapping_data_fails_the_command() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let keys = [SMALL[0], SMALL[1], SMALL[2], ("DataPDUInOrder", "No")];
+            let mut session = session(server, &keys);
+            let before = written(&mut session, 4);
+            let data = pattern(4 * BLOCK_BYTES, 7);
+            let write = session.write_blocks(0, 0, 4);
+            session.start(&write);
+            let r2t = session.read_r2t();
+            for (sn, block) in [3, 1, 1, 0].into_iter().enumerate() {
+                let offset = block * BLOCK;
+                let part = &data[offset as usize..offset as usize + BLOCK_BYTES];
+                let data_sn = DataSn(u32::try_from(sn).unwrap());
+                let out = DataOut { final_: sn == 3, offset, data_sn, ..session.data_out(&r2t) };
+                session.send(&Request::DataOut(out), part);
+            }
+            assert_eq!(session.finish(write.itt).sense_code(), INCORRECT_AMOUNT);
+            assert_eq!(written(&mut session, 4), before, "nothing of it is written");
+        },
+    );
+}
+
+/// With DataSequenceInOrder=No sequences end in any order, as many at once as were asked for.
+///
+/// Covers: KEY-28, KEY-30, R2T-03.
+#[test]
+fn sequences_come_in_any_order() {
+    on_each_engine(
+        |settings| settings.max_outstanding_r2t = u16::MAX,
+        |server| {
+            let keys = [
+                ("MaxBurstLength", "512"),
+                ("FirstBurstLength", "512"),
+                ("MaxOutstandingR2T", "65535"),
+                ("DataSequenceInOrder", "No"),
+            ];
+            let mut session = session(server, &keys);
+            assert_eq!(session.answer("MaxOutstandingR2T"), Some("65535"));
+            assert_eq!(session.answer("DataSequenceInOrder"), Some("No"));
+            let blocks = 200;
+            let data = pattern(usize::from(blocks) * BLOCK_BYTES, 11);
+            let write = session.write_blocks(0, 0, blocks);
+            session.start(&write);
+            // The target has its own bound: 64 are open, and each end lets it ask for one more.
+            let mut open: Vec<R2t> = (0..64).map(|_| session.read_r2t()).collect();
+            session.expect_quiet();
+            let mut asked = open.len();
+            while let Some(r2t) = open.pop() {
+                let from = r2t.offset as usize;
+                let out = session.data_out(&r2t);
+                session.send(&Request::DataOut(out), &data[from..from + BLOCK_BYTES]);
+                if asked < usize::from(blocks) {
+                    open.push(session.read_r2t());
+                    asked += 1;
+                }
+            }
+            assert_eq!(session.finish(write.itt).code, GOOD);
+            assert_eq!(written(&mut session, blocks), data);
         },
     );
 }

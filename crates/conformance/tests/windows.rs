@@ -47,11 +47,8 @@ fn plan(host: &str, path: u8) -> LoginPlan {
 /// Logs in in two stages: security, where no method is wanted, then operational.
 fn log_in(server: &Server, plan: &LoginPlan) -> Initiator {
     let mut raw = server.connect();
-    let request = LoginRequest {
-        current: Stage::Security,
-        next: Some(Stage::Operational),
-        ..plan.request()
-    };
+    let request =
+        LoginRequest { current: Stage::Security, next: Some(Stage::Operational), ..plan.request() };
     let method = raw::text(&[("AuthMethod", "None")]);
     raw.send(&Request::Login(request), &[plan.text(), method].concat());
     let pdu = raw.read();
@@ -80,8 +77,7 @@ fn as_each_engine(check: impl Fn(&Server)) {
 fn discovery_logs_out() {
     as_each_engine(|server| {
         for _ in 0..3 {
-            let discovery =
-                LoginPlan { target: None, discovery: true, ..plan("discoverer", 0) };
+            let discovery = LoginPlan { target: None, discovery: true, ..plan("discoverer", 0) };
             let mut session = log_in(server, &discovery);
             let request = session.text();
             session.send(&Request::Text(request), &raw::text(&[("SendTargets", "All")]));

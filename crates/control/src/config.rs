@@ -37,6 +37,8 @@ pub struct Config {
     pub control_socket: Option<Spanned<String>>,
     /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL).
     pub state_dir: Option<Spanned<String>>,
+    /// Name server (iSNS) to register with, `HOST:PORT`.
+    pub isns: Option<Spanned<String>>,
     /// What initiators have to prove in discovery sessions.
     pub discovery: Option<Discovery>,
     /// Portal groups beside group 1, which has the portals of `listen`.
@@ -88,8 +90,19 @@ pub struct Target {
     /// Seconds that an initiator is asked to wait before it comes back after a failure; default 2.
     pub time2wait: Option<Spanned<u16>>,
     /// Seconds after that in which a session that lost its last connection can be continued: the
-    /// most that is agreed to; default 0.
+    /// most that is agreed to; default 20. At
+    /// ErrorRecoveryLevel 2 also the time in which its commands can go on over another connection.
     pub time2retain: Option<Spanned<u16>>,
+    /// Highest ErrorRecoveryLevel that is agreed to: 0, 1 or 2; default 2.
+    pub error_recovery_level: Option<Spanned<u8>>,
+    /// R2Ts of a command that may be agreed on, 1 to 65535; default 8.
+    pub max_outstanding_r2t: Option<Spanned<u16>>,
+    /// Whether the PDUs of a write's burst must come in order; default: as initiators like.
+    pub data_pdu_in_order: Option<bool>,
+    /// Whether bursts must come in order; default: as initiators like.
+    pub data_sequence_in_order: Option<bool>,
+    /// Whether the markers of RFC 3720 are agreed to; default false.
+    pub markers: Option<bool>,
     /// Which resets of the whole target initiators may ask for: `none`, `warm` (all tasks end) or
     /// `cold` (all sessions end, too); default `warm`.
     pub target_reset: Option<Spanned<String>>,
@@ -146,6 +159,12 @@ pub struct Lun {
     pub number: Option<Spanned<u16>>,
     /// `kind:argument[,option=value]...`
     pub store: Spanned<String>,
+    /// Filters in front of it, as options of a store are written; the last one meets a command
+    /// first.
+    #[serde(default)]
+    pub filters: Vec<Spanned<String>>,
+    /// Hosts are warned when less space than this is left for a thin disk, for example `10G`.
+    pub space_warning: Option<Spanned<String>>,
     /// Logical block length, 512 or 4096; default 512.
     pub block: Option<Spanned<u32>>,
     /// Unit serial number; default: derived from target name and number.
@@ -335,6 +354,7 @@ mod tests {
             log = "info"
             control-socket = "/run/lunwire.sock"
             state-dir = "/var/lib/lunwire"
+            isns = "isns.example.com:3205"
 
             [[target]]
             name = "iqn.2026-01.com.example:disk"
@@ -343,6 +363,11 @@ mod tests {
             max-connections = 8
             time2wait = 1
             time2retain = 20
+            error-recovery-level = 2
+            max-outstanding-r2t = 65535
+            data-pdu-in-order = true
+            data-sequence-in-order = false
+            markers = true
             target-reset = "cold"
             redirect = "192.0.2.7:3260"
             redirect-permanent = true
@@ -371,6 +396,8 @@ mod tests {
         "#;
         let config = source(text).parse().unwrap();
         assert_eq!(config.listen.len(), 2);
+        assert_eq!(config.isns.unwrap().get_ref(), "isns.example.com:3205");
+        assert_eq!(config.target[0].markers, Some(true));
         assert_eq!(config.target[0].lun[0].store.get_ref(), "memory:1G");
         assert_eq!(config.target[0].initiator[0].luns.as_ref().unwrap().len(), 1);
         let chap = config.target[0].initiator[0].chap();

@@ -96,7 +96,8 @@ pub enum Rule {
     Method,
     /// Has a meaning in SendTargets only.
     SendTargets,
-    /// Answered with Reject, never with NotUnderstood (RFC 7143 §13.25).
+    /// Of markers: answered with Reject, never with NotUnderstood (RFC 7143 §13.25), unless the
+    /// node wants them.
     Obsolete,
 }
 

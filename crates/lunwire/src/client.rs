@@ -143,9 +143,8 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
     let own = match (&client.chap_secret_env, &client.chap_secret_file, &url.secret) {
         (Some(variable), _, _) => {
             let user = client.chap_user.as_ref().or(url.user.as_ref());
-            let user = user.ok_or_else(|| {
-                usage("--chap-secret-env", variable, "--chap-user is missing")
-            })?;
+            let user =
+                user.ok_or_else(|| usage("--chap-secret-env", variable, "--chap-user is missing"))?;
             let secret = secret_of_environment(variable)
                 .map_err(|error| usage("--chap-secret-env", variable, error))?;
             Some(credentials(user, secret)?)
@@ -183,11 +182,7 @@ fn credentials(user: &str, secret: Secret) -> Result<Credentials> {
 }
 
 /// Logs in.
-pub(crate) fn login(
-    queue: &mut Queue,
-    client: &ClientOptions,
-    url: &Url,
-) -> Result<SessionId> {
+pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Result<SessionId> {
     let session = queue.open(options(client, url)?).map_err(|error| advised(error, url))?;
     loop {
         if is_interrupted() {

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Status(options) => commands::status::status(&options),
         Command::Sessions(options) => commands::status::sessions(&options),
         Command::Session(options) => commands::status::session(&options),
+        Command::Lun(options) => commands::lun::run(&options),
         Command::Discover(options) => commands::discover::run(&options),
         Command::Inspect(options) => commands::inspect::run(&options),
         Command::Read(options) => commands::transfer::read(&options),

@@ -232,11 +232,27 @@ fn bench_tells_rates_and_latencies() {
     let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
     let (url, svg) = (daemon.urls[0].as_str(), files.path("plot.svg"));
     let text = stdout(&good(&["bench", url, "--time", "200ms", "--svg", &svg]));
-    assert!(text.contains("random reads of 4 KiB, 32 at once") && text.contains("p99.99"), "{text}");
+    assert!(
+        text.contains("random reads of 4 KiB, 32 at once") && text.contains("p99.99"),
+        "{text}"
+    );
     assert!(std::fs::read_to_string(&svg).unwrap().contains("polyline"));
     let output = good(&[
-        "bench", url, "--time", "100ms", "--json", "--reads", "50", "--destroy-data", "--block",
-        "4K,64K", "--depth", "1,8", "--sessions", "2", "--sequential",
+        "bench",
+        url,
+        "--time",
+        "100ms",
+        "--json",
+        "--reads",
+        "50",
+        "--destroy-data",
+        "--block",
+        "4K,64K",
+        "--depth",
+        "1,8",
+        "--sessions",
+        "2",
+        "--sequential",
     ]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let results = json["results"].as_array().unwrap();
@@ -312,8 +328,14 @@ fn refused_logins_say_what_to_try() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
     let chap = [
-        "--chap-user", "host", "--chap-secret-file", &secret, "--mutual-user", "disk",
-        "--mutual-secret-file", &target,
+        "--chap-user",
+        "host",
+        "--chap-secret-file",
+        &secret,
+        "--mutual-user",
+        "disk",
+        "--mutual-secret-file",
+        &target,
     ];
     let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &chap);
     let url = daemon.urls[0].as_str();
@@ -430,11 +452,21 @@ fn a_daemon_that_restarts_is_waited_for() {
     std::thread::sleep(Duration::from_millis(40));
     daemon.child.kill().unwrap();
     daemon.child.wait().unwrap();
-    let socket = daemon.socket.clone();
-    let mut again = Command::new(env!("CARGO_BIN_EXE_lunwire"));
-    again.args(["serve", "--listen", &portal, "--control-socket", &socket, "--target", TARGET]);
-    again.args(["--log", "error", "--lun", &lun]).stdout(Stdio::null());
-    daemon.child = again.spawn().unwrap();
+    // Others may hold the port for a moment.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(40) {
+        let mut again = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        again.args(["serve", "--listen", &portal, "--control-socket", &daemon.socket]);
+        again.args(["--target", TARGET, "--log", "error", "--lun", &lun]);
+        daemon.child = again.stdout(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        let mut lines = BufReader::new(daemon.child.stdout.take().unwrap());
+        if lines.read_line(&mut first).unwrap() > 0 {
+            break;
+        }
+        daemon.child.wait().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     drop(daemon);

@@ -38,10 +38,23 @@ pub struct NexusNames {
     pub relative_port: u16,
 }
 
+/// Whether the transport of a nexus carries QUERY TASK, QUERY TASK SET, QUERY ASYNCHRONOUS EVENT
+/// and I_T NEXUS RESET (RFC 7144 §6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // they come together
+pub enum Queries {
+    /// None of them.
+    #[default]
+    None,
+    /// All of them.
+    All,
+}
+
 /// An I_T nexus. It belongs to one session and one thread.
 #[derive(Debug)]
 pub struct Nexus {
     names: NexusNames,
+    queries: Queries,
     /// Ascending by number, each number once.
     map: Vec<Mapping>,
 }
@@ -77,7 +90,13 @@ impl Nexus {
             .collect();
         map.sort_by_key(|mapping| mapping.number);
         map.dedup_by_key(|mapping| mapping.number);
-        Self { names, map }
+        Self { names, queries: Queries::None, map }
+    }
+
+    /// The same over a transport with these functions.
+    #[must_use]
+    pub fn with_queries(self, queries: Queries) -> Self {
+        Self { queries, ..self }
     }
 
     /// Starts a command.
@@ -112,6 +131,7 @@ impl Nexus {
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
+            mapping.mapped.link.copies.clear();
         }
         self.reinstated();
     }
@@ -122,6 +142,8 @@ impl Nexus {
         for mapping in &self.map {
             let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
             unit.task_set().lock().clear_fault(unit, Some(link));
+            link.echo.wipe();
+            link.medium.allow_removal();
             link.attentions.establish(Attention::NexusLoss);
         }
     }
@@ -130,6 +152,10 @@ impl Nexus {
     #[must_use]
     pub const fn names(&self) -> &NexusNames {
         &self.names
+    }
+
+    pub(crate) const fn queries(&self) -> Queries {
+        self.queries
     }
 
     /// Every unit of the map once.
@@ -152,6 +178,18 @@ impl Nexus {
         all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit)).map(|mapped| &*mapped.link)
     }
 
+    /// The unit as this nexus has it.
+    pub(crate) fn mapped_unit(&self, unit: &LogicalUnit) -> Option<&Arc<Mapped>> {
+        let mut all = self.map.iter().map(|mapping| &mapping.mapped);
+        all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit))
+    }
+
+    /// The disk with this NAA, among those that this nexus sees.
+    pub(crate) fn unit_named(&self, naa: &[u8]) -> Option<&Arc<Mapped>> {
+        let mut all = self.map.iter().map(|mapping| &mapping.mapped);
+        all.find(|mapped| !mapped.unit.is_optical() && mapped.unit.identity().naa == naa)
+    }
+
     #[inline]
     fn mapped(&self, lun: LunField) -> Option<&Arc<Mapped>> {
         let Some(Lun::Unit(number)) = Lun::parse(lun) else { return None };
@@ -163,7 +201,7 @@ impl Nexus {
     /// SAM-5 §4.7.5.1).
     fn start_elsewhere(&self, request: &Request, cdb: &CdbView<'_>) -> Result<Started, Fault> {
         let well_known = Lun::parse(request.lun) == Some(Lun::ReportLuns);
-        let check = || -> Result<(), Fault> { table::find(cdb)?.check(&request.cdb) };
+        let check = || -> Result<(), Fault> { table::DISK.find(cdb)?.check(&request.cdb) };
         match cdb.opcode() {
             Opcode::INQUIRY => {
                 check()?;
@@ -218,6 +256,7 @@ mod tests {
         completion.data_in.expect("a list").to_vec()
     }
 
+    /// Covers-scsi: A0.
     #[test]
     fn report_luns_works_on_any_lun_and_before_attentions() {
         let (_bench, nexus) = three_units();
@@ -232,6 +271,7 @@ mod tests {
         assert_eq!(report(&nexus, Lun::Unit(0), 2).len(), 8 + 4 * 8);
     }
 
+    /// Covers-scsi: A0.
     #[test]
     fn report_luns_cut_by_allocation_says_the_whole_length() {
         let (_bench, nexus) = three_units();

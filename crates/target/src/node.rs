@@ -180,6 +180,8 @@ impl Nodes {
                     let status = if self.hide { NOT_FOUND } else { FORBIDDEN };
                     return Admission::Refused { status };
                 }
+                // Before authentication, which RFC 7143 §11.13.5 allows: initiators follow either
+                // way, and prove themselves where they arrive.
                 Some(Node { redirect: Some(redirect), .. }) if !request.discovery => {
                     let Redirect { address, duration } = redirect.clone();
                     return Admission::Redirected { address, duration };

@@ -15,10 +15,12 @@ use std::time::Duration;
 use buf::Pool;
 use engine::Choice;
 use engine::Port;
+use scsi::LogicalUnit;
 use wire::iscsi::Tsih;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
+use crate::isns;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
@@ -54,6 +56,8 @@ pub struct Plan {
     pub pool_bytes_max: usize,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
+    /// Name server to register with, `HOST:PORT`.
+    pub isns: Option<String>,
     /// More sessions are refused, [`SESSIONS_MAX`](crate::SESSIONS_MAX) at most.
     pub sessions_max: usize,
     /// Whether a target that an initiator may not use looks to it like one that is not there.
@@ -119,9 +123,13 @@ pub struct Target {
     shared: Arc<Shared>,
     /// Empty once stopped.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// None once stopped.
+    isns: Mutex<Option<isns::Client>>,
     portals: Vec<SocketAddr>,
     files: Vec<StoreFile>,
     engine: &'static str,
+    /// Held while the size of a disk changes.
+    volumes: Mutex<()>,
 }
 
 impl Target {
@@ -144,6 +152,9 @@ impl Target {
         for index in 0..plan.reactors.max(1) {
             starting.push(Starting::spawn(index, engine, &plan)?);
         }
+        let registration = registration(&plan.nodes, &portals);
+        let isns = plan.isns.clone().zip(registration);
+        let isns = isns.map(|(server, what)| isns::Client::start(server, what)).transpose()?;
         let mut mailboxes = Vec::new();
         for reactor in &starting {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
@@ -168,8 +179,37 @@ impl Target {
             threads.push(reactor.thread);
         }
         let files = plan.stores.files;
-        let portals = portals.iter().map(|portal| portal.address).collect();
-        Ok(Self { shared, threads: Mutex::new(threads), portals, files, engine: engine.name() })
+        Ok(Self {
+            shared,
+            threads: Mutex::new(threads),
+            isns: Mutex::new(isns),
+            portals: portals.iter().map(|portal| portal.address).collect(),
+            files,
+            engine: engine.name(),
+            volumes: Mutex::new(()),
+        })
+    }
+
+    /// Every disk: target, number, unit.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = (String, u16, Arc<LogicalUnit>)> + '_ {
+        self.shared.nodes.all().iter().flat_map(|node| {
+            let unit = |(number, unit): &(u16, Arc<LogicalUnit>)| {
+                (node.name.clone(), *number, Arc::clone(unit))
+            };
+            node.luns.iter().map(unit)
+        })
+    }
+
+    pub(crate) fn files(&self) -> &[StoreFile] {
+        &self.files
+    }
+
+    pub(crate) fn mailboxes(&self) -> &[Mailbox] {
+        &self.shared.mailboxes
+    }
+
+    pub(crate) const fn volume_lock(&self) -> &Mutex<()> {
+        &self.volumes
     }
 
     /// The addresses that it really listens on.
@@ -245,6 +285,8 @@ impl Target {
     /// # Errors
     /// If a file cannot be flushed; all the rest is done first.
     pub fn stop(&self, grace: Duration) -> Result<(), Error> {
+        let isns = self.isns.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let leaving = isns.map(isns::Client::leave);
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Letter::Stop { grace });
         }
@@ -253,6 +295,9 @@ impl Target {
             if thread.join().is_err() {
                 tracing::error!("a reactor had panicked");
             }
+        }
+        if let Some(leaving) = leaving {
+            leaving.wait();
         }
         let mut result = Ok(());
         for file in self.files.iter().filter(|file| file.writable) {
@@ -332,6 +377,15 @@ impl Setup {
         pump.listen(start.listeners);
         pump.serve();
     }
+}
+
+/// What a name server is told. None: there is no target.
+fn registration(nodes: &[Node], portals: &[Portal]) -> Option<isns::Registration> {
+    Some(isns::Registration {
+        entity: nodes.first()?.name.clone(),
+        targets: nodes.iter().map(|node| (node.name.clone(), node.alias.clone())).collect(),
+        portals: portals.to_vec(),
+    })
 }
 
 fn stopped() -> Error {

@@ -11,4 +11,5 @@
 extern crate alloc;
 
 pub mod iscsi;
+pub mod isns;
 pub mod scsi;

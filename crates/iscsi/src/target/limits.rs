@@ -7,6 +7,10 @@ use core::time::Duration;
 /// need a bound of their own. RFC 7143 §4.2.2.1 asks for one.
 pub(super) const IMMEDIATE_TASKS_MAX: u16 = 8;
 
+/// R2Ts of a task that are open at once, whatever MaxOutstandingR2T allows: 64 bursts of 512 bytes,
+/// the smallest, still keep a path busy, and a task cannot fill the mover's table of bursts.
+pub(super) const OPEN_R2T_MAX: u16 = 64;
+
 /// Immediate task management requests that wait at once; RFC 7143 §4.2.2.1 asks for one.
 pub(super) const IMMEDIATE_MANAGEMENT_MAX: u16 = 8;
 
@@ -50,4 +54,22 @@ pub(super) const TERMINATIONS_MAX: usize = 256;
 /// A discovery session that does nothing for so long ends: it gets no pings (RFC 7143 §7.4.3).
 pub(super) const DISCOVERY_IDLE: Duration = Duration::from_secs(300);
 
+/// Data segments of unacknowledged responses that a connection keeps, bytes: a dozen pings of the
+/// largest kind. An initiator that acknowledges nothing any more is not listening.
+pub(super) const RETAINED_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Unacknowledged responses that a connection keeps: far more than the tasks of a session.
+pub(super) const RETAINED_MAX: usize = 32 * 1024;
+
+/// Status that stays unacknowledged for so long makes us ask (RFC 7143 §7.1.4.2): longer than a busy
+/// initiator is silent, short enough to free what is kept for it.
+pub(super) const STATUS_WAIT: Duration = Duration::from_secs(5);
+
+/// Write data of which nothing comes for so long is taken for lost (RFC 7143 §7.8).
+pub(super) const SEQUENCE_WAIT: Duration = Duration::from_secs(5);
+
+/// How often lost data of one task is asked for again: a path that corrupts more needs another cure.
+pub(super) const RECOVERY_TRIES_MAX: u16 = 16;
+
 const _: () = assert!(TEXT_REQUEST_MAX >= 8192 && TEXT_REQUEST_MAX <= HELD_BYTES_MAX);
+const _: () = assert!(RETAINED_MAX > 2 * SLOTS_PER_DEPTH * QUEUE_DEPTH_MAX as usize);

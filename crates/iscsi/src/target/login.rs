@@ -14,6 +14,7 @@
 //! empty request.
 
 mod error;
+mod markers;
 mod negotiation;
 mod phase;
 mod security;
@@ -146,7 +147,8 @@ impl Login {
     }
 
     /// ExpCmdSN and MaxCmdSN of the session that the login wants to join: what its responses say
-    /// from now on. Call it before [`Login::admit`], and again before [`Login::establish`].
+    /// from now on. Call it before [`Login::establish`]; earlier responses go to somebody who may
+    /// not have proved who it is.
     pub fn join(&mut self, (exp_cmd_sn, max_cmd_sn): (CmdSn, CmdSn)) {
         if let Some(echo) = &mut self.echo {
             (echo.exp_cmd_sn, echo.max_cmd_sn) = (exp_cmd_sn, max_cmd_sn);
@@ -342,6 +344,7 @@ impl Login {
             tsih,
             exp_cmd_sn: first.cmd_sn,
             stat_sn: self.stat_sn,
+            exp_stat_sn: first.exp_stat_sn,
             parameters,
         }));
     }
@@ -361,7 +364,9 @@ impl Login {
             StreamViolation::AdditionalHeader => {
                 self.unparsed(state, header, "additional header segments")
             }
-            StreamViolation::NotLogin | StreamViolation::HeaderDigest => other_pdu(state),
+            StreamViolation::NotLogin | StreamViolation::HeaderDigest | StreamViolation::Marker => {
+                other_pdu(state)
+            }
         }
     }
 
@@ -457,6 +462,8 @@ fn keys(parameters: &Parameters, discovery: bool) -> Keys {
         max_send_data_segment_length: parameters.max_send_data_segment_length,
         max_recv_data_segment_length: parameters.max_recv_data_segment_length,
         first_burst_length: if immediate { parameters.first_burst_length } else { 0 },
+        data_pdu_in_order: parameters.data_pdu_in_order,
+        markers: parameters.markers,
     }
 }
 

@@ -10,6 +10,7 @@ mod login;
 mod logout;
 mod management;
 mod ping;
+mod recovery;
 mod session;
 mod task;
 mod termination;
@@ -31,6 +32,7 @@ use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
 use crate::chap::Exchange;
+use crate::datamover::Markers;
 use crate::datamover::Op;
 
 /// What the target wishes and allows in negotiation; one per node, shared by its logins. A wish
@@ -47,8 +49,15 @@ pub struct Settings {
     pub initial_r2t: bool,
     /// Whether immediate data is welcome (RFC 7143 §13.11).
     pub immediate_data: bool,
-    /// Most R2Ts of a task at once (RFC 7143 §13.17).
+    /// Most R2Ts of a task that may be agreed on (RFC 7143 §13.17); no more than 64 are ever open.
     pub max_outstanding_r2t: u16,
+    /// Whether PDUs of a sequence must come in order (RFC 7143 §13.18); if not, it is as the
+    /// initiator likes.
+    pub data_pdu_in_order: bool,
+    /// Whether sequences must come in order (RFC 7143 §13.19); if not, it is as the initiator likes.
+    pub data_sequence_in_order: bool,
+    /// Whether markers of RFC 3720 are agreed to; if not, their keys are answered with Reject.
+    pub markers: bool,
     /// Command window: largest MaxCmdSN - ExpCmdSN + 1; zero counts as one.
     pub queue_depth: u16,
     /// Most connections of a session; discovery sessions have one (RFC 7143 §13.2).
@@ -67,6 +76,12 @@ pub struct Settings {
     pub time2wait: u16,
     /// DefaultTime2Retain, seconds (RFC 7143 §13.16).
     pub time2retain: u16,
+    /// Highest ErrorRecoveryLevel that the target agrees to (RFC 7143 §13.20); discovery sessions
+    /// have 0.
+    pub error_recovery_level: u8,
+    /// Above ErrorRecoveryLevel 0, bytes of unacknowledged read data that a session keeps to send
+    /// them again.
+    pub kept_bytes_max: usize,
     /// What the node says of its kind as X#NodeArchitecture; None: nothing (RFC 7143 §9.4, §13.26).
     pub node_architecture: Option<String>,
     /// Which resets of the whole target initiators may ask for.
@@ -83,6 +98,9 @@ impl Default for Settings {
             initial_r2t: false,
             immediate_data: true,
             max_outstanding_r2t: 8,
+            data_pdu_in_order: false,
+            data_sequence_in_order: false,
+            markers: false,
             queue_depth: 128,
             max_connections: 4,
             header_digest: DigestPolicy::Any,
@@ -91,7 +109,9 @@ impl Default for Settings {
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
             time2wait: 2,
-            time2retain: 0,
+            time2retain: 20,
+            error_recovery_level: 2,
+            kept_bytes_max: 16 << 20,
             node_architecture: None,
             target_reset: TargetReset::Warm,
         }
@@ -227,6 +247,9 @@ pub struct LoggedIn {
     pub exp_cmd_sn: CmdSn,
     /// StatSN of the next response on this connection.
     pub stat_sn: StatSn,
+    /// ExpStatSN of the first request: where the login replaces a connection, the
+    /// acknowledgement of what that one sent (RFC 7143 §11.12.9).
+    pub exp_stat_sn: StatSn,
     /// The outcome of negotiation. A login to a session that exists cannot negotiate what holds for
     /// the whole session: these values are then the defaults and mean nothing.
     pub parameters: Parameters,
@@ -269,6 +292,8 @@ pub struct Parameters {
     pub task_reporting: TaskReporting,
     /// iSCSIProtocolLevel.
     pub protocol_level: u8,
+    /// IFMarker and IFMarkInt for what we send, OFMarker and OFMarkInt for what we receive.
+    pub markers: Markers,
 }
 
 /// What the login machine gives.

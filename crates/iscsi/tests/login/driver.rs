@@ -17,7 +17,6 @@ use iscsi::target::LoggedIn;
 use iscsi::target::Login;
 use iscsi::target::LoginOutput;
 use iscsi::target::Settings;
-use iscsi::target::TargetReset;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Isid;
@@ -79,8 +78,8 @@ pub(crate) fn settings() -> Settings {
         ping_timeout: Duration::from_secs(30),
         time2wait: 2,
         time2retain: 20,
-        node_architecture: None,
-        target_reset: TargetReset::Warm,
+        error_recovery_level: 0,
+        ..Settings::default()
     }
 }
 

@@ -240,14 +240,56 @@ fn the_first_burst_is_no_longer_than_a_burst() {
 
 /// Covers: KEY-29, KEY-30.
 #[test]
-fn data_comes_in_order() {
-    for key in ["DataPDUInOrder", "DataSequenceInOrder"] {
-        for word in ["Yes", "No"] {
-            let step = Driver::new().named(last(), &[&format!("{key}={word}")]);
-            assert_eq!(step.answer(key).as_deref(), Some("Yes"));
+fn the_order_of_data_is_combined() {
+    for ours in [true, false] {
+        for (theirs, word) in [(true, "Yes"), (false, "No")] {
+            let settings =
+                Settings { data_pdu_in_order: ours, data_sequence_in_order: ours, ..settings() };
+            let pair = |key| format!("{key}={word}");
+            let offers = [pair("DataPDUInOrder"), pair("DataSequenceInOrder")];
+            let step = Driver::with(settings).named(last(), &[&offers[0], &offers[1]]);
+            let result = if ours || theirs { "Yes" } else { "No" };
             let parameters = &step.done().parameters;
-            assert!(parameters.data_pdu_in_order && parameters.data_sequence_in_order);
+            assert_eq!(step.answer("DataPDUInOrder").as_deref(), Some(result));
+            assert_eq!(step.answer("DataSequenceInOrder").as_deref(), Some(result));
+            assert_eq!(parameters.data_pdu_in_order, ours || theirs);
+            assert_eq!(parameters.data_sequence_in_order, ours || theirs);
+            assert_eq!(step.keys.expect("told").data_pdu_in_order, ours || theirs);
         }
+    }
+}
+
+/// The keys of RFC 3720, where the node wants markers.
+#[test]
+fn markers_are_agreed_to_where_they_are_wanted() {
+    let settings = Settings { markers: true, ..settings() };
+    let agreed = |offers: &[&str]| {
+        let step = Driver::with(settings.clone()).named(last(), offers);
+        let markers = step.done().parameters.markers;
+        assert_eq!(step.keys.expect("told").markers, markers);
+        let told = |key: &str| step.answer(key).unwrap_or_default();
+        let answers = ["OFMarker", "OFMarkInt", "IFMarker", "IFMarkInt"].map(told).join(" ");
+        (answers, markers.receive, markers.send)
+    };
+    let cases: &[(&[&str], &str, Option<u32>, Option<u32>)] = &[
+        (&[], "   ", None, None),
+        (&["OFMarker=No", "IFMarker=No"], "No  No ", None, None),
+        (&["OFMarker=Yes"], "Yes   ", Some(8192), None),
+        (&["IFMarker=Yes"], "  Yes ", None, Some(8192)),
+        // The interval may come before what it belongs to.
+        (&["OFMarkInt=16", "OFMarker=Yes"], "Yes 16  ", Some(64), None),
+        (&["IFMarker=Yes", "IFMarkInt=1~65535"], "  Yes 2048", None, Some(8192)),
+        (&["IFMarker=Yes", "IFMarkInt=3~7"], "  Yes 7", None, Some(28)),
+        (&["IFMarker=Yes", "IFMarkInt=4096~8192"], "  Yes 4096", None, Some(16384)),
+        // An interval that cannot be leaves the direction without markers.
+        (&["IFMarker=Yes", "IFMarkInt=0"], "  Yes Reject", None, None),
+        (&["OFMarker=Yes", "OFMarkInt=9~5"], "Yes Reject  ", None, None),
+        (&["OFMarkInt=2048"], " Irrelevant  ", None, None),
+        (&["OFMarker=No", "OFMarkInt=2048"], "No Irrelevant  ", None, None),
+        (&["OFMarker=Maybe"], "Reject   ", None, None),
+    ];
+    for (offers, answers, receive, send) in cases {
+        assert_eq!(agreed(offers), ((*answers).to_string(), *receive, *send), "{offers:?}");
     }
 }
 

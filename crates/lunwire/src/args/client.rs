@@ -21,7 +21,12 @@ pub(crate) struct ClientOptions {
     #[arg(long, value_name = "FILE", help_heading = "Session")]
     pub(crate) chap_secret_file: Option<String>,
     /// Environment variable with our secret
-    #[arg(long, value_name = "NAME", conflicts_with = "chap_secret_file", help_heading = "Session")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "chap_secret_file",
+        help_heading = "Session"
+    )]
     pub(crate) chap_secret_env: Option<String>,
     /// Hash functions to offer, most wanted first: sha3-256, sha256, sha1, md5 (always offered)
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Session")]

@@ -87,7 +87,8 @@ impl Place {
             }
             return Ok(Self::Disk(disk));
         }
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(!keep).open(text);
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(!keep).open(text);
         let file = file.with_context(|| format!("cannot write {text}"))?;
         Ok(Self::File(Local::new(text, file)?))
     }

@@ -15,13 +15,18 @@
 //! A burst of R2T is found by its target transfer tag: slot number below, generation of the slot
 //! above, so that a tag from an earlier use of the slot is never taken for the present one. An
 //! unsolicited burst is found by its initiator task tag.
+//!
+//! With DataPDUInOrder=No the PDUs of a burst may come in any order, each byte once. DataSN still
+//! counts them as they come. The books are then those of [`Coverage`], from the first PDU on that
+//! is out of order.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use iscsi::datamover::{DataError, Event, TaskId};
+use iscsi::datamover::{DataError, Event, NumberedGet, TaskId};
 use wire::iscsi::{DataOut, Itt, LunField, Ttt};
 
+use super::coverage::{Coverage, Refusal};
 use crate::limits::{SOLICITED_MAX, UNSOLICITED_MAX};
 
 /// What makes a burst.
@@ -86,18 +91,27 @@ pub(super) enum Integrity {
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     request: Request,
-    /// Bytes that came so far, in order.
+    /// Where the next PDU begins; [`ANYWHERE`] once one came out of order that may.
+    expected: u64,
+    /// Bytes that came so far.
     received: u32,
     /// DataSN of the next PDU.
     data_sn: u32,
     error: Option<DataError>,
     abandoned: bool,
+    /// Something came since the core last looked for what is overdue.
+    stirred: bool,
 }
+
+/// No offset of a PDU: it has 32 bits.
+const ANYWHERE: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 struct Slot {
     generation: u16,
     burst: Option<Burst>,
+    /// What came of a burst whose PDUs came out of order.
+    coverage: Coverage,
 }
 
 /// All open bursts of one connection.
@@ -110,9 +124,16 @@ pub(super) struct Bursts {
     unsolicited: Vec<(Itt, BurstKey)>,
     open: usize,
     abandoned: usize,
+    /// DataPDUInOrder=No.
+    any_order: bool,
 }
 
 impl Bursts {
+    /// Whether PDUs of a burst must come in order of their offsets (RFC 7143 §13.18).
+    pub(super) fn set_order(&mut self, in_order: bool) {
+        self.any_order = !in_order;
+    }
+
     /// Opens a burst; None if there are as many as may be.
     pub(super) fn open(&mut self, request: Request) -> Option<BurstKey> {
         if request.kind != Kind::Solicited {
@@ -125,7 +146,16 @@ impl Bursts {
             return None;
         }
         let key = self.take_slot()?;
-        let burst = Burst { request, received: 0, data_sn: 0, error: None, abandoned: false };
+        let expected = request.offset.into();
+        let burst = Burst {
+            request,
+            expected,
+            received: 0,
+            data_sn: 0,
+            error: None,
+            abandoned: false,
+            stirred: true,
+        };
         self.slots.get_mut(usize::from(key.index))?.burst = Some(burst);
         self.open += 1;
         if request.kind != Kind::Solicited {
@@ -137,14 +167,23 @@ impl Bursts {
     /// Decides on a Data-Out with `length` data bytes and enters it in the books.
     pub(super) fn admit(&mut self, pdu: &DataOut, length: u32) -> Admission {
         let Some(key) = self.find(pdu) else { return Admission::Refused };
-        let Some(burst) = self.get_mut(key) else { return Admission::Refused };
+        let any_order = self.any_order;
+        let Some(slot) = self.slots.get_mut(usize::from(key.index)) else {
+            return Admission::Refused;
+        };
+        let Slot { generation, burst: Some(burst), coverage } = slot else {
+            return Admission::Refused;
+        };
         if burst.abandoned {
             return Admission::Ignored(key);
         }
-        if !burst.belongs(pdu) {
+        if *generation != key.generation || !burst.belongs(pdu) {
             return Admission::Refused;
         }
-        let (at, room) = burst.enter(pdu, length);
+        let (at, room) = match burst.enter(pdu, length) {
+            None if any_order => (pdu.offset, burst.scatter(pdu, length, coverage)),
+            entered => entered.unwrap_or_else(|| burst.disorder(pdu, length)),
+        };
         Admission::Accepted { key, at, room }
     }
 
@@ -198,6 +237,38 @@ impl Bursts {
         }
     }
 
+    /// Abandons each burst of `task` to which nothing has come since the last call.
+    pub(super) fn overdue(&mut self, task: TaskId, events: &mut VecDeque<Event>) {
+        let mut count = 0;
+        for burst in self.slots.iter_mut().filter_map(|slot| slot.burst.as_mut()) {
+            if burst.request.task != task || burst.abandoned {
+                continue;
+            }
+            if core::mem::take(&mut burst.stirred) {
+                continue;
+            }
+            burst.error = Some(DataError::Overdue);
+            burst.abandoned = true;
+            count += 1;
+            events.push_back(burst.result());
+        }
+        self.abandoned += count;
+        self.open -= count;
+    }
+
+    /// The burst that this R2T asked for, if it is open.
+    pub(super) fn find_open(&self, get: &NumberedGet) -> Option<BurstKey> {
+        let asked = |burst: &Burst| {
+            let Request { kind, task, offset, length, .. } = burst.request;
+            !burst.abandoned
+                && kind == Kind::Solicited
+                && (task, offset, length) == (get.task, get.offset, get.length)
+        };
+        let index = self.slots.iter().position(|slot| slot.burst.as_ref().is_some_and(asked))?;
+        let generation = self.slots.get(index)?.generation;
+        Some(BurstKey { index: u16::try_from(index).ok()?, generation })
+    }
+
     /// Closes all bursts of `task` that were not abandoned: further Data-Outs of them are refused.
     pub(super) fn close(&mut self, task: TaskId) {
         for index in 0..self.slots.len() {
@@ -237,6 +308,7 @@ impl Bursts {
         assert!(self.unsolicited.iter().all(|(_, key)| self.get(*key).is_some()), "they are open");
         assert!(self.unsolicited.len() <= UNSOLICITED_MAX, "few");
         assert!(self.slots.len() <= SOLICITED_MAX + UNSOLICITED_MAX, "bounded");
+        self.slots.iter().for_each(|slot| slot.coverage.check());
     }
 
     fn find(&self, pdu: &DataOut) -> Option<BurstKey> {
@@ -305,6 +377,9 @@ impl Bursts {
             return None;
         }
         let burst = slot.burst.take()?;
+        if burst.expected == ANYWHERE {
+            slot.coverage.clear();
+        }
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push_back(key.index);
         if burst.abandoned {
@@ -326,22 +401,61 @@ impl Burst {
         pdu.itt == self.request.itt && (!solicited || pdu.lun == self.request.lun)
     }
 
-    /// Checks order and amount (RFC 7143 §11.7.5, §11.7.6) and returns where the data goes and how
-    /// much of it.
-    fn enter(&mut self, pdu: &DataOut, length: u32) -> (u32, u32) {
-        let expected = u64::from(self.request.offset) + u64::from(self.received);
-        let left = self.request.length.saturating_sub(self.received);
-        let in_order =
-            pdu.data_sn.0 == self.data_sn && (length == 0 || u64::from(pdu.offset) == expected);
+    /// A PDU in order: checks the amount (RFC 7143 §11.7.5, §11.7.6) and returns where the data
+    /// goes and how much of it. None, with nothing entered, if it is not in order.
+    fn enter(&mut self, pdu: &DataOut, length: u32) -> Option<(u32, u32)> {
+        let in_order = pdu.data_sn.0 == self.data_sn
+            && (length == 0 || u64::from(pdu.offset) == self.expected);
         if !in_order {
-            self.error.get_or_insert(DataError::Sequence);
-        } else if length > left {
+            return None;
+        }
+        let left = self.request.length.saturating_sub(self.received);
+        if length > left {
             self.error.get_or_insert(DataError::Amount);
         }
+        self.count(length);
+        self.expected = self.expected.saturating_add(length.into());
+        Some((pdu.offset, length.min(left)))
+    }
+
+    /// A PDU out of order where all must be in order: its data goes nowhere.
+    fn disorder(&mut self, pdu: &DataOut, length: u32) -> (u32, u32) {
+        self.error.get_or_insert(DataError::Sequence);
+        self.count(length);
+        self.expected = self.expected.saturating_add(length.into());
+        (pdu.offset, 0)
+    }
+
+    /// A PDU that may come out of order: returns how much of its data goes to its offset, which is
+    /// all or nothing.
+    fn scatter(&mut self, pdu: &DataOut, length: u32, coverage: &mut Coverage) -> u32 {
+        let Request { offset, length: total, .. } = self.request;
+        let end = offset.saturating_add(total);
+        if self.expected != ANYWHERE {
+            self.expected = ANYWHERE;
+            let entered = coverage.insert(offset, offset.saturating_add(self.received).min(end));
+            debug_assert_eq!(entered, Ok(()), "the books were empty");
+        }
+        let pdu_end = pdu.offset.checked_add(length).filter(|pdu_end| *pdu_end <= end);
+        let error = match pdu_end {
+            _ if pdu.data_sn.0 != self.data_sn => Some(DataError::Sequence),
+            Some(pdu_end) if pdu.offset >= offset => match coverage.insert(pdu.offset, pdu_end) {
+                Ok(()) => None,
+                Err(Refusal::Overlap) => Some(DataError::Amount),
+                Err(Refusal::Scattered) => Some(DataError::Sequence),
+            },
+            _ => Some(DataError::Amount),
+        };
+        self.count(length);
+        let Some(error) = error else { return length };
+        self.error.get_or_insert(error);
+        0
+    }
+
+    fn count(&mut self, length: u32) {
+        self.stirred = true;
         self.data_sn = self.data_sn.wrapping_add(1);
         self.received = self.received.saturating_add(length);
-        let room = if in_order { length.min(left) } else { 0 };
-        (pdu.offset, room)
     }
 
     fn result(&self) -> Event {
@@ -351,7 +465,9 @@ impl Burst {
             error => error,
         };
         match error {
-            Some(error) if kind != Kind::Discard => Event::DataFailed { task, error },
+            Some(error) if kind != Kind::Discard => {
+                Event::DataFailed { task, offset, length, error }
+            }
             _ => Event::DataDone { task, offset, length },
         }
     }

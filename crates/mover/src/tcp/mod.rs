@@ -4,7 +4,9 @@
 
 mod burst;
 mod counters;
+mod coverage;
 pub mod initiator;
+mod marker;
 mod rx;
 mod segment;
 mod task;
@@ -19,6 +21,9 @@ use burst::Kind;
 use rx::Rx;
 use task::Tasks;
 use tx::Tx;
+
+/// Length of either digest, bytes (RFC 7143 §11.2.3).
+const DIGEST_LEN: usize = 4;
 
 /// The target's end of one connection over a byte stream.
 ///
@@ -77,11 +82,11 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, received
-    /// side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has
-    /// an effect.
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, `Suspend`,
+    /// `Overdue`, received side of `NoticeKeys`) holds at once, the rest in order. After
+    /// `Terminate` only `Release` has an effect.
     pub fn submit(&mut self, op: Op) {
-        let Self { rx, tx, tasks, .. } = self;
+        let Self { rx, tx, tasks, counters } = self;
         match op {
             Op::ExpectUnsolicited { task, itt, lun, offset, length, discard } => {
                 let kind = if discard { Kind::Discard } else { Kind::Unsolicited };
@@ -91,9 +96,15 @@ impl Tcp {
                 tasks.abandon(task);
                 tx.abandon(task, tasks);
             }
+            Op::Suspend { task, itt } => {
+                tasks.abandon(task);
+                tx.suspend(task, itt, tasks);
+            }
+            Op::Overdue { task } => tx.look_for_overdue(task, tasks),
             Op::Forget { task } => tasks.bursts.forget(task),
             Op::NoticeKeys(keys) => {
-                rx.set_keys(keys);
+                tasks.bursts.set_order(keys.data_pdu_in_order);
+                rx.set_keys(keys, counters.bytes_in);
                 tx.submit(op, tasks);
             }
             op => tx.submit(op, tasks),

@@ -21,12 +21,14 @@ use wire::iscsi::{
     BHS_LEN, BhsView, DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, pad4,
 };
 
+use super::DIGEST_LEN;
 use super::burst::{BurstKey, Integrity};
+use super::marker::{Next, Stripper, pdu_len};
 use super::segment::{Context, Pdu, Sink, update};
 use crate::limits::{AHS_LEN_MAX, CONTROL_KEEP};
 
-/// Length of either digest, bytes.
-const DIGEST_LEN: usize = 4;
+/// Bytes of a header up to the end of its lengths (RFC 7143 §11.2.1).
+const LENGTHS_END: usize = 8;
 
 /// The receiving side of a connection.
 #[derive(Debug)]
@@ -35,6 +37,10 @@ pub(super) struct Rx {
     /// Nothing has been accepted yet: only a Login Request may begin a connection.
     first: bool,
     violation: Option<StreamViolation>,
+    /// Some where the stream has markers.
+    markers: Option<Stripper>,
+    /// There are markers, or there was a violation: the one question that each call asks.
+    is_special: bool,
     phase: Phase,
     /// BHS and AHS of the PDU under way, or of the last one.
     header: Vec<u8>,
@@ -78,6 +84,8 @@ impl Rx {
             keys: Keys::LOGIN,
             first: true,
             violation: None,
+            markers: None,
+            is_special: false,
             phase: Phase::Header,
             header: Vec::with_capacity(BHS_LEN),
             header_len: BHS_LEN,
@@ -87,8 +95,15 @@ impl Rx {
         }
     }
 
-    pub(super) fn set_keys(&mut self, keys: Keys) {
+    /// `position`: bytes of the stream that were taken before these keys hold.
+    pub(super) fn set_keys(&mut self, keys: Keys, position: u64) {
         self.keys = keys;
+        if let Some(interval) = keys.markers.receive
+            && self.markers.is_none()
+        {
+            self.markers = Some(Stripper::new(interval, position));
+            self.is_special = true;
+        }
     }
 
     /// Bytes that are held for PDUs, in use or not.
@@ -111,24 +126,94 @@ impl Rx {
         bytes: &[u8],
         mut context: Context<'_>,
     ) -> (usize, Option<Event>) {
+        if self.is_special {
+            return self.feed_special(bytes, &mut context);
+        }
+        let mut rest = bytes;
+        let event = self.advance(&mut rest, &mut context);
+        let taken = bytes.len() - rest.len();
+        context.counters.bytes_in += taken as u64;
+        (taken, event)
+    }
+
+    /// A stream with markers, or one that is over.
+    fn feed_special(&mut self, bytes: &[u8], context: &mut Context<'_>) -> (usize, Option<Event>) {
         if let Some(violation) = self.violation {
             return (bytes.len(), Some(Event::Violation(violation)));
         }
         let mut rest = bytes;
-        let event = loop {
-            match self.step(&mut rest, &mut context) {
-                Ok(Step::More) => {}
-                Ok(Step::Starved) => break None,
-                Ok(Step::Event(event)) => break Some(event),
-                Err(violation) => {
-                    self.violation = Some(violation);
-                    break Some(Event::Violation(violation));
-                }
-            }
-        };
+        let event = self.advance_marked(&mut rest, context);
         let taken = bytes.len() - rest.len();
         context.counters.bytes_in += taken as u64;
         (taken, event)
+    }
+
+    /// Takes markers out, checks them, and feeds what is between them.
+    fn advance_marked(&mut self, rest: &mut &[u8], context: &mut Context<'_>) -> Option<Event> {
+        while !rest.is_empty() {
+            let markers = self.markers.as_mut()?;
+            match markers.next(rest) {
+                Next::Starved => return None,
+                Next::Marker(marker) => {
+                    let pointer = marker.pointer().map(|pointer| pointer as usize);
+                    let left = self.left_of_pdu();
+                    if pointer.is_none() || left.is_some_and(|left| pointer != Some(left)) {
+                        return Some(self.violate(StreamViolation::Marker));
+                    }
+                }
+                Next::Payload(until) => {
+                    let mut part = rest.get(..until).unwrap_or(rest);
+                    let length = part.len();
+                    let event = self.advance(&mut part, context);
+                    let taken = length - part.len();
+                    *rest = rest.get(taken..).unwrap_or_default();
+                    self.markers.as_mut()?.pass(taken);
+                    if event.is_some() {
+                        return event;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes bytes up to an event, or all of them.
+    fn advance(&mut self, rest: &mut &[u8], context: &mut Context<'_>) -> Option<Event> {
+        loop {
+            match self.step(rest, context) {
+                Ok(Step::More) => {}
+                Ok(Step::Starved) => return None,
+                Ok(Step::Event(event)) => return Some(event),
+                Err(violation) => return Some(self.violate(violation)),
+            }
+        }
+    }
+
+    fn violate(&mut self, violation: StreamViolation) -> Event {
+        self.violation = Some(violation);
+        self.is_special = true;
+        Event::Violation(violation)
+    }
+
+    /// Bytes of the PDU under way that have not come: what a marker points over. None while its
+    /// lengths have not come.
+    fn left_of_pdu(&self) -> Option<usize> {
+        let whole = pdu_len(&self.header, &self.keys);
+        let header_digest = if self.keys.header_digest { DIGEST_LEN } else { 0 };
+        let data_digest = if self.pdu.crc.is_some() { DIGEST_LEN } else { 0 };
+        let after_header = || whole.saturating_sub(self.header_len + header_digest);
+        match self.phase {
+            // The last PDU is whole, or none has begun.
+            Phase::Header if self.header.len() >= self.header_len => Some(0),
+            Phase::Header if self.header.is_empty() => Some(0),
+            Phase::Header if self.header.len() < LENGTHS_END => None,
+            Phase::Header => Some(whole.saturating_sub(self.header.len())),
+            Phase::HeaderDigest => Some(DIGEST_LEN - self.digest.have + after_header()),
+            Phase::Data => Some(self.pdu.data_left + self.pdu.padding_left + data_digest),
+            Phase::Padding => Some(self.pdu.padding_left + data_digest),
+            Phase::DataDigest => Some(DIGEST_LEN - self.digest.have),
+            Phase::Told => Some(1),
+        }
     }
 
     fn step(

@@ -1,19 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! LOG SENSE (SPC-4 §6.8, §7.3): what pages there are, error counters, informational exceptions.
+//! LOG SENSE and LOG SELECT (SPC-4 §6.7, §6.8, §7.3): what pages there are, error counters,
+//! temperature, general statistics, informational exceptions.
 
+use crate::attention::Attention;
 use crate::lun::Context;
+use crate::lun::Link;
+use crate::lun::LogicalUnit;
 use crate::sense;
 use crate::sense::Fault;
+use crate::statistics::Counter;
+use crate::statistics::Totals;
+use crate::task;
 use crate::task::Started;
 use crate::task::data;
 use alloc::vec;
 use alloc::vec::Vec;
 use wire::scsi::log;
 use wire::scsi::log::Format;
+use wire::scsi::provisioning;
 
 /// Pages, ascending, as page 00 lists them.
-const PAGES: [u8; 4] =
-    [log::SUPPORTED_PAGES, log::WRITE_ERRORS, log::READ_ERRORS, log::INFORMATIONAL_EXCEPTIONS];
+const PAGES: [u8; 8] = [
+    log::SUPPORTED_PAGES,
+    log::WRITE_ERRORS,
+    log::READ_ERRORS,
+    log::VERIFY_ERRORS,
+    provisioning::LOG_PAGE,
+    log::TEMPERATURE,
+    log::GENERAL_STATISTICS,
+    log::INFORMATIONAL_EXCEPTIONS,
+];
 
 /// TOTAL UNCORRECTED ERRORS, parameter of the error counter pages.
 const UNCORRECTED: u16 = 0x0006;
@@ -21,40 +37,49 @@ const UNCORRECTED: u16 = 0x0006;
 /// Reads without data: the temperature is not known.
 const TEMPERATURE_UNKNOWN: u8 = 0xff;
 
-/// LOG SENSE. Counters only grow, so cumulative values are the only ones; defaults are zero.
+/// PC: which values of the parameters are meant (SPC-4 §6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Values {
+    Cumulative,
+    Default,
+}
+
+/// A parameter: code, format, value.
+type Parameter = (u16, Format, Vec<u8>);
+
+/// Cumulative values, or the default ones, which are zero. Thresholds are refused: there are none.
+fn values(code: u8) -> Result<Values, Fault> {
+    match code {
+        1 => Ok(Values::Cumulative),
+        3 => Ok(Values::Default),
+        _ => Err(sense::invalid_bit(2, 7).into()),
+    }
+}
+
+/// LOG SENSE.
 pub(crate) fn log_sense(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
     let (code, subpage, pointer) = (cdb.byte(2) & 0x3f, cdb.byte(3), cdb.u16_at(5));
-    let is_default = match cdb.byte(2) >> 6 {
-        1 => false,
-        3 => true,
-        // Thresholds: there are none.
-        _ => return Err(sense::invalid_bit(2, 7).into()),
-    };
+    let values = values(cdb.byte(2) >> 6)?;
     let all_subpages = code == log::SUPPORTED_PAGES && subpage == log::ALL_SUBPAGES;
+    // What nobody knows of the space of a unit is not told.
+    let known = unit.resources().is_some();
+    let pages = || PAGES.into_iter().filter(|page| known || *page != provisioning::LOG_PAGE);
+    if !pages().any(|page| page == code) {
+        return Err(sense::invalid_bit(2, 5).into());
+    }
     if subpage != 0 && !all_subpages {
         return Err(sense::invalid_field(3).into());
     }
-    let counter = |count: u64| {
-        let count = if is_default { 0 } else { count };
-        (UNCORRECTED, Format::Counter, count.to_be_bytes().to_vec())
-    };
-    let parameters = match code {
-        log::SUPPORTED_PAGES => {
-            let list: Vec<u8> = if all_subpages {
-                PAGES.into_iter().flat_map(|page| [page, 0]).chain([0, 0xff]).collect()
-            } else {
-                PAGES.to_vec()
-            };
-            return Ok(data(log::page(code, subpage, &list), u32::from(cdb.u16_at(7))));
-        }
-        log::WRITE_ERRORS => vec![counter(unit.errors().written())],
-        log::READ_ERRORS => vec![counter(unit.errors().read())],
-        log::INFORMATIONAL_EXCEPTIONS => {
-            vec![(0, Format::List, vec![0, 0, TEMPERATURE_UNKNOWN, 0])]
-        }
-        _ => return Err(sense::invalid_bit(2, 5).into()),
-    };
+    if code == log::SUPPORTED_PAGES {
+        let list: Vec<u8> = if all_subpages {
+            pages().flat_map(|page| [page, 0]).chain([0, log::ALL_SUBPAGES]).collect()
+        } else {
+            pages().collect()
+        };
+        return Ok(data(log::page(code, subpage, &list), u32::from(cdb.u16_at(7))));
+    }
+    let parameters = parameters(unit, code, values);
     if parameters.last().is_some_and(|(last, ..)| pointer > *last) {
         return Err(sense::invalid_field(5).into());
     }
@@ -62,4 +87,74 @@ pub(crate) fn log_sense(context: &Context<'_>) -> Result<Started, Fault> {
     let bytes: Vec<u8> =
         shown.flat_map(|(code, format, value)| log::parameter(code, format, &value)).collect();
     Ok(data(log::page(code, subpage, &bytes), u32::from(cdb.u16_at(7))))
+}
+
+fn parameters(unit: &LogicalUnit, code: u8, values: Values) -> Vec<Parameter> {
+    let totals = match values {
+        Values::Cumulative => unit.totals(),
+        Values::Default => Totals::default(),
+    };
+    let counter = |count: u64| vec![(UNCORRECTED, Format::Counter, count.to_be_bytes().to_vec())];
+    match code {
+        log::WRITE_ERRORS => counter(totals.write_errors),
+        log::READ_ERRORS => counter(totals.read_errors),
+        log::VERIFY_ERRORS => counter(totals.verify_errors),
+        provisioning::LOG_PAGE => {
+            let codes = [provisioning::AVAILABLE_RESOURCES, provisioning::USED_RESOURCES];
+            let resources = unit.resources().into_iter().flatten();
+            let pairs = codes.into_iter().zip(resources);
+            pairs.map(|(code, count)| (code, Format::List, count.emit().to_vec())).collect()
+        }
+        log::TEMPERATURE => {
+            let unknown = [0, TEMPERATURE_UNKNOWN].to_vec();
+            vec![(0, Format::List, unknown.clone()), (1, Format::List, unknown)]
+        }
+        log::GENERAL_STATISTICS => {
+            let blocks = |bytes: u64| bytes / u64::from(unit.block());
+            let statistics = log::GeneralStatistics {
+                reads: totals.reads,
+                writes: totals.writes,
+                blocks_received: blocks(totals.bytes_written),
+                blocks_transmitted: blocks(totals.bytes_read),
+            };
+            vec![(1, Format::List, statistics.emit().to_vec())]
+        }
+        _ => vec![(0, Format::List, vec![0, 0, TEMPERATURE_UNKNOWN, 0])],
+    }
+}
+
+/// What a page counts that can begin anew.
+fn counters(code: u8) -> Option<&'static [Counter]> {
+    Some(match code {
+        log::SUPPORTED_PAGES => &Counter::ALL,
+        log::WRITE_ERRORS => &[Counter::WriteErrors],
+        log::READ_ERRORS => &[Counter::ReadErrors],
+        log::VERIFY_ERRORS => &[Counter::VerifyErrors],
+        log::GENERAL_STATISTICS => &[Counter::Traffic],
+        provisioning::LOG_PAGE | log::TEMPERATURE | log::INFORMATIONAL_EXCEPTIONS => &[],
+        _ => return None,
+    })
+}
+
+/// LOG SELECT without a list: counters begin anew, those of one page or of all (SPC-4 §6.7). Single
+/// parameters cannot be set, so a list is refused; so is SP, for the counters are not kept.
+pub(crate) fn log_select(context: &Context<'_>) -> Result<Started, Fault> {
+    let (cdb, unit) = (&context.cdb, context.unit);
+    let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
+    let resets = cdb.bit(1, 1);
+    if cdb.u16_at(7) != 0 {
+        return Err(sense::invalid_field(7).into());
+    }
+    // With PCR the PC field means nothing; without, values are set to those of PC.
+    let begins_anew = resets || values(cdb.byte(2) >> 6)? == Values::Default;
+    let counters = counters(code).ok_or_else(|| sense::invalid_bit(2, 5))?;
+    if subpage != 0 && (code, subpage) != (log::SUPPORTED_PAGES, log::ALL_SUBPAGES) {
+        return Err(sense::invalid_field(3).into());
+    }
+    if begins_anew {
+        unit.reset_statistics(counters);
+        let own = context.nexus.link_to(unit).map(core::ptr::from_ref::<Link>);
+        unit.establish_at_others(own, Attention::LogChanged);
+    }
+    Ok(task::good(0))
 }

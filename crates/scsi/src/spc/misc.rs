@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TEST UNIT READY, REQUEST SENSE, REPORT LUNS and SEND DIAGNOSTIC (SPC-4 §6).
+//! TEST UNIT READY, REQUEST SENSE and REPORT LUNS (SPC-4 §6).
 
 use crate::lun::Context;
+use crate::lun::Special;
 use crate::nexus::Nexus;
 use crate::sense;
 use crate::sense::Fault;
@@ -24,8 +25,8 @@ pub(crate) fn test_unit_ready(_context: &Context<'_>) -> Result<Started, Fault> 
 pub(crate) fn request_sense(context: &Context<'_>) -> Result<Started, Fault> {
     let sense = match context.link.attentions.take() {
         Some(attention) => attention.sense(),
-        None if context.unit.stopped() => sense::STOPPED,
-        None => sense::NO_SENSE,
+        None if context.unit.is_special(Special::Wiping) => context.unit.wiping_sense(),
+        None => context.unit.not_ready().unwrap_or(sense::NO_SENSE),
     };
     Ok(data(sense_data(&context.cdb, sense), u32::from(context.cdb.byte(4))))
 }
@@ -50,19 +51,4 @@ pub(crate) fn report_luns(nexus: &Nexus, cdb: &CdbView<'_>) -> Result<Started, F
         _ => return Err(sense::invalid_field(2).into()),
     };
     Ok(data(bytes, cdb.u32_at(6)))
-}
-
-/// SEND DIAGNOSTIC (SPC-4 §6.42): the default self-test, which always passes; nothing else.
-pub(crate) fn send_diagnostic(context: &Context<'_>) -> Result<Started, Fault> {
-    let cdb = &context.cdb;
-    if cdb.byte(1) >> 5 != 0 {
-        return Err(sense::invalid_bit(1, 7).into());
-    }
-    if cdb.u16_at(3) != 0 {
-        return Err(sense::invalid_field(3).into());
-    }
-    if !cdb.bit(1, 2) {
-        return Err(sense::invalid_bit(1, 2).into());
-    }
-    Ok(good(0))
 }

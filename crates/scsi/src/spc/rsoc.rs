@@ -4,9 +4,9 @@
 
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
+use crate::nexus::Queries;
 use crate::sense;
 use crate::sense::Fault;
-use crate::table;
 use crate::table::Entry;
 use crate::task::Started;
 use crate::task::data;
@@ -30,7 +30,12 @@ pub(crate) fn report(context: &Context<'_>) -> Result<Started, Fault> {
 
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
 pub(crate) fn report_task_management(context: &Context<'_>) -> Result<Started, Fault> {
-    let bytes = rsoc::emit_task_management(rsoc::TASK_MANAGEMENT_BASIC, timeouts(&context.cdb));
+    let [first, second] = match context.nexus.queries() {
+        Queries::None => [0; 2],
+        Queries::All => rsoc::TASK_MANAGEMENT_QUERIES,
+    };
+    let functions = [rsoc::TASK_MANAGEMENT_BASIC | first, second];
+    let bytes = rsoc::emit_task_management(functions, timeouts(&context.cdb));
     Ok(data(bytes, context.cdb.u32_at(6)))
 }
 
@@ -40,11 +45,12 @@ fn timeouts(cdb: &CdbView<'_>) -> Timeouts {
 }
 
 fn all(unit: &LogicalUnit, timeouts: Timeouts) -> Vec<u8> {
-    let commands = table::all().filter(|entry| entry.supported(unit)).map(|entry| Command {
-        opcode: entry.opcode,
-        service_action: entry.service_action,
-        cdb_len: u16::from(entry.length),
-    });
+    let commands =
+        unit.commands().all().filter(|entry| entry.supported(unit)).map(|entry| Command {
+            opcode: entry.opcode,
+            service_action: entry.service_action,
+            cdb_len: u16::from(entry.length),
+        });
     rsoc::emit_all(commands, timeouts)
 }
 
@@ -52,7 +58,7 @@ fn all(unit: &LogicalUnit, timeouts: Timeouts) -> Vec<u8> {
 /// (either).
 fn one(cdb: &CdbView<'_>, unit: &LogicalUnit, option: u8) -> Result<Vec<u8>, Fault> {
     let (opcode, action) = (Opcode(cdb.byte(3)), cdb.u16_at(4));
-    let known = || table::of_opcode(opcode).filter(|entry| entry.supported(unit));
+    let known = || unit.commands().of_opcode(opcode).filter(|entry| entry.supported(unit));
     let has_actions = known().next().map(|entry| entry.service_action.is_some());
     if (option, has_actions) == (1, Some(true)) || (option, has_actions) == (2, Some(false)) {
         return Err(sense::invalid_bit(2, 2).into());

@@ -10,6 +10,7 @@ use engine::Port;
 use engine::Work;
 use iscsi::target::Admission;
 use iscsi::target::AdmissionRequest;
+use iscsi::target::Authentication;
 use iscsi::target::ConnectionId;
 use iscsi::target::LoggedIn;
 use iscsi::target::Login;
@@ -34,6 +35,7 @@ use crate::table::Key;
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
 pub(super) const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
 pub(super) const OUT_OF_RESOURCES: u16 = 0x0302;
+pub(super) const AUTHENTICATION_FAILURE: u16 = 0x0201;
 
 /// Connections that one reactor holds; more are closed at once. Each may cost a session's memory.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -51,8 +53,9 @@ pub(super) struct LoginPhase {
     claimed: Option<Tsih>,
     /// The CID that it wants to join with.
     pub(super) cid: Cid,
-    /// The session here that this login wants to join.
-    pub(super) joins: Option<Key>,
+    /// The session here that this login wants to join, or the status that it gets once it has
+    /// proved who it is: strangers are not told which sessions there are.
+    pub(super) joins: Option<Result<Key, u16>>,
 }
 
 impl<P: Port> Pump<P> {
@@ -178,10 +181,12 @@ impl<P: Port> Pump<P> {
         let identity = Identity::of(request, local, group);
         let admission = self.shared.nodes.admit(request, group, || self.shared.challenges.draw());
         let joins = match &admission {
-            Admission::Granted { .. } if request.tsih != Tsih(0) => {
-                match self.find_session(key, request, &identity) {
-                    Ok(session) => Some(session?),
-                    Err(status) => return Some(Admission::Refused { status }),
+            Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
+                match self.find_session(key, request, &identity).transpose()? {
+                    Err(status) if matches!(authentication, Authentication::Off) => {
+                        return Some(Admission::Refused { status });
+                    }
+                    joins => Some(joins),
                 }
             }
             _ => None,
@@ -203,8 +208,10 @@ impl<P: Port> Pump<P> {
     pub(super) fn establish(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
-        if login.joins.is_some() {
-            return self.join(key);
+        match login.joins {
+            Some(Ok(_)) => return self.join(key),
+            Some(Err(status)) => return login.machine.establish(Err(status)),
+            None => {}
         }
         let Some(identity) = login.identity.clone() else { return };
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
@@ -231,7 +238,7 @@ impl<P: Port> Pump<P> {
         let now = self.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(phase) = &mut connection.phase else { return };
-        if let Some(session) = phase.joins {
+        if let Some(Ok(session)) = phase.joins {
             return self.joined(key, session, &login);
         }
         let (Some(identity), Some(settings), Some(tsih)) =
@@ -257,6 +264,7 @@ impl<P: Port> Pump<P> {
             nexus,
             login,
             identity,
+            user: phase.user.take(),
             tsih,
             since: now,
             connections: vec![key],
@@ -292,7 +300,9 @@ fn nexus(node: &Node, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexus {
         portal_group_tag,
         relative_port: portal_group_tag,
     };
-    scsi::Nexus::new(names, node.lun_map(&login.initiator))
+    let newer = login.parameters.protocol_level >= 2;
+    let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
+    scsi::Nexus::new(names, node.lun_map(&login.initiator)).with_queries(queries)
 }
 
 /// An IPv4 peer of an IPv6 socket is shown as what it is.

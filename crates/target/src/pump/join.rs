@@ -21,6 +21,7 @@ use super::Connection;
 use super::Kind;
 use super::Phase;
 use super::Pump;
+use super::admission::AUTHENTICATION_FAILURE;
 use super::admission::LoginPhase;
 use super::admission::SESSION_DOES_NOT_EXIST;
 use super::token;
@@ -65,6 +66,9 @@ pub(crate) struct Handover {
 impl<P: Port> Pump<P> {
     /// The session that a login names, if the connection may join it. None: it lives on another
     /// reactor, where the connection goes now.
+    ///
+    /// # Errors
+    /// The status of a refusal, which must not be told before authentication.
     pub(super) fn find_session(
         &mut self,
         key: Key,
@@ -83,11 +87,9 @@ impl<P: Port> Pump<P> {
             return Err(SESSION_DOES_NOT_EXIST);
         }
         entry.machine.admits(request.cid)?;
-        let window = entry.machine.command_window();
         if let Some(connection) = self.connections.get_mut(key)
             && let Phase::Login(login) = &mut connection.phase
         {
-            login.machine.join(window);
             login.cid = request.cid;
         }
         Ok(Some(session))
@@ -141,11 +143,16 @@ impl<P: Port> Pump<P> {
         let now = self.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
-        let (Some(session), cid) = (login.joins, login.cid) else { return };
+        let (Some(Ok(session)), cid) = (login.joins, login.cid) else { return };
         let Some(entry) = self.sessions.get_mut(session) else {
             login.machine.establish(Err(SESSION_DOES_NOT_EXIST));
             return self.settle_login(key);
         };
+        // One identity for all connections of a session (RFC 7143 §9.2).
+        if entry.user.as_deref() != login.machine.authenticated() {
+            login.machine.establish(Err(AUTHENTICATION_FAILURE));
+            return self.settle_login(key);
+        }
         if let Err(status) = entry.machine.admits(cid) {
             login.machine.establish(Err(status));
             return self.settle_login(key);

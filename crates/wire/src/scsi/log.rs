@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Log pages (SPC-4 §7.3).
 
+use super::field::get_u64;
+use super::field::put;
 use alloc::vec::Vec;
 
 /// Supported log pages.
@@ -9,6 +11,12 @@ pub const SUPPORTED_PAGES: u8 = 0x00;
 pub const WRITE_ERRORS: u8 = 0x02;
 /// Read error counters.
 pub const READ_ERRORS: u8 = 0x03;
+/// Verify error counters.
+pub const VERIFY_ERRORS: u8 = 0x05;
+/// Temperature.
+pub const TEMPERATURE: u8 = 0x0d;
+/// General statistics and performance.
+pub const GENERAL_STATISTICS: u8 = 0x19;
 /// Informational exceptions.
 pub const INFORMATIONAL_EXCEPTIONS: u8 = 0x2f;
 /// Every subpage.
@@ -47,9 +55,57 @@ pub fn parameter(code: u16, format: Format, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Parameter 0001h of the general statistics and performance page (SPC-4 §7.3.8), without the time
+/// that commands took, which is not measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GeneralStatistics {
+    /// NUMBER OF READ COMMANDS.
+    pub reads: u64,
+    /// NUMBER OF WRITE COMMANDS.
+    pub writes: u64,
+    /// NUMBER OF LOGICAL BLOCKS RECEIVED.
+    pub blocks_received: u64,
+    /// NUMBER OF LOGICAL BLOCKS TRANSMITTED.
+    pub blocks_transmitted: u64,
+}
+
+impl GeneralStatistics {
+    /// Writes the value of the parameter.
+    #[must_use]
+    pub fn emit(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        let counts = [self.reads, self.writes, self.blocks_received, self.blocks_transmitted];
+        for (count, at) in counts.into_iter().zip((0..).step_by(8)) {
+            put(&mut bytes, at, count.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Reads the value; None if it is cut.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            reads: get_u64(bytes, 0)?,
+            writes: get_u64(bytes, 8)?,
+            blocks_received: get_u64(bytes, 16)?,
+            blocks_transmitted: get_u64(bytes, 24)?,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn general_statistics() {
+        let values =
+            GeneralStatistics { reads: 1, writes: 2, blocks_received: 3, blocks_transmitted: 4 };
+        let bytes = values.emit();
+        assert_eq!((bytes[7], bytes[15], bytes[23], bytes[31]), (1, 2, 3, 4));
+        assert_eq!(GeneralStatistics::parse(&bytes), Some(values));
+        assert_eq!(GeneralStatistics::parse(&bytes[..31]), None);
+    }
 
     #[test]
     fn vectors() {

@@ -9,6 +9,7 @@ use wire::iscsi::keys;
 use wire::iscsi::keys::TextWriter;
 
 use super::LoginError;
+use crate::datamover::Markers;
 use crate::initiator::DigestOffer;
 use crate::initiator::Identity;
 use crate::initiator::Parameters;
@@ -179,6 +180,8 @@ impl Negotiation {
             // Never offered, and offers of it are answered so.
             task_reporting: TaskReporting::Rfc3720,
             protocol_level: byte(Id::ProtocolLevel),
+            // Obsolete keys are never offered, and offers of them rejected.
+            markers: Markers::default(),
         })
     }
 

@@ -153,9 +153,13 @@ fn the_first_request_says_who_and_whom() {
     assert_eq!((lab.requests.len(), lab.ends.len()), (2, 1), "what comes later is no login");
     let (first, text) = &lab.requests[0];
     assert_eq!(first.exp_stat_sn, StatSn(0));
-    for key in ["InitiatorName=iqn.2026-01.com.example:host\n", "InitiatorAlias=a host\n",
-        "TargetName=iqn.2026-01.com.example:disk\n", "SessionType=Normal\n", "AuthMethod=None\n"]
-    {
+    for key in [
+        "InitiatorName=iqn.2026-01.com.example:host\n",
+        "InitiatorAlias=a host\n",
+        "TargetName=iqn.2026-01.com.example:disk\n",
+        "SessionType=Normal\n",
+        "AuthMethod=None\n",
+    ] {
         assert!(text.contains(key), "{key} is not in {text}");
     }
     assert!(first.tsih == Tsih(0) && first.isid == ISID && first.isid.0[0] >> 6 != 3);
@@ -245,8 +249,11 @@ fn inadmissible_keys_end_the_login() {
 #[test]
 fn reserved_answers_leave_the_defaults() {
     let mut lab = Lab::operational();
-    lab.answer(DONE, "MaxBurstLength=Reject\nMaxOutstandingR2T=Irrelevant\n\
-        ImmediateData=NotUnderstood\n");
+    lab.answer(
+        DONE,
+        "MaxBurstLength=Reject\nMaxOutstandingR2T=Irrelevant\n\
+        ImmediateData=NotUnderstood\n",
+    );
     let agreed = &lab.done().parameters;
     assert_eq!((agreed.max_burst_length, agreed.max_outstanding_r2t), (262_144, 1));
     assert!(agreed.immediate_data && agreed.initial_r2t);
@@ -277,7 +284,11 @@ fn a_login_that_is_not_secured_ends() {
         &[(STAYS, "AuthMethod=None\n")],
         &[(STAYS, "AuthMethod=KRB5\n")],
         &[(STAYS, "AuthMethod=CHAP\n"), (SECURED, "")],
-        &[(STAYS, "AuthMethod=CHAP\n"), (STAYS, "CHAP_A=5\nCHAP_I=3\nCHAP_C=0x01\n"), (SECURED, "")],
+        &[
+            (STAYS, "AuthMethod=CHAP\n"),
+            (STAYS, "CHAP_A=5\nCHAP_I=3\nCHAP_C=0x01\n"),
+            (SECURED, ""),
+        ],
         &[
             (STAYS, "AuthMethod=CHAP\n"),
             (STAYS, "CHAP_A=5\nCHAP_I=3\nCHAP_C=0x01\n"),

@@ -557,9 +557,7 @@ fn whatever_ends_a_session_ends_everything_in_it() {
 /// Covers: REJ-10.
 #[test]
 fn a_rejected_command_is_not_sent_again() {
-    for (reason, expected) in
-        [(0x09, Ending::Rejected(9)), (0x02, Ending::Lost { sent: true })]
-    {
+    for (reason, expected) in [(0x09, Ending::Rejected(9)), (0x02, Ending::Lost { sent: true })] {
         let mut lab = Lab::new();
         let task = lab.command(0, 512);
         let mut header = Vec::new();
@@ -580,7 +578,12 @@ fn answers_to_nothing_end_the_session() {
     let itt = control_itt_of_nobody();
     let responses = vec![
         lab.nop_in(itt, Ttt::NONE),
-        Response::TaskManagement(TaskManagementResponse { response: 0, additional: 0, itt, numbers }),
+        Response::TaskManagement(TaskManagementResponse {
+            response: 0,
+            additional: 0,
+            itt,
+            numbers,
+        }),
         Response::Logout(LogoutResponse {
             response: 0,
             itt,

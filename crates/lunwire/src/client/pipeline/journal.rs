@@ -92,9 +92,8 @@ mod tests {
     fn only_the_same_copy_goes_on() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
-        let open = |source: &str, length| {
-            Journal::open(&path, source.to_owned(), "b".to_owned(), length)
-        };
+        let open =
+            |source: &str, length| Journal::open(&path, source.to_owned(), "b".to_owned(), length);
         let mut journal = open("a", 100).unwrap();
         assert_eq!(journal.done(), 0);
         journal.keep(40).unwrap();

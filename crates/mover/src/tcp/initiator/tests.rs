@@ -222,7 +222,8 @@ fn data_lands_in_the_buffer_and_status_in_either_form() {
 fn what_a_target_may_not_say() {
     let small = [0; 100];
     let of = |response, data: &[u8]| pdu(KEYS, response, data);
-    let read = |data_sn, offset, data: &[u8]| of(Response::DataIn(data_in(data_sn, offset, None)), data);
+    let read =
+        |data_sn, offset, data: &[u8]| of(Response::DataIn(data_in(data_sn, offset, None)), data);
     let mut tcp = reading(KEYS, 500);
     violates(&mut tcp, &read(1, 0, &small), |v| matches!(v, Violation::Sequence { .. }));
     let mut tcp = reading(KEYS, 500);

@@ -19,6 +19,7 @@ pub(super) fn select(bench: &Bench, list: &[u8]) -> (u8, u8, u8) {
     codes(bench.sense_out(&[0x15, 0x10, 0, 0, length, 0], list))
 }
 
+/// Covers-scsi: 15.
 #[test]
 fn software_write_protection_refuses_writes() {
     let bench = Bench::new();
@@ -61,6 +62,7 @@ fn others_are_told_of_new_values() {
     assert_eq!(bench.sense(&[0; 6]), None);
 }
 
+/// Covers-scsi: 15, 55.
 #[test]
 fn what_was_sensed_can_be_selected() {
     let bench = Bench::new();
@@ -76,6 +78,7 @@ fn what_was_sensed_can_be_selected() {
     }
 }
 
+/// Covers-scsi: 15.
 #[test]
 fn a_bad_list_changes_nothing() {
     let bench = Bench::new();
@@ -125,12 +128,13 @@ fn log(bench: &Bench, page: u8, subpage: u8) -> Vec<u8> {
     bench.data(&[0x4d, 0, page, subpage, 0, 0, 0, 1, 0, 0])
 }
 
+/// Covers-scsi: 4D.
 #[test]
 fn log_pages_are_listed_and_there() {
     let bench = Bench::new();
     let list = log(&bench, 0x40, 0);
-    assert_eq!(list, [0, 0, 0, 4, 0, 2, 3, 0x2f]);
-    assert_eq!(log(&bench, 0x40, 0xff)[..4], [0x40, 0xff, 0, 10]);
+    assert_eq!(list, [0, 0, 0, 7, 0, 2, 3, 5, 0x0d, 0x19, 0x2f]);
+    assert_eq!(log(&bench, 0x40, 0xff)[..4], [0x40, 0xff, 0, 16]);
     for page in &list[4..] {
         let bytes = log(&bench, 0x40 | page, 0);
         assert_eq!(bytes[0], *page);
@@ -153,4 +157,57 @@ fn errors_are_counted() {
     assert_eq!(log(&bench, 0x43, 0)[4..], [0, 6, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(log(&bench, 0x42, 0)[15], 1);
     assert_eq!(log(&bench, 0xc2, 0)[15], 0, "the default");
+}
+
+/// Numbers of READ and WRITE commands, and blocks received and transmitted.
+fn statistics(bench: &Bench, page: u8) -> [u64; 4] {
+    let bytes = log(bench, page, 0);
+    assert_eq!(bytes[4..8], [0, 1, 3, 64]);
+    let values = wire::scsi::log::GeneralStatistics::parse(&bytes[8..]).expect("whole");
+    [values.reads, values.writes, values.blocks_received, values.blocks_transmitted]
+}
+
+/// Covers-scsi: 4C, 4D.
+#[test]
+fn commands_are_counted_whoever_sent_them() {
+    let bench = Bench::new();
+    let other = Nexus::new(names("iqn.b,i,0x2"), vec![(0, Arc::clone(&bench.unit))]);
+    let ready = || codes(sense_of(&run(&other, request(Lun::Unit(0), &[0; 6], &[], 0), &[])));
+    ready();
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 3, 0];
+    bench.data(&read);
+    run(&other, request(Lun::Unit(0), &read, &[], 4096), &[]);
+    assert_eq!(bench.sense_out(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 2, 0], &[1; 1024]), None);
+    bench.sense(&[0x28, 0, 0xff, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(statistics(&bench, 0x59), [2, 1, 2, 6]);
+    assert_eq!(statistics(&bench, 0xd9), [0; 4], "by default");
+    assert_eq!(log(&bench, 0x4d, 0)[4..], [0, 0, 3, 2, 0, 0xff, 0, 1, 3, 2, 0, 0xff]);
+    assert_eq!(bench.sense(&[0x4c, 2, 0x43, 0, 0, 0, 0, 0, 0, 0]), None);
+    assert_eq!(ready(), (6, 0x2a, 2));
+    assert_eq!(statistics(&bench, 0x59), [2, 1, 2, 6], "another page");
+    assert_eq!(bench.sense(&[0x4c, 2, 0x40, 0, 0, 0, 0, 0, 0, 0]), None);
+    assert_eq!(statistics(&bench, 0x59), [0; 4]);
+    bench.data(&read);
+    assert_eq!(statistics(&bench, 0x59), [1, 0, 0, 3]);
+}
+
+/// Covers-scsi: 4C.
+#[test]
+fn log_select_resets_and_does_nothing_else() {
+    let bench = Bench::new();
+    *bench.disk.error.lock() = Some(Error::Read);
+    bench.sense(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    *bench.disk.error.lock() = None;
+    let miscompare = bench.sense_out(&[0x2f, 2, 0, 0, 0, 0, 0, 0, 1, 0], &[1; 512]);
+    assert_eq!(codes(miscompare), (0xe, 0x1d, 0));
+    assert_eq!((log(&bench, 0x43, 0)[15], log(&bench, 0x45, 0)[15]), (1, 1));
+    assert_eq!(bench.sense(&[0x4c, 0, 0x43, 0, 0, 0, 0, 0, 0, 0]), None, "as it is");
+    assert_eq!(log(&bench, 0x43, 0)[15], 1);
+    assert_eq!(bench.sense(&[0x4c, 0, 0xc3, 0, 0, 0, 0, 0, 0, 0]), None, "default values");
+    assert_eq!((log(&bench, 0x43, 0)[15], log(&bench, 0x45, 0)[15]), (0, 1));
+    assert_eq!(field_of(&bench, &[0x4c, 2, 0x41, 0, 0, 0, 0, 0, 0, 0]), Some((2, Some(5))));
+    assert_eq!(field_of(&bench, &[0x4c, 2, 0x43, 1, 0, 0, 0, 0, 0, 0]), Some((3, None)));
+    assert_eq!(field_of(&bench, &[0x4c, 2, 0x43, 0, 0, 0, 0, 0, 4, 0]), Some((7, None)));
+    assert_eq!(field_of(&bench, &[0x4c, 3, 0x43, 0, 0, 0, 0, 0, 0, 0]), Some((1, Some(0))));
+    assert_eq!(field_of(&bench, &[0x4c, 0, 0x03, 0, 0, 0, 0, 0, 0, 0]), Some((2, Some(7))));
 }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who may join a session, and what strangers learn of sessions (RFC 7143 §9.2, §12.1).
+
+use std::sync::Arc;
+
+use iscsi::chap::Account;
+use iscsi::chap::Algorithm;
+use iscsi::chap::Credentials;
+use iscsi::chap::Secret;
+use iscsi::target::Settings;
+use lunwire_conformance::raw::text;
+use lunwire_conformance::server::plan;
+use lunwire_conformance::*;
+use target::AuthenticationPolicy;
+use target::Demand;
+use wire::iscsi::*;
+
+const SECRET: &[u8] = b"secretsecret1234";
+
+/// A target whose initiators prove to be `user`, as much as `demand` says.
+fn guarded(engine: engine::Choice, reactors: usize, demand: Demand) -> Server {
+    let credentials = Credentials::new("host".into(), Secret::new(SECRET).unwrap()).unwrap();
+    let account = Some(Arc::new(Account::new(credentials, None).unwrap()));
+    let mut plan = plan(engine, Settings::default());
+    plan.reactors = reactors;
+    plan.nodes[0].authentication =
+        AuthenticationPolicy { demand, algorithms: vec![Algorithm::Sha256], account };
+    Server::start(plan)
+}
+
+fn each_server(demand: Demand, check: impl Fn(&Server)) {
+    let uring = engine::choose(engine::Choice::Auto) == engine::Choice::Uring;
+    let engines = [Some(engine::Choice::Epoll), uring.then_some(engine::Choice::Uring)];
+    for engine in engines.into_iter().flatten() {
+        for reactors in [1, 2] {
+            check(&guarded(engine, reactors, demand));
+        }
+    }
+}
+
+/// Sends a request of the security stage; gives the answer and its keys.
+fn exchange(
+    raw: &mut Raw,
+    plan: &LoginPlan,
+    transit: bool,
+    data: &[u8],
+) -> (LoginResponse, Vec<(String, String)>) {
+    let next = transit.then_some(Stage::FullFeature);
+    let request = LoginRequest { current: Stage::Security, transit, next, ..plan.request() };
+    raw.send(&Request::Login(request), data);
+    let pdu = raw.read();
+    match pdu.response() {
+        Response::Login(response) => (response, pdu.pairs()),
+        other => panic!("a Login Response was due: {other:?}"),
+    }
+}
+
+fn value<'a>(pairs: &'a [(String, String)], key: &str) -> &'a str {
+    let pair = pairs.iter().find(|(name, _)| name == key);
+    pair.map_or_else(|| panic!("{key} is missing: {pairs:?}"), |(_, value)| value)
+}
+
+/// Logs in by CHAP with `secret`; gives all responses.
+fn log_in(raw: &mut Raw, plan: &LoginPlan, secret: &[u8]) -> Vec<LoginResponse> {
+    let mut first = plan.text();
+    first.extend(text(&[("AuthMethod", "CHAP,None")]));
+    let (begun, _) = exchange(raw, plan, false, &first);
+    if begun.status != 0 {
+        return vec![begun];
+    }
+    let (asked, pairs) = exchange(raw, plan, false, b"CHAP_A=7\0");
+    let identifier = value(&pairs, "CHAP_I").parse().expect("a number");
+    let digits = value(&pairs, "CHAP_C").strip_prefix("0x").expect("hexadecimal");
+    let nibbles: Vec<u8> = digits.chars().map(|c| c.to_digit(16).unwrap() as u8).collect();
+    let challenge: Vec<u8> = nibbles.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    let secret = Secret::new(secret).unwrap();
+    let proof = Algorithm::Sha256.response(identifier, &secret, &challenge);
+    let hex: String = proof.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let proof = text(&[("CHAP_N", "host"), ("CHAP_R", &format!("0x{hex}"))]);
+    let (ended, _) = exchange(raw, plan, true, &proof);
+    vec![begun, asked, ended]
+}
+
+fn leading() -> LoginPlan {
+    LoginPlan::new().with(&[])
+}
+
+/// A session of several connections whose first one proved itself or not.
+fn session(server: &Server, proved: bool) -> (Raw, LoginPlan) {
+    let mut raw = server.connect();
+    let mut plan = leading();
+    let response = if proved {
+        *log_in(&mut raw, &plan, SECRET).last().expect("an answer")
+    } else {
+        let mut first = plan.text();
+        first.extend(text(&[("AuthMethod", "None")]));
+        exchange(&mut raw, &plan, true, &first).0
+    };
+    assert_eq!((response.status, response.next), (0, Some(Stage::FullFeature)));
+    plan.tsih = response.tsih;
+    (raw, plan)
+}
+
+/// A connection that replaces the first one, as any login may that names its CID.
+///
+/// Covers: CHP-24, CHP-25.
+#[test]
+fn all_connections_of_a_session_have_one_identity() {
+    each_server(Demand::Optional, |server| {
+        for (proved, joins_proved) in [(true, true), (true, false), (false, true), (false, false)] {
+            let (_first, plan) = session(server, proved);
+            let mut raw = server.connect();
+            let response = if joins_proved {
+                *log_in(&mut raw, &plan, SECRET).last().expect("an answer")
+            } else {
+                let mut first = plan.text();
+                first.extend(text(&[("AuthMethod", "None")]));
+                exchange(&mut raw, &plan, true, &first).0
+            };
+            let expected = if proved == joins_proved { 0 } else { 0x0201 };
+            assert_eq!(response.status, expected, "{proved} {joins_proved}");
+        }
+    });
+}
+
+/// Whoever cannot prove who it is gets the same answers whether the session exists or not.
+///
+/// Covers: CHP-24.
+#[test]
+fn strangers_learn_nothing_of_sessions() {
+    each_server(Demand::Required, |server| {
+        let (_first, there) = session(server, true);
+        let gone = LoginPlan { tsih: Tsih(there.tsih.0.wrapping_add(1)), ..there.clone() };
+        let answers = |plan: &LoginPlan, secret: &[u8]| {
+            let responses = log_in(&mut server.connect(), plan, secret);
+            let told = |one: &LoginResponse| {
+                let Numbers { exp_cmd_sn, max_cmd_sn, .. } = one.numbers;
+                (one.status, one.transit, exp_cmd_sn, max_cmd_sn)
+            };
+            responses.iter().map(told).collect::<Vec<_>>()
+        };
+        let wrong = b"not-the-secret-at-all";
+        let stranger = answers(&there, wrong);
+        assert_eq!(stranger, answers(&gone, wrong));
+        assert_eq!(stranger.last().expect("an answer").0, 0x0201);
+        assert_eq!(answers(&gone, SECRET).last().expect("an answer").0, 0x020a);
+        assert_eq!(answers(&there, SECRET).last().expect("an answer").0, 0);
+    });
+}

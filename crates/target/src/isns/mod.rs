@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The client of a name server (iSNS, RFC 4171): a thread of its own, so that no command ever waits
+//! for it.
+//!
+//! All targets are registered with all portals; who may see which of them is decided by the
+//! server's discovery domains. Each exchange has a connection of its own.
+
+mod machine;
+
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::net::IpAddr;
+use std::net::TcpStream;
+use std::net::ToSocketAddrs;
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use clock::Instant;
+
+pub(crate) use machine::Registration;
+
+use machine::News;
+use machine::Next;
+use machine::Registrar;
+
+/// A running client. Dropping it deregisters, without waiting for that.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stop: mpsc::Sender<()>,
+    done: mpsc::Receiver<()>,
+}
+
+impl Client {
+    /// Starts the client of `server`, `HOST:PORT`. A server that cannot be reached is tried again
+    /// for ever.
+    ///
+    /// # Errors
+    /// If no thread can be had.
+    pub(crate) fn start(server: String, registration: Registration) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let (finish, done) = mpsc::channel();
+        let builder = std::thread::Builder::new().name("isns".into());
+        builder.spawn(move || {
+            let thread = Thread { server, begun: std::time::Instant::now(), stopped };
+            thread.run(registration);
+            // Whoever waited may have gone.
+            let _ = finish.send(());
+        })?;
+        Ok(Self { stop, done })
+    }
+
+    /// Begins to deregister.
+    pub(crate) fn leave(self) -> Leaving {
+        let Self { stop, done } = self;
+        drop(stop);
+        Leaving(done)
+    }
+}
+
+/// A client that deregisters.
+#[derive(Debug)]
+pub(crate) struct Leaving(mpsc::Receiver<()>);
+
+impl Leaving {
+    /// Waits for the end, but not for long: a server that has vanished must not hold up the end of
+    /// the daemon.
+    pub(crate) fn wait(self) {
+        if self.0.recv_timeout(STOP_WAIT) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the name server does not answer; it will forget us by itself");
+        }
+    }
+}
+
+struct Thread {
+    server: String,
+    begun: std::time::Instant,
+    stopped: mpsc::Receiver<()>,
+}
+
+impl Thread {
+    fn run(&self, registration: Registration) {
+        let mut registrar = Registrar::new(registration, self.now());
+        loop {
+            self.tell(&mut registrar);
+            match registrar.next(self.now()) {
+                Next::Over => return,
+                Next::Connect => self.talk(&mut registrar),
+                Next::Rest(pause) => {
+                    if self.stopped.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
+                        registrar.leave(self.now());
+                    }
+                }
+            }
+        }
+    }
+
+    /// One connection, from its beginning to its end.
+    fn talk(&self, registrar: &mut Registrar) {
+        if let Err(error) = self.try_talk(registrar) {
+            registrar.failed(error.to_string(), self.now());
+        }
+    }
+
+    fn try_talk(&self, registrar: &mut Registrar) -> io::Result<()> {
+        let (mut stream, local) = self.connect()?;
+        stream.set_read_timeout(Some(POLL))?;
+        stream.set_write_timeout(Some(WRITE_WAIT))?;
+        registrar.connected(local, self.now());
+        let mut bytes = vec![0; READ_LEN];
+        while registrar.is_talking() {
+            if let Some(request) = registrar.transmit(self.now()) {
+                stream.write_all(&request)?;
+            }
+            match stream.read(&mut bytes) {
+                Ok(0) => return Err(io::Error::other("it closed the connection")),
+                Ok(count) => registrar.received(&bytes[..count], self.now()),
+                Err(error) if is_silence(&error) => {}
+                Err(error) => return Err(error),
+            }
+            registrar.handle_timeout(self.now());
+            if self.stopped.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
+                registrar.leave(self.now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries the addresses of the server in turn; gives our own address too.
+    fn connect(&self) -> io::Result<(TcpStream, IpAddr)> {
+        let mut last = io::Error::other("it has no address");
+        for address in self.server.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT_WAIT) {
+                Ok(stream) => {
+                    let local = stream.local_addr()?.ip();
+                    return Ok((stream, local));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn tell(&self, registrar: &mut Registrar) {
+        let server = &self.server;
+        while let Some(news) = registrar.poll_news() {
+            match news {
+                News::Registered => tracing::info!(server, "registered with the name server"),
+                News::Forgotten => tracing::warn!(server, "the name server had forgotten us"),
+                News::Deregistered => tracing::info!(server, "left the name server"),
+                News::Failed { reason, retry } => {
+                    let seconds = retry.map(|retry| retry.as_secs());
+                    tracing::warn!(server, reason, seconds, "no help from the name server");
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant::default() + self.begun.elapsed()
+    }
+}
+
+fn is_silence(error: &io::Error) -> bool {
+    use io::ErrorKind::Interrupted;
+    use io::ErrorKind::TimedOut;
+    use io::ErrorKind::WouldBlock;
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+/// A server that cannot be reached in this time counts as down.
+const CONNECT_WAIT: Duration = Duration::from_secs(2);
+
+/// A server that does not take a request in this time counts as down.
+const WRITE_WAIT: Duration = Duration::from_secs(2);
+
+/// How often a silent server is looked away from, to see whether the daemon stops.
+const POLL: Duration = Duration::from_millis(100);
+
+/// How long the end of the daemon waits: for an answer that is open, and one exchange more.
+const STOP_WAIT: Duration = Duration::from_secs(4);
+
+/// Bytes that are read at once.
+const READ_LEN: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The client against a small name server on a real socket.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use wire::isns::Attributes;
+use wire::isns::Flags;
+use wire::isns::Function;
+use wire::isns::HEADER_LEN;
+use wire::isns::Header;
+use wire::isns::Tag;
+
+use super::*;
+use crate::node::Portal;
+use std::net::SocketAddr;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a name server heard: function and names of nodes.
+type Heard = (Function, Vec<String>);
+
+/// Answers every request with success, and repeats its attributes.
+fn serve(listener: TcpListener, heard: mpsc::Sender<Heard>) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            if answer_all(stream, &heard).is_none() {
+                return;
+            }
+        }
+    });
+}
+
+/// None: nobody listens any more.
+fn answer_all(mut stream: TcpStream, heard: &mpsc::Sender<Heard>) -> Option<()> {
+    loop {
+        let mut header = [0; HEADER_LEN];
+        if stream.read_exact(&mut header).is_err() {
+            return Some(());
+        }
+        let header = Header::parse(header).expect("a client speaks well");
+        let mut payload = vec![0; usize::from(header.length)];
+        stream.read_exact(&mut payload).expect("a whole request");
+        let attributes = Attributes::new(&payload).map(Result::unwrap);
+        let nodes = attributes.skip(1).filter(|one| one.tag == Tag::NAME);
+        let names = nodes.filter_map(|one| one.text()).map(str::to_owned).collect();
+        heard.send((header.function, names)).ok()?;
+        let answer = Header {
+            function: header.function.response(),
+            length: header.length + 4,
+            flags: Flags::SERVER.with(Flags::FIRST).with(Flags::LAST),
+            ..header
+        };
+        let bytes = [&answer.emit()[..], &[0; 4], &payload].concat();
+        stream.write_all(&bytes).expect("the client reads");
+    }
+}
+
+fn registration() -> Registration {
+    let names = ["iqn.2026-01.com.example:a", "iqn.2026-01.com.example:b"];
+    Registration {
+        entity: names[0].to_owned(),
+        targets: names.iter().map(|name| ((*name).to_owned(), None)).collect(),
+        portals: vec![Portal::from("127.0.0.1:3260".parse::<SocketAddr>().unwrap())],
+    }
+}
+
+/// Covers: DIS-21.
+#[test]
+fn a_daemon_registers_and_leaves() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let (send, heard) = mpsc::channel();
+    serve(listener, send);
+    let client = Client::start(server, registration()).unwrap();
+    let (function, names) = heard.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(function, Function::REGISTER);
+    assert_eq!(names, ["iqn.2026-01.com.example:a", "iqn.2026-01.com.example:b"]);
+    client.leave().wait();
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, Function::DEREGISTER);
+}
+
+#[test]
+fn a_server_that_comes_late_is_found() {
+    // A port that was free a moment ago.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let client = Client::start(address.to_string(), registration()).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let (send, heard) = mpsc::channel();
+    serve(TcpListener::bind(address).unwrap(), send);
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, Function::REGISTER);
+    client.leave().wait();
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, Function::DEREGISTER);
+}
+
+#[test]
+fn a_server_that_hangs_holds_up_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let begun = std::time::Instant::now();
+    let client = Client::start(server, registration()).unwrap();
+    let accepted = Arc::new(Mutex::new(listener.accept().unwrap()));
+    client.leave().wait();
+    assert!(begun.elapsed() < PATIENCE);
+    drop(accepted);
+}
