@@ -90,7 +90,8 @@ impl Drop for Daemon {
 
 /// Bytes that tell where they belong.
 fn pattern(length: usize) -> Vec<u8> {
-    (0..length as u32 / 4).flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_be_bytes()).collect()
+    let words = 0..u32::try_from(length / 4).unwrap();
+    words.flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_be_bytes()).collect()
 }
 
 struct Files {

@@ -138,10 +138,13 @@ impl Lab {
     }
 }
 
-const SECURED: (Stage, Option<Stage>) = (Stage::Security, Some(Stage::Operational));
-const STAYS: (Stage, Option<Stage>) = (Stage::Security, None);
-const DONE: (Stage, Option<Stage>) = (Stage::Operational, Some(Stage::FullFeature));
-const MORE: (Stage, Option<Stage>) = (Stage::Operational, None);
+/// The current stage, and the next one if the target agrees to leave it.
+type Stages = (Stage, Option<Stage>);
+
+const SECURED: Stages = (Stage::Security, Some(Stage::Operational));
+const STAYS: Stages = (Stage::Security, None);
+const DONE: Stages = (Stage::Operational, Some(Stage::FullFeature));
+const MORE: Stages = (Stage::Operational, None);
 
 /// Covers: NAM-04, NAM-15, NAM-16, LGN-01, LGN-07, LGN-29, KEY-09, SES-27, SES-33.
 #[test]
@@ -279,7 +282,7 @@ fn chap_begins_as_soon_as_it_is_chosen() {
 /// Covers: LGN-27.
 #[test]
 fn a_login_that_is_not_secured_ends() {
-    let steps: [&[((Stage, Option<Stage>), &str)]; 6] = [
+    let steps: [&[(Stages, &str)]; 6] = [
         &[(SECURED, "")],
         &[(STAYS, "AuthMethod=None\n")],
         &[(STAYS, "AuthMethod=KRB5\n")],

@@ -30,6 +30,7 @@ fn parameters() -> Parameters {
         data_pdu_in_order: true,
         data_sequence_in_order: true,
         protocol_level: 1,
+        markers: crate::datamover::Markers::default(),
         task_reporting: crate::target::TaskReporting::Rfc3720,
     }
 }
@@ -132,6 +133,7 @@ impl Lab {
             exp_data_sn: DataSn(0),
             bidi_read_residual: Residual::None,
             residual: Residual::None,
+            status_qualifier: 0,
         };
         Ended { task, response, received: 0, damaged: false }
     }

@@ -70,6 +70,7 @@ fn status(status: u8, exp_data_sn: u32) -> ScsiResponse {
         exp_data_sn: DataSn(exp_data_sn),
         bidi_read_residual: Residual::None,
         residual: Residual::None,
+        status_qualifier: 0,
     }
 }
 
