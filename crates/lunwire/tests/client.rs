@@ -71,6 +71,33 @@ impl Daemon {
         Self { child, urls, socket }
     }
 
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// The same place with other units. Others may hold the port for a moment.
+    fn restart(&mut self, portal: &str, luns: &[&str]) {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(40) {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+            command.args(["serve", "--listen", portal, "--control-socket", &self.socket]);
+            command.args(["--target", TARGET, "--log", "error"]);
+            for lun in luns {
+                command.args(["--lun", lun]);
+            }
+            self.child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(self.child.stdout.take().unwrap());
+            let mut first = String::new();
+            if lines.read_line(&mut first).unwrap() > 0 {
+                return;
+            }
+            self.child.wait().unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{portal} stays occupied");
+    }
+
     fn portal(&self) -> &str {
         self.urls[0].split('/').nth(2).unwrap()
     }
@@ -92,6 +119,14 @@ impl Drop for Daemon {
 fn pattern(length: usize) -> Vec<u8> {
     let words = 0..u32::try_from(length / 4).unwrap();
     words.flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_be_bytes()).collect()
+}
+
+/// Until the copy has begun.
+fn wait_for(state: &str) {
+    let begin = Instant::now();
+    while !Path::new(state).exists() && begin.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 struct Files {
@@ -197,10 +232,7 @@ fn an_interrupted_copy_goes_on() {
         .spawn()
         .unwrap();
     // A daemon that stands still holds the copy up in its middle.
-    let begin = Instant::now();
-    while !Path::new(&state).exists() && begin.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for(&state);
     daemon.signal(rustix::process::Signal::STOP);
     std::thread::sleep(Duration::from_millis(200));
     let pid = rustix::process::Pid::from_child(&child);
@@ -443,33 +475,59 @@ fn a_daemon_that_restarts_is_waited_for() {
     let lun = format!("file:{disk}");
     let image = files.with("image", &pattern(16 << 20));
     let mut daemon = Daemon::start(files.folder.path(), &[&lun], &[]);
-    let url = daemon.urls[0].clone();
+    let (url, state) = (daemon.urls[0].clone(), files.path("state"));
     let portal = daemon.portal().to_owned();
     let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
-        .args(["copy", &image, &url, "--quiet", "--verify"])
+        .args(["copy", &image, &url, "--quiet", "--verify", "--resume", &state])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(40));
-    daemon.child.kill().unwrap();
-    daemon.child.wait().unwrap();
-    // Others may hold the port for a moment.
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(40) {
-        let mut again = Command::new(env!("CARGO_BIN_EXE_lunwire"));
-        again.args(["serve", "--listen", &portal, "--control-socket", &daemon.socket]);
-        again.args(["--target", TARGET, "--log", "error", "--lun", &lun]);
-        daemon.child = again.stdout(Stdio::piped()).spawn().unwrap();
-        let mut first = String::new();
-        let mut lines = BufReader::new(daemon.child.stdout.take().unwrap());
-        if lines.read_line(&mut first).unwrap() > 0 {
-            break;
-        }
-        daemon.child.wait().unwrap();
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for(&state);
+    daemon.kill();
+    daemon.restart(&portal, &[&lun]);
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     drop(daemon);
     assert!(std::fs::read(&disk).unwrap() == pattern(16 << 20));
+}
+
+/// A copy from a pipe in whose middle the daemon comes back with other units; what it says.
+fn changed_in_the_middle(files: &Files, before: &[&str], after: impl Fn(&Files)) -> String {
+    let mut daemon = Daemon::start(files.folder.path(), before, &[]);
+    let (url, portal) = (daemon.urls[before.len() - 1].clone(), daemon.portal().to_owned());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", "-", &url, "--quiet"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (bytes, mut pipe) = (pattern(16 << 20), child.stdin.take().unwrap());
+    pipe.write_all(&bytes[..4 << 20]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.kill();
+    after(files);
+    daemon.restart(&portal, &before[..1]);
+    let _ = pipe.write_all(&bytes[4 << 20..]);
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    stderr(&output)
+}
+
+#[test]
+fn a_unit_that_vanishes_is_named() {
+    let files = Files::new();
+    let said = changed_in_the_middle(&files, &["memory:16M", "memory:16M"], |_| {});
+    assert!(said.contains("the logical unit has vanished"), "{said}");
+    assert!(said.contains("were copied before"), "{said}");
+}
+
+#[test]
+fn a_disk_that_shrinks_is_named() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; 16 << 20]);
+    let said = changed_in_the_middle(&files, &[&format!("file:{disk}")], |_| {
+        std::fs::OpenOptions::new().write(true).open(&disk).unwrap().set_len(8 << 20).unwrap();
+    });
+    assert!(said.contains("has changed its size from 32768 to 16384 blocks"), "{said}");
 }
