@@ -386,6 +386,8 @@ impl<'a> World<'a> {
                     session.targets(vec![record]);
                 }
             }
+            Output::Detach { connection, task } => self.detach_buf(connection, task),
+            Output::Attach { connection, task } => self.attach_buf(connection, task),
             Output::ConnectionClosed { connection, .. } => self.close(connection),
             Output::Closed { .. } => {
                 for index in 0..self.members.len() {
@@ -468,14 +470,22 @@ impl<'a> World<'a> {
     }
 
     fn cut(&mut self, at: usize) {
-        let Some(connection) = self.connections[at].take() else { return };
-        if let (Some(id), Some(session)) = (connection.member, &mut self.session) {
+        let Some(connection) = &mut self.connections[at] else { return };
+        // It takes in nothing more, but gives back the buffers of tasks that leave it.
+        connection.over = true;
+        connection.stalled = true;
+        let member = connection.member;
+        if let (Some(id), Some(session)) = (member, &mut self.session) {
             session.handle_disconnect(id, self.now);
-            if let Some(member) = self.members.get_mut(usize::from(id.0)) {
-                *member = None;
-            }
         }
         self.settle();
+        self.connections[at] = None;
+        if let Some(id) = member
+            && let Some(member) = self.members.get_mut(usize::from(id.0))
+            && *member == Some(at)
+        {
+            *member = None;
+        }
     }
 
     /// The session is over: nothing of it is left.

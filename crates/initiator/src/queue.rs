@@ -57,12 +57,9 @@ impl Queue {
     /// # Errors
     /// [`Kind::System`] if the engine or its buffers cannot be had.
     pub fn new(config: &Config) -> Result<Self, Error> {
-        let port =
-            engine::Config { spin_max: config.spin_max, ..engine::Config::default() };
+        let port = engine::Config { spin_max: config.spin_max, ..engine::Config::default() };
         let pump = match engine::choose(config.engine) {
-            Choice::Epoll => {
-                Engine::Epoll(Box::new(Pump::new(Epoll::new(&port), config)?))
-            }
+            Choice::Epoll => Engine::Epoll(Box::new(Pump::new(Epoll::new(&port), config)?)),
             _ => Engine::Uring(Box::new(Pump::new(Uring::new(&port), config)?)),
         };
         Ok(Self { pump, aside: VecDeque::new(), tag: OWN_TAGS })
@@ -184,9 +181,7 @@ impl Queue {
     pub fn logout(&mut self, session: SessionId) {
         self.close(session);
         if !self.has_ended(session) {
-            self.until(
-                |event| matches!(event, Event::Ended { session: of, .. } if *of == session),
-            );
+            self.until(|event| matches!(event, Event::Ended { session: of, .. } if *of == session));
         }
         self.forget(session);
     }
@@ -229,7 +224,9 @@ impl Queue {
     }
 
     fn has_ended(&mut self, session: SessionId) -> bool {
-        self.aside.iter().any(|event| matches!(event, Event::Ended { session: of, .. } if *of == session))
+        self.aside
+            .iter()
+            .any(|event| matches!(event, Event::Ended { session: of, .. } if *of == session))
     }
 
     /// Waits for an event that `wanted` says it is; the others are kept.

@@ -146,9 +146,7 @@ pub fn supported_commands(unit: &mut impl Execute) -> Result<Vec<rsoc::Command>,
 /// # Errors
 /// However the command fails, or malformed data.
 #[allow(clippy::type_complexity)] // two facts, each with its parts
-pub fn reservations(
-    unit: &mut impl Execute,
-) -> Result<(Vec<u64>, Option<(u64, Type)>), Error> {
+pub fn reservations(unit: &mut impl Execute) -> Result<(Vec<u64>, Option<(u64, Type)>), Error> {
     let room = PARAMETERS;
     let cdb = command::persistent_reserve_in(persistent::READ_KEYS, room);
     let data = ask(unit, cdb, room.into())?;

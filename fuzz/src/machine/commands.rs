@@ -5,6 +5,7 @@ use buf::Buf;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::service::ServiceResponse;
+use iscsi::target::ConnectionId;
 
 use super::World;
 use crate::disk::Turn;
@@ -116,11 +117,32 @@ impl World<'_> {
             let valid = usize::try_from(valid).expect("64-bit").min(buf.len());
             buf[..valid].copy_from_slice(&staged[..valid]);
         }
-        if let Some(connection) = connection.and_then(|id| self.member(id)) {
-            connection.mover.attach(id, buf);
+        match connection.and_then(|id| self.member(id)) {
+            Some(connection) => connection.mover.attach(id, buf),
+            None => self.park_buf(id, buf),
         }
         if let Some(session) = &mut self.session {
             session.receive_data_out(id, length);
+        }
+    }
+
+    /// Keeps the buffer of a task without a connection.
+    fn park_buf(&mut self, id: TaskId, buf: Buf) {
+        if let Some(task) = self.tasks.get_mut(&id) {
+            task.immediate = Some((buf, 0));
+        }
+    }
+
+    pub(super) fn detach_buf(&mut self, from: ConnectionId, id: TaskId) {
+        if let Some(buf) = self.member(from).and_then(|from| from.mover.detach(id)) {
+            self.park_buf(id, buf);
+        }
+    }
+
+    pub(super) fn attach_buf(&mut self, to: ConnectionId, id: TaskId) {
+        let buf = self.tasks.get_mut(&id).and_then(|task| task.immediate.take());
+        if let (Some((buf, _)), Some(to)) = (buf, self.member(to)) {
+            to.mover.attach(id, buf);
         }
     }
 

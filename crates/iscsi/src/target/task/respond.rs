@@ -34,7 +34,7 @@ impl Session {
         let itt = entry.command.itt;
         let (residual, bidi_read_residual) = entry.residuals(&completion);
         let data = completion.data_in.take().and_then(|data| entry.data_to_send(data));
-        let collapses = matches!(completion.status, GOOD | CONDITION_MET) && data.is_some();
+        let collapses = collapses(completion.status) && data.is_some();
         self.tasks.drain(task);
         self.open_window();
         let status = CollapsedStatus { status: completion.status, residual };
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// Status Qualifier: when a command that found no room may be tried again (RFC 7144 §6.2.1).
-    fn retry_delay(&self, status: u8) -> u16 {
+    pub(in crate::target) fn retry_delay(&self, status: u8) -> u16 {
         let is_full = matches!(status, BUSY | TASK_SET_FULL);
         if is_full && self.login.parameters.protocol_level >= 2 { RETRY_DELAY } else { 0 }
     }
@@ -126,6 +126,11 @@ impl Task {
         };
         Completion { status, sense, data_in: None, presented: 0, fence: false }
     }
+}
+
+/// True for a status that may travel with the last data (RFC 7143 §11.7.3).
+pub(in crate::target) const fn collapses(status: u8) -> bool {
+    matches!(status, GOOD | CONDITION_MET)
 }
 
 /// RFC 7143 §11.4.5.2: what the SCSI layer presents against what the initiator expects.
