@@ -159,6 +159,12 @@ pub struct Lun {
     pub number: Option<Spanned<u16>>,
     /// `kind:argument[,option=value]...`
     pub store: Spanned<String>,
+    /// Filters in front of it, as options of a store are written; the last one meets a command
+    /// first.
+    #[serde(default)]
+    pub filters: Vec<Spanned<String>>,
+    /// Hosts are warned when less space than this is left for a thin disk, for example `10G`.
+    pub space_warning: Option<Spanned<String>>,
     /// Logical block length, 512 or 4096; default 512.
     pub block: Option<Spanned<u32>>,
     /// Unit serial number; default: derived from target name and number.

@@ -185,6 +185,7 @@ impl Answer {
 impl Session {
     /// Sends data and status of a task, and keeps both.
     pub(in crate::target) fn respond_and_keep(&mut self, task: TaskId, mut completion: Completion) {
+        let status_qualifier = self.retry_delay(completion.status);
         let Some(entry) = self.tasks.running_mut(task) else { return };
         let connection = entry.connection;
         let (residual, bidi_read_residual) = entry.residuals(&completion);
@@ -193,7 +194,7 @@ impl Session {
         let response = ScsiResponse {
             response: COMPLETED_AT_TARGET,
             status: completion.status,
-            status_qualifier: 0,
+            status_qualifier,
             itt: entry.command.itt,
             snack_tag: 0,
             numbers: Numbers::default(),
@@ -201,10 +202,8 @@ impl Session {
             bidi_read_residual,
             residual,
         };
-        let status_qualifier = self.retry_delay(completion.status);
-        let Some(entry) = self.tasks.running_mut(task) else { return };
         entry.answer = Some(Box::new(Answer {
-            response: ScsiResponse { status_qualifier, ..response },
+            response,
             sense: sense_segment(&completion.sense),
             data: data.map_or(Kept::Nothing, Kept::Whole),
             collapsed,
