@@ -40,7 +40,8 @@ fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
 
 interop: build ## libiscsi, QEMU, kill -9 and hostile input against a running server
-	@scripts/test setup libiscsi paths qemu chap kill9 reservations bad-input store-faults
+	@scripts/test setup libiscsi paths qemu chap kill9 reservations modes bad-input login-flood \
+	    discovery isns store-faults
 
 vm-test: build ## The kernel's own initiator in a virtual machine
 	@scripts/test kernel cable disk

@@ -12,7 +12,9 @@ use scsi::Step;
 use scsi::Task;
 use std::sync::Arc;
 use store::Submitted;
+use store::filter::ReadOnly;
 use store::memory::Memory;
+use store::null::Null;
 
 const DISK_BYTES: u64 = 1 << 20;
 /// More steps than any command within the limits can need.
@@ -23,7 +25,10 @@ thread_local! {
     static STORE: Arc<Memory> = Arc::new(Memory::new(DISK_BYTES).expect("a megabyte"));
 }
 
-/// A logical unit of a megabyte in memory, at LUN 0.
+/// Blocks of a disc: some more than a CD has, so that it is a DVD; none of them is written.
+const DISC_BYTES: u64 = 400_000 * 2048;
+
+/// A logical unit of a megabyte in memory, at LUN 0; or a DVD drive there.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) nexus: Nexus,
@@ -33,7 +38,18 @@ impl Disk {
     pub(crate) fn new() -> Self {
         let identity = Identity::derive("iqn.2026-01.test.lunwire:disk", 0, "LUNWIRE", "FUZZ");
         let store = STORE.with(Arc::clone);
-        let unit = LogicalUnit::new(identity, store, 512).expect("a legal disk");
+        Self::of(LogicalUnit::new(identity, store, 512).expect("a legal disk"))
+    }
+
+    /// A DVD drive with an empty disc in it.
+    pub(crate) fn drive() -> Self {
+        let identity = Identity::derive("iqn.2026-01.test.lunwire:disk", 0, "LUNWIRE", "FUZZ");
+        let disc = Null::new(DISC_BYTES).expect("address space");
+        let store = Arc::new(ReadOnly::new(Arc::new(disc)));
+        Self::of(LogicalUnit::optical(identity, store).expect("a legal drive"))
+    }
+
+    fn of(unit: LogicalUnit) -> Self {
         let names = NexusNames {
             initiator_port: "iqn.2026-01.test.lunwire:fuzz,i,0x800000000001".to_owned(),
             target_device: "iqn.2026-01.test.lunwire:disk".to_owned(),

@@ -175,8 +175,8 @@ pub fn text_keys(data: &[u8]) {
 /// Any CDB with any data against a disk.
 pub fn every_cdb(data: &[u8]) {
     with_pool(|pool| {
-        let mut disk = Disk::new();
         let mut input = Input::new(data);
+        let mut disk = if input.byte() & 3 == 0 { Disk::drive() } else { Disk::new() };
         while !input.is_empty() {
             let request = input.scsi_request();
             let bytes = input.take(usize::from(input.peek()) * 16);

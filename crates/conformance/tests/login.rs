@@ -249,36 +249,6 @@ fn a_lost_connection_is_recovered_by_a_new_session() {
     );
 }
 
-/// Covers: ERL-02, ERL-03.
-#[test]
-fn recovery_levels_above_zero_are_declined_and_not_acted_on() {
-    on_each_engine(
-        |_| {},
-        |server| {
-            let plan = LoginPlan::new().with(&[("ErrorRecoveryLevel", "2")]);
-            let mut session = server.login_with(&plan);
-            assert_eq!(session.answer("ErrorRecoveryLevel"), Some("0"));
-            let snack = Snack {
-                kind: 1,
-                lun: lun_field(0),
-                itt: Itt::NONE,
-                tag: u32::MAX,
-                exp_stat_sn: session.exp_stat_sn,
-                beg_run: 1,
-                run_length: 1,
-            };
-            session.send(&Request::Snack(snack), &[]);
-            session.expect_reject(0x05);
-            let logout = session.logout(2);
-            session.send(&Request::Logout(logout), &[]);
-            let pdu = session.read();
-            let Response::Logout(answer) = pdu.response() else { panic!("{pdu:x?}") };
-            assert_eq!(answer.response, 2);
-            session.expect_quiet();
-        },
-    );
-}
-
 /// Covers: ERL-04.
 #[test]
 fn recovery_has_no_place_in_the_login_phase() {

@@ -4,8 +4,8 @@
 use serde::Deserialize;
 use serde::Serialize;
 
-/// Longest request, bytes: requests carry a number at most.
-pub const REQUEST_LEN_MAX: usize = 4096;
+/// Longest request, bytes: one carries a path, which the system bounds to 4096 and JSON may double.
+pub const REQUEST_LEN_MAX: usize = 16 << 10;
 
 /// A question or an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +41,28 @@ pub enum Request {
         /// Target session identifying handle.
         tsih: u16,
     },
+    /// Give a disk another size.
+    ResizeLun {
+        /// The target; none where there is only one.
+        target: Option<String>,
+        /// Number of the disk.
+        lun: u16,
+        /// The new size.
+        bytes: u64,
+        /// Whether it may become smaller.
+        shrink: bool,
+    },
+    /// Look whether the files behind disks have another size.
+    RescanLuns,
+    /// Make a file with the present content of a disk.
+    SnapshotLun {
+        /// The target; none where there is only one.
+        target: Option<String>,
+        /// Number of the disk.
+        lun: u16,
+        /// Absolute path of the file, which must not exist.
+        path: String,
+    },
 }
 
 /// The answer.
@@ -61,11 +83,41 @@ pub enum Reply {
     },
     /// To an order that was carried out.
     Done,
+    /// To `ResizeLun`.
+    Resized {
+        /// What hosts saw before, bytes.
+        before: u64,
+        /// What they see now.
+        now: u64,
+    },
+    /// To `RescanLuns`.
+    Rescanned {
+        /// The disks whose file is another size than what hosts saw.
+        luns: Vec<RescannedLun>,
+    },
+    /// To `SnapshotLun`.
+    Snapshot {
+        /// Its size, bytes.
+        bytes: u64,
+    },
     /// The request cannot be met.
     Error {
         /// Why, and what to do.
         message: String,
     },
+}
+
+/// A disk whose file is another size than what hosts saw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RescannedLun {
+    /// The target.
+    pub target: String,
+    /// Number of the disk.
+    pub lun: u16,
+    /// What hosts saw before, bytes.
+    pub before: u64,
+    /// Size of the file: hosts see it now if it is larger.
+    pub now: u64,
 }
 
 /// What a daemon is and does.
@@ -187,6 +239,9 @@ mod tests {
             Request::Sessions,
             Request::LogoutSession { tsih: 7, timeout_s: 10 },
             Request::DropSession { tsih: 7 },
+            Request::ResizeLun { target: None, lun: 1, bytes: 1 << 40, shrink: false },
+            Request::RescanLuns,
+            Request::SnapshotLun { target: Some("iqn.a".into()), lun: 0, path: "/a".into() },
         ];
         for request in orders {
             let line = serde_json::to_string(&request).unwrap();

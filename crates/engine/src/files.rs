@@ -2,6 +2,7 @@
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
 mod lock;
+mod volume;
 
 use std::fs;
 use std::fs::File;
@@ -21,6 +22,12 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 
 pub use lock::Holder;
+pub use volume::SnapshotError;
+pub use volume::Usage;
+pub use volume::resize;
+pub use volume::size;
+pub use volume::snapshot;
+pub use volume::usage;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]

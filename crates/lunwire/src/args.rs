@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The arguments of every command.
 
+mod client;
+
+pub(crate) use client::*;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -39,10 +43,47 @@ pub(crate) enum Command {
         after_help = "Example:\n  lunwire session logout 3 --timeout 30\n  lunwire session drop 3"
     )]
     Session(SessionOptions),
+    /// Act on one disk of a running daemon: resize, rescan, snapshot
+    #[command(after_help = LUN_EXAMPLES)]
+    Lun(LunOptions),
+    /// List the targets behind a portal
+    #[command(after_help = DISCOVER_EXAMPLES)]
+    Discover(DiscoverOptions),
+    /// Show what a logical unit is and can do
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(InspectOptions),
+    /// Read from a disk into a file or to standard output
+    #[command(after_help = READ_EXAMPLES)]
+    Read(ReadOptions),
+    /// Write a file or standard input to a disk
+    #[command(after_help = WRITE_EXAMPLES)]
+    Write(WriteOptions),
+    /// Copy between disks, files, standard input and output
+    #[command(after_help = COPY_EXAMPLES)]
+    Copy(CopyOptions),
+    /// Measure a disk
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchOptions),
+    /// Send commands one by one, from a prompt or a script
+    #[command(after_help = SHELL_EXAMPLES)]
+    Shell(ShellOptions),
     /// Show or change the states of target port groups of a running daemon
     #[command(after_help = ALUA_EXAMPLES)]
     Alua(AluaOptions),
 }
+
+const LUN_EXAMPLES: &str = "\
+Examples:
+  lunwire lun resize 0 20G
+      the file of LUN 0 grows to 20 GiB, and hosts are told
+  lunwire lun resize 0 5G --shrink
+      it becomes smaller, and what lies behind is lost
+  lunwire lun rescan
+      take over the sizes of files and devices that grew
+  lunwire lun snapshot 0 /srv/disk.monday.img
+      a copy that shares its blocks with the disk (XFS, Btrfs)
+A store that is configured with size= must be given the new size there, too, before the daemon
+starts again.";
 
 const ALUA_EXAMPLES: &str = "\
 Examples:
@@ -72,7 +113,17 @@ Examples:
 STORE is kind:argument[,option=value]...
   memory:SIZE                               RAM
   file:PATH[,size=SIZE,direct,readonly,sync]  a file or block device
+  iso:PATH                                  a CD or DVD, read only
+  stripe:CHUNK(STORE;STORE;...)             several stores as one (RAID-0)
   null:SIZE                                 reads zeroes, drops writes
+Behind any store, in front of which they act (the last one first):
+  readonly                                  refuse every change
+  discard=off                               never give space back
+  delay=[read:|write:]TIME                  let operations wait, such as 10ms
+  limit=Niops, limit=SIZE/s                 no more than that in a second
+  error=read|write|space|flush[:N|@OFFSET+LENGTH]
+                                            fail always, every N-th time, or in one place
+  log                                       log every operation
 SIZE accepts K, M, G, T (powers of 1024).";
 
 #[derive(Debug, ClapArgs)]
@@ -162,6 +213,57 @@ pub(crate) struct AdminOptions {
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LunOptions {
+    #[command(subcommand)]
+    pub(crate) action: LunAction,
+}
+
+/// Which daemon and which of its targets.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LunPlace {
+    /// iSCSI name of the target; not needed where there is only one
+    #[arg(long, value_name = "IQN")]
+    pub(crate) target: Option<String>,
+    /// Path of the daemon's control socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control_socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LunAction {
+    /// Give a disk another size: its file grows or shrinks, and hosts are told
+    Resize {
+        /// Number of the disk
+        lun: u16,
+        /// The new size, such as 20G
+        size: String,
+        /// Let it become smaller: what lies behind the new end is lost
+        #[arg(long)]
+        shrink: bool,
+        #[command(flatten)]
+        place: LunPlace,
+    },
+    /// Take over the sizes of files and devices that grew (the daemon looks every 30 s, too)
+    Rescan {
+        /// Path of the daemon's control socket
+        #[arg(long, value_name = "PATH")]
+        control_socket: Option<PathBuf>,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a file with the present content of a disk, by sharing its blocks
+    Snapshot {
+        /// Number of the disk
+        lun: u16,
+        /// The file, which must not exist, on the file system of the disk
+        path: PathBuf,
+        #[command(flatten)]
+        place: LunPlace,
+    },
 }
 
 #[derive(Debug, ClapArgs)]

@@ -28,6 +28,7 @@ use scsi::Kept;
 use scsi::LogicalUnit;
 use scsi::PortGroup;
 use store::Store;
+use store::spec::Filter;
 use store::spec::Spec;
 use target::AccessRule;
 use target::AuthenticationPolicy;
@@ -55,6 +56,7 @@ const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// What INQUIRY says of who made the disk (SPC-4 §6.6.2).
 const VENDOR: &str = "LUNWIRE";
 const PRODUCT: &str = "VIRTUAL DISK";
+const OPTICAL_PRODUCT: &str = "VIRTUAL DVD-ROM";
 
 /// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched
 /// only when used.
@@ -107,6 +109,8 @@ pub(crate) struct DraftLun {
     spec: Spec,
     block: u32,
     serial: Option<String>,
+    /// Bytes; zero: hosts are not warned.
+    space_warning: u64,
 }
 
 /// A plan, and what administration shows of it.
@@ -312,10 +316,15 @@ impl Draft {
         &self,
         identity: Identity,
         store: Arc<dyn Store>,
-        block: u32,
+        lun: &DraftLun,
         target: &DraftTarget,
     ) -> Result<LogicalUnit> {
+        if lun.spec.is_optical() {
+            return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
+        }
+        let block = lun.block;
         let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
+        let unit = unit.with_space_warning(lun.space_warning);
         let unit = unit
             .with_port_groups(target.port_groups.clone(), target.explicit)
             .map_err(anyhow::Error::msg)?;
@@ -340,19 +349,20 @@ impl Draft {
                     || format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
                 let store = stores.open(&lun.spec).with_context(place)?;
                 let geometry = store.geometry();
-                let mut identity = Identity::derive(&target.name, lun.number, VENDOR, PRODUCT);
+                let product = if lun.spec.is_optical() { OPTICAL_PRODUCT } else { PRODUCT };
+                let mut identity = Identity::derive(&target.name, lun.number, VENDOR, product);
                 if let Some(serial) = &lun.serial {
                     identity.serial.clone_from(serial);
                 }
-                let unit = self.unit(identity, store, lun.block, target).with_context(place)?;
-                luns.push((lun.number, Arc::new(unit)));
+                let unit = self.unit(identity, store, lun, target).with_context(place)?;
                 shown.push(admin::Lun {
                     number: lun.number,
                     store: lun.store.clone(),
                     bytes: geometry.bytes,
-                    block: lun.block,
+                    block: unit.block(),
                     read_only: geometry.read_only,
                 });
+                luns.push((lun.number, Arc::new(unit)));
             }
             served.push(admin::Target { name: target.name.clone(), luns: shown });
             nodes.push(Node {
@@ -434,8 +444,29 @@ impl DraftTarget {
             let spec =
                 checked(source, "target.lun.store", &lun.store, |text| text.parse::<Spec>())?;
             let mut draft_lun = DraftLun::new(number, word, spec);
+            for word in &lun.filters {
+                draft_lun.spec = checked(source, "target.lun.filters", word, |text| {
+                    let filter: Filter = text.parse()?;
+                    format!("{},{filter}", draft_lun.spec).parse::<Spec>()
+                })?;
+                draft_lun.store = format!("{},{}", draft_lun.store, word.get_ref());
+            }
             if let Some(value) = &lun.block {
-                draft_lun.block = checked(source, "target.lun.block", value, |b| block(*b))?;
+                draft_lun.block = checked(source, "target.lun.block", value, |b| {
+                    if draft_lun.spec.is_optical() {
+                        return Err("a CD or DVD has blocks of 2048 bytes; leave it out");
+                    }
+                    block(*b)
+                })?;
+            }
+            if let Some(value) = &lun.space_warning {
+                draft_lun.space_warning =
+                    checked(source, "target.lun.space-warning", value, |text| {
+                        if draft_lun.spec.is_optical() {
+                            return Err("a CD or DVD takes no space; leave it out".to_owned());
+                        }
+                        store::spec::parse_size(text).map_err(|error| error.to_string())
+                    })?;
             }
             if let Some(value) = &lun.serial {
                 let serial = checked(source, "target.lun.serial", value, |text| serial(text))?;
@@ -489,6 +520,13 @@ impl DraftTarget {
         if let Some(value) = &target.time2retain {
             settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
         }
+        if let Some(value) = &target.error_recovery_level {
+            settings.error_recovery_level =
+                checked(source, "target.error-recovery-level", value, |level| match *level {
+                    level @ 0..=2 => Ok(level),
+                    _ => Err("0, 1 or 2 is right"),
+                })?;
+        }
         if target.node_architecture == Some(true) {
             settings.node_architecture = Some(node_architecture());
         }
@@ -518,7 +556,7 @@ impl DraftTarget {
 
 impl DraftLun {
     fn new(number: u16, word: &str, spec: Spec) -> Self {
-        Self { number, store: word.to_owned(), spec, block: 512, serial: None }
+        Self { number, store: word.to_owned(), spec, block: 512, serial: None, space_warning: 0 }
     }
 }
 

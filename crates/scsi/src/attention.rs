@@ -38,6 +38,10 @@ attentions! {
     DeviceReset = 0x29, 0x03;
     /// I_T NEXUS LOSS OCCURRED.
     NexusLoss = 0x29, 0x07;
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
+    MediumChanged = 0x28, 0x00;
+    /// CAPACITY DATA HAS CHANGED.
+    CapacityChanged = 0x2a, 0x09;
     /// ASYMMETRIC ACCESS STATE CHANGED.
     AccessStateChanged = 0x2a, 0x06;
     /// RESERVATIONS PREEMPTED.
@@ -54,6 +58,8 @@ attentions! {
     TimestampChanged = 0x2a, 0x10;
     /// DEVICE IDENTIFIER CHANGED.
     IdentifierChanged = 0x3f, 0x05;
+    /// THIN PROVISIONING SOFT THRESHOLD REACHED.
+    SoftThreshold = 0x38, 0x07;
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     CommandsCleared = 0x2f, 0x00;
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.

@@ -4,17 +4,22 @@
 use crate::Identity;
 use crate::attention::Attention;
 use crate::attention::Attentions;
+use crate::copy::records::Copies;
+use crate::copy::tokens::Tokens;
 use crate::exclusion::Writers;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
 use crate::kept::Kept;
 use crate::kept::RestoreError;
 use crate::limits;
+use crate::mmc::medium::MediumLink;
 use crate::nexus::Nexus;
 use crate::nexus::NexusNames;
+use crate::sbc::wipe::Wiping;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
+use crate::space::Space;
 use crate::spc::alua::groups::Access;
 use crate::spc::alua::reach::Reach;
 use crate::spc::buffer::EchoBuffer;
@@ -38,6 +43,7 @@ use crate::statistics::Statistics;
 use crate::statistics::Totals;
 use crate::statistics::Traffic;
 use crate::table;
+use crate::table::Commands;
 use crate::table::Entry;
 use crate::table::Flag;
 use crate::task::Completion;
@@ -50,11 +56,14 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
 use store::Geometry;
 use store::Store;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
+use wire::scsi::mmc;
+use wire::scsi::opcode::Opcode;
 
 /// Why a store cannot be a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +72,9 @@ pub enum UnitError {
     /// Neither 512 nor 4096.
     #[error("logical block length {0} is neither 512 nor 4096")]
     BlockLength(u32),
+    /// A CD or DVD that somebody could write to.
+    #[error("a CD or DVD needs a store that is read only")]
+    Writable,
     /// Not one whole block.
     #[error("store of {bytes} bytes holds no block of {block}")]
     Empty {
@@ -97,9 +109,11 @@ pub struct LogicalUnit {
     identity: Identity,
     store: Arc<dyn Store>,
     geometry: Geometry,
+    commands: &'static Commands,
     block: u32,
     block_shift: u32,
-    blocks: u64,
+    /// Changed by [`LogicalUnit::resized`] alone.
+    blocks: AtomicU64,
     /// Bits of [`Special`]; zero as a rule.
     special: AtomicU32,
     ports: spin::Mutex<Vec<Port>>,
@@ -112,8 +126,11 @@ pub struct LogicalUnit {
     modes: Modes,
     identification: Identification,
     timestamp: Timestamp,
+    space: Space,
     statistics: Statistics,
     access: Access,
+    tokens: Tokens,
+    wiping: Wiping,
 }
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
@@ -125,8 +142,10 @@ pub(crate) struct Link {
     pub(crate) writers: Writers,
     pub(crate) standing: StandingWord,
     pub(crate) running: Running,
+    pub(crate) copies: Copies,
     pub(crate) traffic: Traffic,
     pub(crate) echo: EchoBuffer,
+    pub(crate) medium: MediumLink,
 }
 
 /// What is out of the ordinary with a unit, so that one load tells that nothing is.
@@ -151,11 +170,23 @@ pub(crate) enum Special {
     WriteThrough = 128,
     /// A target port group is in a state that does not let every command through.
     Asymmetric = 256,
+    /// ROD tokens stand for some of its blocks.
+    Tokens = 1 << 20,
+    /// FORMAT UNIT or SANITIZE is under way.
+    Wiping = 1 << 21,
+    /// The last of them has failed.
+    WipeFailed = 1 << 22,
+    /// The tray is open: there is no medium.
+    Ejected = 1 << 16,
 }
 
 impl Special {
     /// What stops commands that have passed everything else.
-    const OBSTACLES: u32 = Self::Stopped as u32 | Self::Asymmetric as u32;
+    const OBSTACLES: u32 = Self::Stopped as u32
+        | Self::Asymmetric as u32
+        | Self::Ejected as u32
+        | Self::Wiping as u32
+        | Self::WipeFailed as u32;
 }
 
 #[derive(Debug)]
@@ -189,11 +220,32 @@ impl LogicalUnit {
     /// # Errors
     /// If the store does not hold whole blocks, or the identity is none that hosts accept.
     pub fn new(identity: Identity, store: Arc<dyn Store>, block: u32) -> Result<Self, UnitError> {
-        let geometry = store.geometry();
-        let bytes = geometry.bytes;
         if block != 512 && block != 4096 {
             return Err(UnitError::BlockLength(block));
         }
+        Self::of_kind(&table::DISK, identity, store, block)
+    }
+
+    /// A CD or DVD drive with the content of `store` in it: blocks of 2048 bytes, read only.
+    ///
+    /// # Errors
+    /// If the store can be written to or does not hold whole blocks, or the identity is none that
+    /// hosts accept.
+    pub fn optical(identity: Identity, store: Arc<dyn Store>) -> Result<Self, UnitError> {
+        if !store.geometry().read_only {
+            return Err(UnitError::Writable);
+        }
+        Self::of_kind(&table::OPTICAL, identity, store, mmc::BLOCK_LEN)
+    }
+
+    fn of_kind(
+        commands: &'static Commands,
+        identity: Identity,
+        store: Arc<dyn Store>,
+        block: u32,
+    ) -> Result<Self, UnitError> {
+        let geometry = store.geometry();
+        let bytes = geometry.bytes;
         if bytes < u64::from(block) {
             return Err(UnitError::Empty { bytes, block });
         }
@@ -216,9 +268,10 @@ impl LogicalUnit {
         Ok(Self {
             identity,
             store,
+            commands,
             block,
             block_shift,
-            blocks: bytes >> block_shift,
+            blocks: AtomicU64::new(bytes >> block_shift),
             geometry,
             special: AtomicU32::new(0),
             ports: spin::Mutex::new(Vec::new()),
@@ -229,8 +282,11 @@ impl LogicalUnit {
             modes,
             identification: Identification::default(),
             timestamp: Timestamp::default(),
+            space: Space::default(),
             statistics: Statistics::default(),
             access: Access::default(),
+            tokens: Tokens::default(),
+            wiping: Wiping::default(),
         })
     }
 
@@ -281,6 +337,18 @@ impl LogicalUnit {
         &self.access
     }
 
+    pub(crate) const fn wiping(&self) -> &Wiping {
+        &self.wiping
+    }
+
+    pub(crate) const fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    pub(crate) fn reserved(&self) -> Reserved {
+        self.reserved.load()
+    }
+
     pub(crate) const fn access_mut(&mut self) -> &mut Access {
         &mut self.access
     }
@@ -300,9 +368,47 @@ impl LogicalUnit {
         self.block
     }
 
-    /// Capacity, blocks; at least one.
-    pub const fn blocks(&self) -> u64 {
-        self.blocks
+    /// Capacity, blocks; at least one. It may be another one a moment later.
+    #[inline]
+    pub fn blocks(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+
+    /// The store has another size: commands from now on see it, and every nexus is told (SBC-3
+    /// §4.10: CAPACITY DATA HAS CHANGED). What is left of a last block that is not whole is not
+    /// used. False if nothing has changed.
+    ///
+    /// # Errors
+    /// If the store does not hold one block; nothing has changed then.
+    pub fn resized(&self) -> Result<bool, UnitError> {
+        let bytes = self.store.geometry().bytes;
+        let blocks = bytes >> self.block_shift;
+        if blocks == 0 {
+            return Err(UnitError::Empty { bytes, block: self.block });
+        }
+        if self.blocks.swap(blocks, Ordering::Relaxed) == blocks {
+            return Ok(false);
+        }
+        self.establish_everywhere(Attention::CapacityChanged);
+        Ok(true)
+    }
+
+    pub(crate) const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    pub(crate) const fn space_mut(&mut self) -> &mut Space {
+        &mut self.space
+    }
+
+    pub(crate) const fn commands(&self) -> &'static Commands {
+        self.commands
+    }
+
+    /// True for a CD or DVD drive.
+    #[must_use]
+    pub fn is_optical(&self) -> bool {
+        core::ptr::eq(self.commands, &raw const table::OPTICAL)
     }
 
     pub(crate) const fn geometry(&self) -> &Geometry {
@@ -331,19 +437,27 @@ impl LogicalUnit {
     /// The bytes of `blocks` blocks from `lba` on, if all are there. No block at the very end is
     /// there too (SBC-3 §4.5).
     pub(crate) fn extent(&self, lba: u64, blocks: u64) -> Result<Extent, Fault> {
+        let capacity = self.blocks();
         match lba.checked_add(blocks) {
-            Some(end) if end <= self.blocks => {
+            Some(end) if end <= capacity => {
                 Ok(Extent { offset: lba << self.block_shift, length: blocks << self.block_shift })
             }
             _ => {
-                let first_bad = lba.max(self.blocks);
+                let first_bad = lba.max(capacity);
                 Err(sense::LBA_OUT_OF_RANGE.with_information(first_bad).into())
             }
         }
     }
 
-    pub(crate) fn stopped(&self) -> bool {
-        self.is_special(Special::Stopped)
+    /// Why the medium cannot be used, if it cannot.
+    #[inline]
+    pub(crate) fn not_ready(&self) -> Option<wire::scsi::Sense> {
+        const NOT_READY: u32 = Special::Stopped as u32 | Special::Ejected as u32;
+        match self.special.load(Ordering::SeqCst) & NOT_READY {
+            0 => None,
+            why if why & Special::Ejected as u32 != 0 => Some(sense::TRAY_OPEN),
+            _ => Some(sense::STOPPED),
+        }
     }
 
     pub(crate) fn stop(&self) {
@@ -430,6 +544,11 @@ impl LogicalUnit {
     }
 
     #[inline]
+    pub(crate) fn specials(&self) -> u32 {
+        self.special.load(Ordering::SeqCst)
+    }
+
+    #[inline]
     pub(crate) fn is_special(&self, special: Special) -> bool {
         self.special.load(Ordering::SeqCst) & special as u32 != 0
     }
@@ -441,6 +560,11 @@ impl LogicalUnit {
 
     pub(crate) fn make_ordinary(&self, special: Special) {
         self.special.fetch_and(!(special as u32), Ordering::SeqCst);
+    }
+
+    /// Does `what` with what is kept for each nexus.
+    pub(crate) fn each_link(&self, what: impl Fn(&Link)) {
+        self.ports.lock().iter().for_each(|port| what(&port.link));
     }
 
     /// True if `holds` for any nexus.
@@ -574,6 +698,13 @@ impl LogicalUnit {
         fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
     }
 
+    /// Ends the copies that were asked of this unit, as soon as they take their next step.
+    pub fn end_copies(&self) {
+        for port in self.ports.lock().iter() {
+            port.link.copies.clear();
+        }
+    }
+
     /// Tells every nexus but the one of `link`.
     pub(crate) fn establish_elsewhere(&self, link: &Link, attention: Attention) {
         for port in self.ports.lock().iter().filter(|port| !core::ptr::eq(&*port.link, link)) {
@@ -612,7 +743,7 @@ impl Context<'_> {
     /// SAM-5 §5.14. A reservation conflict comes behind the unit attentions of a reset and before
     /// all others (SAM-5 §5.3.3).
     pub(crate) fn start(&self) -> Result<Started, Fault> {
-        let found = table::find(&self.cdb);
+        let found = self.unit.commands.find(&self.cdb);
         let pending = self.link.attentions.pending()
             && !matches!(&found, Ok(entry) if entry.has(Flag::Informative));
         if pending && self.link.attentions.begins_with_reset() {
@@ -628,7 +759,7 @@ impl Context<'_> {
         }
         let entry = found?;
         if !entry.supported(self.unit) {
-            return Err(table::not_found(&self.cdb));
+            return Err(self.unit.commands.not_found(&self.cdb));
         }
         entry.check(&self.request.cdb)?;
         if self.unit.special.load(Ordering::SeqCst) & Special::OBSTACLES != 0 {
@@ -658,12 +789,22 @@ impl Context<'_> {
     #[cold]
     fn check_obstacles(&self, entry: &Entry) -> Result<(), Fault> {
         if self.unit.is_special(Special::Asymmetric)
-            && let Some(obstacle) = self.unit.access.obstacle(self.nexus.names(), Reach::of(entry))
+            && let Some(obstacle) =
+                self.unit.access.obstacle(self.nexus.names().relative_port, Reach::of(entry))
         {
             return Err(obstacle.into());
         }
-        if entry.has(Flag::Medium) && self.unit.stopped() {
-            return Err(sense::STOPPED.into());
+        if self.unit.is_special(Special::Wiping) && Reach::of(entry) != Reach::Always {
+            return Err(self.unit.wiping_sense().into());
+        }
+        if entry.has(Flag::Medium)
+            && let Some(sense) = self.unit.not_ready()
+        {
+            return Err(sense.into());
+        }
+        let ends_failure = matches!(entry.opcode, Opcode::SANITIZE | Opcode::FORMAT_UNIT);
+        if self.unit.is_special(Special::WipeFailed) && entry.has(Flag::Medium) && !ends_failure {
+            return Err(self.unit.wipe_failed_sense().into());
         }
         Ok(())
     }

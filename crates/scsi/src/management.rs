@@ -44,6 +44,8 @@ impl Nexus {
             unit.end_legacy_reservation(Some(self.names()));
             if let Some(link) = self.link_to(unit) {
                 unit.task_set().lock().clear_fault(unit, Some(link));
+                link.copies.clear();
+                link.medium.allow_removal();
             }
             self.establish(unit, Attention::NexusLoss);
         }
@@ -96,10 +98,12 @@ impl LogicalUnit {
 
     fn reset(&self) {
         self.restart();
+        self.each_link(|link| link.medium.allow_removal());
         self.revert_modes();
         self.timestamp().revert();
         self.task_set().lock().clear_fault(self, None);
         self.end_legacy_reservation(None);
+        self.end_copies();
     }
 }
 
@@ -179,9 +183,9 @@ mod tests {
         let ready_cdb = request(Lun::Unit(0), &[0; 6], &[], 0);
         assert_eq!(run(&bench.nexus, ready_cdb, &[]).status, 0x18, "RESERVATION CONFLICT");
         bench.nexus.reset();
+        assert_eq!(ready(&bench.nexus), NEXUS_LOSS, "which comes before a conflict");
         assert_eq!(run(&bench.nexus, ready_cdb, &[]).status, 0x18, "that was not its own");
         other.reset();
-        assert_eq!(ready(&bench.nexus), NEXUS_LOSS);
         assert_eq!(ready(&bench.nexus), NOTHING);
         assert_eq!(ready(&other), NEXUS_LOSS);
     }

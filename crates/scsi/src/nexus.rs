@@ -131,6 +131,7 @@ impl Nexus {
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
+            mapping.mapped.link.copies.clear();
         }
         self.reinstated();
     }
@@ -142,6 +143,7 @@ impl Nexus {
             let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
             unit.task_set().lock().clear_fault(unit, Some(link));
             link.echo.wipe();
+            link.medium.allow_removal();
             link.attentions.establish(Attention::NexusLoss);
         }
     }
@@ -176,6 +178,18 @@ impl Nexus {
         all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit)).map(|mapped| &*mapped.link)
     }
 
+    /// The unit as this nexus has it.
+    pub(crate) fn mapped_unit(&self, unit: &LogicalUnit) -> Option<&Arc<Mapped>> {
+        let mut all = self.map.iter().map(|mapping| &mapping.mapped);
+        all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit))
+    }
+
+    /// The disk with this NAA, among those that this nexus sees.
+    pub(crate) fn unit_named(&self, naa: &[u8]) -> Option<&Arc<Mapped>> {
+        let mut all = self.map.iter().map(|mapping| &mapping.mapped);
+        all.find(|mapped| !mapped.unit.is_optical() && mapped.unit.identity().naa == naa)
+    }
+
     #[inline]
     fn mapped(&self, lun: LunField) -> Option<&Arc<Mapped>> {
         let Some(Lun::Unit(number)) = Lun::parse(lun) else { return None };
@@ -187,7 +201,7 @@ impl Nexus {
     /// SAM-5 §4.7.5.1).
     fn start_elsewhere(&self, request: &Request, cdb: &CdbView<'_>) -> Result<Started, Fault> {
         let well_known = Lun::parse(request.lun) == Some(Lun::ReportLuns);
-        let check = || -> Result<(), Fault> { table::find(cdb)?.check(&request.cdb) };
+        let check = || -> Result<(), Fault> { table::DISK.find(cdb)?.check(&request.cdb) };
         match cdb.opcode() {
             Opcode::INQUIRY => {
                 check()?;

@@ -2,6 +2,8 @@
 //! The one table of commands: what is dispatched, what is checked and what REPORT SUPPORTED
 //! OPERATION CODES says. Its rows stand by command set in `table/`.
 
+mod copy;
+mod mmc;
 mod sbc;
 mod spc;
 
@@ -213,7 +215,7 @@ impl Entry {
         Supported {
             opcode: self.opcode.0,
             service_action: self.service_action,
-            name: action.or(self.opcode.name()).unwrap_or_default(),
+            name: action.or_else(|| self.opcode.name()).unwrap_or_default(),
             device,
             cdb_len: self.length,
             condition: conditions.iter().find(|(flag, _)| self.has(*flag)).map(|(_, text)| *text),
@@ -258,46 +260,84 @@ impl Entry {
     }
 }
 
-/// The command of a CDB: 5/20/00 for an unknown operation code, 5/24/00 for an unknown service
-/// action of a known one.
-#[inline]
-pub(crate) fn find(cdb: &CdbView<'_>) -> Result<&'static Entry, Fault> {
-    let opcode = cdb.opcode();
-    let mut entries = of_opcode(opcode);
-    let Some(first) = entries.next() else { return Err(sense::INVALID_OPCODE.into()) };
-    if first.service_action.is_none() {
-        return Ok(first);
-    }
-    let action = Some(cdb.service_action());
-    if first.service_action == action {
-        return Ok(first);
-    }
-    entries.find(|entry| entry.service_action == action).ok_or_else(|| not_found(cdb))
+/// The commands of one kind of device.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    /// Ascending.
+    entries: &'static [Entry],
+    /// Where the entries of each operation code start; the end for those that have none.
+    index: [u8; 256],
 }
 
-/// Why a command is refused that is not supported: for its service action where the operation code
-/// has some, else for the operation code.
-#[cold]
-pub(crate) fn not_found(cdb: &CdbView<'_>) -> Fault {
-    let has_actions = of_opcode(cdb.opcode()).any(|entry| entry.service_action.is_some());
-    match cdb.opcode() {
-        Opcode::VARIABLE_LENGTH => sense::invalid_field(8).into(),
-        _ if has_actions => sense::invalid_bit(1, 4).into(),
-        _ => sense::INVALID_OPCODE.into(),
+impl Commands {
+    #[allow(clippy::cast_possible_truncation)] // far fewer than 256 commands, as is asserted
+    const fn new(entries: &'static [Entry]) -> Self {
+        assert!(entries.len() < 256);
+        let none = entries.len() as u8;
+        let mut index = [none; 256];
+        let mut at = none;
+        while at > 0 {
+            at -= 1;
+            let entry = &entries[at as usize];
+            assert!(at + 1 == none || entry.opcode.0 <= entries[at as usize + 1].opcode.0);
+            assert!(!matches!(entry.guard, Guard::Unset), "every command is guarded");
+            index[entry.opcode.0 as usize] = at;
+        }
+        Self { entries, index }
+    }
+
+    /// The command of a CDB: 5/20/00 for an unknown operation code, 5/24/00 for an unknown service
+    /// action of a known one.
+    #[inline]
+    pub(crate) fn find(&self, cdb: &CdbView<'_>) -> Result<&'static Entry, Fault> {
+        let opcode = cdb.opcode();
+        let mut entries = self.of_opcode(opcode);
+        let Some(first) = entries.next() else { return Err(sense::INVALID_OPCODE.into()) };
+        if first.service_action.is_none() {
+            return Ok(first);
+        }
+        let action = Some(cdb.service_action());
+        if first.service_action == action {
+            return Ok(first);
+        }
+        entries.find(|entry| entry.service_action == action).ok_or_else(|| self.not_found(cdb))
+    }
+
+    /// Why a command is refused that is not supported: for its service action where the operation
+    /// code has some, else for the operation code.
+    #[cold]
+    pub(crate) fn not_found(&self, cdb: &CdbView<'_>) -> Fault {
+        let has_actions = self.of_opcode(cdb.opcode()).any(|entry| entry.service_action.is_some());
+        match cdb.opcode() {
+            Opcode::VARIABLE_LENGTH => sense::invalid_field(8).into(),
+            _ if has_actions => sense::invalid_bit(1, 4).into(),
+            _ => sense::INVALID_OPCODE.into(),
+        }
+    }
+
+    /// The commands that share an operation code.
+    #[inline]
+    pub(crate) fn of_opcode(&self, opcode: Opcode) -> impl Iterator<Item = &'static Entry> + use<> {
+        let first = usize::from(self.index[usize::from(opcode.0)]);
+        let rest = self.entries.get(first..).unwrap_or_default();
+        rest.iter().take_while(move |entry| entry.opcode == opcode)
+    }
+
+    /// All commands, ascending.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'static Entry> + use<> {
+        self.entries.iter()
     }
 }
 
-/// The commands that share an operation code.
-#[inline]
-pub(crate) fn of_opcode(opcode: Opcode) -> impl Iterator<Item = &'static Entry> {
-    let first = usize::from(INDEX[usize::from(opcode.0)]);
-    let rest = COMMANDS.get(first..).unwrap_or_default();
-    rest.iter().take_while(move |entry| entry.opcode == opcode)
-}
+/// Of a disk.
+pub(crate) static DISK: Commands = Commands::new(&MERGED);
+/// Of a CD or DVD drive.
+pub(crate) static OPTICAL: Commands = Commands::new(mmc::COMMANDS);
 
-/// All commands, ascending.
+/// All commands of a disk, ascending.
+#[cfg(test)]
 pub(crate) fn all() -> impl Iterator<Item = &'static Entry> {
-    COMMANDS.iter()
+    DISK.all()
 }
 
 /// A supported command, for those who list them.
@@ -320,37 +360,12 @@ pub struct Supported {
 
 /// Every command that any unit supports, by device, ascending.
 pub fn supported_commands() -> impl Iterator<Item = Supported> {
-    all().map(|entry| entry.described("disk"))
+    let disk = DISK.all().map(|entry| entry.described("disk"));
+    disk.chain(OPTICAL.all().map(|entry| entry.described("CD/DVD")))
 }
 
-/// Where the entries of each operation code start; the end of the table for those that have none.
-const INDEX: [u8; 256] = {
-    #[allow(clippy::cast_possible_truncation)] // far fewer than 256 commands
-    let none = COUNT as u8;
-    let mut index = [none; 256];
-    let mut at = none;
-    while at > 0 {
-        at -= 1;
-        index[MERGED[at as usize].opcode.0 as usize] = at;
-    }
-    index
-};
-
-const _: () = {
-    assert!(COUNT < 256);
-    let mut at = 1;
-    while at < COUNT {
-        assert!(MERGED[at - 1].opcode.0 <= MERGED[at].opcode.0, "ascending");
-        assert!(!matches!(MERGED[at].guard, Guard::Unset), "every command is guarded");
-        at += 1;
-    }
-};
-
-/// Every supported command, ascending by operation code; each set keeps its own order.
-static COMMANDS: [Entry; COUNT] = MERGED;
-
-/// The command sets, each ascending.
-const SETS: [&[Entry]; 2] = [spc::COMMANDS, sbc::COMMANDS];
+/// The command sets of a disk, each ascending.
+const SETS: [&[Entry]; 3] = [spc::COMMANDS, sbc::COMMANDS, copy::COMMANDS];
 
 const COUNT: usize = {
     let (mut count, mut set) = (0, 0);
@@ -361,6 +376,7 @@ const COUNT: usize = {
     count
 };
 
+/// All of them, ascending by operation code; each set keeps its own order.
 const MERGED: [Entry; COUNT] = {
     let mut all = [spc::COMMANDS[0]; COUNT];
     let mut taken = [0; SETS.len()];
@@ -392,17 +408,20 @@ mod tests {
 
     #[test]
     fn every_entry_is_found_by_its_cdb() {
-        for entry in all() {
-            let cdb = crate::testing::cdb(&entry.bare());
-            let found = find(&CdbView::new(&cdb)).expect("in the table");
-            assert_eq!((found.opcode, found.service_action), (entry.opcode, entry.service_action));
-            assert!(entry.opcode.name().is_some());
+        for commands in [&DISK, &OPTICAL] {
+            for entry in commands.all() {
+                let cdb = crate::testing::cdb(&entry.bare());
+                let found = commands.find(&CdbView::new(&cdb)).expect("in the table");
+                let of = |entry: &Entry| (entry.opcode, entry.service_action);
+                assert_eq!(of(found), of(entry));
+                assert!(entry.opcode.name().is_some());
+            }
         }
     }
 
     #[test]
     fn every_length_is_that_of_its_group() {
-        for entry in all() {
+        for entry in DISK.all().chain(OPTICAL.all()) {
             let group = wire::scsi::cdb::Group::of(entry.opcode).expect("a group");
             assert_eq!(entry.length, group.cdb_len(), "{:?}", entry.opcode.name());
         }
@@ -412,7 +431,7 @@ mod tests {
     fn every_other_opcode_is_invalid() {
         let bench = Bench::new();
         for code in 0..=u8::MAX {
-            if of_opcode(Opcode(code)).next().is_none() {
+            if DISK.of_opcode(Opcode(code)).next().is_none() {
                 let mut cdb = [0xff; 16];
                 cdb[0] = code;
                 assert_eq!(codes(bench.sense(&cdb)), (5, 0x20, 0), "opcode {code:02x}");
@@ -425,7 +444,7 @@ mod tests {
         let bench = Bench::new();
         for opcode in [Opcode::SERVICE_ACTION_IN_16, Opcode::MAINTENANCE_IN] {
             for action in 0..32_u8 {
-                if of_opcode(opcode).any(|entry| entry.service_action == Some(action.into())) {
+                if DISK.of_opcode(opcode).any(|entry| entry.service_action == Some(action.into())) {
                     continue;
                 }
                 let sense = bench.sense(&[opcode.0, action]).expect("refused");

@@ -2,10 +2,14 @@
 //! A store in a file or a block device: `file:PATH`.
 
 use crate::limits::ZERO_PIECE_LEN;
-use crate::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Run, Store, Submitted};
+use crate::{
+    Error, FileId, Geometry, Io, IoResult, Op, Outcome, Run, Store, Submitted, contradiction,
+};
 use buf::Slice;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering;
 
-/// A file of fixed size that the engine reads and writes.
+/// A file that the engine reads and writes.
 ///
 /// A Discard is tried as a hole, then as zeroing, then by writing zeroes; a Zero as zeroing, then
 /// by writing. A store that is not to have a volatile cache writes durably and ends each other
@@ -14,7 +18,9 @@ use buf::Slice;
 #[derive(Debug)]
 pub struct File {
     file: FileId,
+    /// All but the size.
     geometry: Geometry,
+    bytes: AtomicU64,
     sync: bool,
 }
 
@@ -22,7 +28,8 @@ impl File {
     /// The file that the engine knows as `file`, opened with facts `geometry`; `sync`: every change
     /// is on stable storage before it is done.
     pub fn new(file: FileId, geometry: Geometry, sync: bool) -> Self {
-        Self { file, geometry, sync }
+        let bytes = AtomicU64::new(geometry.bytes);
+        Self { file, geometry, bytes, sync }
     }
 
     /// The first Io of `op`, or None if there is nothing to do.
@@ -73,7 +80,10 @@ impl File {
         let file = self.file;
         match io {
             Io::Punch { offset, length, .. } if is_unsupported(errno) => {
-                Submitted::Io(Io::Zero { file, offset: *offset, length: *length })
+                match self.geometry().check(op) {
+                    Ok(()) => Submitted::Io(Io::Zero { file, offset: *offset, length: *length }),
+                    Err(error) => Submitted::Done(Outcome::Failed(error)),
+                }
             }
             Io::Zero { offset, .. } if is_unsupported(errno) => self
                 .write_zeroes(op, *offset)
@@ -83,7 +93,11 @@ impl File {
     }
 
     /// The next piece of zeroes to write from `from` to the end of `op`; None if that is reached.
+    /// The store may have become smaller since the first piece.
     fn write_zeroes(&self, op: &Op, from: u64) -> Option<Submitted> {
+        if let Err(error) = self.geometry().check(op) {
+            return Some(Submitted::Done(Outcome::Failed(error)));
+        }
         let (offset, length) = op.range();
         let left = offset.checked_add(length)?.checked_sub(from)?;
         let piece = usize::try_from(left.min(ZERO_PIECE_LEN)).ok()?;
@@ -100,12 +114,22 @@ impl File {
 }
 
 impl Store for File {
+    #[inline]
     fn geometry(&self) -> Geometry {
-        self.geometry.clone()
+        Geometry { bytes: self.bytes.load(Ordering::Acquire), ..self.geometry }
+    }
+
+    fn file(&self) -> Option<FileId> {
+        Some(self.file)
+    }
+
+    fn set_bytes(&self, bytes: u64) -> bool {
+        self.bytes.store(bytes, Ordering::Release);
+        true
     }
 
     fn submit(&self, op: &Op) -> Submitted {
-        if let Err(error) = self.geometry.check(op) {
+        if let Err(error) = self.geometry().check(op) {
             return Submitted::Done(Outcome::Failed(error));
         }
         match self.start(op) {
@@ -128,12 +152,12 @@ impl Store for File {
             (Op::Status { offset, length }, IoResult::Status(result)) => {
                 Submitted::Done(Outcome::Status(run_of(*offset, *length, result)))
             }
-            (_, IoResult::Status(_)) => Submitted::Done(Outcome::Failed(Error::Internal)),
+            (_, IoResult::Status(_) | IoResult::Clock(_)) => contradiction(),
             (_, IoResult::Read(Err(errno)) | IoResult::Other(Err(errno))) => {
                 self.retreat(op, io, errno)
             }
             (Op::Read { .. }, IoResult::Other(Ok(()))) | (_, IoResult::Read(Ok(_))) => {
-                Submitted::Done(Outcome::Failed(Error::Internal))
+                contradiction()
             }
             (_, IoResult::Other(Ok(()))) => self.advance(op, io),
         }

@@ -9,15 +9,20 @@
 extern crate alloc;
 
 pub mod file;
+pub mod filter;
 mod limits;
 pub mod memory;
 pub mod null;
 pub mod spec;
+pub mod stripe;
 
+use alloc::boxed::Box;
 use buf::{BUF_LEN_MAX, Slice};
+use clock::Instant;
 use core::fmt;
+use core::time::Duration;
 
-/// Facts that do not change while a store is open.
+/// Facts about a store; only its size can change while it is open ([`Store::set_bytes`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs)] // openers build it
 pub struct Geometry {
@@ -39,21 +44,34 @@ impl Geometry {
     /// Whether a store of this geometry may try `op`.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] for a change of a read-only store; [`Error::Internal`] for a range that
-    /// is not within the store or a Read above [`BUF_LEN_MAX`], as the caller has checked both.
+    /// [`Error::ReadOnly`] for a change of a read-only store; [`Error::Range`] for a range that is
+    /// not within the store; [`Error::Internal`] for a Read above [`BUF_LEN_MAX`], as the caller has
+    /// checked that.
     pub fn check(&self, op: &Op) -> Result<(), Error> {
         let (offset, length) = op.range();
         if self.read_only && op.changes() {
             return Err(Error::ReadOnly);
         }
         if offset.checked_add(length).is_none_or(|end| end > self.bytes) {
-            return Err(Error::Internal);
+            return Err(Error::Range);
         }
         if matches!(op, Op::Read { .. }) && length > BUF_LEN_MAX as u64 {
             return Err(Error::Internal);
         }
         Ok(())
     }
+}
+
+/// Space, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // who knows builds it
+pub struct Usage {
+    /// Taken.
+    pub used: u64,
+    /// Left.
+    pub available: u64,
+    /// What is left may be taken by others, too.
+    pub shared: bool,
 }
 
 /// One block operation; offsets and lengths in bytes, within the store.
@@ -161,6 +179,9 @@ pub enum Error {
     /// 7/27/00.
     #[error("read only")]
     ReadOnly,
+    /// Not within the store, which may have become smaller meanwhile: 5/21/00.
+    #[error("beyond the end of the store")]
+    Range,
     /// The store is gone or misbehaves: 4/44/00.
     #[error("internal failure of the store")]
     Internal,
@@ -171,7 +192,8 @@ pub enum Error {
 #[allow(clippy::exhaustive_structs)] // a number
 pub struct FileId(pub u32);
 
-/// Work that a store needs from the engine; offsets and lengths in bytes.
+/// Work that a store needs from its driver, most of it from the engine; offsets and lengths in
+/// bytes.
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_enums)] // each driver must run each of them
 pub enum Io {
@@ -225,6 +247,44 @@ pub enum Io {
         /// First byte.
         offset: u64,
     },
+    /// What time it is.
+    Clock {
+        /// Which filter asks.
+        layer: Layer,
+    },
+    /// Nothing, for so long.
+    Pause {
+        /// Which filter asks.
+        layer: Layer,
+        /// At least so long.
+        length: Duration,
+    },
+    /// Work of one of several stores that are one.
+    Part(Box<Part>),
+}
+
+/// The place of a filter in front of a store, from 0: each filter of a stack has its own, so that
+/// it knows its Io again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // a number
+pub struct Layer(pub u8);
+
+/// Work of one of several stores that are one, and how far the whole operation has come.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Where in the operation this is; its meaning is the store's.
+    step: u64,
+    /// What was read before, in order.
+    read: alloc::vec::Vec<Slice>,
+    /// The work.
+    io: Io,
+}
+
+impl Part {
+    /// The work that is to be done; its result goes to the store together with the part.
+    pub const fn io(&self) -> &Io {
+        &self.io
+    }
 }
 
 /// What became of an [`Io`]: bytes moved, or the errno.
@@ -235,6 +295,8 @@ pub enum IoResult {
     Read(Result<Slice, i32>),
     /// Whether there is data, and where that ends, bytes.
     Status(Result<(bool, u64), i32>),
+    /// The time, of a Clock.
+    Clock(Instant),
     /// Of all others.
     Other(Result<(), i32>),
 }
@@ -268,4 +330,25 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What the `result` of `io`, which was the last one for `op`, means: done, or the next Io.
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted;
+
+    /// The file that the store is, if it is a file and nothing else: it can get another size.
+    fn file(&self) -> Option<FileId> {
+        None
+    }
+
+    /// The space that the store takes and that is left for it, if the store itself knows.
+    fn usage(&self) -> Option<Usage> {
+        None
+    }
+
+    /// The file of [`Store::file`] has, or is about to have, this many bytes: what is submitted
+    /// from now on is held against it. False if the store has no such file.
+    fn set_bytes(&self, _bytes: u64) -> bool {
+        false
+    }
+}
+
+/// What a store says to a result that does not belong to any Io of its own.
+pub(crate) const fn contradiction() -> Submitted {
+    Submitted::Done(Outcome::Failed(Error::Internal))
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The limits of this crate, each with its reason.
 
+use core::time::Duration;
+
 /// Sizes are multiples of this, bytes: the smallest logical block length.
 pub(crate) const BLOCK_MIN: u64 = 512;
 
@@ -17,5 +19,27 @@ pub(crate) const ZERO_BY_DISCARD_MIN: u64 = 64 << 10;
 
 /// Largest memory store, bytes, whose written pages are known: their bits take 128 MiB then.
 pub(crate) const TRACKED_MAX: u64 = 4 << 40;
+
+/// Work that a `limit` lets through at once after a pause, as time at the full rate: long enough that
+/// timers need not be exact, short enough that no second sees much more than its share.
+pub(crate) const LIMIT_BURST: Duration = Duration::from_millis(100);
+
+/// Stores of one stripe: a command for all of them touches one after the other.
+pub(crate) const STRIPE_STORES_MAX: usize = 64;
+
+/// Smallest chunk of a stripe, bytes: a page, so that parts of a buffer stay aligned.
+pub(crate) const STRIPE_CHUNK_MIN: u64 = 4 << 10;
+
+/// Largest chunk of a stripe, bytes: a longest command then still meets two stores.
+pub(crate) const STRIPE_CHUNK_MAX: u64 = 4 << 20;
+
+/// Filters in front of one store: far more than anybody stacks, and their numbers fit a byte.
+pub(crate) const FILTERS_MAX: usize = 16;
+
+/// Stores within stores within stores: a stripe of stripes is one too many already.
+pub(crate) const NESTING_MAX: usize = 4;
+
+/// Longest delay: after it hosts have given a command up.
+pub(crate) const DELAY_MAX: Duration = Duration::from_secs(60);
 
 const _: () = assert!(ZERO_PIECE_LEN <= buf::BUF_LEN_MAX as u64);

@@ -1,9 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What backs a logical unit, in a word: `kind:argument[,option[=value]]...`.
+//!
+//! Options that a kind does not have itself are filters in front of it, in the order in which they
+//! are written: the last one meets a command first.
 
-use crate::limits::{BLOCK_MIN, SIZE_MAX};
+mod error;
+mod filter;
+mod size;
+
+pub use error::SpecError;
+pub use filter::Filter;
+pub use size::SizeError;
+pub use size::parse_size;
+
+use crate::limits::{FILTERS_MAX, NESTING_MAX};
+use crate::stripe;
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
@@ -23,6 +38,25 @@ pub enum Spec {
         /// Size, a multiple of 512.
         bytes: u64,
     },
+    /// `iso:PATH`: a CD or DVD, read only.
+    Iso {
+        /// Not empty; ends at the first comma.
+        path: String,
+    },
+    /// `stripe:CHUNK(STORE;STORE;...)`: several stores as one, in turn.
+    Stripe {
+        /// Bytes that lie together in one store.
+        chunk: u64,
+        /// Two at least; none is optical.
+        stores: Vec<Self>,
+    },
+    /// A store with a filter in front.
+    Filtered {
+        /// What is behind the filter.
+        behind: Box<Self>,
+        /// The filter.
+        filter: Filter,
+    },
 }
 
 /// A file to be opened as a store.
@@ -41,171 +75,185 @@ pub struct FileSpec {
     pub sync: bool,
 }
 
-/// Why a word is not a store: names the field, the value and what would be right.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpecError {
-    /// No colon.
-    #[error("store `{word}` has no argument: write {}", usage_of(word))]
-    NoArgument {
-        /// All of it.
-        word: String,
-    },
-    /// Not in the list.
-    #[error("store kind `{kind}` is unknown: write {USAGE}")]
-    UnknownKind {
-        /// Before the colon.
-        kind: String,
-    },
-    /// In the list, but this build has it not.
-    #[error("store kind `{kind}` is not built yet: this build has {USAGE}")]
-    NotBuiltYet {
-        /// Before the colon.
-        kind: String,
-    },
-    /// `file:` without a path.
-    #[error("path of store `file:` is empty: write {FILE_USAGE}")]
-    EmptyPath,
-    /// A size that cannot be.
-    #[error("{field} of store `{kind}:` is `{value}`: {error}")]
-    Size {
-        /// The kind.
-        kind: &'static str,
-        /// Argument or option.
-        field: &'static str,
-        /// As written.
-        value: String,
-        /// What is wrong with it.
-        error: SizeError,
-    },
-    /// Not an option of the kind.
-    #[error("option `{option}` of store `{kind}:` is unknown: {options}")]
-    UnknownOption {
-        /// The kind.
-        kind: &'static str,
-        /// As written, without its value.
-        option: String,
-        /// What there is.
-        options: &'static str,
-    },
-    /// An option twice.
-    #[error("option `{option}` of store `file:` is given twice: leave one out")]
-    Repeated {
-        /// Its name.
-        option: &'static str,
-    },
-    /// A value where none belongs.
-    #[error("option `{option}` of store `file:` has the value `{value}`: it takes none")]
-    ValueNotWanted {
-        /// Its name.
-        option: &'static str,
-        /// As written.
-        value: String,
-    },
-}
-
-/// Why a text is not a size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SizeError {
-    /// Other characters than digits and one suffix.
-    #[error("a size is a number of bytes with an optional K, M, G or T, such as 512M")]
-    NotANumber,
-    /// Above what a file can be.
-    #[error("a size is at most {SIZE_MAX} bytes")]
-    TooLarge,
-    /// A disk without blocks.
-    #[error("a size is at least {BLOCK_MIN} bytes")]
-    Zero,
-    /// Part of a block.
-    #[error("a size is a multiple of {BLOCK_MIN} bytes")]
-    NotWholeBlocks,
-}
-
-/// The size of a store in bytes: a number with an optional suffix K, M, G or T (powers of 1024),
-/// not zero, a multiple of 512, at most 2^63 - 1.
-///
-/// # Errors
-/// What is wrong with `text`.
-pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'K' | 'k')) => (text.get(..at), 10),
-        Some((at, 'M' | 'm')) => (text.get(..at), 20),
-        Some((at, 'G' | 'g')) => (text.get(..at), 30),
-        Some((at, 'T' | 't')) => (text.get(..at), 40),
-        _ => (Some(text), 0),
-    };
-    let digits = digits.ok_or(SizeError::NotANumber)?;
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(SizeError::NotANumber);
+impl Spec {
+    /// True for a CD or DVD, whatever filters are in front.
+    pub fn is_optical(&self) -> bool {
+        match self {
+            Self::Iso { .. } => true,
+            Self::Filtered { behind, .. } => behind.is_optical(),
+            _ => false,
+        }
     }
-    // Only digits: what does not parse is too large.
-    let number: u64 = digits.parse().map_err(|_| SizeError::TooLarge)?;
-    let bytes = number.checked_mul(1 << shift).ok_or(SizeError::TooLarge)?;
-    match bytes {
-        0 => Err(SizeError::Zero),
-        bytes if bytes > SIZE_MAX => Err(SizeError::TooLarge),
-        bytes if !bytes.is_multiple_of(BLOCK_MIN) => Err(SizeError::NotWholeBlocks),
-        bytes => Ok(bytes),
+
+    /// The same with `filter` in front.
+    #[must_use]
+    pub fn filtered(self, filter: Filter) -> Self {
+        Self::Filtered { behind: Box::new(self), filter }
     }
-}
 
-impl FromStr for Spec {
-    type Err = SpecError;
+    /// How many filters are in front.
+    fn filters(&self) -> usize {
+        match self {
+            Self::Filtered { behind, .. } => 1 + behind.filters(),
+            _ => 0,
+        }
+    }
 
-    fn from_str(word: &str) -> Result<Self, SpecError> {
+    fn parse(word: &str, depth: usize) -> Result<Self, SpecError> {
         let (kind, rest) =
             word.split_once(':').ok_or_else(|| SpecError::NoArgument { word: word.to_owned() })?;
-        match kind {
-            "memory" => Ok(Self::Memory { bytes: size_alone("memory", rest)? }),
-            "null" => Ok(Self::Null { bytes: size_alone("null", rest)? }),
-            "file" => Ok(Self::File(rest.parse()?)),
-            "scsi" | "stripe" | "iso" | "rbd" => {
-                Err(SpecError::NotBuiltYet { kind: kind.to_owned() })
+        let (kind, mut spec, options) = match kind {
+            "memory" | "null" => {
+                let (argument, options) = split_argument(rest);
+                let kind = if kind == "null" { "null" } else { "memory" };
+                let bytes = size(kind, "size", argument)?;
+                let memory = kind == "memory";
+                let spec = if memory { Self::Memory { bytes } } else { Self::Null { bytes } };
+                (kind, spec, options)
             }
-            _ => Err(SpecError::UnknownKind { kind: kind.to_owned() }),
-        }
-    }
-}
-
-impl FromStr for FileSpec {
-    type Err = SpecError;
-
-    /// The word behind `file:`.
-    fn from_str(rest: &str) -> Result<Self, SpecError> {
-        let mut parts = rest.split(',');
-        let path = parts.next().unwrap_or_default().to_owned();
-        if path.is_empty() {
-            return Err(SpecError::EmptyPath);
-        }
-        let mut spec = Self { path, size: None, direct: false, read_only: false, sync: false };
-        for part in parts {
-            let (option, value) = match part.split_once('=') {
-                Some((option, value)) => (option, Some(value)),
-                None => (part, None),
-            };
-            match option {
-                "size" => spec.set_size(value.unwrap_or_default())?,
-                "direct" => set_flag(&mut spec.direct, "direct", value)?,
-                "readonly" => set_flag(&mut spec.read_only, "readonly", value)?,
-                "sync" => set_flag(&mut spec.sync, "sync", value)?,
-                _ => {
-                    let (option, options) = (option.to_owned(), FILE_OPTIONS);
-                    return Err(SpecError::UnknownOption { kind: "file", option, options });
+            "file" => {
+                let (path, options) = split_argument(rest);
+                ("file", Self::File(FileSpec::new(path)?), options)
+            }
+            "iso" => {
+                let (path, options) = split_argument(rest);
+                if path.is_empty() {
+                    return Err(SpecError::EmptyPath { kind: "iso", usage: error::ISO_USAGE });
                 }
+                ("iso", Self::Iso { path: path.to_owned() }, options)
+            }
+            "stripe" => {
+                let (spec, options) = parse_stripe(rest, depth)?;
+                ("stripe", spec, options)
+            }
+            "scsi" | "rbd" => return Err(SpecError::NotBuiltYet { kind: kind.to_owned() }),
+            _ => return Err(SpecError::UnknownKind { kind: kind.to_owned() }),
+        };
+        for option in options.into_iter().flat_map(|options| options.split(',')) {
+            let (option, value) = match option.split_once('=') {
+                Some((option, value)) => (option, Some(value)),
+                None => (option, None),
+            };
+            if let Self::File(file) = unfiltered(&mut spec)
+                && file.take(option, value)?
+            {
+                continue;
+            }
+            let Some(filter) = Filter::parse(kind, option, value)? else {
+                let (option, options) = (option.to_owned(), error::options_of(kind));
+                return Err(SpecError::UnknownOption { kind, option, options });
+            };
+            spec = spec.filtered(filter);
+            if spec.filters() > FILTERS_MAX {
+                return Err(SpecError::TooManyFilters);
             }
         }
         Ok(spec)
     }
 }
 
-impl FileSpec {
-    fn set_size(&mut self, value: &str) -> Result<(), SpecError> {
-        if self.size.is_some() {
-            return Err(SpecError::Repeated { option: "size" });
+/// The store that all filters are in front of.
+fn unfiltered(spec: &mut Spec) -> &mut Spec {
+    match spec {
+        Spec::Filtered { behind, .. } => unfiltered(behind),
+        other => other,
+    }
+}
+
+/// The argument, which ends at the first comma, and the options behind it.
+fn split_argument(rest: &str) -> (&str, Option<&str>) {
+    match rest.split_once(',') {
+        Some((argument, options)) => (argument, Some(options)),
+        None => (rest, None),
+    }
+}
+
+/// `CHUNK(STORE;STORE;...)` and the options behind it.
+fn parse_stripe(rest: &str, depth: usize) -> Result<(Spec, Option<&str>), SpecError> {
+    if depth >= NESTING_MAX {
+        return Err(SpecError::TooDeep);
+    }
+    let (chunk, inner) = rest.split_once('(').ok_or(SpecError::Unbalanced)?;
+    let mut open = 1_usize;
+    let mut cuts = Vec::new();
+    let mut end = None;
+    for (at, character) in inner.char_indices() {
+        match character {
+            '(' => open += 1,
+            ')' => open -= 1,
+            ';' if open == 1 => cuts.push(at),
+            _ => {}
         }
-        self.size = Some(size("file", "option `size`", value)?);
-        Ok(())
+        if open == 0 {
+            end = Some(at);
+            break;
+        }
+    }
+    let end = end.ok_or(SpecError::Unbalanced)?;
+    let options = match inner.get(end + 1..).unwrap_or_default() {
+        "" => None,
+        more => Some(more.strip_prefix(',').ok_or(SpecError::Unbalanced)?),
+    };
+    let chunk = size("stripe", "chunk", chunk)?;
+    let mut stores = Vec::new();
+    let mut start = 0;
+    for cut in cuts.into_iter().chain([end]) {
+        let word = inner.get(start..cut).unwrap_or_default();
+        let number = stores.len();
+        let within = |error| SpecError::Within { number, error: Box::new(error) };
+        let spec = Spec::parse(word, depth + 1).map_err(within)?;
+        if spec.is_optical() {
+            return Err(SpecError::OpticalInStripe);
+        }
+        stores.push(spec);
+        start = cut + 1;
+    }
+    stripe::check(chunk, stores.len()).map_err(SpecError::Stripe)?;
+    Ok((Spec::Stripe { chunk, stores }, options))
+}
+
+impl FromStr for Spec {
+    type Err = SpecError;
+
+    fn from_str(word: &str) -> Result<Self, SpecError> {
+        Self::parse(word, 0)
+    }
+}
+
+impl FileSpec {
+    fn new(path: &str) -> Result<Self, SpecError> {
+        if path.is_empty() {
+            return Err(SpecError::EmptyPath { kind: "file", usage: error::FILE_USAGE });
+        }
+        let path = path.to_owned();
+        Ok(Self { path, size: None, direct: false, read_only: false, sync: false })
+    }
+
+    /// Takes an option that files have; false if they have it not.
+    fn take(&mut self, option: &str, value: Option<&str>) -> Result<bool, SpecError> {
+        let (option, taken) = match option {
+            "size" => ("size", self.size.is_some()),
+            "direct" => ("direct", self.direct),
+            "readonly" => ("readonly", self.read_only),
+            "sync" => ("sync", self.sync),
+            _ => return Ok(false),
+        };
+        if taken {
+            return Err(SpecError::Repeated { option });
+        }
+        match (option, value) {
+            ("size", value) => {
+                self.size = Some(size("file", "option `size`", value.unwrap_or_default())?);
+            }
+            (_, Some(value)) => {
+                let (kind, value) = ("file", value.to_owned());
+                return Err(SpecError::ValueNotWanted { kind, option, value });
+            }
+            ("direct", None) => self.direct = true,
+            ("readonly", None) => self.read_only = true,
+            _ => self.sync = true,
+        }
+        Ok(true)
     }
 }
 
@@ -216,6 +264,16 @@ impl fmt::Display for Spec {
             Self::Memory { bytes } => write!(f, "memory:{bytes}"),
             Self::Null { bytes } => write!(f, "null:{bytes}"),
             Self::File(file) => write!(f, "file:{file}"),
+            Self::Iso { path } => write!(f, "iso:{path}"),
+            Self::Stripe { chunk, stores } => {
+                write!(f, "stripe:{chunk}(")?;
+                for (index, store) in stores.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { ";" };
+                    write!(f, "{separator}{store}")?;
+                }
+                f.write_str(")")
+            }
+            Self::Filtered { behind, filter } => write!(f, "{behind},{filter}"),
         }
     }
 }
@@ -231,19 +289,6 @@ impl fmt::Display for FileSpec {
     }
 }
 
-/// An argument that is a size, without options.
-fn size_alone(kind: &'static str, rest: &str) -> Result<u64, SpecError> {
-    let (argument, option) = match rest.split_once(',') {
-        Some((argument, option)) => (argument, Some(option)),
-        None => (rest, None),
-    };
-    if let Some(option) = option {
-        let option = option.split(['=', ',']).next().unwrap_or_default().to_owned();
-        return Err(SpecError::UnknownOption { kind, option, options: NO_OPTIONS });
-    }
-    size(kind, "size", argument)
-}
-
 fn size(kind: &'static str, field: &'static str, value: &str) -> Result<u64, SpecError> {
     parse_size(value).map_err(|error| SpecError::Size {
         kind,
@@ -253,159 +298,5 @@ fn size(kind: &'static str, field: &'static str, value: &str) -> Result<u64, Spe
     })
 }
 
-fn set_flag(flag: &mut bool, option: &'static str, value: Option<&str>) -> Result<(), SpecError> {
-    if let Some(value) = value {
-        return Err(SpecError::ValueNotWanted { option, value: value.to_owned() });
-    }
-    if *flag {
-        return Err(SpecError::Repeated { option });
-    }
-    *flag = true;
-    Ok(())
-}
-
-/// How to write the kind that `word` means, or all kinds.
-fn usage_of(word: &str) -> &'static str {
-    match word {
-        "memory" => "memory:SIZE, such as memory:1G",
-        "null" => "null:SIZE, such as null:1G",
-        "file" => FILE_USAGE,
-        _ => USAGE,
-    }
-}
-
-const USAGE: &str = "memory:SIZE, file:PATH or null:SIZE";
-const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync]";
-const FILE_OPTIONS: &str = "it has size=SIZE, direct, readonly and sync";
-const NO_OPTIONS: &str = "it has none";
-
 #[cfg(test)]
-mod tests {
-    use super::{FileSpec, SizeError, Spec, parse_size};
-    use alloc::format;
-    use alloc::string::{String, ToString};
-    use proptest::prelude::*;
-
-    fn file(path: &str) -> FileSpec {
-        FileSpec {
-            path: path.to_string(),
-            size: None,
-            direct: false,
-            read_only: false,
-            sync: false,
-        }
-    }
-
-    #[test]
-    fn words_of_each_kind() {
-        let words = [
-            ("memory:1G", Spec::Memory { bytes: 1 << 30 }),
-            ("null:512", Spec::Null { bytes: 512 }),
-            ("file:/dev/sdb", Spec::File(file("/dev/sdb"))),
-            ("file:a:b", Spec::File(file("a:b"))),
-            (
-                "file:disk.img,size=8M,sync,direct",
-                Spec::File(FileSpec {
-                    size: Some(8 << 20),
-                    direct: true,
-                    sync: true,
-                    ..file("disk.img")
-                }),
-            ),
-            ("file:x,readonly", Spec::File(FileSpec { read_only: true, ..file("x") })),
-        ];
-        for (word, spec) in words {
-            assert_eq!(word.parse(), Ok(spec), "{word}");
-        }
-    }
-
-    #[test]
-    fn errors_say_what_would_be_right() {
-        let errors = [
-            ("memory", "store `memory` has no argument: write memory:SIZE, such as memory:1G"),
-            ("", "store `` has no argument: write memory:SIZE, file:PATH or null:SIZE"),
-            (
-                "ramdisk:1G",
-                "store kind `ramdisk` is unknown: write memory:SIZE, file:PATH or null:SIZE",
-            ),
-            (
-                "rbd:pool/image",
-                "store kind `rbd` is not built yet: \
-                 this build has memory:SIZE, file:PATH or null:SIZE",
-            ),
-            (
-                "memory:1GB",
-                "size of store `memory:` is `1GB`: \
-                 a size is a number of bytes with an optional K, M, G or T, such as 512M",
-            ),
-            ("memory:0", "size of store `memory:` is `0`: a size is at least 512 bytes"),
-            ("null:1000", "size of store `null:` is `1000`: a size is a multiple of 512 bytes"),
-            (
-                "memory:16777216T",
-                "size of store `memory:` is `16777216T`: \
-                 a size is at most 9223372036854775807 bytes",
-            ),
-            ("memory:1G,sync", "option `sync` of store `memory:` is unknown: it has none"),
-            (
-                "file:",
-                "path of store `file:` is empty: \
-                 write file:PATH[,size=SIZE][,direct][,readonly][,sync]",
-            ),
-            (
-                "file:a,size=1,sync",
-                "option `size` of store `file:` is `1`: a size is a multiple of 512 bytes",
-            ),
-            (
-                "file:a,read-only",
-                "option `read-only` of store `file:` is unknown: \
-                 it has size=SIZE, direct, readonly and sync",
-            ),
-            ("file:a,sync,sync", "option `sync` of store `file:` is given twice: leave one out"),
-            (
-                "file:a,size=1M,size=1M",
-                "option `size` of store `file:` is given twice: leave one out",
-            ),
-            (
-                "file:a,direct=yes",
-                "option `direct` of store `file:` has the value `yes`: it takes none",
-            ),
-        ];
-        for (word, text) in errors {
-            assert_eq!(word.parse::<Spec>().map_err(|error| error.to_string()), Err(text.into()));
-        }
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!(parse_size("8388607T"), Ok(8_388_607 << 40));
-        assert_eq!(parse_size("1k"), Ok(1024));
-        assert_eq!(parse_size("8388608T"), Err(SizeError::TooLarge));
-        assert_eq!(parse_size("99999999999999999999"), Err(SizeError::TooLarge));
-        for text in ["", "K", "-1K", "+1K", "1.5G", "1 G", "1GiB", "0x200", "\u{661}"] {
-            assert_eq!(parse_size(text), Err(SizeError::NotANumber), "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_panics(word: String) {
-            let _ = word.parse::<Spec>();
-            let _ = format!("file:{word}").parse::<Spec>();
-            let _ = parse_size(&word);
-        }
-
-        #[test]
-        fn a_shown_word_parses_to_the_same(
-            path in "[^,]+",
-            blocks in proptest::option::of(1..1_u64 << 50),
-            flags in any::<[bool; 3]>(),
-        ) {
-            let [direct, read_only, sync] = flags;
-            let size = blocks.map(|blocks| blocks * 512);
-            let spec = Spec::File(FileSpec { path, size, direct, read_only, sync });
-            prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
-            let spec = Spec::Memory { bytes: size.unwrap_or(512) };
-            prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
-        }
-    }
-}
+mod tests;

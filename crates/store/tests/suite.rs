@@ -2,15 +2,24 @@
 //! One suite over every store: what holds for all of them, against a model of bytes.
 
 use buf::{BUF_LEN_MAX, Pool, Slice};
+use clock::Instant;
 use lunwire_store::file::File;
+use lunwire_store::filter::{
+    Delay, Delayed, Failing, Fault, Journal, Limit, Log, NoDiscard, Rate, ReadOnly, When,
+};
 use lunwire_store::memory::Memory;
 use lunwire_store::null::Null;
-use lunwire_store::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use lunwire_store::stripe::Stripe;
+use lunwire_store::{Error, FileId, Geometry, Io, IoResult, Layer, Op, Outcome, Store, Submitted};
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Above two pieces of written zeroes, with a rest, and not a multiple of the page.
 const BYTES: u64 = (2 << 20) + 5 * 512;
@@ -27,43 +36,58 @@ enum Can {
 #[derive(Debug)]
 struct Subject {
     name: &'static str,
-    store: Box<dyn Store>,
+    store: Arc<dyn Store>,
     keeps: bool,
-    file: Option<fs::File>,
+    files: Vec<(FileId, fs::File)>,
     can: Can,
     pool: Pool,
+    now: Cell<Instant>,
 }
 
 impl Subject {
     fn new(name: &'static str, store: impl Store + 'static) -> Self {
         let pool = Pool::new(BUF_LEN_MAX).expect("room");
-        let store = Box::new(store);
-        Self { name, store, keeps: true, file: None, can: Can::PunchToo, pool }
+        let now = Cell::new(Instant(1 << 40));
+        let (store, files) = (Arc::new(store), Vec::new());
+        Self { name, store, keeps: true, files, can: Can::PunchToo, pool, now }
     }
 
     fn file(name: &'static str, can: Can, sync: bool) -> Self {
-        let file = tempfile::tempfile().expect("a place for files");
-        file.set_len(BYTES).expect("a sparse file");
-        let geometry = Geometry {
-            bytes: BYTES,
-            read_only: false,
-            discard_granularity: Some(4096),
-            volatile_cache: !sync,
-            physical_block: 4096,
-            rotational: false,
-        };
-        let store = File::new(FileId(3), geometry, sync);
-        Self { file: Some(file), can, ..Self::new(name, store) }
+        let (id, file, store) = file_store(3, BYTES, sync);
+        Self { files: vec![(id, file)], can, ..Self::new(name, store) }
+    }
+
+    /// The same store behind filters.
+    fn behind(
+        mut self,
+        name: &'static str,
+        filter: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
+    ) -> Self {
+        self.name = name;
+        self.store = filter(self.store);
+        self
+    }
+
+    fn bytes(&self) -> u64 {
+        self.store.geometry().bytes
+    }
+
+    fn only_file(&self) -> &fs::File {
+        &self.files.first().expect("a file").1
     }
 
     /// Drives `op` to its end.
     fn run(&self, op: &Op) -> Outcome {
         let mut next = self.store.submit(op);
-        for _ in 0..10 {
+        for _ in 0..10_000 {
             match next {
                 Submitted::Done(outcome) => return outcome,
                 Submitted::Io(io) => {
-                    let result = self.io(&io);
+                    let mut work = &io;
+                    while let Io::Part(part) = work {
+                        work = part.io();
+                    }
+                    let result = self.io(work);
                     next = self.store.complete(op, &io, result);
                 }
             }
@@ -72,13 +96,26 @@ impl Subject {
     }
 
     fn io(&self, io: &Io) -> IoResult {
-        let file = self.file.as_ref().expect("only files need the driver");
         let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(0);
+        let id = match io {
+            Io::Clock { .. } => return IoResult::Clock(self.now.get()),
+            Io::Pause { length, .. } => {
+                self.now.set(self.now.get() + *length);
+                return IoResult::Other(Ok(()));
+            }
+            Io::Read { file, .. }
+            | Io::Write { file, .. }
+            | Io::Sync { file }
+            | Io::Punch { file, .. }
+            | Io::Zero { file, .. }
+            | Io::Status { file, .. } => *file,
+            Io::Part(_) => unreachable!("taken apart by the caller"),
+        };
+        let (_, file) = self.files.iter().find(|(own, _)| *own == id).expect("a known file");
         if let Io::Status { offset, .. } = io {
             return IoResult::Status(allocation(file, *offset));
         }
         IoResult::Other(match io {
-            Io::Status { .. } => unreachable!("answered above"),
             Io::Read { offset, length, .. } => {
                 let mut buf = self.pool.take(*length as usize).expect("room");
                 let read = file.read_at(&mut buf, *offset).map_err(errno);
@@ -93,20 +130,27 @@ impl Subject {
             Io::Sync { .. } => file.sync_all().map_err(errno),
             Io::Punch { offset, length, .. } => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                self.allocate(Can::PunchToo, flags, *offset, *length)
+                self.allocate(file, Can::PunchToo, flags, *offset, *length)
             }
             Io::Zero { offset, length, .. } => {
                 let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-                self.allocate(Can::ZeroToo, flags, *offset, *length)
+                self.allocate(file, Can::ZeroToo, flags, *offset, *length)
             }
+            _ => unreachable!("answered above"),
         })
     }
 
-    fn allocate(&self, need: Can, flags: FallocateFlags, at: u64, len: u64) -> Result<(), i32> {
+    fn allocate(
+        &self,
+        file: &fs::File,
+        need: Can,
+        flags: FallocateFlags,
+        at: u64,
+        len: u64,
+    ) -> Result<(), i32> {
         if self.can < need {
             return Err(Errno::OPNOTSUPP.raw_os_error());
         }
-        let file = self.file.as_ref().expect("only files need the driver");
         fallocate(file, flags, at, len).map_err(Errno::raw_os_error)
     }
 
@@ -118,13 +162,64 @@ impl Subject {
     }
 }
 
+/// A sparse file and the store in it.
+fn file_store(id: u32, bytes: u64, sync: bool) -> (FileId, fs::File, File) {
+    let file = tempfile::tempfile().expect("a place for files");
+    file.set_len(bytes).expect("a sparse file");
+    let geometry = Geometry {
+        bytes,
+        read_only: false,
+        discard_granularity: Some(4096),
+        volatile_cache: !sync,
+        physical_block: 4096,
+        rotational: false,
+    };
+    (FileId(id), file, File::new(FileId(id), geometry, sync))
+}
+
+/// Three stores as one, of which the first and the last are files.
+fn stripe() -> Subject {
+    let bytes = 170 * 4096;
+    let (first, first_file, first_store) = file_store(1, bytes, false);
+    let (last, last_file, last_store) = file_store(2, bytes + 512, false);
+    let memory: Arc<dyn Store> = Arc::new(Memory::new(bytes).expect("room"));
+    let memory = Arc::new(Delay::new(memory, Layer(0), Delayed::All, Duration::from_millis(1)));
+    let stores: Vec<Arc<dyn Store>> = vec![Arc::new(first_store), memory, Arc::new(last_store)];
+    let stripe = Stripe::new(4096, stores).expect("legal");
+    let files = vec![(first, first_file), (last, last_file)];
+    Subject { files, ..Subject::new("stripe", stripe) }
+}
+
+/// Counts what it is told.
+#[derive(Debug, Default)]
+struct Count(AtomicUsize);
+
+impl Journal for Count {
+    fn ended(&self, _: &Op, _: &Outcome) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Filters that change nothing but the time.
+fn filters(behind: Arc<dyn Store>) -> Arc<dyn Store> {
+    let time = Duration::from_millis(3);
+    let delay = Arc::new(Delay::new(behind, Layer(0), Delayed::Writes, time));
+    let limit = Arc::new(Limit::new(delay, Layer(1), Rate::Operations(50)));
+    let limit = Arc::new(Limit::new(limit, Layer(2), Rate::Bytes(1 << 20)));
+    let never = When::Every(u64::MAX);
+    let failing = Arc::new(Failing::new(limit, Fault::Write, never));
+    let log = Arc::new(Log::new(failing, Arc::new(Count::default())));
+    Arc::new(Delay::new(log, Layer(3), Delayed::Reads, time))
+}
+
 /// Whether there is data at `offset`, and where that ends.
 fn allocation(file: &fs::File, offset: u64) -> Result<(bool, u64), i32> {
     let hole = seek(file, SeekFrom::Hole(offset)).map_err(Errno::raw_os_error)?;
     if hole > offset {
         return Ok((true, hole));
     }
-    Ok((false, seek(file, SeekFrom::Data(offset)).unwrap_or(BYTES)))
+    let end = || file.metadata().map_or(0, |facts| facts.len());
+    Ok((false, seek(file, SeekFrom::Data(offset)).unwrap_or_else(|_| end())))
 }
 
 /// Every store there is, in every way in which it can be set up.
@@ -138,6 +233,13 @@ fn subjects() -> Vec<Subject> {
         Subject::file("file that cannot punch", Can::ZeroToo, false),
         Subject::file("file that can only write", Can::Write, false),
         Subject::file("file that can only write, sync", Can::Write, true),
+        Subject::new("memory", Memory::new(BYTES).expect("room"))
+            .behind("memory, filters", filters),
+        Subject::file("file", Can::PunchToo, false).behind("file, filters", filters),
+        Subject::file("file", Can::PunchToo, false)
+            .behind("discard=off", |behind| Arc::new(NoDiscard::new(behind))),
+        stripe(),
+        stripe().behind("stripe, filters", filters),
     ]
 }
 
@@ -185,7 +287,7 @@ proptest! {
     #[test]
     fn every_store_behaves_as_bytes_do(ops in proptest::collection::vec(op(), 1..30)) {
         for subject in subjects() {
-            let mut bytes = vec![0; usize::try_from(BYTES).expect("small")];
+            let mut bytes = vec![0; usize::try_from(subject.bytes()).expect("small")];
             for op in &ops {
                 let expected = model(&mut bytes, op);
                 if !subject.keeps {
@@ -199,11 +301,11 @@ proptest! {
                         prop_assert!(data.to_vec() == expected, "{}: {:?}", subject.name, op);
                     }
                     (Outcome::Done, Some(_)) => prop_assert!(!reads),
-                    (Outcome::Failed(error), None) => prop_assert_eq!(error, Error::Internal),
+                    (Outcome::Failed(error), None) => prop_assert_eq!(error, Error::Range),
                     (outcome, _) => prop_assert!(false, "{}: {:?}", subject.name, outcome),
                 }
             }
-            let whole = subject.read(0, u32::try_from(BYTES).expect("small"));
+            let whole = subject.read(0, u32::try_from(subject.bytes()).expect("small"));
             prop_assert!(whole == bytes, "{}", subject.name);
         }
     }
@@ -213,32 +315,32 @@ proptest! {
 fn a_fresh_store_reads_as_zero_to_its_last_byte() {
     for subject in subjects() {
         let geometry = subject.store.geometry();
-        assert_eq!(geometry.bytes, BYTES, "{}", subject.name);
+        let bytes = geometry.bytes;
+        let expected = if subject.name.starts_with("stripe") { 510 * 4096 } else { BYTES };
+        assert_eq!(bytes, expected, "{}", subject.name);
         assert!(geometry.physical_block.is_power_of_two(), "{}", subject.name);
-        assert_eq!(subject.read(BYTES - 512, 512), [0; 512], "{}", subject.name);
-        assert_eq!(subject.read(BYTES, 0), [], "{}", subject.name);
+        assert_eq!(subject.read(bytes - 512, 512), [0; 512], "{}", subject.name);
+        assert_eq!(subject.read(bytes, 0), [], "{}", subject.name);
     }
 }
 
 #[test]
-fn ranges_that_overflow_are_refused_before_any_io() {
+fn ranges_that_overflow_are_refused() {
     for subject in subjects() {
+        let bytes = subject.bytes();
         let ops = [
             Op::Read { offset: u64::MAX, length: u32::MAX },
-            Op::Read { offset: BYTES - 512, length: 1024 },
-            Op::Read { offset: BYTES + 1, length: 0 },
+            Op::Read { offset: bytes - 512, length: 1024 },
+            Op::Read { offset: bytes + 1, length: 0 },
             write(u64::MAX - 511, vec![1; 512]),
-            write(BYTES - 511, vec![1; 512]),
+            write(bytes - 511, vec![1; 512]),
             Op::Discard { offset: 512, length: u64::MAX },
             Op::Zero { offset: u64::MAX, length: 1 },
         ];
         for op in ops {
-            let submitted = subject.store.submit(&op);
-            assert!(
-                matches!(submitted, Submitted::Done(Outcome::Failed(Error::Internal))),
-                "{}: {op:?}: {submitted:?}",
-                subject.name
-            );
+            let outcome = subject.run(&op);
+            let refused = matches!(outcome, Outcome::Failed(Error::Range));
+            assert!(refused, "{}: {op:?}: {outcome:?}", subject.name);
         }
     }
 }
@@ -261,7 +363,7 @@ fn one_store_can_be_copied_to_another() {
 #[test]
 fn a_file_that_is_cut_short_is_unreadable_behind_the_cut() {
     let subject = Subject::file("file", Can::PunchToo, false);
-    let file = subject.file.as_ref().expect("a file");
+    let file = subject.only_file();
     file.set_len(4096 + 100).expect("shorter");
     assert_eq!(subject.read(0, 4096), [0; 4096]);
     for offset in [4096, 8192] {
@@ -274,7 +376,7 @@ fn a_file_that_is_cut_short_is_unreadable_behind_the_cut() {
 fn a_discard_gives_the_space_of_a_file_back() {
     use std::os::unix::fs::MetadataExt;
     let subject = Subject::file("file", Can::PunchToo, false);
-    let file = subject.file.as_ref().expect("a file");
+    let file = subject.only_file();
     assert!(matches!(subject.run(&write(0, vec![1; 1 << 20])), Outcome::Done));
     let blocks = || {
         file.sync_all().expect("stable");
@@ -285,7 +387,6 @@ fn a_discard_gives_the_space_of_a_file_back() {
     let outcome = subject.run(&Op::Discard { offset: 0, length: 1 << 20 });
     assert!(matches!(outcome, Outcome::Done));
     // A file system without holes has had zeroes written, which is as right for the reader.
-    let file = subject.file.as_ref().expect("a file");
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if fallocate(file, flags, 0, 4096).is_ok() {
         assert!(blocks() <= before - 2048, "{} of {before} blocks are left", blocks());
@@ -296,23 +397,156 @@ fn a_discard_gives_the_space_of_a_file_back() {
 #[test]
 fn status_tells_what_was_written() {
     for subject in subjects() {
-        let name = subject.name;
-        let status = |offset, length| match subject.run(&Op::Status { offset, length }) {
-            Outcome::Status(run) => (run.allocated, run.length),
-            outcome => panic!("{name}: {outcome:?}"),
+        let (name, bytes) = (subject.name, subject.bytes());
+        // A store may tell of a part of a run: the rest is asked for.
+        let status = |offset: u64, length: u64| {
+            let mut first = None;
+            let mut at = offset;
+            while at < offset + length {
+                let op = Op::Status { offset: at, length: offset + length - at };
+                let Outcome::Status(run) = subject.run(&op) else { panic!("{name}: a run") };
+                assert!(run.length > 0 && at + run.length <= offset + length, "{name}");
+                if *first.get_or_insert(run.allocated) != run.allocated {
+                    break;
+                }
+                at += run.length;
+            }
+            (first.expect("asked about something"), at - offset)
         };
         if name == "null" {
-            assert_eq!(status(0, BYTES), (true, BYTES), "{name}");
+            assert_eq!(status(0, bytes), (true, bytes), "{name}");
             continue;
         }
-        assert_eq!(status(512, BYTES - 512), (false, BYTES - 512), "{name}");
+        assert_eq!(status(512, bytes - 512), (false, bytes - 512), "{name}");
         subject.run(&write(8192, vec![1; 8192]));
-        assert_eq!(status(0, BYTES), (false, 8192), "{name}");
-        assert_eq!(status(8192, BYTES - 8192), (true, 8192), "{name}");
+        assert_eq!(status(0, bytes), (false, 8192), "{name}");
+        assert_eq!(status(8192, bytes - 8192), (true, 8192), "{name}");
         assert_eq!(status(8192 + 512, 512), (true, 512), "{name}");
-        if subject.can == Can::PunchToo {
+        if subject.can == Can::PunchToo && name != "discard=off" {
             subject.run(&Op::Discard { offset: 8192, length: 4096 });
             assert_eq!(status(8192, 8192), (false, 4096), "{name}");
         }
     }
+}
+
+#[test]
+fn a_read_only_filter_refuses_changes_and_nothing_else() {
+    let memory = Memory::new(BYTES).expect("room");
+    let subject = Subject::new("readonly", ReadOnly::new(Arc::new(memory)));
+    let geometry = subject.store.geometry();
+    assert!(geometry.read_only && geometry.discard_granularity.is_none());
+    let (discard, zero) =
+        (Op::Discard { offset: 0, length: 512 }, Op::Zero { offset: 0, length: 512 });
+    for op in [write(0, vec![1; 512]), discard, zero] {
+        assert!(matches!(subject.run(&op), Outcome::Failed(Error::ReadOnly)), "{op:?}");
+    }
+    assert!(matches!(subject.run(&Op::Flush), Outcome::Done));
+    assert_eq!(subject.read(0, 512), [0; 512]);
+    assert!(!subject.store.set_bytes(512) && subject.store.file().is_none());
+}
+
+#[test]
+fn without_discard_space_stays() {
+    let subject = Subject::file("discard=off", Can::PunchToo, false)
+        .behind("discard=off", |behind| Arc::new(NoDiscard::new(behind)));
+    assert_eq!(subject.store.geometry().discard_granularity, None);
+    subject.run(&write(0, vec![1; 65_536]));
+    let op = Op::Discard { offset: 0, length: 65_536 };
+    let Submitted::Io(io) = subject.store.submit(&op) else { panic!("work") };
+    assert!(matches!(io, Io::Zero { .. }), "{io:?}");
+    assert!(matches!(subject.run(&op), Outcome::Done));
+    assert_eq!(subject.read(0, 65_536), vec![0; 65_536]);
+}
+
+#[test]
+fn errors_come_when_they_were_asked_for_and_touch_nothing() {
+    let failing = |fault, when| {
+        let memory = Memory::new(BYTES).expect("room");
+        Subject::new("error", Failing::new(Arc::new(memory), fault, when))
+    };
+    let subject = failing(Fault::Write, When::Every(3));
+    let outcomes: Vec<bool> = (0..9)
+        .map(|at| matches!(subject.run(&write(at * 512, vec![1; 512])), Outcome::Done))
+        .collect();
+    assert_eq!(outcomes, [true, true, false, true, true, false, true, true, false]);
+    assert_eq!(subject.read(2 * 512, 512), [0; 512], "nothing of a failed write is there");
+    let subject = failing(Fault::Read, When::Within { offset: 4096, length: 512 });
+    for (offset, length, fails) in [(0, 4096, false), (4608, 512, false), (0, 8192, true)] {
+        let outcome = subject.run(&Op::Read { offset, length });
+        assert_eq!(matches!(outcome, Outcome::Failed(Error::Read)), fails, "{offset}");
+    }
+    let subject = failing(Fault::Space, When::Every(1));
+    let outcome = subject.run(&write(0, vec![1; 512]));
+    assert!(matches!(outcome, Outcome::Failed(Error::Space)));
+    assert!(matches!(subject.run(&Op::Flush), Outcome::Done));
+    let subject = failing(Fault::Flush, When::Every(1));
+    assert!(matches!(subject.run(&Op::Flush), Outcome::Failed(Error::Write)));
+}
+
+#[test]
+fn a_delay_passes_before_the_operation() {
+    let memory: Arc<dyn Store> = Arc::new(Memory::new(BYTES).expect("room"));
+    let time = Duration::from_millis(10);
+    let outer = Delay::new(
+        Arc::new(Delay::new(memory, Layer(0), Delayed::All, time)),
+        Layer(1),
+        Delayed::Reads,
+        time,
+    );
+    let subject = Subject::new("delay", outer);
+    let took = |op: &Op| {
+        let begun = subject.now.get();
+        subject.run(op);
+        subject.now.get().since(begun)
+    };
+    assert_eq!(took(&write(0, vec![1; 512])), time);
+    assert_eq!(took(&Op::Read { offset: 0, length: 512 }), 2 * time, "both");
+    assert_eq!(took(&Op::Flush), time);
+}
+
+#[test]
+fn a_log_hears_of_every_end() {
+    #[derive(Debug, Default)]
+    struct Lines(Mutex<Vec<String>>);
+    impl Journal for Lines {
+        fn ended(&self, op: &Op, outcome: &Outcome) {
+            let how = if matches!(outcome, Outcome::Failed(_)) { "failed" } else { "done" };
+            self.0.lock().expect("unbroken").push(format!("{:?} {how}", op.range()));
+        }
+    }
+    let lines = Arc::new(Lines::default());
+    let journal = Arc::<Lines>::clone(&lines);
+    let subject = Subject::file("log", Can::PunchToo, false)
+        .behind("log", |behind| Arc::new(Log::new(behind, journal)));
+    subject.run(&write(0, vec![1; 512]));
+    subject.read(512, 1024);
+    subject.run(&write(BYTES, vec![1; 512]));
+    let expected = ["(0, 512) done", "(512, 1024) done", "(2099712, 512) failed"];
+    assert_eq!(*lines.0.lock().expect("unbroken"), expected);
+}
+
+#[test]
+fn a_file_gets_another_size_through_its_filters() {
+    let subject = Subject::file("file", Can::PunchToo, false).behind("file, filters", filters);
+    assert_eq!(subject.store.file(), Some(FileId(3)));
+    subject.only_file().set_len(2 * BYTES).expect("longer");
+    assert!(subject.store.set_bytes(2 * BYTES));
+    assert!(matches!(subject.run(&write(2 * BYTES - 512, vec![1; 512])), Outcome::Done));
+    assert!(subject.store.set_bytes(4096));
+    let outcome = subject.run(&Op::Read { offset: 4096, length: 512 });
+    assert!(matches!(outcome, Outcome::Failed(Error::Range)));
+    let memory = Memory::new(BYTES).expect("room");
+    assert!(memory.file().is_none() && !memory.set_bytes(BYTES * 2));
+    assert!(stripe().store.file().is_none());
+}
+
+#[test]
+fn a_file_that_becomes_smaller_is_not_written_behind_its_end() {
+    let (_, _, store) = file_store(1, BYTES, false);
+    let op = Op::Zero { offset: 0, length: BYTES };
+    let Submitted::Io(io) = store.submit(&op) else { panic!("work") };
+    store.set_bytes(4096);
+    let unsupported = IoResult::Other(Err(Errno::OPNOTSUPP.raw_os_error()));
+    let next = store.complete(&op, &io, unsupported);
+    assert!(matches!(next, Submitted::Done(Outcome::Failed(Error::Range))), "{next:?}");
 }

@@ -16,6 +16,7 @@ mod reactor;
 mod registry;
 mod stores;
 mod table;
+mod volume;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
@@ -34,3 +35,7 @@ pub use reactor::Target;
 pub use registry::SESSIONS_MAX;
 pub use stores::StoreError;
 pub use stores::Stores;
+pub use volume::Rescanned;
+pub use volume::Resized;
+pub use volume::Shrink;
+pub use volume::VolumeError;

@@ -52,6 +52,11 @@ pub(crate) enum Letter {
     UnitsAborted {
         management: Key,
     },
+    /// Answer when the work on `unit` that is under way here is done.
+    Drain {
+        unit: Arc<LogicalUnit>,
+        reply: Sender<()>,
+    },
     /// TARGET COLD RESET: end all sessions with this target.
     EndSessions {
         target: Arc<str>,

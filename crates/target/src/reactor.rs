@@ -15,6 +15,7 @@ use std::time::Duration;
 use buf::Pool;
 use engine::Choice;
 use engine::Port;
+use scsi::LogicalUnit;
 use wire::iscsi::Tsih;
 
 use crate::authentication::AuthenticationPolicy;
@@ -127,6 +128,8 @@ pub struct Target {
     portals: Vec<SocketAddr>,
     files: Vec<StoreFile>,
     engine: &'static str,
+    /// Held while the size of a disk changes.
+    volumes: Mutex<()>,
 }
 
 impl Target {
@@ -183,7 +186,30 @@ impl Target {
             portals: portals.iter().map(|portal| portal.address).collect(),
             files,
             engine: engine.name(),
+            volumes: Mutex::new(()),
         })
+    }
+
+    /// Every disk: target, number, unit.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = (String, u16, Arc<LogicalUnit>)> + '_ {
+        self.shared.nodes.all().iter().flat_map(|node| {
+            let unit = |(number, unit): &(u16, Arc<LogicalUnit>)| {
+                (node.name.clone(), *number, Arc::clone(unit))
+            };
+            node.luns.iter().map(unit)
+        })
+    }
+
+    pub(crate) fn files(&self) -> &[StoreFile] {
+        &self.files
+    }
+
+    pub(crate) fn mailboxes(&self) -> &[Mailbox] {
+        &self.shared.mailboxes
+    }
+
+    pub(crate) const fn volume_lock(&self) -> &Mutex<()> {
+        &self.volumes
     }
 
     /// The addresses that it really listens on.

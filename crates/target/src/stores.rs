@@ -8,8 +8,17 @@ use std::sync::Arc;
 use engine::files::FileError;
 use engine::files::OpenOptions;
 use store::FileId;
+use store::Layer;
+use store::Op;
+use store::Outcome;
 use store::Store;
+use store::filter;
+use store::filter::Journal;
+use store::spec::FileSpec;
+use store::spec::Filter;
 use store::spec::Spec;
+use store::stripe::Stripe;
+use store::stripe::StripeError;
 
 /// A file of an open store, under the number that all reactors know it by.
 #[derive(Clone, Debug)]
@@ -19,6 +28,7 @@ pub(crate) struct StoreFile {
     pub(crate) direct: bool,
     pub(crate) path: String,
     pub(crate) writable: bool,
+    pub(crate) block_device: bool,
 }
 
 /// The stores of a daemon while it is being set up.
@@ -42,6 +52,37 @@ pub enum StoreError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Stores that are no stripe.
+    #[error("cannot stripe these stores: {0}")]
+    Stripe(#[from] StripeError),
+}
+
+/// Writes the operations of a store to the log of the daemon.
+#[derive(Debug)]
+struct Logged {
+    store: String,
+}
+
+impl Journal for Logged {
+    fn ended(&self, op: &Op, outcome: &Outcome) {
+        let (offset, length) = op.range();
+        let what = match op {
+            Op::Read { .. } => "read",
+            Op::Write { durable: true, .. } => "durable write",
+            Op::Write { .. } => "write",
+            Op::Flush => "flush",
+            Op::Discard { .. } => "discard",
+            Op::Zero { .. } => "zero",
+            Op::Status { .. } => "status",
+        };
+        let store = &self.store;
+        match outcome {
+            Outcome::Failed(error) => {
+                tracing::info!(store, what, offset, length, %error, "operation failed");
+            }
+            _ => tracing::info!(store, what, offset, length, "operation done"),
+        }
+    }
 }
 
 impl Stores {
@@ -56,22 +97,42 @@ impl Stores {
     /// # Errors
     /// If the file cannot be used as a store, or memory cannot be reserved.
     pub fn open(&mut self, spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
-        match spec {
-            Spec::Memory { bytes } => {
-                let memory = store::memory::Memory::new(*bytes)
-                    .map_err(|source| StoreError::Memory { bytes: *bytes, source })?;
-                Ok(Arc::new(memory))
-            }
-            Spec::Null { bytes } => {
-                let null = store::null::Null::new(*bytes)
-                    .map_err(|source| StoreError::Memory { bytes: *bytes, source })?;
-                Ok(Arc::new(null))
-            }
-            Spec::File(file) => self.open_file(file),
-        }
+        Ok(self.open_layered(spec)?.0)
     }
 
-    fn open_file(&mut self, spec: &store::spec::FileSpec) -> Result<Arc<dyn Store>, StoreError> {
+    /// The store, and the place of the next filter in front of it.
+    fn open_layered(&mut self, spec: &Spec) -> Result<(Arc<dyn Store>, Layer), StoreError> {
+        let memory = |bytes: &u64, source| StoreError::Memory { bytes: *bytes, source };
+        let store: Arc<dyn Store> = match spec {
+            Spec::Memory { bytes } => Arc::new(
+                store::memory::Memory::new(*bytes).map_err(|source| memory(bytes, source))?,
+            ),
+            Spec::Null { bytes } => {
+                Arc::new(store::null::Null::new(*bytes).map_err(|source| memory(bytes, source))?)
+            }
+            Spec::File(file) => self.open_file(file)?,
+            Spec::Iso { path } => self.open_file(&FileSpec {
+                path: path.clone(),
+                size: None,
+                direct: false,
+                read_only: true,
+                sync: false,
+            })?,
+            Spec::Stripe { chunk, stores } => {
+                let stores: Result<Vec<_>, _> = stores.iter().map(|spec| self.open(spec)).collect();
+                Arc::new(Stripe::new(*chunk, stores?)?)
+            }
+            Spec::Filtered { behind, filter } => {
+                let name = behind.to_string();
+                let (behind, layer) = self.open_layered(behind)?;
+                let store = put_in_front(behind, layer, filter, name);
+                return Ok((store, Layer(layer.0.saturating_add(1))));
+            }
+        };
+        Ok((store, Layer(0)))
+    }
+
+    fn open_file(&mut self, spec: &FileSpec) -> Result<Arc<dyn Store>, StoreError> {
         let open = engine::files::open(
             spec.path.as_ref(),
             &OpenOptions { read_only: spec.read_only, direct: spec.direct, create_size: spec.size },
@@ -83,6 +144,7 @@ impl Stores {
             direct: spec.direct,
             path: spec.path.clone(),
             writable: !spec.read_only,
+            block_device: open.block_device,
         });
         let geometry = store::Geometry {
             bytes: open.bytes,
@@ -93,5 +155,24 @@ impl Stores {
             rotational: open.rotational,
         };
         Ok(Arc::new(store::file::File::new(id, geometry, spec.sync)))
+    }
+}
+
+/// `filter` before `behind`, whose word is `name`.
+fn put_in_front(
+    behind: Arc<dyn Store>,
+    layer: Layer,
+    filter: &Filter,
+    name: String,
+) -> Arc<dyn Store> {
+    match *filter {
+        Filter::ReadOnly => Arc::new(filter::ReadOnly::new(behind)),
+        Filter::NoDiscard => Arc::new(filter::NoDiscard::new(behind)),
+        Filter::Delay { which, length } => {
+            Arc::new(filter::Delay::new(behind, layer, which, length))
+        }
+        Filter::Error { fault, when } => Arc::new(filter::Failing::new(behind, fault, when)),
+        Filter::Limit(rate) => Arc::new(filter::Limit::new(behind, layer, rate)),
+        Filter::Log => Arc::new(filter::Log::new(behind, Arc::new(Logged { store: name }))),
     }
 }

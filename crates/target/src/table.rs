@@ -12,6 +12,17 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// Names nothing in any table.
+    pub(crate) const NOBODY: Self = Self { index: u32::MAX, generation: 0 };
+
+    pub(crate) const fn parts(self) -> (u32, u32) {
+        (self.index, self.generation)
+    }
+
+    pub(crate) const fn from_parts((index, generation): (u32, u32)) -> Self {
+        Self { index, generation }
+    }
+
     /// Bits of a key that fit into a token beside eight bits of kind.
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.index) | (u64::from(self.generation & GENERATION_MASK) << 32)
@@ -86,6 +97,13 @@ impl<T> Table<T> {
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().map(|(_, (_, value))| value)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        self.slots.iter_mut().map(|(index, (generation, value))| {
+            let index = u32::try_from(index).expect("tables are bounded far below 2^32");
+            (Key { index, generation: *generation }, value)
+        })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {

@@ -16,6 +16,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::ServeOptions;
 use crate::daemon::admin::Admin;
+use crate::daemon::watch::Watch;
 use crate::output;
 use crate::plan::Draft;
 
@@ -40,6 +41,7 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
         "serving"
     );
     let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone())?;
+    let watch = Watch::start(Arc::clone(&target))?;
     announce(&target, &served);
     if let Some(signal) = signals.forever().next() {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
@@ -52,7 +54,7 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
         }
     });
     let begun = Instant::now();
-    drop(admin);
+    drop((watch, admin));
     let result = target.stop(GRACE);
     drop(hurry);
     tracing::info!(seconds = begun.elapsed().as_secs_f32(), "stopped");

@@ -22,8 +22,11 @@ use control::admin::REQUEST_LEN_MAX;
 use control::admin::Reply;
 use control::admin::Request;
 use iscsi::target::TaskReporting;
+use target::Resized;
 use target::SessionSnapshot;
+use target::Shrink;
 use target::Target;
+use target::VolumeError;
 
 use crate::ports;
 
@@ -113,6 +116,36 @@ impl State {
         Ok(stream.write_all(&text)?)
     }
 
+    /// What is served, with the sizes of now.
+    fn served(&self) -> Vec<admin::Target> {
+        let mut served = self.served.clone();
+        for target in &mut served {
+            for lun in &mut target.luns {
+                if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
+                    lun.bytes = bytes;
+                }
+            }
+        }
+        served
+    }
+
+    /// The answer of `order` about a target, or about the only one there is.
+    fn of_target(
+        &self,
+        name: Option<&str>,
+        order: impl FnOnce(&str) -> Result<Reply, VolumeError>,
+    ) -> Reply {
+        let name = match (name, &*self.served) {
+            (Some(name), _) => name,
+            (None, [only]) => &only.name,
+            (None, _) => {
+                let message = "there are several targets; try: --target IQN".into();
+                return Reply::Error { message };
+            }
+        };
+        order(name).unwrap_or_else(|error| Reply::Error { message: error.to_string() })
+    }
+
     fn answer(&self, request: &Request) -> Reply {
         match request {
             Request::Status => Reply::Status(admin::Status {
@@ -123,7 +156,7 @@ impl State {
                 crc32c: crc::tier().name().into(),
                 reactors: self.target.reactors(),
                 portals: self.target.portals().iter().map(ToString::to_string).collect(),
-                targets: self.served.clone(),
+                targets: self.served(),
                 sessions: self.target.sessions().len(),
             }),
             Request::Sessions => {
@@ -134,6 +167,27 @@ impl State {
                 if self.target.logout_session(*tsih, *timeout_s) =>
             {
                 Reply::Done
+            }
+            Request::ResizeLun { target, lun, bytes, shrink } => {
+                let shrink = if *shrink { Shrink::Allowed } else { Shrink::Refused };
+                self.of_target(target.as_deref(), |target| {
+                    let Resized { before, now } =
+                        self.target.resize(target, *lun, *bytes, shrink)?;
+                    Ok(Reply::Resized { before, now })
+                })
+            }
+            Request::RescanLuns => {
+                let shown = |found: target::Rescanned| {
+                    let target::Rescanned { target, lun, before, now } = found;
+                    admin::RescannedLun { target, lun, before, now }
+                };
+                Reply::Rescanned { luns: self.target.rescan().into_iter().map(shown).collect() }
+            }
+            Request::SnapshotLun { target, lun, path } => {
+                self.of_target(target.as_deref(), |target| {
+                    let bytes = self.target.snapshot(target, *lun, Path::new(path))?;
+                    Ok(Reply::Snapshot { bytes })
+                })
             }
             Request::PortGroups => Reply::PortGroups { groups: ports::shown(&self.target) },
             Request::SetPortGroup { target, lun, group, state } => {
@@ -153,6 +207,15 @@ impl State {
 
 /// Asks the daemon behind `path`, or behind the default control socket.
 pub(crate) fn ask(path: Option<&Path>, request: &Request) -> Result<Reply> {
+    ask_patiently(path, request, TIMEOUT)
+}
+
+/// The same, for orders that take longer.
+pub(crate) fn ask_patiently(
+    path: Option<&Path>,
+    request: &Request,
+    patience: Duration,
+) -> Result<Reply> {
     let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
         bail!("no default control socket here; try: --control-socket PATH");
     };
@@ -160,7 +223,7 @@ pub(crate) fn ask(path: Option<&Path>, request: &Request) -> Result<Reply> {
         let path = path.display();
         format!("cannot reach a daemon at {path}; try: lunwire serve --control-socket {path}")
     })?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(patience))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
     stream.write_all(&text)?;

@@ -2,3 +2,4 @@
 //! What a running daemon has beside its reactors.
 
 pub(crate) mod admin;
+pub(crate) mod watch;

@@ -66,12 +66,22 @@ enum WriteStage {
 #[inline]
 pub(crate) fn read(context: &Context<'_>) -> Result<Started, Fault> {
     let (extent, _) = context.transfer()?;
+    read_extent(context, extent, context.cdb.fua())
+}
+
+/// Reads blocks; with `fua` what is on the medium.
+#[inline]
+pub(crate) fn read_extent(
+    context: &Context<'_>,
+    extent: Extent,
+    fua: bool,
+) -> Result<Started, Fault> {
     let unit = context.unit;
     let travels = extent.length.min(u64::from(context.request.expected_in));
     let Ok(length @ 1..) = u32::try_from(unit.round_up(travels)) else {
         return Ok(task::good(extent.length));
     };
-    let flush = context.cdb.fua() && unit.geometry().volatile_cache;
+    let flush = fua && unit.geometry().volatile_cache;
     let stage = if flush { ReadStage::Flushing } else { ReadStage::Reading };
     let read = Read { offset: extent.offset, length, presented: extent.length, stage };
     let op = if flush { Op::Flush } else { read.op() };

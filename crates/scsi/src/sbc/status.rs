@@ -59,7 +59,7 @@ impl Status {
 
     /// Joins a run to the list; a run that fills no whole block counts as mapped.
     fn take(&mut self, unit: &LogicalUnit, run: Run) {
-        let left = unit.blocks() - self.at;
+        let left = unit.blocks().saturating_sub(self.at).max(1);
         let whole = run.length / u64::from(unit.block());
         let (provisioning, blocks) = match (run.allocated, whole) {
             (false, 1..) => (Provisioning::Deallocated, whole),
@@ -88,14 +88,16 @@ impl Status {
     /// the last one is whole.
     fn ask(&mut self, unit: &LogicalUnit) -> Step {
         let enough = self.descriptors.len() > self.room || self.questions == 0;
-        if enough || self.at >= unit.blocks() {
+        // The unit may have another size than a moment ago.
+        let left = unit.blocks().saturating_sub(self.at);
+        if enough || left == 0 {
             self.descriptors.truncate(self.room);
             let bytes = status::emit(&self.descriptors);
             return task::data(bytes, self.allocation).1;
         }
         self.questions -= 1;
         let block = u64::from(unit.block());
-        let length = ((unit.blocks() - self.at) * block).min(limits::STATUS_LENGTH_MAX);
+        let length = (left * block).min(limits::STATUS_LENGTH_MAX);
         Step::Store(Op::Status { offset: self.at * block, length })
     }
 }

@@ -51,8 +51,8 @@ pub(crate) fn send(context: &Context<'_>) -> Result<Started, Fault> {
         if length != 0 {
             return Err(sense::invalid_field(3).into());
         }
-        if context.unit.stopped() {
-            return Err(sense::STOPPED.into());
+        if let Some(sense) = context.unit.not_ready() {
+            return Err(sense.into());
         }
         let machine = Machine::SelfTest(SelfTest { stage: Stage::First });
         return Ok((machine, read_block(context.unit, 0)));

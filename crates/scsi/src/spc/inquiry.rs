@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! INQUIRY (SPC-4 §6.6): standard data and vital product data.
 
+use crate::copy;
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
@@ -26,15 +27,20 @@ use wire::scsi::vpd::ExtendedInquiry;
 use wire::scsi::vpd::LogicalBlockProvisioning;
 
 /// VPD pages of a disk, ascending, as page 00 lists them.
-const PAGES: [u8; 7] = [
+const PAGES: [u8; 8] = [
     vpd::SUPPORTED_PAGES,
     vpd::UNIT_SERIAL_NUMBER,
     vpd::DEVICE_IDENTIFICATION,
     vpd::EXTENDED_INQUIRY,
+    vpd::THIRD_PARTY_COPY,
     vpd::BLOCK_LIMITS,
     vpd::BLOCK_DEVICE_CHARACTERISTICS,
     vpd::LOGICAL_BLOCK_PROVISIONING,
 ];
+
+/// VPD pages of a CD or DVD drive.
+const OPTICAL_PAGES: [u8; 3] =
+    [vpd::SUPPORTED_PAGES, vpd::UNIT_SERIAL_NUMBER, vpd::DEVICE_IDENTIFICATION];
 
 /// What the CDB asks for.
 enum Asked {
@@ -91,18 +97,22 @@ fn allocation(cdb: &CdbView<'_>) -> u32 {
 fn standard(unit: &LogicalUnit) -> Standard {
     let identity = unit.identity();
     Standard {
-        peripheral: inquiry::TYPE_DISK,
+        peripheral: peripheral(unit),
         version: inquiry::VERSION_SPC_4,
         vendor: ascii(&identity.vendor),
         product: ascii(&identity.product),
         revision: ascii(&identity.revision),
         normal_aca: true,
-        port_groups: unit.access().who_changes(),
-        third_party_copy: false,
+        // A drive cannot be asked for its groups: the operation code means something else there.
+        port_groups: match unit.is_optical() {
+            true => PortGroups::None,
+            false => unit.access().who_changes(),
+        },
+        third_party_copy: !unit.is_optical(),
         version_descriptors: [
             inquiry::SAM_5,
             inquiry::SPC_4,
-            inquiry::SBC_3,
+            if unit.is_optical() { inquiry::MMC_6 } else { inquiry::SBC_3 },
             inquiry::ISCSI,
             0,
             0,
@@ -112,10 +122,16 @@ fn standard(unit: &LogicalUnit) -> Standard {
     }
 }
 
+fn peripheral(unit: &LogicalUnit) -> u8 {
+    if unit.is_optical() { inquiry::TYPE_OPTICAL } else { inquiry::TYPE_DISK }
+}
+
 fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
-    let page = |content: &[u8]| vpd::page(inquiry::TYPE_DISK, code, content);
+    let page = |content: &[u8]| vpd::page(peripheral(unit), code, content);
+    let pages: &[u8] = if unit.is_optical() { &OPTICAL_PAGES } else { &PAGES };
     Ok(match code {
-        vpd::SUPPORTED_PAGES => page(&PAGES),
+        code if !pages.contains(&code) => return Err(sense::invalid_field(2).into()),
+        vpd::SUPPORTED_PAGES => page(pages),
         vpd::UNIT_SERIAL_NUMBER => page(unit.identity().serial.as_bytes()),
         vpd::DEVICE_IDENTIFICATION => page(&designators(nexus, unit)),
         vpd::EXTENDED_INQUIRY => page(
@@ -125,10 +141,12 @@ fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
             }
             .emit(),
         ),
+        vpd::THIRD_PARTY_COPY => page(&copy::page::content(unit)),
         vpd::BLOCK_LIMITS => page(&block_limits(unit).emit()),
         vpd::BLOCK_DEVICE_CHARACTERISTICS => {
             let rotation_rate = u16::from(!unit.geometry().rotational);
-            page(&BlockDeviceCharacteristics { rotation_rate }.emit())
+            let read_after_block_erase = unit.can_discard();
+            page(&BlockDeviceCharacteristics { rotation_rate, read_after_block_erase }.emit())
         }
         vpd::LOGICAL_BLOCK_PROVISIONING => page(&provisioning(unit).emit()),
         _ => return Err(sense::invalid_field(2).into()),
@@ -190,7 +208,12 @@ fn block_limits(unit: &LogicalUnit) -> BlockLimits {
 
 fn provisioning(unit: &LogicalUnit) -> LogicalBlockProvisioning {
     if unit.can_discard() {
-        LogicalBlockProvisioning { unmap: true, zeros: true, provisioning_type: 2 }
+        LogicalBlockProvisioning {
+            unmap: true,
+            zeros: true,
+            provisioning_type: 2,
+            threshold_exponent: unit.threshold_exponent(),
+        }
     } else {
         LogicalBlockProvisioning::default()
     }

@@ -7,7 +7,6 @@ use crate::lun::LogicalUnit;
 use crate::nexus::Queries;
 use crate::sense;
 use crate::sense::Fault;
-use crate::table;
 use crate::table::Entry;
 use crate::task::Started;
 use crate::task::data;
@@ -46,11 +45,12 @@ fn timeouts(cdb: &CdbView<'_>) -> Timeouts {
 }
 
 fn all(unit: &LogicalUnit, timeouts: Timeouts) -> Vec<u8> {
-    let commands = table::all().filter(|entry| entry.supported(unit)).map(|entry| Command {
-        opcode: entry.opcode,
-        service_action: entry.service_action,
-        cdb_len: u16::from(entry.length),
-    });
+    let commands =
+        unit.commands().all().filter(|entry| entry.supported(unit)).map(|entry| Command {
+            opcode: entry.opcode,
+            service_action: entry.service_action,
+            cdb_len: u16::from(entry.length),
+        });
     rsoc::emit_all(commands, timeouts)
 }
 
@@ -58,7 +58,7 @@ fn all(unit: &LogicalUnit, timeouts: Timeouts) -> Vec<u8> {
 /// (either).
 fn one(cdb: &CdbView<'_>, unit: &LogicalUnit, option: u8) -> Result<Vec<u8>, Fault> {
     let (opcode, action) = (Opcode(cdb.byte(3)), cdb.u16_at(4));
-    let known = || table::of_opcode(opcode).filter(|entry| entry.supported(unit));
+    let known = || unit.commands().of_opcode(opcode).filter(|entry| entry.supported(unit));
     let has_actions = known().next().map(|entry| entry.service_action.is_some());
     if (option, has_actions) == (1, Some(true)) || (option, has_actions) == (2, Some(false)) {
         return Err(sense::invalid_bit(2, 2).into());

@@ -52,7 +52,7 @@ fn standard_inquiry_is_that_of_a_disk() {
     let bench = Bench::new();
     let bytes = bench.data(&[0x12, 0, 0, 1, 4, 0]);
     assert_eq!(bytes.len(), 96);
-    assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x10, 0, 2]);
+    assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x18, 0, 2]);
     let standard = Standard::parse(&bytes).expect("whole");
     assert_eq!(&standard.vendor, b"LUNWIRE ");
     assert_eq!(standard.version_descriptors[..4], [0x00a0, 0x0460, 0x04c0, 0x0960]);
@@ -74,7 +74,7 @@ fn inquiry_refuses_pages_it_does_not_have() {
     let bench = Bench::new();
     assert_eq!(field_of(&bench, &[0x12, 0, 1, 0, 255, 0]), Some((2, None)));
     let listed = page(&bench, 0);
-    assert_eq!(listed, [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+    assert_eq!(listed, [0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2]);
     for code in 0..=u8::MAX {
         if listed.contains(&code) {
             page(&bench, code);
@@ -133,7 +133,7 @@ fn block_limits_are_those_that_hold() {
     let parsed = BlockLimits::parse(&page(&thick, 0xb0)).expect("whole");
     assert_eq!((parsed.unmap_blocks_max, parsed.unmap_descriptors_max), (0, 0));
     assert_eq!(page(&thick, 0xb2), [0, 0, 0, 0]);
-    assert_eq!(page(&Bench::new(), 0xb2), [0, 0xe4, 2, 0]);
+    assert_eq!(page(&Bench::new(), 0xb2), [11, 0xe4, 2, 0]);
 }
 
 #[test]
@@ -161,20 +161,22 @@ fn request_sense_speaks_both_formats() {
 fn mode_sense_has_the_same_pages_in_both_forms() {
     let bench = Bench::new();
     let six = bench.data(&[0x1a, 0, 0x3f, 0, 255, 0]);
-    assert_eq!(six[..12], [55, 0, 0x10, 8, 0, 0, 0x10, 0, 0, 0, 2, 0]);
+    assert_eq!(six[..12], [67, 0, 0x10, 8, 0, 0, 0x10, 0, 0, 0, 2, 0]);
     let ten = bench.data(&[0x5a, 0x10, 0x3f, 0xff, 0, 0, 0, 1, 0, 0]);
     let six = ModeData::parse(Header::Six, &six).expect("whole");
     let ten = ModeData::parse(Header::Ten, &ten).expect("whole");
-    let extension = 20 + 12..20 + 12 + 32;
+    let extension = 12 + 20 + 12..12 + 20 + 12 + 32;
     assert_eq!(ten.pages[extension.clone()][..2], [0x4a, 1]);
-    let without = [&ten.pages[..extension.start], &ten.pages[extension.end..]].concat();
-    assert_eq!(six.pages, without);
+    let thresholds = ten.pages.len() - 24..;
+    assert_eq!(ten.pages[thresholds.clone()][..2], [0x5c, 2]);
+    let between = &ten.pages[extension.end..thresholds.start];
+    assert_eq!(six.pages, [&ten.pages[..extension.start], between].concat());
     assert_eq!(ten.descriptor, Some(BlockDescriptor::Long { blocks: 4096, length: 512 }));
     let caching = six.page(mode::CACHING).expect("page 08");
     assert_eq!((caching.len(), caching[2]), (20, 0x04));
     assert_eq!(six.page(mode::CONTROL).expect("page 0A")[2], 0, "D_SENSE is off");
     assert_eq!(six.page(mode::INFORMATIONAL_EXCEPTIONS).map(<[u8]>::len), Some(12));
-    for code in [0x08, 0x0a, 0x1c] {
+    for code in [0x01, 0x08, 0x0a] {
         let one = bench.data(&[0x1a, 0x08, code, 0, 255, 0]);
         assert_eq!(one[3], 0, "DBD");
         assert_eq!(Some(&one[4..]), six.page(code));
@@ -208,7 +210,7 @@ fn what_of_mode_pages_can_be_changed() {
     let current = bench.data(&[0x1a, 0, 0x3f, 0, 255, 0]);
     assert_eq!(bench.data(&[0x1a, 0, 0xbf, 0, 255, 0]), current, "default values");
     assert_eq!(codes(bench.sense(&[0x1a, 0, 0xff, 0, 255, 0])), (5, 0x39, 0));
-    assert_eq!(field_of(&bench, &[0x1a, 0, 0x01, 0, 255, 0]), Some((2, Some(5))));
+    assert_eq!(field_of(&bench, &[0x1a, 0, 0x02, 0, 255, 0]), Some((2, Some(5))));
     assert_eq!(field_of(&bench, &[0x1a, 0, 0x0a, 2, 255, 0]), Some((3, None)));
     assert_eq!(field_of(&bench, &[0x1a, 0, 0x08, 1, 255, 0]), Some((3, None)));
     assert_eq!(field_of(&bench, &[0x1a, 0, 0x3f, 1, 255, 0]), Some((3, None)));
@@ -267,7 +269,7 @@ fn supported_opcodes_agree_with_what_is_dispatched() {
 fn unsupported_commands_are_said_to_be() {
     let bench = Bench::new();
     for cdb in [
-        rsoc_one(1, 0x04, 0),
+        rsoc_one(1, 0x05, 0),
         rsoc_one(1, 0xff, 0),
         rsoc_one(2, 0x9e, 0x11),
         rsoc_one(2, 0x7f, 0x0e),

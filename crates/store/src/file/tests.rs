@@ -61,6 +61,7 @@ fn kinds(store: &File, op: &Op, unsupported: &[&'static str]) -> (Vec<&'static s
             Io::Punch { .. } => "punch",
             Io::Zero { .. } => "zero",
             Io::Status { .. } => "status",
+            other => panic!("{other:?} is not for a file"),
         };
         kinds.push(kind);
         assert!(kinds.len() < 20, "an end");

@@ -12,6 +12,7 @@ use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target::ConnectionId;
 use std::sync::Arc;
+use store::IoResult;
 use wire::iscsi::Tsih;
 
 use super::Connection;
@@ -62,6 +63,8 @@ impl<P: Port> Pump<P> {
             held: Vec::new(),
             send_at: None,
             runnable: std::collections::VecDeque::new(),
+            jobs: Table::default(),
+            job_turns: std::collections::VecDeque::new(),
             waiting: super::waiting::Waiting::default(),
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
@@ -269,7 +272,9 @@ impl<P: Port> Pump<P> {
                         self.settle(key);
                     }
                 }
+                (Some(Kind::JobTimer), key) => self.job_turns.push_back((key, None)),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
+                (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
                 _ => {}
             }
         }
@@ -316,6 +321,7 @@ impl<P: Port> Pump<P> {
                 }
                 Letter::UnitsAborted { management } => self.units_aborted(management),
                 Letter::EndSessions { target } => self.end_sessions(&target),
+                Letter::Drain { unit, reply } => self.drain(&unit, reply),
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {

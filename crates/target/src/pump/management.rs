@@ -5,6 +5,7 @@
 //! answer nothing of the task may still reach the medium.
 
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use engine::Port;
 use iscsi::datamover::TaskId;
@@ -17,6 +18,7 @@ use scsi::Victims;
 use wire::scsi::Sense;
 
 use super::Pump;
+use super::storing::is_pause;
 use super::task_of;
 use crate::mail::Effect;
 use crate::mail::Letter;
@@ -58,6 +60,8 @@ enum Origin {
     Logout { session: Key, id: u32 },
     /// A login waits for the tasks of the connection that it replaces.
     Join { connection: Key },
+    /// Administration waits for the work on a unit that is under way now.
+    Drain { reply: Sender<()> },
 }
 
 impl<P: Port> Pump<P> {
@@ -99,6 +103,10 @@ impl<P: Port> Pump<P> {
             }
             _ => None,
         };
+        if effect == Some(Effect::Reset) {
+            // Before the others, so that no copy begins another piece.
+            units.iter().for_each(|unit| unit.end_copies());
+        }
         let is_shared =
             effect != Some(Effect::Cleared) || units.iter().any(|unit| unit.shares_task_set());
         if let Some(effect) = effect.filter(|_| is_shared) {
@@ -270,9 +278,10 @@ impl<P: Port> Pump<P> {
 
     /// A task that has ended holds what it holds of its unit until its store work is done.
     pub(super) fn keep(&mut self, key: Key, id: TaskId, task: scsi::Task) {
-        if let Some(io) = self.ios.values_mut().find(|io| (io.session, io.task) == (key, id)) {
-            io.ended = Some(task);
-        }
+        let of_task = self.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
+        let Some((io, pending)) = of_task else { return };
+        pending.ended = Some(task);
+        self.end_pause(io);
     }
 
     /// A task has ended with its connection (RFC 7143 §11.14.5).
@@ -321,6 +330,29 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// Answers when the engine has done all work on `unit` that it has now. A pause is none: what
+    /// comes after it is checked again.
+    pub(super) fn drain(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
+        let management =
+            self.managements.insert(Management { origin: Origin::Drain { reply }, pending: 1 });
+        let sessions = &mut self.sessions;
+        let mut count = 0;
+        for io in self.ios.values_mut().filter(|io| !is_pause(&io.io)) {
+            let live = sessions
+                .get_mut(io.session)
+                .and_then(|session| task_of(&mut session.tasks, io.task).map(|task| &task.scsi));
+            let of = io.ended.as_ref().or(live).and_then(scsi::Task::unit);
+            if of.is_some_and(|of| Arc::ptr_eq(of, unit)) {
+                io.managements.push(management);
+                count += 1;
+            }
+        }
+        if let Some(entry) = self.managements.get_mut(management) {
+            entry.pending += count;
+        }
+        self.one_done(management);
+    }
+
     /// Store work of an ended task is done: the session that waits for it may be another one.
     pub(super) fn ended_work_done(&mut self, management: Key) {
         self.done_elsewhere(management);
@@ -345,6 +377,8 @@ impl<P: Port> Pump<P> {
                 }
             }
             Origin::Join { connection } => self.join(connection),
+            // Who asked may have given up.
+            Origin::Drain { reply } => drop(reply.send(())),
             Origin::Session { session, id, function, units } => {
                 self.finish(session, id, function, &units);
             }

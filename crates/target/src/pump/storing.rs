@@ -21,13 +21,17 @@ use crate::table::Key;
 impl<P: Port> Pump<P> {
     /// Hands a store's work to the engine.
     pub(super) fn submit_io(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
-        if let Io::Status { file, offset } = io {
-            return self.answer_status(key, id, op, io, (file, offset));
-        }
         let kept = io.clone();
+        self.run_io(key, id, op, kept, io);
+    }
+
+    /// Runs `io`, which is all of `kept` or what `kept` is wrapped around; the store gets `kept`
+    /// back with the result.
+    fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
         let work = match io {
-            Io::Read { file, offset, length } => match self.pool.take(length as usize) {
+            Io::Read { file, offset, length } => match self.take_buf(length as usize) {
                 Some(buf) => Work::Read { file: file.0, offset, buf },
+                None if key == Key::NOBODY => return self.postpone_job(id, op),
                 None => {
                     let Some(session) = self.sessions.get_mut(key) else { return };
                     session.take_task(id);
@@ -40,46 +44,86 @@ impl<P: Port> Pump<P> {
             Io::Sync { file } => Work::Sync { file: file.0 },
             Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
             Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
-            Io::Status { .. } => return,
+            rare => return self.run_rare(key, id, op, kept, rare),
         };
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.ios += 1;
-        let io = self.ios.insert(PendingIo {
+        if let Some(io) = self.remember(key, id, op, kept) {
+            self.port.submit(token(Kind::Io, io), work);
+        }
+    }
+
+    /// What is not for the engine.
+    #[cold]
+    fn run_rare(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
+        match io {
+            Io::Status { file, offset } => {
+                let result = IoResult::Status(self.allocation(file, offset));
+                self.answer(key, id, op, &kept, result);
+            }
+            Io::Clock { .. } => {
+                let result = IoResult::Clock(self.port.now());
+                self.answer(key, id, op, &kept, result);
+            }
+            Io::Pause { length, .. } => {
+                let end = self.port.now() + length;
+                if let Some(io) = self.remember(key, id, op, kept) {
+                    self.timers.set(token(Kind::Io, io).0, end);
+                }
+            }
+            Io::Part(part) => self.run_io(key, id, op, kept, part.io().clone()),
+            // Everything else is for the engine.
+            _ => {}
+        }
+    }
+
+    /// Work is under way until `io_done`.
+    fn remember(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) -> Option<Key> {
+        match self.sessions.get_mut(key) {
+            Some(session) => session.ios += 1,
+            None if key == Key::NOBODY => {}
+            None => return None,
+        }
+        Some(self.ios.insert(PendingIo {
             session: key,
             task: id,
             op,
-            io: kept,
+            io,
             ended: None,
             managements: Vec::new(),
-        });
-        self.port.submit(token(Kind::Io, io), work);
+        }))
     }
 
-    /// Asks the file itself: the page cache knows, and the question is rare. The command goes on in
-    /// the next turn, for it may have many questions.
-    pub(super) fn answer_status(
-        &mut self,
-        key: Key,
-        id: TaskId,
-        op: store::Op,
-        io: Io,
-        (file, offset): (store::FileId, u64),
-    ) {
-        let file = self.shared.files.get(file.0 as usize);
-        let result = match file.map(|file| engine::files::allocation(&file.fd, offset)) {
-            Some(Ok(answer)) => Ok(answer),
-            Some(Err(error)) => Err(error.raw_os_error().unwrap_or(0)),
-            None => Err(0),
-        };
+    /// Asks the file itself: the page cache knows, and the question is rare.
+    fn allocation(&self, file: store::FileId, offset: u64) -> Result<(bool, u64), i32> {
+        let file = self.shared.files.get(file.0 as usize).ok_or(0)?;
+        engine::files::allocation(&file.fd, offset)
+            .map_err(|error| error.raw_os_error().unwrap_or(0))
+    }
+
+    /// The answer to a question that needed no engine. The command goes on in the next turn, for it
+    /// may have many questions.
+    fn answer(&mut self, key: Key, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
+        if key == Key::NOBODY {
+            return self.job_io_done(id, &op, io, result);
+        }
         let Some(session) = self.sessions.get_mut(key) else { return };
         let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
             return;
         };
-        let Some(unit) = task.scsi.unit() else { return };
-        if let Submitted::Done(outcome) = unit.store().complete(&op, &io, IoResult::Status(result))
-        {
-            let step = task.scsi.resume(nexus, Input::Store(outcome));
-            self.runnable.push_back((key, id, step));
+        let Some(store) = task.scsi.store() else { return };
+        match store.complete(&op, io, result) {
+            Submitted::Io(next) => self.submit_io(key, id, op, next),
+            Submitted::Done(outcome) => {
+                let step = task.scsi.resume(nexus, Input::Store(outcome));
+                self.runnable.push_back((key, id, step));
+            }
+        }
+    }
+
+    /// A pause of a task that has ended is over.
+    pub(super) fn end_pause(&mut self, io: Key) {
+        let now = self.port.now();
+        if self.ios.get(io).is_some_and(|pending| is_pause(&pending.io)) {
+            self.timers.set(token(Kind::Io, io).0, now);
         }
     }
 
@@ -88,19 +132,23 @@ impl<P: Port> Pump<P> {
         let Some(done) = self.ios.remove(key) else { return };
         let PendingIo { session: key, task: id, op, io, managements, ended } = done;
         drop(ended);
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.ios -= 1;
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.ios -= 1;
+        }
         for management in managements {
             self.ended_work_done(management);
+        }
+        if key == Key::NOBODY {
+            return self.job_io_done(id, &op, &io, result);
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.closed {
             return self.vacate(key);
         }
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
-            && let Some(unit) = task.scsi.unit()
+            && let Some(store) = task.scsi.store()
         {
-            match unit.store().complete(&op, &io, result) {
+            match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
@@ -109,5 +157,14 @@ impl<P: Port> Pump<P> {
             }
         }
         self.settle(key);
+    }
+}
+
+/// Nothing is under way but time.
+pub(super) fn is_pause(io: &Io) -> bool {
+    match io {
+        Io::Pause { .. } => true,
+        Io::Part(part) => is_pause(part.io()),
+        _ => false,
     }
 }

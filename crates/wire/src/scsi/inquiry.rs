@@ -16,6 +16,8 @@ pub const VERSION_DESCRIPTORS_MAX: usize = 8;
 
 /// PERIPHERAL DEVICE TYPE of a direct access block device.
 pub const TYPE_DISK: u8 = 0x00;
+/// PERIPHERAL DEVICE TYPE of a CD or DVD drive.
+pub const TYPE_OPTICAL: u8 = 0x05;
 /// PERIPHERAL DEVICE TYPE of a well known logical unit.
 pub const TYPE_WELL_KNOWN: u8 = 0x1e;
 /// Byte 0 for a LUN that no device can ever be at: qualifier 011b, type 1Fh.
@@ -29,6 +31,8 @@ pub const SAM_5: u16 = 0x00a0;
 pub const SPC_4: u16 = 0x0460;
 /// Version descriptor of SBC-3.
 pub const SBC_3: u16 = 0x04c0;
+/// Version descriptor of MMC-6.
+pub const MMC_6: u16 = 0x04e0;
 /// Version descriptor of iSCSI.
 pub const ISCSI: u16 = 0x0960;
 
@@ -87,6 +91,7 @@ impl Standard {
     pub fn emit(&self) -> [u8; STANDARD_LEN] {
         let mut bytes = [0; STANDARD_LEN];
         bytes[0] = self.peripheral;
+        bytes[1] = if self.peripheral == TYPE_OPTICAL { 0x80 } else { 0 }; // RMB
         bytes[2] = self.version;
         // HISUP, response data format 2.
         bytes[3] = 0x12 | if self.normal_aca { 0x20 } else { 0 };

@@ -219,6 +219,8 @@ pub struct BlockLimits {
     pub unmap_alignment: Option<u32>,
     /// MAXIMUM WRITE SAME LENGTH.
     pub write_same_max: u64,
+    /// MAXIMUM ATOMIC TRANSFER LENGTH.
+    pub atomic_max: u32,
 }
 
 impl BlockLimits {
@@ -239,6 +241,7 @@ impl BlockLimits {
             put(&mut bytes, 28, (alignment | 1 << 31).to_be_bytes());
         }
         put(&mut bytes, 32, self.write_same_max.to_be_bytes());
+        put(&mut bytes, 40, self.atomic_max.to_be_bytes());
         bytes
     }
 
@@ -258,6 +261,8 @@ impl BlockLimits {
             unmap_granularity: get_u32(content, 24)?,
             unmap_alignment: (alignment >> 31 == 1).then_some(alignment & 0x7fff_ffff),
             write_same_max: get_u64(content, 32)?,
+            // Pages of older standards end before it.
+            atomic_max: get_u32(content, 40).unwrap_or(0),
         })
     }
 }
@@ -267,6 +272,8 @@ impl BlockLimits {
 pub struct BlockDeviceCharacteristics {
     /// MEDIUM ROTATION RATE: 0 not reported, 1 non-rotating.
     pub rotation_rate: u16,
+    /// WABEREQ = 01b: after SANITIZE with BLOCK ERASE blocks can be read; else it is not built.
+    pub read_after_block_erase: bool,
 }
 
 impl BlockDeviceCharacteristics {
@@ -275,13 +282,17 @@ impl BlockDeviceCharacteristics {
     pub fn emit(&self) -> [u8; LONG_CONTENT_LEN] {
         let mut bytes = [0; LONG_CONTENT_LEN];
         put(&mut bytes, 0, self.rotation_rate.to_be_bytes());
+        bytes[3] = u8::from(self.read_after_block_erase) << 6;
         bytes
     }
 
     /// Reads the content; None if short.
     #[must_use]
     pub fn parse(content: &[u8]) -> Option<Self> {
-        Some(Self { rotation_rate: get_u16(content, 0)? })
+        Some(Self {
+            rotation_rate: get_u16(content, 0)?,
+            read_after_block_erase: get_u8(content, 3)? >> 6 == 1,
+        })
     }
 }
 
@@ -294,6 +305,8 @@ pub struct LogicalBlockProvisioning {
     pub zeros: bool,
     /// PROVISIONING TYPE: 0 not reported, 1 resource, 2 thin.
     pub provisioning_type: u8,
+    /// THRESHOLD EXPONENT: blocks of a threshold set as a power of two; 0 without thresholds.
+    pub threshold_exponent: u8,
 }
 
 impl LogicalBlockProvisioning {
@@ -302,7 +315,7 @@ impl LogicalBlockProvisioning {
     pub fn emit(&self) -> [u8; 4] {
         let commands = if self.unmap { 0xe0 } else { 0 };
         let zeros = if self.zeros { 0x04 } else { 0 };
-        [0, commands | zeros, self.provisioning_type & 7, 0]
+        [self.threshold_exponent, commands | zeros, self.provisioning_type & 7, 0]
     }
 
     /// Reads the content; None if short.
@@ -310,6 +323,7 @@ impl LogicalBlockProvisioning {
     pub fn parse(content: &[u8]) -> Option<Self> {
         let flags = get_u8(content, 1)?;
         Some(Self {
+            threshold_exponent: get_u8(content, 0)?,
             unmap: flags & 0x80 != 0,
             zeros: flags & 0x1c != 0,
             provisioning_type: get_u8(content, 2)? & 7,
@@ -371,11 +385,16 @@ mod tests {
 
     #[test]
     fn small_page_vectors() {
-        let lbp = LogicalBlockProvisioning { unmap: true, zeros: true, provisioning_type: 2 };
-        assert_eq!(lbp.emit(), [0, 0xe4, 2, 0]);
+        let lbp = LogicalBlockProvisioning {
+            unmap: true,
+            zeros: true,
+            provisioning_type: 2,
+            threshold_exponent: 11,
+        };
+        assert_eq!(lbp.emit(), [11, 0xe4, 2, 0]);
         assert_eq!(LogicalBlockProvisioning::parse(&lbp.emit()), Some(lbp));
-        let flat = BlockDeviceCharacteristics { rotation_rate: 1 };
-        assert_eq!(flat.emit()[..3], [0, 1, 0]);
+        let flat = BlockDeviceCharacteristics { rotation_rate: 1, read_after_block_erase: true };
+        assert_eq!(flat.emit()[..4], [0, 1, 0, 0x40]);
         assert_eq!(BlockDeviceCharacteristics::parse(&flat.emit()), Some(flat));
         let extended = ExtendedInquiry { volatile_cache: true, sense_len_max: 252 };
         assert_eq!(extended.emit()[..10], [0, 7, 1, 1, 0, 0, 0, 0, 0, 252]);
@@ -408,7 +427,7 @@ mod tests {
 
         #[test]
         fn block_limits_round_trip(
-            numbers: (bool, u8, u16, u32, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
+            numbers: (bool, u8, u16, u32, u32, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
             unmap_alignment in proptest::option::of(0_u32..1 << 31),
         ) {
             let limits = BlockLimits {
@@ -423,6 +442,7 @@ mod tests {
                 unmap_granularity: unmap.2,
                 unmap_alignment,
                 write_same_max,
+                atomic_max: numbers.6,
             };
             prop_assert_eq!(BlockLimits::parse(&limits.emit()), Some(limits));
         }

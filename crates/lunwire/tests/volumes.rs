@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire lun` against a running daemon, and stores that are written in more than one word.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_lunwire");
+
+/// A daemon that ends with the test.
+struct Daemon {
+    child: Child,
+    socket: String,
+}
+
+impl Daemon {
+    fn start(folder: &Path, luns: usize, arguments: &[&str]) -> Self {
+        let socket = folder.join("control").display().to_string();
+        let mut child = Command::new(BINARY)
+            .args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &socket])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.take(luns).map_while(Result::ok).count(), luns);
+        Self { child, socket }
+    }
+
+    /// Exit status, and what was said.
+    fn ask(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = Command::new(BINARY)
+            .args(arguments)
+            .args(["--control-socket", &self.socket])
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn disks_are_resized_and_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let word = format!("file:{},size=1M,limit=1000000iops", disk.display());
+    let daemon = Daemon::start(folder.path(), 2, &["--lun", &word, "--lun", "memory:1M"]);
+    let bytes = || std::fs::metadata(&disk).unwrap().len();
+    let (code, said) = daemon.ask(&["lun", "resize", "0", "3M"]);
+    assert_eq!((code, bytes()), (Some(0), 3 << 20), "{said}");
+    assert!(said.contains("1 MiB before, 3 MiB now"), "{said}");
+    assert!(daemon.ask(&["status"]).1.contains("(3 MiB, 512-byte blocks)"));
+    let (code, said) = daemon.ask(&["lun", "resize", "0", "1M"]);
+    assert_eq!((code, bytes()), (Some(1), 3 << 20), "{said}");
+    assert!(said.contains("--shrink"), "{said}");
+    assert_eq!(daemon.ask(&["lun", "resize", "0", "1M", "--shrink"]).0, Some(0));
+    assert_eq!(bytes(), 1 << 20);
+    std::fs::File::options().write(true).open(&disk).unwrap().set_len(2 << 20).unwrap();
+    assert!(daemon.ask(&["lun", "rescan"]).1.contains("1 MiB before, 2 MiB now"));
+    assert!(daemon.ask(&["lun", "rescan"]).1.contains("no disk has another size"));
+    for (arguments, code, said) in [
+        (&["lun", "resize", "1", "2M"][..], 1, "only file:"),
+        (&["lun", "resize", "7", "2M"], 1, "no LUN 7"),
+        (&["lun", "resize", "0", "2X"], 2, "2X"),
+        (&["lun", "resize", "0", "2M", "--target", "iqn.2026-01.a:b"], 1, "no target"),
+    ] {
+        let answer = daemon.ask(arguments);
+        assert!(answer.0 == Some(code) && answer.1.contains(said), "{arguments:?}: {answer:?}");
+    }
+}
+
+/// Where the file system has reflinks there is a snapshot, elsewhere a refusal that says why.
+#[test]
+fn a_snapshot_is_made_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let word = format!("file:{},size=1M", folder.path().join("disk").display());
+    let daemon = Daemon::start(folder.path(), 1, &["--lun", &word]);
+    let snapshot = folder.path().join("snapshot");
+    let (code, said) = daemon.ask(&["lun", "snapshot", "0", snapshot.to_str().unwrap()]);
+    if code == Some(0) {
+        assert_eq!(std::fs::metadata(&snapshot).unwrap().len(), 1 << 20);
+    } else {
+        assert!(code == Some(1) && said.contains("reflinks"), "{said}");
+        assert!(!snapshot.exists());
+    }
+}
+
+#[test]
+fn filters_stand_in_the_configuration_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let disc = folder.path().join("disc.iso");
+    std::fs::write(&disc, [0; 20 * 2048]).unwrap();
+    let disc = disc.display();
+    let text = format!(
+        "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+         [[target.lun]]\nstore = \"memory:1M\"\nfilters = [\"delay=1ms\", \"readonly\"]\n\
+         [[target.lun]]\nstore = \"iso:{disc},log\"\n"
+    );
+    std::fs::write(&file, &text).unwrap();
+    let config = file.display().to_string();
+    let daemon = Daemon::start(folder.path(), 2, &["--config", &config]);
+    let (_, said) = daemon.ask(&["status"]);
+    let disk = "LUN 0: memory:1M,delay=1ms,readonly (1 MiB, 512-byte blocks, read only)";
+    assert!(said.contains(disk), "{said}");
+    assert!(said.contains("2048-byte blocks, read only"), "{said}");
+    for (filters, problem) in [
+        ("filters = [\"delay=1h\"]", "target.lun.filters = \"delay=1h\""),
+        ("filters = [\"sleep\"]", "is no filter"),
+    ] {
+        let text = format!(
+            "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+             [[target.lun]]\nstore = \"memory:1M\"\n{filters}\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let output = Command::new(BINARY).args(["check", &config]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said.contains(problem) && said.contains(":5: "), "{said}");
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a drive tells of itself and of its disc: GET CONFIGURATION, READ TOC/PMA/ATIP, READ DISC
+//! INFORMATION, READ TRACK INFORMATION, READ DISC STRUCTURE (MMC-6 §6.6, §6.25, §6.21, §6.26,
+//! §6.22).
+
+use crate::limits;
+use crate::lun::Context;
+use crate::lun::LogicalUnit;
+use crate::lun::Special;
+use crate::sense;
+use crate::sense::Fault;
+use crate::task::Started;
+use crate::task::data;
+use crate::task::good;
+use alloc::vec;
+use alloc::vec::Vec;
+use wire::scsi::mmc;
+use wire::scsi::mmc::Addresses;
+use wire::scsi::mmc::Feature;
+use wire::scsi::mmc::Profile;
+
+/// What the disc is: a CD holds no more than [`limits::CD_BLOCKS_MAX`], all else is a DVD.
+fn profile(unit: &LogicalUnit) -> Profile {
+    if unit.is_special(Special::Ejected) {
+        Profile::None
+    } else if unit.blocks() <= limits::CD_BLOCKS_MAX {
+        Profile::CdRom
+    } else {
+        Profile::DvdRom
+    }
+}
+
+/// GET CONFIGURATION.
+pub(crate) fn configuration(context: &Context<'_>) -> Result<Started, Fault> {
+    const ALL: u8 = 0;
+    const CURRENT: u8 = 1;
+    const ONE: u8 = 2;
+    let (cdb, unit) = (&context.cdb, context.unit);
+    let (asked, first) = (cdb.byte(1) & 3, cdb.u16_at(2));
+    if !matches!(asked, ALL | CURRENT | ONE) {
+        return Err(sense::invalid_bit(1, 1).into());
+    }
+    let profile = profile(unit);
+    let features = features(unit, profile);
+    let shown = features.iter().filter(|feature| match asked {
+        ONE => feature.code == first,
+        CURRENT => feature.code >= first && feature.current,
+        _ => feature.code >= first,
+    });
+    Ok(data(mmc::configuration(profile, shown), u32::from(cdb.u16_at(7))))
+}
+
+/// Every feature of the drive, ascending (MMC-6 §5.3).
+fn features(unit: &LogicalUnit, profile: Profile) -> Vec<Feature> {
+    let feature = |code, version, persistent, current, data| Feature {
+        code,
+        version,
+        persistent,
+        current,
+        data,
+    };
+    let (cd, dvd) = (profile == Profile::CdRom, profile == Profile::DvdRom);
+    let profiles = vec![0, 0x10, u8::from(dvd), 0, 0, 0x08, u8::from(cd), 0];
+    // Blocks that are read at once: one sector of a CD, an ECC block of a DVD.
+    let blocking = if dvd { 16 } else { 1 };
+    let mut serial = unit.identity().serial.as_bytes().to_vec();
+    serial.resize(serial.len().next_multiple_of(4), b' ');
+    let [_, length_1, length_2, length_3] = mmc::BLOCK_LEN.to_be_bytes();
+    vec![
+        feature(0x0000, 0, true, true, profiles),
+        // Core: SCSI; device busy events are not told.
+        feature(0x0001, 2, true, true, vec![0, 0, 0, 1, 0, 0, 0, 0]),
+        feature(0x0002, 1, true, true, vec![0; 4]),
+        // Removable medium: a tray that can be opened and locked.
+        feature(0x0003, 0, true, true, vec![0x29, 0, 0, 0]),
+        feature(
+            0x0010,
+            0,
+            false,
+            cd || dvd,
+            vec![0, length_1, length_2, length_3, 0, blocking, 0, 0],
+        ),
+        feature(0x001e, 2, false, cd, vec![0; 4]),
+        feature(0x001f, 0, false, dvd, Vec::new()),
+        feature(0x0105, 0, true, true, Vec::new()),
+        feature(0x0108, 0, true, true, serial),
+    ]
+}
+
+/// READ TOC/PMA/ATIP. The format stands in byte 2, or, for hosts of old, at the top of CONTROL.
+pub(crate) fn table_of_contents(context: &Context<'_>) -> Result<Started, Fault> {
+    let (cdb, unit) = (&context.cdb, context.unit);
+    let format = match cdb.byte(2) & 0x0f {
+        0 => cdb.byte(9) >> 6,
+        format => format,
+    };
+    let addresses = if cdb.bit(1, 1) { Addresses::Msf } else { Addresses::Blocks };
+    let bytes = match format {
+        0 => mmc::toc(cdb.byte(6), unit.blocks(), addresses).ok_or(sense::invalid_field(6))?,
+        1 => mmc::sessions(addresses),
+        2 if cdb.byte(6) > 1 => return Err(sense::invalid_field(6).into()),
+        2 => mmc::full_toc(unit.blocks()),
+        _ => return Err(sense::invalid_bit(2, 3).into()),
+    };
+    Ok(data(bytes, u32::from(cdb.u16_at(7))))
+}
+
+/// READ DISC INFORMATION: the standard form.
+pub(crate) fn disc_information(context: &Context<'_>) -> Result<Started, Fault> {
+    if context.cdb.byte(1) & 7 != 0 {
+        return Err(sense::invalid_bit(1, 2).into());
+    }
+    Ok(data(mmc::disc_information(), u32::from(context.cdb.u16_at(7))))
+}
+
+/// READ TRACK INFORMATION: by block, by track or by session.
+pub(crate) fn track_information(context: &Context<'_>) -> Result<Started, Fault> {
+    const BY_BLOCK: u8 = 0;
+    const BY_SESSION: u8 = 2;
+    let (cdb, unit) = (&context.cdb, context.unit);
+    let number = cdb.u32_at(2);
+    match cdb.byte(1) & 3 {
+        BY_BLOCK => {
+            unit.extent(u64::from(number), 1)?;
+        }
+        1 | BY_SESSION if number == 1 => {}
+        1 | BY_SESSION => return Err(sense::invalid_field(2).into()),
+        _ => return Err(sense::invalid_bit(1, 1).into()),
+    }
+    Ok(data(mmc::track_information(unit.blocks()), u32::from(cdb.u16_at(7))))
+}
+
+/// READ DISC STRUCTURE of a DVD.
+pub(crate) fn disc_structure(context: &Context<'_>) -> Result<Started, Fault> {
+    const DVD: u8 = 0;
+    let (cdb, unit) = (&context.cdb, context.unit);
+    if cdb.byte(1) & 0x0f != DVD {
+        return Err(sense::invalid_bit(1, 3).into());
+    }
+    if profile(unit) != Profile::DvdRom {
+        return Err(sense::INCOMPATIBLE_FORMAT.into());
+    }
+    if cdb.byte(6) != 0 {
+        return Err(sense::invalid_field(6).into());
+    }
+    let bytes = match cdb.byte(7) {
+        0x00 => mmc::dvd_physical(unit.blocks()),
+        0x01 => mmc::dvd_copyright(),
+        0x04 => mmc::dvd_manufacturing(),
+        0xff => mmc::structure_list(),
+        _ => return Err(sense::invalid_field(7).into()),
+    };
+    Ok(data(bytes, u32::from(cdb.u16_at(8))))
+}
+
+/// SET CD SPEED: a file is as quick as it is.
+pub(crate) fn set_speed(_context: &Context<'_>) -> Result<Started, Fault> {
+    Ok(good(0))
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Filters: stores that stand in front of another one and change one thing about it.
+//!
+//! Each filter is a store, so they stack in any order, and one that is not there costs nothing. A
+//! filter that needs time asks its driver for it ([`Io::Clock`], [`Io::Pause`]) under the number of
+//! its [`Layer`](crate::Layer), by which it knows its own Io among those of what is behind it.
+
+mod delay;
+mod error;
+mod limit;
+mod log;
+
+pub use delay::Delay;
+pub use delay::Delayed;
+pub use error::Failing;
+pub use error::Fault;
+pub use error::When;
+pub use limit::Limit;
+pub use limit::Rate;
+pub use log::Journal;
+pub use log::Log;
+
+use crate::{FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use alloc::sync::Arc;
+
+/// What a filter that changes nothing else says of the store behind it.
+macro_rules! behind {
+    (geometry) => {
+        fn geometry(&self) -> crate::Geometry {
+            self.behind.geometry()
+        }
+        crate::filter::behind!();
+    };
+    () => {
+        fn file(&self) -> Option<crate::FileId> {
+            self.behind.file()
+        }
+
+        fn set_bytes(&self, bytes: u64) -> bool {
+            self.behind.set_bytes(bytes)
+        }
+
+        fn usage(&self) -> Option<crate::Usage> {
+            self.behind.usage()
+        }
+    };
+}
+pub(crate) use behind;
+
+/// `readonly`: refuses every change.
+#[derive(Debug)]
+pub struct ReadOnly {
+    behind: Arc<dyn Store>,
+}
+
+impl ReadOnly {
+    /// In front of `behind`.
+    pub fn new(behind: Arc<dyn Store>) -> Self {
+        Self { behind }
+    }
+}
+
+impl Store for ReadOnly {
+    fn geometry(&self) -> Geometry {
+        Geometry { read_only: true, discard_granularity: None, ..self.behind.geometry() }
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        match self.geometry().check(op) {
+            Ok(()) => self.behind.submit(op),
+            Err(error) => Submitted::Done(Outcome::Failed(error)),
+        }
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        self.behind.complete(op, io, result)
+    }
+
+    // Its file cannot get another size: a change of the content, too, if it becomes smaller.
+    fn file(&self) -> Option<FileId> {
+        None
+    }
+}
+
+/// `discard=off`: space is never given back. A Discard, which nobody asks for who reads the
+/// geometry, is a Zero.
+#[derive(Debug)]
+pub struct NoDiscard {
+    behind: Arc<dyn Store>,
+}
+
+impl NoDiscard {
+    /// In front of `behind`.
+    pub fn new(behind: Arc<dyn Store>) -> Self {
+        Self { behind }
+    }
+}
+
+/// What the store behind is asked for in place of `op`.
+fn kept(op: &Op) -> Option<Op> {
+    match *op {
+        Op::Discard { offset, length } => Some(Op::Zero { offset, length }),
+        _ => None,
+    }
+}
+
+impl Store for NoDiscard {
+    fn geometry(&self) -> Geometry {
+        Geometry { discard_granularity: None, ..self.behind.geometry() }
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        self.behind.submit(kept(op).as_ref().unwrap_or(op))
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        self.behind.complete(kept(op).as_ref().unwrap_or(op), io, result)
+    }
+
+    behind!();
+}

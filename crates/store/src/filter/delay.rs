@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `delay=TIME`: every operation waits before it begins, as a slow disk or a long way would have it.
+
+use super::behind;
+use crate::{Io, IoResult, Layer, Op, Store, Submitted};
+use alloc::sync::Arc;
+use core::time::Duration;
+
+/// Which operations wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the spelling has these
+pub enum Delayed {
+    /// Every one.
+    All,
+    /// Reads.
+    Reads,
+    /// Everything that changes the content, and Flush.
+    Writes,
+}
+
+/// A wait before operations.
+#[derive(Debug)]
+pub struct Delay {
+    behind: Arc<dyn Store>,
+    layer: Layer,
+    which: Delayed,
+    length: Duration,
+}
+
+impl Delay {
+    /// In front of `behind`: `which` wait for `length`.
+    pub fn new(behind: Arc<dyn Store>, layer: Layer, which: Delayed, length: Duration) -> Self {
+        Self { behind, layer, which, length }
+    }
+}
+
+impl Delayed {
+    fn includes(self, op: &Op) -> bool {
+        match self {
+            Self::All => true,
+            Self::Reads => matches!(op, Op::Read { .. }),
+            Self::Writes => op.changes() || matches!(op, Op::Flush),
+        }
+    }
+}
+
+impl Store for Delay {
+    fn submit(&self, op: &Op) -> Submitted {
+        if self.which.includes(op) {
+            return Submitted::Io(Io::Pause { layer: self.layer, length: self.length });
+        }
+        self.behind.submit(op)
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        match io {
+            Io::Pause { layer, .. } if *layer == self.layer => self.behind.submit(op),
+            _ => self.behind.complete(op, io, result),
+        }
+    }
+
+    behind!(geometry);
+}

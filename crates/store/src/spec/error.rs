@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a word is not a store.
+
+use super::SizeError;
+use crate::limits::{FILTERS_MAX, NESTING_MAX};
+use crate::stripe::StripeError;
+use alloc::boxed::Box;
+use alloc::string::String;
+
+/// Why a word is not a store: names the field, the value and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// No colon.
+    #[error("store `{word}` has no argument: write {}", usage_of(word))]
+    NoArgument {
+        /// All of it.
+        word: String,
+    },
+    /// Not in the list.
+    #[error("store kind `{kind}` is unknown: write {USAGE}")]
+    UnknownKind {
+        /// Before the colon.
+        kind: String,
+    },
+    /// In the list, but this build has it not.
+    #[error("store kind `{kind}` is not built yet: this build has {USAGE}")]
+    NotBuiltYet {
+        /// Before the colon.
+        kind: String,
+    },
+    /// `file:` or `iso:` without a path.
+    #[error("path of store `{kind}:` is empty: write {usage}")]
+    EmptyPath {
+        /// The kind.
+        kind: &'static str,
+        /// What is right.
+        usage: &'static str,
+    },
+    /// A size that cannot be.
+    #[error("{field} of store `{kind}:` is `{value}`: {error}")]
+    Size {
+        /// The kind.
+        kind: &'static str,
+        /// Argument or option.
+        field: &'static str,
+        /// As written.
+        value: String,
+        /// What is wrong with it.
+        error: SizeError,
+    },
+    /// Not an option of the kind.
+    #[error("option `{option}` of store `{kind}:` is unknown: it has {options}")]
+    UnknownOption {
+        /// The kind.
+        kind: &'static str,
+        /// As written, without its value.
+        option: String,
+        /// What there is.
+        options: &'static str,
+    },
+    /// An option twice.
+    #[error("option `{option}` of store `file:` is given twice: leave one out")]
+    Repeated {
+        /// Its name.
+        option: &'static str,
+    },
+    /// A value where none belongs.
+    #[error("option `{option}` of store `{kind}:` has the value `{value}`: it takes none")]
+    ValueNotWanted {
+        /// The kind.
+        kind: &'static str,
+        /// Its name.
+        option: &'static str,
+        /// As written.
+        value: String,
+    },
+    /// A value that a filter does not understand.
+    #[error("option `{option}` of store `{kind}:` has the value `{value}`: {right} is right")]
+    FilterValue {
+        /// The kind.
+        kind: &'static str,
+        /// Its name.
+        option: &'static str,
+        /// As written.
+        value: String,
+        /// What is right.
+        right: &'static str,
+    },
+    /// A word that is no filter, where filters are listed.
+    #[error("`{word}` is no filter: {FILTERS} are right")]
+    UnknownFilter {
+        /// As written.
+        word: String,
+    },
+    /// More than anybody needs.
+    #[error("there are more than {FILTERS_MAX} filters in front of a store: leave some out")]
+    TooManyFilters,
+    /// Parentheses of a stripe that do not fit.
+    #[error("parentheses of store `stripe:` do not fit: write {STRIPE_USAGE}")]
+    Unbalanced,
+    /// Stripes in stripes in stripes.
+    #[error("stripes are {NESTING_MAX} deep at most")]
+    TooDeep,
+    /// A CD as a part of a disk.
+    #[error("`iso:` cannot be a part of a stripe: use file:PATH")]
+    OpticalInStripe,
+    /// Chunk or number of stores of a stripe.
+    #[error("store `stripe:`: {0}")]
+    Stripe(StripeError),
+    /// A store of a stripe.
+    #[error("store {number} of the stripe: {error}")]
+    Within {
+        /// Which, from 0.
+        number: usize,
+        /// What is wrong with it.
+        error: Box<Self>,
+    },
+}
+
+/// How to write the kind that `word` means, or all kinds.
+fn usage_of(word: &str) -> &'static str {
+    match word {
+        "memory" => "memory:SIZE, such as memory:1G",
+        "null" => "null:SIZE, such as null:1G",
+        "file" => FILE_USAGE,
+        "iso" => ISO_USAGE,
+        "stripe" => STRIPE_USAGE,
+        _ => USAGE,
+    }
+}
+
+/// The options of a kind.
+pub(super) fn options_of(kind: &str) -> &'static str {
+    match kind {
+        "file" => FILE_OPTIONS,
+        _ => FILTERS,
+    }
+}
+
+const USAGE: &str = "memory:SIZE, file:PATH, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
+pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync]";
+pub(super) const ISO_USAGE: &str = "iso:PATH, such as iso:/srv/install.iso";
+const STRIPE_USAGE: &str =
+    "stripe:CHUNK(STORE;STORE;...), such as stripe:64K(file:/dev/sdb;file:/dev/sdc)";
+const FILTERS: &str = "readonly, discard=off, delay=, error=, limit= and log";
+const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, discard=off, delay=, error=, \
+                            limit= and log";

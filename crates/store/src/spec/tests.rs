@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::{FileSpec, Filter, SizeError, Spec, parse_size};
+use crate::filter::{Delayed, Fault, Rate, When};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use core::time::Duration;
+use proptest::prelude::*;
+
+const USAGE: &str = "memory:SIZE, file:PATH, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
+
+fn file(path: &str) -> FileSpec {
+    FileSpec { path: path.to_string(), size: None, direct: false, read_only: false, sync: false }
+}
+
+#[test]
+fn words_of_each_kind() {
+    let words = [
+        ("memory:1G", Spec::Memory { bytes: 1 << 30 }),
+        ("null:512", Spec::Null { bytes: 512 }),
+        ("file:/dev/sdb", Spec::File(file("/dev/sdb"))),
+        ("file:a:b", Spec::File(file("a:b"))),
+        (
+            "file:disk.img,size=8M,sync,direct",
+            Spec::File(FileSpec {
+                size: Some(8 << 20),
+                direct: true,
+                sync: true,
+                ..file("disk.img")
+            }),
+        ),
+        ("file:x,readonly", Spec::File(FileSpec { read_only: true, ..file("x") })),
+    ];
+    for (word, spec) in words {
+        assert_eq!(word.parse(), Ok(spec), "{word}");
+    }
+}
+
+#[test]
+fn errors_say_what_would_be_right() {
+    let errors = [
+        ("memory", "store `memory` has no argument: write memory:SIZE, such as memory:1G"),
+        ("", &format!("store `` has no argument: write {USAGE}")),
+        ("ramdisk:1G", &format!("store kind `ramdisk` is unknown: write {USAGE}")),
+        ("rbd:pool/image", &format!("store kind `rbd` is not built yet: this build has {USAGE}")),
+        (
+            "memory:1GB",
+            "size of store `memory:` is `1GB`: \
+             a size is a number of bytes with an optional K, M, G or T, such as 512M",
+        ),
+        ("memory:0", "size of store `memory:` is `0`: a size is at least 512 bytes"),
+        ("null:1000", "size of store `null:` is `1000`: a size is a multiple of 512 bytes"),
+        (
+            "memory:16777216T",
+            "size of store `memory:` is `16777216T`: \
+             a size is at most 9223372036854775807 bytes",
+        ),
+        (
+            "memory:1G,sync",
+            "option `sync` of store `memory:` is unknown: \
+             it has readonly, discard=off, delay=, error=, limit= and log",
+        ),
+        (
+            "file:",
+            "path of store `file:` is empty: \
+             write file:PATH[,size=SIZE][,direct][,readonly][,sync]",
+        ),
+        (
+            "file:a,size=1,sync",
+            "option `size` of store `file:` is `1`: a size is a multiple of 512 bytes",
+        ),
+        (
+            "file:a,read-only",
+            "option `read-only` of store `file:` is unknown: \
+             it has size=SIZE, direct, readonly, sync, discard=off, delay=, error=, limit= and log",
+        ),
+        ("file:a,sync,sync", "option `sync` of store `file:` is given twice: leave one out"),
+        ("file:a,size=1M,size=1M", "option `size` of store `file:` is given twice: leave one out"),
+        (
+            "file:a,direct=yes",
+            "option `direct` of store `file:` has the value `yes`: it takes none",
+        ),
+        ("memory:1M,log=a", "option `log` of store `memory:` has the value `a`: it takes none"),
+        (
+            "memory:1M,discard=on",
+            "option `discard` of store `memory:` has the value `on`: off is right",
+        ),
+        (
+            "memory:1M,delay=5",
+            "option `delay` of store `memory:` has the value `5`: \
+             TIME, read:TIME or write:TIME, such as 10ms (us, ms, s; up to 60s) is right",
+        ),
+        ("iso:", "path of store `iso:` is empty: write iso:PATH, such as iso:/srv/install.iso"),
+        ("stripe:64K(memory:1M)", "store `stripe:`: a stripe has 2 to 64 stores, not 1"),
+        (
+            "stripe:100K(memory:1M;memory:1M)",
+            "store `stripe:`: 102400 bytes is no chunk: a power of two from 4K to 4M is right",
+        ),
+        (
+            "stripe:64K(memory:1M;memory:1)",
+            "store 1 of the stripe: \
+             size of store `memory:` is `1`: a size is a multiple of 512 bytes",
+        ),
+        ("stripe:64K(iso:a;memory:1M)", "`iso:` cannot be a part of a stripe: use file:PATH"),
+    ];
+    for (word, text) in errors {
+        let error = word.parse::<Spec>().map_err(|error| error.to_string());
+        assert_eq!(error, Err(text.to_string()));
+    }
+    for word in [
+        "stripe:64K",
+        "stripe:64K(memory:1M;memory:1M",
+        "stripe:64K(memory:1M;memory:1M))",
+        "stripe:64K(memory:1M;memory:1M)log",
+    ] {
+        let error = word.parse::<Spec>().expect_err("unbalanced").to_string();
+        assert!(error.contains("parentheses"), "{word}: {error}");
+    }
+}
+
+#[test]
+fn filters_stack_in_the_order_in_which_they_are_written() {
+    let memory = || Spec::Memory { bytes: 1 << 20 };
+    let word = "memory:1M,delay=read:10ms,limit=500iops,limit=20M/s,error=write:7,log";
+    let delay = Filter::Delay { which: Delayed::Reads, length: Duration::from_millis(10) };
+    let error = Filter::Error { fault: Fault::Write, when: When::Every(7) };
+    let spec = memory()
+        .filtered(delay)
+        .filtered(Filter::Limit(Rate::Operations(500)))
+        .filtered(Filter::Limit(Rate::Bytes(20 << 20)))
+        .filtered(error)
+        .filtered(Filter::Log);
+    assert_eq!(word.parse(), Ok(spec));
+    let within = When::Within { offset: 0, length: 4096 };
+    let spec = memory().filtered(Filter::Error { fault: Fault::Read, when: within });
+    assert_eq!("memory:1M,error=read@0+4K".parse(), Ok(spec));
+    // What a file can do itself is no filter, wherever it is written.
+    let spec = Spec::File(FileSpec { read_only: true, sync: true, ..file("x") });
+    let spec = spec.filtered(Filter::NoDiscard);
+    assert_eq!("file:x,sync,discard=off,readonly".parse(), Ok(spec));
+    assert_eq!("memory:1M,readonly".parse(), Ok(memory().filtered(Filter::ReadOnly)));
+    let many = format!("memory:1M{}", ",log".repeat(17));
+    assert!(many.parse::<Spec>().is_err());
+}
+
+#[test]
+fn filters_that_mean_nothing_are_refused() {
+    for word in [
+        "delay",
+        "delay=",
+        "delay=0ms",
+        "delay=61s",
+        "delay=-1ms",
+        "delay=all:1ms",
+        "error",
+        "error=",
+        "error=seek",
+        "error=read:0",
+        "error=read@4K",
+        "error=flush@0+4K",
+        "limit=0iops",
+        "limit=5",
+        "limit=iops",
+        "limit=1000/s",
+        "discard",
+        "readonly=yes",
+        "log=1",
+    ] {
+        let word = format!("memory:1M,{word}");
+        assert!(word.parse::<Spec>().is_err(), "{word}");
+    }
+    let error = "sleep".parse::<Filter>().expect_err("no filter").to_string();
+    assert_eq!(
+        error,
+        "`sleep` is no filter: readonly, discard=off, delay=, error=, limit= and log are right"
+    );
+}
+
+#[test]
+fn stripes_hold_any_disk() {
+    let word = "stripe:64K(file:/dev/sdb,direct;memory:1M,delay=1ms;\
+                stripe:4K(memory:1M;null:1M)),log";
+    let inner = Spec::Stripe {
+        chunk: 4096,
+        stores: vec![Spec::Memory { bytes: 1 << 20 }, Spec::Null { bytes: 1 << 20 }],
+    };
+    let delay = Filter::Delay { which: Delayed::All, length: Duration::from_millis(1) };
+    let first = Spec::File(FileSpec { direct: true, ..file("/dev/sdb") });
+    let second = Spec::Memory { bytes: 1 << 20 }.filtered(delay);
+    let spec = Spec::Stripe { chunk: 65_536, stores: vec![first, second, inner] };
+    let spec = Spec::Filtered { behind: Box::new(spec), filter: Filter::Log };
+    assert_eq!(word.parse(), Ok(spec.clone()));
+    assert_eq!(spec.to_string().parse(), Ok(spec));
+    let mut deep = "memory:1M".to_string();
+    for _ in 0..10 {
+        deep = format!("stripe:64K({deep};{deep})");
+    }
+    assert!(deep.parse::<Spec>().is_err(), "bounded, however deep");
+}
+
+#[test]
+fn a_cd_is_one_behind_its_filters_too() {
+    let spec: Spec = "iso:/srv/a.iso,limit=1M/s".parse().expect("a CD");
+    assert!(spec.is_optical());
+    assert_eq!(spec.to_string(), "iso:/srv/a.iso,limit=1048576/s");
+    assert!(!"file:/srv/a.iso".parse::<Spec>().expect("a disk").is_optical());
+}
+
+#[test]
+fn sizes() {
+    assert_eq!(parse_size("8388607T"), Ok(8_388_607 << 40));
+    assert_eq!(parse_size("1k"), Ok(1024));
+    assert_eq!(parse_size("8388608T"), Err(SizeError::TooLarge));
+    assert_eq!(parse_size("99999999999999999999"), Err(SizeError::TooLarge));
+    for text in ["", "K", "-1K", "+1K", "1.5G", "1 G", "1GiB", "0x200", "\u{661}"] {
+        assert_eq!(parse_size(text), Err(SizeError::NotANumber), "{text}");
+    }
+}
+
+fn filter() -> impl Strategy<Value = Filter> {
+    let which = prop_oneof![Just(Delayed::All), Just(Delayed::Reads), Just(Delayed::Writes)];
+    let fault = prop_oneof![Just(Fault::Read), Just(Fault::Write), Just(Fault::Space)];
+    let within = (0_u64..1 << 40, 1_u64..1 << 40)
+        .prop_map(|(offset, length)| When::Within { offset: offset * 512, length: length * 512 });
+    let when = prop_oneof![(1_u64..).prop_map(When::Every), within];
+    prop_oneof![
+        Just(Filter::ReadOnly),
+        Just(Filter::NoDiscard),
+        Just(Filter::Log),
+        (which, 1_u64..60_000_000)
+            .prop_map(|(which, us)| Filter::Delay { which, length: Duration::from_micros(us) }),
+        (fault, when).prop_map(|(fault, when)| Filter::Error { fault, when }),
+        (1_u64..).prop_map(|rate| Filter::Limit(Rate::Operations(rate))),
+        (1_u64..1 << 50).prop_map(|rate| Filter::Limit(Rate::Bytes(rate * 512))),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(word: String) {
+        let _ = word.parse::<Spec>();
+        let _ = format!("file:{word}").parse::<Spec>();
+        let _ = format!("stripe:{word}").parse::<Spec>();
+        let _ = format!("memory:1M,{word}").parse::<Spec>();
+        let _ = word.parse::<Filter>();
+        let _ = parse_size(&word);
+    }
+
+    #[test]
+    fn a_shown_filter_parses_to_the_same(filters in proptest::collection::vec(filter(), 0..5)) {
+        let memory = Spec::Memory { bytes: 512 };
+        let spec = filters.into_iter().fold(memory, Spec::filtered);
+        prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+    }
+
+    #[test]
+    fn a_shown_word_parses_to_the_same(
+        path in "[^,]+",
+        blocks in proptest::option::of(1..1_u64 << 50),
+        flags in any::<[bool; 3]>(),
+    ) {
+        let [direct, read_only, sync] = flags;
+        let size = blocks.map(|blocks| blocks * 512);
+        let spec = Spec::File(FileSpec { path, size, direct, read_only, sync });
+        prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+        let spec = Spec::Memory { bytes: size.unwrap_or(512) };
+        prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
+    }
+}

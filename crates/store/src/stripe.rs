@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Several stores as one: `stripe:CHUNK(S1;S2;...)`, RAID-0.
+//!
+//! ```text
+//! bytes of the stripe:  | chunk 0 | chunk 1 | chunk 2 | chunk 3 | ...
+//! store 0:              | chunk 0 |         | chunk 2 |
+//! store 1:                        | chunk 1 |         | chunk 3 |
+//! ```
+//!
+//! The parts of one operation are done one after the other; operations run side by side. Without
+//! redundancy: if one store fails, what is on it is lost.
+
+use crate::limits::{STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
+use crate::{Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage, contradiction};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use buf::{PAGE, Slice};
+
+/// Stores side by side.
+#[derive(Debug)]
+pub struct Stripe {
+    /// Bytes that lie together in one store.
+    chunk: u64,
+    stores: Vec<Arc<dyn Store>>,
+    geometry: Geometry,
+}
+
+/// Why stores are no stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StripeError {
+    /// One, or too many.
+    #[error("a stripe has 2 to {STRIPE_STORES_MAX} stores, not {0}")]
+    Stores(usize),
+    /// Not a power of two, too small or too large.
+    #[error("{0} bytes is no chunk: a power of two from 4K to 4M is right")]
+    Chunk(u64),
+    /// A store has no room for one chunk.
+    #[error("store {index} has {bytes} bytes, less than a chunk of {chunk}")]
+    Small {
+        /// Which, from 0.
+        index: usize,
+        /// Its size.
+        bytes: u64,
+        /// A chunk.
+        chunk: u64,
+    },
+}
+
+/// Whether `stores` stores with chunks of `chunk` bytes can be a stripe.
+///
+/// # Errors
+/// What is wrong.
+pub fn check(chunk: u64, stores: usize) -> Result<(), StripeError> {
+    if !(2..=STRIPE_STORES_MAX).contains(&stores) {
+        return Err(StripeError::Stores(stores));
+    }
+    if !chunk.is_power_of_two() || !(STRIPE_CHUNK_MIN..=STRIPE_CHUNK_MAX).contains(&chunk) {
+        return Err(StripeError::Chunk(chunk));
+    }
+    Ok(())
+}
+
+impl Stripe {
+    /// `stores` as one. Of each as many whole chunks count as the smallest one has.
+    ///
+    /// # Errors
+    /// If `chunk` is no size for a chunk, or there are too few stores, too many, or too small ones.
+    pub fn new(chunk: u64, stores: Vec<Arc<dyn Store>>) -> Result<Self, StripeError> {
+        check(chunk, stores.len())?;
+        let all: Vec<Geometry> = stores.iter().map(|store| store.geometry()).collect();
+        for (index, geometry) in all.iter().enumerate() {
+            let bytes = geometry.bytes;
+            if bytes < chunk {
+                return Err(StripeError::Small { index, bytes, chunk });
+            }
+        }
+        let smallest = all.iter().map(|one| one.bytes / chunk).min().unwrap_or(0);
+        // A discard must not be cut by the end of a chunk.
+        let chunk_u32 = u32::try_from(chunk).unwrap_or(u32::MAX);
+        let granularities: Option<Vec<u32>> =
+            all.iter().map(|one| one.discard_granularity).collect();
+        let geometry = Geometry {
+            bytes: smallest * chunk * stores.len() as u64,
+            read_only: all.iter().any(|one| one.read_only),
+            discard_granularity: granularities
+                .and_then(|all| all.into_iter().max())
+                .map(|largest| if chunk_u32.is_multiple_of(largest) { largest } else { chunk_u32 }),
+            volatile_cache: all.iter().any(|one| one.volatile_cache),
+            physical_block: all.iter().map(|one| one.physical_block).max().unwrap_or(512),
+            rotational: all.iter().any(|one| one.rotational),
+        };
+        Ok(Self { chunk, stores, geometry })
+    }
+
+    /// The part of `op` that begins at `step` of it, the store that has it, and where the next part
+    /// begins; None at the end. Steps are bytes for what has data, stores for what has none.
+    fn part(&self, op: &Op, step: u64) -> Option<(&Arc<dyn Store>, Op, u64)> {
+        match op {
+            Op::Flush => {
+                let store = self.stores.get(usize::try_from(step).ok()?)?;
+                Some((store, Op::Flush, step + 1))
+            }
+            Op::Discard { offset, length } | Op::Zero { offset, length } => {
+                let mut step = step;
+                loop {
+                    let store = self.stores.get(usize::try_from(step).ok()?)?;
+                    let share = self.share(step, *offset, *length);
+                    step += 1;
+                    let Some((offset, length)) = share else { continue };
+                    let part = match op {
+                        Op::Discard { .. } => Op::Discard { offset, length },
+                        _ => Op::Zero { offset, length },
+                    };
+                    return Some((store, part, step));
+                }
+            }
+            Op::Read { .. } | Op::Write { .. } | Op::Status { .. } => {
+                let (start, length) = op.range();
+                let left = length.checked_sub(step).filter(|left| *left > 0)?;
+                let at = start.checked_add(step)?;
+                let (number, within) = (at / self.chunk, at % self.chunk);
+                let count = self.stores.len() as u64;
+                let store = self.stores.get(usize::try_from(number % count).ok()?)?;
+                let offset = number / count * self.chunk + within;
+                let length = left.min(self.chunk - within);
+                let next = step + length;
+                let part = match op {
+                    Op::Write { data, durable, .. } => {
+                        let range = usize::try_from(step).ok()?..usize::try_from(next).ok()?;
+                        let data = data.part(range)?;
+                        Op::Write { offset, data, durable: *durable }
+                    }
+                    Op::Read { .. } => Op::Read { offset, length: u32::try_from(length).ok()? },
+                    _ => Op::Status { offset, length },
+                };
+                Some((store, part, next))
+            }
+        }
+    }
+
+    /// What store `index` has of a range: bytes that lie together there.
+    fn share(&self, index: u64, offset: u64, length: u64) -> Option<(u64, u64)> {
+        let (chunk, count) = (self.chunk, self.stores.len() as u64);
+        let end = offset.checked_add(length)?;
+        let (first, last) = (offset / chunk, end.checked_sub(1)? / chunk);
+        if length == 0 {
+            return None;
+        }
+        let own_first = first + (index + count - first % count) % count;
+        let own_last = last.checked_sub((last % count + count - index) % count)?;
+        if own_first > last || own_last < own_first {
+            return None;
+        }
+        let from = own_first / count * chunk + if own_first == first { offset % chunk } else { 0 };
+        let behind = if own_last == last { (end - 1) % chunk + 1 } else { chunk };
+        Some((from, own_last / count * chunk + behind - from))
+    }
+
+    /// Runs parts of `op` from the one that `step` begins and whose answer is `answer`, until one
+    /// needs the driver.
+    fn go_on(&self, op: &Op, state: State, answer: Submitted) -> Submitted {
+        let State { mut step, mut read } = state;
+        let mut answer = answer;
+        loop {
+            match answer {
+                Submitted::Io(io) => {
+                    return Submitted::Io(Io::Part(Box::new(Part { step, read, io })));
+                }
+                Submitted::Done(Outcome::Data(data)) => read.push(data),
+                Submitted::Done(Outcome::Done) => {}
+                Submitted::Done(end) => return Submitted::Done(end),
+            }
+            let Some((_, _, next)) = self.part(op, step) else { return contradiction() };
+            let Some((store, part, _)) = self.part(op, next) else {
+                return Submitted::Done(ended(op, read));
+            };
+            step = next;
+            answer = store.submit(&part);
+        }
+    }
+}
+
+/// How far an operation has come.
+struct State {
+    step: u64,
+    read: Vec<Slice>,
+}
+
+fn ended(op: &Op, read: Vec<Slice>) -> Outcome {
+    if matches!(op, Op::Read { .. }) { Outcome::Data(joined(read)) } else { Outcome::Done }
+}
+
+/// All bytes of `parts` in a row, at an aligned address.
+fn joined(mut parts: Vec<Slice>) -> Slice {
+    if parts.len() <= 1 {
+        return parts.pop().unwrap_or_default();
+    }
+    let length: usize = parts.iter().map(Slice::len).sum();
+    let mut bytes: Vec<u8> = Vec::with_capacity(length + PAGE);
+    let skip = bytes.as_ptr().align_offset(PAGE).min(PAGE);
+    bytes.resize(skip + length, 0);
+    let mut at = skip;
+    for part in &parts {
+        if let Some(to) = bytes.get_mut(at..at + part.len()) {
+            part.copy_to(to);
+        }
+        at += part.len();
+    }
+    Slice::from(bytes).part(skip..skip + length).unwrap_or_default()
+}
+
+impl Store for Stripe {
+    fn geometry(&self) -> Geometry {
+        self.geometry.clone()
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        let mut whole = Usage { used: 0, available: 0, shared: false };
+        for store in &self.stores {
+            let usage = store.usage()?;
+            whole.used = whole.used.saturating_add(usage.used);
+            whole.available = whole.available.saturating_add(usage.available);
+            whole.shared |= usage.shared;
+        }
+        Some(whole)
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        if let Err(error) = self.geometry.check(op) {
+            return Submitted::Done(Outcome::Failed(error));
+        }
+        let Some((store, part, _)) = self.part(op, 0) else {
+            return Submitted::Done(ended(op, Vec::new()));
+        };
+        self.go_on(op, State { step: 0, read: Vec::new() }, store.submit(&part))
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        let Io::Part(under_way) = io else { return contradiction() };
+        let Part { step, read, io } = &**under_way;
+        let Some((store, part, _)) = self.part(op, *step) else { return contradiction() };
+        let state = State { step: *step, read: read.clone() };
+        self.go_on(op, state, store.complete(&part, io, result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::null::Null;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn null(bytes: u64) -> Arc<dyn Store> {
+        Arc::new(Null::new(bytes).expect("room"))
+    }
+
+    #[test]
+    fn useless_stripes_are_refused() {
+        let refused = |chunk, sizes: &[u64]| {
+            Stripe::new(chunk, sizes.iter().map(|bytes| null(*bytes)).collect()).err()
+        };
+        assert_eq!(refused(65_536, &[1 << 20]), Some(StripeError::Stores(1)));
+        assert_eq!(refused(65_536, &[1 << 20; 65]), Some(StripeError::Stores(65)));
+        for chunk in [0, 512, 12_288, 8 << 20] {
+            assert_eq!(refused(chunk, &[16 << 20; 2]), Some(StripeError::Chunk(chunk)));
+        }
+        let small = StripeError::Small { index: 1, bytes: 4096, chunk: 65_536 };
+        assert_eq!(refused(65_536, &[1 << 20, 4096]), Some(small));
+        let uneven = Stripe::new(65_536, vec![null(1 << 20), null((1 << 20) - 512)]);
+        assert_eq!(uneven.expect("legal").geometry().bytes, 2 * 15 * 65_536);
+    }
+
+    proptest! {
+        /// The shares of all stores are what the bytes one by one say.
+        #[test]
+        fn shares_are_the_bytes(
+            offset in 0_u64..50_000, length in 0_u64..50_000, count in 2_usize..5,
+        ) {
+            let stripe = Stripe::new(4096, vec![null(1 << 20); count]).expect("legal");
+            let count = count as u64;
+            for index in 0..count {
+                let own = || (offset..offset + length).filter(|at| at / 4096 % count == index);
+                let expected = own().next().map(|at| {
+                    (at / 4096 / count * 4096 + at % 4096, own().count() as u64)
+                });
+                prop_assert_eq!(stripe.share(index, offset, length), expected);
+            }
+        }
+    }
+}

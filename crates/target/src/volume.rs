@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is done to a served disk as a whole: another size, a look at its file, a snapshot.
+//!
+//! Growing: the file first, then what hosts see. Shrinking: what hosts see first, then the requests
+//! that are under way end, then the file; so no request meets an end that it does not know of.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::time::Instant;
+
+use engine::files::SnapshotError;
+use scsi::LogicalUnit;
+use store::Store;
+
+use crate::mail::Letter;
+use crate::reactor::Target;
+use crate::stores::StoreFile;
+
+/// Requests that are under way beyond a new end get so long to end.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+
+/// Whether a disk may lose what lies behind a smaller end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // yes or no
+pub enum Shrink {
+    /// It must not become smaller.
+    Refused,
+    /// The user has said so.
+    Allowed,
+}
+
+/// What became of the size of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // two sizes
+pub struct Resized {
+    /// What hosts saw before, bytes.
+    pub before: u64,
+    /// What they see now.
+    pub now: u64,
+}
+
+/// Why a disk stays as it is; the text says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VolumeError {
+    /// No such target.
+    #[error("no target {0}; try: lunwire status")]
+    NoTarget(String),
+    /// No such LUN.
+    #[error("no LUN {lun} at {target}; try: lunwire status")]
+    NoLun {
+        /// The target.
+        target: String,
+        /// The number.
+        lun: u16,
+    },
+    /// Not one writable file.
+    #[error("LUN {lun} is not one writable file: only file: without readonly can do this")]
+    NotAFile {
+        /// The number.
+        lun: u16,
+    },
+    /// A device has the size that it has.
+    #[error("{path} is a block device: grow it where it comes from, then: lunwire lun rescan")]
+    BlockDevice {
+        /// The device.
+        path: String,
+    },
+    /// Zero, or not whole blocks.
+    #[error("{bytes} bytes is no size for LUN {lun}: a multiple of {block} is right, not zero")]
+    Size {
+        /// The number.
+        lun: u16,
+        /// The size asked for.
+        bytes: u64,
+        /// Its block length.
+        block: u32,
+    },
+    /// Smaller, and nobody said that it may.
+    #[error(
+        "{bytes} bytes is less than the {before} that LUN {lun} has: what lies behind would be \
+         lost; try: --shrink, after the file system on it has been made smaller"
+    )]
+    Smaller {
+        /// The number.
+        lun: u16,
+        /// The size asked for.
+        bytes: u64,
+        /// Its size.
+        before: u64,
+    },
+    /// Requests do not end.
+    #[error("requests behind the new end of LUN {lun} did not end in time; it is as it was")]
+    Busy {
+        /// The number.
+        lun: u16,
+    },
+    /// The kernel says no.
+    #[error("cannot resize {path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// No snapshot.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+}
+
+/// A disk whose file is another size than what hosts see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // facts
+pub struct Rescanned {
+    /// The target.
+    pub target: String,
+    /// The number of the disk.
+    pub lun: u16,
+    /// What hosts saw before, bytes.
+    pub before: u64,
+    /// The size of the file, in whole blocks. Hosts see it if it is larger; a disk does not become
+    /// smaller by itself.
+    pub now: u64,
+}
+
+/// One writable file and the disk on it.
+struct Volume<'a> {
+    unit: Arc<LogicalUnit>,
+    file: &'a StoreFile,
+}
+
+impl Target {
+    /// Gives the disk `lun` of `target`, which must be one regular file, another size; hosts are
+    /// told (CAPACITY DATA HAS CHANGED).
+    ///
+    /// # Errors
+    /// See [`VolumeError`]; the disk is as it was then.
+    pub fn resize(
+        &self,
+        target: &str,
+        lun: u16,
+        bytes: u64,
+        shrink: Shrink,
+    ) -> Result<Resized, VolumeError> {
+        let _one_at_a_time = self.volumes();
+        let Volume { unit, file } = self.volume(target, lun)?;
+        let block = unit.block();
+        if bytes == 0 || !bytes.is_multiple_of(u64::from(block)) || i64::try_from(bytes).is_err() {
+            return Err(VolumeError::Size { lun, bytes, block });
+        }
+        let before = bytes_of(&unit);
+        if bytes < before && shrink == Shrink::Refused {
+            return Err(VolumeError::Smaller { lun, bytes, before });
+        }
+        if file.block_device {
+            return Err(VolumeError::BlockDevice { path: file.path.clone() });
+        }
+        let resize_file = || {
+            engine::files::resize(&file.fd, bytes)
+                .map_err(|source| VolumeError::File { path: file.path.clone(), source })
+        };
+        if bytes >= before {
+            resize_file()?;
+            show(&unit, bytes);
+        } else {
+            show(&unit, bytes);
+            let done =
+                if self.drained(&unit) { resize_file() } else { Err(VolumeError::Busy { lun }) };
+            if let Err(error) = done {
+                show(&unit, before);
+                return Err(error);
+            }
+        }
+        tracing::info!(target, lun, before, now = bytes, "resized");
+        Ok(Resized { before, now: bytes })
+    }
+
+    /// Looks at the files behind all disks, and takes over the size of those that grew. Gives the
+    /// ones whose size is another one; those that are smaller stay as they are.
+    pub fn rescan(&self) -> Vec<Rescanned> {
+        let _one_at_a_time = self.volumes();
+        let mut changed = Vec::new();
+        for (target, lun, unit) in self.disks() {
+            let Some(file) = self.file_of(&unit) else { continue };
+            let bytes = match engine::files::size(&file.fd) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    tracing::warn!(target, lun, %error, "cannot ask for the size of a disk");
+                    continue;
+                }
+            };
+            let (before, now) = (bytes_of(&unit), bytes - bytes % u64::from(unit.block()));
+            if now == before {
+                continue;
+            }
+            if now > before {
+                show(&unit, now);
+                tracing::info!(target, lun, before, now, "a disk has grown");
+            }
+            changed.push(Rescanned { target, lun, before, now });
+        }
+        changed
+    }
+
+    /// Tells each thin disk how much space its file takes and how much is left, so that hosts hear
+    /// when it runs out.
+    pub fn note_usage(&self) {
+        for (target, lun, unit) in self.disks() {
+            let file = self.file_of(&unit).filter(|file| file.writable && !file.block_device);
+            let Some(file) = file else { continue };
+            let was_short = unit.is_short_of_space();
+            match engine::files::usage(&file.fd) {
+                Ok(engine::files::Usage { used, available }) => {
+                    unit.note_usage(store::Usage { used, available, shared: true });
+                    if unit.is_short_of_space() && !was_short {
+                        tracing::warn!(target, lun, used, available, "a disk runs out of space");
+                    }
+                }
+                Err(error) => tracing::warn!(target, lun, %error, "cannot ask for free space"),
+            }
+        }
+    }
+
+    /// Makes `path` a file with the present content of the disk `lun` of `target`, which must be
+    /// one regular file, by sharing its blocks. Gives its size, bytes.
+    ///
+    /// # Errors
+    /// See [`VolumeError`]; nothing is left at `path` then.
+    pub fn snapshot(&self, target: &str, lun: u16, path: &Path) -> Result<u64, VolumeError> {
+        let _one_at_a_time = self.volumes();
+        let Volume { unit, file } = self.volume(target, lun)?;
+        if file.block_device {
+            return Err(SnapshotError::Unsupported { path: path.into() }.into());
+        }
+        engine::files::snapshot(&file.fd, path)?;
+        let bytes = bytes_of(&unit);
+        tracing::info!(target, lun, path = %path.display(), bytes, "snapshot");
+        Ok(bytes)
+    }
+
+    /// The size that hosts see of the disk `lun` of `target`, bytes.
+    #[must_use]
+    pub fn disk_bytes(&self, target: &str, lun: u16) -> Option<u64> {
+        let mut all = self.disks();
+        all.find(|(name, number, _)| name == target && *number == lun)
+            .map(|(_, _, unit)| bytes_of(&unit))
+    }
+
+    fn volume(&self, target: &str, lun: u16) -> Result<Volume<'_>, VolumeError> {
+        if !self.disks().any(|(name, _, _)| name == target) {
+            return Err(VolumeError::NoTarget(target.to_owned()));
+        }
+        let unit = self
+            .disks()
+            .find(|(name, number, _)| name == target && *number == lun)
+            .map(|(_, _, unit)| unit)
+            .ok_or_else(|| VolumeError::NoLun { target: target.to_owned(), lun })?;
+        let file = self.file_of(&unit).filter(|file| file.writable);
+        let file = file.ok_or(VolumeError::NotAFile { lun })?;
+        Ok(Volume { unit, file })
+    }
+
+    fn file_of(&self, unit: &LogicalUnit) -> Option<&StoreFile> {
+        let id = unit.store().file()?;
+        self.files().iter().find(|file| file.id == id)
+    }
+
+    /// True when no reactor has work on `unit` left that it had before.
+    fn drained(&self, unit: &Arc<LogicalUnit>) -> bool {
+        let (reply, replies) = mpsc::channel();
+        let mailboxes = self.mailboxes();
+        for mailbox in mailboxes {
+            mailbox.send(Letter::Drain { unit: Arc::clone(unit), reply: reply.clone() });
+        }
+        drop(reply);
+        let deadline = Instant::now() + DRAIN_MAX;
+        mailboxes.iter().all(|_| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            replies.recv_timeout(left).is_ok()
+        })
+    }
+
+    fn volumes(&self) -> MutexGuard<'_, ()> {
+        self.volume_lock().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes that hosts see.
+fn bytes_of(unit: &LogicalUnit) -> u64 {
+    unit.blocks() * u64::from(unit.block())
+}
+
+/// Hosts see `bytes` from now on.
+fn show(unit: &LogicalUnit, bytes: u64) {
+    let store: &Arc<dyn Store> = unit.store();
+    if store.set_bytes(bytes)
+        && let Err(error) = unit.resized()
+    {
+        tracing::error!(%error, "a disk keeps its size");
+    }
+}
