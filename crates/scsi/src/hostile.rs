@@ -139,7 +139,7 @@ fn request(bytes: &[u8], attribute: Attribute, out: usize, expected_in: u32) -> 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(800))]
 
     #[test]
     fn every_cdb_ends_as_the_standards_allow(
@@ -153,7 +153,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     /// One after the other at one unit, whatever they make of it.
     #[test]

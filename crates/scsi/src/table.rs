@@ -214,7 +214,7 @@ impl Entry {
         Supported {
             opcode: self.opcode.0,
             service_action: self.service_action,
-            name: action.or(self.opcode.name()).unwrap_or_default(),
+            name: action.or_else(|| self.opcode.name()).unwrap_or_default(),
             device,
             cdb_len: self.length,
             condition: conditions.iter().find(|(flag, _)| self.has(*flag)).map(|(_, text)| *text),

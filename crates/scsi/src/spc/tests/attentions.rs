@@ -26,10 +26,13 @@ fn register(nexus: &Nexus, action: u8, kind: u8, key: u8, action_key: u8) {
 
 type Event = fn(&Bench, &Nexus);
 
-const NOTHING: (u8, u8, u8) = (0, 0, 0);
+/// Sense key and codes.
+type Codes = (u8, u8, u8);
+
+const NOTHING: Codes = (0, 0, 0);
 
 /// What happens, what the nexus that did it is told, and what the other one is.
-const EVENTS: &[(&str, Event, (u8, u8, u8), (u8, u8, u8))] = &[
+const EVENTS: &[(&str, Event, Codes, Codes)] = &[
     (
         "logical unit reset",
         |bench, _| bench.nexus.logical_unit_reset(&bench.unit),
