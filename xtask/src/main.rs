@@ -5,6 +5,7 @@
 mod catalogue;
 mod compliance;
 mod covers;
+mod lessons;
 mod lexer;
 mod metadata;
 mod readme;

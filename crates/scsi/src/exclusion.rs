@@ -11,6 +11,10 @@ use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering;
+use store::Op;
+
+/// What keeps writers out.
+const OUT: u32 = Special::Claimed as u32 | Special::Wiping as u32;
 
 /// Writers of one nexus that are under way.
 #[derive(Debug, Default)]
@@ -25,6 +29,10 @@ pub(crate) enum Access {
     Shared,
     /// No other command may change the medium meanwhile.
     Exclusive,
+    /// Of another unit than its own, perhaps: it is looked at there.
+    There,
+    /// As Exclusive while FORMAT UNIT or SANITIZE keeps everybody else out.
+    Sole,
 }
 
 /// What a task holds of its unit.
@@ -38,38 +46,61 @@ pub(crate) enum Hold {
 }
 
 impl Hold {
-    /// Tries to get from here to `access`; false if others must end first. Never goes back.
+    /// Tries to get from here to `access` for `op`; false if others must end first. Never goes
+    /// back. ROD tokens that stand for what changes end here, before it changes.
     #[inline]
-    pub(crate) fn acquire(&mut self, access: Access, unit: &LogicalUnit, link: &Link) -> bool {
+    pub(crate) fn acquire(
+        &mut self,
+        access: Access,
+        unit: &LogicalUnit,
+        link: &Link,
+        op: &Op,
+    ) -> bool {
         match (access, *self) {
-            (Access::Free, _) | (Access::Shared, Self::Shared) | (_, Self::Exclusive) => true,
-            (Access::Shared, _) => self.share(unit, link),
-            (Access::Exclusive, _) => self.claim(unit),
+            (Access::Free, _) => true,
+            (Access::Shared, Self::Shared) | (_, Self::Exclusive) => {
+                if unit.is_special(Special::Tokens) && op.changes() {
+                    unit.revoke_tokens(op.range());
+                }
+                true
+            }
+            (Access::Shared, _) => self.share(unit, link, op),
+            (Access::Exclusive | Access::Sole | Access::There, _) => self.claim(access, unit, op),
         }
     }
 
     #[inline]
-    fn share(&mut self, unit: &LogicalUnit, link: &Link) -> bool {
+    fn share(&mut self, unit: &LogicalUnit, link: &Link, op: &Op) -> bool {
         // A look first, so that waiting writers do not disturb the count that the claimant reads.
-        if unit.is_special(Special::Claimed) {
+        if unit.specials() & OUT != 0 {
             return false;
         }
         link.writers.0.fetch_add(1, Ordering::SeqCst);
-        if unit.is_special(Special::Claimed) {
-            link.writers.0.fetch_sub(1, Ordering::SeqCst);
-            return false;
+        let specials = unit.specials();
+        if specials & (OUT | Special::Tokens as u32) != 0 {
+            if specials & OUT != 0 {
+                link.writers.0.fetch_sub(1, Ordering::SeqCst);
+                return false;
+            }
+            unit.revoke_tokens(op.range());
         }
         *self = Self::Shared;
         true
     }
 
     #[cold]
-    fn claim(&mut self, unit: &LogicalUnit) -> bool {
+    fn claim(&mut self, access: Access, unit: &LogicalUnit, op: &Op) -> bool {
+        if access != Access::Sole && unit.is_special(Special::Wiping) {
+            return false;
+        }
         if *self == Self::Nothing && unit.make_special(Special::Claimed) {
             *self = Self::Claimed;
         }
         if *self == Self::Claimed && !unit.any_link(|link| link.writers.any()) {
             *self = Self::Exclusive;
+            if op.changes() {
+                unit.revoke_tokens(op.range());
+            }
         }
         *self == Self::Exclusive
     }

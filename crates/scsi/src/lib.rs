@@ -16,6 +16,7 @@ extern crate alloc;
 extern crate std;
 
 mod attention;
+mod copy;
 mod exclusion;
 #[cfg(test)]
 mod hostile;
@@ -55,6 +56,8 @@ pub use spc::alua::groups::PortGroup;
 pub use table::Supported;
 pub use table::supported_commands;
 pub use task::Completion;
+pub use task::DRAWN_LEN;
+pub use task::Drawn;
 pub use task::Input;
 pub use task::Request;
 pub use task::Step;

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every limit of the device server, with its reason. Lengths in bytes.
 
+use core::time::Duration;
+use wire::scsi::copy::CSCD_LEN;
+use wire::scsi::copy::SEGMENT_LEN;
+use wire::scsi::token::RANGE_LEN;
+use wire::scsi::token::WRITE_HEADER_LEN;
+
 /// Longest READ, WRITE or VERIFY (MAXIMUM TRANSFER LENGTH): one buffer holds it, and hosts gain
 /// nothing beyond it.
 pub const TRANSFER_MAX: u32 = 4 << 20;
@@ -58,6 +64,67 @@ pub const RESERVE_OUT_LEN_MAX: usize = 64 << 10;
 /// Longest SET TARGET PORT GROUPS parameter list: all groups of a unit many times over.
 pub const SET_GROUPS_LEN_MAX: u32 = 4096;
 
+/// CSCD descriptors of one EXTENDED COPY: hosts name one source and one destination.
+pub const CSCDS_MAX: u16 = 16;
+
+/// Segment descriptors of one EXTENDED COPY: VMware sends one at a time, others some dozens.
+pub const COPY_SEGMENTS_MAX: u16 = 64;
+
+/// All descriptors of one EXTENDED COPY.
+pub const COPY_DESCRIPTORS_LEN_MAX: u32 =
+    CSCDS_MAX as u32 * CSCD_LEN as u32 + COPY_SEGMENTS_MAX as u32 * SEGMENT_LEN as u32;
+
+/// Longest EXTENDED COPY parameter list that is received: one that has more descriptors than it may
+/// is told so.
+pub const COPY_LIST_LEN_MAX: u32 = 2 * COPY_DESCRIPTORS_LEN_MAX;
+
+/// Longest segment of an EXTENDED COPY: what its number of blocks can say with 512 bytes each, and
+/// no more with 4096, so that a command ends within the hosts' time-outs.
+pub const COPY_SEGMENT_MAX: u32 = 32 << 20;
+
+/// Longest read and write of a copy: between two of them other commands get their turn.
+pub const COPY_PIECE: u32 = 512 << 10;
+
+/// Copies of one nexus under way at one unit.
+pub const COPIES_MAX: usize = 8;
+
+/// Copies of one nexus and unit that are remembered, so that their end can be asked for.
+pub const COPY_RECORDS_MAX: usize = 64;
+
+/// How long a host does well to wait before it asks again how far a copy is, milliseconds.
+pub const COPY_DELAY_MS: u32 = 50;
+
+/// Range descriptors of one POPULATE TOKEN or WRITE USING TOKEN: a file in that many extents.
+pub const TOKEN_RANGES_MAX: u16 = 128;
+
+/// Longest parameter list of the two.
+pub const TOKEN_LIST_LEN_MAX: u32 =
+    WRITE_HEADER_LEN as u32 + TOKEN_RANGES_MAX as u32 * RANGE_LEN as u32;
+
+/// Bytes that one token stands for, and that one WRITE USING TOKEN copies.
+pub const TOKEN_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes that a WRITE USING TOKEN does well to copy at once.
+pub const TOKEN_BYTES_OPTIMAL: u64 = 64 << 20;
+
+/// Tokens of one unit: hosts have a few under way at a time. The oldest makes room.
+pub const TOKENS_MAX: usize = 256;
+
+/// A token that is not used for so long expires, unless its host asked for something else.
+pub const TOKEN_INACTIVITY: Duration = Duration::from_secs(60);
+
+/// The longest that a host may ask for.
+pub const TOKEN_INACTIVITY_MAX: Duration = Duration::from_secs(600);
+
+/// A token expires after so long in any case.
+pub const TOKEN_LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Passes of one SANITIZE with OVERWRITE: no sanitization standard asks for more.
+pub const OVERWRITES_MAX: u8 = 31;
+
+/// Longest FORMAT UNIT parameter list: a long header and a pattern of one block.
+pub const FORMAT_LIST_LEN_MAX: u32 = 8 + 4 + 4096;
+
 /// Longest name of an initiator port: an iSCSI name of 223 bytes and `,i,0x` with an ISID.
 pub const PORT_NAME_LEN_MAX: usize = 223 + 17;
 
@@ -86,4 +153,5 @@ pub const SERIAL_LEN_MAX: usize = 64;
 const _: () = assert!(TRANSFER_MAX as usize <= buf::BUF_LEN_MAX);
 const _: () = assert!(COMPARE_MAX <= TRANSFER_MAX / 2 && COMPARE_MAX / 512 < 256);
 const _: () = assert!(TRANSFER_OPTIMAL <= TRANSFER_MAX && PIECE_MAX <= TRANSFER_MAX);
+const _: () = assert!(COPY_PIECE <= TRANSFER_MAX);
 const _: () = assert!(8 + 16 * UNMAP_DESCRIPTORS_MAX <= u16::MAX as u32);

@@ -4,6 +4,8 @@
 use crate::Identity;
 use crate::attention::Attention;
 use crate::attention::Attentions;
+use crate::copy::records::Copies;
+use crate::copy::tokens::Tokens;
 use crate::exclusion::Writers;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
@@ -13,6 +15,7 @@ use crate::limits;
 use crate::mmc::medium::MediumLink;
 use crate::nexus::Nexus;
 use crate::nexus::NexusNames;
+use crate::sbc::wipe::Wiping;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
@@ -60,6 +63,7 @@ use store::Store;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
 use wire::scsi::mmc;
+use wire::scsi::opcode::Opcode;
 
 /// Why a store cannot be a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,6 +129,8 @@ pub struct LogicalUnit {
     space: Space,
     statistics: Statistics,
     access: Access,
+    tokens: Tokens,
+    wiping: Wiping,
 }
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
@@ -136,6 +142,7 @@ pub(crate) struct Link {
     pub(crate) writers: Writers,
     pub(crate) standing: StandingWord,
     pub(crate) running: Running,
+    pub(crate) copies: Copies,
     pub(crate) traffic: Traffic,
     pub(crate) echo: EchoBuffer,
     pub(crate) medium: MediumLink,
@@ -163,13 +170,23 @@ pub(crate) enum Special {
     WriteThrough = 128,
     /// A target port group is in a state that does not let every command through.
     Asymmetric = 256,
+    /// ROD tokens stand for some of its blocks.
+    Tokens = 1 << 20,
+    /// FORMAT UNIT or SANITIZE is under way.
+    Wiping = 1 << 21,
+    /// The last of them has failed.
+    WipeFailed = 1 << 22,
     /// The tray is open: there is no medium.
     Ejected = 1 << 16,
 }
 
 impl Special {
     /// What stops commands that have passed everything else.
-    const OBSTACLES: u32 = Self::Stopped as u32 | Self::Asymmetric as u32 | Self::Ejected as u32;
+    const OBSTACLES: u32 = Self::Stopped as u32
+        | Self::Asymmetric as u32
+        | Self::Ejected as u32
+        | Self::Wiping as u32
+        | Self::WipeFailed as u32;
 }
 
 #[derive(Debug)]
@@ -268,6 +285,8 @@ impl LogicalUnit {
             space: Space::default(),
             statistics: Statistics::default(),
             access: Access::default(),
+            tokens: Tokens::default(),
+            wiping: Wiping::default(),
         })
     }
 
@@ -316,6 +335,18 @@ impl LogicalUnit {
 
     pub(crate) const fn access(&self) -> &Access {
         &self.access
+    }
+
+    pub(crate) const fn wiping(&self) -> &Wiping {
+        &self.wiping
+    }
+
+    pub(crate) const fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    pub(crate) fn reserved(&self) -> Reserved {
+        self.reserved.load()
     }
 
     pub(crate) const fn access_mut(&mut self) -> &mut Access {
@@ -513,6 +544,11 @@ impl LogicalUnit {
     }
 
     #[inline]
+    pub(crate) fn specials(&self) -> u32 {
+        self.special.load(Ordering::SeqCst)
+    }
+
+    #[inline]
     pub(crate) fn is_special(&self, special: Special) -> bool {
         self.special.load(Ordering::SeqCst) & special as u32 != 0
     }
@@ -662,6 +698,13 @@ impl LogicalUnit {
         fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
     }
 
+    /// Ends the copies that were asked of this unit, as soon as they take their next step.
+    pub fn end_copies(&self) {
+        for port in self.ports.lock().iter() {
+            port.link.copies.clear();
+        }
+    }
+
     /// Tells every nexus but the one of `link`.
     pub(crate) fn establish_elsewhere(&self, link: &Link, attention: Attention) {
         for port in self.ports.lock().iter().filter(|port| !core::ptr::eq(&*port.link, link)) {
@@ -746,14 +789,22 @@ impl Context<'_> {
     #[cold]
     fn check_obstacles(&self, entry: &Entry) -> Result<(), Fault> {
         if self.unit.is_special(Special::Asymmetric)
-            && let Some(obstacle) = self.unit.access.obstacle(self.nexus.names(), Reach::of(entry))
+            && let Some(obstacle) =
+                self.unit.access.obstacle(self.nexus.names().relative_port, Reach::of(entry))
         {
             return Err(obstacle.into());
+        }
+        if self.unit.is_special(Special::Wiping) && Reach::of(entry) != Reach::Always {
+            return Err(self.unit.wiping_sense().into());
         }
         if entry.has(Flag::Medium)
             && let Some(sense) = self.unit.not_ready()
         {
             return Err(sense.into());
+        }
+        let ends_failure = matches!(entry.opcode, Opcode::SANITIZE | Opcode::FORMAT_UNIT);
+        if self.unit.is_special(Special::WipeFailed) && entry.has(Flag::Medium) && !ends_failure {
+            return Err(self.unit.wipe_failed_sense().into());
         }
         Ok(())
     }

@@ -44,6 +44,7 @@ impl Nexus {
             unit.end_legacy_reservation(Some(self.names()));
             if let Some(link) = self.link_to(unit) {
                 unit.task_set().lock().clear_fault(unit, Some(link));
+                link.copies.clear();
                 link.medium.allow_removal();
             }
             self.establish(unit, Attention::NexusLoss);
@@ -102,6 +103,7 @@ impl LogicalUnit {
         self.timestamp().revert();
         self.task_set().lock().clear_fault(self, None);
         self.end_legacy_reservation(None);
+        self.end_copies();
     }
 }
 

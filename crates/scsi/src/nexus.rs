@@ -131,6 +131,7 @@ impl Nexus {
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
+            mapping.mapped.link.copies.clear();
         }
         self.reinstated();
     }
@@ -175,6 +176,18 @@ impl Nexus {
     pub(crate) fn link_to(&self, unit: &LogicalUnit) -> Option<&Link> {
         let mut all = self.map.iter().map(|mapping| &*mapping.mapped);
         all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit)).map(|mapped| &*mapped.link)
+    }
+
+    /// The unit as this nexus has it.
+    pub(crate) fn mapped_unit(&self, unit: &LogicalUnit) -> Option<&Arc<Mapped>> {
+        let mut all = self.map.iter().map(|mapping| &mapping.mapped);
+        all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit))
+    }
+
+    /// The disk with this NAA, among those that this nexus sees.
+    pub(crate) fn unit_named(&self, naa: &[u8]) -> Option<&Arc<Mapped>> {
+        let mut all = self.map.iter().map(|mapping| &mapping.mapped);
+        all.find(|mapped| !mapped.unit.is_optical() && mapped.unit.identity().naa == naa)
     }
 
     #[inline]

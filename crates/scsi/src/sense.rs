@@ -85,6 +85,14 @@ pub(crate) const UNRECOVERED_READ_ERROR: u8 = 0x11;
 pub(crate) const NO_SENSE: Sense = Sense::new(SenseKey::NoSense, 0, 0);
 /// 2/04/02 LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED: stopped.
 pub(crate) const STOPPED: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x02);
+/// 2/04/04 LOGICAL UNIT NOT READY, FORMAT IN PROGRESS.
+pub(crate) const FORMAT_IN_PROGRESS: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x04);
+/// 2/04/1B LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS.
+pub(crate) const SANITIZE_IN_PROGRESS: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x1b);
+/// 3/31/01 FORMAT COMMAND FAILED.
+pub(crate) const FORMAT_FAILED: Sense = Sense::new(SenseKey::MediumError, 0x31, 0x01);
+/// 3/31/03 SANITIZE COMMAND FAILED.
+pub(crate) const SANITIZE_FAILED: Sense = Sense::new(SenseKey::MediumError, 0x31, 0x03);
 /// 2/04/0A LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION.
 pub(crate) const ACCESS_STATE_TRANSITION: Sense = Sense::new(SenseKey::NotReady, 0x04, 0x0a);
 /// 2/04/0B LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE.
@@ -103,6 +111,45 @@ pub(crate) const ILLEGAL_TRACK_MODE: Sense = Sense::new(SenseKey::IllegalRequest
 pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0);
 /// 4/3E/03 LOGICAL UNIT FAILED SELF-TEST.
 pub(crate) const FAILED_SELF_TEST: Sense = Sense::new(SenseKey::HardwareError, 0x3e, 0x03);
+/// 5/00/16 OPERATION IN PROGRESS: the list identifier is that of a copy under way.
+pub(crate) const COPY_IN_PROGRESS: Sense = Sense::new(SenseKey::IllegalRequest, 0x00, 0x16);
+/// 5/23/01 INVALID TOKEN OPERATION, UNSUPPORTED TOKEN TYPE.
+pub(crate) const UNSUPPORTED_TOKEN_TYPE: Sense = Sense::new(SenseKey::IllegalRequest, 0x23, 0x01);
+/// 5/23/04 INVALID TOKEN OPERATION, TOKEN UNKNOWN.
+pub(crate) const TOKEN_UNKNOWN: Sense = Sense::new(SenseKey::IllegalRequest, 0x23, 0x04);
+/// 5/23/05 INVALID TOKEN OPERATION, TOKEN CORRUPT.
+pub(crate) const TOKEN_CORRUPT: Sense = Sense::new(SenseKey::IllegalRequest, 0x23, 0x05);
+/// 5/23/06 INVALID TOKEN OPERATION, TOKEN REVOKED: the source has changed.
+pub(crate) const TOKEN_REVOKED: Sense = Sense::new(SenseKey::IllegalRequest, 0x23, 0x06);
+/// 5/23/07 INVALID TOKEN OPERATION, TOKEN EXPIRED.
+pub(crate) const TOKEN_EXPIRED: Sense = Sense::new(SenseKey::IllegalRequest, 0x23, 0x07);
+/// 5/23/09 INVALID TOKEN OPERATION, TOKEN DELETED.
+pub(crate) const TOKEN_DELETED: Sense = Sense::new(SenseKey::IllegalRequest, 0x23, 0x09);
+/// 5/23/0A INVALID TOKEN OPERATION, INVALID TOKEN LENGTH.
+pub(crate) const INVALID_TOKEN_LENGTH: Sense = Sense::new(SenseKey::IllegalRequest, 0x23, 0x0a);
+/// 5/26/06 TOO MANY TARGET DESCRIPTORS.
+pub(crate) const TOO_MANY_CSCDS: Sense = Sense::new(SenseKey::IllegalRequest, 0x26, 0x06);
+/// 5/26/07 UNSUPPORTED TARGET DESCRIPTOR TYPE CODE.
+pub(crate) const UNSUPPORTED_CSCD: Sense = Sense::new(SenseKey::IllegalRequest, 0x26, 0x07);
+/// 5/26/08 TOO MANY SEGMENT DESCRIPTORS.
+pub(crate) const TOO_MANY_SEGMENTS: Sense = Sense::new(SenseKey::IllegalRequest, 0x26, 0x08);
+/// 5/26/09 UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE.
+pub(crate) const UNSUPPORTED_SEGMENT: Sense = Sense::new(SenseKey::IllegalRequest, 0x26, 0x09);
+/// 5/26/0B INLINE DATA LENGTH EXCEEDED.
+pub(crate) const INLINE_DATA_LENGTH_EXCEEDED: Sense =
+    Sense::new(SenseKey::IllegalRequest, 0x26, 0x0b);
+/// 5/55/03 INSUFFICIENT RESOURCES.
+pub(crate) const INSUFFICIENT_RESOURCES: Sense = Sense::new(SenseKey::IllegalRequest, 0x55, 0x03);
+/// A/00/00 NO ADDITIONAL SENSE INFORMATION: a copy ended early.
+pub(crate) const COPY_ABORTED: Sense = Sense::new(SenseKey::CopyAborted, 0x00, 0x00);
+/// A/08/04 UNREACHABLE COPY TARGET: no descriptor has this index.
+pub(crate) const UNREACHABLE_COPY_TARGET: Sense = Sense::new(SenseKey::CopyAborted, 0x08, 0x04);
+/// A/0D/01 THIRD PARTY DEVICE FAILURE.
+pub(crate) const THIRD_PARTY_FAILURE: Sense = Sense::new(SenseKey::CopyAborted, 0x0d, 0x01);
+/// A/0D/02 COPY TARGET DEVICE NOT REACHABLE.
+pub(crate) const COPY_TARGET_NOT_REACHABLE: Sense = Sense::new(SenseKey::CopyAborted, 0x0d, 0x02);
+/// A/26/0A UNEXPECTED INEXACT SEGMENT.
+pub(crate) const COPY_SEGMENT_INEXACT: Sense = Sense::new(SenseKey::CopyAborted, 0x26, 0x0a);
 /// 5/1A/00 PARAMETER LIST LENGTH ERROR.
 pub(crate) const PARAMETER_LIST_LENGTH: Sense = Sense::new(SenseKey::IllegalRequest, 0x1a, 0);
 /// 5/20/00 INVALID COMMAND OPERATION CODE.

@@ -2,6 +2,7 @@
 //! The one table of commands: what is dispatched, what is checked and what REPORT SUPPORTED
 //! OPERATION CODES says. Its rows stand by command set in `table/`.
 
+mod copy;
 mod mmc;
 mod sbc;
 mod spc;
@@ -364,7 +365,7 @@ pub fn supported_commands() -> impl Iterator<Item = Supported> {
 }
 
 /// The command sets of a disk, each ascending.
-const SETS: [&[Entry]; 2] = [spc::COMMANDS, sbc::COMMANDS];
+const SETS: [&[Entry]; 3] = [spc::COMMANDS, sbc::COMMANDS, copy::COMMANDS];
 
 const COUNT: usize = {
     let (mut count, mut set) = (0, 0);

@@ -11,6 +11,9 @@
 //! ```
 
 use crate::Nexus;
+use crate::copy::machine::Copy;
+use crate::copy::using::Populating;
+use crate::copy::using::Using;
 use crate::exclusion::Access;
 use crate::exclusion::Hold;
 use crate::lun::LogicalUnit;
@@ -24,6 +27,8 @@ use crate::sbc::status::Status;
 use crate::sbc::sync::Sync;
 use crate::sbc::unmap::Unmap;
 use crate::sbc::verify::Verify;
+use crate::sbc::wipe::Awaiting;
+use crate::sbc::wipe::Wipe;
 use crate::sbc::write_verify::WriteVerify;
 use crate::sense;
 use crate::sense::Fault;
@@ -43,15 +48,19 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use buf::Slice;
+use clock::Instant;
 use store::Op;
 use store::Outcome;
+use store::Store;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::LunField;
+use wire::scsi::Sense;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::mode::QueueError;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent;
+use wire::scsi::token::SECRET_LEN;
 
 /// Status GOOD (SAM-5 §5.3).
 pub(crate) const GOOD: u8 = 0x00;
@@ -93,7 +102,7 @@ pub enum Step {
         /// Bytes, from offset 0.
         length: u32,
     },
-    /// Run on the store of [`Task::unit`]; resume with [`Input::Store`].
+    /// Run on [`Task::store`]; resume with [`Input::Store`].
     Store(Op),
     /// Others must end first, on any reactor: resume with [`Input::Turn`] soon.
     Wait,
@@ -105,6 +114,16 @@ pub enum Step {
     },
     /// Say what time it is: resume with [`Input::Clock`].
     Clock,
+    /// Give time and randomness: resume with [`Input::Drawn`].
+    Draw,
+    /// Run this task, which belongs to no nexus, with [`Task::work`] and Turn first, until it is
+    /// complete; what its completion says is for nobody.
+    Spawn {
+        /// The task.
+        job: Box<Task>,
+        /// Ends the command now; None: resume it with [`Input::Turn`] when the job is over.
+        completion: Option<Completion>,
+    },
     /// Over.
     Complete(Completion),
 }
@@ -148,11 +167,26 @@ pub enum Input {
     DataOut(Slice),
     /// How the store operation ended.
     Store(Outcome),
-    /// After [`Step::Wait`] and [`Step::Abort`].
+    /// After [`Step::Wait`], [`Step::Abort`] and [`Step::Spawn`].
     Turn,
     /// After [`Step::Clock`]: milliseconds since 1970-01-01 UTC.
     Clock(u64),
+    /// After [`Step::Draw`].
+    Drawn(Drawn),
 }
+
+/// What a task cannot know by itself.
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_structs)] // the pump makes it
+pub struct Drawn {
+    /// From the system's generator; None if it has nothing to give.
+    pub random: Option<[u8; DRAWN_LEN]>,
+    /// The time that counts tokens' lives.
+    pub now: Instant,
+}
+
+/// Random bytes of one [`Step::Draw`]: the number and the secret of a ROD token.
+pub const DRAWN_LEN: usize = 8 + SECRET_LEN;
 
 /// A command under way. What it holds of the unit is free again when it is complete or dropped: a
 /// task that is dropped while the store works for it must be kept until that work is done.
@@ -161,6 +195,9 @@ pub struct Task {
     mapped: Option<Arc<Mapped>>,
     machine: Machine,
     hold: Hold,
+    /// The unit that its store operation is for, if that may be another one than `mapped`: what it
+    /// holds is held there.
+    there: Option<Arc<Mapped>>,
     place: Place,
     /// NACA.
     naca: bool,
@@ -205,6 +242,11 @@ pub(crate) enum Machine {
     Identification(SetIdentification),
     Timing(Timing),
     SelfTest(SelfTest),
+    Copy(Box<Copy>),
+    Populating(Box<Populating>),
+    Using(Box<Using>),
+    Wipe(Box<Wipe>),
+    Awaiting(Awaiting),
 }
 
 /// What a handler makes of a command.
@@ -264,11 +306,39 @@ impl Task {
             mapped,
             machine,
             hold: Hold::Nothing,
+            there: None,
             place,
             naca: false,
             passes_aca: false,
             unflushed: false,
             waiting: None,
+        }
+    }
+
+    /// Work that belongs to no nexus; begin it with Turn.
+    pub(crate) const fn job(mapped: Arc<Mapped>, machine: Machine) -> Self {
+        Self::new(Some(mapped), machine, Place::Nowhere)
+    }
+
+    /// Like `resume`, for a task that came with [`Step::Spawn`]. Its end means nothing for the task
+    /// set of its unit.
+    pub fn work(&mut self, input: Input) -> Step {
+        let step = match (self.waiting.take().map(|waiting| *waiting), input) {
+            (Some(Waiting::Step(step)), Input::Turn) => Ok(step),
+            (Some(_), _) => Err(sense::INTERNAL.into()),
+            (None, input) => match (&mut self.machine, &self.mapped) {
+                (Machine::Copy(copy), _) => copy.resume(input),
+                (Machine::Wipe(wipe), Some(mapped)) => wipe.resume(&mapped.unit, input),
+                _ => Err(sense::INTERNAL.into()),
+            },
+        };
+        match step {
+            Ok(Step::Complete(completion)) => self.end(completion),
+            Ok(step) => match self.acquire(step) {
+                Step::Complete(completion) => self.end(completion),
+                step => step,
+            },
+            Err(fault) => self.end(fault.complete(Format::Fixed)),
         }
     }
 
@@ -353,11 +423,51 @@ impl Task {
     fn acquire(&mut self, step: Step) -> Step {
         let (Step::Store(op), Some(mapped)) = (&step, &self.mapped) else { return step };
         let access = self.machine.access(op);
-        if self.hold.acquire(access, &mapped.unit, &mapped.link) { step } else { self.wait(step) }
+        if access == Access::There {
+            return self.acquire_there(step);
+        }
+        let got = self.hold.acquire(access, &mapped.unit, &mapped.link, op);
+        if got { step } else { self.wait(step) }
+    }
+
+    /// The same for an operation that may be for another unit; what the last one held is given
+    /// back.
+    #[cold]
+    fn acquire_there(&mut self, step: Step) -> Step {
+        self.release_hold();
+        if let Machine::Copy(copy) = &self.machine {
+            self.there = copy.place().cloned();
+        }
+        let (Step::Store(op), Some(there)) = (&step, &self.there) else { return self.broken() };
+        let access = if op.changes() { Access::Shared } else { Access::Free };
+        let got = self.hold.acquire(access, &there.unit, &there.link, op);
+        if got { step } else { self.wait(step) }
+    }
+
+    /// Nobody waits for the end of FORMAT UNIT or SANITIZE.
+    #[cold]
+    fn turn_away(&mut self, sense: Sense) -> Step {
+        let fault = Fault::from(sense);
+        if let Machine::Copy(copy) = &self.machine {
+            copy.fail(&fault);
+        }
+        let completion = match &self.mapped {
+            Some(mapped) => mapped.unit.fault(fault),
+            None => fault.complete(Format::Fixed),
+        };
+        self.complete(completion)
     }
 
     #[cold]
     fn wait(&mut self, step: Step) -> Step {
+        let mapped = self.there.as_ref().or(self.mapped.as_ref());
+        if let (Step::Store(_), Some(mapped)) = (&step, mapped)
+            && mapped.unit.is_special(Special::Wiping)
+            && !matches!(self.machine, Machine::Wipe(_))
+        {
+            let sense = mapped.unit.wiping_sense();
+            return self.turn_away(sense);
+        }
         self.waiting = Some(Box::new(Waiting::Step(step)));
         Step::Wait
     }
@@ -371,7 +481,7 @@ impl Task {
         // What reads, decides and writes as one is not stopped in between.
         let stops = !self.passes_aca && self.hold != Hold::Exclusive;
         if stops && unit.is_special(Special::Aca) && unit.task_set().lock().holds_up(unit, link) {
-            self.hold.release(unit, link);
+            self.release_hold();
             return self.wait(step);
         }
         let through = unit.is_special(Special::WriteThrough);
@@ -437,10 +547,25 @@ impl Task {
 
     #[inline]
     fn release(&mut self) {
+        self.release_hold();
         if let Some(mapped) = &self.mapped {
-            self.hold.release(&mapped.unit, &mapped.link);
             self.place.leave(&mapped.unit, &mapped.link);
         }
+    }
+
+    #[inline]
+    fn release_hold(&mut self) {
+        if let Some(mapped) = self.there.as_ref().or(self.mapped.as_ref()) {
+            self.hold.release(&mapped.unit, &mapped.link);
+        }
+    }
+
+    /// What its [`Step::Store`] is for.
+    #[must_use]
+    #[inline]
+    pub fn store(&self) -> Option<&Arc<dyn Store>> {
+        let mapped = self.there.as_ref().or(self.mapped.as_ref());
+        mapped.map(|mapped| mapped.unit.store())
     }
 
     /// The logical unit that the command addresses; None for a LUN that is not mapped.
@@ -460,7 +585,9 @@ impl Machine {
     #[inline]
     fn access(&self, op: &Op) -> Access {
         match self {
-            Self::Compare(_) => Access::Exclusive,
+            Self::Compare(_) | Self::Populating(_) => Access::Exclusive,
+            Self::Wipe(_) => Access::Sole,
+            Self::Copy(_) => Access::There,
             _ if op.changes() => Access::Shared,
             _ => Access::Free,
         }
@@ -488,6 +615,16 @@ impl Machine {
             Self::Identification(set) => set.resume(nexus, unit, input),
             Self::Timing(timing) => timing.resume(nexus, unit, input),
             Self::SelfTest(test) => test.resume(unit, input),
+            Self::Copy(copy) => copy.resume(input),
+            Self::Populating(populating) => populating.resume(unit, input),
+            Self::Using(using) => {
+                let (machine, step) = using.resume(nexus, unit, input)?;
+                *self = machine;
+                Ok(step)
+            }
+            Self::Awaiting(awaiting) => awaiting.resume(&input),
+            // A job has no nexus.
+            Self::Wipe(_) => Err(sense::INTERNAL.into()),
         }
     }
 }

@@ -2,6 +2,8 @@
 //! A small disk in memory and a nexus to it, for the tests of this crate.
 
 use crate::Completion;
+use crate::DRAWN_LEN;
+use crate::Drawn;
 use crate::Identity;
 use crate::Input;
 use crate::LogicalUnit;
@@ -15,6 +17,10 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use buf::Slice;
+use clock::Instant;
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
 use store::Error;
 use store::Geometry;
 use store::Io;
@@ -232,6 +238,11 @@ pub(crate) fn request_at(lun: LunField, bytes: &[u8], out: &[u8], expected_in: u
 
 /// Runs a command to its end, as a pump would.
 pub(crate) fn run(nexus: &Nexus, request: Request, out: &[u8]) -> Completion {
+    run_at(nexus, request, out, Duration::ZERO)
+}
+
+/// The same, so long after the start.
+pub(crate) fn run_at(nexus: &Nexus, request: Request, out: &[u8], now: Duration) -> Completion {
     let (mut task, mut step) = nexus.start(&request);
     for _ in 0..STEPS_MAX {
         let input = match step {
@@ -243,6 +254,14 @@ pub(crate) fn run(nexus: &Nexus, request: Request, out: &[u8]) -> Completion {
             Step::Wait => panic!("nobody else is there"),
             Step::Abort { .. } => Input::Turn,
             Step::Clock => Input::Clock(NOW),
+            Step::Draw => Input::Drawn(drawn(now)),
+            Step::Spawn { job, completion } => {
+                work(*job);
+                match completion {
+                    Some(completion) => return completion,
+                    None => Input::Turn,
+                }
+            }
             Step::Store(op) => Input::Store(submit(&task, &op)),
         };
         step = task.resume(nexus, input);
@@ -250,9 +269,27 @@ pub(crate) fn run(nexus: &Nexus, request: Request, out: &[u8]) -> Completion {
     panic!("no end after {STEPS_MAX} steps");
 }
 
+/// Runs a job to its end.
+pub(crate) fn work(mut job: Task) {
+    let mut step = job.work(Input::Turn);
+    for _ in 0..STEPS_MAX {
+        let Step::Store(op) = step else { break };
+        let outcome = submit(&job, &op);
+        step = job.work(Input::Store(outcome));
+    }
+    assert!(matches!(step, Step::Complete(_)), "{step:?}");
+}
+
+/// Other bytes each time.
+fn drawn(now: Duration) -> Drawn {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let byte = NEXT.fetch_add(1, Ordering::Relaxed);
+    Drawn { random: Some([byte; DRAWN_LEN]), now: Instant(1) + now }
+}
+
 pub(crate) fn submit(task: &Task, op: &Op) -> Outcome {
-    let unit = task.unit().expect("a task with store steps has a unit");
-    match unit.store().submit(op) {
+    let store = task.store().expect("a task with store steps has a store");
+    match store.submit(op) {
         Submitted::Done(outcome) => outcome,
         Submitted::Io(_) => unreachable!("the disk never asks for input or output"),
     }

@@ -13,6 +13,7 @@
 //! engine, and leaves in [`Pump::transmit`] (`sending.rs`).
 
 mod admission;
+mod jobs;
 mod join;
 mod lifecycle;
 mod management;
@@ -92,6 +93,9 @@ pub(crate) struct Pump<P> {
     runnable: VecDeque<(Key, TaskId, Step)>,
     /// Commands that wait for others.
     waiting: waiting::Waiting,
+    jobs: Table<jobs::Job>,
+    /// Jobs that can go on.
+    job_turns: VecDeque<jobs::Turn>,
     /// Sessions that were left without a connection, the oldest first.
     deserted: VecDeque<Key>,
     accepted: usize,
@@ -186,6 +190,7 @@ enum Kind {
     Io = 4,
     ConnectionTimer = 5,
     SessionTimer = 6,
+    JobTimer = 7,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -202,6 +207,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
         4 => Some(Kind::Io),
         5 => Some(Kind::ConnectionTimer),
         6 => Some(Kind::SessionTimer),
+        7 => Some(Kind::JobTimer),
         _ => None,
     };
     (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))
@@ -218,6 +224,7 @@ impl<P: Port> Pump<P> {
             self.expire();
             self.take_turns();
             self.try_again();
+            self.take_job_turns();
             self.flush();
             if self.is_finished() {
                 return;
@@ -227,7 +234,9 @@ impl<P: Port> Pump<P> {
                 false => self.waiting.next_try(self.port.now()),
             };
             match (self.send_at, again) {
-                _ if !self.runnable.is_empty() => self.port.wait(Some(self.port.now())),
+                _ if !(self.runnable.is_empty() && self.job_turns.is_empty()) => {
+                    self.port.wait(Some(self.port.now()))
+                }
                 (hold, Some(at)) => {
                     let others = [hold, self.timers.next_deadline()];
                     self.port.wait(others.into_iter().flatten().chain([at]).min());
@@ -404,6 +413,8 @@ impl<P: Port> Pump<P> {
                 Step::Wait => return self.wait_for_others(key, id),
                 Step::Abort { victims } => return self.preempt(key, id, victims),
                 Step::Clock => return self.tell_time(key, id),
+                Step::Draw => return self.draw(key, id),
+                Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
                 Step::Store(op) => op,
             };
             let Some(session) = self.sessions.get_mut(key) else { return };
@@ -411,8 +422,8 @@ impl<P: Port> Pump<P> {
             else {
                 return;
             };
-            let Some(unit) = task.scsi.unit() else { return };
-            match unit.store().submit(&op) {
+            let Some(store) = task.scsi.store() else { return };
+            match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     step = task.scsi.resume(nexus, Input::Store(outcome));
                 }
@@ -421,7 +432,7 @@ impl<P: Port> Pump<P> {
         }
         match step {
             Step::Wait => self.wait_for_others(key, id),
-            Step::Store(_) | Step::Abort { .. } | Step::Clock => {
+            Step::Store(_) | Step::Abort { .. } | Step::Clock | Step::Draw | Step::Spawn { .. } => {
                 self.runnable.push_back((key, id, step))
             }
             Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),

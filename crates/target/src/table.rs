@@ -12,6 +12,17 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// Names nothing in any table.
+    pub(crate) const NOBODY: Self = Self { index: u32::MAX, generation: 0 };
+
+    pub(crate) const fn parts(self) -> (u32, u32) {
+        (self.index, self.generation)
+    }
+
+    pub(crate) const fn from_parts((index, generation): (u32, u32)) -> Self {
+        Self { index, generation }
+    }
+
     /// Bits of a key that fit into a token beside eight bits of kind.
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.index) | (u64::from(self.generation & GENERATION_MASK) << 32)

@@ -234,7 +234,9 @@ impl Session {
         if self.is_closed() {
             return;
         }
-        self.announce_session_drop();
+        if !self.is_discovery() {
+            self.announce_session_drop();
+        }
         self.end(String::from("dropped by the target"));
     }
 

@@ -11,6 +11,7 @@ pub(crate) mod status;
 pub(crate) mod sync;
 pub(crate) mod unmap;
 pub(crate) mod verify;
+pub(crate) mod wipe;
 pub(crate) mod write_verify;
 
 #[cfg(test)]

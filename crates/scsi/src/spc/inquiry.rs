@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! INQUIRY (SPC-4 §6.6): standard data and vital product data.
 
+use crate::copy;
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
@@ -26,11 +27,12 @@ use wire::scsi::vpd::ExtendedInquiry;
 use wire::scsi::vpd::LogicalBlockProvisioning;
 
 /// VPD pages of a disk, ascending, as page 00 lists them.
-const PAGES: [u8; 7] = [
+const PAGES: [u8; 8] = [
     vpd::SUPPORTED_PAGES,
     vpd::UNIT_SERIAL_NUMBER,
     vpd::DEVICE_IDENTIFICATION,
     vpd::EXTENDED_INQUIRY,
+    vpd::THIRD_PARTY_COPY,
     vpd::BLOCK_LIMITS,
     vpd::BLOCK_DEVICE_CHARACTERISTICS,
     vpd::LOGICAL_BLOCK_PROVISIONING,
@@ -106,7 +108,7 @@ fn standard(unit: &LogicalUnit) -> Standard {
             true => PortGroups::None,
             false => unit.access().who_changes(),
         },
-        third_party_copy: false,
+        third_party_copy: !unit.is_optical(),
         version_descriptors: [
             inquiry::SAM_5,
             inquiry::SPC_4,
@@ -139,10 +141,12 @@ fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
             }
             .emit(),
         ),
+        vpd::THIRD_PARTY_COPY => page(&copy::page::content(unit)),
         vpd::BLOCK_LIMITS => page(&block_limits(unit).emit()),
         vpd::BLOCK_DEVICE_CHARACTERISTICS => {
             let rotation_rate = u16::from(!unit.geometry().rotational);
-            page(&BlockDeviceCharacteristics { rotation_rate }.emit())
+            let read_after_block_erase = unit.can_discard();
+            page(&BlockDeviceCharacteristics { rotation_rate, read_after_block_erase }.emit())
         }
         vpd::LOGICAL_BLOCK_PROVISIONING => page(&provisioning(unit).emit()),
         _ => return Err(sense::invalid_field(2).into()),

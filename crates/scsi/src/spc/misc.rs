@@ -2,6 +2,7 @@
 //! TEST UNIT READY, REQUEST SENSE and REPORT LUNS (SPC-4 §6).
 
 use crate::lun::Context;
+use crate::lun::Special;
 use crate::nexus::Nexus;
 use crate::sense;
 use crate::sense::Fault;
@@ -24,6 +25,7 @@ pub(crate) fn test_unit_ready(_context: &Context<'_>) -> Result<Started, Fault> 
 pub(crate) fn request_sense(context: &Context<'_>) -> Result<Started, Fault> {
     let sense = match context.link.attentions.take() {
         Some(attention) => attention.sense(),
+        None if context.unit.is_special(Special::Wiping) => context.unit.wiping_sense(),
         None => context.unit.not_ready().unwrap_or(sense::NO_SENSE),
     };
     Ok(data(sense_data(&context.cdb, sense), u32::from(context.cdb.byte(4))))

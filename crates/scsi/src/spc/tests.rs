@@ -52,7 +52,7 @@ fn standard_inquiry_is_that_of_a_disk() {
     let bench = Bench::new();
     let bytes = bench.data(&[0x12, 0, 0, 1, 4, 0]);
     assert_eq!(bytes.len(), 96);
-    assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x10, 0, 2]);
+    assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x18, 0, 2]);
     let standard = Standard::parse(&bytes).expect("whole");
     assert_eq!(&standard.vendor, b"LUNWIRE ");
     assert_eq!(standard.version_descriptors[..4], [0x00a0, 0x0460, 0x04c0, 0x0960]);
@@ -74,7 +74,7 @@ fn inquiry_refuses_pages_it_does_not_have() {
     let bench = Bench::new();
     assert_eq!(field_of(&bench, &[0x12, 0, 1, 0, 255, 0]), Some((2, None)));
     let listed = page(&bench, 0);
-    assert_eq!(listed, [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+    assert_eq!(listed, [0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2]);
     for code in 0..=u8::MAX {
         if listed.contains(&code) {
             page(&bench, code);
@@ -269,7 +269,7 @@ fn supported_opcodes_agree_with_what_is_dispatched() {
 fn unsupported_commands_are_said_to_be() {
     let bench = Bench::new();
     for cdb in [
-        rsoc_one(1, 0x04, 0),
+        rsoc_one(1, 0x05, 0),
         rsoc_one(1, 0xff, 0),
         rsoc_one(2, 0x9e, 0x11),
         rsoc_one(2, 0x7f, 0x0e),

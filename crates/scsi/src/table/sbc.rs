@@ -3,6 +3,7 @@
 
 use super::Entry;
 use super::Flag;
+use super::Handler;
 use crate::sbc::capacity;
 use crate::sbc::compare;
 use crate::sbc::media;
@@ -13,8 +14,11 @@ use crate::sbc::status;
 use crate::sbc::sync;
 use crate::sbc::unmap;
 use crate::sbc::verify;
+use crate::sbc::wipe::format;
+use crate::sbc::wipe::sanitize;
 use crate::sbc::write_verify;
 use crate::spc::persistent::rights::Guard;
+use wire::scsi::format as actions;
 use wire::scsi::opcode;
 use wire::scsi::opcode::Opcode;
 
@@ -24,6 +28,9 @@ use wire::scsi::opcode::Opcode;
 /// and is ignored. So is SYNC_NV of SYNCHRONIZE CACHE, and GROUP NUMBER, for there is no grouping
 /// function.
 pub(super) const COMMANDS: &[Entry] = &[
+    Entry::new(Opcode::FORMAT_UNIT, &[0x3f, 0, 0, 0, 0], format::format_unit)
+        .with(Flag::Medium)
+        .with(Flag::Writes),
     Entry::new(Opcode::READ_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::read).with(Flag::Medium),
     Entry::new(Opcode::WRITE_6, &[0x1f, 0xff, 0xff, 0xff, 0], rw::write)
         .with(Flag::Medium)
@@ -93,6 +100,9 @@ pub(super) const COMMANDS: &[Entry] = &[
         .with(Flag::Medium)
         .with(Flag::Writes)
         .with(Flag::Discard),
+    sanitize(actions::OVERWRITE, 0xa0, sanitize::overwrite),
+    sanitize(actions::BLOCK_ERASE, 0xa0, sanitize::block_erase).with(Flag::Discard),
+    sanitize(actions::EXIT_FAILURE_MODE, 0, sanitize::exit_failure_mode),
     Entry::long(opcode::READ_32, 0x1a, rw::read).with(Flag::Medium).with(Flag::Protect),
     Entry::long(opcode::VERIFY_32, 0x16, verify::verify).with(Flag::Medium).with(Flag::Protect),
     Entry::long(opcode::WRITE_32, 0x1a, rw::write)
@@ -228,3 +238,12 @@ pub(super) const COMMANDS: &[Entry] = &[
     )
     .with(Flag::Medium),
 ];
+
+/// `flags`: IMMED and AUSE. ZNR speaks of zones, which there are none of.
+const fn sanitize(action: u16, flags: u8, handler: Handler) -> Entry {
+    let usage = [flags, 0, 0, 0, 0, 0, 0xff, 0xff, 0];
+    Entry::new(Opcode::SANITIZE, &usage, handler)
+        .service(action)
+        .with(Flag::Medium)
+        .with(Flag::Writes)
+}

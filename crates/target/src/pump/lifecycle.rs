@@ -63,6 +63,8 @@ impl<P: Port> Pump<P> {
             held: Vec::new(),
             send_at: None,
             runnable: std::collections::VecDeque::new(),
+            jobs: Table::default(),
+            job_turns: std::collections::VecDeque::new(),
             waiting: super::waiting::Waiting::default(),
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
@@ -270,6 +272,7 @@ impl<P: Port> Pump<P> {
                         self.settle(key);
                     }
                 }
+                (Some(Kind::JobTimer), key) => self.job_turns.push_back((key, None)),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
                 _ => {}

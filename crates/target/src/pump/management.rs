@@ -103,6 +103,10 @@ impl<P: Port> Pump<P> {
             }
             _ => None,
         };
+        if effect == Some(Effect::Reset) {
+            // Before the others, so that no copy begins another piece.
+            units.iter().for_each(|unit| unit.end_copies());
+        }
         let is_shared =
             effect != Some(Effect::Cleared) || units.iter().any(|unit| unit.shares_task_set());
         if let Some(effect) = effect.filter(|_| is_shared) {

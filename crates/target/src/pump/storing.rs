@@ -31,6 +31,7 @@ impl<P: Port> Pump<P> {
         let work = match io {
             Io::Read { file, offset, length } => match self.take_buf(length as usize) {
                 Some(buf) => Work::Read { file: file.0, offset, buf },
+                None if key == Key::NOBODY => return self.postpone_job(id, op),
                 None => {
                     let Some(session) = self.sessions.get_mut(key) else { return };
                     session.take_task(id);
@@ -76,8 +77,11 @@ impl<P: Port> Pump<P> {
 
     /// Work is under way until `io_done`.
     fn remember(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) -> Option<Key> {
-        let session = self.sessions.get_mut(key)?;
-        session.ios += 1;
+        match self.sessions.get_mut(key) {
+            Some(session) => session.ios += 1,
+            None if key == Key::NOBODY => {}
+            None => return None,
+        }
         Some(self.ios.insert(PendingIo {
             session: key,
             task: id,
@@ -98,12 +102,15 @@ impl<P: Port> Pump<P> {
     /// The answer to a question that needed no engine. The command goes on in the next turn, for it
     /// may have many questions.
     fn answer(&mut self, key: Key, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
+        if key == Key::NOBODY {
+            return self.job_io_done(id, &op, io, result);
+        }
         let Some(session) = self.sessions.get_mut(key) else { return };
         let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
             return;
         };
-        let Some(unit) = task.scsi.unit() else { return };
-        match unit.store().complete(&op, io, result) {
+        let Some(store) = task.scsi.store() else { return };
+        match store.complete(&op, io, result) {
             Submitted::Io(next) => self.submit_io(key, id, op, next),
             Submitted::Done(outcome) => {
                 let step = task.scsi.resume(nexus, Input::Store(outcome));
@@ -125,19 +132,23 @@ impl<P: Port> Pump<P> {
         let Some(done) = self.ios.remove(key) else { return };
         let PendingIo { session: key, task: id, op, io, managements, ended } = done;
         drop(ended);
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.ios -= 1;
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.ios -= 1;
+        }
         for management in managements {
             self.ended_work_done(management);
+        }
+        if key == Key::NOBODY {
+            return self.job_io_done(id, &op, &io, result);
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
         if session.closed {
             return self.vacate(key);
         }
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
-            && let Some(unit) = task.scsi.unit()
+            && let Some(store) = task.scsi.store()
         {
-            match unit.store().complete(&op, &io, result) {
+            match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     let step = task.scsi.resume(nexus, Input::Store(outcome));

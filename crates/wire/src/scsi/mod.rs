@@ -8,6 +8,7 @@ pub mod cdb;
 pub mod command;
 pub mod copy;
 mod field;
+pub mod format;
 pub mod identification;
 pub mod inquiry;
 pub mod log;

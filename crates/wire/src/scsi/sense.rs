@@ -131,13 +131,15 @@ pub struct Sense {
     pub information: Option<u64>,
     /// The field in error; only with ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
+    /// PROGRESS INDICATION, parts of 65536; only with NOT READY and NO SENSE.
+    pub progress: Option<u16>,
 }
 
 impl Sense {
     /// Key and codes alone.
     #[must_use]
     pub const fn new(key: SenseKey, asc: u8, ascq: u8) -> Self {
-        Self { key, asc, ascq, information: None, field: None }
+        Self { key, asc, ascq, information: None, field: None, progress: None }
     }
 
     /// The same with INFORMATION.
@@ -154,6 +156,22 @@ impl Sense {
         self
     }
 
+    /// The same with a progress indication.
+    #[must_use]
+    pub const fn with_progress(mut self, progress: u16) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+
+    /// Sense key specific data (SPC-4 §4.5.2.4).
+    fn specific(&self) -> Option<[u8; 3]> {
+        let progress = self.progress.map(|progress| {
+            let [high, low] = progress.to_be_bytes();
+            [0x80, high, low]
+        });
+        self.field.map(FieldPointer::emit).or(progress)
+    }
+
     /// Fixed format, response code 70h (SPC-4 §4.5.3). INFORMATION that does not fit 32 bits is
     /// left out.
     #[must_use]
@@ -168,8 +186,8 @@ impl Sense {
         bytes[7] = 10;
         bytes[12] = self.asc;
         bytes[13] = self.ascq;
-        if let Some(field) = self.field {
-            put(&mut bytes, 15, field.emit());
+        if let Some(specific) = self.specific() {
+            put(&mut bytes, 15, specific);
         }
         bytes
     }
@@ -182,13 +200,14 @@ impl Sense {
             bytes.extend_from_slice(&[0x00, 0x0a, 0x80, 0]);
             bytes.extend_from_slice(&information.to_be_bytes());
         }
-        if let Some(field) = self.field {
+        let specific = self.specific();
+        if let Some(specific) = specific {
             bytes.extend_from_slice(&[0x02, 0x06, 0, 0]);
-            bytes.extend_from_slice(&field.emit());
+            bytes.extend_from_slice(&specific);
             bytes.push(0);
         }
         bytes[7] = if self.information.is_some() { 12 } else { 0 }
-            + if self.field.is_some() { 8 } else { 0 };
+            + if specific.is_some() { 8 } else { 0 };
         bytes
     }
 
@@ -213,6 +232,7 @@ impl Sense {
             ascq: get_u8(bytes, 13).unwrap_or(0),
             information: if valid { get_u32(bytes, 3).map(u64::from) } else { None },
             field: Self::field_of(key, bytes, 15),
+            progress: Self::progress_of(key, bytes, 15),
         })
     }
 
@@ -229,12 +249,21 @@ impl Sense {
                 0x00 if get_u8(descriptor, 2).is_some_and(|flags| flags & 0x80 != 0) => {
                     sense.information = get_u64(descriptor, 4);
                 }
-                0x02 => sense.field = Self::field_of(key, descriptor, 4),
+                0x02 => {
+                    sense.field = Self::field_of(key, descriptor, 4);
+                    sense.progress = Self::progress_of(key, descriptor, 4);
+                }
                 _ => {}
             }
             rest = after;
         }
         Some(sense)
+    }
+
+    fn progress_of(key: SenseKey, bytes: &[u8], at: usize) -> Option<u16> {
+        let has_progress = matches!(key, SenseKey::NotReady | SenseKey::NoSense);
+        let valid = has_progress && get_u8(bytes, at)? & 0x80 != 0;
+        if valid { get_u16(bytes, at + 1) } else { None }
     }
 
     fn field_of(key: SenseKey, bytes: &[u8], at: usize) -> Option<FieldPointer> {
@@ -270,17 +299,27 @@ mod tests {
         );
     }
 
+    #[test]
+    fn progress_is_sense_key_specific() {
+        let sense = Sense::new(SenseKey::NotReady, 0x04, 0x1b).with_progress(0x8001);
+        assert_eq!(sense.emit_fixed()[12..], [0x04, 0x1b, 0, 0x80, 0x80, 0x01]);
+        assert_eq!(sense.emit_descriptor()[7..], [8, 2, 6, 0, 0, 0x80, 0x80, 0x01, 0]);
+    }
+
     fn any_sense() -> impl Strategy<Value = Sense> {
         let field =
             proptest::option::of((any::<bool>(), any::<u16>(), proptest::option::of(0_u8..8)));
-        (0_u8..16, any::<u8>(), any::<u8>(), any::<Option<u32>>(), field).prop_map(
-            |(key, asc, ascq, information, field)| {
+        let progress = any::<Option<u16>>();
+        (0_u8..16, any::<u8>(), any::<u8>(), any::<Option<u32>>(), field, progress).prop_map(
+            |(key, asc, ascq, information, field, progress)| {
                 let key = SenseKey::from_code(key);
                 Sense {
                     key,
                     asc,
                     ascq,
                     information: information.map(u64::from),
+                    progress: progress
+                        .filter(|_| matches!(key, SenseKey::NotReady | SenseKey::NoSense)),
                     field: field.filter(|_| key == SenseKey::IllegalRequest).map(
                         |(cdb, byte, bit)| FieldPointer {
                             of: if cdb { FieldOf::Cdb } else { FieldOf::ParameterList },

@@ -219,6 +219,8 @@ pub struct BlockLimits {
     pub unmap_alignment: Option<u32>,
     /// MAXIMUM WRITE SAME LENGTH.
     pub write_same_max: u64,
+    /// MAXIMUM ATOMIC TRANSFER LENGTH.
+    pub atomic_max: u32,
 }
 
 impl BlockLimits {
@@ -239,6 +241,7 @@ impl BlockLimits {
             put(&mut bytes, 28, (alignment | 1 << 31).to_be_bytes());
         }
         put(&mut bytes, 32, self.write_same_max.to_be_bytes());
+        put(&mut bytes, 40, self.atomic_max.to_be_bytes());
         bytes
     }
 
@@ -258,6 +261,8 @@ impl BlockLimits {
             unmap_granularity: get_u32(content, 24)?,
             unmap_alignment: (alignment >> 31 == 1).then_some(alignment & 0x7fff_ffff),
             write_same_max: get_u64(content, 32)?,
+            // Pages of older standards end before it.
+            atomic_max: get_u32(content, 40).unwrap_or(0),
         })
     }
 }
@@ -267,6 +272,8 @@ impl BlockLimits {
 pub struct BlockDeviceCharacteristics {
     /// MEDIUM ROTATION RATE: 0 not reported, 1 non-rotating.
     pub rotation_rate: u16,
+    /// WABEREQ = 01b: after SANITIZE with BLOCK ERASE blocks can be read; else it is not built.
+    pub read_after_block_erase: bool,
 }
 
 impl BlockDeviceCharacteristics {
@@ -275,13 +282,17 @@ impl BlockDeviceCharacteristics {
     pub fn emit(&self) -> [u8; LONG_CONTENT_LEN] {
         let mut bytes = [0; LONG_CONTENT_LEN];
         put(&mut bytes, 0, self.rotation_rate.to_be_bytes());
+        bytes[3] = u8::from(self.read_after_block_erase) << 6;
         bytes
     }
 
     /// Reads the content; None if short.
     #[must_use]
     pub fn parse(content: &[u8]) -> Option<Self> {
-        Some(Self { rotation_rate: get_u16(content, 0)? })
+        Some(Self {
+            rotation_rate: get_u16(content, 0)?,
+            read_after_block_erase: get_u8(content, 3)? >> 6 == 1,
+        })
     }
 }
 
@@ -382,8 +393,8 @@ mod tests {
         };
         assert_eq!(lbp.emit(), [11, 0xe4, 2, 0]);
         assert_eq!(LogicalBlockProvisioning::parse(&lbp.emit()), Some(lbp));
-        let flat = BlockDeviceCharacteristics { rotation_rate: 1 };
-        assert_eq!(flat.emit()[..3], [0, 1, 0]);
+        let flat = BlockDeviceCharacteristics { rotation_rate: 1, read_after_block_erase: true };
+        assert_eq!(flat.emit()[..4], [0, 1, 0, 0x40]);
         assert_eq!(BlockDeviceCharacteristics::parse(&flat.emit()), Some(flat));
         let extended = ExtendedInquiry { volatile_cache: true, sense_len_max: 252 };
         assert_eq!(extended.emit()[..10], [0, 7, 1, 1, 0, 0, 0, 0, 0, 252]);
@@ -416,7 +427,7 @@ mod tests {
 
         #[test]
         fn block_limits_round_trip(
-            numbers: (bool, u8, u16, u32, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
+            numbers: (bool, u8, u16, u32, u32, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
             unmap_alignment in proptest::option::of(0_u32..1 << 31),
         ) {
             let limits = BlockLimits {
@@ -431,6 +442,7 @@ mod tests {
                 unmap_granularity: unmap.2,
                 unmap_alignment,
                 write_same_max,
+                atomic_max: numbers.6,
             };
             prop_assert_eq!(BlockLimits::parse(&limits.emit()), Some(limits));
         }

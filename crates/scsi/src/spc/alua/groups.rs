@@ -116,9 +116,9 @@ impl Access {
         self.groups.iter().map(Group::shown).collect()
     }
 
-    /// What stops a command at the port of `names`; None: it may go on.
-    pub(crate) fn obstacle(&self, names: &NexusNames, reach: Reach) -> Option<Sense> {
-        let (needed, sense) = match self.of_port(names.relative_port)?.state() {
+    /// What stops a command at a target port; None: it may go on.
+    pub(crate) fn obstacle(&self, relative_port: u16, reach: Reach) -> Option<Sense> {
+        let (needed, sense) = match self.of_port(relative_port)?.state() {
             AccessState::Standby => (Reach::Standby, sense::PORT_IN_STANDBY),
             AccessState::Unavailable => (Reach::Unavailable, sense::PORT_UNAVAILABLE),
             AccessState::Transitioning => (Reach::Always, sense::ACCESS_STATE_TRANSITION),

@@ -154,7 +154,8 @@ const MATRIX: &[(&str, &[u8])] = &[
 fn row(opcode: u8, action: Option<u16>) -> &'static str {
     match (opcode, action) {
         (0x9e, Some(0x10)) => "++++++++",
-        (0x9e, Some(0x12)) => "++--++-+",
+        // GET LBA STATUS, and POPULATE TOKEN, which stands for a read.
+        (0x9e, Some(0x12)) | (0x83, Some(0x10)) => "++--++-+",
         (0xa3, Some(0x0c | 0x0d)) => "++--++-+",
         (0xa3, Some(0x05 | 0x0a | 0x0f)) => "++++++++",
         (0x7f, Some(0x09 | 0x0a)) => "++--++-+",

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ROD tokens of a unit (SPC-4 §5.16.6): point in time copies that any change of their source
+//! ends.
+//!
+//! A token names no memory and takes no copy: it stands for runs of blocks. So whoever changes a
+//! block of them revokes it before, which costs a look at one bit of a word that writers look at
+//! anyway.
+
+use crate::limits;
+use crate::lun::LogicalUnit;
+use crate::lun::Special;
+use crate::sense;
+use crate::sense::Fault;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use clock::Instant;
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use wire::scsi::token::TOKEN_LEN;
+
+/// The tokens of one unit, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(spin::Mutex<Vec<Arc<RodToken>>>);
+
+/// A token that was given out.
+#[derive(Debug)]
+pub(crate) struct RodToken {
+    bytes: [u8; TOKEN_LEN],
+    /// First byte and length of each run.
+    runs: Vec<(u64, u64)>,
+    inactivity: Duration,
+    /// The end of its life, whatever happens.
+    ends: Instant,
+    /// When it expires if nobody uses it, in the nanoseconds of [`Instant`].
+    idle_until: AtomicU64,
+    end: AtomicU8,
+}
+
+/// Why a token is good no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum End {
+    Revoked = 1,
+    Deleted = 2,
+}
+
+impl RodToken {
+    pub(super) fn new(
+        bytes: [u8; TOKEN_LEN],
+        runs: Vec<(u64, u64)>,
+        inactivity: Duration,
+        now: Instant,
+    ) -> Self {
+        Self {
+            bytes,
+            runs,
+            inactivity,
+            ends: now + limits::TOKEN_LIFETIME,
+            idle_until: AtomicU64::new((now + inactivity).0),
+            end: AtomicU8::new(0),
+        }
+    }
+
+    /// Bytes that it stands for.
+    pub(super) fn len(&self) -> u64 {
+        self.runs.iter().map(|(_, length)| length).sum()
+    }
+
+    /// The parts of its runs that hold `length` bytes from `offset` on, all within it.
+    pub(super) fn parts(&self, offset: u64, length: u64) -> Vec<(u64, u64)> {
+        let (mut skip, mut left) = (offset, length);
+        let mut parts = Vec::new();
+        for (start, run) in &self.runs {
+            let skipped = skip.min(*run);
+            skip -= skipped;
+            let taken = left.min(run - skipped);
+            if taken > 0 {
+                parts.push((start + skipped, taken));
+            }
+            left -= taken;
+        }
+        parts
+    }
+
+    /// That it is still what it was given out for.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        match self.end.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            end if end == End::Revoked as u8 => Err(sense::TOKEN_REVOKED.into()),
+            _ => Err(sense::TOKEN_DELETED.into()),
+        }
+    }
+
+    /// Somebody uses it now, if it has not expired.
+    fn touch(&self, now: Instant) -> Result<(), Fault> {
+        if self.is_expired(now) {
+            return Err(sense::TOKEN_EXPIRED.into());
+        }
+        self.idle_until.store((now + self.inactivity).0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_expired(&self, now: Instant) -> bool {
+        now >= self.ends || now.0 >= self.idle_until.load(Ordering::Relaxed)
+    }
+
+    /// Ends it; a copy that uses it ends too.
+    pub(super) fn delete(&self) {
+        self.end.store(End::Deleted as u8, Ordering::SeqCst);
+    }
+
+    fn touches(&self, offset: u64, length: u64) -> bool {
+        self.runs.iter().any(|(start, run)| *start < offset + length && offset < start + run)
+    }
+
+    /// Compares all bytes, however early they differ.
+    fn is(&self, bytes: &[u8; TOKEN_LEN]) -> bool {
+        self.bytes.iter().zip(bytes).fold(0, |differs, (own, other)| differs | (own ^ other)) == 0
+    }
+}
+
+impl Tokens {
+    /// The token with these bytes.
+    pub(super) fn find(
+        &self,
+        bytes: &[u8; TOKEN_LEN],
+        now: Instant,
+    ) -> Result<Arc<RodToken>, Fault> {
+        let tokens = self.0.lock();
+        let found = tokens.iter().find(|token| token.is(bytes)).ok_or(sense::TOKEN_UNKNOWN)?;
+        found.check()?;
+        found.touch(now)?;
+        Ok(Arc::clone(found))
+    }
+}
+
+impl LogicalUnit {
+    /// Gives a token out; the oldest one makes room for it. No writer may be under way.
+    pub(super) fn keep_token(&self, token: RodToken, now: Instant) {
+        let mut tokens = self.tokens().0.lock();
+        tokens.retain(|token| !token.is_expired(now));
+        if tokens.len() >= limits::TOKENS_MAX {
+            tokens.remove(0);
+        }
+        tokens.push(Arc::new(token));
+        self.make_special(Special::Tokens);
+    }
+
+    /// The bytes are about to change: tokens that stand for one of them end. What they were is
+    /// remembered for a while, so that their users learn why.
+    #[cold]
+    pub(crate) fn revoke_tokens(&self, (offset, length): (u64, u64)) {
+        let tokens = self.tokens().0.lock();
+        for token in tokens.iter().filter(|token| token.touches(offset, length)) {
+            let _ = token.end.compare_exchange(
+                0,
+                End::Revoked as u8,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+        }
+        if tokens.iter().all(|token| token.check().is_err()) {
+            // Under the lock, so that no new token is overlooked.
+            self.make_ordinary(Special::Tokens);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Work that belongs to no session: FORMAT UNIT and SANITIZE, and copies that go on after their
+//! command.
+//!
+//! A job lives on the reactor of the session that began it and outlives that session. It takes
+//! short turns, so that nobody notices it beside its own unit.
+
+use std::time::Duration;
+
+use engine::Port;
+use iscsi::datamover::TaskId;
+use scsi::Completion;
+use scsi::DRAWN_LEN;
+use scsi::Drawn;
+use scsi::Input;
+use scsi::Step;
+use store::Io;
+use store::IoResult;
+use store::Submitted;
+
+use super::Kind;
+use super::Pump;
+use super::token;
+use crate::table::Key;
+
+/// Synchronous store steps of a job before others get their turn: each may move half a MiB.
+const STEPS_PER_TURN: u32 = 2;
+
+/// A job that waits for others tries again after so long.
+const WAIT: Duration = Duration::from_millis(1);
+
+/// A job under way.
+#[derive(Debug)]
+pub(super) struct Job {
+    scsi: scsi::Task,
+    /// The command that waits for its end.
+    waiter: Option<(Key, TaskId)>,
+}
+
+/// A job that can go on: None begins, or tries again.
+pub(super) type Turn = (Key, Option<Step>);
+
+impl<P: Port> Pump<P> {
+    /// A command leaves work behind, for which it waits if it has no `completion` yet.
+    #[cold]
+    pub(super) fn spawn(
+        &mut self,
+        key: Key,
+        id: TaskId,
+        job: scsi::Task,
+        completion: Option<Completion>,
+    ) {
+        let waiter = completion.is_none().then_some((key, id));
+        let job = self.jobs.insert(Job { scsi: job, waiter });
+        self.job_turns.push_back((job, None));
+        if let Some(completion) = completion {
+            self.complete(key, id, completion);
+        }
+    }
+
+    /// Gives each job that can go on a short turn.
+    pub(super) fn take_job_turns(&mut self) {
+        for _ in 0..self.job_turns.len() {
+            let Some((key, step)) = self.job_turns.pop_front() else { return };
+            let step = match step {
+                Some(step) => step,
+                None => match self.jobs.get_mut(key) {
+                    Some(job) => job.scsi.work(Input::Turn),
+                    None => continue,
+                },
+            };
+            self.advance_job(key, step);
+        }
+    }
+
+    fn advance_job(&mut self, key: Key, mut step: Step) {
+        if self.stopping.is_some() {
+            tracing::warn!("stopped before FORMAT UNIT, SANITIZE or a copy was at its end");
+            self.jobs.remove(key);
+            return;
+        }
+        for _ in 0..STEPS_PER_TURN {
+            let op = match step {
+                Step::Store(op) => op,
+                Step::Wait => {
+                    let at = self.port.now() + WAIT;
+                    self.timers.set(token(Kind::JobTimer, key).0, at);
+                    return;
+                }
+                // Jobs ask for nothing else; one that did would be over.
+                _ => return self.end_job(key),
+            };
+            let Some(job) = self.jobs.get_mut(key) else { return };
+            let Some(store) = job.scsi.store() else { return };
+            match store.submit(&op) {
+                Submitted::Done(outcome) => step = job.scsi.work(Input::Store(outcome)),
+                Submitted::Io(io) => return self.submit_io(Key::NOBODY, id_of(key), op, io),
+            }
+        }
+        self.job_turns.push_back((key, Some(step)));
+    }
+
+    fn end_job(&mut self, key: Key) {
+        let Some(job) = self.jobs.remove(key) else { return };
+        if let Some((session, task)) = job.waiter {
+            self.resume(session, task, Input::Turn);
+            self.settle(session);
+        }
+    }
+
+    /// Store work of a job is done.
+    #[cold]
+    pub(super) fn job_io_done(&mut self, id: TaskId, op: &store::Op, io: &Io, result: IoResult) {
+        let key = key_of(id);
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(store) = job.scsi.store() else { return };
+        match store.complete(op, io, result) {
+            Submitted::Io(next) => self.submit_io(Key::NOBODY, id, op.clone(), next),
+            Submitted::Done(outcome) => {
+                let step = job.scsi.work(Input::Store(outcome));
+                self.job_turns.push_back((key, Some(step)));
+            }
+        }
+    }
+
+    /// There was no buffer for an operation of a job: it tries again.
+    #[cold]
+    pub(super) fn postpone_job(&mut self, id: TaskId, op: store::Op) {
+        self.job_turns.push_back((key_of(id), Some(Step::Store(op))));
+    }
+
+    /// What a command cannot know by itself.
+    #[cold]
+    pub(super) fn draw(&mut self, key: Key, id: TaskId) {
+        let mut random = [0; DRAWN_LEN];
+        let random = match getrandom::fill(&mut random) {
+            Ok(()) => Some(random),
+            Err(error) => {
+                tracing::error!(%error, "no randomness; ROD tokens are refused");
+                None
+            }
+        };
+        let now = self.port.now();
+        self.resume(key, id, Input::Drawn(Drawn { random, now }));
+    }
+}
+
+/// A job as the owner of store work: a task of nobody.
+const fn id_of(job: Key) -> TaskId {
+    let (index, generation) = job.parts();
+    TaskId { index, generation }
+}
+
+const fn key_of(id: TaskId) -> Key {
+    Key::from_parts((id.index, id.generation))
+}
