@@ -27,9 +27,10 @@ test-quick: ## What needs neither foreign clients nor a virtual machine
 lint: ## Formatting, our own rules, clippy
 	@scripts/test fmt tidy clippy
 
-docs: ## Documentation of all items, and docs/COMPLIANCE.md
-	@scripts/test docs
+docs: ## Documentation of all items, docs/COMPLIANCE.md and docs/SCSI.md
 	$(CARGO) xtask compliance
+	$(CARGO) xtask scsi
+	@scripts/test docs
 
 bench: build ## Speed as ratios to tgt, about 10 minutes
 	@interop/setup
@@ -39,7 +40,8 @@ fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
 
 interop: build ## libiscsi, QEMU, kill -9 and hostile input against a running server
-	@scripts/test setup libiscsi paths qemu chap kill9 reservations bad-input store-faults
+	@scripts/test setup libiscsi paths qemu chap kill9 reservations modes bad-input login-flood \
+	    discovery isns store-faults
 
 vm-test: build ## The kernel's own initiator in a virtual machine
 	@scripts/test kernel cable disk

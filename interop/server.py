@@ -253,20 +253,15 @@ def engines():
     return wanted
 
 
-def kinds():
-    """The four servers that every client meets: (label, kind of store, engine)."""
-    for engine in engines():
-        for kind in os.environ.get("STORES", "file memory").split():
-            yield f"{engine}/{kind}", kind, engine
-
-
 def matrix(folder):
-    """The same with a store of 256 MiB: (label, store, engine), `file:` in `folder`."""
-    for label, kind, engine in kinds():
-        if kind == "memory":
-            yield label, "memory:256M", engine
-        else:
-            path = f"{folder}/{engine}.img"
-            with open(path, "wb") as disk:
-                disk.truncate(256 << 20)
-            yield label, f"file:{path}", engine
+    """The four servers that every client meets: (label, store, engine), `file:` in `folder`."""
+    stores = os.environ.get("STORES", "file memory").split()
+    for engine in engines():
+        for kind in stores:
+            if kind == "memory":
+                yield f"{engine}/memory", "memory:256M", engine
+            else:
+                path = f"{folder}/{engine}.img"
+                with open(path, "wb") as disk:
+                    disk.truncate(256 << 20)
+                yield f"{engine}/file", f"file:{path}", engine

@@ -2,6 +2,9 @@
 //! A small disk and a nexus to it.
 
 use buf::Pool;
+use clock::Instant;
+use scsi::DRAWN_LEN;
+use scsi::Drawn;
 use scsi::Identity;
 use scsi::Input;
 use scsi::LogicalUnit;
@@ -93,9 +96,20 @@ impl Disk {
             // Nobody else is there: whatever is waited for has happened.
             Step::Abort { .. } => Turn::Next(task.resume(&self.nexus, Input::Turn)),
             Step::Clock => Turn::Next(task.resume(&self.nexus, Input::Clock(0))),
+            Step::Draw => {
+                let drawn = Drawn { random: Some([7; DRAWN_LEN]), now: Instant(1) };
+                Turn::Next(task.resume(&self.nexus, Input::Drawn(drawn)))
+            }
+            Step::Spawn { job, completion } => {
+                work(*job);
+                match completion {
+                    Some(completion) => Turn::Over(completion),
+                    None => Turn::Next(task.resume(&self.nexus, Input::Turn)),
+                }
+            }
             Step::Store(op) => {
-                let unit = task.unit().expect("a store step has a unit");
-                match unit.store().submit(&op) {
+                let store = task.store().expect("a store step has a store");
+                match store.submit(&op) {
                     Submitted::Done(outcome) => {
                         Turn::Next(task.resume(&self.nexus, Input::Store(outcome)))
                     }
@@ -104,6 +118,20 @@ impl Disk {
             }
         }
     }
+}
+
+/// Runs what goes on after its command to its end.
+fn work(mut job: Task) {
+    let mut step = job.work(Input::Turn);
+    for _ in 0..STEPS_MAX {
+        let Step::Store(op) = step else { break };
+        let store = job.store().expect("a store step has a store");
+        let Submitted::Done(outcome) = store.submit(&op) else {
+            panic!("a store in memory wants input or output for {op:?}")
+        };
+        step = job.work(Input::Store(outcome));
+    }
+    assert!(matches!(step, Step::Complete(_)), "a job ends: {step:?}");
 }
 
 /// What a step led to.

@@ -5,21 +5,20 @@
 //! The steps are structured by `arbitrary`: most PDUs are nearly right, so that they get far. The
 //! invariants of every machine are checked after each step; at the end nothing may be left.
 
+mod commands;
+
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use arbitrary::Unstructured;
-use buf::Buf;
 use buf::Pool;
 use buf::SgList;
 use clock::Instant;
 use iscsi::datamover::Event;
 use iscsi::datamover::TaskId;
-use iscsi::service;
 use iscsi::service::Indication;
-use iscsi::service::ServiceResponse;
 use iscsi::target::Admission;
 use iscsi::target::Authentication;
 use iscsi::target::ConnectionId;
@@ -31,25 +30,20 @@ use iscsi::target::Session;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
 use mover::tcp::Tcp;
-use wire::iscsi::BHS_LEN;
-use wire::iscsi::R2t;
-use wire::iscsi::Response;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
-use wire::iscsi::pad4;
 
 use crate::authentication::authentication;
 use crate::disk::Disk;
-use crate::disk::Turn;
 use crate::pdu::Knowledge;
 use crate::pdu::LoginStep;
 use crate::pdu::PduStep;
 use crate::with_pool;
 
+use commands::Command;
+
 const CONNECTIONS: usize = 4;
 const STEPS_MAX: usize = 400;
-const TURNS_MAX: usize = 100_000;
-const TASK_SET_FULL: u8 = 0x28;
 const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
 
 /// What happens next.
@@ -89,6 +83,7 @@ pub fn target_machine(data: &[u8]) {
             }
             let Ok(step) = input.arbitrary::<Step>() else { break };
             world.step(step);
+            world.try_again();
             world.check();
         }
         world.end();
@@ -107,6 +102,8 @@ struct World<'a> {
     tasks: HashMap<TaskId, Command>,
     /// Commands that wait for the disk, with their next step.
     waiting: VecDeque<(TaskId, scsi::Step)>,
+    /// Commands that wait for others.
+    blocked: Vec<TaskId>,
     /// Questions that wait for the disk.
     quiesce: VecDeque<u32>,
     management: VecDeque<u32>,
@@ -123,12 +120,6 @@ struct Connection {
     member: Option<ConnectionId>,
     stalled: bool,
     over: bool,
-}
-
-struct Command {
-    scsi: scsi::Task,
-    immediate: Option<(Buf, u32)>,
-    wanted: u32,
 }
 
 impl<'a> World<'a> {
@@ -151,6 +142,7 @@ impl<'a> World<'a> {
             disk: Disk::new(),
             tasks: HashMap::new(),
             waiting: VecDeque::new(),
+            blocked: Vec::new(),
             quiesce: VecDeque::new(),
             management: VecDeque::new(),
             eager: true,
@@ -445,131 +437,6 @@ impl<'a> World<'a> {
         }
     }
 
-    fn forget(&mut self, task: TaskId) {
-        self.tasks.remove(&task);
-        self.waiting.retain(|(id, _)| *id != task);
-    }
-
-    /// Answers what waits for the disk to be quiet; false if there is nothing.
-    fn answer_questions(&mut self) -> bool {
-        let Some(session) = &mut self.session else {
-            self.quiesce.clear();
-            self.management.clear();
-            return false;
-        };
-        if let Some(id) = self.quiesce.pop_front() {
-            session.quiesced(id);
-            return true;
-        }
-        let Some(id) = self.management.pop_front() else { return false };
-        session.task_management_done(id, ServiceResponse::Complete);
-        // Tasks of other units live on; they are answered so that nothing waits for ever.
-        for task in session.tasks(None) {
-            if !self.tasks.contains_key(&task) {
-                session.complete(task, empty(TASK_SET_FULL));
-            }
-        }
-        true
-    }
-
-    fn start(&mut self, command: service::Command) {
-        let id = command.task;
-        if command.exhausted {
-            return self.finish(id, empty(TASK_SET_FULL));
-        }
-        let (scsi, step) = self.disk.nexus.start(&scsi::Request {
-            lun: command.lun,
-            cdb: command.cdb,
-            attribute: command.attribute,
-            expected_out: command.expected_out,
-            expected_in: command.expected_in,
-        });
-        self.tasks.insert(id, Command { scsi, immediate: command.immediate, wanted: 0 });
-        if self.eager {
-            self.advance(id, step);
-        } else {
-            self.waiting.push_back((id, step));
-        }
-    }
-
-    /// One of the commands that wait for the disk goes on.
-    fn turn(&mut self, which: usize) {
-        if self.waiting.is_empty() {
-            self.answer_questions();
-        } else if let Some((id, step)) = self.waiting.remove(which % self.waiting.len()) {
-            self.advance(id, step);
-        }
-        if !self.eager {
-            self.settle();
-        }
-    }
-
-    fn advance(&mut self, id: TaskId, mut step: scsi::Step) {
-        for _ in 0..TURNS_MAX {
-            let Some(task) = self.tasks.get_mut(&id) else { return };
-            step = match self.disk.turn(&mut task.scsi, step) {
-                Turn::Next(step) => step,
-                Turn::DataOut(length) => return self.receive_data_out(id, length),
-                Turn::Over(completion) => {
-                    let completion = service::Completion {
-                        status: completion.status,
-                        sense: completion.sense,
-                        data_in: completion.data_in,
-                        presented: completion.presented,
-                        fence: false,
-                    };
-                    return self.finish(id, completion);
-                }
-            };
-        }
-        panic!("a command without end");
-    }
-
-    fn receive_data_out(&mut self, id: TaskId, length: u32) {
-        let (Some(task), Some(session)) = (self.tasks.get_mut(&id), &mut self.session) else {
-            return;
-        };
-        task.wanted = length;
-        let wanted = usize::try_from(session.buffer_length(id, length)).expect("64-bit");
-        let staged = task.immediate.take();
-        let connection = session.connection_of(id);
-        let Some(mut buf) = self.pool.take(wanted) else {
-            return self.finish(id, empty(TASK_SET_FULL));
-        };
-        if let Some((staged, valid)) = staged {
-            let valid = usize::try_from(valid).expect("64-bit").min(buf.len());
-            buf[..valid].copy_from_slice(&staged[..valid]);
-        }
-        if let Some(connection) = connection.and_then(|id| self.member(id)) {
-            connection.mover.attach(id, buf);
-        }
-        if let Some(session) = &mut self.session {
-            session.receive_data_out(id, length);
-        }
-    }
-
-    fn data_out(&mut self, id: TaskId) {
-        let connection = self.session.as_ref().and_then(|session| session.connection_of(id));
-        let Some(connection) = connection.and_then(|id| self.member(id)) else { return };
-        let mut buf =
-            connection.mover.detach(id).expect("the buffer of a task whose data is there");
-        let Some(task) = self.tasks.get_mut(&id) else { return };
-        buf.truncate(usize::try_from(task.wanted).expect("64-bit"));
-        let step = task.scsi.resume(&self.disk.nexus, scsi::Input::DataOut(buf.freeze()));
-        if self.eager {
-            self.advance(id, step);
-        } else {
-            self.waiting.push_back((id, step));
-        }
-    }
-
-    fn finish(&mut self, id: TaskId, completion: service::Completion) {
-        self.tasks.remove(&id);
-        if let Some(session) = &mut self.session {
-            session.complete(id, completion);
-        }
-    }
-
     /// Sends what waits, and remembers what the initiator learns from it.
     fn transmit(&mut self, at: usize) {
         let Some(connection) = &mut self.connections[at] else { return };
@@ -653,32 +520,5 @@ impl<'a> World<'a> {
         self.settle();
         self.check();
         self.forget_session();
-    }
-}
-
-fn empty(status: u8) -> service::Completion {
-    service::Completion { status, sense: Vec::new(), data_in: None, presented: 0, fence: false }
-}
-
-impl Knowledge {
-    /// Remembers R2Ts and numbers of what was sent without digests and markers; of the rest,
-    /// nothing.
-    fn hear(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        while let Some((header, tail)) = rest.split_first_chunk::<BHS_LEN>() {
-            let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
-            match Response::parse(header) {
-                Ok(Response::R2t(r2t)) => self.asked(r2t),
-                Ok(response) => self.told(&response),
-                Err(_) => return,
-            }
-            rest = tail.get(pad4(length)..).unwrap_or_default();
-        }
-    }
-
-    fn asked(&mut self, r2t: R2t) {
-        self.window(r2t.numbers);
-        self.r2ts.push_back(r2t);
-        self.r2ts.truncate(16);
     }
 }

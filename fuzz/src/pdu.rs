@@ -14,6 +14,7 @@ use wire::iscsi::R2tSn;
 use wire::iscsi::Response;
 use wire::iscsi::Tsih;
 use wire::iscsi::Ttt;
+use wire::iscsi::pad4;
 
 use crate::input::CHAP;
 use crate::input::LOGIN;
@@ -22,7 +23,7 @@ use crate::input::pdu;
 /// What the initiator side has learnt.
 #[derive(Debug, Default)]
 pub(crate) struct Knowledge {
-    pub(crate) r2ts: VecDeque<R2t>,
+    r2ts: VecDeque<R2t>,
     cmd_sn: u32,
     exp_stat_sn: u32,
     last_ttt: u32,
@@ -44,11 +45,32 @@ impl Knowledge {
         self.r2ts.clear();
     }
 
-    pub(crate) fn window(&mut self, numbers: Numbers) {
+    /// Remembers R2Ts and numbers of what was sent without digests and markers; of the rest,
+    /// nothing.
+    pub(crate) fn hear(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        while let Some((header, tail)) = rest.split_first_chunk::<BHS>() {
+            let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+            match Response::parse(header) {
+                Ok(Response::R2t(r2t)) => self.asked(r2t),
+                Ok(response) => self.told(&response),
+                Err(_) => return,
+            }
+            rest = tail.get(pad4(length)..).unwrap_or_default();
+        }
+    }
+
+    fn asked(&mut self, r2t: R2t) {
+        self.window(r2t.numbers);
+        self.r2ts.push_back(r2t);
+        self.r2ts.truncate(16);
+    }
+
+    fn window(&mut self, numbers: Numbers) {
         self.exp_stat_sn = numbers.stat_sn.0;
     }
 
-    pub(crate) fn told(&mut self, response: &Response) {
+    fn told(&mut self, response: &Response) {
         match response {
             Response::NopIn(nop) => self.last_ttt = nop.ttt.0,
             Response::Text(text) => self.last_ttt = text.ttt.0,

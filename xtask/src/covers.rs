@@ -74,7 +74,7 @@ fn is_id(word: &str) -> bool {
 }
 
 /// Name of the function below, if a test attribute stands between.
-fn rust_test(lines: &[&str], index: usize) -> Option<String> {
+pub(crate) fn rust_test(lines: &[&str], index: usize) -> Option<String> {
     let mut attribute = false;
     for line in lines.get(index + 1..)? {
         if line.starts_with("#[test]") {

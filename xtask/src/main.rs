@@ -5,9 +5,11 @@
 mod catalogue;
 mod compliance;
 mod covers;
+mod lessons;
 mod lexer;
 mod metadata;
 mod readme;
+mod scsi;
 mod tidy;
 mod workspace;
 
@@ -20,6 +22,8 @@ usage: cargo xtask TASK
   tidy                  the rules of the house that a machine can judge
   compliance            writes docs/COMPLIANCE.md and the table of README.md
   compliance --check    fails when it is stale, wrong or leaves a requirement of ours open
+  scsi                  writes docs/SCSI.md
+  scsi --check          fails when it is stale, or a command is named by no test
   compliance --open     lists the requirements of the target without test and without reason";
 
 fn main() -> ExitCode {
@@ -27,6 +31,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["tidy"] => tidy::run(),
+        ["scsi"] => scsi::write(),
+        ["scsi", "--check"] => scsi::check(),
         ["compliance"] => compliance::write(),
         ["compliance", "--check"] => compliance::check(),
         ["compliance", "--open"] => compliance::list_open(),

@@ -2,6 +2,7 @@
 //! The rules of the house that a machine can judge: ranks, purity, unsafe code, text.
 
 use crate::judge;
+use crate::lessons;
 use crate::lexer;
 use crate::lexer::Split;
 use crate::metadata;
@@ -56,6 +57,7 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     problems.extend(pure_roots(&files));
+    problems.extend(lessons::problems(&files));
     judge("tidy", &problems)
 }
 

@@ -41,6 +41,8 @@ pub struct LoginPlan {
     pub cid: Cid,
     /// Of the first command.
     pub cmd_sn: CmdSn,
+    /// Acknowledgement of the connection that this one replaces.
+    pub exp_stat_sn: StatSn,
     /// Operational keys.
     pub keys: Vec<(String, String)>,
 }
@@ -94,6 +96,7 @@ impl LoginPlan {
             tsih: Tsih(0),
             cid: Cid(1),
             cmd_sn: CmdSn(1),
+            exp_stat_sn: StatSn(0),
             keys: Vec::new(),
         }
     }
@@ -127,7 +130,7 @@ impl LoginPlan {
             itt: Itt(0x1091_0000),
             cid: self.cid,
             cmd_sn: self.cmd_sn,
-            exp_stat_sn: StatSn(0),
+            exp_stat_sn: self.exp_stat_sn,
         }
     }
 
@@ -185,6 +188,15 @@ impl Initiator {
             // Unlike those of the other connections of the session.
             next_itt: u32::from(plan.cid.0) << 16,
         }
+    }
+
+    /// Goes on with the session of `old` over another connection, which acknowledges for the old
+    /// one what that had acknowledged in its last command.
+    #[must_use]
+    pub fn rejoin(old: &Self, raw: Raw, plan: &LoginPlan) -> Self {
+        let plan =
+            LoginPlan { tsih: old.tsih, cmd_sn: old.cmd_sn, keys: Vec::new(), ..plan.clone() };
+        Self { next_itt: old.next_itt, ..Self::login(raw, &plan) }
     }
 
     /// The value that the target gave a key in the login.
@@ -294,6 +306,20 @@ impl Initiator {
             cid: Cid(1),
             cmd_sn: self.cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
+        }
+    }
+
+    /// A SNACK Request that acknowledges nothing new: of everything, for no task.
+    #[must_use]
+    pub fn snack(&self, kind: u8, exp_stat_sn: StatSn) -> Snack {
+        Snack {
+            kind,
+            lun: lun_field(0),
+            itt: Itt::NONE,
+            tag: u32::MAX,
+            exp_stat_sn,
+            beg_run: 0,
+            run_length: 0,
         }
     }
 

@@ -671,3 +671,26 @@ fn connections_join_and_leave_under_load() {
         },
     );
 }
+
+/// Covers: MCS-03.
+#[test]
+fn a_session_stays_within_its_portal_group() {
+    let portal = |group| target::Portal { address: ([127, 0, 0, 1], 0).into(), group };
+    on_each_plan(
+        |_| {},
+        |plan| plan.portals = vec![portal(1), portal(1), portal(2)],
+        |server| {
+            let (mut first, plan) = leading(server);
+            let of =
+                |index: usize| Raw::connect(server.target().portals()[index]).expect("it listens");
+            let next = LoginPlan { cid: Cid(2), cmd_sn: first.cmd_sn, ..plan.clone() };
+            let mut second = Initiator::login(of(1), &next);
+            second.expect_quiet();
+            LoginPlan { cid: Cid(3), ..next.clone() }.expect_refused(of(2), 0x020a);
+            // There it is the ISID of another session.
+            let other = Initiator::login(of(2), &LoginPlan { tsih: Tsih(0), ..next });
+            assert_ne!(other.tsih, first.tsih);
+            first.expect_quiet();
+        },
+    );
+}

@@ -258,7 +258,7 @@ fn locks_are_taken_by_compare_and_write() {
     });
 }
 
-/// A hundred hosts' worth of races for one lock: never two winners, never none.
+/// Fifty races for one lock: never two winners, never none.
 #[test]
 fn a_contended_lock_has_one_winner() {
     as_each_engine(|server| {

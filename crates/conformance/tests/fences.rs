@@ -11,6 +11,8 @@ use wire::iscsi::*;
 const SHORT: Duration = Duration::from_millis(200);
 const DEVICE_RESET: (u8, u8, u8) = (0x06, 0x29, 0x03);
 const TASK_TERMINATION: u8 = 5;
+const CLEAR_ACA: u8 = 3;
+const ACA_ACTIVE: u8 = 0x30;
 /// PERSISTENT RESERVE OUT.
 const REGISTER: u8 = 0;
 const PREEMPT_AND_ABORT: u8 = 5;
@@ -84,7 +86,7 @@ fn is_managed(response: &Response) -> bool {
     matches!(response, Response::TaskManagement(answer) if answer.response == 0)
 }
 
-/// Covers: STS-11.
+/// Covers: STS-11, STS-13.
 #[test]
 fn the_answer_to_a_reset_is_fenced() {
     on_each_engine(
@@ -104,7 +106,7 @@ fn the_answer_to_a_reset_is_fenced() {
     );
 }
 
-/// Covers: STS-11.
+/// Covers: STS-11, STS-13.
 #[test]
 fn the_first_unit_attention_after_a_reset_is_fenced_everywhere() {
     on_each_engine(
@@ -121,10 +123,7 @@ fn the_first_unit_attention_after_a_reset_is_fenced_everywhere() {
                 leave_unacknowledged(&mut pair);
                 let ready = pair[0].test_unit_ready(0);
                 pair[0].start(&ready);
-                expect_fenced(&mut pair, |response| {
-                    matches!(response, Response::Scsi(answer)
-                        if answer.itt == ready.itt && answer.status == 2)
-                });
+                expect_fenced(&mut pair, is_status(ready.itt, 2));
             }
         },
     );
@@ -139,7 +138,7 @@ fn reserve_out(session: &mut Initiator, action: u8, keys: [u8; 2]) -> ScsiComman
     command
 }
 
-/// Covers: STS-11.
+/// Covers: STS-11, STS-13.
 #[test]
 fn the_end_of_preempt_and_abort_is_fenced() {
     on_each_engine(
@@ -153,11 +152,49 @@ fn the_end_of_preempt_and_abort_is_fenced() {
             }
             leave_unacknowledged(&mut pair);
             let command = reserve_out(&mut pair[0], PREEMPT_AND_ABORT, [1, 2]);
-            expect_fenced(&mut pair, |response| {
-                matches!(response, Response::Scsi(answer)
-                    if answer.itt == command.itt && answer.status == 0)
-            });
-            pair[1].cmd_sn = pair[0].cmd_sn;
+            expect_fenced(&mut pair, is_status(command.itt, 0));
+        },
+    );
+}
+
+/// A READ behind the end with NACA: its CHECK CONDITION establishes an auto contingent
+/// allegiance.
+fn fail_with_naca(session: &mut Initiator) -> ScsiCommand {
+    let command = session.command(0, &[0x28, 0, 0xff, 0, 0, 0, 0, 0, 1, 4]);
+    let command = ScsiCommand { read: true, expected_length: 512, ..command };
+    session.start(&command);
+    command
+}
+
+fn is_status(itt: Itt, status: u8) -> impl Fn(&Response) -> bool {
+    move |response| match response {
+        Response::Scsi(answer) => (answer.itt, answer.status) == (itt, status),
+        _ => false,
+    }
+}
+
+/// Its beginning, the news that it blocks a command, and its end.
+///
+/// Covers: STS-11, STS-13.
+#[test]
+fn auto_contingent_allegiance_is_fenced() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut pair = pair(server, FENCE);
+            leave_unacknowledged(&mut pair);
+            let failing = fail_with_naca(&mut pair[0]);
+            expect_fenced(&mut pair, is_status(failing.itt, 2));
+            leave_unacknowledged(&mut pair);
+            let blocked = pair[0].test_unit_ready(0);
+            pair[0].start(&blocked);
+            expect_fenced(&mut pair, is_status(blocked.itt, ACA_ACTIVE));
+            leave_unacknowledged(&mut pair);
+            manage(&mut pair[0], CLEAR_ACA, 0, Itt::NONE);
+            expect_fenced(&mut pair, is_managed);
+            acknowledge(&mut pair[1]);
+            pair[0].cmd_sn = pair[1].cmd_sn;
+            assert_eq!(attention(&mut pair[0], 0), (0, 0, 0), "it has ended");
         },
     );
 }

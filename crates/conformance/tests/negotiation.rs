@@ -72,6 +72,7 @@ fn every_key_has_its_result_function() {
             settings.max_outstanding_r2t = 4;
             settings.time2wait = 2;
             settings.time2retain = 0;
+            settings.error_recovery_level = 1;
         },
         |server| {
             let cases = [
@@ -90,7 +91,8 @@ fn every_key_has_its_result_function() {
                 ("DataPDUInOrder", "No", "No"),
                 ("DataSequenceInOrder", "Yes", "Yes"),
                 ("DataSequenceInOrder", "No", "No"),
-                ("ErrorRecoveryLevel", "1", "0"),
+                ("ErrorRecoveryLevel", "1", "1"),
+                ("ErrorRecoveryLevel", "2", "1"),
                 ("iSCSIProtocolLevel", "2", "2"),
                 ("iSCSIProtocolLevel", "31", "2"),
                 ("TaskReporting", "RFC3720,ResponseFence", "RFC3720"),

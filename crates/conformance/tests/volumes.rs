@@ -29,6 +29,8 @@ use wire::iscsi::*;
 /// The number under which the store of a test stands.
 const LUN: u8 = 9;
 const MIB: u64 = 1 << 20;
+/// More than any file system has that the tests run on: a sparse file that is larger runs short.
+const SPACE_WARNING: u64 = 1 << 61;
 
 /// A server with the store of `word` at [`LUN`], on each engine, with two reactors.
 fn with_store(word: &str, check: impl Fn(&Server)) {
@@ -44,7 +46,8 @@ fn with_store(word: &str, check: impl Fn(&Server)) {
         } else {
             LogicalUnit::new(identity, store, BLOCK)
         };
-        plan.nodes[0].luns.push((LUN.into(), Arc::new(unit.expect("a legal unit"))));
+        let unit = unit.expect("a legal unit").with_space_warning(SPACE_WARNING);
+        plan.nodes[0].luns.push((LUN.into(), Arc::new(unit)));
         check(&Server::start(plan));
     }
 }
@@ -346,6 +349,38 @@ fn a_stripe_is_one_disk() {
     let first = 7 * BLOCK_BYTES;
     let in_file = kept[..first] == pattern(16 * BLOCK_BYTES, 5)[..first];
     assert!(in_file, "the first chunk is in the file");
+}
+
+/// A sparse file that is larger than what is left for it: hosts are warned, and can ask.
+#[test]
+fn hosts_hear_when_space_runs_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("disk");
+    let made = std::fs::File::create(&path).expect("room");
+    // As large as the file system allows; with terabytes free nothing can be shown.
+    let largest = [1 << 43, 15 << 40, 1 << 50].into_iter().rev();
+    if largest.into_iter().find(|bytes| made.set_len(*bytes).is_ok()).is_none() {
+        return;
+    }
+    with_store(&format!("file:{}", path.display()), |server| {
+        let mut session = session(server);
+        server.target().note_usage();
+        let command = session.test_unit_ready(LUN);
+        let status = session.run(&command);
+        let mut log = [0; 10];
+        (log[0], log[2], log[8]) = (0x4d, 0x4c, 255);
+        let command = session.command(LUN, &log);
+        let page = session.run(&ScsiCommand { read: true, expected_length: 255, ..command });
+        // A file system that cannot punch holes makes no thin disks.
+        if page.code == GOOD {
+            assert_eq!(status.sense_code(), (6, 0x38, 7));
+            assert_eq!((page.data.len(), page.data[0]), (28, 0x0c));
+            assert_ne!(page.data[8..12], [0; 4], "something is left");
+        }
+        server.target().note_usage();
+        let command = session.test_unit_ready(LUN);
+        assert_eq!(session.run(&command).code, GOOD, "told once");
+    });
 }
 
 #[test]

@@ -90,8 +90,11 @@ pub struct Target {
     /// Seconds that an initiator is asked to wait before it comes back after a failure; default 2.
     pub time2wait: Option<Spanned<u16>>,
     /// Seconds after that in which a session that lost its last connection can be continued: the
-    /// most that is agreed to; default 0.
+    /// most that is agreed to; default 20. At
+    /// ErrorRecoveryLevel 2 also the time in which its commands can go on over another connection.
     pub time2retain: Option<Spanned<u16>>,
+    /// Highest ErrorRecoveryLevel that is agreed to: 0, 1 or 2; default 2.
+    pub error_recovery_level: Option<Spanned<u8>>,
     /// R2Ts of a command that may be agreed on, 1 to 65535; default 8.
     pub max_outstanding_r2t: Option<Spanned<u16>>,
     /// Whether the PDUs of a write's burst must come in order; default: as initiators like.
@@ -160,6 +163,8 @@ pub struct Lun {
     /// first.
     #[serde(default)]
     pub filters: Vec<Spanned<String>>,
+    /// Hosts are warned when less space than this is left for a thin disk, for example `10G`.
+    pub space_warning: Option<Spanned<String>>,
     /// Logical block length, 512 or 4096; default 512.
     pub block: Option<Spanned<u32>>,
     /// Unit serial number; default: derived from target name and number.
@@ -358,6 +363,7 @@ mod tests {
             max-connections = 8
             time2wait = 1
             time2retain = 20
+            error-recovery-level = 2
             max-outstanding-r2t = 65535
             data-pdu-in-order = true
             data-sequence-in-order = false

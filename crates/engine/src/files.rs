@@ -23,9 +23,11 @@ use rustix::fs::FallocateFlags;
 
 pub use lock::Holder;
 pub use volume::SnapshotError;
+pub use volume::Usage;
 pub use volume::resize;
 pub use volume::size;
 pub use volume::snapshot;
+pub use volume::usage;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]

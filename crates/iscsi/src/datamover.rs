@@ -10,9 +10,10 @@
 //! was never received (RFC 7143 §7.8), and one that waits for its turn in CmdSN order owns its
 //! data.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buf::{Buf, Slice};
-use wire::iscsi::{CollapsedStatus, Itt, LunField, Numbers, Request, Response};
+use wire::iscsi::{CollapsedStatus, DataSn, Itt, LunField, Numbers, R2tSn, Request, Response, Ttt};
 
 /// Names a task through all layers: a slot of its session's task table and the slot's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +69,28 @@ pub enum Op {
         /// Numbers of the PDU.
         numbers: Numbers,
     },
+    /// As `PutData` without status, above ErrorRecoveryLevel 0: for the first time or again. The
+    /// core numbers the PDUs, as it must be able to name each of them later.
+    PutNumbered(Box<NumberedPut>),
+    /// As `GetData`, above ErrorRecoveryLevel 0: the core numbers the R2T.
+    GetNumbered(NumberedGet),
+    /// Send the R2T of an open burst again, with the transfer tag that it had; nothing if the burst
+    /// has ended.
+    AskAgain(NumberedGet),
+    /// Tell `DataFailed` with `DataError::Overdue` for each burst of the task to which no PDU has
+    /// come since the last op of this kind, and drop what still comes of it.
+    Overdue {
+        /// The task.
+        task: TaskId,
+    },
+    /// The task leaves this connection: drop what is queued for it, and its Data-Outs silently. Its
+    /// buffer stays until it is detached.
+    Suspend {
+        /// The task.
+        task: TaskId,
+        /// Its tag.
+        itt: Itt,
+    },
     /// The initiator will send `length` bytes from `offset` on without being asked (unsolicited
     /// Data-Out), ended by F. `discard`: no buffer is attached; take note of the end only.
     ExpectUnsolicited {
@@ -108,6 +131,48 @@ pub enum Op {
     Terminate,
 }
 
+/// A run of Data-In PDUs (RFC 7143 §11.7), all of `segment` bytes but the last.
+#[derive(Clone, Debug)]
+pub struct NumberedPut {
+    /// The task.
+    pub task: TaskId,
+    /// Its tag.
+    pub itt: Itt,
+    /// The bytes of the run.
+    pub data: Slice,
+    /// Place in the initiator's buffer, bytes.
+    pub offset: u32,
+    /// ExpCmdSN and MaxCmdSN of each PDU.
+    pub numbers: Numbers,
+    /// Number of the first PDU.
+    pub data_sn: DataSn,
+    /// Bytes of each PDU but the last: at least 1.
+    pub segment: u32,
+    /// Whether the last PDU ends a burst: F.
+    pub final_: bool,
+    /// The last PDU asks for a DataACK with this tag and LUN: A.
+    pub acknowledge: Option<(Ttt, LunField)>,
+}
+
+/// One R2T (RFC 7143 §11.8).
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedGet {
+    /// The task.
+    pub task: TaskId,
+    /// Its tag.
+    pub itt: Itt,
+    /// Its logical unit.
+    pub lun: LunField,
+    /// Place in the initiator's buffer, bytes.
+    pub offset: u32,
+    /// Bytes.
+    pub length: u32,
+    /// Numbers of the PDU.
+    pub numbers: Numbers,
+    /// Its number within the command.
+    pub r2t_sn: R2tSn,
+}
+
 /// The negotiated values that a mover must know. In effect for every PDU after it: sent (from this
 /// op on) and received (from the first byte after the PDU that is being handled).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +204,18 @@ pub struct Markers {
 }
 
 impl Keys {
+    /// Bytes of each Data-In PDU of a burst but the last: what the peer takes, within what one PDU
+    /// may hold up others; a multiple of four, so that only the last PDU is padded (RFC 7143
+    /// §11.7.7).
+    pub const fn data_in_segment(&self) -> u32 {
+        let length = if self.max_send_data_segment_length < DATA_IN_SEGMENT_MAX {
+            self.max_send_data_segment_length & !3
+        } else {
+            DATA_IN_SEGMENT_MAX
+        };
+        if length < 4 { 4 } else { length }
+    }
+
     /// In force before and during login (RFC 7143 §6.3): no digests, 8192 bytes each way.
     pub const LOGIN: Self = Self {
         header_digest: false,
@@ -150,6 +227,10 @@ impl Keys {
         markers: Markers { send: None, receive: None },
     };
 }
+
+/// Longest Data-In segment in bytes. An initiator may take 16 MiB at once, but then one PDU would
+/// hold up all others, and a private copy of it would need a huge buffer.
+pub const DATA_IN_SEGMENT_MAX: u32 = 256 << 10;
 
 /// Immediate data of a SCSI command (RFC 7143 §11.3).
 #[derive(Debug, Default)]
@@ -195,10 +276,15 @@ pub enum Event {
         /// Bytes.
         length: u32,
     },
-    /// A burst ended (F seen) with an error: the task must fail with the matching sense.
+    /// A burst ended (F seen, or nothing came for too long) with an error: the task must fail with
+    /// the matching sense, or the burst be asked for again.
     DataFailed {
         /// The task.
         task: TaskId,
+        /// Place of the whole burst in the initiator's buffer, bytes.
+        offset: u32,
+        /// Bytes that the whole burst should have.
+        length: u32,
         /// Why.
         error: DataError,
     },
@@ -230,6 +316,8 @@ pub enum DataError {
     Amount,
     /// DataSN or offset out of order: an implied digest error, 0B/47/05 (RFC 7143 §7.8).
     Sequence,
+    /// Nothing came for too long: lost, 0B/47/05.
+    Overdue,
 }
 
 /// What breaks framing.

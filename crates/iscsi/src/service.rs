@@ -59,7 +59,8 @@ pub struct Command {
     pub cdb: Cdb,
     /// Task attribute (SAM-5 §8.6).
     pub attribute: Attribute,
-    /// Command priority, 0-15 (RFC 7144).
+    /// Command priority, 0-15, 0 below protocol level 2 (RFC 7144 §6.1). A hint for the order of
+    /// SIMPLE tasks, which the device server starts as they come: it says so by PRIOR_SUP = 0.
     pub priority: u8,
     /// Expected bytes from the initiator (0 without W).
     pub expected_out: u32,

@@ -3,7 +3,7 @@
 
 use crate::datamover::{DataError, StreamViolation};
 use thiserror::Error;
-use wire::iscsi::CmdSn;
+use wire::iscsi::{CmdSn, DataSn};
 
 /// What follows from a [`Violation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ const fn aborted(code: u8, qualifier: u8) -> Sense {
 pub mod reason {
     /// The data digest of the PDU was wrong.
     pub const DATA_DIGEST_ERROR: u8 = 0x02;
+    /// The SNACK cannot be served; the command ends another way.
+    pub const SNACK_REJECT: u8 = 0x03;
     /// The PDU breaks the protocol where it stands.
     pub const PROTOCOL_ERROR: u8 = 0x04;
     /// We do not support this PDU.
@@ -58,6 +60,8 @@ pub mod reason {
     pub const IMMEDIATE_COMMAND_REJECT: u8 = 0x06;
     /// The task tag is in use.
     pub const TASK_IN_PROGRESS: u8 = 0x07;
+    /// A DataACK that fits nothing we asked to be acknowledged.
+    pub const INVALID_DATA_ACK: u8 = 0x08;
     /// A field that names a task, response or transfer is wrong.
     pub const INVALID_PDU_FIELD: u8 = 0x09;
     /// No resources to go on with a long text exchange.
@@ -92,6 +96,21 @@ pub enum Violation {
     /// RFC 7143 §11.16: recovery level 0 has no SNACK.
     #[error("snack request at error recovery level 0")]
     Snack,
+    /// RFC 7143 §11.16: what was never sent or is acknowledged. The next DataSN or R2TSN of the task.
+    #[error("snack for something never sent or already acknowledged")]
+    NothingToResend(DataSn),
+    /// RFC 7143 §7.8: our memory for resending is bounded.
+    #[error("snack for data that was not kept")]
+    NotKept,
+    /// RFC 7143 §11.16.1-11.16.7.
+    #[error("snack with a field that names nothing")]
+    SnackField,
+    /// RFC 7143 §11.17.1.
+    #[error("acknowledgement of data that was not asked for")]
+    DataAcknowledgement,
+    /// RFC 7143 §4.2.2.2: a large difference between StatSN and ExpStatSN.
+    #[error("too many responses without an acknowledgement")]
+    Unacknowledged,
     /// RFC 7143 §11.7.4: data for no transfer that is open.
     #[error("data for an unknown transfer")]
     UnknownTransfer,
@@ -194,13 +213,17 @@ impl Violation {
             | Self::TextContinueFinal
             | Self::TextMalformed
             | Self::TextRepeatedKey
+            | Self::NothingToResend(_)
             | Self::TextUnanswered
             | Self::TextInterrupted => Reaction::Reject(PROTOCOL_ERROR),
+            Self::NotKept => Reaction::Reject(SNACK_REJECT),
+            Self::DataAcknowledgement => Reaction::Reject(INVALID_DATA_ACK),
             Self::Snack => Reaction::Reject(COMMAND_NOT_SUPPORTED),
             Self::TooManyImmediate => Reaction::Reject(IMMEDIATE_COMMAND_REJECT),
             Self::TaskInProgress => Reaction::Reject(TASK_IN_PROGRESS),
             Self::ReservedTaskTag
             | Self::FinalMissing
+            | Self::SnackField
             | Self::UnknownTransfer
             | Self::UnknownPing
             | Self::UnknownLogoutReason(_)
@@ -215,9 +238,21 @@ impl Violation {
             }
             Self::NoBuffer => Reaction::RefuseTask(TASK_SET_FULL),
 
-            Self::Stream(_) | Self::PingTimeout | Self::LogoutTimeout | Self::DiscoveryIdle => {
-                Reaction::DropConnection
-            }
+            Self::Stream(_)
+            | Self::Unacknowledged
+            | Self::PingTimeout
+            | Self::LogoutTimeout
+            | Self::DiscoveryIdle => Reaction::DropConnection,
+        }
+    }
+}
+
+impl Violation {
+    /// What a Reject says of the next DataSN or R2TSN (RFC 7143 §11.17.2).
+    pub(crate) const fn next_data_sn(&self) -> DataSn {
+        match self {
+            Self::NothingToResend(next) => *next,
+            _ => DataSn(0),
         }
     }
 }
@@ -225,7 +260,7 @@ impl Violation {
 impl From<DataError> for Violation {
     fn from(error: DataError) -> Self {
         match error {
-            DataError::Digest | DataError::Sequence => Self::LostData,
+            DataError::Digest | DataError::Sequence | DataError::Overdue => Self::LostData,
             DataError::Amount => Self::IncorrectAmount,
         }
     }

@@ -151,8 +151,8 @@ pub(crate) struct ServeOptions {
     /// Path of the control socket [default: lunwire.sock in $XDG_RUNTIME_DIR, or in /run as root]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
-    /// Folder for what outlives the daemon: reservations that hosts ask to persist [default: none,
-    /// and hosts are told so]
+    /// Folder for what outlives the daemon: reservations, mode parameters and identifying
+    /// information that hosts ask to keep [default: none, and hosts are told so]
     #[arg(long, value_name = "PATH")]
     pub(crate) state_dir: Option<PathBuf>,
     /// error, warn, info, debug or trace [default: info]

@@ -109,6 +109,8 @@ pub(crate) struct DraftLun {
     spec: Spec,
     block: u32,
     serial: Option<String>,
+    /// Bytes; zero: hosts are not warned.
+    space_warning: u64,
 }
 
 /// A plan, and what administration shows of it.
@@ -322,6 +324,7 @@ impl Draft {
         }
         let block = lun.block;
         let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
+        let unit = unit.with_space_warning(lun.space_warning);
         let unit = unit
             .with_port_groups(target.port_groups.clone(), target.explicit)
             .map_err(anyhow::Error::msg)?;
@@ -456,6 +459,15 @@ impl DraftTarget {
                     block(*b)
                 })?;
             }
+            if let Some(value) = &lun.space_warning {
+                draft_lun.space_warning =
+                    checked(source, "target.lun.space-warning", value, |text| {
+                        if draft_lun.spec.is_optical() {
+                            return Err("a CD or DVD takes no space; leave it out".to_owned());
+                        }
+                        store::spec::parse_size(text).map_err(|error| error.to_string())
+                    })?;
+            }
             if let Some(value) = &lun.serial {
                 let serial = checked(source, "target.lun.serial", value, |text| serial(text))?;
                 draft_lun.serial = Some(serial);
@@ -508,6 +520,13 @@ impl DraftTarget {
         if let Some(value) = &target.time2retain {
             settings.time2retain = checked(source, "target.time2retain", value, |s| seconds(*s))?;
         }
+        if let Some(value) = &target.error_recovery_level {
+            settings.error_recovery_level =
+                checked(source, "target.error-recovery-level", value, |level| match *level {
+                    level @ 0..=2 => Ok(level),
+                    _ => Err("0, 1 or 2 is right"),
+                })?;
+        }
         if target.node_architecture == Some(true) {
             settings.node_architecture = Some(node_architecture());
         }
@@ -537,7 +556,7 @@ impl DraftTarget {
 
 impl DraftLun {
     fn new(number: u16, word: &str, spec: Spec) -> Self {
-        Self { number, store: word.to_owned(), spec, block: 512, serial: None }
+        Self { number, store: word.to_owned(), spec, block: 512, serial: None, space_warning: 0 }
     }
 }
 

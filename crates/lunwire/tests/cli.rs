@@ -86,6 +86,18 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
         (format!("{target}queue-depth = 0\n{lun}"), 3, "target.queue-depth = \"0\"", "1 to 1024"),
         (format!("{target}data-digest = \"x\"\n{lun}"), 3, "target.data-digest", "required"),
         (
+            format!("{target}target-reset = \"all\"\n{lun}"),
+            3,
+            "target.target-reset = \"all\"",
+            "none, warm or cold",
+        ),
+        (
+            format!("{target}{lun}{initiator}target-reset = \"no\"\n"),
+            7,
+            "target.initiator.target-reset = \"no\"",
+            "none, warm or cold",
+        ),
+        (
             format!("{target}{lun}{initiator}luns = [3]\n"),
             7,
             "target.initiator.luns = \"3\"",

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every bound of this crate, each with its reason.
 
+use buf::BUF_LEN_MAX;
+/// Longest segment of data that is sent, in either role, bytes.
+pub use iscsi::datamover::DATA_IN_SEGMENT_MAX as SEND_SEGMENT_MAX;
 use wire::iscsi::BHS_LEN;
 
 /// Longest AHS list in bytes: TotalAHSLength counts 255 four-byte words (RFC 7143 §11.2.1.5).
@@ -30,10 +33,6 @@ pub const COVERAGE_RANGES_MAX: usize = 1024;
 /// Ranges whose memory a slot for bursts keeps from one burst to the next.
 pub const COVERAGE_KEEP: usize = 16;
 
-/// Longest Data-In segment in bytes. An initiator may take 16 MiB at once, but then one PDU would
-/// hold up all others, and a private copy of it would need a huge buffer.
-pub const SEND_SEGMENT_MAX: u32 = 256 << 10;
-
 /// Bytes after which a transmit list takes no further PDU: about what a 10 Gbit/s link carries in a
 /// millisecond. The last PDU may exceed it by its own length.
 pub const TRANSMIT_BYTES_MAX: usize = 1 << 20;
@@ -59,5 +58,5 @@ const _: () =
 const _: () = assert!(COVERAGE_KEEP < COVERAGE_RANGES_MAX);
 const _: () = assert!(TRANSMIT_PIECES_MAX < 1024 && PIECES_PER_PDU < TRANSMIT_PIECES_MAX);
 const _: () =
-    assert!(SEND_SEGMENT_MAX as usize <= buf::BUF_LEN_MAX && SEND_SEGMENT_MAX.is_multiple_of(4));
+    assert!(SEND_SEGMENT_MAX as usize <= BUF_LEN_MAX && SEND_SEGMENT_MAX.is_multiple_of(4));
 const _: () = assert!(COPY_STEP.is_multiple_of(64));

@@ -18,7 +18,7 @@ macro_rules! attentions {
         }
 
         impl Attention {
-            const ALL: &[Self] = &[$(Self::$name),*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The sense data that reports it.
             pub(crate) const fn sense(self) -> Sense {
@@ -58,6 +58,8 @@ attentions! {
     TimestampChanged = 0x2a, 0x10;
     /// DEVICE IDENTIFIER CHANGED.
     IdentifierChanged = 0x3f, 0x05;
+    /// THIN PROVISIONING SOFT THRESHOLD REACHED.
+    SoftThreshold = 0x38, 0x07;
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     CommandsCleared = 0x2f, 0x00;
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
@@ -111,7 +113,7 @@ impl Attentions {
     /// The one to report next, which stays, and whether others will be reported after it.
     pub(crate) fn peek(&self) -> Option<(Attention, bool)> {
         let pending = self.0.load(Ordering::Acquire);
-        let next = Attention::ALL.iter().copied().find(|next| pending & next.bit() != 0)?;
+        let next = *Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
         Some((next, pending & !next.covers() != 0))
     }
 

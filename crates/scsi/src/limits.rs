@@ -128,6 +128,10 @@ pub const FORMAT_LIST_LEN_MAX: u32 = 8 + 4 + 4096;
 /// Longest name of an initiator port: an iSCSI name of 223 bytes and `,i,0x` with an ISID.
 pub const PORT_NAME_LEN_MAX: usize = 223 + 17;
 
+/// Echo buffer of one nexus: a page of memory, and less than the 8191 bytes that its descriptor can
+/// tell.
+pub const ECHO_BUFFER_LEN: u16 = 4096;
+
 /// Longest identifying information (SPC-4 §5.7 knows 64 to 512 bytes), and longest text of it.
 pub const IDENTIFICATION_LEN_MAX: usize = 512;
 /// As above.

@@ -19,8 +19,10 @@ use crate::sbc::wipe::Wiping;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
+use crate::space::Space;
 use crate::spc::alua::groups::Access;
 use crate::spc::alua::reach::Reach;
+use crate::spc::buffer::EchoBuffer;
 use crate::spc::identification::Identification;
 use crate::spc::modes::Changed;
 use crate::spc::modes::Lasting;
@@ -124,6 +126,7 @@ pub struct LogicalUnit {
     modes: Modes,
     identification: Identification,
     timestamp: Timestamp,
+    space: Space,
     statistics: Statistics,
     access: Access,
     tokens: Tokens,
@@ -142,6 +145,7 @@ pub(crate) struct Link {
     pub(crate) running: Running,
     pub(crate) copies: Copies,
     pub(crate) traffic: Traffic,
+    pub(crate) echo: EchoBuffer,
     pub(crate) medium: MediumLink,
 }
 
@@ -280,6 +284,7 @@ impl LogicalUnit {
             modes,
             identification: Identification::default(),
             timestamp: Timestamp::default(),
+            space: Space::default(),
             statistics: Statistics::default(),
             access: Access::default(),
             tokens: Tokens::default(),
@@ -400,6 +405,14 @@ impl LogicalUnit {
         }
         self.establish_everywhere(Attention::CapacityChanged);
         Ok(true)
+    }
+
+    pub(crate) const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    pub(crate) const fn space_mut(&mut self) -> &mut Space {
+        &mut self.space
     }
 
     pub(crate) const fn commands(&self) -> &'static Commands {

@@ -106,3 +106,136 @@ impl LogicalUnit {
         self.end_copies();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Queries;
+    use crate::testing::Bench;
+    use crate::testing::codes;
+    use crate::testing::names;
+    use crate::testing::request;
+    use crate::testing::run;
+    use crate::testing::sense_of;
+    use alloc::sync::Arc;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use wire::scsi::Lun;
+    use wire::scsi::SenseKey;
+
+    const POWER_ON: (u8, u8, u8) = (6, 0x29, 0);
+    const RESET: (u8, u8, u8) = (6, 0x29, 3);
+    const NEXUS_LOSS: (u8, u8, u8) = (6, 0x29, 7);
+    const NOTHING: (u8, u8, u8) = (0, 0, 0);
+
+    fn ready(nexus: &Nexus) -> (u8, u8, u8) {
+        codes(sense_of(&run(nexus, request(Lun::Unit(0), &[0; 6], &[], 0), &[])))
+    }
+
+    /// Another nexus of the unit, without attentions.
+    fn other(bench: &Bench) -> Nexus {
+        let nexus = Nexus::new(names("iqn.o,i,0x1"), vec![(0, Arc::clone(&bench.unit))]);
+        assert_eq!(ready(&nexus), POWER_ON);
+        nexus
+    }
+
+    fn reserve_out(nexus: &Nexus, action: u8, list: [u8; 24]) -> u8 {
+        let cdb = [0x5f, action, 1, 0, 0, 0, 0, 0, 24, 0];
+        run(nexus, request(Lun::Unit(0), &cdb, &list, 0), &list).status
+    }
+
+    fn keys(nexus: &Nexus) -> Vec<u8> {
+        let cdb = [0x5e, 0, 0, 0, 0, 0, 0, 0, 64, 0];
+        let completion = run(nexus, request(Lun::Unit(0), &cdb, &[], 64), &[]);
+        completion.data_in.expect("keys").to_vec()
+    }
+
+    #[test]
+    fn power_on_leaves_nothing_but_what_is_to_persist() {
+        let bench = Bench::new();
+        let other = other(&bench);
+        let mut list = [0; 24];
+        list[15] = 7;
+        assert_eq!(reserve_out(&other, 0, list), 0, "REGISTER");
+        list[7] = 7;
+        list[15] = 0;
+        assert_eq!(reserve_out(&other, 1, list), 0, "RESERVE");
+        assert_eq!(ready(&bench.nexus), NOTHING);
+        bench.nexus.logical_unit_reset(&bench.unit);
+        assert_eq!(ready(&other), RESET);
+        assert_eq!(keys(&other)[7], 8, "a reset leaves registrations alone");
+        other.commands_cleared(&bench.unit);
+        bench.unit.stop();
+        bench.unit.power_on();
+        for nexus in [&bench.nexus, &other] {
+            assert_eq!(ready(nexus), POWER_ON);
+            assert_eq!(ready(nexus), NOTHING, "and of nothing that was before");
+        }
+        assert_eq!(keys(&other), [0; 8], "also PRGENERATION begins anew");
+    }
+
+    #[test]
+    fn nexus_reset_concerns_one_nexus() {
+        let bench = Bench::new();
+        let other = other(&bench);
+        let reserve = request(Lun::Unit(0), &[0x16, 0, 0, 0, 0, 0], &[], 0);
+        assert_eq!(run(&other, reserve, &[]).status, 0);
+        let ready_cdb = request(Lun::Unit(0), &[0; 6], &[], 0);
+        assert_eq!(run(&bench.nexus, ready_cdb, &[]).status, 0x18, "RESERVATION CONFLICT");
+        bench.nexus.reset();
+        assert_eq!(ready(&bench.nexus), NEXUS_LOSS, "which comes before a conflict");
+        assert_eq!(run(&bench.nexus, ready_cdb, &[]).status, 0x18, "that was not its own");
+        other.reset();
+        assert_eq!(ready(&bench.nexus), NOTHING);
+        assert_eq!(ready(&other), NEXUS_LOSS);
+    }
+
+    #[test]
+    fn pending_sense_stays() {
+        let bench = Bench::new();
+        let (nexus, unit) = (&bench.nexus, &bench.unit);
+        assert_eq!(nexus.pending_sense(unit), None);
+        nexus.reset();
+        nexus.logical_unit_reset(unit);
+        let reset = Sense::new(SenseKey::UnitAttention, 0x29, 3);
+        let alone = Some(PendingSense { sense: reset, more: false });
+        assert_eq!(nexus.pending_sense(unit), alone, "the nexus loss is told with it");
+        nexus.commands_cleared(unit);
+        let first = Some(PendingSense { sense: reset, more: true });
+        assert_eq!(nexus.pending_sense(unit), first);
+        assert_eq!(nexus.pending_sense(unit), first);
+        assert_eq!(ready(nexus), RESET);
+        let last = Sense::new(SenseKey::UnitAttention, 0x2f, 0);
+        assert_eq!(nexus.pending_sense(unit), Some(PendingSense { sense: last, more: false }));
+    }
+
+    /// Covers: STS-11.
+    #[test]
+    fn attentions_about_the_tasks_of_many_are_fenced() {
+        let bench = Bench::new();
+        let (nexus, unit) = (&bench.nexus, &bench.unit);
+        let fenced = || run(nexus, request(Lun::Unit(0), &[0; 6], &[], 0), &[]).fence;
+        assert!(!fenced());
+        nexus.logical_unit_reset(unit);
+        assert!(fenced());
+        nexus.commands_cleared(unit);
+        assert!(fenced());
+        nexus.commands_cleared_by_iscsi(unit);
+        assert!(!fenced(), "that concerns one nexus");
+    }
+
+    #[test]
+    fn functions_of_the_transport_are_reported() {
+        let bench = Bench::new();
+        let report = |nexus: &Nexus| {
+            let cdb = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0];
+            let completion = run(nexus, request(Lun::Unit(0), &cdb, &[], 16), &[]);
+            completion.data_in.expect("functions").to_vec()
+        };
+        let before = report(&bench.nexus);
+        assert_eq!((before[0] & 0x04, before[1]), (0, 0));
+        let newer = other(&bench).with_queries(Queries::All);
+        let after = report(&newer);
+        assert_eq!((after[0], after[1]), (before[0] | 0x04, 0x07));
+    }
+}

@@ -38,10 +38,23 @@ pub struct NexusNames {
     pub relative_port: u16,
 }
 
+/// Whether the transport of a nexus carries QUERY TASK, QUERY TASK SET, QUERY ASYNCHRONOUS EVENT
+/// and I_T NEXUS RESET (RFC 7144 §6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // they come together
+pub enum Queries {
+    /// None of them.
+    #[default]
+    None,
+    /// All of them.
+    All,
+}
+
 /// An I_T nexus. It belongs to one session and one thread.
 #[derive(Debug)]
 pub struct Nexus {
     names: NexusNames,
+    queries: Queries,
     /// Ascending by number, each number once.
     map: Vec<Mapping>,
 }
@@ -77,7 +90,13 @@ impl Nexus {
             .collect();
         map.sort_by_key(|mapping| mapping.number);
         map.dedup_by_key(|mapping| mapping.number);
-        Self { names, map }
+        Self { names, queries: Queries::None, map }
+    }
+
+    /// The same over a transport with these functions.
+    #[must_use]
+    pub fn with_queries(self, queries: Queries) -> Self {
+        Self { queries, ..self }
     }
 
     /// Starts a command.
@@ -123,6 +142,7 @@ impl Nexus {
         for mapping in &self.map {
             let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
             unit.task_set().lock().clear_fault(unit, Some(link));
+            link.echo.wipe();
             link.medium.allow_removal();
             link.attentions.establish(Attention::NexusLoss);
         }
@@ -132,6 +152,10 @@ impl Nexus {
     #[must_use]
     pub const fn names(&self) -> &NexusNames {
         &self.names
+    }
+
+    pub(crate) const fn queries(&self) -> Queries {
+        self.queries
     }
 
     /// Every unit of the map once.
@@ -232,6 +256,7 @@ mod tests {
         completion.data_in.expect("a list").to_vec()
     }
 
+    /// Covers-scsi: A0.
     #[test]
     fn report_luns_works_on_any_lun_and_before_attentions() {
         let (_bench, nexus) = three_units();
@@ -246,6 +271,7 @@ mod tests {
         assert_eq!(report(&nexus, Lun::Unit(0), 2).len(), 8 + 4 * 8);
     }
 
+    /// Covers-scsi: A0.
     #[test]
     fn report_luns_cut_by_allocation_says_the_whole_length() {
         let (_bench, nexus) = three_units();

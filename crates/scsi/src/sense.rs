@@ -109,6 +109,8 @@ pub(crate) const REMOVAL_PREVENTED: Sense = Sense::new(SenseKey::IllegalRequest,
 pub(crate) const ILLEGAL_TRACK_MODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x64, 0);
 /// 4/44/00 INTERNAL TARGET FAILURE.
 pub(crate) const INTERNAL: Sense = Sense::new(SenseKey::HardwareError, 0x44, 0);
+/// 4/3E/03 LOGICAL UNIT FAILED SELF-TEST.
+pub(crate) const FAILED_SELF_TEST: Sense = Sense::new(SenseKey::HardwareError, 0x3e, 0x03);
 /// 5/00/16 OPERATION IN PROGRESS: the list identifier is that of a copy under way.
 pub(crate) const COPY_IN_PROGRESS: Sense = Sense::new(SenseKey::IllegalRequest, 0x00, 0x16);
 /// 5/23/01 INVALID TOKEN OPERATION, UNSUPPORTED TOKEN TYPE.
@@ -161,6 +163,8 @@ pub(crate) const INVALID_RELEASE: Sense = Sense::new(SenseKey::IllegalRequest, 0
 /// 5/55/04 INSUFFICIENT REGISTRATION RESOURCES.
 pub(crate) const INSUFFICIENT_REGISTRATION_RESOURCES: Sense =
     Sense::new(SenseKey::IllegalRequest, 0x55, 0x04);
+/// 5/2C/00 COMMAND SEQUENCE ERROR.
+pub(crate) const COMMAND_SEQUENCE: Sense = Sense::new(SenseKey::IllegalRequest, 0x2c, 0);
 /// 5/39/00 SAVING PARAMETERS NOT SUPPORTED.
 pub(crate) const SAVING_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x39, 0);
 /// 5/49/00 INVALID MESSAGE ERROR: a task attribute that does not exist here.

@@ -208,6 +208,23 @@ impl Entry {
         sense::invalid_bit(byte, u8::try_from(bit).expect("below 8")).into()
     }
 
+    fn described(&self, device: &'static str) -> Supported {
+        let action = self.service_action.and_then(|action| self.opcode.action_name(action));
+        let conditions = [
+            (Flag::Discard, "the store can give space back"),
+            (Flag::Kept, "state is kept (`--state-dir`)"),
+            (Flag::Explicit, "hosts may change access states"),
+        ];
+        Supported {
+            opcode: self.opcode.0,
+            service_action: self.service_action,
+            name: action.or_else(|| self.opcode.name()).unwrap_or_default(),
+            device,
+            cdb_len: self.length,
+            condition: conditions.iter().find(|(flag, _)| self.has(*flag)).map(|(_, text)| *text),
+        }
+    }
+
     /// The CDB with every other field zero.
     #[cfg(test)]
     pub(crate) fn bare(&self) -> [u8; CDB_LEN_MAX] {
@@ -324,6 +341,30 @@ pub(crate) static OPTICAL: Commands = Commands::new(mmc::COMMANDS);
 #[cfg(test)]
 pub(crate) fn all() -> impl Iterator<Item = &'static Entry> {
     DISK.all()
+}
+
+/// A supported command, for those who list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Supported {
+    /// OPERATION CODE.
+    pub opcode: u8,
+    /// SERVICE ACTION, if the operation code has one.
+    pub service_action: Option<u16>,
+    /// Its name in the standard.
+    pub name: &'static str,
+    /// Kind of device that has it.
+    pub device: &'static str,
+    /// CDB length, bytes.
+    pub cdb_len: u8,
+    /// What a unit must have for it; None: every unit of the device has it.
+    pub condition: Option<&'static str>,
+}
+
+/// Every command that any unit supports, by device, ascending.
+pub fn supported_commands() -> impl Iterator<Item = Supported> {
+    let disk = DISK.all().map(|entry| entry.described("disk"));
+    disk.chain(OPTICAL.all().map(|entry| entry.described("CD/DVD")))
 }
 
 /// The command sets of a disk, each ascending.

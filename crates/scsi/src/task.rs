@@ -33,6 +33,7 @@ use crate::sbc::write_verify::WriteVerify;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
+use crate::spc::diagnostic::SelfTest;
 use crate::spc::identification::SetIdentification;
 use crate::spc::mode_select::Select;
 use crate::spc::parameters::Parameters;
@@ -242,6 +243,7 @@ pub(crate) enum Machine {
     Unmap(Unmap),
     Identification(SetIdentification),
     Timing(Timing),
+    SelfTest(SelfTest),
     Copy(Box<Copy>),
     Populating(Box<Populating>),
     Using(Box<Using>),
@@ -615,6 +617,7 @@ impl Machine {
             Self::Unmap(unmap) => unmap.resume(unit, input),
             Self::Identification(set) => set.resume(nexus, unit, input),
             Self::Timing(timing) => timing.resume(nexus, unit, input),
+            Self::SelfTest(test) => test.resume(unit, input),
             Self::Copy(copy) => copy.resume(input),
             Self::Populating(populating) => populating.resume(unit, input),
             Self::Using(using) => {

@@ -166,11 +166,7 @@ impl TaskSet {
         let own = self.faulted.contains(&link);
         let blocked = self.is_blocked(unit, link);
         match arrival.attribute {
-            Attribute::Aca if own => {
-                if self.listed.iter().any(|task| task.is_aca_of(link)) {
-                    return Err(Fault::ACA_ACTIVE);
-                }
-            }
+            Attribute::Aca if own && !self.listed.iter().any(|task| task.is_aca_of(link)) => {}
             _ if own => return Err(Fault::ACA_ACTIVE),
             _ if blocked && arrival.preempts => {}
             _ if blocked && arrival.naca => return Err(Fault::ACA_ACTIVE),

@@ -47,6 +47,10 @@ macro_rules! behind {
         fn atomic_max(&self) -> Option<u32> {
             self.behind.atomic_max()
         }
+
+        fn usage(&self) -> Option<crate::Usage> {
+            self.behind.usage()
+        }
     };
 }
 pub(crate) use behind;

@@ -62,6 +62,18 @@ impl Geometry {
     }
 }
 
+/// Space, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // who knows builds it
+pub struct Usage {
+    /// Taken.
+    pub used: u64,
+    /// Left.
+    pub available: u64,
+    /// What is left may be taken by others, too.
+    pub shared: bool,
+}
+
 /// One block operation; offsets and lengths in bytes, within the store.
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_enums)] // each store must do each of them
@@ -328,6 +340,11 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The file that the store is, if it is a file and nothing else: it can get another size.
     fn file(&self) -> Option<FileId> {
+        None
+    }
+
+    /// The space that the store takes and that is left for it, if the store itself knows.
+    fn usage(&self) -> Option<Usage> {
         None
     }
 

@@ -4,7 +4,7 @@
 mod pages;
 
 use crate::limits::ZERO_BY_DISCARD_MIN;
-use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, contradiction};
+use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage, contradiction};
 use alloc::sync::Arc;
 use buf::{OutOfRange, PAGE, Region, SystemError};
 use pages::Pages;
@@ -73,6 +73,11 @@ impl Store for Memory {
             physical_block: BLOCK_BYTES,
             rotational: false,
         }
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        let used = self.written.bytes()?.min(self.region.len());
+        Some(Usage { used, available: self.region.len() - used, shared: false })
     }
 
     fn submit(&self, op: &Op) -> Submitted {

@@ -11,7 +11,7 @@
 //! redundancy: if one store fails, what is on it is lost.
 
 use crate::limits::{STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
-use crate::{Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, contradiction};
+use crate::{Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage, contradiction};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -214,6 +214,17 @@ fn joined(mut parts: Vec<Slice>) -> Slice {
 impl Store for Stripe {
     fn geometry(&self) -> Geometry {
         self.geometry.clone()
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        let mut whole = Usage { used: 0, available: 0, shared: false };
+        for store in &self.stores {
+            let usage = store.usage()?;
+            whole.used = whole.used.saturating_add(usage.used);
+            whole.available = whole.available.saturating_add(usage.available);
+            whole.shared |= usage.shared;
+        }
+        Some(whole)
     }
 
     fn submit(&self, op: &Op) -> Submitted {

@@ -30,8 +30,8 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// The file with the `kept` of the unit `identity` in `folder`, which is made if it is missing, and what is in
-    /// it.
+    /// The file with the `kept` of the unit `identity` in `folder`, which is made if it is missing,
+    /// and what is in it.
     ///
     /// # Errors
     /// If the folder cannot be made, or there is a file that cannot be read or is too long.

@@ -331,6 +331,8 @@ impl<P: Port> Pump<P> {
                 }
                 Some(Output::Indication(indication)) => self.indicate(key, indication),
                 Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::Detach { connection, task }) => self.detach_buf(key, connection, task),
+                Some(Output::Attach { connection, task }) => self.attach_buf(key, connection, task),
                 Some(Output::ConnectionClosed { connection, reason }) => {
                     self.close_connection(key, connection, &reason);
                 }
@@ -467,7 +469,7 @@ impl<P: Port> Pump<P> {
         let wanted = session.machine.buffer_length(id, length) as usize;
         let buf = match task.immediate.take() {
             Some((buf, _)) if buf.len() >= wanted => Some(buf),
-            immediate => self.pool.take(wanted).map(|mut buf| {
+            immediate => self.take_buf(wanted).map(|mut buf| {
                 if let Some((staged, valid)) = immediate {
                     let valid = (valid as usize).min(staged.len()).min(buf.len());
                     buf[..valid].copy_from_slice(&staged[..valid]);
@@ -475,15 +477,54 @@ impl<P: Port> Pump<P> {
                 buf
             }),
         };
+        let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(buf) = buf else {
             session.take_task(id);
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
         };
         let connection = session.connection_of(id);
-        if let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) {
-            connection.mover.attach(id, buf);
+        match connection.and_then(|key| self.connections.get_mut(key)) {
+            Some(connection) => connection.mover.attach(id, buf),
+            // Its connection is gone: the buffer waits with the task for another one.
+            None => session.park_buf(id, buf),
         }
         session.machine.receive_data_out(id, length);
+    }
+
+    /// A task leaves its connection: its buffer waits for the next one.
+    fn detach_buf(&mut self, key: Key, id: ConnectionId, task: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let connection = session.connections.get(usize::from(id.0)).copied();
+        let connection = connection.and_then(|key| self.connections.get_mut(key));
+        if let Some(buf) = connection.and_then(|connection| connection.mover.detach(task)) {
+            session.park_buf(task, buf);
+        }
+    }
+
+    /// A task goes on over another connection, with the buffer that it had.
+    fn attach_buf(&mut self, key: Key, id: ConnectionId, task: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let connection = session.connections.get(usize::from(id.0)).copied();
+        let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
+            return;
+        };
+        if let Some(entry) = task_of(&mut session.tasks, task)
+            && let Some((buf, _)) = entry.immediate.take()
+        {
+            connection.mover.attach(task, buf);
+        }
+    }
+
+    /// A buffer from the pool. Where there is none, data that is kept only to be sent again makes
+    /// room.
+    fn take_buf(&mut self, length: usize) -> Option<Buf> {
+        self.pool.take(length).or_else(|| {
+            let mut freed = false;
+            for session in self.sessions.values_mut() {
+                freed |= session.machine.give_up_kept_data();
+            }
+            if freed { self.pool.take(length) } else { None }
+        })
     }
 
     /// Data-Out Received: all write data is in the task's buffer.
@@ -514,10 +555,14 @@ impl<P: Port> Pump<P> {
         }
         self.waiting.somebody_ended();
         session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let data_in = match completion.data_in {
+            Some(data) if session.machine.keeps_data() => Some(private(&self.pool, data)),
+            data => data,
+        };
         let completion = service::Completion {
             status: completion.status,
             sense: completion.sense,
-            data_in: completion.data_in,
+            data_in,
             presented: completion.presented,
             fence: completion.fence,
         };
@@ -542,6 +587,13 @@ impl Session {
         }
     }
 
+    /// Keeps the buffer of a task that has no connection, where its immediate data was.
+    fn park_buf(&mut self, id: TaskId, buf: Buf) {
+        if let Some(task) = task_of(&mut self.tasks, id) {
+            task.immediate = Some((buf, 0));
+        }
+    }
+
     fn take_task(&mut self, id: TaskId) -> Option<Task> {
         let slot = self.tasks.get_mut(id.index as usize)?;
         slot.take_if(|task| task.id == id)
@@ -550,6 +602,21 @@ impl Session {
 
 fn task_of(tasks: &mut [Option<Task>], id: TaskId) -> Option<&mut Task> {
     tasks.get_mut(id.index as usize)?.as_mut().filter(|task| task.id == id)
+}
+
+/// Data that others may change, in memory of its own if there is some: sent again, it must be what
+/// it was (RFC 7143 §11.16).
+fn private(pool: &Pool, data: Slice) -> Slice {
+    if data.bytes().is_some() {
+        return data;
+    }
+    match pool.take(data.len()) {
+        Some(mut copy) => {
+            data.copy_to(&mut copy);
+            copy.freeze()
+        }
+        None => data,
+    }
 }
 
 /// A completion that is a status and nothing else.

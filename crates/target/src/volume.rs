@@ -207,6 +207,25 @@ impl Target {
         changed
     }
 
+    /// Tells each thin disk how much space its file takes and how much is left, so that hosts hear
+    /// when it runs out.
+    pub fn note_usage(&self) {
+        for (target, lun, unit) in self.disks() {
+            let file = self.file_of(&unit).filter(|file| file.writable && !file.block_device);
+            let Some(file) = file else { continue };
+            let was_short = unit.is_short_of_space();
+            match engine::files::usage(&file.fd) {
+                Ok(engine::files::Usage { used, available }) => {
+                    unit.note_usage(store::Usage { used, available, shared: true });
+                    if unit.is_short_of_space() && !was_short {
+                        tracing::warn!(target, lun, used, available, "a disk runs out of space");
+                    }
+                }
+                Err(error) => tracing::warn!(target, lun, %error, "cannot ask for free space"),
+            }
+        }
+    }
+
     /// Makes `path` a file with the present content of the disk `lun` of `target`, which must be
     /// one regular file, by sharing its blocks. Gives its size, bytes.
     ///

@@ -32,6 +32,8 @@ if sg_start --eject "$tray" 2> /dev/null; then fail "a mounted disc was taken ou
 umount /mnt/disc
 sg_raw -r 12 "$tray" 43 00 00 00 00 00 00 00 0c 40 2>&1 | grep -A 2 Received
 step "taken out and put back"
+# As eject(1) does: the kernel keeps the tray locked after the last use.
+sg_prevent --allow "$tray"
 sg_start --eject "$tray"
 if sg_turs "$tray" 2> /dev/null; then fail "there is a disc in an open tray"; fi
 sg_start --load "$tray"
@@ -43,13 +45,16 @@ umount /mnt/disc
 step "file system on $disk of $(blockdev --getsize64 "/dev/$disk") bytes"
 before=$(blockdev --getsize64 "/dev/$disk")
 mkfs.ext4 -q -F "/dev/$disk"
+step "mount"
 mount "/dev/$disk" /mnt/disk
-head -c 4M /dev/urandom > /mnt/disk/file
+head -c 1M /dev/urandom > /mnt/disk/file
 sha256sum /mnt/disk/file > /tmp/sum
+step "grow"
 touch /share/grow
 within 30 test -e /share/grown
 # The unit attention comes with the next command; the kernel then says so and rescans by a rule.
 sync
+step "grown"
 echo 1 > "/sys/block/$disk/device/rescan"
 within 30 eval "[ \$(blockdev --getsize64 /dev/$disk) -gt $before ]"
 dmesg | grep -i 'capacity data has changed\|detected capacity change' | tail -n 2

@@ -52,6 +52,29 @@ pub fn size(file: &OwnedFd) -> io::Result<u64> {
     Ok(rustix::fs::seek(file, SeekFrom::End(0))?)
 }
 
+/// Space of a regular file and of the file system that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // what the system says
+pub struct Usage {
+    /// Bytes that the file takes.
+    pub used: u64,
+    /// Bytes that are left for anybody.
+    pub available: u64,
+}
+
+/// Space that a regular file takes, and that is left on its file system.
+///
+/// # Errors
+/// What the kernel says.
+pub fn usage(file: &OwnedFd) -> io::Result<Usage> {
+    /// Unit of `st_blocks`, whatever the file system's own is.
+    const STAT_BLOCK: u64 = 512;
+    let blocks = rustix::fs::fstat(file)?.st_blocks;
+    let free = rustix::fs::fstatvfs(file)?;
+    let used = u64::try_from(blocks).unwrap_or(0).saturating_mul(STAT_BLOCK);
+    Ok(Usage { used, available: free.f_bavail.saturating_mul(free.f_frsize) })
+}
+
 /// Gives a regular file another size: new bytes are a hole, bytes behind the new end are lost. The
 /// size is on stable storage then.
 ///
@@ -117,6 +140,18 @@ mod tests {
         assert_eq!(end, [0; 512]);
         resize(&disk, 4096).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 4096);
+    }
+
+    #[test]
+    fn usage_follows_what_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = disk(folder.path());
+        let before = usage(&disk).unwrap();
+        assert!(before.available > 0);
+        let writer = File::options().write(true).open(folder.path().join("disk")).unwrap();
+        writer.write_all_at(&[7; 65_536], 0).unwrap();
+        writer.sync_all().unwrap();
+        assert!(usage(&disk).unwrap().used >= before.used + 65_536);
     }
 
     /// Where the file system has reflinks a snapshot keeps what was there; elsewhere the refusal

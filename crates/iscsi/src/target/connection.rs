@@ -3,6 +3,7 @@
 //! (RFC 7143 §4.2.5.1).
 
 use super::ping::Ping;
+use super::recovery::Retained;
 use super::termination::Termination;
 use super::text::Exchange;
 use super::{ConnectionId, LoggedIn, Parameters};
@@ -30,6 +31,8 @@ pub(super) struct Connection {
     pub(super) last_lun: LunField,
     /// Its initiator has logged it out and waits for the answer: nothing is taken any more.
     pub(super) logged_out: bool,
+    /// Above ErrorRecoveryLevel 0: what its initiator has not acknowledged.
+    pub(super) retained: Retained,
     /// What must be acknowledged before the response that is fenced now.
     pub(super) fence: Option<StatSn>,
     /// Ends of tasks that the initiator was told and has not confirmed.
@@ -58,6 +61,7 @@ impl Connection {
             ping: None,
             last_lun: LunField::default(),
             logged_out: false,
+            retained: Retained::new(login.stat_sn, now),
             fence: None,
             terminations: Vec::new(),
             last_ttt: 0,

@@ -65,6 +65,11 @@ impl Fences {
         *self = Self::default();
     }
 
+    /// True while responses of tasks have to get in line.
+    pub(super) const fn holds(&self) -> bool {
+        self.holds
+    }
+
     /// Panics if an invariant does not hold.
     pub(super) fn check(&self) {
         assert!(self.stage != Stage::Open || self.line.is_empty(), "the line moves");
@@ -199,7 +204,10 @@ impl Session {
 
     fn is_ready(&mut self, holder: Holder) -> bool {
         match holder {
-            Holder::Task(task) => self.tasks.running_mut(task).is_some(),
+            // One that waits for another connection gets in line again with it.
+            Holder::Task(task) => {
+                self.tasks.running_mut(task).is_some_and(|task| task.orphan.is_none())
+            }
             Holder::Management(id) => self.managements.is_answered(id),
         }
     }

@@ -3,7 +3,7 @@
 //! §6.3.4-6.3.6, §7.5, §7.6, §8.2, §8.3).
 //!
 //! Below ErrorRecoveryLevel 2 no task outlives its connection: `clear_connection` is the one place
-//! where that is decided.
+//! where that is decided. At level 2 the tasks wait in `recovery`.
 
 use super::session::{Session, State};
 use super::{ConnectionId, LoggedIn, Output, limits};
@@ -20,6 +20,15 @@ use wire::iscsi::{Cid, CmdSn};
 const TOO_MANY_CONNECTIONS: u16 = 0x0206;
 const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
 const SERVICE_UNAVAILABLE: u16 = 0x0301;
+
+/// How a connection leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// For good.
+    Closed,
+    /// Its tasks may go on elsewhere, if ErrorRecoveryLevel allows.
+    Recoverable,
+}
 
 /// Whether the SCSI side was told to drop tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +62,7 @@ impl Session {
         if self.is_closed() {
             return;
         }
-        self.clear_connection(id);
+        self.clear_connection(id, Leaving::Recoverable);
         self.remove_connection(id, String::from("connection reinstatement"));
         if self.connections.count() == 0 {
             let wait = self.retention().max(limits::REPLACEMENT_WAIT);
@@ -76,6 +85,8 @@ impl Session {
         if matches!(self.state, State::Failed { .. }) {
             self.state = State::Active;
         }
+        // A login with its CID logs a lost connection out for recovery (RFC 7143 §11.14).
+        self.log_out_lost(login.cid, login.exp_stat_sn);
         // The login response carried the window as it is.
         self.told_max_cmd_sn = self.window.max();
         self.settle();
@@ -129,7 +140,7 @@ impl Session {
         if last && (!retained || self.login.parameters.time2retain == 0) {
             return self.end(reason);
         }
-        self.clear_connection(id);
+        self.clear_connection(id, Leaving::Recoverable);
         self.remove_connection(id, reason);
         if last {
             self.state = State::Failed { deadline: self.now + self.retention() };
@@ -140,7 +151,7 @@ impl Session {
     }
 
     /// How long a session without a connection is kept (RFC 7143 §7.5).
-    fn retention(&self) -> Duration {
+    pub(super) fn retention(&self) -> Duration {
         let parameters = &self.login.parameters;
         Duration::from_secs(u64::from(parameters.time2wait) + u64::from(parameters.time2retain))
     }
@@ -169,9 +180,12 @@ impl Session {
 
     /// Ends all that belongs to a connection and not to the session, without a word to the
     /// initiator (RFC 7143 §6.3.4, §7.6, appendix E.1).
-    pub(super) fn clear_connection(&mut self, id: ConnectionId) -> Cleared {
+    pub(super) fn clear_connection(&mut self, id: ConnectionId, leaving: Leaving) -> Cleared {
         let mut cleared = Cleared::Nothing;
         self.forget_held(id);
+        if leaving == Leaving::Recoverable && self.retains_tasks() {
+            self.suspend_connection(id);
+        }
         for task in self.tasks.of(id) {
             if self.discard(task) == Cleared::Tasks {
                 cleared = Cleared::Tasks;

@@ -344,6 +344,7 @@ impl Login {
             tsih,
             exp_cmd_sn: first.cmd_sn,
             stat_sn: self.stat_sn,
+            exp_stat_sn: first.exp_stat_sn,
             parameters,
         }));
     }

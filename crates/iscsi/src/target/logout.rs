@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Logout (RFC 7143 §11.14-11.15) and the other ways in which a session ends.
 
-use super::life::Cleared;
+use super::life::{Cleared, Leaving};
 use super::session::{Pdu, Session, State};
 use super::{ConnectionId, Output, Parameters};
 use crate::datamover::Op;
@@ -42,6 +42,7 @@ struct Waiting {
     /// Where the request came and the answer goes.
     connection: ConnectionId,
     itt: Itt,
+    leaving: Leaving,
 }
 
 impl Session {
@@ -62,17 +63,22 @@ impl Session {
     pub(super) fn run_logout(&mut self, pdu: &Pdu<'_>, request: &LogoutRequest) {
         let named = self.connections.find(request.cid);
         let own = pdu.connection;
+        self.acknowledge_closing(named.unwrap_or(own), request.exp_stat_sn);
         match (request.reason, named) {
-            (RECOVER_CONNECTION, _) => {
-                let Parameters { time2wait, time2retain, .. } = self.login.parameters;
-                let times = (time2wait, time2retain);
+            (RECOVER_CONNECTION, _) if !self.recovery.reassigns() => {
+                let times = self.recovery_times();
                 self.send_logout_response(own, request.itt, RECOVERY_NOT_SUPPORTED, times);
             }
-            (CLOSE_CONNECTION, None) => {
-                self.send_logout_response(own, request.itt, CID_NOT_FOUND, (0, 0));
+            (RECOVER_CONNECTION, Some(closing))
+                if self.connections.count() > 1 || self.retains_tasks() =>
+            {
+                self.close_connection(own, request, closing, Leaving::Recoverable);
             }
-            (CLOSE_CONNECTION, Some(closing)) if self.connections.count() > 1 => {
-                self.close_connection(own, request.itt, closing);
+            (RECOVER_CONNECTION | CLOSE_CONNECTION, None) => self.log_out_absent(own, request),
+            (CLOSE_CONNECTION, Some(closing))
+                if self.connections.count() > 1 || self.lost_until().is_some() =>
+            {
+                self.close_connection(own, request, closing, Leaving::Closed);
             }
             _ => {
                 self.end_tasks();
@@ -80,6 +86,15 @@ impl Session {
                 self.send_logout_response(own, request.itt, CLOSED, (0, 0));
                 self.close(String::from("logout"));
             }
+        }
+    }
+
+    /// ExpStatSN of a logout is that of the connection to be closed (RFC 7143 §11.14.4).
+    fn acknowledge_closing(&mut self, id: ConnectionId, expected: StatSn) {
+        if let Some(connection) = self.connection_mut(id) {
+            connection.status.acknowledge(expected);
+            // What it leaves unacknowledged goes with it.
+            let _ = self.forget_acknowledged(id);
         }
     }
 
@@ -94,9 +109,19 @@ impl Session {
         self.settle();
     }
 
-    /// Logs one of several connections out: its tasks end before the answer (RFC 7143 §11.14).
-    fn close_connection(&mut self, own: ConnectionId, itt: Itt, closing: ConnectionId) {
-        let cleared = self.clear_connection(closing);
+    /// Logs one connection out: its tasks end before the answer, or wait to be reassigned (RFC 7143
+    /// §11.14).
+    fn close_connection(
+        &mut self,
+        own: ConnectionId,
+        request: &LogoutRequest,
+        closing: ConnectionId,
+        leaving: Leaving,
+    ) {
+        let cleared = self.clear_connection(closing, leaving);
+        if leaving == Leaving::Recoverable {
+            self.log_out_lost(request.cid, request.exp_stat_sn);
+        }
         if closing == own {
             if let Some(connection) = self.connection_mut(own) {
                 connection.logged_out = true;
@@ -104,9 +129,29 @@ impl Session {
         } else {
             self.remove_connection(closing, String::from("logout"));
         }
+        self.answer_close(own, request.itt, leaving, cleared);
+    }
+
+    /// Logs a connection out that is not there: it may be lost, and its tasks not.
+    fn log_out_absent(&mut self, own: ConnectionId, request: &LogoutRequest) {
+        let LogoutRequest { cid, itt, exp_stat_sn, .. } = *request;
+        if request.reason == RECOVER_CONNECTION {
+            let known = self.log_out_lost(cid, exp_stat_sn);
+            let times = self.recovery_times();
+            let (response, times) = if known { (CLOSED, times) } else { (CID_NOT_FOUND, (0, 0)) };
+            return self.send_logout_response(own, itt, response, times);
+        }
+        match self.close_lost(cid) {
+            Some(cleared) => self.answer_close(own, itt, Leaving::Closed, cleared),
+            None => self.send_logout_response(own, itt, CID_NOT_FOUND, (0, 0)),
+        }
+    }
+
+    /// Answers once nothing of the tasks that were cleared is left.
+    fn answer_close(&mut self, own: ConnectionId, itt: Itt, leaving: Leaving, cleared: Cleared) {
         let id = self.logouts.next_id;
         self.logouts.next_id = id.wrapping_add(1);
-        let waiting = Waiting { id, connection: own, itt };
+        let waiting = Waiting { id, connection: own, itt, leaving };
         match cleared {
             Cleared::Nothing => self.finish_close(waiting),
             Cleared::Tasks => {
@@ -117,18 +162,33 @@ impl Session {
     }
 
     fn finish_close(&mut self, waiting: Waiting) {
-        let Waiting { connection, itt, .. } = waiting;
+        let Waiting { connection, itt, leaving, .. } = waiting;
         let Some(logged_out) = self.connection(connection).map(|own| own.logged_out) else {
             return;
         };
-        // The tasks are gone: there is nothing to wait for nor to retain (RFC 7143 §11.15.3-4).
-        self.send_logout_response(connection, itt, CLOSED, (0, 0));
+        let recoverable = leaving == Leaving::Recoverable && self.retains_tasks();
+        // Where the tasks are gone, there is nothing to wait for nor to retain (RFC 7143
+        // §11.15.3-4).
+        let times = if recoverable { self.recovery_times() } else { (0, 0) };
+        self.send_logout_response(connection, itt, CLOSED, times);
         if logged_out {
             self.remove_connection(connection, String::from("logout"));
         }
-        if self.connections.count() == 0 {
-            self.end(String::from("logout"));
+        if self.connections.count() > 0 {
+            return;
         }
+        let waited_for = self.lost_until();
+        let until = if recoverable { Some(self.now + self.retention()) } else { waited_for };
+        match until {
+            Some(deadline) => self.state = State::Failed { deadline },
+            None => self.end(String::from("logout")),
+        }
+    }
+
+    /// Time2Wait and Time2Retain of the session.
+    fn recovery_times(&self) -> (u16, u16) {
+        let Parameters { time2wait, time2retain, .. } = self.login.parameters;
+        (time2wait, time2retain)
     }
 
     fn send_logout_response(
@@ -174,7 +234,9 @@ impl Session {
         if self.is_closed() {
             return;
         }
-        self.announce_session_drop();
+        if !self.is_discovery() {
+            self.announce_session_drop();
+        }
         self.end(String::from("dropped by the target"));
     }
 

@@ -16,7 +16,7 @@ mod single;
 use super::fence::{Fence, Holder};
 use super::session::{Pdu, Session};
 use super::task::lun_key;
-use super::{ConnectionId, TaskReporting, limits};
+use super::{ConnectionId, limits};
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::service::{Function, Indication, Management, ServiceResponse};
@@ -47,6 +47,7 @@ const QUERY_ASYNCHRONOUS_EVENT: u8 = 12;
 /// Responses (RFC 7143 §11.6.1, RFC 7144 §6.4).
 const FUNCTION_COMPLETE: u8 = 0;
 const TASK_DOES_NOT_EXIST: u8 = 1;
+const STILL_ALLEGIANT: u8 = 3;
 const REASSIGN_NOT_SUPPORTED: u8 = 4;
 const FUNCTION_NOT_SUPPORTED: u8 = 5;
 const AUTHORIZATION_FAILED: u8 = 6;
@@ -228,7 +229,7 @@ impl Session {
             TASK_REASSIGN if self.is_no_scsi_task(request.referenced_task) => {
                 return self.refuse_management(pdu, request, FUNCTION_REJECTED);
             }
-            TASK_REASSIGN => return self.refuse_management(pdu, request, REASSIGN_NOT_SUPPORTED),
+            TASK_REASSIGN => return self.run_reassign(pdu, request),
             _ => return self.refuse_management(pdu, request, FUNCTION_NOT_SUPPORTED),
         };
         let until = self.now + limits::TRANSFER_WAIT;
@@ -351,8 +352,7 @@ impl Session {
         }
         let waits =
             |task: &TaskId| self.tasks.live_ref(*task).is_some_and(|task| task.transfer.is_open());
-        let is_fast = self.login.parameters.task_reporting == TaskReporting::FastAbort;
-        is_fast || self.now >= until || !self.covered(pending).iter().any(waits)
+        self.is_fast() || self.now >= until || !self.covered(pending).iter().any(waits)
     }
 
     fn act(&mut self, at: usize, pending: &Pending) {

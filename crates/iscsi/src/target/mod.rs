@@ -10,6 +10,7 @@ mod login;
 mod logout;
 mod management;
 mod ping;
+mod recovery;
 mod session;
 mod task;
 mod termination;
@@ -75,6 +76,12 @@ pub struct Settings {
     pub time2wait: u16,
     /// DefaultTime2Retain, seconds (RFC 7143 §13.16).
     pub time2retain: u16,
+    /// Highest ErrorRecoveryLevel that the target agrees to (RFC 7143 §13.20); discovery sessions
+    /// have 0.
+    pub error_recovery_level: u8,
+    /// Above ErrorRecoveryLevel 0, bytes of unacknowledged read data that a session keeps to send
+    /// them again.
+    pub kept_bytes_max: usize,
     /// What the node says of its kind as X#NodeArchitecture; None: nothing (RFC 7143 §9.4, §13.26).
     pub node_architecture: Option<String>,
     /// Which resets of the whole target initiators may ask for.
@@ -102,7 +109,9 @@ impl Default for Settings {
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(15),
             time2wait: 2,
-            time2retain: 0,
+            time2retain: 20,
+            error_recovery_level: 2,
+            kept_bytes_max: 16 << 20,
             node_architecture: None,
             target_reset: TargetReset::Warm,
         }
@@ -238,6 +247,9 @@ pub struct LoggedIn {
     pub exp_cmd_sn: CmdSn,
     /// StatSN of the next response on this connection.
     pub stat_sn: StatSn,
+    /// ExpStatSN of the first request: where the login replaces a connection, the
+    /// acknowledgement of what that one sent (RFC 7143 §11.12.9).
+    pub exp_stat_sn: StatSn,
     /// The outcome of negotiation. A login to a session that exists cannot negotiate what holds for
     /// the whole session: these values are then the defaults and mean nothing.
     pub parameters: Parameters,

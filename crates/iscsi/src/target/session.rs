@@ -20,6 +20,7 @@ use super::connection::{Connection, Connections};
 use super::fence::Fences;
 use super::logout::Logouts;
 use super::management::Managements;
+use super::recovery::{NOWHERE, Recovery};
 use super::task::Tasks;
 use super::{ConnectionId, LoggedIn, Settings, TargetReset, limits};
 use crate::datamover::{Event, Immediate, Op, TaskId};
@@ -32,7 +33,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use clock::Instant;
 use core::time::Duration;
-use wire::iscsi::{CmdSn, DataSn, Numbers, Reject, Request, Response, StatSn};
+use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
 
 /// One session in full feature phase, with all its connections.
 ///
@@ -54,6 +55,7 @@ pub struct Session {
     pub(super) managements: Managements,
     pub(super) logouts: Logouts,
     pub(super) connections: Connections,
+    pub(super) recovery: Recovery,
     /// The MaxCmdSN that the initiator heard last, on whatever connection.
     pub(super) told_max_cmd_sn: CmdSn,
     pub(super) fences: Fences,
@@ -74,6 +76,21 @@ pub enum Output {
     Indication(Indication),
     /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
     Targets(Option<String>),
+    /// Take the buffer of a task back from the mover of this connection and keep it: the task leaves
+    /// it.
+    Detach {
+        /// The connection that the task leaves.
+        connection: ConnectionId,
+        /// The task.
+        task: TaskId,
+    },
+    /// Give the mover of this connection the buffer that was kept for a task.
+    Attach {
+        /// The connection that takes the task over.
+        connection: ConnectionId,
+        /// The task.
+        task: TaskId,
+    },
     /// This connection is over and no longer belongs to the session: close it once all has left.
     ConnectionClosed {
         /// Names it for the last time: the id may be given to another.
@@ -142,6 +159,7 @@ impl Session {
             managements: Managements::default(),
             logouts: Logouts::default(),
             connections,
+            recovery: Recovery::new(&login.parameters, settings.kept_bytes_max),
             told_max_cmd_sn: window.max(),
             fences: Fences::default(),
             target_reset: settings.target_reset,
@@ -181,8 +199,8 @@ impl Session {
                 self.data_done(task, offset, length);
                 Ok(())
             }
-            Event::DataFailed { task, error } => {
-                self.data_failed(task, error.into());
+            Event::DataFailed { task, offset, length, error } => {
+                self.data_failed(task, (offset, length), error.into());
                 Ok(())
             }
             Event::Rejected { reason } => Err(Violation::Malformed(reason)),
@@ -210,6 +228,9 @@ impl Session {
             self.handle_state_timeout();
         }
         if !self.is_closed() {
+            self.handle_recovery_timeout();
+        }
+        if !self.is_closed() {
             self.handle_ping_timeout();
         }
         self.settle();
@@ -228,7 +249,12 @@ impl Session {
         if self.is_closed() {
             return None;
         }
-        let deadlines = [self.ping_deadline(), self.state_deadline(), self.management_deadline()];
+        let deadlines = [
+            self.ping_deadline(),
+            self.state_deadline(),
+            self.management_deadline(),
+            self.recovery_deadline(),
+        ];
         deadlines.into_iter().flatten().min()
     }
 
@@ -244,6 +270,7 @@ impl Session {
         self.window.check();
         self.tasks.check(&self.login.parameters);
         self.managements.check();
+        self.check_recovery();
         self.fences.check();
         let running = self.tasks.running() + self.managements.numbered();
         let depth = u32::from(self.window.depth());
@@ -253,7 +280,7 @@ impl Session {
         }
         let failed = matches!(self.state, State::Failed { .. } | State::Closed);
         assert!(failed == (self.connections.count() == 0), "a live session has a connection");
-        let lives = |id| self.is_closed() || self.connection(id).is_some();
+        let lives = |id| self.is_closed() || id == NOWHERE || self.connection(id).is_some();
         assert!(self.tasks.connections().all(lives), "a task outlived its connection");
         assert!(self.held_bytes <= limits::HELD_BYTES_MAX, "bytes behind a hole");
         if self.is_closed() {
@@ -303,6 +330,9 @@ impl Session {
     }
 
     pub(super) fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
+        if self.recovery.is_on() {
+            self.retain(id, &response, &data);
+        }
         self.op(id, Op::SendControl { response, data, task: None });
     }
 
@@ -316,7 +346,7 @@ impl Session {
             Reaction::Ignore => {}
             Reaction::Reject(reason) => {
                 let numbers = self.response_numbers(id);
-                let reject = Reject { reason, numbers, data_sn: DataSn(0) };
+                let reject = Reject { reason, numbers, data_sn: violation.next_data_sn() };
                 let limit =
                     self.connection(id).map_or(0, |at| at.keys.max_send_data_segment_length);
                 let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -367,6 +397,9 @@ impl Session {
             && let Some(connection) = self.connection_mut(pdu.connection)
         {
             connection.status.acknowledge(expected);
+            if !connection.retained.is_empty() {
+                self.forget_acknowledged(pdu.connection)?;
+            }
         }
         self.check_request(pdu, &request)?;
         let (cmd_sn, immediate) = match request {
@@ -381,7 +414,7 @@ impl Session {
             Request::Text(pdu) => (pdu.cmd_sn, pdu.immediate),
             Request::Logout(pdu) => (pdu.cmd_sn, pdu.immediate),
             Request::Login(_) => return Err(Violation::LoginRequest),
-            Request::Snack(_) => return Err(Violation::Snack),
+            Request::Snack(snack) => return self.run_snack(pdu, &snack),
             Request::DataOut(_) => return Err(Violation::UnknownTransfer),
         };
         if immediate {
@@ -498,16 +531,16 @@ impl Session {
     }
 }
 
-/// The acknowledgement that a PDU carries.
+/// The acknowledgement that a PDU carries for its own connection. That of a Logout is for the
+/// connection to be closed (RFC 7143 §11.14.4).
 const fn exp_stat_sn(request: &Request) -> Option<StatSn> {
     match request {
         Request::NopOut(pdu) => Some(pdu.exp_stat_sn),
         Request::Command(pdu) => Some(pdu.exp_stat_sn),
         Request::TaskManagement(pdu) => Some(pdu.exp_stat_sn),
         Request::Text(pdu) => Some(pdu.exp_stat_sn),
-        Request::Logout(pdu) => Some(pdu.exp_stat_sn),
         Request::DataOut(pdu) => Some(pdu.exp_stat_sn),
         Request::Snack(pdu) => Some(pdu.exp_stat_sn),
-        Request::Login(_) => None,
+        Request::Logout(_) | Request::Login(_) => None,
     }
 }

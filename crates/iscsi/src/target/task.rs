@@ -15,17 +15,20 @@
 mod respond;
 mod table;
 
+pub(super) use respond::sense_segment;
 pub(super) use table::Tasks;
 
 use super::ConnectionId;
 use super::fence::Fence;
 use super::life::Cleared;
 use super::limits;
+use super::recovery::{Answer, Books};
 use super::session::{Held, Pdu, Session};
 use crate::datamover::{Immediate, Op, TaskId};
 use crate::service::{Command, Completion, Indication};
 use crate::violation::Violation;
 use crate::window::Position;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wire::iscsi::{Itt, LunField, ScsiCommand};
 
@@ -44,6 +47,10 @@ pub(super) struct Task {
     pub(super) transfer: Transfer,
     /// What the SCSI side said, while data is still on its way.
     completion: Option<Completion>,
+    /// Above ErrorRecoveryLevel 0: what it was answered, until that is acknowledged.
+    pub(super) answer: Option<Box<Answer>>,
+    /// At ErrorRecoveryLevel 2: the lost connection that it waits to be reassigned from.
+    pub(super) orphan: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +77,8 @@ pub(super) struct Transfer {
     pub(super) held_back: bool,
     /// The SCSI side was told that all is there.
     told: bool,
+    /// Above ErrorRecoveryLevel 0: what was asked for, and what was lost.
+    pub(super) books: Books,
 }
 
 /// The unsolicited Data-Out PDUs that a command with F=0 announces.
@@ -87,9 +96,23 @@ enum Unsolicited {
 }
 
 impl Transfer {
+    /// No data is waited for any more.
+    pub(super) fn give_up(&mut self) {
+        self.open_r2t = 0;
+        self.unsolicited = Unsolicited::None;
+    }
+
     /// True while the initiator has data to send that it was asked for or announced.
     pub(super) fn is_open(&self) -> bool {
         self.open_r2t > 0 || self.unsolicited != Unsolicited::None
+    }
+
+    /// The connection is gone: nothing is on its way any more, and nothing is asked for until
+    /// another one takes over. True if unsolicited data was to come into the task's buffer.
+    pub(super) fn lose(&mut self) -> bool {
+        self.open_r2t = 0;
+        self.held_back = true;
+        core::mem::take(&mut self.unsolicited) == Unsolicited::Open
     }
 }
 
@@ -110,6 +133,8 @@ impl Task {
             immediate_length,
             transfer: Transfer { unsolicited, ..Transfer::default() },
             completion: None,
+            answer: None,
+            orphan: None,
         }
     }
 
@@ -128,7 +153,7 @@ impl Task {
     }
 
     /// Where the unsolicited data ends, immediate data included.
-    fn first_burst_end(&self, first_burst_length: u32) -> u32 {
+    pub(super) fn first_burst_end(&self, first_burst_length: u32) -> u32 {
         if self.command.final_ {
             self.immediate_length
         } else {
@@ -136,9 +161,19 @@ impl Task {
         }
     }
 
+    /// Where the immediate data ends.
+    pub(super) const fn immediate_end(&self) -> u32 {
+        self.immediate_length
+    }
+
     /// True if write data is gone for want of a buffer.
     fn is_exhausted(&self) -> bool {
         self.transfer.lost || matches!(self.immediate, Immediate::Exhausted { .. })
+    }
+
+    /// True if the SCSI side waits for write data, and nothing has ended the task.
+    pub(super) fn awaits_data(&self) -> bool {
+        self.is_with_scsi() && self.transfer.wanted.is_some()
     }
 
     /// How its answer stands to those of other tasks.
@@ -396,37 +431,60 @@ impl Session {
                 || transfer.failure.is_some()
                 || entry.completion.is_some()
                 || transfer.open_r2t >= open_max;
-            if stopped || transfer.next >= wanted {
+            if stopped {
                 return;
             }
-            let offset = transfer.next;
-            let length = burst_length.min(wanted - offset);
-            transfer.next += length;
+            let (offset, length) = match transfer.books.take_missing() {
+                Some(missing) => missing,
+                None if transfer.next >= wanted => return,
+                None => (transfer.next, burst_length.min(wanted - transfer.next)),
+            };
+            transfer.next = transfer.next.max(offset + length);
             transfer.open_r2t += 1;
+            if self.recovery.is_on() {
+                self.get_numbered(task, offset, length);
+                continue;
+            }
             let (itt, lun, connection) = (entry.command.itt, entry.command.lun, entry.connection);
             let numbers = self.numbers(connection);
             self.op(connection, Op::GetData { task, itt, lun, offset, length, numbers });
         }
     }
 
+    /// True if a burst that has ended is the unsolicited one.
+    fn is_unsolicited(&self, task: TaskId, offset: u32, length: u32) -> bool {
+        let first_burst_length = self.login.parameters.first_burst_length;
+        self.tasks.live_ref(task).is_some_and(|entry| {
+            entry.transfer.unsolicited != Unsolicited::None
+                && offset == entry.immediate_length
+                && length == entry.first_burst_end(first_burst_length) - entry.immediate_length
+        })
+    }
+
     /// A burst has come in whole.
     pub(super) fn data_done(&mut self, task: TaskId, offset: u32, length: u32) {
-        let first_burst_length = self.login.parameters.first_burst_length;
+        let unsolicited = self.is_unsolicited(task, offset, length);
         let Some(entry) = self.tasks.live_mut(task) else { return };
-        let unsolicited_length = entry.first_burst_end(first_burst_length) - entry.immediate_length;
-        let unsolicited = entry.transfer.unsolicited != Unsolicited::None
-            && offset == entry.immediate_length
-            && length == unsolicited_length;
+        entry.transfer.books.close(offset, length);
         entry.close_burst(unsolicited);
         self.ask(task);
         self.advance(task);
     }
 
     /// A burst has ended in error.
-    pub(super) fn data_failed(&mut self, task: TaskId, violation: Violation) {
+    pub(super) fn data_failed(
+        &mut self,
+        task: TaskId,
+        (offset, length): (u32, u32),
+        violation: Violation,
+    ) {
+        let unsolicited = self.is_unsolicited(task, offset, length);
         let Some(entry) = self.tasks.live_mut(task) else { return };
-        // Which one is not told, and from now on only their number counts.
-        entry.close_burst(entry.transfer.open_r2t == 0);
+        entry.close_burst(unsolicited);
+        if self.recovers_burst(task, offset, length, violation) {
+            return self.ask(task);
+        }
+        let Some(entry) = self.tasks.live_mut(task) else { return };
         if entry.phase == Phase::Running && entry.completion.is_none() {
             self.fail(task, violation);
         }
@@ -451,7 +509,7 @@ impl Session {
     /// all is there.
     pub(super) fn advance(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.running_mut(task) else { return };
-        if entry.transfer.is_open() {
+        if entry.transfer.is_open() || entry.orphan.is_some() {
             return;
         }
         if entry.transfer.failure.is_some() || entry.completion.is_some() {
@@ -461,6 +519,7 @@ impl Session {
             }
         } else if let Some(wanted) = entry.transfer.wanted
             && entry.transfer.next >= wanted
+            && !entry.transfer.books.misses()
             && !entry.transfer.told
         {
             entry.transfer.told = true;
@@ -484,7 +543,11 @@ impl Session {
         let Some(entry) = self.tasks.live_mut(task) else { return };
         entry.completion = None;
         let (open, connection) = (entry.transfer.is_open(), entry.connection);
+        let orphan = entry.orphan.is_some();
         self.tasks.drain(task);
+        if orphan {
+            return self.task_released(task);
+        }
         if open {
             self.op(connection, Op::Abandon { task });
         }
@@ -522,6 +585,9 @@ impl Session {
     /// Lets a task go on that waited for task management in vain.
     pub(super) fn resume(&mut self, task: TaskId) {
         let Some(entry) = self.tasks.running_mut(task) else { return };
+        if entry.orphan.is_some() {
+            return;
+        }
         entry.transfer.held_back = false;
         self.ask(task);
         self.advance(task);
@@ -529,6 +595,7 @@ impl Session {
 
     /// The mover holds nothing of the task any more.
     pub(super) fn task_released(&mut self, task: TaskId) {
+        self.give_up_answer(task);
         if let Some(gone) = self.tasks.remove(task)
             && gone.indicated
         {
@@ -538,8 +605,7 @@ impl Session {
 }
 
 impl Task {
-    /// One burst less is on its way. After a failure, which may have been taken for that of an R2T,
-    /// the last one counts as the unsolicited one.
+    /// One burst less is on its way.
     fn close_burst(&mut self, unsolicited: bool) {
         let transfer = &mut self.transfer;
         match transfer.open_r2t.checked_sub(1) {

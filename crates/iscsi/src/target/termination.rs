@@ -17,6 +17,7 @@ use super::session::{Pdu, Session};
 use super::task::lun_key;
 use crate::datamover::{Op, TaskId};
 use crate::serial::Serial;
+use crate::service::Completion;
 use alloc::vec::Vec;
 use wire::iscsi::{LunField, NopOut, StatSn};
 
@@ -55,16 +56,54 @@ impl Session {
         self.settle();
     }
 
+    /// SCSI side: a function of another nexus has ended these tasks, and each is answered with
+    /// `status`: at once with FastAbort, else when its data has ended.
+    pub fn terminate_with(&mut self, tasks: &[TaskId], status: u8) {
+        if self.is_fast() {
+            let notices = self.notices(tasks, None);
+            for task in tasks {
+                self.abandon(*task);
+            }
+            notices.into_iter().for_each(|notice| self.give_notice(notice));
+        }
+        for task in tasks {
+            let completion =
+                Completion { status, sense: Vec::new(), data_in: None, presented: 0, fence: false };
+            self.complete(*task, completion);
+        }
+    }
+
     /// `own`: the connection that needs no event.
     pub(super) fn end_with_notice(&mut self, tasks: &[TaskId], own: Option<ConnectionId>) {
-        let is_fast = self.login.parameters.task_reporting == TaskReporting::FastAbort;
+        let notices = if self.is_fast() { self.notices(tasks, own) } else { Vec::new() };
+        for task in tasks {
+            self.end_task(*task);
+        }
+        notices.into_iter().for_each(|notice| self.give_notice(notice));
+    }
+
+    pub(super) fn is_fast(&self) -> bool {
+        self.login.parameters.task_reporting == TaskReporting::FastAbort
+    }
+
+    /// Ends the data of a task that goes on: what still comes of it is dropped.
+    fn abandon(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.running_mut(task) else { return };
+        if entry.transfer.is_open() {
+            entry.transfer.give_up();
+            let connection = entry.connection;
+            self.op(connection, Op::Abandon { task });
+        }
+    }
+
+    /// What to tell of the end of these tasks, and to whom.
+    fn notices(&self, tasks: &[TaskId], own: Option<ConnectionId>) -> Vec<Notice> {
         let mut notices: Vec<Notice> = Vec::new();
         for task in tasks {
             let Some(entry) = self.tasks.live_ref(*task) else { continue };
             let (connection, lun) = (entry.connection, entry.command.lun);
             let is_open = entry.transfer.is_open();
-            self.end_task(*task);
-            if !is_fast || own == Some(connection) || self.connection(connection).is_none() {
+            if own == Some(connection) || self.connection(connection).is_none() {
                 continue;
             }
             let same = |notice: &Notice| {
@@ -80,9 +119,7 @@ impl Session {
                 notice.tasks.push(*task);
             }
         }
-        for notice in notices {
-            self.give_notice(notice);
-        }
+        notices
     }
 
     fn give_notice(&mut self, notice: Notice) {

@@ -78,6 +78,7 @@ pub(crate) fn settings() -> Settings {
         ping_timeout: Duration::from_secs(30),
         time2wait: 2,
         time2retain: 20,
+        error_recovery_level: 0,
         ..Settings::default()
     }
 }

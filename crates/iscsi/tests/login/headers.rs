@@ -444,7 +444,7 @@ fn events_of_tasks_mean_nothing_here() {
         Event::DigestError,
         Event::Released { task },
         Event::DataDone { task, offset: 0, length: 0 },
-        Event::DataFailed { task, error: DataError::Digest },
+        Event::DataFailed { task, offset: 0, length: 4, error: DataError::Digest },
     ] {
         assert!(driver.event(event, &[], &[]).failed.is_none());
     }

@@ -310,7 +310,9 @@ fn stale_events_of_the_mover_do_nothing() {
     for task in [TaskId { index: 99, ..task }, TaskId { generation: 7, ..task }] {
         assert!(driver.event(Event::DataDone { task, offset: 0, length: 512 }, &[]).is_empty());
         let error = DataError::Digest;
-        assert!(driver.event(Event::DataFailed { task, error }, &[]).is_empty());
+        assert!(
+            driver.event(Event::DataFailed { task, offset: 0, length: 4, error }, &[]).is_empty()
+        );
         assert!(driver.released(task).is_empty());
         assert!(driver.complete(task, good()).is_empty());
         assert!(driver.receive(task, 512).is_empty());

@@ -78,6 +78,7 @@ impl Setup {
             ping_timeout: Duration::from_secs(5),
             time2wait: 2,
             time2retain: 0,
+            kept_bytes_max: 1 << 20,
             ..Settings::default()
         };
         let target = Some(TARGET.to_string());
@@ -149,6 +150,8 @@ struct Watch {
     gone: HashSet<ConnectionId>,
     indicated: HashSet<TaskId>,
     nexus_lost: bool,
+    /// Tasks whose buffer waits for another connection.
+    buffers: HashSet<TaskId>,
 }
 
 impl Driver {
@@ -163,6 +166,7 @@ impl Driver {
             tsih: Tsih(9),
             exp_cmd_sn: CmdSn(setup.cmd_sn),
             stat_sn: StatSn(setup.stat_sn),
+            exp_stat_sn: StatSn(0),
             parameters: setup.parameters.clone(),
         };
         let now = Instant(1_000_000_000);
@@ -200,6 +204,7 @@ impl Driver {
                 gone: HashSet::new(),
                 indicated: HashSet::new(),
                 nexus_lost: false,
+                buffers: HashSet::new(),
             },
             pool: Pool::new(256 << 20).unwrap(),
         }
@@ -350,8 +355,8 @@ impl Driver {
 
     pub(crate) fn failed(&mut self, task: TaskId, error: DataError) -> Vec<Output> {
         let bursts = self.watch.bursts.get_mut(&task).expect("a burst is open");
-        bursts.remove(0);
-        self.event(Event::DataFailed { task, error }, &[])
+        let (offset, length) = bursts.remove(0);
+        self.event(Event::DataFailed { task, offset, length, error }, &[])
     }
 
     /// The oldest open burst of a task.
@@ -552,6 +557,15 @@ impl Watch {
             Output::ConnectionClosed { connection, .. } => {
                 assert!(!self.stat_sn.contains_key(connection), "closed after its Terminate");
             }
+            Output::Detach { connection, task } => {
+                assert!(self.recovers() && self.stat_sn.contains_key(connection));
+                assert!(self.buffers.insert(*task), "a buffer is taken back once");
+            }
+            Output::Attach { connection, task } => {
+                assert!(self.stat_sn.contains_key(connection));
+                self.allegiance.insert(*task, *connection);
+                self.buffers.remove(task);
+            }
             Output::Targets(_) => {}
         }
     }
@@ -565,7 +579,15 @@ impl Watch {
         match op {
             Op::SendControl { response, data, task } => {
                 let (numbers, advances) = numbers(response);
-                self.see_numbers(id, numbers, advances);
+                let next = self.stat_sn.get(&id).copied().expect("an open connection");
+                if self.recovers() && advances && numbers.stat_sn.0 != next {
+                    // Sent again, with the window as it is now.
+                    let back = next.wrapping_sub(numbers.stat_sn.0);
+                    assert!((1..1 << 16).contains(&back), "it was sent before");
+                    self.see_numbers(id, Numbers { stat_sn: StatSn(next), ..numbers }, false);
+                } else {
+                    self.see_numbers(id, numbers, advances);
+                }
                 assert!(data.len() <= self.parameters.max_send_data_segment_length as usize);
                 if let Some(task) = task {
                     self.see_allegiance(id, *task);
@@ -573,8 +595,9 @@ impl Watch {
                     self.see_answer(*task);
                 }
                 if let Response::Scsi(response) = response {
-                    assert!(task.is_some());
-                    assert_eq!((response.response, response.snack_tag), (0, 0));
+                    assert_eq!(task.is_some(), !self.recovers());
+                    assert_eq!(response.response, 0);
+                    assert!(self.recovers() || response.snack_tag == 0);
                 }
             }
             Op::PutData { task, data, numbers, status, .. } => {
@@ -587,6 +610,36 @@ impl Watch {
                     assert!(matches!(status.status, 0 | 4), "only good status collapses");
                     self.see_answer(*task);
                 }
+            }
+            Op::PutNumbered(put) => {
+                self.see_allegiance(id, put.task);
+                self.see_numbers(id, put.numbers, false);
+                assert!(self.recovers() && !put.data.is_empty() && put.segment > 0);
+                assert!(put.data.len() <= self.parameters.max_burst_length as usize);
+                assert!(!self.released.contains(&put.task));
+            }
+            Op::GetNumbered(get) => {
+                self.see_allegiance(id, get.task);
+                self.see_numbers(id, get.numbers, false);
+                assert!(self.recovers());
+                assert!((1..=self.parameters.max_burst_length).contains(&get.length));
+                self.bursts.entry(get.task).or_default().push((get.offset, get.length));
+                let end = get.offset + get.length;
+                let before = self.asked_to.get(&get.task).copied().unwrap_or(get.offset);
+                assert!(get.offset == before || end <= before, "R2Ts adjoin, or ask again");
+                self.asked_to.insert(get.task, end.max(before));
+            }
+            Op::AskAgain(get) => {
+                self.see_allegiance(id, get.task);
+                self.see_numbers(id, get.numbers, false);
+                assert!(self.bursts[&get.task].contains(&(get.offset, get.length)));
+            }
+            Op::Overdue { task } => assert!(self.recovers() && !self.released.contains(task)),
+            Op::Suspend { task, .. } => {
+                assert!(self.recovers());
+                self.bursts.remove(task);
+                // Whoever takes it over.
+                self.allegiance.remove(task);
             }
             Op::GetData { task, offset, length, numbers, .. } => {
                 self.see_allegiance(id, *task);
@@ -614,6 +667,10 @@ impl Watch {
             Op::Forget { task } => assert!(self.released.contains(task), "only what has ended"),
             Op::Terminate => {}
         }
+    }
+
+    fn recovers(&self) -> bool {
+        self.parameters.error_recovery_level > 0
     }
 
     fn see_answer(&mut self, task: TaskId) {
@@ -765,6 +822,7 @@ pub(crate) fn nexus_lost(outputs: &[Output]) -> bool {
 pub(crate) fn asked(outputs: &[Output]) -> Vec<(u32, u32)> {
     let get = |output: &Output| match output {
         Output::Op(_, Op::GetData { offset, length, .. }) => Some((*offset, *length)),
+        Output::Op(_, Op::GetNumbered(get)) => Some((get.offset, get.length)),
         _ => None,
     };
     outputs.iter().filter_map(get).collect()

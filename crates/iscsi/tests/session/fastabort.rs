@@ -177,3 +177,26 @@ fn what_nobody_confirms_is_bounded() {
     }
     assert_eq!(given_up, [first]);
 }
+
+/// Where TAS says that each task of another nexus is answered.
+///
+/// Covers: FAB-05.
+#[test]
+fn tasks_may_end_with_a_status() {
+    const TASK_ABORTED: u8 = 0x40;
+    for reporting in [TaskReporting::FastAbort, TaskReporting::Rfc3720] {
+        let mut driver = Setup::new().keys(|keys| keys.task_reporting = reporting).start();
+        let task = open_write(&mut driver, LunField::default());
+        driver.session.terminate_with(&[task], TASK_ABORTED);
+        let mut outputs = driver.drain();
+        if reporting == TaskReporting::FastAbort {
+            assert!(matches!(events(&outputs)[..], [(OWN, AsyncMessage { event: 5, .. })]));
+            assert_eq!(forgotten(&nop(&mut driver, LunField::default())), [task]);
+        } else {
+            assert!(responses(&outputs).is_empty(), "not while data is on its way");
+            outputs = driver.done(task, 0, 4096);
+        }
+        let aborted = |r: &Response| matches!(r, Response::Scsi(r) if r.status == TASK_ABORTED);
+        assert_eq!(responses(&outputs).iter().filter(|r| aborted(r)).count(), 1);
+    }
+}

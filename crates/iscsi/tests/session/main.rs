@@ -17,6 +17,7 @@ mod numbers;
 mod ping;
 mod random;
 mod reads;
+mod recovery;
 mod rejects;
 mod resets;
 mod text;

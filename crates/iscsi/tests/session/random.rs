@@ -9,8 +9,8 @@ use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target::{Output, TargetRecord, TargetReset, TaskReporting};
 use proptest::prelude::*;
 use wire::iscsi::{
-    Cid, CmdSn, Itt, LogoutRequest, LunField, NopOut, Request, ScsiCommand, StatSn, TextRequest,
-    Ttt,
+    Cid, CmdSn, Itt, LogoutRequest, LunField, NopOut, Request, ScsiCommand, Snack, StatSn,
+    TextRequest, Ttt,
 };
 
 #[derive(Clone, Debug)]
@@ -36,6 +36,7 @@ enum Step {
     Join { cid: u16 },
     Lose { which: usize },
     LogoutOf { reason: u8, cid: u16 },
+    Snack { kind: u8, tag: u8, number: u32, run_length: u32 },
     Quiesced,
 }
 
@@ -78,6 +79,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(|reason| Step::Rejected { reason }),
         4 => (0_usize..32).prop_map(|task| Step::Released { task }),
         1 => (0_u64..4000).prop_map(|millis| Step::Wait { millis }),
+        3 => (0_u8..5, 0_u8..14, 0_u32..6, 0_u32..4).prop_map(
+            |(kind, tag, number, run_length)| Step::Snack { kind, tag, number, run_length }
+        ),
     ]
 }
 
@@ -161,7 +165,8 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
             let Some(task) = open.get(task % open.len().max(1)).copied() else { return };
             let Some((offset, length)) = driver.open_burst(task) else { return };
             if fails {
-                driver.failed(task, DataError::Amount)
+                let errors = [DataError::Amount, DataError::Digest, DataError::Overdue];
+                driver.failed(task, errors[length as usize % errors.len()])
             } else {
                 driver.done(task, offset, length)
             }
@@ -204,7 +209,11 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
             driver.drain()
         }
         Step::Terminate { task, which } => {
+            let answered = task % 3 == 0;
             let Some(task) = task_at(driver, task) else { return };
+            if answered {
+                driver.session.terminate_with(&[task], 0x40);
+            }
             let issuer = which.and_then(|which| world.functions.get(which)).copied();
             driver.session.terminate(&[task], issuer);
             driver.drain()
@@ -274,6 +283,23 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
             let request = LogoutRequest { cid: Cid(cid), ..driver.logout(reason) };
             driver.log_out(request)
         }
+        Step::Snack { kind, tag, number, run_length } => {
+            let (itt, beg_run) = match kind {
+                1 => (Itt::NONE, driver.exp_stat_sn.wrapping_sub(number)),
+                2 => (Itt::NONE, number),
+                _ => (Itt(u32::from(tag)), number),
+            };
+            let snack = Snack {
+                kind,
+                lun: lun(tag),
+                itt,
+                tag: if kind < 2 { u32::MAX } else { u32::from(tag) },
+                exp_stat_sn: StatSn(driver.exp_stat_sn.wrapping_sub(number)),
+                beg_run,
+                run_length,
+            };
+            driver.request(Request::Snack(snack), &[])
+        }
         Step::Quiesced => {
             let Some(id) = world.quiesces.pop() else { return };
             driver.session.quiesced(id);
@@ -327,6 +353,17 @@ fn setup(kind: u8) -> Setup {
     setup
 }
 
+/// Discovery sessions, and sessions that are not told of it, are at level 0.
+fn at_level(setup: Setup, level: u8) -> Setup {
+    let level = if setup.discovery { 0 } else { level };
+    setup.keys(|keys| {
+        keys.error_recovery_level = level;
+        if level > 0 {
+            keys.max_outstanding_r2t = 1;
+        }
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -334,10 +371,13 @@ proptest! {
     #[test]
     fn no_sequence_of_events_breaks_a_rule(
         kind in any::<u8>(),
+        level in 0_u8..3,
+        silent in any::<bool>(),
         steps in prop::collection::vec(step(), 0..120),
         end in end(),
     ) {
-        let mut driver = setup(kind).start();
+        let mut driver = at_level(setup(kind), level).start();
+        driver.silent = silent && level > 0;
         driver.releases = kind & 0x80 == 0;
         driver.answer = Box::new(|command| match command.task.index % 3 {
             0 => Answer::Later,
@@ -358,10 +398,11 @@ proptest! {
     #[test]
     fn no_sequence_of_events_over_several_connections_breaks_a_rule(
         kind in 0_u8..0x60,
+        level in 0_u8..3,
         steps in prop::collection::vec(step_of_several(), 0..160),
         dropped in any::<bool>(),
     ) {
-        let setup = setup(kind).keys(|keys| {
+        let setup = at_level(setup(kind), level).keys(|keys| {
             keys.max_connections = 3;
             keys.time2retain = 3 * u16::from(kind & 1);
         });

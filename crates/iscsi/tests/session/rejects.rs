@@ -5,8 +5,8 @@ use super::driver::*;
 use iscsi::datamover::{Event, StreamViolation};
 use iscsi::violation::{Reaction, Sense, Violation};
 use wire::iscsi::{
-    Cid, CmdSn, DataOut, Isid, Itt, LoginRequest, LunField, Request, Response, Snack, Stage,
-    StatSn, Tsih, Ttt,
+    Cid, CmdSn, DataOut, DataSn, Isid, Itt, LoginRequest, LunField, Request, Response, Snack,
+    Stage, StatSn, Tsih, Ttt,
 };
 
 /// Covers: REJ-01, REJ-11.
@@ -117,6 +117,11 @@ fn all_violations() {
         (Violation::LoginRequest, Reaction::Reject(0x04)),
         (Violation::NotInDiscovery, Reaction::Reject(0x04)),
         (Violation::Snack, Reaction::Reject(0x05)),
+        (Violation::NothingToResend(DataSn(3)), Reaction::Reject(0x04)),
+        (Violation::NotKept, Reaction::Reject(0x03)),
+        (Violation::SnackField, Reaction::Reject(0x09)),
+        (Violation::DataAcknowledgement, Reaction::Reject(0x08)),
+        (Violation::Unacknowledged, Reaction::DropConnection),
         (Violation::UnknownTransfer, Reaction::Reject(0x09)),
         (Violation::ReservedTaskTag, Reaction::Reject(0x09)),
         (Violation::TaskInProgress, Reaction::Reject(0x07)),

@@ -197,3 +197,15 @@ fn priority_counts_at_protocol_level_2_only() {
         assert_eq!(driver.commands[0].priority, priority, "level {level}");
     }
 }
+
+/// Covers: P44-09.
+#[test]
+fn a_command_that_found_no_room_hears_when_to_come_back() {
+    for (level, code, qualifier) in [(2, 0x28, 1), (2, 8, 1), (2, 2, 0), (2, 0, 0), (1, 0x28, 0)] {
+        let mut driver = Setup::new().keys(|keys| keys.protocol_level = level).start();
+        let command = driver.command();
+        let task = driver.start(command);
+        let answer = scsi(&driver.complete(task, status(code)));
+        assert_eq!((answer.status, answer.status_qualifier), (code, qualifier), "level {level}");
+    }
+}

@@ -21,6 +21,7 @@ use control::admin;
 use control::admin::REQUEST_LEN_MAX;
 use control::admin::Reply;
 use control::admin::Request;
+use iscsi::target::TaskReporting;
 use target::Resized;
 use target::SessionSnapshot;
 use target::Shrink;
@@ -266,6 +267,14 @@ fn bind(path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
+fn reporting(value: TaskReporting) -> &'static str {
+    match value {
+        TaskReporting::Rfc3720 => "RFC3720",
+        TaskReporting::ResponseFence => "ResponseFence",
+        TaskReporting::FastAbort => "FastAbort",
+    }
+}
+
 fn shown(session: SessionSnapshot) -> admin::Session {
     let of = &session.parameters;
     let yes = |on: bool| String::from(if on { "Yes" } else { "No" });
@@ -282,6 +291,8 @@ fn shown(session: SessionSnapshot) -> admin::Session {
         ("MaxOutstandingR2T", of.max_outstanding_r2t.to_string()),
         ("MaxConnections", of.max_connections.to_string()),
         ("ErrorRecoveryLevel", of.error_recovery_level.to_string()),
+        ("TaskReporting", reporting(of.task_reporting).to_owned()),
+        ("iSCSIProtocolLevel", of.protocol_level.to_string()),
     ];
     admin::Session {
         tsih: session.tsih,

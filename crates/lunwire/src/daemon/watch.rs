@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Looks from time to time whether files behind disks have grown.
+//! Looks from time to time whether files behind disks have grown, and what space is left for them.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -11,8 +11,11 @@ use anyhow::Context;
 use anyhow::Result;
 use target::Target;
 
-/// Between two looks: who grows a file by hand has `lunwire lun rescan`.
-const PERIOD: Duration = Duration::from_secs(30);
+/// Between two looks at the space that is left: a fast host writes some GB meanwhile.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// Looks at space between two looks at sizes: who grows a file has `lunwire lun rescan`.
+const SIZES_EVERY: u32 = 6;
 
 /// Looks until it is dropped.
 #[derive(Debug)]
@@ -27,9 +30,17 @@ impl Watch {
         let thread = std::thread::Builder::new()
             .name("watch".into())
             .spawn(move || {
-                while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                    // What grew is logged; what is smaller is told to who asks.
-                    let _ = target.rescan();
+                let mut turn = 0_u32;
+                loop {
+                    target.note_usage();
+                    if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
+                        return;
+                    }
+                    turn = turn.wrapping_add(1);
+                    if turn.is_multiple_of(SIZES_EVERY) {
+                        // What grew is logged; what is smaller is told to who asks.
+                        let _ = target.rescan();
+                    }
                 }
             })
             .context("cannot start the thread that looks at sizes")?;

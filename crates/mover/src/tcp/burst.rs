@@ -23,7 +23,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use iscsi::datamover::{DataError, Event, TaskId};
+use iscsi::datamover::{DataError, Event, NumberedGet, TaskId};
 use wire::iscsi::{DataOut, Itt, LunField, Ttt};
 
 use super::coverage::{Coverage, Refusal};
@@ -99,6 +99,8 @@ struct Burst {
     data_sn: u32,
     error: Option<DataError>,
     abandoned: bool,
+    /// Something came since the core last looked for what is overdue.
+    stirred: bool,
 }
 
 /// No offset of a PDU: it has 32 bits.
@@ -145,8 +147,15 @@ impl Bursts {
         }
         let key = self.take_slot()?;
         let expected = request.offset.into();
-        let burst =
-            Burst { request, expected, received: 0, data_sn: 0, error: None, abandoned: false };
+        let burst = Burst {
+            request,
+            expected,
+            received: 0,
+            data_sn: 0,
+            error: None,
+            abandoned: false,
+            stirred: true,
+        };
         self.slots.get_mut(usize::from(key.index))?.burst = Some(burst);
         self.open += 1;
         if request.kind != Kind::Solicited {
@@ -226,6 +235,38 @@ impl Bursts {
                 self.open -= 1;
             }
         }
+    }
+
+    /// Abandons each burst of `task` to which nothing has come since the last call.
+    pub(super) fn overdue(&mut self, task: TaskId, events: &mut VecDeque<Event>) {
+        let mut count = 0;
+        for burst in self.slots.iter_mut().filter_map(|slot| slot.burst.as_mut()) {
+            if burst.request.task != task || burst.abandoned {
+                continue;
+            }
+            if core::mem::take(&mut burst.stirred) {
+                continue;
+            }
+            burst.error = Some(DataError::Overdue);
+            burst.abandoned = true;
+            count += 1;
+            events.push_back(burst.result());
+        }
+        self.abandoned += count;
+        self.open -= count;
+    }
+
+    /// The burst that this R2T asked for, if it is open.
+    pub(super) fn find_open(&self, get: &NumberedGet) -> Option<BurstKey> {
+        let asked = |burst: &Burst| {
+            let Request { kind, task, offset, length, .. } = burst.request;
+            !burst.abandoned
+                && kind == Kind::Solicited
+                && (task, offset, length) == (get.task, get.offset, get.length)
+        };
+        let index = self.slots.iter().position(|slot| slot.burst.as_ref().is_some_and(asked))?;
+        let generation = self.slots.get(index)?.generation;
+        Some(BurstKey { index: u16::try_from(index).ok()?, generation })
     }
 
     /// Closes all bursts of `task` that were not abandoned: further Data-Outs of them are refused.
@@ -412,6 +453,7 @@ impl Burst {
     }
 
     fn count(&mut self, length: u32) {
+        self.stirred = true;
         self.data_sn = self.data_sn.wrapping_add(1);
         self.received = self.received.saturating_add(length);
     }
@@ -423,7 +465,9 @@ impl Burst {
             error => error,
         };
         match error {
-            Some(error) if kind != Kind::Discard => Event::DataFailed { task, error },
+            Some(error) if kind != Kind::Discard => {
+                Event::DataFailed { task, offset, length, error }
+            }
             _ => Event::DataDone { task, offset, length },
         }
     }

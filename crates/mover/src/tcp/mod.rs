@@ -82,9 +82,9 @@ impl Tcp {
         self.tasks.get_mut(task)?.buf.take()
     }
 
-    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, received
-    /// side of `NoticeKeys`) holds at once, the rest in order. After `Terminate` only `Release` has
-    /// an effect.
+    /// Takes an op. What concerns receiving (`ExpectUnsolicited`, `Abandon`, `Forget`, `Suspend`,
+    /// `Overdue`, received side of `NoticeKeys`) holds at once, the rest in order. After
+    /// `Terminate` only `Release` has an effect.
     pub fn submit(&mut self, op: Op) {
         let Self { rx, tx, tasks, counters } = self;
         match op {
@@ -96,6 +96,11 @@ impl Tcp {
                 tasks.abandon(task);
                 tx.abandon(task, tasks);
             }
+            Op::Suspend { task, itt } => {
+                tasks.abandon(task);
+                tx.suspend(task, itt, tasks);
+            }
+            Op::Overdue { task } => tx.look_for_overdue(task, tasks),
             Op::Forget { task } => tasks.bursts.forget(task),
             Op::NoticeKeys(keys) => {
                 tasks.bursts.set_order(keys.data_pdu_in_order);

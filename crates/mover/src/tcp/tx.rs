@@ -14,18 +14,17 @@ use alloc::vec::Vec;
 
 use buf::{Pool, SgList, Slice};
 use crc::Crc32c;
-use iscsi::datamover::{Event, Keys, Op, TaskId};
+use iscsi::datamover::{Event, Keys, NumberedGet, NumberedPut, Op, TaskId};
 use wire::iscsi::{
-    BHS_LEN, DataIn, DataSn, LunField, Numbers, R2t, R2tSn, Response, StatSn, Ttt, pad4,
+    BHS_LEN, DataIn, DataSn, Itt, LunField, Numbers, R2t, R2tSn, Response, StatSn, Ttt, pad4,
 };
 
-use super::burst::{self, Kind};
+use super::burst::{self, BurstKey, Kind};
 use super::counters::Counters;
 use super::marker::Inserter;
 use super::task::Tasks;
 use crate::limits::{
-    COPY_STEP, INLINE_DATA_MAX, PIECES_PER_PDU, SEND_SEGMENT_MAX, TRANSMIT_BYTES_MAX,
-    TRANSMIT_PIECES_MAX,
+    COPY_STEP, INLINE_DATA_MAX, PIECES_PER_PDU, TRANSMIT_BYTES_MAX, TRANSMIT_PIECES_MAX,
 };
 
 /// The sending side of a connection.
@@ -119,17 +118,44 @@ impl Tx {
 
     /// Drops what an aborted task still wanted to ask for.
     pub(super) fn abandon(&mut self, task: TaskId, tasks: &mut Tasks) {
+        self.forget(tasks, |op| match op {
+            Op::GetData { task: of, .. } => *of == task,
+            Op::GetNumbered(get) | Op::AskAgain(get) => get.task == task,
+            _ => false,
+        });
+    }
+
+    /// Drops all that is queued for a task that leaves this connection.
+    pub(super) fn suspend(&mut self, task: TaskId, itt: Itt, tasks: &mut Tasks) {
+        let goes = |op: &Op| match op {
+            Op::PutNumbered(put) => put.task == task,
+            Op::GetNumbered(get) | Op::AskAgain(get) => get.task == task,
+            Op::SendControl { response: Response::Scsi(response), .. } => response.itt == itt,
+            _ => false,
+        };
+        if self.ops.front().is_some_and(goes) {
+            self.progress = 0;
+        }
+        self.forget(tasks, goes);
+    }
+
+    fn forget(&mut self, tasks: &mut Tasks, goes: impl Fn(&Op) -> bool) {
         let mut dropped = 0;
         self.ops.retain(|op| {
-            let keep = !matches!(op, Op::GetData { task: of, .. } if *of == task);
-            dropped += if keep { 0 } else { weight(op) };
-            keep
+            let gone = goes(op);
+            dropped += if gone { weight(op) } else { 0 };
+            !gone
         });
         self.queued -= dropped;
         if !self.sending {
             self.run_silent(tasks);
             self.flush_leaving();
         }
+    }
+
+    /// Tells of each burst of a task to which nothing has come for too long.
+    pub(super) fn look_for_overdue(&mut self, task: TaskId, tasks: &mut Tasks) {
+        tasks.bursts.overdue(task, &mut self.events);
     }
 
     /// See `Tcp::poll_transmit`.
@@ -198,6 +224,14 @@ impl Tx {
             }
             Op::PutData { .. } => self.put_data(op, list, context),
             Op::GetData { .. } => self.get_data(op, list, context),
+            Op::PutNumbered(put) => self.put_numbered(put, list, context),
+            Op::GetNumbered(get) => self.get_numbered(get, list, context),
+            Op::AskAgain(get) => {
+                if let Some(key) = context.tasks.bursts.find_open(get) {
+                    self.push_r2t(get, key, list, context);
+                }
+                Progress::Done
+            }
             // Markers begin with a list: what is in this one has none.
             Op::NoticeKeys(keys) if self.begins_markers(keys) && !list.is_empty() => {
                 Progress::Waits
@@ -206,7 +240,11 @@ impl Tx {
                 self.run(op, context.tasks);
                 Progress::Done
             }
-            Op::ExpectUnsolicited { .. } | Op::Abandon { .. } | Op::Forget { .. } => Progress::Done,
+            Op::ExpectUnsolicited { .. }
+            | Op::Abandon { .. }
+            | Op::Forget { .. }
+            | Op::Overdue { .. }
+            | Op::Suspend { .. } => Progress::Done,
         }
     }
 
@@ -254,9 +292,7 @@ impl Tx {
         if total == 0 && status.is_none() {
             return Progress::Done;
         }
-        // Multiples of four, so that only the last PDU is padded (RFC 7143 §11.7.7).
-        let length_max = self.keys.max_send_data_segment_length.min(SEND_SEGMENT_MAX) & !3;
-        let length_max = length_max.max(4);
+        let length_max = self.keys.data_in_segment();
         while has_room(list) {
             let length = (total - self.progress).min(length_max);
             let Some(part) = part(data, self.progress, length) else { return Progress::Done };
@@ -315,6 +351,94 @@ impl Tx {
         context.counters.pdus_out.r2t += 1;
         self.push_header(r2t.emit(0), list, context);
         Progress::Done
+    }
+
+    /// One R2T that the core has numbered.
+    fn get_numbered(
+        &self,
+        get: &NumberedGet,
+        list: &mut SgList,
+        context: &mut Context<'_>,
+    ) -> Progress {
+        debug_assert!(get.length > 0, "an R2T asks for at least one byte (RFC 7143 §11.8.4)");
+        let Some(books) = context.tasks.open(get.task) else { return Progress::Done };
+        books.had_bursts = true;
+        let NumberedGet { task, itt, lun, offset, length, .. } = *get;
+        let burst = burst::Request { kind: Kind::Solicited, task, itt, lun, offset, length };
+        let Some(key) = context.tasks.bursts.open(burst) else { return Progress::Waits };
+        self.push_r2t(get, key, list, context);
+        Progress::Done
+    }
+
+    fn push_r2t(
+        &self,
+        get: &NumberedGet,
+        key: BurstKey,
+        list: &mut SgList,
+        context: &mut Context<'_>,
+    ) {
+        let NumberedGet { itt, lun, offset, length, numbers, r2t_sn, .. } = *get;
+        let r2t = R2t { lun, itt, ttt: key.ttt(), numbers, r2t_sn, offset, desired_length: length };
+        context.counters.pdus_out.r2t += 1;
+        self.push_header(r2t.emit(0), list, context);
+    }
+
+    /// A run of Data-In PDUs that the core has numbered.
+    fn put_numbered(
+        &mut self,
+        put: &NumberedPut,
+        list: &mut SgList,
+        context: &mut Context<'_>,
+    ) -> Progress {
+        let total = u32::try_from(put.data.len()).unwrap_or(u32::MAX);
+        let segment = put.segment.max(1);
+        while has_room(list) {
+            let length = (total - self.progress).min(segment);
+            let Some(part) = part(&put.data, self.progress, length) else { return Progress::Done };
+            let Some(made) = self.whole_segment(&part, list, context) else {
+                return Progress::Waits;
+            };
+            let last = self.progress + length == total;
+            let acknowledge = put.acknowledge.filter(|_| last);
+            let (ttt, lun) = acknowledge.unwrap_or_else(no_tag);
+            let data_in = DataIn {
+                final_: put.final_ && last,
+                acknowledge: acknowledge.is_some(),
+                status: None,
+                lun,
+                itt: put.itt,
+                ttt,
+                numbers: Numbers { stat_sn: StatSn(0), ..put.numbers },
+                data_sn: DataSn(put.data_sn.0.wrapping_add(self.progress / segment)),
+                offset: put.offset.wrapping_add(self.progress),
+            };
+            context.counters.pdus_out.data_in += 1;
+            self.push_header(data_in.emit(length), list, context);
+            list.push(made.data);
+            push_trailer(length as usize, made.crc, list);
+            self.progress += length;
+            if last {
+                return Progress::Done;
+            }
+        }
+        Progress::Waits
+    }
+
+    /// As `segment`, but never shorter than asked: the numbers of the PDUs are given.
+    fn whole_segment(
+        &self,
+        data: &Slice,
+        list: &SgList,
+        context: &mut Context<'_>,
+    ) -> Option<Segment> {
+        let segment = self.segment(data.clone(), list, context)?;
+        if segment.data.len() == data.len() {
+            return Some(segment);
+        }
+        let mut copy = vec![0; data.len()];
+        let mut crc = Crc32c::new();
+        copy_in_steps(data, &mut copy, &mut crc);
+        Some(Segment { data: Slice::from(copy), crc: Some(crc) })
     }
 
     /// `data` made ready to be sent. Memory that others may change is copied before its digest is
@@ -393,6 +517,11 @@ impl Tx {
     }
 }
 
+/// What a Data-In carries that asks for no acknowledgement.
+fn no_tag() -> (Ttt, LunField) {
+    (Ttt::NONE, LunField::default())
+}
+
 /// Copies the front of `from` to all of `to`; the digest is taken while the bytes are still near.
 fn copy_in_steps(from: &Slice, to: &mut [u8], crc: &mut Crc32c) {
     let mut at = 0;
@@ -434,7 +563,8 @@ fn weight(op: &Op) -> usize {
     match op {
         Op::SendControl { data, .. } => BHS_LEN + data.len(),
         Op::PutData { data, .. } => BHS_LEN + data.len(),
-        Op::GetData { .. } => BHS_LEN,
+        Op::PutNumbered(put) => BHS_LEN + put.data.len(),
+        Op::GetData { .. } | Op::GetNumbered(_) | Op::AskAgain(_) => BHS_LEN,
         _ => 0,
     }
 }

@@ -52,6 +52,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0_usize..length).map(|index| u8::try_from(index * 7 % 251).expect("below 251")).collect()
 }
 
+/// Covers-scsi: 08, 0A, 28, 2A, A8, AA, 88, 8A.
 #[test]
 fn what_was_written_is_read_in_each_form() {
     let bench = Bench::new();
@@ -68,6 +69,7 @@ fn what_was_written_is_read_in_each_form() {
     }
 }
 
+/// Covers-scsi: 08.
 #[test]
 fn read_6_of_zero_is_256_blocks() {
     let bench = Bench::new();
@@ -137,6 +139,7 @@ fn longer_than_the_maximum_points_at_the_length() {
     assert_eq!(bench.log(), [Seen::Read(0, u64::from(limits::TRANSFER_MAX))]);
 }
 
+/// Covers-scsi: 28, 2A.
 #[test]
 fn force_unit_access_reaches_the_medium() {
     let bench = Bench::new();
@@ -160,6 +163,7 @@ fn dpo_and_fua_nv_are_hints() {
     }
 }
 
+/// Covers-scsi: 28.
 #[test]
 fn a_read_moves_what_the_initiator_has_room_for() {
     let bench = Bench::new();
@@ -177,6 +181,7 @@ fn a_read_moves_what_the_initiator_has_room_for() {
     assert_eq!(bench.log(), []);
 }
 
+/// Covers-scsi: 2A.
 #[test]
 fn a_write_takes_what_its_cdb_says_or_what_is_sent() {
     let bench = Bench::new();
@@ -240,6 +245,7 @@ fn store_errors_become_sense_data() {
     }
 }
 
+/// Covers-scsi: 2F, AF, 8F.
 #[test]
 fn verify_compares_as_byte_check_says() {
     let bench = Bench::new();
@@ -290,6 +296,7 @@ fn verify_goes_in_pieces() {
     assert_eq!(codes(bench.sense_out(&cdb, &data)), (0xe, 0x1d, 0));
 }
 
+/// Covers-scsi: 35, 91.
 #[test]
 fn synchronize_cache_flushes() {
     let bench = Bench::new();
@@ -303,6 +310,7 @@ fn synchronize_cache_flushes() {
     }
 }
 
+/// Covers-scsi: 41, 93.
 #[test]
 fn write_same_repeats_a_pattern_in_pieces() {
     let bench = large();
@@ -329,6 +337,7 @@ fn write_same_repeats_a_pattern_in_pieces() {
     }
 }
 
+/// Covers-scsi: 93.
 #[test]
 fn write_same_of_zeros_zeroes_or_discards() {
     let bench = large();
@@ -384,6 +393,7 @@ fn unmap_ranges(bench: &Bench, ranges: &[Range]) -> (u8, u8, u8) {
     unmap(bench, &emit(ranges).expect("a short list"))
 }
 
+/// Covers-scsi: 42.
 #[test]
 fn unmap_discards_each_range() {
     let bench = Bench::new();
@@ -422,6 +432,7 @@ fn unmap_goes_in_pieces() {
     assert!(matches!(step, Step::Complete(Completion { status: 0, presented: 24, .. })));
 }
 
+/// Covers-scsi: 42.
 #[test]
 fn a_hostile_unmap_list_touches_nothing() {
     let bench = Bench::with(Geometry { bytes: 1 << 40, ..geometry() }, 512);
@@ -448,6 +459,7 @@ fn a_hostile_unmap_list_touches_nothing() {
     assert_eq!(bench.log(), []);
 }
 
+/// Covers-scsi: 42.
 #[test]
 fn unmap_is_unknown_where_the_store_cannot() {
     let thick = Bench::with(Geometry { discard_granularity: None, ..geometry() }, 512);
@@ -457,6 +469,7 @@ fn unmap_is_unknown_where_the_store_cannot() {
     assert_eq!(anchor.field.map(|field| (field.byte, field.bit)), Some((1, Some(0))));
 }
 
+/// Covers-scsi: 25, 9E/10.
 #[test]
 fn read_capacity_tells_the_geometry() {
     let bench = Bench::new();
@@ -479,6 +492,7 @@ fn read_capacity_tells_the_geometry() {
     assert_eq!(native.data(&cdb)[8..14], [0, 0, 0x10, 0, 0, 0]);
 }
 
+/// Covers-scsi: 00, 1B.
 #[test]
 fn a_stopped_unit_is_not_ready_until_it_starts() {
     let bench = Bench::new();
@@ -502,6 +516,7 @@ fn a_stopped_unit_is_not_ready_until_it_starts() {
     assert_eq!(bench.sense(&[0; 6]), None, "a reset starts the unit");
 }
 
+/// Covers-scsi: 1B, 1E.
 #[test]
 fn start_stop_has_nothing_to_eject_and_no_power_conditions() {
     let bench = Bench::new();

@@ -213,7 +213,12 @@ fn block_limits(unit: &LogicalUnit) -> BlockLimits {
 
 fn provisioning(unit: &LogicalUnit) -> LogicalBlockProvisioning {
     if unit.can_discard() {
-        LogicalBlockProvisioning { unmap: true, zeros: true, provisioning_type: 2 }
+        LogicalBlockProvisioning {
+            unmap: true,
+            zeros: true,
+            provisioning_type: 2,
+            threshold_exponent: unit.threshold_exponent(),
+        }
     } else {
         LogicalBlockProvisioning::default()
     }

@@ -17,13 +17,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use wire::scsi::log;
 use wire::scsi::log::Format;
+use wire::scsi::provisioning;
 
 /// Pages, ascending, as page 00 lists them.
-const PAGES: [u8; 7] = [
+const PAGES: [u8; 8] = [
     log::SUPPORTED_PAGES,
     log::WRITE_ERRORS,
     log::READ_ERRORS,
     log::VERIFY_ERRORS,
+    provisioning::LOG_PAGE,
     log::TEMPERATURE,
     log::GENERAL_STATISTICS,
     log::INFORMATIONAL_EXCEPTIONS,
@@ -60,7 +62,10 @@ pub(crate) fn log_sense(context: &Context<'_>) -> Result<Started, Fault> {
     let (code, subpage, pointer) = (cdb.byte(2) & 0x3f, cdb.byte(3), cdb.u16_at(5));
     let values = values(cdb.byte(2) >> 6)?;
     let all_subpages = code == log::SUPPORTED_PAGES && subpage == log::ALL_SUBPAGES;
-    if !PAGES.contains(&code) {
+    // What nobody knows of the space of a unit is not told.
+    let known = unit.resources().is_some();
+    let pages = || PAGES.into_iter().filter(|page| known || *page != provisioning::LOG_PAGE);
+    if !pages().any(|page| page == code) {
         return Err(sense::invalid_bit(2, 5).into());
     }
     if subpage != 0 && !all_subpages {
@@ -68,9 +73,9 @@ pub(crate) fn log_sense(context: &Context<'_>) -> Result<Started, Fault> {
     }
     if code == log::SUPPORTED_PAGES {
         let list: Vec<u8> = if all_subpages {
-            PAGES.into_iter().flat_map(|page| [page, 0]).chain([0, log::ALL_SUBPAGES]).collect()
+            pages().flat_map(|page| [page, 0]).chain([0, log::ALL_SUBPAGES]).collect()
         } else {
-            PAGES.to_vec()
+            pages().collect()
         };
         return Ok(data(log::page(code, subpage, &list), u32::from(cdb.u16_at(7))));
     }
@@ -94,6 +99,12 @@ fn parameters(unit: &LogicalUnit, code: u8, values: Values) -> Vec<Parameter> {
         log::WRITE_ERRORS => counter(totals.write_errors),
         log::READ_ERRORS => counter(totals.read_errors),
         log::VERIFY_ERRORS => counter(totals.verify_errors),
+        provisioning::LOG_PAGE => {
+            let codes = [provisioning::AVAILABLE_RESOURCES, provisioning::USED_RESOURCES];
+            let resources = unit.resources().into_iter().flatten();
+            let pairs = codes.into_iter().zip(resources);
+            pairs.map(|(code, count)| (code, Format::List, count.emit().to_vec())).collect()
+        }
         log::TEMPERATURE => {
             let unknown = [0, TEMPERATURE_UNKNOWN].to_vec();
             vec![(0, Format::List, unknown.clone()), (1, Format::List, unknown)]
@@ -120,7 +131,7 @@ fn counters(code: u8) -> Option<&'static [Counter]> {
         log::READ_ERRORS => &[Counter::ReadErrors],
         log::VERIFY_ERRORS => &[Counter::VerifyErrors],
         log::GENERAL_STATISTICS => &[Counter::Traffic],
-        log::TEMPERATURE | log::INFORMATIONAL_EXCEPTIONS => &[],
+        provisioning::LOG_PAGE | log::TEMPERATURE | log::INFORMATIONAL_EXCEPTIONS => &[],
         _ => return None,
     })
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TEST UNIT READY, REQUEST SENSE, REPORT LUNS and SEND DIAGNOSTIC (SPC-4 §6).
+//! TEST UNIT READY, REQUEST SENSE and REPORT LUNS (SPC-4 §6).
 
 use crate::lun::Context;
 use crate::lun::Special;
@@ -51,19 +51,4 @@ pub(crate) fn report_luns(nexus: &Nexus, cdb: &CdbView<'_>) -> Result<Started, F
         _ => return Err(sense::invalid_field(2).into()),
     };
     Ok(data(bytes, cdb.u32_at(6)))
-}
-
-/// SEND DIAGNOSTIC (SPC-4 §6.42): the default self-test, which always passes; nothing else.
-pub(crate) fn send_diagnostic(context: &Context<'_>) -> Result<Started, Fault> {
-    let cdb = &context.cdb;
-    if cdb.byte(1) >> 5 != 0 {
-        return Err(sense::invalid_bit(1, 7).into());
-    }
-    if cdb.u16_at(3) != 0 {
-        return Err(sense::invalid_field(3).into());
-    }
-    if !cdb.bit(1, 2) {
-        return Err(sense::invalid_bit(1, 2).into());
-    }
-    Ok(good(0))
 }

@@ -2,6 +2,8 @@
 //! Primary commands (SPC-4 §6).
 
 pub(crate) mod alua;
+pub(crate) mod buffer;
+pub(crate) mod diagnostic;
 pub(crate) mod identification;
 pub(crate) mod inquiry;
 pub(crate) mod log;

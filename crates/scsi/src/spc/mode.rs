@@ -18,16 +18,19 @@ use wire::scsi::mode::ControlExtension;
 use wire::scsi::mode::DeviceSpecific;
 use wire::scsi::mode::Header;
 use wire::scsi::mode::PageControl;
+use wire::scsi::provisioning;
 
 /// Page and subpage code.
 pub(super) type PageCode = (u8, u8);
 
 /// Pages of a disk, ascending.
-const PAGES: [PageCode; 4] = [
+const PAGES: [PageCode; 6] = [
+    (provisioning::ERROR_RECOVERY, 0),
     (mode::CACHING, 0),
     (mode::CONTROL, 0),
     (mode::CONTROL, mode::CONTROL_EXTENSION),
     (mode::INFORMATIONAL_EXCEPTIONS, 0),
+    (mode::INFORMATIONAL_EXCEPTIONS, provisioning::THRESHOLDS),
 ];
 
 /// PS: the page can be saved.
@@ -54,15 +57,16 @@ fn mode_data(context: &Context<'_>, header: Header) -> Result<Vec<u8>, Fault> {
     let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
     let of_code = |page: &PageCode| code == mode::ALL_PAGES || page.0 == code;
     let of_subpage = |page: &PageCode| subpage == mode::ALL_SUBPAGES || page.1 == subpage;
-    if !PAGES.iter().any(of_code) {
+    let pages_of_unit = || PAGES.into_iter().filter(|page| is_page(unit, *page));
+    if !pages_of_unit().any(|page| of_code(&page)) {
         return Err(sense::invalid_bit(2, 5).into());
     }
     let one_of_all = code == mode::ALL_PAGES && subpage != 0 && subpage != mode::ALL_SUBPAGES;
-    if one_of_all || !PAGES.iter().any(|page| of_code(page) && of_subpage(page)) {
+    if one_of_all || !pages_of_unit().any(|page| of_code(&page) && of_subpage(&page)) {
         return Err(sense::invalid_field(3).into());
     }
     let mut pages = Vec::new();
-    for page in PAGES.into_iter().filter(|page| of_code(page) && of_subpage(page)) {
+    for page in pages_of_unit().filter(|page| of_code(page) && of_subpage(page)) {
         let mut bytes = page_of(unit, page, control).ok_or(Fault::BUSY)?;
         if is_savable(unit, page)
             && let Some(first) = bytes.first_mut()
@@ -89,9 +93,10 @@ fn is_savable(unit: &LogicalUnit, page: PageCode) -> bool {
     changeable && unit.modes().can_save()
 }
 
-/// True if there is such a page.
-pub(super) fn is_page(page: PageCode) -> bool {
-    PAGES.contains(&page)
+/// True if the unit has such a page: thresholds are those of thin units.
+pub(super) fn is_page(unit: &LogicalUnit, page: PageCode) -> bool {
+    let thin_only = page == (mode::INFORMATIONAL_EXCEPTIONS, provisioning::THRESHOLDS);
+    PAGES.contains(&page) && (!thin_only || unit.can_discard())
 }
 
 /// A page with the values that `control` asks for; None if there is no such page, or its saved
@@ -113,6 +118,10 @@ pub(super) fn page_of(unit: &LogicalUnit, page: PageCode, control: PageControl) 
             ControlExtension { scsi_precedence: true, sense_len_max }.emit().to_vec()
         }
         (mode::INFORMATIONAL_EXCEPTIONS, 0) => mode::informational_exceptions().to_vec(),
+        (mode::INFORMATIONAL_EXCEPTIONS, provisioning::THRESHOLDS) => {
+            unit.thresholds().emit().to_vec()
+        }
+        (provisioning::ERROR_RECOVERY, 0) => unit.error_recovery().emit().to_vec(),
         _ => return None,
     })
 }

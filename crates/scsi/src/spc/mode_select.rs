@@ -123,7 +123,7 @@ impl Select {
         while let Some(first) = rest.first() {
             let subpage = if first & SPF != 0 { rest.get(1).copied() } else { Some(0) };
             let code = (first & 0x3f, subpage.ok_or(sense::PARAMETER_LIST_LENGTH)?);
-            if !mode::is_page(code) {
+            if !mode::is_page(unit, code) {
                 return Err(parameter(at));
             }
             let sent = check_page(unit, code, rest, at)?;

@@ -2,8 +2,8 @@
 //! The values of mode parameters that can be changed: in force, saved and by default (SPC-4
 //! §5.13).
 //!
-//! Kept over a loss of power are the saved ones, as `{ code:1 subpage:1 length:2 page }*`: each page
-//! with only those bits that can be changed.
+//! Kept over a loss of power are the saved ones, as `{ code:1 subpage:1 length:2 page }*`: each
+//! page with only those bits that can be changed.
 
 use crate::kept;
 use crate::kept::KeepFailed;

@@ -4,6 +4,7 @@
 
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
+use crate::nexus::Queries;
 use crate::sense;
 use crate::sense::Fault;
 use crate::table::Entry;
@@ -29,7 +30,12 @@ pub(crate) fn report(context: &Context<'_>) -> Result<Started, Fault> {
 
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
 pub(crate) fn report_task_management(context: &Context<'_>) -> Result<Started, Fault> {
-    let bytes = rsoc::emit_task_management(rsoc::TASK_MANAGEMENT_BASIC, timeouts(&context.cdb));
+    let [first, second] = match context.nexus.queries() {
+        Queries::None => [0; 2],
+        Queries::All => rsoc::TASK_MANAGEMENT_QUERIES,
+    };
+    let functions = [rsoc::TASK_MANAGEMENT_BASIC | first, second];
+    let bytes = rsoc::emit_task_management(functions, timeouts(&context.cdb));
     Ok(data(bytes, context.cdb.u32_at(6)))
 }
 

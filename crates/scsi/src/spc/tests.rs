@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Primary commands against a disk in memory.
 
+mod attentions;
 mod saved;
 mod select;
 
 use crate::Nexus;
 use crate::limits;
+use crate::testing::BLOCKS;
 use crate::testing::Bench;
+use crate::testing::Seen;
 use crate::testing::codes;
 use crate::testing::geometry;
 use crate::testing::names;
@@ -43,6 +46,7 @@ fn field_of(bench: &Bench, cdb: &[u8]) -> Option<(u16, Option<u8>)> {
     sense.field.map(|field| (field.byte, field.bit))
 }
 
+/// Covers-scsi: 12.
 #[test]
 fn standard_inquiry_is_that_of_a_disk() {
     let bench = Bench::new();
@@ -64,6 +68,7 @@ fn inquiry_is_cut_at_any_allocation_length() {
     }
 }
 
+/// Covers-scsi: 12.
 #[test]
 fn inquiry_refuses_pages_it_does_not_have() {
     let bench = Bench::new();
@@ -128,7 +133,7 @@ fn block_limits_are_those_that_hold() {
     let parsed = BlockLimits::parse(&page(&thick, 0xb0)).expect("whole");
     assert_eq!((parsed.unmap_blocks_max, parsed.unmap_descriptors_max), (0, 0));
     assert_eq!(page(&thick, 0xb2), [0, 0, 0, 0]);
-    assert_eq!(page(&Bench::new(), 0xb2), [0, 0xe4, 2, 0]);
+    assert_eq!(page(&Bench::new(), 0xb2), [11, 0xe4, 2, 0]);
 }
 
 #[test]
@@ -139,6 +144,7 @@ fn characteristics_tell_flash_from_disk() {
     assert_eq!(page(&Bench::new(), 0x86)[2], 1, "V_SUP");
 }
 
+/// Covers-scsi: 03.
 #[test]
 fn request_sense_speaks_both_formats() {
     let bench = Bench::new();
@@ -150,24 +156,27 @@ fn request_sense_speaks_both_formats() {
     assert_eq!(codes(Sense::parse(&bench.data(&[3, 1, 0, 0, 252, 0]))), (0, 0, 0));
 }
 
+/// Covers-scsi: 1A, 5A.
 #[test]
 fn mode_sense_has_the_same_pages_in_both_forms() {
     let bench = Bench::new();
     let six = bench.data(&[0x1a, 0, 0x3f, 0, 255, 0]);
-    assert_eq!(six[..12], [55, 0, 0x10, 8, 0, 0, 0x10, 0, 0, 0, 2, 0]);
+    assert_eq!(six[..12], [67, 0, 0x10, 8, 0, 0, 0x10, 0, 0, 0, 2, 0]);
     let ten = bench.data(&[0x5a, 0x10, 0x3f, 0xff, 0, 0, 0, 1, 0, 0]);
     let six = ModeData::parse(Header::Six, &six).expect("whole");
     let ten = ModeData::parse(Header::Ten, &ten).expect("whole");
-    let extension = 20 + 12..20 + 12 + 32;
+    let extension = 12 + 20 + 12..12 + 20 + 12 + 32;
     assert_eq!(ten.pages[extension.clone()][..2], [0x4a, 1]);
-    let without = [&ten.pages[..extension.start], &ten.pages[extension.end..]].concat();
-    assert_eq!(six.pages, without);
+    let thresholds = ten.pages.len() - 24..;
+    assert_eq!(ten.pages[thresholds.clone()][..2], [0x5c, 2]);
+    let between = &ten.pages[extension.end..thresholds.start];
+    assert_eq!(six.pages, [&ten.pages[..extension.start], between].concat());
     assert_eq!(ten.descriptor, Some(BlockDescriptor::Long { blocks: 4096, length: 512 }));
     let caching = six.page(mode::CACHING).expect("page 08");
     assert_eq!((caching.len(), caching[2]), (20, 0x04));
     assert_eq!(six.page(mode::CONTROL).expect("page 0A")[2], 0, "D_SENSE is off");
     assert_eq!(six.page(mode::INFORMATIONAL_EXCEPTIONS).map(<[u8]>::len), Some(12));
-    for code in [0x08, 0x0a, 0x1c] {
+    for code in [0x01, 0x08, 0x0a] {
         let one = bench.data(&[0x1a, 0x08, code, 0, 255, 0]);
         assert_eq!(one[3], 0, "DBD");
         assert_eq!(Some(&one[4..]), six.page(code));
@@ -178,6 +187,7 @@ fn mode_sense_has_the_same_pages_in_both_forms() {
     }
 }
 
+/// Covers-scsi: 1A.
 #[test]
 fn what_of_mode_pages_can_be_changed() {
     let bench = Bench::new();
@@ -200,7 +210,7 @@ fn what_of_mode_pages_can_be_changed() {
     let current = bench.data(&[0x1a, 0, 0x3f, 0, 255, 0]);
     assert_eq!(bench.data(&[0x1a, 0, 0xbf, 0, 255, 0]), current, "default values");
     assert_eq!(codes(bench.sense(&[0x1a, 0, 0xff, 0, 255, 0])), (5, 0x39, 0));
-    assert_eq!(field_of(&bench, &[0x1a, 0, 0x01, 0, 255, 0]), Some((2, Some(5))));
+    assert_eq!(field_of(&bench, &[0x1a, 0, 0x02, 0, 255, 0]), Some((2, Some(5))));
     assert_eq!(field_of(&bench, &[0x1a, 0, 0x0a, 2, 255, 0]), Some((3, None)));
     assert_eq!(field_of(&bench, &[0x1a, 0, 0x08, 1, 255, 0]), Some((3, None)));
     assert_eq!(field_of(&bench, &[0x1a, 0, 0x3f, 1, 255, 0]), Some((3, None)));
@@ -223,6 +233,7 @@ fn rsoc_one(option: u8, opcode: u8, action: u16) -> [u8; 12] {
     [0xa3, 0x0c, option, opcode, high, low, 0, 0, 1, 0, 0, 0]
 }
 
+/// Covers-scsi: A3/0C.
 #[test]
 fn supported_opcodes_agree_with_what_is_dispatched() {
     let bench = Bench::new();
@@ -253,6 +264,7 @@ fn supported_opcodes_agree_with_what_is_dispatched() {
     }
 }
 
+/// Covers-scsi: A3/0C.
 #[test]
 fn unsupported_commands_are_said_to_be() {
     let bench = Bench::new();
@@ -274,6 +286,7 @@ fn unsupported_commands_are_said_to_be() {
     assert_eq!(bench.data(&rsoc_one(1, Opcode::READ_10.0, 0))[5] & 0x18, 0x18);
 }
 
+/// Covers-scsi: A3/0D.
 #[test]
 fn task_management_functions_are_five() {
     let bench = Bench::new();
@@ -284,6 +297,7 @@ fn task_management_functions_are_five() {
     assert_eq!(bench.data(&extended).len(), 16);
 }
 
+/// Covers-scsi: 1D.
 #[test]
 fn send_diagnostic_runs_the_default_self_test() {
     let bench = Bench::new();
@@ -291,5 +305,86 @@ fn send_diagnostic_runs_the_default_self_test() {
     assert_eq!(bench.sense(&[0x1d, 0x14, 0, 0, 0, 0]), None);
     assert_eq!(field_of(&bench, &[0x1d, 0x20, 0, 0, 0, 0]), Some((1, Some(7))));
     assert_eq!(field_of(&bench, &[0x1d, 0x04, 0, 0, 1, 0]), Some((3, None)));
-    assert_eq!(field_of(&bench, &[0x1d, 0, 0, 0, 0, 0]), Some((1, Some(2))));
+    assert_eq!(bench.sense(&[0x1d, 0, 0, 0, 0, 0]), None, "nothing is asked for");
+    assert_eq!(field_of(&bench, &[0x1d, 0xa4, 0, 0, 0, 0]), Some((1, Some(7))));
+}
+
+/// Covers-scsi: 1D.
+#[test]
+fn a_self_test_reads_and_flushes() {
+    let bench = Bench::new();
+    for test in [0x04, 0xa0, 0xc0] {
+        bench.log();
+        assert_eq!(bench.sense(&[0x1d, test, 0, 0, 0, 0]), None);
+        let end = BLOCKS * 512;
+        let steps = [Seen::Read(0, 512), Seen::Read(end - 512, 512), Seen::Flush];
+        assert_eq!(bench.log(), steps);
+    }
+    *bench.disk.error.lock() = Some(store::Error::Read);
+    assert_eq!(codes(bench.sense(&[0x1d, 0x04, 0, 0, 0, 0])), (4, 0x3e, 3));
+    bench.unit.stop();
+    assert_eq!(codes(bench.sense(&[0x1d, 0x04, 0, 0, 0, 0])), (2, 4, 2));
+}
+
+/// Covers-scsi: 1C, 1D.
+#[test]
+fn diagnostic_pages_are_listed() {
+    let bench = Bench::new();
+    let send = |list: &[u8]| {
+        let length = u8::try_from(list.len()).expect("short");
+        codes(bench.sense_out(&[0x1d, 0x10, 0, 0, length, 0], list))
+    };
+    assert_eq!(send(&[0, 0, 0, 0]), (0, 0, 0));
+    for pcv in [0, 1] {
+        assert_eq!(bench.data(&[0x1c, pcv, 0, 0, 255, 0]), [0, 0, 0, 1, 0]);
+        assert_eq!(field_of(&bench, &[0x1c, pcv, 0x40, 0, 255, 0]), Some((2, None)));
+    }
+    assert_eq!(send(&[0x40, 0, 0, 0]), (5, 0x26, 0));
+    assert_eq!(send(&[0, 0, 0, 1]), (5, 0x26, 0));
+    for length in [1, 2, 3, 5, 6] {
+        assert_eq!(send(&vec![0; length]), (5, 0x1a, 0));
+    }
+    assert_eq!(field_of(&bench, &[0x1d, 0, 0, 0, 4, 0]), Some((1, Some(4))));
+}
+
+/// Covers-scsi: 3B, 3C.
+#[test]
+fn an_echo_buffer_is_of_one_nexus_and_ends_with_it() {
+    let bench = Bench::new();
+    let read = |mode: u8| [0x3c, mode, 0, 0, 0, 0, 0, 0x20, 0, 0];
+    let write = |length: u16| {
+        let [high, low] = length.to_be_bytes();
+        [0x3b, 0x0a, 0, 0, 0, 0, 0, high, low, 0]
+    };
+    assert_eq!(bench.data(&read(0x0b)), [0, 0, 0x10, 0]);
+    assert_eq!(bench.data(&read(3)), [0; 4]);
+    assert_eq!(codes(bench.sense(&read(0x0a))), (5, 0x2c, 0));
+    assert_eq!(bench.sense_out(&write(4096), &[7; 4096]), None);
+    assert_eq!(bench.data(&read(0x0a)), [7; 4096]);
+    assert_eq!(bench.sense_out(&write(3), b"abc"), None);
+    assert_eq!(bench.data(&read(0x0a)), b"abc");
+    assert_eq!(bench.data(&[0x3c, 0x0a, 0, 0, 0, 0, 0, 0, 2, 0]), b"ab");
+    let long = bench.sense_out(&write(4097), &[0; 4097]).expect("refused");
+    assert_eq!(long.field.map(|field| field.byte), Some(6));
+    let new = || Nexus::new(names("iqn.e,i,0x5"), vec![(0, Arc::clone(&bench.unit))]);
+    let at = |nexus: &Nexus, cdb: &[u8], out: &[u8]| {
+        run(nexus, request(Lun::Unit(0), cdb, out, 4096), out)
+    };
+    let other = new();
+    at(&other, &[0; 6], &[]);
+    assert_eq!(codes(Sense::parse(&at(&other, &read(0x0a), &[]).sense)), (5, 0x2c, 0));
+    assert_eq!(at(&other, &write(1), b"x").status, 0);
+    assert_eq!(bench.data(&read(0x0a)), b"abc");
+    other.lost();
+    let again = new();
+    at(&again, &[0; 6], &[]);
+    assert_eq!(codes(Sense::parse(&at(&again, &read(0x0a), &[]).sense)), (5, 0x2c, 0));
+    for mode in [0, 1, 2, 4, 0x0c, 0x1f] {
+        assert_eq!(field_of(&bench, &read(mode)), Some((1, Some(4))));
+    }
+    for mode in [0, 2, 4, 5, 7, 0x0b, 0x0d] {
+        let mut cdb = write(0);
+        cdb[1] = mode;
+        assert_eq!(field_of(&bench, &cdb), Some((1, Some(4))), "no microcode either");
+    }
 }

@@ -4,6 +4,8 @@
 use super::Entry;
 use super::Flag;
 use crate::spc::alua;
+use crate::spc::buffer;
+use crate::spc::diagnostic;
 use crate::spc::identification;
 use crate::spc::inquiry;
 use crate::spc::log;
@@ -33,8 +35,26 @@ pub(super) const COMMANDS: &[Entry] = &[
     Entry::new(Opcode::RELEASE_6, &[0, 0, 0, 0, 0], persistent::release).guarded(Guard::Always),
     Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6)
         .guarded(Guard::Reads),
-    Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], misc::send_diagnostic)
+    Entry::new(
+        Opcode::RECEIVE_DIAGNOSTIC_RESULTS,
+        &[0x01, 0xff, 0xff, 0xff, 0],
+        diagnostic::receive,
+    )
+    .guarded(Guard::Reads),
+    Entry::new(Opcode::SEND_DIAGNOSTIC, &[0xf4, 0, 0xff, 0xff, 0], diagnostic::send)
         .guarded(Guard::Writes),
+    Entry::new(
+        Opcode::WRITE_BUFFER,
+        &[0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0],
+        buffer::write,
+    )
+    .guarded(Guard::Writes),
+    Entry::new(
+        Opcode::READ_BUFFER_10,
+        &[0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0],
+        buffer::read,
+    )
+    .guarded(Guard::Reads),
     Entry::new(Opcode::LOG_SELECT, &[0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], log::log_select)
         .guarded(Guard::Writes),
     Entry::new(Opcode::LOG_SENSE, &[0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0], log::log_sense)

@@ -304,12 +304,6 @@ struct Modelled {
     step: Step,
 }
 
-impl Modelled {
-    fn began(&self) -> bool {
-        self.began
-    }
-}
-
 fn may_begin(before: &[Modelled], after: &[Modelled], attribute: Attribute) -> bool {
     let is = |wanted: Attribute| move |task: &Modelled| task.attribute == wanted;
     let head = is(Attribute::HeadOfQueue);
@@ -345,7 +339,8 @@ proptest! {
                 let began = !waits(&step);
                 tasks.push((of, Modelled { attribute, began, task, step }));
             } else {
-                let running: Vec<usize> = (0..tasks.len()).filter(|at| tasks[*at].1.began()).collect();
+                let all = 0..tasks.len();
+                let running: Vec<usize> = all.filter(|at| tasks[*at].1.began).collect();
                 if !running.is_empty() {
                     let (of, mut gone) = tasks.remove(running[index.index(running.len())]);
                     let status = status_of(go_on(nexuses[of], &mut gone.task, gone.step));
@@ -382,4 +377,54 @@ proptest! {
         prop_assert!(!bench.unit.is_special(Special::Queued));
         prop_assert!(!bench.unit.any_link(|link| link.running.any()));
     }
+}
+
+/// Starts a command and waits for its turn.
+fn patient(nexus: &Nexus, attribute: Attribute, cdb: &[u8]) -> (Task, Step) {
+    let (mut task, mut step) = start(nexus, attribute, cdb);
+    while waits(&step) {
+        std::thread::yield_now();
+        step = task.resume(nexus, Input::Turn);
+    }
+    (task, step)
+}
+
+/// Tasks of many threads, each with a nexus of its own: nothing runs beside an ordered task.
+#[test]
+fn an_ordered_task_is_alone_among_threads() {
+    use core::sync::atomic::AtomicI32;
+    use core::sync::atomic::Ordering;
+    const THREADS: u64 = 4;
+    const EACH: u32 = 400;
+    let bench = Bench::new();
+    // Simple tasks that run; far below zero while an ordered one does.
+    let running = AtomicI32::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (unit, running) = (&bench.unit, &running);
+            scope.spawn(move || {
+                let name = alloc::format!("iqn.t,i,0x{thread:012x}");
+                let nexus = Nexus::new(names(&name), vec![(0, Arc::clone(unit))]);
+                patient(&nexus, Attribute::Simple, &READY);
+                for turn in 0..EACH {
+                    let ordered = (turn + u32::try_from(thread).expect("few")) % 7 == 0;
+                    let attribute = if ordered { Attribute::Ordered } else { Attribute::Simple };
+                    let (mut task, step) = patient(&nexus, attribute, &WRITE);
+                    let enter = if ordered { -1000 } else { 1 };
+                    let before = running.fetch_add(enter, Ordering::SeqCst);
+                    assert!(before >= 0 && (!ordered || before == 0), "{before} beside {enter}");
+                    std::thread::yield_now();
+                    let after = running.fetch_sub(enter, Ordering::SeqCst);
+                    assert!(!ordered || after == enter, "{after} beside an ordered task");
+                    // Ends by being dropped, as by task management, or as usual.
+                    if turn % 5 != 0 {
+                        assert_eq!(status_of(go_on(&nexus, &mut task, step)), GOOD);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(running.load(Ordering::SeqCst), 0);
+    assert!(!bench.unit.is_special(Special::Queued));
+    assert!(!bench.unit.any_link(|link| link.running.any()));
 }

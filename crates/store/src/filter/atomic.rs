@@ -42,6 +42,10 @@ impl Store for Atomic {
         self.behind.set_bytes(bytes)
     }
 
+    fn usage(&self) -> Option<crate::Usage> {
+        self.behind.usage()
+    }
+
     fn atomic_max(&self) -> Option<u32> {
         Some(ATOMIC_MAX)
     }

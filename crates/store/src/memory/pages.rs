@@ -87,6 +87,17 @@ impl Pages {
         Run { allocated, length: (page << PAGE_SHIFT).saturating_sub(offset).min(length) }
     }
 
+    /// Bytes of all pages that hold something; None if nobody counts.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        if self.chunks.is_empty() {
+            return None;
+        }
+        let words = self.chunks.iter().flat_map(|chunk| &chunk.0);
+        let pages: u64 =
+            words.map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum();
+        Some(pages << PAGE_SHIFT)
+    }
+
     fn word(&self, page: u64) -> u64 {
         self.at(page).map_or(0, |word| word.load(Ordering::Relaxed))
     }
@@ -150,6 +161,8 @@ mod tests {
                     if set && touched { *state = true } else if !set && whole { *state = false }
                 }
             }
+            let held = model.iter().filter(|held| **held).count() as u64;
+            prop_assert_eq!(pages.bytes(), Some(held * 4096));
             let run = pages.run(at * 512, 400 * 512);
             let index = |byte: u64| usize::try_from(byte / 4096).expect("small");
             prop_assert_eq!(run.allocated, model[index(at * 512)]);

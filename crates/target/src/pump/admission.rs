@@ -10,6 +10,7 @@ use engine::Port;
 use engine::Work;
 use iscsi::target::Admission;
 use iscsi::target::AdmissionRequest;
+use iscsi::target::Authentication;
 use iscsi::target::ConnectionId;
 use iscsi::target::LoggedIn;
 use iscsi::target::Login;
@@ -180,8 +181,13 @@ impl<P: Port> Pump<P> {
         let identity = Identity::of(request, local, group);
         let admission = self.shared.nodes.admit(request, group, || self.shared.challenges.draw());
         let joins = match &admission {
-            Admission::Granted { .. } if request.tsih != Tsih(0) => {
-                Some(self.find_session(key, request, &identity).transpose()?)
+            Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
+                match self.find_session(key, request, &identity).transpose()? {
+                    Err(status) if matches!(authentication, Authentication::Off) => {
+                        return Some(Admission::Refused { status });
+                    }
+                    joins => Some(joins),
+                }
             }
             _ => None,
         };
@@ -294,7 +300,9 @@ fn nexus(node: &Node, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexus {
         portal_group_tag,
         relative_port: portal_group_tag,
     };
-    scsi::Nexus::new(names, node.lun_map(&login.initiator))
+    let newer = login.parameters.protocol_level >= 2;
+    let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
+    scsi::Nexus::new(names, node.lun_map(&login.initiator)).with_queries(queries)
 }
 
 /// An IPv4 peer of an IPv6 socket is shown as what it is.

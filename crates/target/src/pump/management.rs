@@ -18,7 +18,6 @@ use scsi::Victims;
 use wire::scsi::Sense;
 
 use super::Pump;
-use super::empty_completion;
 use super::storing::is_pause;
 use super::task_of;
 use crate::mail::Effect;
@@ -260,9 +259,7 @@ impl<P: Port> Pump<P> {
         }
         if let Some(session) = self.sessions.get_mut(key) {
             session.machine.set_now(self.port.now());
-            for id in told {
-                session.machine.complete(id, empty_completion(TASK_ABORTED));
-            }
+            session.machine.terminate_with(&told, TASK_ABORTED);
             let issuer = if let By::Function(id) = by { Some(id) } else { None };
             session.machine.terminate(&tasks, issuer);
         }

@@ -29,7 +29,7 @@ impl<P: Port> Pump<P> {
     /// back with the result.
     fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
         let work = match io {
-            Io::Read { file, offset, length } => match self.pool.take(length as usize) {
+            Io::Read { file, offset, length } => match self.take_buf(length as usize) {
                 Some(buf) => Work::Read { file: file.0, offset, buf },
                 None if key == Key::NOBODY => return self.postpone_job(id, op),
                 None => {

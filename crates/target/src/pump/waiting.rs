@@ -3,7 +3,8 @@
 //! for a unit that somebody works on alone.
 //!
 //! Whoever ends on this reactor may be the one that is waited for, so all try again then. Whoever
-//! ends on another reactor is noticed by trying again: at once for a short while, then at intervals.
+//! ends on another reactor is noticed by trying again: at once for a short while, then at
+//! intervals.
 
 use std::time::Duration;
 

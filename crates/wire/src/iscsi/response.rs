@@ -17,6 +17,7 @@ pub(super) const OVERFLOW: Flag = Flag { at: 1, mask: 0x04 };
 pub(super) const UNDERFLOW: Flag = Flag { at: 1, mask: 0x02 };
 const RESPONSE: Field<u8> = Field::at(2);
 pub(super) const STATUS: Field<u8> = Field::at(3);
+const STATUS_QUALIFIER: Field<u16> = Field::at(8);
 const SNACK_TAG: Field<u32> = Field::at(20);
 const EXP_DATA_SN: Field<DataSn> = Field::at(36);
 const BIDI_RESIDUAL_COUNT: Field<u32> = Field::at(40);
@@ -37,6 +38,8 @@ view! {
         "Response" response: u8 = RESPONSE;
         /// SCSI status.
         "Status" status: u8 = STATUS;
+        /// Status Qualifier (RFC 7144 §6.2.1).
+        "StatusQualifier" status_qualifier: u16 = STATUS_QUALIFIER;
         /// Initiator Task Tag.
         "ITT" itt: Itt = ITT;
         /// SNACK Tag.
@@ -105,6 +108,9 @@ pub struct ScsiResponse {
     pub response: u8,
     /// SCSI status; counts only when `response` is 0 and is 0 otherwise (RFC 7143 §11.4.2).
     pub status: u8,
+    /// Status Qualifier: means something at iSCSIProtocolLevel 2 and for some statuses (RFC 7144
+    /// §6.2.1).
+    pub status_qualifier: u16,
     /// Initiator Task Tag.
     pub itt: Itt,
     /// Tag of the last R-Data SNACK that was taken, else 0 (RFC 7143 §11.4.4).
@@ -130,6 +136,7 @@ impl ScsiResponse {
         let mut response = Self {
             response: view.response(),
             status: 0,
+            status_qualifier: 0,
             itt: view.bhs().task_tag()?,
             snack_tag: view.snack_tag(),
             numbers: view.numbers(),
@@ -139,6 +146,7 @@ impl ScsiResponse {
         };
         if response.response == 0 {
             response.status = view.status();
+            response.status_qualifier = view.status_qualifier();
             response.bidi_read_residual = Residual::from_flags(
                 (view.bidi_overflow(), view.bidi_underflow()),
                 view.bidi_residual_count(),
@@ -164,6 +172,7 @@ impl ScsiResponse {
         }
         header
             .with(STATUS, self.status)
+            .with(STATUS_QUALIFIER, self.status_qualifier)
             .with(BIDI_OVERFLOW, self.bidi_read_residual.is_overflow())
             .with(BIDI_UNDERFLOW, self.bidi_read_residual.is_underflow())
             .with(OVERFLOW, self.residual.is_overflow())
@@ -184,6 +193,7 @@ mod tests {
         ScsiResponse {
             response: 0,
             status: 2,
+            status_qualifier: 0,
             itt: Itt(0x11),
             snack_tag: 7,
             numbers: Numbers {
@@ -211,6 +221,20 @@ mod tests {
             "SCSI Response Data=20 o U Status=0x02 ITT=0x00000011 SNACKTag=7 \
              StatSN/ExpCmdSN/MaxCmdSN=102/7/38 ExpDataSN=5 BidiResidual=1 Residual=4096"
         );
+    }
+
+    /// Covers: P44-09.
+    #[test]
+    fn status_qualifier() {
+        let response = ScsiResponse { status: 0x28, status_qualifier: 0x8001, ..failed() };
+        let bytes = response_vector(
+            Response::Scsi(response),
+            0,
+            "21 92 00 28 00 00 00 00 80 01 00 00 00 00 00 00
+             00 00 00 11 00 00 00 07 00 00 00 66 00 00 00 07
+             00 00 00 26 00 00 00 05 00 00 00 01 00 00 10 00",
+        );
+        assert!(line(&bytes).contains("StatusQualifier=0x8001"), "{}", line(&bytes));
     }
 
     #[test]
@@ -256,7 +280,7 @@ mod tests {
         assert_eq!(Response::parse(&bytes), Ok(Response::Scsi(response)));
         bytes[1] = 0x9e;
         bytes[2] = 1;
-        let response = ScsiResponse { response: 1, status: 0, ..response };
+        let response = ScsiResponse { response: 1, status: 0, status_qualifier: 0, ..response };
         assert_eq!(Response::parse(&bytes), Ok(Response::Scsi(response)), "target failure");
     }
 }

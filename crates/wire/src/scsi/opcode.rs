@@ -122,6 +122,69 @@ pub const REPORT_SUPPORTED_OPERATION_CODES: u16 = 0x0c;
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS, service action of MAINTENANCE IN (SPC-4 §6.36).
 pub const REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS: u16 = 0x0d;
 
+impl Opcode {
+    /// The name of a service action of this operation code in the standard; None for one that this
+    /// crate does not know.
+    #[must_use]
+    pub const fn action_name(self, action: u16) -> Option<&'static str> {
+        Some(match (self, action) {
+            (Self::SANITIZE, 0x01) => "SANITIZE, overwrite",
+            (Self::SANITIZE, 0x02) => "SANITIZE, block erase",
+            (Self::SANITIZE, 0x03) => "SANITIZE, cryptographic erase",
+            (Self::SANITIZE, 0x1f) => "SANITIZE, exit failure mode",
+            (Self::PERSISTENT_RESERVE_IN, 0x00) => "PERSISTENT RESERVE IN, READ KEYS",
+            (Self::PERSISTENT_RESERVE_IN, 0x01) => "PERSISTENT RESERVE IN, READ RESERVATION",
+            (Self::PERSISTENT_RESERVE_IN, 0x02) => "PERSISTENT RESERVE IN, REPORT CAPABILITIES",
+            (Self::PERSISTENT_RESERVE_IN, 0x03) => "PERSISTENT RESERVE IN, READ FULL STATUS",
+            (Self::PERSISTENT_RESERVE_OUT, 0x00) => "PERSISTENT RESERVE OUT, REGISTER",
+            (Self::PERSISTENT_RESERVE_OUT, 0x01) => "PERSISTENT RESERVE OUT, RESERVE",
+            (Self::PERSISTENT_RESERVE_OUT, 0x02) => "PERSISTENT RESERVE OUT, RELEASE",
+            (Self::PERSISTENT_RESERVE_OUT, 0x03) => "PERSISTENT RESERVE OUT, CLEAR",
+            (Self::PERSISTENT_RESERVE_OUT, 0x04) => "PERSISTENT RESERVE OUT, PREEMPT",
+            (Self::PERSISTENT_RESERVE_OUT, 0x05) => "PERSISTENT RESERVE OUT, PREEMPT AND ABORT",
+            (Self::PERSISTENT_RESERVE_OUT, 0x06) => {
+                "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY"
+            }
+            (Self::PERSISTENT_RESERVE_OUT, 0x07) => "PERSISTENT RESERVE OUT, REGISTER AND MOVE",
+            (Self::VARIABLE_LENGTH, READ_32) => "READ(32)",
+            (Self::VARIABLE_LENGTH, VERIFY_32) => "VERIFY(32)",
+            (Self::VARIABLE_LENGTH, WRITE_32) => "WRITE(32)",
+            (Self::VARIABLE_LENGTH, WRITE_AND_VERIFY_32) => "WRITE AND VERIFY(32)",
+            (Self::VARIABLE_LENGTH, WRITE_SAME_32) => "WRITE SAME(32)",
+            (Self::THIRD_PARTY_COPY_OUT, 0x00) => "EXTENDED COPY(LID1)",
+            (Self::THIRD_PARTY_COPY_OUT, 0x01) => "EXTENDED COPY(LID4)",
+            (Self::THIRD_PARTY_COPY_OUT, 0x10) => "POPULATE TOKEN",
+            (Self::THIRD_PARTY_COPY_OUT, 0x11) => "WRITE USING TOKEN",
+            (Self::THIRD_PARTY_COPY_OUT, 0x1c) => "COPY OPERATION ABORT",
+            (Self::THIRD_PARTY_COPY_IN, 0x00) => "RECEIVE COPY STATUS(LID1)",
+            (Self::THIRD_PARTY_COPY_IN, 0x01) => "RECEIVE COPY DATA(LID1)",
+            (Self::THIRD_PARTY_COPY_IN, 0x03) => "RECEIVE COPY OPERATING PARAMETERS",
+            (Self::THIRD_PARTY_COPY_IN, 0x04) => "RECEIVE COPY FAILURE DETAILS(LID1)",
+            (Self::THIRD_PARTY_COPY_IN, 0x05) => "RECEIVE COPY STATUS(LID4)",
+            (Self::THIRD_PARTY_COPY_IN, 0x06) => "RECEIVE COPY DATA(LID4)",
+            (Self::THIRD_PARTY_COPY_IN, 0x07) => "RECEIVE ROD TOKEN INFORMATION",
+            (Self::THIRD_PARTY_COPY_IN, 0x08) => "REPORT ALL ROD TOKENS",
+            (Self::SERVICE_ACTION_IN_16, READ_CAPACITY_16) => "READ CAPACITY(16)",
+            (Self::SERVICE_ACTION_IN_16, GET_LBA_STATUS_16) => "GET LBA STATUS",
+            (Self::MAINTENANCE_IN, REPORT_IDENTIFYING_INFORMATION) => {
+                "REPORT IDENTIFYING INFORMATION"
+            }
+            (Self::MAINTENANCE_IN, REPORT_TARGET_PORT_GROUPS) => "REPORT TARGET PORT GROUPS",
+            (Self::MAINTENANCE_IN, REPORT_SUPPORTED_OPERATION_CODES) => {
+                "REPORT SUPPORTED OPERATION CODES"
+            }
+            (Self::MAINTENANCE_IN, REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS) => {
+                "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS"
+            }
+            (Self::MAINTENANCE_IN, REPORT_TIMESTAMP) => "REPORT TIMESTAMP",
+            (Self::MAINTENANCE_OUT, SET_IDENTIFYING_INFORMATION) => "SET IDENTIFYING INFORMATION",
+            (Self::MAINTENANCE_OUT, SET_TARGET_PORT_GROUPS) => "SET TARGET PORT GROUPS",
+            (Self::MAINTENANCE_OUT, SET_TIMESTAMP) => "SET TIMESTAMP",
+            _ => return None,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +193,7 @@ mod tests {
     fn names_are_of_the_standard() {
         assert_eq!(Opcode::READ_10.name(), Some("READ(10)"));
         assert_eq!(Opcode(0xff).name(), None);
+        assert_eq!(Opcode::MAINTENANCE_IN.action_name(0x0f), Some("REPORT TIMESTAMP"));
+        assert_eq!(Opcode::MAINTENANCE_IN.action_name(0x1f), None);
     }
 }

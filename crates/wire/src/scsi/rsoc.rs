@@ -100,11 +100,15 @@ pub fn parse_one(bytes: &[u8]) -> Option<(u8, &[u8])> {
 /// byte 0.
 pub const TASK_MANAGEMENT_BASIC: u8 = 0x80 | 0x40 | 0x20 | 0x10 | 0x08;
 
-/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data with `functions` as byte 0: 4 bytes, or 16 with
-/// timeouts (REPD).
+/// QUERY TASK, and in byte 1 QUERY ASYNCHRONOUS EVENT, QUERY TASK SET and I_T NEXUS RESET.
+pub const TASK_MANAGEMENT_QUERIES: [u8; 2] = [0x04, 0x04 | 0x02 | 0x01];
+
+/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS data with `functions` as bytes 0 and 1: 4 bytes, or
+/// 16 with timeouts (REPD).
 #[must_use]
-pub fn emit_task_management(functions: u8, timeouts: Timeouts) -> Vec<u8> {
-    let mut bytes = vec![functions, 0, 0, 0];
+pub fn emit_task_management(functions: [u8; 2], timeouts: Timeouts) -> Vec<u8> {
+    let [first, second] = functions;
+    let mut bytes = vec![first, second, 0, 0];
     if timeouts == Timeouts::Returned {
         bytes[3] = 0x0c;
         bytes.resize(16, 0);
@@ -150,8 +154,11 @@ mod tests {
 
     #[test]
     fn task_management_vectors() {
-        assert_eq!(emit_task_management(TASK_MANAGEMENT_BASIC, Timeouts::Omitted), [0xf8, 0, 0, 0]);
-        let with = emit_task_management(TASK_MANAGEMENT_BASIC, Timeouts::Returned);
+        let basic = [TASK_MANAGEMENT_BASIC, 0];
+        assert_eq!(emit_task_management(basic, Timeouts::Omitted), [0xf8, 0, 0, 0]);
+        let queries = emit_task_management(TASK_MANAGEMENT_QUERIES, Timeouts::Omitted);
+        assert_eq!(queries, [0x04, 0x07, 0, 0]);
+        let with = emit_task_management(basic, Timeouts::Returned);
         assert_eq!((with[3], with.len()), (12, 16));
     }
 

@@ -305,6 +305,8 @@ pub struct LogicalBlockProvisioning {
     pub zeros: bool,
     /// PROVISIONING TYPE: 0 not reported, 1 resource, 2 thin.
     pub provisioning_type: u8,
+    /// THRESHOLD EXPONENT: blocks of a threshold set as a power of two; 0 without thresholds.
+    pub threshold_exponent: u8,
 }
 
 impl LogicalBlockProvisioning {
@@ -313,7 +315,7 @@ impl LogicalBlockProvisioning {
     pub fn emit(&self) -> [u8; 4] {
         let commands = if self.unmap { 0xe0 } else { 0 };
         let zeros = if self.zeros { 0x04 } else { 0 };
-        [0, commands | zeros, self.provisioning_type & 7, 0]
+        [self.threshold_exponent, commands | zeros, self.provisioning_type & 7, 0]
     }
 
     /// Reads the content; None if short.
@@ -321,6 +323,7 @@ impl LogicalBlockProvisioning {
     pub fn parse(content: &[u8]) -> Option<Self> {
         let flags = get_u8(content, 1)?;
         Some(Self {
+            threshold_exponent: get_u8(content, 0)?,
             unmap: flags & 0x80 != 0,
             zeros: flags & 0x1c != 0,
             provisioning_type: get_u8(content, 2)? & 7,
@@ -382,8 +385,13 @@ mod tests {
 
     #[test]
     fn small_page_vectors() {
-        let lbp = LogicalBlockProvisioning { unmap: true, zeros: true, provisioning_type: 2 };
-        assert_eq!(lbp.emit(), [0, 0xe4, 2, 0]);
+        let lbp = LogicalBlockProvisioning {
+            unmap: true,
+            zeros: true,
+            provisioning_type: 2,
+            threshold_exponent: 11,
+        };
+        assert_eq!(lbp.emit(), [11, 0xe4, 2, 0]);
         assert_eq!(LogicalBlockProvisioning::parse(&lbp.emit()), Some(lbp));
         let flat = BlockDeviceCharacteristics { rotation_rate: 1, read_after_block_erase: true };
         assert_eq!(flat.emit()[..4], [0, 1, 0, 0x40]);
@@ -419,7 +427,7 @@ mod tests {
 
         #[test]
         fn block_limits_round_trip(
-            numbers: (bool, u8, u16, u32, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
+            numbers: (bool, u8, u16, u32, u32, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
             unmap_alignment in proptest::option::of(0_u32..1 << 31),
         ) {
             let limits = BlockLimits {
@@ -434,6 +442,7 @@ mod tests {
                 unmap_granularity: unmap.2,
                 unmap_alignment,
                 write_same_max,
+                atomic_max: numbers.6,
             };
             prop_assert_eq!(BlockLimits::parse(&limits.emit()), Some(limits));
         }

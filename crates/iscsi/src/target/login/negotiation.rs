@@ -115,6 +115,9 @@ impl Negotiation {
     ) -> Self {
         let security = Security::Open(authentication);
         let mut wish = wishes(settings);
+        if names.session == SessionType::Discovery {
+            wish.set(Id::ErrorRecoveryLevel, 0);
+        }
         wish.set(Id::AuthMethod, security.methods());
         Self {
             names,
@@ -139,7 +142,7 @@ impl Negotiation {
         turn: Turn,
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
-        let mut first_burst = None;
+        let (mut first_burst, mut outstanding) = (None, None);
         let mut intervals = Intervals::default();
         // A method begins with the text after the one in which it was chosen (RFC 7143 §12.1).
         let is_chap = self.security.is_chap();
@@ -153,6 +156,8 @@ impl Negotiation {
             self.check(key, value, stage, turn)?;
             if key.id == Id::FirstBurstLength {
                 first_burst = Some(value);
+            } else if key.id == Id::MaxOutstandingR2T {
+                outstanding = Some(value);
             } else if !(is_chap && security::set(&mut chap, key.id, value)
                 || intervals.set(key.id, value))
             {
@@ -162,14 +167,25 @@ impl Negotiation {
         if is_chap {
             self.security.handle(&chap, answers)?;
         }
-        // FirstBurstLength comes last, when the MaxBurstLength that bounds it is known (RFC 7143
-        // §13.14).
+        // What depends on other keys comes last, when they are known: FirstBurstLength on
+        // MaxBurstLength (RFC 7143 §13.14), MaxOutstandingR2T on ErrorRecoveryLevel (§13.19).
         if let Some(offer) = first_burst {
             let wish = self.wish.get(Id::FirstBurstLength);
             self.wish.set(Id::FirstBurstLength, wish.min(self.values.get(Id::MaxBurstLength)));
             self.take(Id::FirstBurstLength.key(), offer, answers)?;
         }
+        if let Some(offer) = outstanding {
+            let wish = self.wish.get(Id::MaxOutstandingR2T);
+            self.wish.set(Id::MaxOutstandingR2T, wish.min(self.outstanding_max()));
+            self.take(Id::MaxOutstandingR2T.key(), offer, answers)?;
+        }
         self.markers.take_intervals(&intervals, answers)
+    }
+
+    /// With recovery and data sequences in order, a task has one R2T at a time (RFC 7143 §13.19).
+    fn outstanding_max(&self) -> u32 {
+        let recovers = self.values.get(Id::ErrorRecoveryLevel) > 0;
+        if recovers && self.values.is_yes(Id::DataSequenceInOrder) { 1 } else { u32::MAX }
     }
 
     /// Declares our MaxRecvDataSegmentLength, once, in the operational stage (RFC 7143 §13.12).
@@ -210,7 +226,6 @@ impl Negotiation {
         // A default above the agreed MaxBurstLength can only mean MaxBurstLength.
         let parameters = self.parameters(first.min(max));
         assert!(parameters.first_burst_length <= parameters.max_burst_length);
-        assert!(parameters.error_recovery_level == 0, "no recovery is offered");
         Ok(parameters)
     }
 
@@ -228,7 +243,9 @@ impl Negotiation {
             first_burst_length,
             initial_r2t: values.is_yes(Id::InitialR2T),
             immediate_data: values.is_yes(Id::ImmediateData),
-            max_outstanding_r2t: short(Id::MaxOutstandingR2T),
+            // Where the level was agreed on later than this, fewer R2Ts than agreed are used.
+            max_outstanding_r2t: short(Id::MaxOutstandingR2T)
+                .min(u16::try_from(self.outstanding_max()).unwrap_or(u16::MAX)),
             time2wait: short(Id::DefaultTime2Wait),
             time2retain: short(Id::DefaultTime2Retain),
             max_connections: short(Id::MaxConnections),
@@ -430,7 +447,8 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: recovery and iSER. AuthMethod is wished by [`Security`].
+/// What this target wishes of each key. What is not built is wished away: iSER. AuthMethod is wished
+/// by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {
@@ -455,7 +473,7 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::MaxOutstandingR2T, settings.max_outstanding_r2t.into());
     within(Id::DataPduInOrder, settings.data_pdu_in_order.into());
     within(Id::DataSequenceInOrder, settings.data_sequence_in_order.into());
-    within(Id::ErrorRecoveryLevel, 0);
+    within(Id::ErrorRecoveryLevel, settings.error_recovery_level.into());
     within(Id::TaskReporting, 0b111);
     within(Id::ProtocolLevel, 2);
     within(Id::RdmaExtensions, 0);

@@ -2,12 +2,13 @@
 //! Functions that are about one task, and what is particular to resets of the whole target.
 
 use super::{
-    FUNCTION_COMPLETE, FUNCTION_REJECTED, Pdu, Session, Stage, TARGET_COLD_RESET,
-    TARGET_WARM_RESET, TASK_DOES_NOT_EXIST, lun_key,
+    FUNCTION_COMPLETE, FUNCTION_REJECTED, Pdu, REASSIGN_NOT_SUPPORTED, STILL_ALLEGIANT, Session,
+    Stage, TARGET_COLD_RESET, TARGET_WARM_RESET, TASK_DOES_NOT_EXIST, lun_key,
 };
 use crate::serial::Serial;
 use crate::service::{Function, Indication, Management};
 use crate::target::TargetReset;
+use crate::target::recovery::Reassignment;
 use crate::target::session::Held;
 use crate::violation::Violation;
 use crate::window::Position;
@@ -51,6 +52,29 @@ impl Session {
     fn hand_over(&mut self, pdu: &Pdu<'_>, request: &TaskManagementRequest, function: Function) {
         let id = self.add_management(pdu, request, function, Stage::WithScsi);
         self.indicate(Indication::Management(Management { id, function, lun: request.lun }));
+    }
+
+    /// TASK REASSIGN (RFC 7143 §7.2.2, §11.5.1): the response comes before all else of the task.
+    pub(super) fn run_reassign(
+        &mut self,
+        pdu: &Pdu<'_>,
+        request: &TaskManagementRequest,
+    ) -> Result<(), Violation> {
+        let response = match self.reassignment(request.referenced_task) {
+            Reassignment::NotSupported => REASSIGN_NOT_SUPPORTED,
+            Reassignment::StillAllegiant => STILL_ALLEGIANT,
+            Reassignment::NoTask => TASK_DOES_NOT_EXIST,
+            // The response would have to wait, and the task with it: may be sent again.
+            Reassignment::Granted(_) if self.fences.holds() => {
+                return Err(Violation::TooManyImmediate);
+            }
+            Reassignment::Granted(task) => {
+                self.refuse_management(pdu, request, FUNCTION_COMPLETE)?;
+                self.reassign(task, pdu.connection, request.exp_data_sn);
+                return Ok(());
+            }
+        };
+        self.refuse_management(pdu, request, response)
     }
 
     /// True for the tag of a task management request or text exchange under way.

@@ -13,6 +13,12 @@ use wire::iscsi::{CollapsedStatus, DataSn, Residual, Response, ScsiResponse};
 const GOOD: u8 = 0x00;
 const CHECK_CONDITION: u8 = 0x02;
 const CONDITION_MET: u8 = 0x04;
+const BUSY: u8 = 0x08;
+const TASK_SET_FULL: u8 = 0x28;
+
+/// In units of 100 ms, for the unit alone (SAM-5 §5.3.2): buffers are free again after a few round
+/// trips.
+const RETRY_DELAY: u16 = 1;
 
 /// Response code "command completed at target" (RFC 7143 §11.4.3).
 const COMPLETED_AT_TARGET: u8 = 0x00;
@@ -20,6 +26,9 @@ const COMPLETED_AT_TARGET: u8 = 0x00;
 impl Session {
     /// Sends data and status, and gives the task's resources back.
     pub(super) fn respond(&mut self, task: TaskId, mut completion: Completion) {
+        if self.recovery.is_on() {
+            return self.respond_and_keep(task, completion);
+        }
         let Some(entry) = self.tasks.running_mut(task) else { return };
         let connection = entry.connection;
         let itt = entry.command.itt;
@@ -37,6 +46,7 @@ impl Session {
             let response = Response::Scsi(ScsiResponse {
                 response: COMPLETED_AT_TARGET,
                 status: completion.status,
+                status_qualifier: self.retry_delay(completion.status),
                 itt,
                 snack_tag: 0,
                 numbers,
@@ -44,10 +54,16 @@ impl Session {
                 bidi_read_residual,
                 residual,
             });
-            let data = sense_segment(&completion);
+            let data = sense_segment(&completion.sense);
             self.op(connection, Op::SendControl { response, data, task: Some(task) });
         }
         self.op(connection, Op::Release { task });
+    }
+
+    /// Status Qualifier: when a command that found no room may be tried again (RFC 7144 §6.2.1).
+    pub(in crate::target) fn retry_delay(&self, status: u8) -> u16 {
+        let is_full = matches!(status, BUSY | TASK_SET_FULL);
+        if is_full && self.login.parameters.protocol_level >= 2 { RETRY_DELAY } else { 0 }
     }
 
     /// Send Data-In, in bursts of MaxBurstLength; `status` goes with the last.
@@ -76,7 +92,7 @@ impl Session {
 impl Task {
     /// What travels of the data that the SCSI side had: at most the expected length (RFC 7143
     /// §11.4.5.2).
-    fn data_to_send(&self, data: Slice) -> Option<Slice> {
+    pub(in crate::target) fn data_to_send(&self, data: Slice) -> Option<Slice> {
         let have = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let travels = have.min(self.expected_in());
         if travels == 0 {
@@ -86,7 +102,7 @@ impl Task {
     }
 
     /// The residual, and the one of the read part of a bidirectional command.
-    fn residuals(&self, completion: &Completion) -> (Residual, Residual) {
+    pub(in crate::target) fn residuals(&self, completion: &Completion) -> (Residual, Residual) {
         let presented = completion.presented;
         let has_data_in = completion.data_in.as_ref().is_some_and(|data| !data.is_empty());
         match (self.command.read, self.command.write) {
@@ -125,8 +141,7 @@ fn residual(expected: u32, presented: u64) -> Residual {
 }
 
 /// SenseLength and sense data (RFC 7143 §11.4.7.1); nothing without sense.
-fn sense_segment(completion: &Completion) -> Vec<u8> {
-    let sense = &completion.sense;
+pub(in crate::target) fn sense_segment(sense: &[u8]) -> Vec<u8> {
     if sense.is_empty() {
         return Vec::new();
     }

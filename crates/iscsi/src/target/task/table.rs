@@ -3,9 +3,11 @@
 
 use super::{Phase, Task};
 use crate::datamover::TaskId;
+use crate::target::recovery::{Answer, keeps_data};
 use crate::target::{ConnectionId, Parameters, limits};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
-use wire::iscsi::Itt;
+use wire::iscsi::{Itt, LunField};
 
 /// All tasks of a session. Slots and lists are reused: no allocation once they have grown to the
 /// load.
@@ -152,6 +154,87 @@ impl Tasks {
         let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
         let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
         Some((task.connection, task.command.itt))
+    }
+
+    /// Logical unit of a task that is being answered, as its command wrote it.
+    pub(in crate::target) fn draining_lun(&self, id: TaskId) -> Option<LunField> {
+        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
+        let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
+        Some(task.command.lun)
+    }
+
+    /// A task in whatever phase.
+    pub(in crate::target) fn any_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.slot_mut(id)?.task.as_mut()
+    }
+
+    pub(in crate::target) fn phase(&self, id: TaskId) -> Option<Phase> {
+        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
+        let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
+        Some(task.phase)
+    }
+
+    /// All tasks.
+    pub(in crate::target) fn iter(&self) -> impl Iterator<Item = &Task> {
+        self.slots.iter().filter_map(|slot| slot.task.as_ref())
+    }
+
+    /// The tasks of a lost connection.
+    pub(in crate::target) fn orphans(&self, lost: u32) -> impl Iterator<Item = TaskId> {
+        self.iter().filter(move |task| task.orphan == Some(lost)).map(|task| task.id)
+    }
+
+    /// The live task with this tag, or the answered one whose status is not acknowledged.
+    pub(in crate::target) fn newest(&self, itt: Itt) -> Option<&Task> {
+        let answered = |task: &&Task| task.answer.is_some() && task.command.itt == itt;
+        self.find(itt).or_else(|| self.iter().find(answered))
+    }
+
+    /// What a task was answered, as long as that is not acknowledged.
+    pub(in crate::target) fn answer(&self, id: TaskId) -> Option<&Answer> {
+        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
+        let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
+        task.answer.as_deref()
+    }
+
+    pub(in crate::target) fn answer_mut(&mut self, id: TaskId) -> Option<&mut Answer> {
+        self.slot_mut(id)?.task.as_mut()?.answer.as_deref_mut()
+    }
+
+    pub(in crate::target) fn take_answer(&mut self, id: TaskId) -> Option<Box<Answer>> {
+        self.slot_mut(id)?.task.as_mut()?.answer.take()
+    }
+
+    /// All answers that are not acknowledged.
+    pub(in crate::target) fn answers(&self) -> impl Iterator<Item = &Answer> {
+        let tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
+        tasks.filter_map(|task| task.answer.as_deref())
+    }
+
+    /// The answered task of a connection that fits.
+    pub(in crate::target) fn answered_where(
+        &self,
+        connection: ConnectionId,
+        fits: impl Fn(&Task, &Answer) -> bool,
+    ) -> Option<TaskId> {
+        let tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
+        let mut own = tasks.filter(|task| task.connection == connection);
+        let found = own.find(|task| task.answer.as_deref().is_some_and(|it| fits(task, it)))?;
+        Some(found.id)
+    }
+
+    /// The answered task of a connection with this tag, unless a new one has taken the tag.
+    pub(in crate::target) fn answered(&self, itt: Itt, connection: ConnectionId) -> Option<TaskId> {
+        if self.find(itt).is_some() {
+            return None;
+        }
+        self.answered_where(connection, |task, _| task.command.itt == itt)
+    }
+
+    /// Some answered task whose data is kept.
+    pub(in crate::target) fn keeping(&self) -> Option<TaskId> {
+        let mut tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
+        tasks.find(|task| keeps_data(task)).map(|task| task.id)
     }
 
     /// The live task with this tag.

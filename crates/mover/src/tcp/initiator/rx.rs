@@ -308,6 +308,7 @@ impl Rx {
                     let response = ScsiResponse {
                         response: 0,
                         status: status.status,
+                        status_qualifier: 0,
                         itt: pdu.itt,
                         snack_tag: 0,
                         numbers: pdu.numbers,

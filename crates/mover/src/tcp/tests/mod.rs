@@ -134,7 +134,7 @@ impl Host {
                 self.notes.push(Note::Done(task, offset, length));
                 return self.data_done(task, offset + length);
             }
-            Event::DataFailed { task, error } => {
+            Event::DataFailed { task, error, .. } => {
                 self.notes.push(Note::Failed(task, error));
                 return self.submit(Op::Release { task });
             }

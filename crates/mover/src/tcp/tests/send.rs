@@ -16,6 +16,7 @@ fn scsi_response(index: u32, response: u8) -> Op {
     let response = Response::Scsi(ScsiResponse {
         response,
         status: 0,
+        status_qualifier: 0,
         itt: Itt(index),
         snack_tag: 0,
         numbers: numbers(50),

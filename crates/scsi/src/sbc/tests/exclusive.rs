@@ -20,6 +20,7 @@ fn halves(old: &[u8], new: &[u8]) -> Vec<u8> {
     [old, new].concat()
 }
 
+/// Covers-scsi: 89.
 #[test]
 fn compare_and_write_writes_only_what_matched() {
     let bench = Bench::new();
@@ -43,6 +44,7 @@ fn compare_and_write_writes_only_what_matched() {
     assert_eq!(bench.log(), [Seen::Read(3584, 1024), Seen::Durable(3584, 1024)]);
 }
 
+/// Covers-scsi: 89.
 #[test]
 fn compare_and_write_checks_its_length() {
     let bench = Bench::new();
@@ -63,6 +65,7 @@ fn compare_and_write_checks_its_length() {
     assert_eq!(bench.log(), []);
 }
 
+/// Covers-scsi: 8B.
 #[test]
 fn or_write_sets_bits() {
     let bench = Bench::new();
@@ -80,6 +83,7 @@ fn begin(nexus: &Nexus, cdb: &[u8], out: &[u8]) -> (Task, Step) {
     (task, step)
 }
 
+/// Covers-scsi: 89.
 #[test]
 fn nobody_writes_between_compare_and_write() {
     let bench = Bench::new();

@@ -9,6 +9,7 @@ use wire::scsi::status::Provisioning;
 const BOTH: [Opcode; 3] =
     [Opcode::WRITE_AND_VERIFY_10, Opcode::WRITE_AND_VERIFY_12, Opcode::WRITE_AND_VERIFY_16];
 
+/// Covers-scsi: 2E, AE, 8E.
 #[test]
 fn write_and_verify_reads_back_what_is_on_stable_storage() {
     let bench = Bench::new();
@@ -31,6 +32,7 @@ fn write_and_verify_reads_back_what_is_on_stable_storage() {
     }
 }
 
+/// Covers-scsi: 2E.
 #[test]
 fn write_and_verify_finds_a_difference() {
     let bench = Bench::new();
@@ -47,6 +49,7 @@ fn write_and_verify_finds_a_difference() {
     assert_eq!((codes(Some(sense)), sense.information), ((0xe, 0x1d, 0), Some(300)));
 }
 
+/// Covers-scsi: 34, 90.
 #[test]
 fn pre_fetch_reads_and_says_that_it_is_there() {
     let bench = Bench::new();
@@ -80,6 +83,7 @@ fn status_of(bench: &Bench, lba: u64, allocation: u32) -> Vec<(u64, u32, bool)> 
     list.iter().map(|one| (one.lba, one.blocks, one.provisioning == Provisioning::Mapped)).collect()
 }
 
+/// Covers-scsi: 9E/12.
 #[test]
 fn lba_status_lists_runs() {
     let bench = Bench::new();
@@ -122,6 +126,7 @@ fn a_long_disk_is_asked_about_in_pieces() {
     assert!(list.windows(2).all(|two| two[0].lba + u64::from(two[0].blocks) == two[1].lba));
 }
 
+/// Covers-scsi: 37, B7.
 #[test]
 fn there_are_no_defects() {
     let bench = Bench::new();
@@ -139,6 +144,7 @@ fn long_cdb(action: u16, lba: u64, length: u32, flags: u8) -> [u8; 32] {
     cdb
 }
 
+/// Covers-scsi: 7F/0009, 7F/000A, 7F/000B, 7F/000C, 7F/000D.
 #[test]
 fn long_commands_do_what_the_short_ones_do() {
     let bench = Bench::new();

@@ -90,6 +90,7 @@ fn states(nexus: &Nexus) -> Vec<(u16, AccessState, StatusCode)> {
     groups.iter().map(|group| (group.number, group.state, group.status)).collect()
 }
 
+/// Covers-scsi: A3/0A.
 #[test]
 fn groups_are_reported_in_both_formats_through_every_port() {
     let paths = paths(Explicit::No);
@@ -196,6 +197,7 @@ fn an_implicit_change_is_told_to_every_nexus_once() {
     assert!(paths.unit.set_access_state(30, AccessState::Standby).is_err());
 }
 
+/// Covers-scsi: A4/0A.
 #[test]
 fn an_explicit_change_is_told_to_the_others() {
     let paths = paths(Explicit::Yes);
@@ -214,6 +216,7 @@ fn an_explicit_change_is_told_to_the_others() {
     assert_eq!(ready(&paths.first), None);
 }
 
+/// Covers-scsi: A4/0A.
 #[test]
 fn a_list_with_one_wrong_descriptor_changes_nothing() {
     let paths = paths(Explicit::Yes);

@@ -217,6 +217,7 @@ fn nothing_conflicts_without_a_reservation() {
     }
 }
 
+/// Covers-scsi: 5E/00, 5F/00, 5F/06.
 #[test]
 fn registrations_follow_their_keys() {
     let world = World::new();
@@ -235,6 +236,7 @@ fn registrations_follow_their_keys() {
     }
 }
 
+/// Covers-scsi: 5E/01, 5F/01, 5F/02.
 #[test]
 fn reserve_and_release() {
     for kind in Type::ALL.map(|kind| kind as u8) {
@@ -296,6 +298,7 @@ fn the_holder_that_unregisters_releases() {
     }
 }
 
+/// Covers-scsi: 5F/03.
 #[test]
 fn clear_takes_everything_away() {
     let world = World::new();
@@ -310,6 +313,7 @@ fn clear_takes_everything_away() {
     assert_eq!(world.write(C), 0);
 }
 
+/// Covers-scsi: 5F/04.
 #[test]
 fn preempt_takes_over_from_the_holder() {
     let world = World::new();
@@ -347,6 +351,7 @@ fn preempt_among_all_registrants() {
     assert_eq!((world.read(A), world.write(A), world.write(B)), (0, CONFLICT, 0));
 }
 
+/// Covers-scsi: 5F/05.
 #[test]
 fn preempt_and_abort_names_whose_tasks_end() {
     let world = World::new();
@@ -378,6 +383,7 @@ fn move_list(keys: (u64, u64), flags: u8, target: u16, initiator: &str) -> Vec<u
     list
 }
 
+/// Covers-scsi: 5F/07.
 #[test]
 fn register_and_move_hands_over() {
     let world = World::new();
@@ -402,6 +408,7 @@ fn register_and_move_hands_over() {
     assert_eq!(verdict(&cut), (5, 0x1a, 0));
 }
 
+/// Covers-scsi: 5E/03, 5F/00.
 #[test]
 fn initiators_register_others() {
     let world = World::new();
@@ -471,6 +478,7 @@ fn reservations_outlive_sessions_and_resets() {
 
 const RESERVES: [u8; 2] = [0x16, 0x56];
 
+/// Covers-scsi: 16, 17, 56, 57.
 #[test]
 fn legacy_reservations_exclude_others() {
     for code in RESERVES {
@@ -524,6 +532,7 @@ fn one_lock_at_a_time() {
     assert!(matches!(step, Step::Complete(Completion { status: 0, presented: 8, .. })));
 }
 
+/// Covers-scsi: 5E/02.
 #[test]
 fn capabilities_say_what_there_is() {
     let world = World::new();

@@ -65,6 +65,7 @@ fn page(bench: &Bench, pc: u8) -> Vec<u8> {
     bench.data(&[0x1a, 8, pc << 6 | 0x0a, 0, 255, 0])[4..].to_vec()
 }
 
+/// Covers-scsi: 15, 1A.
 #[test]
 fn saved_values_are_in_force_after_power_on_and_after_a_reset() {
     let (bench, shelf) = bench_with(Kept::ModeParameters);
@@ -120,6 +121,7 @@ fn write_cache(bench: &Bench, on: bool) {
     assert_eq!(select(bench, &list), (0, 0, 0));
 }
 
+/// Covers-scsi: 15.
 #[test]
 fn without_the_write_cache_everything_goes_to_stable_storage() {
     let bench = Bench::new();
@@ -165,6 +167,7 @@ fn information(bench: &Bench, kind: u8) -> Vec<u8> {
     bytes[4..].to_vec()
 }
 
+/// Covers-scsi: A3/05, A4/06.
 #[test]
 fn identifying_information_outlives_power_off() {
     let (bench, shelf) = bench_with(Kept::Identification);
@@ -187,6 +190,7 @@ fn identifying_information_outlives_power_off() {
     assert_eq!((information(&third, 0).len(), information(&third, 2).len()), (0, 9));
 }
 
+/// Covers-scsi: A3/05, A4/06.
 #[test]
 fn identifying_information_is_checked() {
     let (bench, shelf) = bench_with(Kept::Identification);
@@ -208,6 +212,7 @@ fn identifying_information_is_checked() {
     assert_eq!(codes(sense_of(&set_information(&plain, 0, b"x"))), (5, 0x24, 0));
 }
 
+/// Covers-scsi: A3/0F, A4/0F.
 #[test]
 fn the_time_is_the_hosts_until_it_is_set() {
     let bench = Bench::new();

@@ -19,6 +19,7 @@ pub(super) fn select(bench: &Bench, list: &[u8]) -> (u8, u8, u8) {
     codes(bench.sense_out(&[0x15, 0x10, 0, 0, length, 0], list))
 }
 
+/// Covers-scsi: 15.
 #[test]
 fn software_write_protection_refuses_writes() {
     let bench = Bench::new();
@@ -61,6 +62,7 @@ fn others_are_told_of_new_values() {
     assert_eq!(bench.sense(&[0; 6]), None);
 }
 
+/// Covers-scsi: 15, 55.
 #[test]
 fn what_was_sensed_can_be_selected() {
     let bench = Bench::new();
@@ -76,6 +78,7 @@ fn what_was_sensed_can_be_selected() {
     }
 }
 
+/// Covers-scsi: 15.
 #[test]
 fn a_bad_list_changes_nothing() {
     let bench = Bench::new();
@@ -125,6 +128,7 @@ fn log(bench: &Bench, page: u8, subpage: u8) -> Vec<u8> {
     bench.data(&[0x4d, 0, page, subpage, 0, 0, 0, 1, 0, 0])
 }
 
+/// Covers-scsi: 4D.
 #[test]
 fn log_pages_are_listed_and_there() {
     let bench = Bench::new();
@@ -163,6 +167,7 @@ fn statistics(bench: &Bench, page: u8) -> [u64; 4] {
     [values.reads, values.writes, values.blocks_received, values.blocks_transmitted]
 }
 
+/// Covers-scsi: 4C, 4D.
 #[test]
 fn commands_are_counted_whoever_sent_them() {
     let bench = Bench::new();
@@ -186,6 +191,7 @@ fn commands_are_counted_whoever_sent_them() {
     assert_eq!(statistics(&bench, 0x59), [1, 0, 0, 3]);
 }
 
+/// Covers-scsi: 4C.
 #[test]
 fn log_select_resets_and_does_nothing_else() {
     let bench = Bench::new();

@@ -21,7 +21,7 @@ const LAYOUTS: [(u8, [u32; 12]); 18] = [
     (0x06, [0x7fff_0000, F, 0, 0, F, 0xffff_0000, F, F, 0, 0, 0, 0]),
     (0x10, [0x3f8f_0000, F, F, F, F, F, 0, F, 0, 0, F, F]),
     (0x20, [0x3f80_0000, F, F, F, F, F, F, F, F, 0, 0, 0]),
-    (0x21, [0x3f9e_ffff, F, 0, 0, F, F, F, F, F, F, F, F]),
+    (0x21, [0x3f9e_ffff, F, 0xffff_0000, 0, F, F, F, F, F, F, F, F]),
     (0x22, [0x3f80_ff00, F, 0xffff_ff00, 0, F, 0, F, F, F, 0, 0, 0]),
     (0x23, [0x3fcf_ffff, F, F, F, F, 0, F, F, F, 0xffff_0000, 0, 0]),
     (0x24, [0x3fc0_0000, F, F, F, F, F, F, F, F, 0, 0, 0]),

@@ -229,18 +229,20 @@ prop_compose! {
 prop_compose! {
     fn scsi_response()(
         response in prop_oneof![Just(0_u8), any::<u8>()],
-        status: u8,
+        statuses: (u8, u16),
         itt in itt(),
         snack_tag: u32,
         numbers in numbers(),
         exp_data_sn: u32,
         residuals in (residual(), residual()),
     ) -> ScsiResponse {
-        let (status, (bidi_read_residual, residual)) =
-            if response == 0 { (status, residuals) } else { (0, (Residual::None, Residual::None)) };
+        let nothing = ((0, 0), (Residual::None, Residual::None));
+        let ((status, status_qualifier), (bidi_read_residual, residual)) =
+            if response == 0 { (statuses, residuals) } else { nothing };
         ScsiResponse {
             response,
             status,
+            status_qualifier,
             itt,
             snack_tag,
             numbers,

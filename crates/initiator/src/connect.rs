@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! TCP connections to several portals at once: the first one that stands is taken, so that a dead
+//! portal delays nothing.
+
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::net::ToSocketAddrs;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use engine::Waker;
+
+use crate::Error;
+use crate::Kind;
+use crate::limits::ADDRESSES_MAX;
+use crate::limits::CONNECT_TIMEOUT;
+
+/// A connection that stands, and the portal that it goes to.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) portal: String,
+}
+
+/// What comes of an attempt, once.
+pub(crate) type Attempt = Receiver<Result<Connected, Error>>;
+
+/// Connects to one of `portals`, or where none of them can be reached to one of `others`; `waker`
+/// is called when the result is there.
+pub(crate) fn connect(portals: Vec<String>, others: Vec<String>, waker: Waker) -> Attempt {
+    let (result, attempt) = mpsc::channel();
+    let ask = result.clone();
+    let spawned = thread::Builder::new().name("connect".into()).spawn(move || {
+        let mut outcome = first_of(&portals);
+        if outcome.is_err() && !others.is_empty() {
+            outcome = first_of(&others);
+        }
+        let _ = ask.send(outcome);
+        waker.wake();
+    });
+    if let Err(error) = spawned {
+        // The port is awake: who asked looks at the attempt before it sleeps.
+        let _ = result.send(Err(error.into()));
+    }
+    attempt
+}
+
+/// Tries all at once.
+fn first_of(portals: &[String]) -> Result<Connected, Error> {
+    let (found, results) = mpsc::channel();
+    for portal in portals {
+        let (portal, found) = (portal.clone(), found.clone());
+        // A name server that does not answer delays its own portal only. Threads that are not
+        // waited for end by their time-out.
+        let _ = thread::Builder::new()
+            .name("resolve".into())
+            .spawn(move || try_portal(&portal, &found));
+    }
+    drop(found);
+    let mut reasons: Vec<String> = Vec::new();
+    for result in results {
+        match result {
+            Ok(connected) => return Ok(connected),
+            Err(reason) if !reasons.contains(&reason) => reasons.push(reason),
+            Err(_) => {}
+        }
+    }
+    let reason =
+        if reasons.is_empty() { "no address is known".to_owned() } else { reasons.join("; ") };
+    Err(Error::new(Kind::Unreachable { portals: portals.join(", "), reason }))
+}
+
+fn try_portal(portal: &str, found: &Sender<Result<Connected, String>>) {
+    let addresses = match portal.to_socket_addrs() {
+        Ok(addresses) => addresses.take(ADDRESSES_MAX),
+        Err(error) => {
+            let _ = found.send(Err(error.to_string()));
+            return;
+        }
+    };
+    for peer in addresses {
+        let (portal, found) = (portal.to_owned(), found.clone());
+        let _ = thread::Builder::new().name("connect".into()).spawn(move || {
+            let result = TcpStream::connect_timeout(&peer, CONNECT_TIMEOUT);
+            let result = result.map_err(|error| error.to_string());
+            let _ = found.send(result.map(|stream| Connected { stream, peer, portal }));
+        });
+    }
+}

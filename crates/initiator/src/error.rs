@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can go wrong, where, and what the target said about it.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use iscsi::initiator::Ending;
+use iscsi::initiator::LoginError;
+use iscsi::initiator::SessionError;
+use iscsi::initiator::discovery::DiscoveryError;
+use wire::iscsi::Cdb;
+use wire::scsi::Sense;
+use wire::scsi::asc;
+use wire::scsi::cdb::BlockCommand;
+use wire::scsi::cdb::CdbView;
+use wire::scsi::cdb::Group;
+use wire::scsi::opcode::Opcode;
+
+/// Why something failed, and at which target, unit and block. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    kind: Kind,
+    target: Option<String>,
+    lun: Option<u16>,
+    /// What was done, for example `READ(16) of 8 blocks at block 0`.
+    operation: Option<String>,
+}
+
+/// The kinds of errors.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Kind {
+    /// No portal took a connection.
+    #[error("cannot connect to {portals}: {reason}")]
+    Unreachable {
+        /// `host:port`, several with commas.
+        portals: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// The login failed.
+    #[error("login failed: {0}")]
+    Login(LoginError),
+    /// The target sends the login from one address to the next.
+    #[error("login failed: more redirections than are followed; the last one to {0}")]
+    Redirections(String),
+    /// The session ended, and no new one could be had in time.
+    #[error("the session ended: {0}")]
+    Session(SessionError),
+    /// The command ended without a status.
+    #[error("{0}")]
+    Ending(Ending),
+    /// The command ended with a status that is not GOOD.
+    #[error("{}", describe_status(*.status, .sense.as_ref()))]
+    Status {
+        /// SAM-5 status code.
+        status: u8,
+        /// Sense data, if it could be read.
+        sense: Option<Sense>,
+        /// Sense data as it came.
+        raw: Vec<u8>,
+    },
+    /// Less data than the command asked for, although its status is GOOD.
+    #[error("{received} bytes came instead of {expected}")]
+    Short {
+        /// Bytes.
+        received: u32,
+        /// Bytes.
+        expected: u32,
+    },
+    /// Parameter data that is not as its standard says.
+    #[error("the target returned malformed {0}")]
+    Malformed(&'static str),
+    /// The answer to SendTargets.
+    #[error("malformed list of targets: {0}")]
+    Discovery(DiscoveryError),
+    /// The target refused SendTargets.
+    #[error("the target rejected the question for its targets (reason {0:#04x})")]
+    DiscoveryRejected(u8),
+    /// The range ends beyond the disk.
+    #[error("the range ends at byte {end}, the disk at byte {size}")]
+    Range {
+        /// First byte behind the range.
+        end: u64,
+        /// Size of the disk, bytes.
+        size: u64,
+    },
+    /// The range is not made of whole blocks.
+    #[error("the range is not made of whole blocks of {0} bytes")]
+    Unaligned(u32),
+    /// The disk has changed its size.
+    #[error("the disk has changed its size from {was} to {now} blocks")]
+    Resized {
+        /// Blocks when it was opened.
+        was: u64,
+        /// Blocks now.
+        now: u64,
+    },
+    /// The device is none that blocks can be read from.
+    #[error("{0}")]
+    NotADisk(String),
+    /// As many requests or bytes are under way as there may be.
+    #[error("too many requests at once")]
+    Full,
+    /// The session was closed on this side.
+    #[error("the session is closed")]
+    Closed,
+    /// This machine.
+    #[error("{0}")]
+    System(Arc<io::Error>),
+}
+
+impl Error {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self(Arc::new(Inner { kind, target: None, lun: None, operation: None }))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Inner::clone(&self.0);
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
+    pub(crate) fn at_target(&self, target: Option<&str>) -> Self {
+        self.change(|inner| inner.target = target.map(str::to_owned))
+    }
+
+    pub(crate) fn at_lun(&self, lun: u16) -> Self {
+        self.change(|inner| inner.lun = Some(lun))
+    }
+
+    pub(crate) fn during(&self, cdb: &Cdb) -> Self {
+        self.change(|inner| inner.operation = Some(operation(cdb)))
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> &Kind {
+        &self.0.kind
+    }
+
+    /// The target, if it is known.
+    #[must_use]
+    pub fn target(&self) -> Option<&str> {
+        self.0.target.as_deref()
+    }
+
+    /// The logical unit of the command that failed.
+    #[must_use]
+    pub fn lun(&self) -> Option<u16> {
+        self.0.lun
+    }
+
+    /// What the unit said.
+    #[must_use]
+    pub fn sense(&self) -> Option<Sense> {
+        match &self.0.kind {
+            Kind::Status { sense, .. } => *sense,
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, target, lun, operation } = &*self.0;
+        if let Some(target) = target {
+            write!(f, "{}", target.escape_debug())?;
+            if let Some(lun) = lun {
+                write!(f, ", LUN {lun}")?;
+            }
+            f.write_str(": ")?;
+        }
+        if let Some(operation) = operation {
+            write!(f, "{operation}: ")?;
+        }
+        write!(f, "{kind}")
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::new(Kind::System(Arc::new(error)))
+    }
+}
+
+/// A status with what its sense data means.
+fn describe_status(status: u8, sense: Option<&Sense>) -> String {
+    let name = asc::status_name(status);
+    let Some(sense) = sense else {
+        return name.map_or_else(|| format!("status {status:#04x}"), str::to_owned);
+    };
+    let key = asc::key_name(sense.key);
+    let codes = format!("{:02X}h/{:02X}h", sense.asc, sense.ascq);
+    let mut text = match asc::text(sense.asc, sense.ascq) {
+        Some(meaning) => format!("{key}: {meaning} ({codes})"),
+        None => format!("{key} ({codes})"),
+    };
+    if let Some(block) = sense.information {
+        text.push_str(&format!(", at block {block}"));
+    }
+    text
+}
+
+/// A command for people.
+pub(crate) fn operation(cdb: &Cdb) -> String {
+    let view = CdbView::new(cdb);
+    let opcode = view.opcode();
+    let Some(name) = opcode.name() else { return format!("command {:02X}h", opcode.0) };
+    let transfers = matches!(
+        opcode,
+        Opcode::READ_6
+            | Opcode::READ_10
+            | Opcode::READ_12
+            | Opcode::READ_16
+            | Opcode::WRITE_6
+            | Opcode::WRITE_10
+            | Opcode::WRITE_12
+            | Opcode::WRITE_16
+            | Opcode::WRITE_SAME_10
+            | Opcode::WRITE_SAME_16
+            | Opcode::VERIFY_10
+            | Opcode::VERIFY_16
+    );
+    match BlockCommand::parse(cdb) {
+        Some(block) if transfers && Group::of(opcode).is_some() => {
+            format!("{name} of {} blocks at block {}", block.length, block.lba)
+        }
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::scsi::SenseKey;
+
+    #[test]
+    fn an_error_says_where_and_what_it_means() {
+        let command = BlockCommand {
+            opcode: Opcode::READ_16,
+            lba: 100,
+            length: 8,
+            flags: 0,
+            group_number: 0,
+        };
+        let cdb = command.emit().expect("it fits");
+        let sense = Sense::new(SenseKey::MediumError, 0x11, 0).with_information(103);
+        let kind = Kind::Status { status: 2, sense: Some(sense), raw: Vec::new() };
+        let error = Error::new(kind).at_target(Some("iqn.a")).at_lun(3).during(&cdb);
+        assert_eq!(
+            error.to_string(),
+            "iqn.a, LUN 3: READ(16) of 8 blocks at block 100: MEDIUM ERROR: unrecovered read error \
+             (11h/00h), at block 103"
+        );
+        assert_eq!(error.sense(), Some(sense));
+        let kind = Kind::Status { status: 0x18, sense: None, raw: Vec::new() };
+        assert_eq!(Error::new(kind).to_string(), "RESERVATION CONFLICT");
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Size and limits of a disk, and how transfers are cut to them.
+
+use wire::iscsi::Cdb;
+use wire::scsi::cdb::BlockCommand;
+use wire::scsi::opcode::Opcode;
+
+use crate::Error;
+use crate::Kind;
+use crate::limits;
+
+/// Size and limits of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes in a block.
+    pub block: u32,
+    /// Blocks of the disk.
+    pub blocks: u64,
+    /// Most blocks of one READ or WRITE.
+    pub transfer_max: u32,
+    /// Most blocks of one UNMAP range; zero: there is no UNMAP.
+    pub unmap_max: u32,
+    /// Blocks that were unmapped read as zero.
+    pub unmap_zeros: bool,
+    /// Bytes before the disk's own alignment to physical blocks is lost.
+    pub physical: u32,
+    /// Nothing can be written.
+    pub read_only: bool,
+}
+
+impl Geometry {
+    /// Size, bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.blocks.saturating_mul(self.block as u64)
+    }
+
+    /// Most bytes of one command.
+    #[must_use]
+    pub const fn transfer_bytes(&self) -> u32 {
+        self.transfer_max.saturating_mul(self.block)
+    }
+
+    /// The limits of Block Limits (SBC-3 §6.6.3) with ours: in whole blocks, at least one.
+    pub(crate) fn bounded(block: u32, announced_max: u32, optimal: u32) -> u32 {
+        let block = block.max(1);
+        let ceiling = (limits::TRANSFER_BYTES_MAX / block).max(1);
+        let usual = (limits::TRANSFER_BYTES_DEFAULT / block).max(1);
+        let ceiling = if announced_max == 0 { ceiling } else { ceiling.min(announced_max) };
+        // An optimum below a burst would only make more commands of it.
+        usual.max(optimal).min(ceiling).max(1)
+    }
+
+    /// Checks a range of bytes; gives its first block and the number of its blocks.
+    ///
+    /// # Errors
+    /// [`Kind::Unaligned`], [`Kind::Range`].
+    pub fn blocks_of(&self, offset: u64, length: u64) -> Result<(u64, u64), Error> {
+        let block = u64::from(self.block);
+        if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
+            return Err(Error::new(Kind::Unaligned(self.block)));
+        }
+        let (end, size) = (offset.saturating_add(length), self.bytes());
+        if end > size {
+            return Err(Error::new(Kind::Range { end, size }));
+        }
+        Ok((offset / block, length / block))
+    }
+
+    /// Cuts a range of blocks to what one command may transfer: first block and number of each.
+    pub fn split(&self, lba: u64, blocks: u64) -> impl Iterator<Item = (u64, u32)> + use<> {
+        let max = u64::from(self.transfer_max.max(1));
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let left = (blocks - done).min(max);
+            let count = u32::try_from(left).ok().filter(|count| *count > 0)?;
+            let at = lba + done;
+            done += left;
+            Some((at, count))
+        })
+    }
+
+    /// READ of `blocks` at `lba`.
+    #[must_use]
+    pub fn read(&self, lba: u64, blocks: u32) -> Cdb {
+        block_command(Opcode::READ_10, Opcode::READ_16, lba, blocks, 0)
+    }
+
+    /// WRITE of `blocks` at `lba`.
+    #[must_use]
+    pub fn write(&self, lba: u64, blocks: u32) -> Cdb {
+        block_command(Opcode::WRITE_10, Opcode::WRITE_16, lba, blocks, 0)
+    }
+}
+
+/// The shorter form where address and length fit it: every disk has it.
+fn block_command(short: Opcode, long: Opcode, lba: u64, blocks: u32, flags: u8) -> Cdb {
+    let command = |opcode| BlockCommand { opcode, lba, length: blocks, flags, group_number: 0 };
+    let short = command(short).emit();
+    short.or_else(|| command(long).emit()).expect("any address and length fit 16 bytes")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+
+    const DISK: Geometry = Geometry {
+        block: 512,
+        blocks: 1000,
+        transfer_max: 300,
+        unmap_max: 0,
+        unmap_zeros: false,
+        physical: 512,
+        read_only: false,
+    };
+
+    #[test]
+    fn ranges_are_cut_to_the_limit() {
+        let parts: Vec<_> = DISK.split(10, 700).collect();
+        assert_eq!(parts, [(10, 300), (310, 300), (610, 100)]);
+        assert_eq!(DISK.split(0, 0).count(), 0);
+        assert_eq!(DISK.blocks_of(512, 1024).unwrap(), (1, 2));
+        assert!(matches!(DISK.blocks_of(1, 512).unwrap_err().kind(), Kind::Unaligned(512)));
+        assert!(matches!(DISK.blocks_of(512, 512_000).unwrap_err().kind(), Kind::Range { .. }));
+        assert!(DISK.blocks_of(u64::MAX - 511, 512).is_err());
+    }
+
+    #[test]
+    fn limits_of_the_unit_and_ours_hold() {
+        assert_eq!(Geometry::bounded(512, 0, 0), 2048);
+        assert_eq!(Geometry::bounded(512, 64, 0), 64);
+        assert_eq!(Geometry::bounded(512, 0, 1 << 30), 8192);
+        assert_eq!(Geometry::bounded(4096, 0, 1), 256);
+        assert_eq!(Geometry::bounded(0, 0, 0), 1 << 20);
+    }
+
+    #[test]
+    fn large_addresses_take_the_long_form() {
+        assert_eq!(DISK.read(0, 8).bytes[0], Opcode::READ_10.0);
+        assert_eq!(DISK.read(1 << 32, 8).bytes[0], Opcode::READ_16.0);
+        assert_eq!(DISK.write(0, 65536).bytes[0], Opcode::WRITE_16.0);
+    }
+}

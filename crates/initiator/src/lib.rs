@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! iSCSI disks without kernel modules; applications, the command line and the laboratory call it.
+//!
+//! There are two ways in:
+//!
+//! - [`Queue`]: post requests, reap events, in one thread and without a hand-over; for whoever
+//!   wants the last microsecond.
+//! - [`Initiator`], [`Session`] and [`Disk`]: a thread of its own serves any number of sessions;
+//!   calls block, or give futures that any executor can run.
+//!
+//! Both reconnect by themselves for a bounded time and repeat what can be repeated. Read `pump.rs`
+//! first: it is the one place where engine, mover and iscsi meet.
+#![forbid(unsafe_code)]
+
+mod connect;
+mod disk;
+mod error;
+mod geometry;
+mod limits;
+mod link;
+mod options;
+mod pump;
+mod queue;
+pub mod scsi;
+mod session;
+mod url;
+
+pub use disk::Disk;
+pub use disk::Transfer;
+pub use error::Error;
+pub use error::Kind;
+pub use geometry::Geometry;
+pub use link::Data;
+pub use link::Done;
+pub use link::Event;
+pub use link::Request;
+pub use link::Retry;
+pub use link::SessionId;
+pub use options::Config;
+pub use options::Options;
+pub use options::default_initiator;
+pub use queue::Queue;
+pub use session::Initiator;
+pub use session::Login;
+pub use session::Pending;
+pub use session::Session;
+pub use url::Url;
+pub use url::UrlError;
+
+pub use iscsi::initiator::DigestOffer;
+pub use iscsi::initiator::Settings;
+pub use iscsi::initiator::discovery::Discovered;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every bound of this crate, with its reason.
+
+use std::time::Duration;
+
+/// Redirections that one login follows: a chain of more is a loop.
+pub(crate) const REDIRECTS_MAX: u32 = 4;
+
+/// Addresses that are tried at once: more than any target has portals, and few enough threads.
+pub(crate) const ADDRESSES_MAX: usize = 32;
+
+/// How long one TCP connection may take to be made.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pause before the second try to connect; it doubles with each further one.
+pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
+
+/// Longest pause between two tries to connect.
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// How often a command may be lost with its session and sent again: one that makes a target fail
+/// must not do so for ever.
+pub(crate) const LOSSES_MAX: u32 = 6;
+
+/// How often a command is sent again because of a unit attention: a unit has a few at most.
+pub(crate) const ATTENTIONS_MAX: u32 = 8;
+
+/// How often a command that the target aborted is sent again.
+pub(crate) const ABORTS_MAX: u32 = 3;
+
+/// Pause before a command that met BUSY or TASK SET FULL is sent again; it doubles.
+pub(crate) const BUSY_MIN: Duration = Duration::from_millis(2);
+
+/// Longest pause before a command that met BUSY is sent again.
+pub(crate) const BUSY_MAX: Duration = Duration::from_millis(500);
+
+/// How long a target may be busy for one command.
+pub(crate) const BUSY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Longest transfer of one command, bytes: what one buffer holds, and no more than keeps a
+/// connection from being blocked by one command.
+pub(crate) const TRANSFER_BYTES_MAX: u32 = 4 << 20;
+
+/// Transfer of one command where the unit names no optimum, bytes: one burst.
+pub(crate) const TRANSFER_BYTES_DEFAULT: u32 = 1 << 20;
+
+/// Default bound on data buffers of one queue, bytes.
+pub(crate) const POOL_BYTES: usize = 256 << 20;
+
+/// Bytes of a CHAP challenge of ours: as many as the largest hash has.
+pub(crate) const CHALLENGE_LEN: usize = 32;
+
+const _: () = assert!(TRANSFER_BYTES_MAX as usize <= buf::BUF_LEN_MAX);
+const _: () = assert!(TRANSFER_BYTES_DEFAULT <= TRANSFER_BYTES_MAX);

@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One session over its whole life: connections that come and go, and the requests that outlive
+//! them.
+//!
+//! ```text
+//! Connecting --stands--> Login --Done--> Up --Closed--+
+//!     ^  |  fails          |  Failed                  |
+//!     |  +-------+---------+--------------------------+
+//!     |          v patience left?         no: Dead, every request ends with the error
+//!     +------ Waiting (back-off, Time2Wait)
+//! ```
+
+mod jobs;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use buf::Buf;
+use buf::SgList;
+use buf::Slice;
+use clock::Instant;
+use engine::Port;
+use engine::Socket;
+use iscsi::initiator::Identity;
+use iscsi::initiator::Indication;
+use iscsi::initiator::Login;
+use iscsi::initiator::LoginError;
+use iscsi::initiator::LoginOutput;
+use iscsi::initiator::Output;
+use iscsi::initiator::Session;
+use iscsi::initiator::SessionError;
+use iscsi::initiator::datamover::Op;
+use iscsi::initiator::datamover::TaskId;
+use iscsi::initiator::discovery::Discovered;
+use mover::tcp::initiator::Tcp;
+use wire::iscsi::Cdb;
+use wire::iscsi::Cid;
+use wire::iscsi::CmdSn;
+use wire::iscsi::Isid;
+use wire::iscsi::LunField;
+
+use self::jobs::Jobs;
+use crate::Error;
+use crate::Kind;
+use crate::Options;
+use crate::connect::Attempt;
+use crate::limits;
+use crate::pump::Context;
+use crate::url::with_port;
+
+/// Names a session of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// One SCSI command.
+#[derive(Debug)]
+pub struct Request {
+    /// Logical unit.
+    pub lun: u16,
+    /// What to do.
+    pub cdb: Cdb,
+    /// Data for the unit, or room for data from it.
+    pub data: Data,
+    /// What may be done if it is not known how it ended.
+    pub retry: Retry,
+}
+
+/// The data of a command.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // SCSI has no other; both at once is not built
+pub enum Data {
+    /// None.
+    None,
+    /// For the unit.
+    Out(Slice),
+    /// At most so many bytes from the unit.
+    In(u32),
+}
+
+/// What may be done about a command that did not get through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // callers choose
+pub enum Retry {
+    /// Send it again: doing it twice is as good as doing it once. Also after a unit attention, BUSY
+    /// and an abort by the target.
+    Always,
+    /// Send it again only if it was certainly not carried out: before it was sent, after a unit
+    /// attention, BUSY or TASK SET FULL.
+    IfNotDone,
+    /// Tell whatever the target says; send it again only if it was never sent.
+    Never,
+}
+
+/// How a command ended well: by GOOD or CONDITION MET.
+#[derive(Debug)]
+pub struct Done {
+    /// What came, if the command asked for data; as long as it is.
+    pub data: Option<Buf>,
+}
+
+/// What a queue tells.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A request has ended.
+    Done {
+        /// Where.
+        session: SessionId,
+        /// As it was posted.
+        tag: u64,
+        /// How.
+        result: Result<Done, Error>,
+    },
+    /// The session is logged in, for the first time or again.
+    Up {
+        /// Which.
+        session: SessionId,
+        /// The portal.
+        peer: SocketAddr,
+    },
+    /// The connection was lost; another one is being made.
+    Down {
+        /// Which.
+        session: SessionId,
+        /// Why.
+        error: Error,
+    },
+    /// The session is over; each of its requests has ended before.
+    Ended {
+        /// Which.
+        session: SessionId,
+        /// Why; None: as asked for.
+        error: Option<Error>,
+    },
+    /// What a discovery session has found.
+    Targets {
+        /// Which.
+        session: SessionId,
+        /// The targets.
+        result: Result<Vec<Discovered>, Error>,
+    },
+    /// A unit has something to tell (asynchronous event 0), as sense data.
+    Asynchronous {
+        /// Which session.
+        session: SessionId,
+        /// Its unit.
+        lun: LunField,
+        /// Sense data.
+        sense: Vec<u8>,
+    },
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) id: SessionId,
+    options: Options,
+    isid: Isid,
+    state: State,
+    /// Counts connections, so that late events of an old one are known.
+    pub(crate) epoch: u32,
+    wire: Option<Wire>,
+    jobs: Jobs,
+    /// Since when there is no session.
+    down_since: Option<Instant>,
+    attempts: u32,
+    redirects: u32,
+    /// Where a temporary redirection points to.
+    elsewhere: Option<String>,
+    /// The portal whose login failed last: the others come first.
+    avoid: Option<String>,
+    was_up: bool,
+    closing: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Connecting(Attempt),
+    Login(Box<Login>),
+    Up(Box<Session>),
+    Waiting(Instant),
+    Dead(Error),
+}
+
+/// A connection as the port has it.
+#[derive(Debug)]
+struct Wire {
+    socket: Socket,
+    peer: SocketAddr,
+    portal: String,
+    mover: Tcp,
+    /// The list to fill; None while it is under way.
+    list: Option<SgList>,
+}
+
+impl Link {
+    pub(crate) fn new<P: Port>(
+        id: SessionId,
+        options: Options,
+        context: &mut Context<'_, P>,
+    ) -> Result<Self, Error> {
+        let mut random = [0; 5];
+        getrandom::fill(&mut random).map_err(|error| std::io::Error::other(error.to_string()))?;
+        let [a, b, c, d, e] = random;
+        let mut link = Self {
+            id,
+            options,
+            // T = 10: 24 random bits and a qualifier (RFC 7143 §11.12.5).
+            isid: Isid([0x80, a, b, c, d, e]),
+            state: State::Waiting(context.now),
+            epoch: 0,
+            wire: None,
+            jobs: Jobs::default(),
+            down_since: None,
+            attempts: 0,
+            redirects: 0,
+            elsewhere: None,
+            avoid: None,
+            was_up: false,
+            closing: false,
+        };
+        link.connect(context);
+        Ok(link)
+    }
+
+    /// Takes a request.
+    pub(crate) fn post<P: Port>(
+        &mut self,
+        tag: u64,
+        request: Request,
+        context: &mut Context<'_, P>,
+    ) -> Result<(), (Error, Request)> {
+        if let State::Dead(error) = &self.state {
+            return Err((error.clone(), request));
+        }
+        if self.closing {
+            return Err((self.error(Kind::Closed), request));
+        }
+        let room = match &request.data {
+            Data::In(length) => match context.pool.take(*length as usize) {
+                Some(buf) => Some(buf),
+                None => return Err((self.error(Kind::Full), request)),
+            },
+            Data::None | Data::Out(_) => None,
+        };
+        self.jobs.insert(tag, request, room);
+        self.issue(context);
+        Ok(())
+    }
+
+    /// Ends the session in order.
+    pub(crate) fn close<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        self.closing = true;
+        match &mut self.state {
+            State::Up(session) => {
+                session.logout(context.now);
+                self.settle(context);
+            }
+            State::Dead(_) => {}
+            _ => {
+                self.hang_up(context);
+                self.die(None, context);
+            }
+        }
+    }
+
+    pub(crate) const fn is_dead(&self) -> bool {
+        matches!(self.state, State::Dead(_))
+    }
+
+    /// Bytes of the connection: READ and WRITE come back here.
+    pub(crate) fn received<P: Port>(&mut self, bytes: &[u8], context: &mut Context<'_, P>) {
+        let (mut rest, epoch) = (bytes, self.epoch);
+        while !rest.is_empty() && self.epoch == epoch {
+            let Some(wire) = &mut self.wire else { return };
+            let (taken, event) = wire.mover.feed(rest);
+            rest = rest.get(taken..).unwrap_or_default();
+            let Some(event) = event else { continue };
+            let data = wire.mover.control_data();
+            match &mut self.state {
+                State::Login(login) => login.handle_event(event, data, context.now),
+                State::Up(session) => session.handle_event(event, data, context.now),
+                State::Connecting(_) | State::Waiting(_) | State::Dead(_) => return,
+            }
+            self.settle(context);
+        }
+        // R2Ts are answered without an event.
+        context.touch(self.id);
+        self.issue(context);
+    }
+
+    pub(crate) fn disconnected<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        match &mut self.state {
+            State::Login(login) => login.handle_disconnect(),
+            State::Up(session) => session.handle_disconnect(),
+            State::Connecting(_) | State::Waiting(_) | State::Dead(_) => return,
+        }
+        self.settle(context);
+    }
+
+    pub(crate) fn sent<P: Port>(
+        &mut self,
+        mut list: SgList,
+        result: Result<(), i32>,
+        context: &mut Context<'_, P>,
+    ) {
+        let Some(wire) = &mut self.wire else { return };
+        list.clear();
+        wire.list = Some(list);
+        wire.mover.handle_sent();
+        if result.is_err() {
+            self.disconnected(context);
+        }
+    }
+
+    /// Fills and gives out the next list.
+    pub(crate) fn transmit(&mut self) -> Option<(Socket, SgList)> {
+        let exp_stat_sn = match &self.state {
+            State::Login(login) => login.exp_stat_sn(),
+            State::Up(session) => session.exp_stat_sn(),
+            _ => return None,
+        };
+        let wire = self.wire.as_mut()?;
+        let mut list = wire.list.take()?;
+        if wire.mover.poll_transmit(&mut list, exp_stat_sn) {
+            return Some((wire.socket, list));
+        }
+        wire.list = Some(list);
+        None
+    }
+
+    /// When something is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let own = match &self.state {
+            State::Connecting(_) | State::Dead(_) => None,
+            State::Login(login) => login.poll_timeout(),
+            State::Up(session) => session.poll_timeout(),
+            State::Waiting(until) => Some(*until),
+        };
+        [own, self.jobs.deadline()].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(crate) fn expire<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        let now = context.now;
+        match &mut self.state {
+            State::Login(login) if login.poll_timeout().is_some_and(|at| at <= now) => {
+                login.handle_timeout(now);
+                self.settle(context);
+            }
+            State::Up(session) if session.poll_timeout().is_some_and(|at| at <= now) => {
+                session.handle_timeout(now);
+                self.settle(context);
+            }
+            State::Waiting(until) if *until <= now => self.connect(context),
+            _ => {}
+        }
+        if self.jobs.wake(now) {
+            self.issue(context);
+        }
+    }
+
+    /// Looks whether a connection stands.
+    pub(crate) fn look<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        let State::Connecting(attempt) = &self.state else { return };
+        let connected = match attempt.try_recv() {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return self.lost(error, Duration::ZERO, context),
+            Err(std::sync::mpsc::TryRecvError::Empty) => return,
+            Err(std::sync::mpsc::TryRecvError::Disconnected) => {
+                let error = std::io::Error::other("cannot start a thread to connect");
+                return self.lost(error.into(), Duration::ZERO, context);
+            }
+        };
+        let login = match self.login(context) {
+            Ok(login) => login,
+            Err(error) => return self.lost(error, Duration::ZERO, context),
+        };
+        self.epoch = context.next_epoch();
+        let socket = context.take_over(connected.stream.into(), self.id, self.epoch);
+        self.wire = Some(Wire {
+            socket,
+            peer: connected.peer,
+            portal: connected.portal,
+            mover: Tcp::new(),
+            list: Some(SgList::new()),
+        });
+        self.state = State::Login(Box::new(login));
+        self.settle(context);
+    }
+
+    fn login<P: Port>(&self, context: &Context<'_, P>) -> Result<Login, Error> {
+        let options = &self.options;
+        let identity = Identity {
+            initiator: options.initiator.clone(),
+            initiator_alias: options.alias.clone(),
+            target: options.target.clone(),
+            discovery: options.target.is_none(),
+            isid: self.isid,
+            cid: Cid(0),
+            portal_group_tag: None,
+        };
+        let mut random = [0; limits::CHALLENGE_LEN + 5];
+        getrandom::fill(&mut random).map_err(|error| std::io::Error::other(error.to_string()))?;
+        let [a, b, c, d, identifier, challenge @ ..] = random;
+        let client = options.account.clone().and_then(|account| {
+            let challenge = iscsi::chap::Challenge::new(identifier, &challenge)?;
+            Some(iscsi::chap::Client::new(account, options.algorithms.clone(), challenge))
+        });
+        let cmd_sn = CmdSn(u32::from_be_bytes([a, b, c, d]));
+        Ok(Login::new(identity, &options.settings, client, cmd_sn, context.now))
+    }
+
+    fn connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        let mut first: Vec<String> = Vec::new();
+        let mut others = Vec::new();
+        for portal in &self.options.portals {
+            let list = if self.avoid.as_ref() == Some(portal) { &mut others } else { &mut first };
+            list.push(with_port(portal));
+        }
+        if let Some(elsewhere) = self.elsewhere.take() {
+            (first, others) = (vec![with_port(&elsewhere)], Vec::new());
+        }
+        if first.is_empty() {
+            std::mem::swap(&mut first, &mut others);
+        }
+        self.attempts += 1;
+        self.state = State::Connecting(context.connect(first, others));
+    }
+
+    /// Carries everything that the machine has to say.
+    fn settle<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        context.touch(self.id);
+        loop {
+            match &mut self.state {
+                State::Login(login) => match login.poll_output() {
+                    Some(output) => self.login_output(output, context),
+                    None => return,
+                },
+                State::Up(session) => match session.poll_output() {
+                    Some(output) => self.session_output(output, context),
+                    None => return,
+                },
+                State::Connecting(_) | State::Waiting(_) | State::Dead(_) => return,
+            }
+        }
+    }
+
+    fn login_output<P: Port>(&mut self, output: LoginOutput, context: &mut Context<'_, P>) {
+        match output {
+            LoginOutput::Op(op) => {
+                if let Some(wire) = &mut self.wire {
+                    wire.mover.submit(op);
+                }
+            }
+            LoginOutput::Done(login) => {
+                let mut session = Session::new(*login, &self.options.settings, context.now);
+                if self.options.target.is_none() {
+                    let asked = session.send_targets();
+                    debug_assert!(asked.is_ok(), "nothing is under way in a new session");
+                }
+                self.state = State::Up(Box::new(session));
+                self.was_up = true;
+                (self.down_since, self.attempts, self.redirects) = (None, 0, 0);
+                self.avoid = None;
+                if let Some(wire) = &self.wire {
+                    context.tell(Event::Up { session: self.id, peer: wire.peer });
+                }
+                self.issue(context);
+            }
+            LoginOutput::Redirected { address, permanent } => {
+                self.hang_up(context);
+                self.redirects += 1;
+                if self.redirects > limits::REDIRECTS_MAX {
+                    let error = self.error(Kind::Redirections(address));
+                    return self.die(Some(error), context);
+                }
+                if permanent {
+                    self.options.portals = vec![address];
+                } else {
+                    self.elsewhere = Some(address);
+                }
+                self.connect(context);
+            }
+            LoginOutput::Failed(error) => {
+                let hopeless = !error.is_transient() && !self.may_come_back(&error);
+                self.avoid = self.wire.as_ref().map(|wire| wire.portal.clone());
+                self.hang_up(context);
+                let error = self.error(Kind::Login(error));
+                if hopeless {
+                    return self.die(Some(error), context);
+                }
+                self.lost(error, Duration::ZERO, context);
+            }
+        }
+    }
+
+    /// A target that was there before may be absent while its server starts.
+    const fn may_come_back(&self, error: &LoginError) -> bool {
+        self.was_up && matches!(error, LoginError::Refused(0x0203) | LoginError::Stream(_))
+    }
+
+    fn session_output<P: Port>(&mut self, output: Output, context: &mut Context<'_, P>) {
+        match output {
+            Output::Op(op) => {
+                let Some(wire) = &mut self.wire else { return };
+                if let Op::Release { task } = &op {
+                    self.jobs.keep(*task, wire.mover.detach(*task));
+                }
+                wire.mover.submit(op);
+            }
+            Output::Indication(indication) => self.indicate(indication, context),
+            Output::Closed { error, time2wait } => {
+                self.hang_up(context);
+                if self.closing || error == SessionError::LoggedOut {
+                    return self.die(None, context);
+                }
+                let error = self.error(Kind::Session(error));
+                self.lost(error, time2wait, context);
+            }
+        }
+    }
+
+    fn indicate<P: Port>(&mut self, indication: Indication, context: &mut Context<'_, P>) {
+        let session = self.id;
+        match indication {
+            Indication::Ended { task, outcome } => self.ended(task, outcome, context),
+            Indication::Managed { .. } => {}
+            Indication::Targets(result) => {
+                let result = result.map_err(|error| self.error(Kind::Discovery(error)));
+                context.tell(Event::Targets { session, result });
+            }
+            Indication::TargetsRejected(reason) => {
+                let result = Err(self.error(Kind::DiscoveryRejected(reason)));
+                context.tell(Event::Targets { session, result });
+            }
+            Indication::Asynchronous { lun, sense } => {
+                context.tell(Event::Asynchronous { session, lun, sense });
+            }
+        }
+    }
+
+    /// There is no session: another try, as long as there is patience.
+    fn lost<P: Port>(&mut self, error: Error, wait: Duration, context: &mut Context<'_, P>) {
+        let now = context.now;
+        let since = *self.down_since.get_or_insert(now);
+        let patience = match self.was_up {
+            true => self.options.reconnect_patience,
+            false => self.options.connect_patience,
+        };
+        if self.closing {
+            return self.die(None, context);
+        }
+        if now.since(since) >= patience {
+            return self.die(Some(error), context);
+        }
+        let doublings = self.attempts.min(8);
+        let pause = (limits::BACKOFF_MIN * (1 << doublings) / 2).min(limits::BACKOFF_MAX);
+        let pause = if self.attempts == 0 { wait } else { pause.max(wait) };
+        self.state = State::Waiting(now + pause);
+        context.tell(Event::Down { session: self.id, error });
+    }
+
+    /// The end: every request gets its last word.
+    fn die<P: Port>(&mut self, error: Option<Error>, context: &mut Context<'_, P>) {
+        let last = error.clone().unwrap_or_else(|| self.error(Kind::Closed));
+        self.state = State::Dead(last.clone());
+        for job in self.jobs.take_all() {
+            let error = last.at_lun(job.request.lun).during(&job.request.cdb);
+            context.tell(Event::Done { session: self.id, tag: job.tag, result: Err(error) });
+        }
+        context.tell(Event::Ended { session: self.id, error });
+    }
+
+    fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        if let Some(wire) = self.wire.take() {
+            context.hang_up(wire.socket);
+        }
+        // What the port still tells of this connection meets no link.
+        self.epoch = 0;
+    }
+
+    fn error(&self, kind: Kind) -> Error {
+        Error::new(kind).at_target(self.options.target.as_deref())
+    }
+
+    pub(crate) fn task_attached(&mut self, task: TaskId, write: Option<Slice>, read: Option<Buf>) {
+        if let Some(wire) = &mut self.wire {
+            wire.mover.attach(task, write, read);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests from their post to their end, over as many sessions and tries as it takes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use buf::Buf;
+use clock::Instant;
+use engine::Port;
+use iscsi::initiator::Command;
+use iscsi::initiator::Completion;
+use iscsi::initiator::Ending;
+use iscsi::initiator::Outcome;
+use iscsi::initiator::datamover::TaskId;
+use slab::Slab;
+use wire::iscsi::Attribute;
+use wire::scsi::Lun;
+use wire::scsi::Sense;
+use wire::scsi::SenseKey;
+
+use super::Data;
+use super::Done;
+use super::Event;
+use super::Link;
+use super::Request;
+use super::Retry;
+use super::State;
+use crate::Error;
+use crate::Kind;
+use crate::limits;
+use crate::pump::Context;
+
+/// SAM-5 §5.3.1.
+const GOOD: u8 = 0x00;
+const CHECK_CONDITION: u8 = 0x02;
+const CONDITION_MET: u8 = 0x04;
+const BUSY: u8 = 0x08;
+const TASK_SET_FULL: u8 = 0x28;
+
+/// A request that has not ended.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) tag: u64,
+    pub(super) request: Request,
+    /// Room for data from the unit; with the mover while the command is with the session.
+    room: Option<Buf>,
+    losses: u32,
+    attentions: u32,
+    aborts: u32,
+    busy: u32,
+    /// When the target was found busy first.
+    busy_since: Option<Instant>,
+}
+
+/// All requests of a session.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    jobs: Slab<Job>,
+    /// Those that are to be given to the session.
+    ready: VecDeque<usize>,
+    /// Those that wait before they are tried again.
+    delayed: Vec<(Instant, usize)>,
+    /// Which request a task belongs to, by the slot of the task.
+    by_task: Vec<usize>,
+    /// The buffer of the task that ends next.
+    kept: Option<(TaskId, Option<Buf>)>,
+}
+
+/// What becomes of a request.
+enum Verdict {
+    End(Result<(), Kind>),
+    Again,
+    Later(Duration),
+}
+
+impl Jobs {
+    pub(super) fn insert(&mut self, tag: u64, request: Request, room: Option<Buf>) {
+        let (losses, attentions, aborts, busy, busy_since) = (0, 0, 0, 0, None);
+        let job = Job { tag, request, room, losses, attentions, aborts, busy, busy_since };
+        let place = self.jobs.insert(job);
+        self.ready.push_back(place);
+    }
+
+    pub(super) fn keep(&mut self, task: TaskId, buf: Option<Buf>) {
+        self.kept = Some((task, buf));
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.delayed.iter().map(|(at, _)| *at).min()
+    }
+
+    /// True if a request has waited long enough.
+    pub(super) fn wake(&mut self, now: Instant) -> bool {
+        let before = self.ready.len();
+        let Self { delayed, ready, .. } = self;
+        delayed.retain(|(at, place)| {
+            if *at <= now {
+                ready.push_back(*place);
+            }
+            *at > now
+        });
+        self.ready.len() > before
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Job> {
+        self.ready.clear();
+        self.delayed.clear();
+        self.jobs.drain().collect()
+    }
+
+    fn bind(&mut self, task: TaskId, place: usize) {
+        let slot = task.index as usize;
+        if self.by_task.len() <= slot {
+            self.by_task.resize(slot + 1, usize::MAX);
+        }
+        if let Some(entry) = self.by_task.get_mut(slot) {
+            *entry = place;
+        }
+    }
+
+    fn of_task(&self, task: TaskId) -> Option<usize> {
+        self.by_task.get(task.index as usize).copied()
+    }
+}
+
+impl Link {
+    /// Gives the session what it takes.
+    pub(super) fn issue<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        let mut any = false;
+        while let Some(place) = self.jobs.ready.front().copied() {
+            let State::Up(session) = &mut self.state else { break };
+            let Some(job) = self.jobs.jobs.get_mut(place) else {
+                self.jobs.ready.pop_front();
+                continue;
+            };
+            let (data_out, data_in) = match &job.request.data {
+                Data::None => (0, 0),
+                Data::Out(data) => (u32::try_from(data.len()).unwrap_or(u32::MAX), 0),
+                Data::In(length) => (0, *length),
+            };
+            let command = Command {
+                lun: Lun::Unit(job.request.lun).emit(),
+                cdb: job.request.cdb,
+                attribute: Attribute::Simple,
+                data_out,
+                data_in,
+            };
+            let Ok(task) = session.command(command, context.now) else { break };
+            let write = match &job.request.data {
+                Data::Out(data) => Some(data.clone()),
+                Data::None | Data::In(_) => None,
+            };
+            let read = job.room.take();
+            self.jobs.ready.pop_front();
+            self.jobs.bind(task, place);
+            self.task_attached(task, write, read);
+            any = true;
+        }
+        if any {
+            self.settle(context);
+        }
+    }
+
+    /// A command has ended.
+    pub(super) fn ended<P: Port>(
+        &mut self,
+        task: TaskId,
+        outcome: Outcome,
+        context: &mut Context<'_, P>,
+    ) {
+        let buf = match self.jobs.kept.take() {
+            Some((of, buf)) if of == task => buf,
+            _ => None,
+        };
+        let Some(place) = self.jobs.of_task(task) else { return };
+        let closing = self.closing;
+        let Some(job) = self.jobs.jobs.get_mut(place) else { return };
+        job.room = buf;
+        let received = match &outcome {
+            Outcome::Done(completion) => completion.received,
+            Outcome::Failed(_) => 0,
+        };
+        match job.judge(outcome, closing, context.now) {
+            Verdict::Again => self.jobs.ready.push_back(place),
+            Verdict::Later(pause) => self.jobs.delayed.push((context.now + pause, place)),
+            Verdict::End(result) => {
+                let mut job = self.jobs.jobs.remove(place);
+                let data = job.room.take().map(|mut buf| {
+                    buf.truncate(received as usize);
+                    buf
+                });
+                let result = result.map(|()| Done { data }).map_err(|kind| {
+                    let error: Error = self.error(kind);
+                    error.at_lun(job.request.lun).during(&job.request.cdb)
+                });
+                context.tell(Event::Done { session: self.id, tag: job.tag, result });
+            }
+        }
+    }
+}
+
+impl Job {
+    fn judge(&mut self, outcome: Outcome, closing: bool, now: Instant) -> Verdict {
+        let always = self.request.retry == Retry::Always;
+        match outcome {
+            Outcome::Done(completion) => self.judge_status(completion, now),
+            Outcome::Failed(Ending::Lost { .. }) if closing => Verdict::End(Err(Kind::Closed)),
+            Outcome::Failed(Ending::Lost { sent: false }) => Verdict::Again,
+            Outcome::Failed(ending @ (Ending::Lost { .. } | Ending::Damaged)) => {
+                self.losses += 1;
+                if always && self.losses <= limits::LOSSES_MAX {
+                    Verdict::Again
+                } else {
+                    Verdict::End(Err(Kind::Ending(ending)))
+                }
+            }
+            Outcome::Failed(ending) => Verdict::End(Err(Kind::Ending(ending))),
+        }
+    }
+
+    fn judge_status(&mut self, completion: Completion, now: Instant) -> Verdict {
+        let Completion { status, sense: raw, .. } = completion;
+        if matches!(status, GOOD | CONDITION_MET) {
+            return Verdict::End(Ok(()));
+        }
+        let sense = Sense::parse(&raw);
+        let key = sense.map(|sense| sense.key).filter(|_| status == CHECK_CONDITION);
+        match (status, key, self.request.retry) {
+            (_, _, Retry::Never) => {}
+            (BUSY | TASK_SET_FULL, ..) => {
+                let since = *self.busy_since.get_or_insert(now);
+                if now.since(since) < limits::BUSY_PATIENCE {
+                    let pause = limits::BUSY_MIN * (1 << self.busy.min(16));
+                    self.busy += 1;
+                    return Verdict::Later(pause.min(limits::BUSY_MAX));
+                }
+            }
+            (_, Some(SenseKey::UnitAttention), _) if self.attentions < limits::ATTENTIONS_MAX => {
+                self.attentions += 1;
+                return Verdict::Again;
+            }
+            (_, Some(SenseKey::AbortedCommand), Retry::Always)
+                if self.aborts < limits::ABORTS_MAX =>
+            {
+                self.aborts += 1;
+                return Verdict::Again;
+            }
+            _ => {}
+        }
+        Verdict::End(Err(Kind::Status { status, sense, raw }))
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a queue is made, and how a session is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::Choice;
+use iscsi::chap::Account;
+use iscsi::chap::Algorithm;
+use iscsi::initiator::Settings;
+
+use crate::Url;
+use crate::limits;
+
+/// How a [`Queue`](crate::Queue) or an [`Initiator`](crate::Initiator) is made.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which engine to run on.
+    pub engine: Choice,
+    /// Longest busy wait before sleeping; zero: never spin.
+    pub spin_max: Duration,
+    /// Bound on data buffers, bytes.
+    pub pool_bytes_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            engine: Choice::Auto,
+            spin_max: engine::limits::SPIN_MAX,
+            pool_bytes_max: limits::POOL_BYTES,
+        }
+    }
+}
+
+/// One session: with whom, as whom, and how patient.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `host:port` of each portal; all are tried side by side.
+    pub portals: Vec<String>,
+    /// iSCSI name of the target; None for a discovery session.
+    pub target: Option<String>,
+    /// Our own iSCSI name.
+    pub initiator: String,
+    /// Our alias, for the target's display.
+    pub alias: Option<String>,
+    /// By what we prove who we are and, if a target is in it, what it has to prove.
+    pub account: Option<Arc<Account>>,
+    /// Hash functions of CHAP, most wanted first.
+    pub algorithms: Vec<Algorithm>,
+    /// What is negotiated, and time-outs.
+    pub settings: Settings,
+    /// How long to go on trying before the first login; zero: one try.
+    pub connect_patience: Duration,
+    /// How long to go on trying after a session was lost; zero: not at all.
+    pub reconnect_patience: Duration,
+}
+
+impl Options {
+    /// For a target behind one portal, without authentication.
+    #[must_use]
+    pub fn new(portal: String, target: Option<String>) -> Self {
+        Self {
+            portals: vec![portal],
+            target,
+            initiator: default_initiator(),
+            alias: None,
+            account: None,
+            algorithms: Algorithm::ALL.to_vec(),
+            settings: Settings::default(),
+            connect_patience: Duration::ZERO,
+            reconnect_patience: Duration::from_secs(60),
+        }
+    }
+
+    /// Portal and target of `url`. Its user and secret are the caller's business: whether a secret
+    /// may stand there is a matter of policy.
+    #[must_use]
+    pub fn of_url(url: &Url) -> Self {
+        Self::new(url.portal(), url.target.clone())
+    }
+}
+
+/// A name for this machine: the same each time, as far as it has a host name.
+#[must_use]
+pub fn default_initiator() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host
+        .trim()
+        .to_ascii_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '-' })
+        .take(64)
+        .collect();
+    let host = if host.is_empty() { "host" } else { host.as_str() };
+    format!("iqn.2026-01.local.lunwire:{host}")
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The pump: the one loop where engine, mover and iscsi meet.
+//!
+//! ```text
+//! Queue --Request--> Link --Command--> iscsi --Op--> mover --SgList--> engine
+//!       <--Event---      <-Indication-      <-Event-       <--bytes---
+//! ```
+//!
+//! A READ enters in [`Pump::post`], becomes a command in `link/jobs.rs`, leaves in
+//! [`Pump::transmit`], comes back in `Link::received` and ends in `Link::ended`.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use buf::Pool;
+use clock::Instant;
+use engine::Port;
+use engine::Socket;
+use engine::Token;
+use engine::Work;
+use slab::Slab;
+
+use crate::Config;
+use crate::Error;
+use crate::Event;
+use crate::Kind;
+use crate::Options;
+use crate::Request;
+use crate::SessionId;
+use crate::connect;
+use crate::connect::Attempt;
+use crate::link::Link;
+
+/// One thread's share: a port, a pool, and sessions.
+#[derive(Debug)]
+pub(crate) struct Pump<P> {
+    port: P,
+    pool: Pool,
+    links: Slab<Link>,
+    generation: u32,
+    epoch: u32,
+    events: VecDeque<Event>,
+    /// Sessions that may have something to send.
+    touched: Vec<SessionId>,
+}
+
+/// What a link works with besides itself.
+pub(crate) struct Context<'a, P> {
+    pub(crate) now: Instant,
+    pub(crate) pool: &'a Pool,
+    port: &'a mut P,
+    epoch: &'a mut u32,
+    events: &'a mut VecDeque<Event>,
+    touched: &'a mut Vec<SessionId>,
+}
+
+/// Places of the parts of a token: what the work is, the session's slot, the connection.
+const KIND_SHIFT: u32 = 56;
+const INDEX_SHIFT: u32 = 32;
+const INDEX_MASK: u64 = 0x00ff_ffff;
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
+
+fn token(kind: u64, index: u32, epoch: u32) -> Token {
+    Token(kind << KIND_SHIFT | u64::from(index) << INDEX_SHIFT | u64::from(epoch))
+}
+
+impl<P: Port> Context<'_, P> {
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    pub(crate) fn touch(&mut self, id: SessionId) {
+        if self.touched.last() != Some(&id) {
+            self.touched.push(id);
+        }
+    }
+
+    /// Never zero, which no connection has.
+    pub(crate) fn next_epoch(&mut self) -> u32 {
+        *self.epoch = self.epoch.wrapping_add(1).max(1);
+        *self.epoch
+    }
+
+    pub(crate) fn connect(&self, first: Vec<String>, others: Vec<String>) -> Attempt {
+        connect::connect(first, others, self.port.waker())
+    }
+
+    /// The port takes a connection over and receives from it.
+    pub(crate) fn take_over(&mut self, fd: OwnedFd, id: SessionId, epoch: u32) -> Socket {
+        let socket = self.port.add_socket(fd);
+        self.port.submit(token(RECEIVE, id.index, epoch), Work::Receive { socket });
+        socket
+    }
+
+    pub(crate) fn hang_up(&mut self, socket: Socket) {
+        self.port.close(socket);
+    }
+}
+
+/// A link and what it works with, borrowed side by side.
+macro_rules! with_link {
+    ($pump:expr, $index:expr, |$link:ident, $context:ident| $body:expr) => {{
+        let pump = $pump;
+        let mut $context = Context {
+            now: pump.port.now(),
+            pool: &pump.pool,
+            port: &mut pump.port,
+            epoch: &mut pump.epoch,
+            events: &mut pump.events,
+            touched: &mut pump.touched,
+        };
+        match pump.links.get_mut($index) {
+            Some($link) => Some($body),
+            None => None,
+        }
+    }};
+}
+
+impl<P: Port> Pump<P> {
+    pub(crate) fn new(port: io::Result<P>, config: &Config) -> io::Result<Self> {
+        Ok(Self {
+            port: port?,
+            pool: Pool::new(config.pool_bytes_max)?,
+            links: Slab::new(),
+            generation: 0,
+            epoch: 0,
+            events: VecDeque::new(),
+            touched: Vec::new(),
+        })
+    }
+
+    pub(crate) fn open(&mut self, options: Options) -> Result<SessionId, Error> {
+        self.generation = self.generation.wrapping_add(1);
+        let mut context = Context {
+            now: self.port.now(),
+            pool: &self.pool,
+            port: &mut self.port,
+            epoch: &mut self.epoch,
+            events: &mut self.events,
+            touched: &mut self.touched,
+        };
+        let entry = self.links.vacant_entry();
+        let index = u32::try_from(entry.key()).ok().filter(|at| u64::from(*at) <= INDEX_MASK);
+        let index = index.ok_or_else(|| Error::new(Kind::Full))?;
+        let id = SessionId { index, generation: self.generation };
+        entry.insert(Link::new(id, options, &mut context)?);
+        Ok(id)
+    }
+
+    /// Takes a request; it leaves with the next turn.
+    pub(crate) fn post(
+        &mut self,
+        session: SessionId,
+        tag: u64,
+        request: Request,
+    ) -> Result<(), (Error, Request)> {
+        let known = self.links.get(session.index as usize).is_some_and(|link| link.id == session);
+        if !known {
+            return Err((Error::new(Kind::Closed), request));
+        }
+        let mut request = Some(request);
+        let posted = with_link!(self, session.index as usize, |link, context| {
+            request.take().map_or(Ok(()), |request| link.post(tag, request, &mut context))
+        });
+        posted.unwrap_or(Ok(()))
+    }
+
+    pub(crate) fn close(&mut self, session: SessionId) {
+        if self.links.get(session.index as usize).is_some_and(|link| link.id == session) {
+            with_link!(self, session.index as usize, |link, context| link.close(&mut context));
+        }
+    }
+
+    /// Drops what is known of a session that has ended.
+    pub(crate) fn forget(&mut self, session: SessionId) {
+        let index = session.index as usize;
+        if self.links.get(index).is_some_and(|link| link.id == session && link.is_dead()) {
+            self.links.remove(index);
+        }
+    }
+
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(crate) const fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.port.now()
+    }
+
+    pub(crate) fn waker(&self) -> engine::Waker {
+        self.port.waker()
+    }
+
+    pub(crate) fn engine(&self) -> &'static str {
+        self.port.name()
+    }
+
+    /// Sends what has gathered, then waits for the engine: until something happens there, something
+    /// is due, or `deadline`.
+    pub(crate) fn turn(&mut self, deadline: Option<Instant>) {
+        self.transmit();
+        let due = self.links.iter().filter_map(|(_, link)| link.deadline()).min();
+        let deadline = [due, deadline].into_iter().flatten().min();
+        self.port.wait(deadline);
+        self.gather();
+    }
+
+    /// Takes what the engine has, without waiting.
+    fn gather(&mut self) {
+        while let Some((token, event)) = self.port.next_event() {
+            self.dispatch(token, event);
+        }
+        let now = self.port.now();
+        let due = |link: &Link| link.deadline().is_some_and(|at| at <= now);
+        let late: Vec<usize> =
+            self.links.iter().filter(|(_, link)| due(link)).map(|(index, _)| index).collect();
+        for index in late {
+            with_link!(&mut *self, index, |link, context| link.expire(&mut context));
+        }
+        self.transmit();
+    }
+
+    fn dispatch(&mut self, token: Token, event: engine::Event) {
+        use engine::Event as E;
+        let index = usize::try_from(token.0 >> INDEX_SHIFT & INDEX_MASK).unwrap_or(usize::MAX);
+        let epoch = token.0 & u64::from(u32::MAX);
+        let current = |link: &Link| u64::from(link.epoch) == epoch;
+        match event {
+            E::Received { bytes } => {
+                with_link!(self, index, |link, context| if current(link) {
+                    link.received(&bytes, &mut context);
+                });
+            }
+            E::Sent { list, result } => {
+                with_link!(self, index, |link, context| if current(link) {
+                    link.sent(list, result, &mut context);
+                    context.touch(link.id);
+                });
+            }
+            E::ReceiveEnded { .. } => {
+                with_link!(self, index, |link, context| if current(link) {
+                    link.disconnected(&mut context);
+                });
+            }
+            E::Woken => {
+                let all: Vec<usize> = self.links.iter().map(|(index, _)| index).collect();
+                for index in all {
+                    with_link!(&mut *self, index, |link, context| link.look(&mut context));
+                }
+            }
+            _ => debug_assert!(false, "work that nobody gave to the engine"),
+        }
+    }
+
+    /// Hands lists to the engine, many PDUs in each.
+    fn transmit(&mut self) {
+        while let Some(id) = self.touched.pop() {
+            let Some(link) = self.links.get_mut(id.index as usize) else { continue };
+            if link.id != id {
+                continue;
+            }
+            if let Some((socket, list)) = link.transmit() {
+                let token = token(SEND, id.index, link.epoch);
+                self.port.submit(token, Work::Send { socket, list });
+            }
+        }
+    }
+}
+
+/// A point in time that lies `timeout` ahead.
+pub(crate) fn after(now: Instant, timeout: Duration) -> Instant {
+    now + timeout
+}

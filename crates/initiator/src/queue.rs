@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sessions in the caller's own thread: post, reap, wait (the asynchronous interface of the AMP
+//! study).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use buf::Pool;
+use engine::Choice;
+use engine::epoll::Epoll;
+use engine::uring::Uring;
+use iscsi::initiator::discovery::Discovered;
+
+use crate::Config;
+use crate::Done;
+use crate::Error;
+use crate::Event;
+use crate::Kind;
+use crate::Options;
+use crate::Request;
+use crate::SessionId;
+use crate::pump::Pump;
+use crate::pump::after;
+use crate::scsi::Execute;
+
+/// A work queue and an event queue over any number of sessions; one thread uses it, nothing runs
+/// besides.
+///
+/// Requests that are posted leave with the next call that waits, many in one system call. Time-outs
+/// and reconnection go on only while the caller waits.
+#[derive(Debug)]
+pub struct Queue {
+    pump: Engine,
+    /// Events that a blocking call passed over.
+    aside: VecDeque<Event>,
+    tag: u64,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Uring(Box<Pump<Uring>>),
+    Epoll(Box<Pump<Epoll>>),
+}
+
+macro_rules! each {
+    ($queue:expr, $pump:ident => $call:expr) => {
+        match &mut $queue.pump {
+            Engine::Uring($pump) => $call,
+            Engine::Epoll($pump) => $call,
+        }
+    };
+}
+
+impl Queue {
+    /// Starts an engine in this thread.
+    ///
+    /// # Errors
+    /// [`Kind::System`] if the engine or its buffers cannot be had.
+    pub fn new(config: &Config) -> Result<Self, Error> {
+        let port = engine::Config { spin_max: config.spin_max, ..engine::Config::default() };
+        let pump = match engine::choose(config.engine) {
+            Choice::Epoll => Engine::Epoll(Box::new(Pump::new(Epoll::new(&port), config)?)),
+            _ => Engine::Uring(Box::new(Pump::new(Uring::new(&port), config)?)),
+        };
+        Ok(Self { pump, aside: VecDeque::new(), tag: OWN_TAGS })
+    }
+
+    /// Begins to log in; [`Event::Up`] or [`Event::Ended`] follows. Requests may be posted at once.
+    ///
+    /// # Errors
+    /// [`Kind::System`], [`Kind::Full`].
+    pub fn open(&mut self, options: Options) -> Result<SessionId, Error> {
+        each!(self, pump => pump.open(options))
+    }
+
+    /// Logs in and waits for it.
+    ///
+    /// # Errors
+    /// Whatever ends the login.
+    pub fn login(&mut self, options: Options) -> Result<SessionId, Error> {
+        let id = self.open(options)?;
+        loop {
+            match self.until(|event| match event {
+                Event::Up { session, .. } | Event::Ended { session, .. } => *session == id,
+                _ => false,
+            }) {
+                Event::Ended { error, .. } => {
+                    return Err(error.unwrap_or_else(|| Error::new(Kind::Closed)));
+                }
+                Event::Up { .. } => return Ok(id),
+                _ => {}
+            }
+        }
+    }
+
+    /// Asks the target at one of the portals what targets there are.
+    ///
+    /// # Errors
+    /// Whatever ends the login or the answer.
+    pub fn discover(&mut self, options: Options) -> Result<Vec<Discovered>, Error> {
+        let id = self.open(Options { target: None, ..options })?;
+        let found = self.until(|event| match event {
+            Event::Targets { session, .. } | Event::Ended { session, .. } => *session == id,
+            _ => false,
+        });
+        match found {
+            Event::Targets { result, .. } => {
+                self.logout(id);
+                result
+            }
+            Event::Ended { error, .. } => {
+                self.forget(id);
+                Err(error.unwrap_or_else(|| Error::new(Kind::Closed)))
+            }
+            _ => Err(Error::new(Kind::Closed)),
+        }
+    }
+
+    /// Takes a request; [`Event::Done`] with `tag` follows. Tags belong to the caller; those with
+    /// the highest bit set are the queue's own.
+    ///
+    /// # Errors
+    /// The request comes back if there is no room for its data ([`Kind::Full`]: reap, drop data,
+    /// try again) or the session has ended.
+    pub fn post(
+        &mut self,
+        session: SessionId,
+        tag: u64,
+        request: Request,
+    ) -> Result<(), (Error, Request)> {
+        each!(self, pump => pump.post(session, tag, request))
+    }
+
+    /// The next event, without waiting.
+    pub fn reap(&mut self) -> Option<Event> {
+        if let Some(event) = self.aside.pop_front() {
+            return Some(event);
+        }
+        each!(self, pump => pump.next_event())
+    }
+
+    /// Sends what was posted and waits until there are `count` events to reap, or for `timeout`.
+    /// Returns how many there are. Spins first, adaptively, as the configuration says; a `timeout`
+    /// of zero polls.
+    pub fn wait_n(&mut self, count: usize, timeout: Duration) -> usize {
+        let deadline = each!(self, pump => after(pump.now(), timeout));
+        loop {
+            each!(self, pump => pump.turn(Some(deadline)));
+            let there = self.aside.len() + each!(self, pump => pump.events());
+            if there >= count || each!(self, pump => pump.now()) >= deadline {
+                return there;
+            }
+        }
+    }
+
+    /// As `wait_n` for one event, without an end.
+    pub fn wait(&mut self) {
+        each!(self, pump => pump.turn(None));
+    }
+
+    /// Posts a request and waits for its end; other events are kept for `reap`.
+    ///
+    /// # Errors
+    /// However the request fails.
+    pub fn execute(&mut self, session: SessionId, request: Request) -> Result<Done, Error> {
+        self.tag = self.tag.wrapping_add(1) | OWN_TAGS;
+        let own = self.tag;
+        self.post(session, own, request).map_err(|(error, _)| error)?;
+        match self.until(|event| matches!(event, Event::Done { tag, .. } if *tag == own)) {
+            Event::Done { result, .. } => result,
+            _ => Err(Error::new(Kind::Closed)),
+        }
+    }
+
+    /// Begins to log out; [`Event::Ended`] follows.
+    pub fn close(&mut self, session: SessionId) {
+        each!(self, pump => pump.close(session));
+    }
+
+    /// Logs out and waits for it, at most some seconds.
+    pub fn logout(&mut self, session: SessionId) {
+        self.close(session);
+        if !self.has_ended(session) {
+            self.until(|event| matches!(event, Event::Ended { session: of, .. } if *of == session));
+        }
+        self.forget(session);
+    }
+
+    /// Where data buffers come from.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        match &self.pump {
+            Engine::Uring(pump) => pump.pool(),
+            Engine::Epoll(pump) => pump.pool(),
+        }
+    }
+
+    /// The engine that was chosen.
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        match &self.pump {
+            Engine::Uring(pump) => pump.engine(),
+            Engine::Epoll(pump) => pump.engine(),
+        }
+    }
+
+    /// Ends a wait from another thread.
+    #[must_use]
+    pub fn waker(&self) -> engine::Waker {
+        match &self.pump {
+            Engine::Uring(pump) => pump.waker(),
+            Engine::Epoll(pump) => pump.waker(),
+        }
+    }
+
+    /// Logical unit `lun` of `session`, for the functions of [`crate::scsi`].
+    pub fn unit(&mut self, session: SessionId, lun: u16) -> Unit<'_> {
+        Unit { queue: self, session, lun }
+    }
+
+    /// Drops what is known of a session that has ended.
+    pub fn forget(&mut self, session: SessionId) {
+        each!(self, pump => pump.forget(session));
+    }
+
+    fn has_ended(&mut self, session: SessionId) -> bool {
+        self.aside
+            .iter()
+            .any(|event| matches!(event, Event::Ended { session: of, .. } if *of == session))
+    }
+
+    /// Waits for an event that `wanted` says it is; the others are kept.
+    fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+        loop {
+            while let Some(event) = each!(self, pump => pump.next_event()) {
+                if wanted(&event) {
+                    return event;
+                }
+                self.aside.push_back(event);
+            }
+            each!(self, pump => pump.turn(None));
+        }
+    }
+}
+
+/// Tags of the queue itself.
+const OWN_TAGS: u64 = 1 << 63;
+
+/// One logical unit over a queue.
+#[derive(Debug)]
+pub struct Unit<'a> {
+    queue: &'a mut Queue,
+    session: SessionId,
+    lun: u16,
+}
+
+impl Execute for Unit<'_> {
+    fn execute(
+        &mut self,
+        cdb: wire::iscsi::Cdb,
+        data: crate::Data,
+        retry: crate::Retry,
+    ) -> Result<Done, Error> {
+        self.queue.execute(self.session, Request { lun: self.lun, cdb, data, retry })
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! SCSI commands as functions, over whatever carries them out.
+
+use buf::Buf;
+use buf::Slice;
+use wire::iscsi::Cdb;
+use wire::scsi::Lun;
+use wire::scsi::SenseKey;
+use wire::scsi::capacity::Capacity;
+use wire::scsi::capacity::Provisioning;
+use wire::scsi::command;
+use wire::scsi::inquiry;
+use wire::scsi::inquiry::Standard;
+use wire::scsi::luns;
+use wire::scsi::mode;
+use wire::scsi::mode::ModeData;
+use wire::scsi::opcode::Opcode;
+use wire::scsi::persistent;
+use wire::scsi::persistent::Type;
+use wire::scsi::reservations;
+use wire::scsi::rsoc;
+use wire::scsi::unmap;
+use wire::scsi::unmap::Range;
+use wire::scsi::vpd;
+
+use crate::Data;
+use crate::Done;
+use crate::Error;
+use crate::Geometry;
+use crate::Kind;
+use crate::Retry;
+
+/// Carries out commands on one logical unit.
+pub trait Execute {
+    /// Sends a command and waits for its end.
+    ///
+    /// # Errors
+    /// However it fails.
+    fn execute(&mut self, cdb: Cdb, data: Data, retry: Retry) -> Result<Done, Error>;
+}
+
+/// Allocation length of parameter data whose length is not known before, bytes.
+const PARAMETERS: u16 = 8192;
+
+fn ask(unit: &mut impl Execute, cdb: Cdb, room: u32) -> Result<Buf, Error> {
+    let done = unit.execute(cdb, Data::In(room), Retry::Always)?;
+    done.data.ok_or_else(|| Error::new(Kind::Malformed("answer")))
+}
+
+fn malformed(what: &'static str) -> impl Fn() -> Error {
+    move || Error::new(Kind::Malformed(what))
+}
+
+/// Whether the unit does not know the command or the page.
+#[must_use]
+pub fn is_unsupported(error: &Error) -> bool {
+    error.sense().is_some_and(|sense| {
+        sense.key == SenseKey::IllegalRequest && matches!(sense.asc, 0x20 | 0x24)
+    })
+}
+
+/// TEST UNIT READY.
+///
+/// # Errors
+/// Why the unit is not.
+pub fn test_unit_ready(unit: &mut impl Execute) -> Result<(), Error> {
+    unit.execute(command::plain(Opcode::TEST_UNIT_READY), Data::None, Retry::Always).map(drop)
+}
+
+/// Standard INQUIRY data.
+///
+/// # Errors
+/// However the command fails, or malformed data.
+pub fn inquiry(unit: &mut impl Execute) -> Result<Standard, Error> {
+    let data = ask(unit, command::inquiry(None, 255), 255)?;
+    Standard::parse(&data).ok_or_else(malformed("INQUIRY data"))
+}
+
+/// The content of a VPD page.
+///
+/// # Errors
+/// However the command fails, or malformed data.
+pub fn vpd(unit: &mut impl Execute, page: u8) -> Result<Vec<u8>, Error> {
+    let data = ask(unit, command::inquiry(Some(page), 4096), 4096)?;
+    vpd::content(&data, page).map(<[u8]>::to_vec).ok_or_else(malformed("VPD page"))
+}
+
+/// READ CAPACITY(16), or (10) where the unit has no other.
+///
+/// # Errors
+/// However the command fails, or malformed data.
+pub fn capacity(unit: &mut impl Execute) -> Result<Capacity, Error> {
+    match ask(unit, command::read_capacity_16(32), 32) {
+        Ok(data) => Capacity::parse_16(&data).ok_or_else(malformed("capacity")),
+        Err(error) if is_unsupported(&error) => {
+            let data = ask(unit, command::plain(Opcode::READ_CAPACITY_10), 8)?;
+            let (last, block_length) =
+                Capacity::parse_10(&data).ok_or_else(malformed("capacity"))?;
+            Ok(Capacity {
+                last_lba: last.into(),
+                block_length,
+                physical_exponent: 0,
+                provisioning: Provisioning::Full,
+                lowest_aligned_lba: 0,
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The numbers of the units of a target.
+///
+/// # Errors
+/// However the command fails, or malformed data.
+pub fn report_luns(unit: &mut impl Execute) -> Result<Vec<u16>, Error> {
+    let room = u32::from(PARAMETERS);
+    let data = ask(unit, command::report_luns(room), room)?;
+    let list = luns::parse(&data).ok_or_else(malformed("list of LUNs"))?;
+    let units = list.filter_map(|field| match Lun::parse(field) {
+        Some(Lun::Unit(number)) => Some(number),
+        _ => None,
+    });
+    Ok(units.collect())
+}
+
+/// What MODE SENSE says: header and one page, or all of them.
+///
+/// # Errors
+/// However the command fails.
+pub fn mode_sense(unit: &mut impl Execute, page: u8) -> Result<Vec<u8>, Error> {
+    Ok(ask(unit, command::mode_sense_6(page, 255), 255)?.to_vec())
+}
+
+/// All commands of a unit.
+///
+/// # Errors
+/// However the command fails, or malformed data.
+pub fn supported_commands(unit: &mut impl Execute) -> Result<Vec<rsoc::Command>, Error> {
+    let room = u32::from(PARAMETERS);
+    let data = ask(unit, command::supported_operation_codes(room), room)?;
+    rsoc::parse_all(&data).ok_or_else(malformed("list of commands"))
+}
+
+/// Keys that are registered with a unit, and the reservation if there is one.
+///
+/// # Errors
+/// However the command fails, or malformed data.
+#[allow(clippy::type_complexity)] // two facts, each with its parts
+pub fn reservations(unit: &mut impl Execute) -> Result<(Vec<u64>, Option<(u64, Type)>), Error> {
+    let room = PARAMETERS;
+    let cdb = command::persistent_reserve_in(persistent::READ_KEYS, room);
+    let data = ask(unit, cdb, room.into())?;
+    let (_, keys) = reservations::parse_keys(&data).ok_or_else(malformed("list of keys"))?;
+    let cdb = command::persistent_reserve_in(persistent::READ_RESERVATION, room);
+    let data = ask(unit, cdb, room.into())?;
+    Ok((keys, reservations::parse_reservation(&data)))
+}
+
+/// SYNCHRONIZE CACHE of the whole unit. Without effect where there is no cache.
+///
+/// # Errors
+/// However the command fails.
+pub fn flush(unit: &mut impl Execute) -> Result<(), Error> {
+    match unit.execute(command::synchronize_cache(), Data::None, Retry::Always) {
+        Err(error) if is_unsupported(&error) => Ok(()),
+        result => result.map(drop),
+    }
+}
+
+/// UNMAP of one range.
+///
+/// # Errors
+/// However the command fails.
+pub fn unmap(unit: &mut impl Execute, lba: u64, blocks: u32) -> Result<(), Error> {
+    let (cdb, list) = unmap_command(lba, blocks);
+    unit.execute(cdb, Data::Out(list), Retry::Always).map(drop)
+}
+
+/// UNMAP of one range, with its parameter list.
+#[must_use]
+pub fn unmap_command(lba: u64, blocks: u32) -> (Cdb, Slice) {
+    let list = unmap::emit(&[Range { lba, blocks }]).expect("one range fits");
+    let length = u16::try_from(list.len()).expect("one range is short");
+    (command::unmap(length), Slice::from(list))
+}
+
+/// Waits until a disk is ready, and learns its size and limits.
+///
+/// # Errors
+/// However a command fails; [`Kind::NotADisk`] if there is no disk behind the number.
+pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
+    let standard = inquiry(unit)?;
+    let not_a_disk = |what: String| Error::new(Kind::NotADisk(what));
+    match standard.peripheral {
+        inquiry::TYPE_DISK | 0x0e => {}
+        inquiry::NOT_SUPPORTED => {
+            return Err(not_a_disk("the target has no such logical unit".into()));
+        }
+        other => {
+            let kind = other & 0x1f;
+            return Err(not_a_disk(format!("the unit is no disk but of device type {kind:02X}h")));
+        }
+    }
+    test_unit_ready(unit)?;
+    let capacity = capacity(unit)?;
+    let block = capacity.block_length;
+    if !(512..=65536).contains(&block) || !block.is_power_of_two() {
+        return Err(not_a_disk(format!("blocks of {block} bytes are not supported")));
+    }
+    let limits = optional(vpd(unit, vpd::BLOCK_LIMITS))?
+        .and_then(|content| vpd::BlockLimits::parse(&content));
+    let provisioning = optional(vpd(unit, vpd::LOGICAL_BLOCK_PROVISIONING))?
+        .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
+    let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
+    let read_only = mode
+        .and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific))
+        .is_some_and(|specific| specific.write_protected);
+    let (announced, optimal, unmap_blocks) = limits.map_or((0, 0, 0), |limits| {
+        (limits.transfer_max, limits.transfer_optimal, limits.unmap_blocks_max)
+    });
+    let unmap = provisioning.is_some_and(|provisioning| provisioning.unmap);
+    Ok(Geometry {
+        block,
+        blocks: capacity.last_lba.saturating_add(1),
+        transfer_max: Geometry::bounded(block, announced, optimal),
+        unmap_max: if unmap { unmap_blocks } else { 0 },
+        unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
+        physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
+        read_only,
+    })
+}
+
+/// Nothing, where the unit does not have it.
+fn optional<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_unsupported(&error) => Ok(None),
+        Err(error) if matches!(error.kind(), Kind::Malformed(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

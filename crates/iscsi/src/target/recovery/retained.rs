@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The responses of a connection that its initiator has not acknowledged, and Status SNACK (RFC
+//! 7143 §4.2.2.2, §7.1.4.2, §11.16).
+
+use crate::datamover::{Op, TaskId};
+use crate::serial::Serial;
+use crate::status::StatusNumbers;
+use crate::target::session::Session;
+use crate::target::{ConnectionId, limits};
+use crate::violation::Violation;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use clock::Instant;
+use core::ops::Range;
+use wire::iscsi::{Itt, Numbers, Response, Snack, StatSn};
+
+/// Unacknowledged responses, by StatSN without a gap.
+#[derive(Debug)]
+pub(in crate::target) struct Retained {
+    /// StatSN of the first entry, or of the next one.
+    first: StatSn,
+    entries: VecDeque<Entry>,
+    /// Bytes of data segments in `entries`.
+    bytes: usize,
+    /// When something was acknowledged last, or asked to be.
+    since: Instant,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// The SCSI Response of a task, which keeps it itself.
+    Task(TaskId),
+    /// Any other one, with its data segment.
+    Pdu(Response, Vec<u8>),
+}
+
+impl Retained {
+    /// The next response has the number `first`.
+    pub(in crate::target) const fn new(first: StatSn, now: Instant) -> Self {
+        Self { first, entries: VecDeque::new(), bytes: 0, since: now }
+    }
+
+    /// Everything, out of a connection that is gone, or that may still answer its own logout.
+    pub(super) fn take(&mut self, now: Instant) -> Self {
+        let count = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        core::mem::replace(self, Self::new(self.first.plus(count), now))
+    }
+
+    pub(in crate::target) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The tasks whose status is here, oldest first.
+    pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Task(task) => Some(*task),
+            Entry::Pdu(..) => None,
+        })
+    }
+
+    pub(super) fn push_task(&mut self, number: StatSn, task: TaskId, now: Instant) {
+        self.push(number, Entry::Task(task), now);
+    }
+
+    fn push(&mut self, number: StatSn, entry: Entry, now: Instant) {
+        assert_eq!(number.steps_from(self.first) as usize, self.entries.len(), "no gap");
+        if self.entries.is_empty() {
+            self.since = now;
+        }
+        self.bytes += entry.bytes();
+        self.entries.push_back(entry);
+    }
+
+    /// Forgets what is acknowledged; gives the tasks among it.
+    pub(super) fn take_acknowledged(
+        &mut self,
+        status: &StatusNumbers,
+        now: Instant,
+    ) -> Vec<TaskId> {
+        let mut tasks = Vec::new();
+        while status.is_acknowledged(self.first.plus(1))
+            && let Some(entry) = self.entries.pop_front()
+        {
+            self.bytes -= entry.bytes();
+            self.first = self.first.plus(1);
+            self.since = now;
+            if let Entry::Task(task) = entry {
+                tasks.push(task);
+            }
+        }
+        tasks
+    }
+
+    /// The entries that a SNACK asks for; None if one of them was never sent or is acknowledged.
+    fn wanted(&self, snack: &Snack) -> Option<Range<usize>> {
+        let length = self.entries.len();
+        if (snack.beg_run, snack.run_length) == (0, 0) {
+            return Some(0..length);
+        }
+        let from = StatSn(snack.beg_run).steps_from(self.first) as usize;
+        let to = match snack.run_length {
+            0 => length,
+            count => from.checked_add(count as usize)?,
+        };
+        (from < to && to <= length).then_some(from..to)
+    }
+
+    /// More than an initiator leaves unacknowledged that still listens.
+    fn is_overfull(&self) -> bool {
+        self.bytes > limits::RETAINED_BYTES_MAX || self.entries.len() > limits::RETAINED_MAX
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        (!self.entries.is_empty()).then(|| self.since + limits::STATUS_WAIT)
+    }
+
+    /// Panics if an invariant does not hold.
+    pub(super) fn check(&self, is_on: bool, status: &StatusNumbers) {
+        assert!(is_on || self.entries.is_empty(), "nothing is retained at level 0");
+        let next = self.first.plus(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
+        assert!(!is_on || next == status.next(), "every response is retained");
+        assert_eq!(self.bytes, self.entries.iter().map(Entry::bytes).sum::<usize>());
+    }
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Task(_) => 0,
+            Self::Pdu(_, data) => data.len(),
+        }
+    }
+}
+
+impl Session {
+    /// Keeps a response that leaves on a connection, if it is one that is numbered.
+    pub(in crate::target) fn retain(&mut self, id: ConnectionId, response: &Response, data: &[u8]) {
+        let now = self.now;
+        let is_numbered = match response {
+            Response::NopIn(nop) => nop.itt != Itt::NONE,
+            Response::DataIn(_) | Response::R2t(_) => false,
+            _ => true,
+        };
+        if is_numbered && let Some(connection) = self.connection_mut(id) {
+            let entry = Entry::Pdu(*response, data.to_vec());
+            connection.retained.push(numbers(response).stat_sn, entry, now);
+        }
+    }
+
+    /// Forgets what the initiator has acknowledged on a connection.
+    pub(in crate::target) fn forget_acknowledged(
+        &mut self,
+        id: ConnectionId,
+    ) -> Result<(), Violation> {
+        let now = self.now;
+        let Some(connection) = self.connection_mut(id) else { return Ok(()) };
+        let status = connection.status;
+        let tasks = connection.retained.take_acknowledged(&status, now);
+        let overfull = connection.retained.is_overfull();
+        for task in tasks {
+            self.give_up_answer(task);
+            self.op(id, Op::Release { task });
+        }
+        if overfull { Err(Violation::Unacknowledged) } else { Ok(()) }
+    }
+
+    /// Status SNACK: sends responses again, with the window as it is now.
+    pub(super) fn resend_status(
+        &mut self,
+        id: ConnectionId,
+        snack: &Snack,
+    ) -> Result<(), Violation> {
+        let now = self.numbers(id);
+        let Some(connection) = self.connection(id) else { return Ok(()) };
+        let nothing = Violation::NothingToResend(Default::default());
+        let wanted = connection.retained.wanted(snack).ok_or(nothing)?;
+        let mut again = Vec::new();
+        for entry in connection.retained.entries.range(wanted) {
+            let (response, data) = match entry {
+                Entry::Pdu(response, data) => (*response, data),
+                Entry::Task(task) => match self.tasks.answer(*task) {
+                    Some(answer) => answer.status(),
+                    None => continue,
+                },
+            };
+            again.push((with_window(response, now), data.clone()));
+        }
+        for (response, data) in again {
+            self.op(id, Op::SendControl { response, data, task: None });
+        }
+        Ok(())
+    }
+
+    /// When status has stayed unacknowledged for long on some connection.
+    pub(super) fn status_deadline(&self) -> Option<Instant> {
+        let waits = self.connections.iter().filter(|connection| connection.ping.is_none());
+        waits.filter_map(|connection| connection.retained.deadline()).min()
+    }
+
+    /// Tells initiators the next StatSN where status stays unacknowledged for long, so that they
+    /// see what they miss (RFC 7143 §7.1.4.2).
+    pub(super) fn ask_for_acknowledgements(&mut self) {
+        let now = self.now;
+        let due = |at: &Retained| at.deadline().is_some_and(|deadline| deadline <= now);
+        let mut silent = Vec::new();
+        for connection in self.connections.iter_mut() {
+            if due(&connection.retained) {
+                connection.retained.since = now;
+                silent.push(connection.id);
+            }
+        }
+        for id in silent {
+            self.send_ping(id);
+        }
+    }
+}
+
+/// The numbers of a response.
+fn numbers(response: &Response) -> Numbers {
+    let mut copy = *response;
+    *numbers_mut(&mut copy)
+}
+
+/// The same response with ExpCmdSN and MaxCmdSN of `now` (RFC 7143 §11.16).
+pub(super) fn with_window(mut response: Response, now: Numbers) -> Response {
+    let numbers = numbers_mut(&mut response);
+    *numbers = Numbers { stat_sn: numbers.stat_sn, ..now };
+    response
+}
+
+fn numbers_mut(response: &mut Response) -> &mut Numbers {
+    match response {
+        Response::NopIn(pdu) => &mut pdu.numbers,
+        Response::Scsi(pdu) => &mut pdu.numbers,
+        Response::TaskManagement(pdu) => &mut pdu.numbers,
+        Response::Login(pdu) => &mut pdu.numbers,
+        Response::Text(pdu) => &mut pdu.numbers,
+        Response::DataIn(pdu) => &mut pdu.numbers,
+        Response::Logout(pdu) => &mut pdu.numbers,
+        Response::R2t(pdu) => &mut pdu.numbers,
+        Response::Async(pdu) => &mut pdu.numbers,
+        Response::Reject(pdu) => &mut pdu.numbers,
+    }
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Recovery above level 0: what is a matter of time, of bounds, or of the SCSI side (RFC 7143 §7.1.4,
+//! §7.2.2, §7.5, §7.8).
+
+use super::driver::*;
+use core::time::Duration;
+use iscsi::datamover::{DataError, Event, Immediate, Op};
+use iscsi::service::{Indication, ServiceResponse};
+use iscsi::target::{ConnectionId, Output};
+use wire::iscsi::{Itt, NopOut, Request, Response, StatSn, TaskManagementRequest, Ttt};
+
+fn recovering() -> Driver {
+    Setup::new().keys(|keys| keys.error_recovery_level = 1).start()
+}
+
+fn released(outputs: &[Output]) -> usize {
+    outputs.iter().filter(|output| matches!(output, Output::Op(_, Op::Release { .. }))).count()
+}
+
+/// Covers: STS-06.
+#[test]
+fn a_task_is_kept_until_its_status_is_acknowledged() {
+    let mut driver = recovering();
+    driver.silent = true;
+    let read = driver.read(4096);
+    let task = driver.start(read);
+    let outputs = driver.complete(task, data(4096));
+    assert_eq!(released(&outputs), 0);
+    assert_eq!(released(&driver.acknowledge()), 0, "it acknowledges nothing");
+    driver.exp_stat_sn += 1;
+    let outputs = driver.acknowledge();
+    assert_eq!(released(&outputs), 1);
+    assert!(ended(&outputs, task));
+}
+
+/// Covers: ERL-07.
+#[test]
+fn status_that_stays_unacknowledged_makes_the_target_ask() {
+    let mut driver = recovering();
+    driver.silent = true;
+    let command = driver.command();
+    let task = driver.start(command);
+    let status = scsi(&driver.complete(task, good())).numbers.stat_sn;
+    assert!(driver.wait(Duration::from_secs(4)).is_empty());
+    let outputs = driver.wait(Duration::from_secs(2));
+    let Response::NopIn(nop) = only(&outputs) else { panic!("{outputs:?}") };
+    assert_eq!((nop.itt, nop.numbers.stat_sn.0), (Itt::NONE, status.0 + 1));
+    assert_ne!(nop.ttt, Ttt::NONE);
+    // The initiator sees that it misses a status, and asks for it again.
+    let answer = driver.nop(Itt::NONE, nop.ttt);
+    assert!(driver.request(Request::NopOut(answer), &[]).is_empty());
+    assert!(driver.wait(Duration::from_secs(4)).is_empty(), "not at once again");
+    driver.exp_stat_sn += 1;
+    driver.acknowledge();
+    assert!(driver.wait(Duration::from_secs(60)).is_empty(), "nothing is left to ask for");
+}
+
+#[test]
+fn an_initiator_that_acknowledges_nothing_is_dropped_in_the_end() {
+    let mut driver = recovering();
+    driver.silent = true;
+    for _ in 0..200 {
+        let itt = driver.next_itt();
+        let nop = NopOut { exp_stat_sn: StatSn(STAT_SN), ..driver.nop(itt, Ttt::NONE) };
+        driver.request(Request::NopOut(nop), &[1; 65536]);
+        if driver.closed.is_some() {
+            return;
+        }
+    }
+    panic!("it keeps as much as the initiator likes");
+}
+
+#[test]
+fn a_window_of_unacknowledged_commands_closes() {
+    let mut driver = recovering();
+    driver.silent = true;
+    let mut taken = 0;
+    while driver.max_cmd_sn().wrapping_sub(driver.cmd_sn) < 1 << 31 && taken < 100 {
+        let command = driver.command();
+        let task = driver.start(command);
+        driver.complete(task, good());
+        taken += 1;
+    }
+    assert_eq!(taken, 16, "twice the depth");
+    // What is acknowledged opens it again.
+    driver.exp_stat_sn += 4;
+    driver.acknowledge();
+    assert!((0..4).contains(&driver.max_cmd_sn().wrapping_sub(driver.cmd_sn)));
+}
+
+fn overdue(outputs: &[Output]) -> usize {
+    outputs.iter().filter(|output| matches!(output, Output::Op(_, Op::Overdue { .. }))).count()
+}
+
+/// Covers: ERL-11.
+#[test]
+fn a_burst_that_does_not_end_is_asked_for_again() {
+    let mut driver = recovering();
+    let write = driver.write(4096);
+    let (task, outputs) = driver.start_write(write, Immediate::None, 4096);
+    assert_eq!(asked(&outputs), [(0, 4096)]);
+    assert_eq!(overdue(&driver.wait(Duration::from_secs(4))), 0);
+    assert_eq!(overdue(&driver.wait(Duration::from_secs(2))), 1);
+    // Nothing came since: the mover gives it up.
+    assert_eq!(overdue(&driver.wait(Duration::from_secs(6))), 1);
+    let outputs = driver.failed(task, DataError::Overdue);
+    assert_eq!(asked(&outputs), [(0, 4096)]);
+    let outputs = driver.done(task, 0, 4096);
+    assert!(received(&outputs, task));
+    driver.complete(task, good());
+    driver.acknowledge();
+    assert_eq!(overdue(&driver.wait(Duration::from_secs(6))), 0);
+    assert_eq!(overdue(&driver.wait(Duration::from_secs(60))), 0);
+}
+
+/// Wrong amounts are no loss: the initiator does not know what it does.
+#[test]
+fn a_burst_of_the_wrong_length_fails_the_task() {
+    let mut driver = recovering();
+    let write = driver.write(4096);
+    let (task, _) = driver.start_write(write, Immediate::None, 4096);
+    let outputs = driver.failed(task, DataError::Amount);
+    assert!(dropped(&outputs, task));
+    assert_eq!(sense(&outputs), (0x0b, 0x0c, 0x0d));
+}
+
+#[test]
+fn kept_data_makes_room_when_memory_is_short() {
+    let mut driver = recovering();
+    driver.silent = true;
+    assert!(!driver.session.give_up_kept_data());
+    let read = driver.read(4096);
+    let task = driver.start(read);
+    driver.complete(task, data(4096));
+    assert!(driver.session.keeps_data());
+    assert!(driver.session.give_up_kept_data());
+    assert!(!driver.session.give_up_kept_data());
+    driver.session.check();
+    let stale = Event::DataDone { task, offset: 0, length: 4096 };
+    assert!(driver.event(stale, &[]).is_empty());
+}
+
+/// Two connections at ErrorRecoveryLevel 2.
+fn reassigning() -> (Driver, ConnectionId) {
+    let setup = Setup::new().keys(|keys| {
+        keys.error_recovery_level = 2;
+        keys.max_connections = 2;
+        keys.time2retain = 10;
+    });
+    let mut driver = setup.start();
+    let (other, _) = driver.join(8, 900);
+    (driver, other)
+}
+
+fn reassign(driver: &mut Driver, itt: Itt) -> Vec<Output> {
+    let request = driver.management(8);
+    driver.manage(TaskManagementRequest { referenced_task: itt, ..request })
+}
+
+/// The code of the first response, which is to a task management request.
+fn first(outputs: &[Output]) -> u8 {
+    match responses(outputs).first() {
+        Some(Response::TaskManagement(answer)) => answer.response,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn recover(driver: &mut Driver) -> Vec<Output> {
+    let logout = driver.logout(2);
+    driver.log_out(logout)
+}
+
+/// Covers: REA-09.
+#[test]
+fn tasks_wait_for_time2wait_and_time2retain() {
+    // Two seconds and ten, from the logout on.
+    for (wait, expected) in [(11_900, 0), (12_100, 1)] {
+        let (mut driver, other) = reassigning();
+        let command = driver.command();
+        let task = driver.start(command);
+        driver.lose(OWN);
+        driver.on(other);
+        driver.acknowledge();
+        driver.wait(Duration::from_secs(8));
+        let outputs = recover(&mut driver);
+        assert!(matches!(only(&outputs), Response::Logout(answer) if answer.time2retain == 10));
+        driver.acknowledge();
+        let outputs = driver.wait(Duration::from_millis(wait));
+        let cleared = |i: &&Indication| matches!(i, Indication::Cleared { task: t } if *t == task);
+        assert_eq!(indications(&outputs).iter().any(cleared), expected == 1);
+        let outputs = reassign(&mut driver, command.itt);
+        assert_eq!(first(&outputs), expected, "after {wait} ms");
+    }
+}
+
+/// Covers: REA-09.
+#[test]
+fn tasks_that_nobody_logs_out_end_too() {
+    let (mut driver, other) = reassigning();
+    let command = driver.command();
+    let task = driver.start(command);
+    driver.lose(OWN);
+    driver.on(other);
+    driver.acknowledge();
+    driver.wait(Duration::from_millis(11_900));
+    assert_eq!(first(&reassign(&mut driver, command.itt)), 3, "it is there, and not logged out");
+    assert!(ended(&driver.wait(Duration::from_millis(200)), task));
+    assert_eq!(first(&reassign(&mut driver, command.itt)), 1);
+    assert!(
+        matches!(only(&recover(&mut driver)), Response::Logout(answer) if answer.response == 1)
+    );
+}
+
+/// SCSI goes on while the task has no connection; nothing leaves before the reassignment.
+///
+/// Covers: REA-03, REA-04.
+#[test]
+fn a_command_that_ends_meanwhile_is_answered_after_the_reassignment() {
+    let (mut driver, other) = reassigning();
+    let read = driver.read(4096);
+    let task = driver.start(read);
+    driver.lose(OWN);
+    driver.on(other);
+    assert!(driver.complete(task, data(4096)).is_empty());
+    recover(&mut driver);
+    let outputs = reassign(&mut driver, read.itt);
+    assert_eq!(first(&outputs), 0);
+    let at = |what: fn(&Op) -> bool| {
+        let place =
+            |output: &Output| matches!(output, Output::Op(id, op) if *id == other && what(op));
+        outputs.iter().position(place).expect("on the new connection")
+    };
+    let managed =
+        at(|op| matches!(op, Op::SendControl { response: Response::TaskManagement(_), .. }));
+    let put = at(|op| matches!(op, Op::PutNumbered(_)));
+    let status = at(|op| matches!(op, Op::SendControl { response: Response::Scsi(_), .. }));
+    assert!(managed < put && put < status);
+}
+
+/// A write that SCSI asks data for only after its connection is gone.
+#[test]
+fn data_is_asked_for_after_the_reassignment() {
+    let (mut driver, other) = reassigning();
+    let write = driver.write(4096);
+    let task = driver.start(write);
+    driver.lose(OWN);
+    driver.on(other);
+    assert!(driver.receive(task, 4096).is_empty());
+    recover(&mut driver);
+    let outputs = reassign(&mut driver, write.itt);
+    assert_eq!(asked(&outputs), [(0, 4096)]);
+    assert!(received(&driver.done(task, 0, 4096), task));
+}
+
+/// A task that waits can be aborted, and ends with its logical unit's reset.
+#[test]
+fn tasks_that_wait_can_be_aborted() {
+    let (mut driver, other) = reassigning();
+    let command = driver.command();
+    let task = driver.start(command);
+    let more = driver.command();
+    let second = driver.start(more);
+    driver.lose(OWN);
+    driver.on(other);
+    let abort = driver.management(1);
+    let outputs = driver.manage(TaskManagementRequest { referenced_task: command.itt, ..abort });
+    let asked = management(&outputs);
+    driver.session.abort(task);
+    driver.session.task_management_done(asked.id, ServiceResponse::Complete);
+    let outputs = driver.drain();
+    assert!(ended(&outputs, task));
+    assert_eq!(managed(&outputs), 0);
+    let reset = driver.management(5);
+    let outputs = driver.manage(reset);
+    driver.session.task_management_done(management(&outputs).id, ServiceResponse::Complete);
+    assert!(ended(&driver.drain(), second));
+    recover(&mut driver);
+    assert_eq!(first(&reassign(&mut driver, more.itt)), 1);
+}
+
+/// Covers: CLR-03.
+#[test]
+fn a_close_logout_of_a_lost_connection_ends_its_tasks_alone() {
+    let (mut driver, other) = reassigning();
+    let command = driver.command();
+    let task = driver.start(command);
+    driver.on(other);
+    let own = driver.command();
+    driver.start(own);
+    driver.lose(OWN);
+    let logout = driver.logout(1);
+    let outputs = driver.log_out(logout);
+    assert!(ended(&outputs, task));
+    let quiesce = |i: &&Indication| matches!(i, Indication::Quiesce { .. });
+    assert!(indications(&outputs).iter().any(quiesce));
+    driver.session.quiesced(0);
+    let outputs = driver.drain();
+    assert!(matches!(only(&outputs), Response::Logout(answer) if answer.response == 0));
+    assert_eq!(driver.session.tasks(None).len(), 1);
+}
+
+/// Without Time2Retain nothing is kept (RFC 7143 §13.16).
+#[test]
+fn without_time_to_retain_tasks_end_with_their_connection() {
+    let setup = Setup::new().keys(|keys| {
+        keys.error_recovery_level = 2;
+        keys.max_connections = 2;
+    });
+    let mut driver = setup.start();
+    let (other, _) = driver.join(8, 900);
+    let command = driver.command();
+    let task = driver.start(command);
+    assert!(ended(&driver.lose(OWN), task));
+    driver.on(other);
+    assert_eq!(first(&reassign(&mut driver, command.itt)), 1);
+}
+
+/// The session waits for its tasks, then it is over.
+#[test]
+fn a_session_without_connections_ends_with_its_tasks() {
+    let setup = Setup::new().keys(|keys| {
+        keys.error_recovery_level = 2;
+        keys.time2retain = 10;
+    });
+    let mut driver = setup.start();
+    let command = driver.command();
+    driver.start(command);
+    recover(&mut driver);
+    assert!(driver.terminated && driver.closed.is_none());
+    driver.wait(Duration::from_millis(11_900));
+    assert!(driver.closed.is_none());
+    driver.wait(Duration::from_millis(200));
+    assert_eq!(driver.closed.as_deref(), Some("session timeout"));
+    assert!(driver.session.tasks(None).is_empty());
+}

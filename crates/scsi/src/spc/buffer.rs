@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! READ BUFFER and WRITE BUFFER (SPC-4 §6.18, §6.49): an echo buffer for each nexus, by which a
+//! host tests the way to the unit.
+
+use crate::limits;
+use crate::lun::Context;
+use crate::sense;
+use crate::sense::Fault;
+use crate::spc::parameters;
+use crate::task;
+use crate::task::Started;
+use crate::task::data;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// MODE: what buffers there are.
+const DESCRIPTOR: u8 = 0x03;
+/// MODE: the echo buffer.
+const ECHO: u8 = 0x0a;
+/// MODE: how large the echo buffer is.
+const ECHO_DESCRIPTOR: u8 = 0x0b;
+
+/// What one nexus has written to its echo buffer.
+#[derive(Debug, Default)]
+pub(crate) struct EchoBuffer(spin::Mutex<Vec<u8>>);
+
+impl EchoBuffer {
+    /// Takes its memory away, so that nobody else ever sees what was in it.
+    pub(crate) fn wipe(&self) {
+        let mut bytes = self.0.lock();
+        bytes.fill(0);
+        *bytes = Vec::new();
+    }
+}
+
+/// READ BUFFER(10). BUFFER ID and BUFFER OFFSET mean nothing for an echo buffer.
+pub(crate) fn read(context: &Context<'_>) -> Result<Started, Fault> {
+    let cdb = &context.cdb;
+    let bytes = match cdb.byte(1) & 0x1f {
+        // No buffer of any number.
+        DESCRIPTOR => vec![0; 4],
+        ECHO => {
+            let bytes = context.link.echo.0.lock().clone();
+            if bytes.is_empty() {
+                return Err(sense::COMMAND_SEQUENCE.into());
+            }
+            bytes
+        }
+        ECHO_DESCRIPTOR => {
+            // EBOS = 0: no other nexus writes to this one.
+            let [high, low] = limits::ECHO_BUFFER_LEN.to_be_bytes();
+            vec![0, 0, high, low]
+        }
+        _ => return Err(sense::invalid_bit(1, 4).into()),
+    };
+    Ok(data(bytes, cdb.u32_at(5) & 0x00ff_ffff))
+}
+
+/// WRITE BUFFER.
+pub(crate) fn write(context: &Context<'_>) -> Result<Started, Fault> {
+    let (cdb, length) = (&context.cdb, context.cdb.u32_at(5) & 0x00ff_ffff);
+    if cdb.byte(1) & 0x1f != ECHO {
+        return Err(sense::invalid_bit(1, 4).into());
+    }
+    if length > u32::from(limits::ECHO_BUFFER_LEN) {
+        return Err(sense::invalid_field(6).into());
+    }
+    if length == 0 {
+        return Ok(task::good(0));
+    }
+    parameters::receive(context, length, |context, list| {
+        context.link.echo.wipe();
+        *context.link.echo.0.lock() = list.to_vec();
+        Ok(task::good(u64::try_from(list.len()).unwrap_or(u64::MAX)))
+    })
+}
