@@ -182,10 +182,14 @@ fn the_first_request_says_who_and_whom() {
 #[test]
 fn what_was_agreed_is_in_force() {
     let mut lab = Lab::operational();
-    lab.answer(DONE, "MaxRecvDataSegmentLength=65536\nMaxBurstLength=32768\nFirstBurstLength=16384\n\
-        InitialR2T=Yes\nImmediateData=No\nMaxOutstandingR2T=2\nHeaderDigest=None\nDataDigest=CRC32C\n\
-        DefaultTime2Wait=3\nDefaultTime2Retain=0\nErrorRecoveryLevel=0\nMaxConnections=1\n\
-        DataPDUInOrder=Yes\nDataSequenceInOrder=Yes\n");
+    lab.answer(
+        DONE,
+        "MaxRecvDataSegmentLength=65536\nMaxBurstLength=32768\n\
+        FirstBurstLength=16384\nInitialR2T=Yes\nImmediateData=No\nMaxOutstandingR2T=2\n\
+        HeaderDigest=None\nDataDigest=CRC32C\nDefaultTime2Wait=3\nDefaultTime2Retain=0\n\
+        ErrorRecoveryLevel=0\nMaxConnections=1\n\
+        DataPDUInOrder=Yes\nDataSequenceInOrder=Yes\n",
+    );
     let login = lab.done();
     let agreed = &login.parameters;
     assert_eq!((agreed.max_burst_length, agreed.first_burst_length), (32768, 16384));
@@ -337,8 +341,10 @@ fn redirections_are_taken_in_each_stage() {
     let mut lab = Lab::new();
     let response = moved(&lab, STAYS, 0x0101);
     lab.feed(response, "TargetAddress=[2001:db8::1]:3261,1\n");
-    assert!(matches!(lab.ends.as_slice(),
-        [LoginOutput::Redirected { address, permanent: false }] if address == "[2001:db8::1]:3261"));
+    let [LoginOutput::Redirected { address, permanent: false }] = lab.ends.as_slice() else {
+        panic!("{:?}", lab.ends);
+    };
+    assert_eq!(address, "[2001:db8::1]:3261");
     let mut lab = Lab::operational();
     let response = moved(&lab, STAYS, 0x0102);
     lab.feed(response, "TargetAddress=other:3260\n");

@@ -387,11 +387,12 @@ proptest! {
     fn splits_make_no_difference(cuts in proptest::collection::vec(1..90usize, 1..40)) {
         let bytes = [3; 301];
         let mut stream = pdu(DIGESTS, Response::DataIn(data_in(0, 0, None)), &bytes);
-        let nop = NopIn { lun: LunField::default(), itt: Itt::NONE, ttt: Ttt(1), numbers: numbers(9) };
+        let (lun, numbers) = (LunField::default(), numbers(9));
+        let nop = NopIn { lun, itt: Itt::NONE, ttt: Ttt(1), numbers };
         stream.extend(pdu(DIGESTS, Response::NopIn(nop), b"ping"));
         stream.extend(pdu(DIGESTS, Response::DataIn(data_in(1, 301, Some(0))), &bytes));
-        let whole: Vec<_> =
-            events(&mut reading(DIGESTS, 602), &stream).iter().map(|e| alloc::format!("{e:?}")).collect();
+        let whole = events(&mut reading(DIGESTS, 602), &stream);
+        let whole: Vec<_> = whole.iter().map(|event| alloc::format!("{event:?}")).collect();
         let mut tcp = reading(DIGESTS, 602);
         let (mut told, mut rest) = (Vec::new(), stream.as_slice());
         for cut in cuts.iter().cycle() {
@@ -407,7 +408,10 @@ proptest! {
 
     /// Whatever comes, nothing is written beside a buffer and nothing panics.
     #[test]
-    fn noise_is_harmless(noise in proptest::collection::vec(any::<u8>(), 0..300), at in 0..200usize) {
+    fn noise_is_harmless(
+        noise in proptest::collection::vec(any::<u8>(), 0..300),
+        at in 0..200usize,
+    ) {
         let mut stream = pdu(KEYS, Response::DataIn(data_in(0, 0, None)), &[1; 64]);
         stream.extend(pdu(KEYS, Response::Scsi(status(0, 1)), &[]));
         for (place, byte) in stream.iter_mut().skip(at).zip(&noise) {
