@@ -121,7 +121,7 @@ impl<'a> Input<'a> {
             time2wait: 2,
             time2retain: 0,
             max_connections: 1,
-            error_recovery_level: self.byte() % 3,
+            error_recovery_level: 0,
             data_pdu_in_order: flags & 8 == 0,
             data_sequence_in_order: flags & 8 == 0,
             protocol_level: 1,
@@ -147,7 +147,7 @@ impl<'a> Input<'a> {
             tsih: Tsih(1),
             exp_cmd_sn: CmdSn(1),
             stat_sn: StatSn(1),
-            exp_stat_sn: StatSn(0),
+            exp_stat_sn: StatSn(1),
             parameters,
         };
         (logged_in, keys)

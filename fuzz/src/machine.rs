@@ -386,8 +386,6 @@ impl<'a> World<'a> {
                     session.targets(vec![record]);
                 }
             }
-            Output::Detach { connection, task } => self.detach_buf(connection, task),
-            Output::Attach { connection, task } => self.attach_buf(connection, task),
             Output::ConnectionClosed { connection, .. } => self.close(connection),
             Output::Closed { .. } => {
                 for index in 0..self.members.len() {
@@ -395,6 +393,16 @@ impl<'a> World<'a> {
                 }
             }
             Output::Indication(indication) => self.indicate(indication),
+            Output::Detach { connection, task } => {
+                let buf = self.member(connection).and_then(|at| at.mover.detach(task));
+                self.park(task, buf);
+            }
+            Output::Attach { connection, task } => {
+                let buf = self.unpark(task);
+                if let (Some(at), Some(buf)) = (self.member(connection), buf) {
+                    at.mover.attach(task, buf);
+                }
+            }
         }
     }
 
@@ -471,18 +479,15 @@ impl<'a> World<'a> {
 
     fn cut(&mut self, at: usize) {
         let Some(connection) = &mut self.connections[at] else { return };
-        // It takes in nothing more, but gives back the buffers of tasks that leave it.
         connection.over = true;
-        connection.stalled = true;
-        let member = connection.member;
-        if let (Some(id), Some(session)) = (member, &mut self.session) {
+        if let (Some(id), Some(session)) = (connection.member, &mut self.session) {
             session.handle_disconnect(id, self.now);
         }
+        // Tasks that live on take their buffers along.
         self.settle();
-        self.connections[at] = None;
-        if let Some(id) = member
+        let Some(connection) = self.connections[at].take() else { return };
+        if let Some(id) = connection.member
             && let Some(member) = self.members.get_mut(usize::from(id.0))
-            && *member == Some(at)
         {
             *member = None;
         }

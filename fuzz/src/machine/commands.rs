@@ -5,7 +5,6 @@ use buf::Buf;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::service::ServiceResponse;
-use iscsi::target::ConnectionId;
 
 use super::World;
 use crate::disk::Turn;
@@ -119,30 +118,11 @@ impl World<'_> {
         }
         match connection.and_then(|id| self.member(id)) {
             Some(connection) => connection.mover.attach(id, buf),
-            None => self.park_buf(id, buf),
+            // Its connection is gone: the buffer waits with the task for another one.
+            None => self.park(id, Some(buf)),
         }
         if let Some(session) = &mut self.session {
             session.receive_data_out(id, length);
-        }
-    }
-
-    /// Keeps the buffer of a task without a connection.
-    fn park_buf(&mut self, id: TaskId, buf: Buf) {
-        if let Some(task) = self.tasks.get_mut(&id) {
-            task.immediate = Some((buf, 0));
-        }
-    }
-
-    pub(super) fn detach_buf(&mut self, from: ConnectionId, id: TaskId) {
-        if let Some(buf) = self.member(from).and_then(|from| from.mover.detach(id)) {
-            self.park_buf(id, buf);
-        }
-    }
-
-    pub(super) fn attach_buf(&mut self, to: ConnectionId, id: TaskId) {
-        let buf = self.tasks.get_mut(&id).and_then(|task| task.immediate.take());
-        if let (Some((buf, _)), Some(to)) = (buf, self.member(to)) {
-            to.mover.attach(id, buf);
         }
     }
 
@@ -166,6 +146,18 @@ impl World<'_> {
         if let Some(session) = &mut self.session {
             session.complete(id, completion);
         }
+    }
+
+    /// Keeps the buffer of a task that has no connection.
+    pub(super) fn park(&mut self, id: TaskId, buf: Option<Buf>) {
+        if let (Some(task), Some(buf)) = (self.tasks.get_mut(&id), buf) {
+            task.immediate = Some((buf, 0));
+        }
+    }
+
+    /// The buffer that was kept.
+    pub(super) fn unpark(&mut self, id: TaskId) -> Option<Buf> {
+        Some(self.tasks.get_mut(&id)?.immediate.take()?.0)
     }
 
     /// Commands that wait for others have another try.
