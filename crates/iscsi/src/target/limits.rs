@@ -61,6 +61,13 @@ pub(super) const RETAINED_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Unacknowledged responses that a connection keeps: far more than the tasks of a session.
 pub(super) const RETAINED_MAX: usize = 32 * 1024;
 
+/// What one PDU that is sent again costs in memory until it has left, besides its data, bytes.
+pub(super) const RESEND_COST: usize = 256;
+
+/// What a connection may send again before more is acknowledged, bytes: a SNACK of 48 bytes can ask
+/// for everything, and hundreds of them arrive at once. What is acknowledged is paid back.
+pub(super) const RESEND_CREDIT: usize = 2 * RETAINED_BYTES_MAX;
+
 /// Status that stays unacknowledged for so long makes us ask (RFC 7143 §7.1.4.2): longer than a
 /// busy initiator is silent, short enough to free what is kept for it.
 pub(super) const STATUS_WAIT: Duration = Duration::from_secs(5);
