@@ -43,6 +43,7 @@ fn load(bench: &Bench) -> (u8, u8, u8) {
     codes(bench.sense(&[0x1b, 0, 0, 0, 3, 0]))
 }
 
+/// Covers-scsi: 12.
 #[test]
 fn inquiry_says_what_it_is() {
     let bench = cd();
@@ -65,6 +66,7 @@ fn a_drive_needs_a_store_that_nobody_writes_to() {
     assert_eq!(unit.err(), Some(crate::UnitError::Writable));
 }
 
+/// Covers-scsi: 25, 28, A8, BE.
 #[test]
 fn blocks_are_read_by_each_command() {
     let bench = cd();
@@ -107,6 +109,7 @@ fn a_drive_writes_nothing() {
     assert_eq!(codes(bench.sense(&[0x1a, 0, 0xea, 0, 255, 0])), (5, 0x39, 0));
 }
 
+/// Covers-scsi: 43.
 #[test]
 fn the_table_of_contents_has_one_data_track() {
     let bench = cd();
@@ -127,6 +130,7 @@ fn the_table_of_contents_has_one_data_track() {
     }
 }
 
+/// Covers-scsi: 46.
 #[test]
 fn the_profile_follows_the_size() {
     let current = |bench: &Bench, asked, first: u8| {
@@ -149,6 +153,7 @@ fn the_profile_follows_the_size() {
     assert_eq!(current(&bench, 0, 0).0, 0, "no medium, no profile");
 }
 
+/// Covers-scsi: 51, 52, AD, BB.
 #[test]
 fn discs_and_tracks_are_described() {
     let bench = dvd();
@@ -180,6 +185,7 @@ fn discs_and_tracks_are_described() {
     assert_eq!(bench.sense(&[0xbb, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0]), None);
 }
 
+/// Covers-scsi: 1B, 1E, 4A, BD.
 #[test]
 fn the_tray_opens_for_all_and_only_if_nobody_prevents_it() {
     let bench = cd();
