@@ -43,7 +43,7 @@ fn load(bench: &Bench) -> (u8, u8, u8) {
     codes(bench.sense(&[0x1b, 0, 0, 0, 3, 0]))
 }
 
-/// Covers-scsi: 12.
+/// Covers-scsi: 12, A0.
 #[test]
 fn inquiry_says_what_it_is() {
     let bench = cd();
@@ -53,6 +53,7 @@ fn inquiry_says_what_it_is() {
     assert_eq!(standard.port_groups, PortGroups::None);
     assert!(standard.version_descriptors.contains(&0x04e0));
     assert_eq!(bench.data(&[0x12, 1, 0, 0, 255, 0]), [5, 0, 0, 3, 0, 0x80, 0x83]);
+    assert_eq!(bench.data(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0])[3], 8, "REPORT LUNS");
     assert_eq!(bench.data(&[0x12, 1, 0x83, 0, 255, 0])[0], 5);
     for page in [0x86, 0xb0, 0xb1, 0xb2] {
         assert_eq!(codes(bench.sense(&[0x12, 1, page, 0, 255, 0])), (5, 0x24, 0), "{page:x}");
@@ -91,6 +92,7 @@ fn blocks_are_read_by_each_command() {
     assert_eq!(bench.log(), [], "nothing reached the store");
 }
 
+/// Covers-scsi: 1A, 5A.
 #[test]
 fn a_drive_writes_nothing() {
     let bench = cd();
@@ -185,7 +187,7 @@ fn discs_and_tracks_are_described() {
     assert_eq!(bench.sense(&[0xbb, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0]), None);
 }
 
-/// Covers-scsi: 1B, 1E, 4A, BD.
+/// Covers-scsi: 00, 03, 1B, 1E, 4A, BD.
 #[test]
 fn the_tray_opens_for_all_and_only_if_nobody_prevents_it() {
     let bench = cd();
