@@ -14,6 +14,8 @@ use scsi::Request;
 use scsi::Step;
 use scsi::Task;
 use std::sync::Arc;
+use store::Op;
+use store::Outcome;
 use store::Submitted;
 use store::filter::ReadOnly;
 use store::memory::Memory;
@@ -97,7 +99,7 @@ impl Disk {
             Step::Abort { .. } => Turn::Next(task.resume(&self.nexus, Input::Turn)),
             Step::Clock => Turn::Next(task.resume(&self.nexus, Input::Clock(0))),
             Step::Draw => {
-                let drawn = Drawn { random: Some([7; DRAWN_LEN]), now: Instant(1) };
+                let drawn = Drawn { random: Some([7; DRAWN_LEN]), now: Instant(0) };
                 Turn::Next(task.resume(&self.nexus, Input::Drawn(drawn)))
             }
             Step::Spawn { job, completion } => {
@@ -108,30 +110,31 @@ impl Disk {
                 }
             }
             Step::Store(op) => {
-                let store = task.store().expect("a store step has a store");
-                match store.submit(&op) {
-                    Submitted::Done(outcome) => {
-                        Turn::Next(task.resume(&self.nexus, Input::Store(outcome)))
-                    }
-                    Submitted::Io(io) => panic!("a store in memory wants {io:?}"),
-                }
+                Turn::Next(task.resume(&self.nexus, Input::Store(submit(task, &op))))
             }
         }
     }
 }
 
-/// Runs what goes on after its command to its end.
+/// Runs a job to its end.
 fn work(mut job: Task) {
     let mut step = job.work(Input::Turn);
     for _ in 0..STEPS_MAX {
-        let Step::Store(op) = step else { break };
-        let store = job.store().expect("a store step has a store");
-        let Submitted::Done(outcome) = store.submit(&op) else {
-            panic!("a store in memory wants input or output for {op:?}")
-        };
-        step = job.work(Input::Store(outcome));
+        match step {
+            Step::Store(op) => step = job.work(Input::Store(submit(&job, &op))),
+            Step::Complete(_) => return,
+            other => panic!("a job wants {other:?}"),
+        }
     }
-    assert!(matches!(step, Step::Complete(_)), "a job ends: {step:?}");
+    panic!("a job without end");
+}
+
+fn submit(task: &Task, op: &Op) -> Outcome {
+    let store = task.store().expect("a store step has a store");
+    match store.submit(op) {
+        Submitted::Done(outcome) => outcome,
+        Submitted::Io(io) => panic!("a store in memory wants {io:?}"),
+    }
 }
 
 /// What a step led to.

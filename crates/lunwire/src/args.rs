@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The arguments of every command.
 
+mod client;
+
+pub(crate) use client::*;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -42,6 +46,27 @@ pub(crate) enum Command {
     /// Act on one disk of a running daemon: resize, rescan, snapshot
     #[command(after_help = LUN_EXAMPLES)]
     Lun(LunOptions),
+    /// List the targets behind a portal
+    #[command(after_help = DISCOVER_EXAMPLES)]
+    Discover(DiscoverOptions),
+    /// Show what a logical unit is and can do
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(InspectOptions),
+    /// Read from a disk into a file or to standard output
+    #[command(after_help = READ_EXAMPLES)]
+    Read(ReadOptions),
+    /// Write a file or standard input to a disk
+    #[command(after_help = WRITE_EXAMPLES)]
+    Write(WriteOptions),
+    /// Copy between disks, files, standard input and output
+    #[command(after_help = COPY_EXAMPLES)]
+    Copy(CopyOptions),
+    /// Measure a disk
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchOptions),
+    /// Send commands one by one, from a prompt or a script
+    #[command(after_help = SHELL_EXAMPLES)]
+    Shell(ShellOptions),
     /// Show or change the states of target port groups of a running daemon
     #[command(after_help = ALUA_EXAMPLES)]
     Alua(AluaOptions),

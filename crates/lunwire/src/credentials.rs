@@ -171,7 +171,7 @@ impl Accounts {
     }
 
     /// A name and the file of its secret, from the options `--PREFIX-user`, `--PREFIX-secret-file`.
-    fn pair(
+    pub(crate) fn pair(
         &mut self,
         prefix: &str,
         user: Option<&String>,
@@ -311,7 +311,7 @@ impl Side<'_> {
     }
 }
 
-fn secret_of_environment(name: &str) -> Result<Secret, String> {
+pub(crate) fn secret_of_environment(name: &str) -> Result<Secret, String> {
     // A name with these would be no name to the system.
     let value = if name.contains(['=', '\0']) { None } else { std::env::var_os(name) };
     let value = value.ok_or("there is no such environment variable")?;

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod client;
 mod commands;
 mod credentials;
 mod daemon;
@@ -29,6 +30,13 @@ fn main() -> ExitCode {
         Command::Sessions(options) => commands::status::sessions(&options),
         Command::Session(options) => commands::status::session(&options),
         Command::Lun(options) => commands::lun::run(&options),
+        Command::Discover(options) => commands::discover::run(&options),
+        Command::Inspect(options) => commands::inspect::run(&options),
+        Command::Read(options) => commands::transfer::read(&options),
+        Command::Write(options) => commands::transfer::write(&options),
+        Command::Copy(options) => commands::transfer::copy(&options),
+        Command::Bench(options) => commands::bench::run(&options),
+        Command::Shell(options) => commands::shell::run(&options),
         Command::Alua(options) => commands::alua::run(&options),
     };
     match result {

@@ -45,8 +45,8 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] for a change of a read-only store; [`Error::Range`] for a range that is
-    /// not within the store; [`Error::Internal`] for a Read above [`BUF_LEN_MAX`], as the caller has
-    /// checked that.
+    /// not within the store; [`Error::Internal`] for a Read above [`BUF_LEN_MAX`], as the caller
+    /// has checked that.
     pub fn check(&self, op: &Op) -> Result<(), Error> {
         let (offset, length) = op.range();
         if self.read_only && op.changes() {

@@ -20,8 +20,8 @@ pub(crate) const ZERO_BY_DISCARD_MIN: u64 = 64 << 10;
 /// Largest memory store, bytes, whose written pages are known: their bits take 128 MiB then.
 pub(crate) const TRACKED_MAX: u64 = 4 << 40;
 
-/// Work that a `limit` lets through at once after a pause, as time at the full rate: long enough that
-/// timers need not be exact, short enough that no second sees much more than its share.
+/// Work that a `limit` lets through at once after a pause, as time at the full rate: long enough
+/// that timers need not be exact, short enough that no second sees much more than its share.
 pub(crate) const LIMIT_BURST: Duration = Duration::from_millis(100);
 
 /// Stores of one stripe: a command for all of them touches one after the other.

@@ -2,8 +2,13 @@
 //! One file a command.
 
 pub(crate) mod alua;
+pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod discover;
 pub(crate) mod explain;
+pub(crate) mod inspect;
 pub(crate) mod lun;
 pub(crate) mod serve;
+pub(crate) mod shell;
 pub(crate) mod status;
+pub(crate) mod transfer;

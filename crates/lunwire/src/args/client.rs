@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The arguments of the commands that use disks.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+/// How to log in: the same for all commands that do.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct ClientOptions {
+    /// Our own iSCSI name [default: made from the name of this machine]
+    #[arg(long, value_name = "IQN", help_heading = "Session")]
+    pub(crate) initiator: Option<String>,
+    /// Another portal of the same target (repeatable); all are tried at once
+    #[arg(long, value_name = "ADDR[:PORT]", help_heading = "Session")]
+    pub(crate) portal: Vec<String>,
+    /// Name to log in with (CHAP); also in the URL
+    #[arg(long, value_name = "NAME", help_heading = "Session")]
+    pub(crate) chap_user: Option<String>,
+    /// File with our secret
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    pub(crate) chap_secret_file: Option<String>,
+    /// Environment variable with our secret
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "chap_secret_file",
+        help_heading = "Session"
+    )]
+    pub(crate) chap_secret_env: Option<String>,
+    /// Name by which the target must prove itself (mutual CHAP)
+    #[arg(long, value_name = "NAME", help_heading = "Session")]
+    pub(crate) mutual_user: Option<String>,
+    /// File with the target's secret
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    pub(crate) mutual_secret_file: Option<String>,
+    /// CRC32C over headers: off, allowed, preferred or required [default: allowed]
+    #[arg(long, value_name = "WHEN", help_heading = "Session")]
+    pub(crate) header_digest: Option<String>,
+    /// CRC32C over data: off, allowed, preferred or required [default: allowed]
+    #[arg(long, value_name = "WHEN", help_heading = "Session")]
+    pub(crate) data_digest: Option<String>,
+    /// How long to try to get a lost session back [default: 60s]
+    #[arg(long, value_name = "TIME", help_heading = "Session")]
+    pub(crate) patience: Option<String>,
+    /// auto, uring or epoll [default: auto]
+    #[arg(long, value_name = "ENGINE", help_heading = "Session")]
+    pub(crate) engine: Option<String>,
+}
+
+pub(crate) const DISCOVER_EXAMPLES: &str = "\
+Examples:
+  lunwire discover 10.0.0.1
+  lunwire discover iscsi://[2001:db8::1]:3260 --json
+  lunwire discover 10.0.0.1 --chap-user host --chap-secret-file /etc/lunwire/host";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DiscoverOptions {
+    /// ADDR[:PORT] or iscsi://ADDR[:PORT]
+    #[arg(value_name = "PORTAL")]
+    pub(crate) at: String,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}
+
+pub(crate) const INSPECT_EXAMPLES: &str = "\
+Examples:
+  lunwire inspect iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0
+  lunwire inspect iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --json";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InspectOptions {
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}
+
+pub(crate) const READ_EXAMPLES: &str = "\
+Examples:
+  lunwire read iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 disk.img
+      the whole disk
+  lunwire read iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --length 512 | xxd
+      its first block";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReadOptions {
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// Where to; - is standard output
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: String,
+    /// Where to begin on the disk: whole blocks; K, M, G, T are powers of 1024
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) offset: String,
+    /// How much: whole blocks [default: up to the end of the disk]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) length: Option<String>,
+    /// No progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}
+
+pub(crate) const WRITE_EXAMPLES: &str = "\
+Examples:
+  lunwire write iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 disk.img
+  zcat disk.img.gz | lunwire write iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0
+  lunwire write iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 part.img --offset 1M";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WriteOptions {
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// What to write; - is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: String,
+    /// Where to begin on the disk: whole blocks; K, M, G, T are powers of 1024
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub(crate) offset: String,
+    /// Read back what was written and compare
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// No progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}
+
+pub(crate) const COPY_EXAMPLES: &str = "\
+Examples:
+  lunwire copy disk.img iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --verify
+  lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:a/0 \\
+               iscsi://10.0.0.2/iqn.2026-01.com.example:b/0 --resume copy.state
+      from disk to disk; when it was interrupted, the same command goes on
+  lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 - | gzip > disk.img.gz
+Blocks of zeroes are left out of new files, and given back to disks that read them as zeroes.";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct CopyOptions {
+    /// A URL, a file, or - for standard input
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: String,
+    /// A URL, a file, or - for standard output
+    #[arg(value_name = "DESTINATION")]
+    pub(crate) destination: String,
+    /// Read back what was written and compare
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Keep in FILE how far the copy has come, and go on from there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
+    /// No progress
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}
+
+pub(crate) const BENCH_EXAMPLES: &str = "\
+Examples:
+  lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0
+      random reads of 4 KiB, 32 at once, for 5 seconds
+  lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --sequential --block 1M --depth 4
+  lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --reads 70 --destroy-data \\
+               --block 4K,64K --depth 1,32 --sessions 2 --json
+  lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --svg latency.svg";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct BenchOptions {
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// One block behind the other instead of at random
+    #[arg(long)]
+    pub(crate) sequential: bool,
+    /// Percentage of reads; the others are writes
+    #[arg(long, value_name = "PERCENT", default_value_t = 100,
+          value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) reads: u8,
+    /// Writing is allowed: what is on the disk is lost
+    #[arg(long)]
+    pub(crate) destroy_data: bool,
+    /// Bytes of a request; several are measured one after the other
+    #[arg(long, value_name = "SIZE", default_value = "4K", value_delimiter = ',')]
+    pub(crate) block: Vec<String>,
+    /// Requests at once; several are measured one after the other
+    #[arg(long, value_name = "N", default_value = "32", value_delimiter = ',')]
+    pub(crate) depth: Vec<usize>,
+    /// Sessions that share the requests
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) sessions: u16,
+    /// How long to measure each
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub(crate) time: String,
+    /// Use the first SIZE bytes of the disk only
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) range: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw the latencies
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}
+
+pub(crate) const SHELL_EXAMPLES: &str = "\
+Examples:
+  lunwire shell
+  lunwire shell script.txt
+  echo 'login iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0
+  scsi 12 00 00 00 60 00 in 96' | lunwire shell
+Commands:
+  login URL                    log in; the LUN of the URL is the one that commands go to
+  logout
+  scsi HEX... [in N | out FILE]  any command descriptor block
+  read BLOCK COUNT [FILE]      blocks into a file, or shown
+  write BLOCK COUNT [FILE]     blocks from a file, or zeroes
+  flush                        SYNCHRONIZE CACHE
+  repeat COUNT FILE            run a script several times
+  log FILE                     time of each command, one line each, in microseconds
+  help, quit                   # begins a comment";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ShellOptions {
+    /// Script to run; without one commands come from standard input
+    #[arg(value_name = "SCRIPT")]
+    pub(crate) script: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}

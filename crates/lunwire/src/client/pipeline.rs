@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Moves bytes from one place to another, many pieces at once.
+//!
+//! ```text
+//! fetch --READ--> deliver --WRITE--> finished     disk to disk
+//!   |                ^   `--------> finished      to files and streams, which are written at once
+//!   +----------------+  files and streams are read at once
+//! ```
+
+mod journal;
+mod verify;
+
+pub(crate) use journal::Journal;
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use buf::Buf;
+use buf::Slice;
+use control::units;
+use initiator::Event;
+use initiator::Queue;
+use initiator::Request;
+use initiator::SessionId;
+
+use crate::client::Interrupt;
+use crate::client::place;
+use crate::client::place::Disk;
+use crate::client::place::Place;
+use crate::client::progress::Progress;
+
+/// Pieces under way at once: enough to keep both ends busy, in 16 MiB.
+const DEPTH: usize = 16;
+
+/// Bytes of a piece where no disk takes less.
+const PIECE: u32 = 1 << 20;
+
+/// Between two looks at the journal.
+const JOURNAL_PAUSE: Duration = Duration::from_secs(2);
+
+/// What is to be moved.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) from: Place,
+    pub(crate) from_offset: u64,
+    pub(crate) to: Place,
+    pub(crate) to_offset: u64,
+    /// Bytes; None: up to the end of a stream.
+    pub(crate) length: Option<u64>,
+    /// For progress: `copied`.
+    pub(crate) what: &'static str,
+    pub(crate) quiet: bool,
+    pub(crate) verify: bool,
+    pub(crate) journal: Option<Journal>,
+}
+
+/// A copy under way.
+#[derive(Debug)]
+struct Copy<'a> {
+    queue: &'a mut Queue,
+    plan: Plan,
+    piece: u32,
+    /// Where the next piece begins.
+    next: u64,
+    /// Nothing more comes from the source.
+    ended: bool,
+    /// By tag.
+    under_way: HashMap<u64, Moving>,
+    next_tag: u64,
+    /// Pieces that wait for those before them, where order matters.
+    held: BTreeMap<u64, Buf>,
+    /// Finished pieces behind a gap: their ends.
+    finished: BTreeMap<u64, u64>,
+    /// Everything before is done.
+    done: u64,
+    /// CRC32C of each piece, for `--verify`.
+    digests: Vec<Option<u32>>,
+}
+
+/// A piece on its way.
+#[derive(Clone, Copy, Debug)]
+struct Moving {
+    session: SessionId,
+    offset: u64,
+    length: u64,
+    reading: bool,
+}
+
+/// Moves everything; gives the number of bytes.
+pub(crate) fn run(queue: &mut Queue, plan: Plan, interrupt: &Interrupt) -> Result<u64> {
+    let piece = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
+        Place::Disk(disk) => {
+            let most = disk.geometry.transfer_bytes().max(disk.geometry.block);
+            piece.min(most) / disk.geometry.block * disk.geometry.block
+        }
+        Place::File(_) | Place::Stream => piece,
+    });
+    let begin = plan.journal.as_ref().map_or(0, Journal::done);
+    let mut copy = Copy {
+        queue,
+        piece: piece.max(512),
+        next: begin,
+        ended: false,
+        under_way: HashMap::new(),
+        next_tag: 0,
+        held: BTreeMap::new(),
+        finished: BTreeMap::new(),
+        done: begin,
+        digests: Vec::new(),
+        plan,
+    };
+    let result = copy.carry_on(begin, interrupt);
+    let total = copy.done;
+    let journal = copy.plan.journal.take();
+    let result = match (result, journal) {
+        (Ok(()), Some(journal)) => journal.remove(),
+        (Ok(()), None) => Ok(()),
+        (Err(error), None) => Err(error),
+        (Err(error), Some(mut journal)) => {
+            let kept = copy.plan.to.flush(copy.queue).and_then(|()| journal.keep(total));
+            Err(match kept {
+                Ok(()) => anyhow!("{error:#}; the same command goes on from there"),
+                Err(_) => error,
+            })
+        }
+    };
+    copy.plan.from.close(copy.queue);
+    copy.plan.to.close(copy.queue);
+    result.map(|()| total)
+}
+
+impl Copy<'_> {
+    fn carry_on(&mut self, begin: u64, interrupt: &Interrupt) -> Result<()> {
+        self.check_room()?;
+        let (what, quiet) = (self.plan.what, self.plan.quiet);
+        let mut progress = Progress::new(what, begin, self.plan.length, quiet);
+        let mut kept = Instant::now();
+        loop {
+            if interrupt.is_set() {
+                bail!("interrupted after {} were {what}", units::bytes(self.done));
+            }
+            while !self.is_full() && self.fetch().with_context(|| self.so_far())? {}
+            if self.ended && self.under_way.is_empty() && self.held.is_empty() {
+                break;
+            }
+            if !self.under_way.is_empty() {
+                self.queue.wait_n(1, Duration::from_millis(500));
+            }
+            while let Some(event) = self.queue.reap() {
+                self.handle(event).with_context(|| self.so_far())?;
+            }
+            progress.show(self.done);
+            if self.plan.journal.is_some() && kept.elapsed() >= JOURNAL_PAUSE {
+                self.plan.to.flush(self.queue)?;
+                let done = self.done;
+                self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(done))?;
+                kept = Instant::now();
+            }
+        }
+        if let Place::File(file) = &self.plan.to {
+            file.set_size(self.plan.to_offset + self.done)?;
+        }
+        self.plan.to.flush(self.queue)?;
+        progress.finish(self.done);
+        if self.plan.verify {
+            self.verify(interrupt)?;
+        }
+        Ok(())
+    }
+
+    fn so_far(&self) -> String {
+        format!("{} were {} before", units::bytes(self.done), self.plan.what)
+    }
+
+    fn check_room(&self) -> Result<()> {
+        if let (Some(room), Some(length)) = (self.plan.to.room(), self.plan.length)
+            && self.plan.to_offset.saturating_add(length) > room
+        {
+            bail!(
+                "the destination has room for {room} bytes, {} are needed",
+                self.plan.to_offset + length
+            );
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.under_way.len() + self.held.len() >= DEPTH
+    }
+
+    /// Begins with the next piece; false if there is none now.
+    fn fetch(&mut self) -> Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
+        let length = match self.plan.length {
+            Some(total) => (total - self.next).min(self.piece.into()),
+            None => self.piece.into(),
+        };
+        if length == 0 {
+            self.ended = true;
+            return Ok(false);
+        }
+        let offset = self.next;
+        match &self.plan.from {
+            Place::Disk(disk) => {
+                let request = disk.read(self.plan.from_offset + offset, narrow(length));
+                let session = disk.session;
+                self.next += length;
+                self.post(Moving { session, offset, length, reading: true }, request)?;
+            }
+            Place::File(file) => {
+                let at = self.plan.from_offset + offset;
+                if file.is_hole(at, length) {
+                    self.next += length;
+                    self.deliver_zeroes(offset, length)?;
+                    return Ok(true);
+                }
+                let mut buf = self.take(length)?;
+                file.read(at, &mut buf)?;
+                self.next += length;
+                self.deliver(offset, buf)?;
+            }
+            Place::Stream => {
+                let mut buf = self.take(length)?;
+                let have = place::read_stdin(&mut buf)?;
+                self.ended = have < buf.len();
+                buf.truncate(have);
+                self.next += have as u64;
+                if have > 0 {
+                    self.deliver(offset, buf)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn take(&self, length: u64) -> Result<Buf> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        self.queue.pool().take(length).context("no memory for another piece")
+    }
+
+    fn post(&mut self, moving: Moving, request: Request) -> Result<()> {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        if let Err((error, _)) = self.queue.post(moving.session, tag, request) {
+            return Err(self.explain(moving.session, error));
+        }
+        self.under_way.insert(tag, moving);
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) -> Result<()> {
+        match event {
+            Event::Done { tag, result, .. } => {
+                let Some(moving) = self.under_way.remove(&tag) else { return Ok(()) };
+                match result {
+                    Err(error) => Err(self.explain(moving.session, error)),
+                    Ok(done) if moving.reading => {
+                        let data = done.data.context("the target returned no data")?;
+                        if data.len() as u64 != moving.length {
+                            bail!("{} bytes came instead of {}", data.len(), moving.length);
+                        }
+                        self.deliver(moving.offset, data)
+                    }
+                    Ok(_) => {
+                        self.finish(moving.offset, moving.length);
+                        Ok(())
+                    }
+                }
+            }
+            Event::Down { error, .. } => {
+                eprintln!("lunwire: {error}; trying to get the session back");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn explain(&mut self, session: SessionId, error: initiator::Error) -> anyhow::Error {
+        for place in [&self.plan.from, &self.plan.to] {
+            if let Place::Disk(disk) = place
+                && disk.session == session
+            {
+                return disk.explain(self.queue, error);
+            }
+        }
+        error.into()
+    }
+
+    /// A piece of the source is there.
+    fn deliver(&mut self, offset: u64, data: Buf) -> Result<()> {
+        let length = data.len() as u64;
+        if self.plan.verify {
+            self.note(offset, crc::crc32c(&data));
+        }
+        let at = self.plan.to_offset + offset;
+        let zero = is_zero(&data);
+        match &self.plan.to {
+            Place::Disk(disk) => {
+                let room = disk.geometry.bytes();
+                if at + length > room {
+                    bail!("{}: the disk is full: it has {room} bytes", disk.url);
+                }
+                let block = u64::from(disk.geometry.block);
+                let session = disk.session;
+                let request = match disk.zero(at, narrow(length)).filter(|_| zero) {
+                    Some(request) if length.is_multiple_of(block) => request,
+                    _ if length.is_multiple_of(block) => disk.write(at, data.freeze()),
+                    _ => {
+                        let whole = merged_tail(self.queue, disk, at, &data)?;
+                        disk.write(at, Slice::from(whole))
+                    }
+                };
+                self.post(Moving { session, offset, length, reading: false }, request)
+            }
+            Place::File(file) => {
+                if !(zero && file.skips_zeroes()) {
+                    file.write(at, &data)?;
+                }
+                self.finish(offset, length);
+                Ok(())
+            }
+            Place::Stream => {
+                self.held.insert(offset, data);
+                self.write_stream()
+            }
+        }
+    }
+
+    /// A piece of the source that is known to be zeroes.
+    fn deliver_zeroes(&mut self, offset: u64, length: u64) -> Result<()> {
+        if let Place::File(file) = &self.plan.to
+            && file.skips_zeroes()
+            && !self.plan.verify
+        {
+            self.finish(offset, length);
+            return Ok(());
+        }
+        let mut buf = self.take(length)?;
+        buf.fill(0);
+        self.deliver(offset, buf)
+    }
+
+    /// Standard output gets pieces in order.
+    fn write_stream(&mut self) -> Result<()> {
+        while let Some(entry) = self.held.first_entry()
+            && *entry.key() == self.done
+        {
+            let (offset, data) = entry.remove_entry();
+            std::io::stdout().write_all(&data).context("cannot write standard output")?;
+            self.finish(offset, data.len() as u64);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, offset: u64, length: u64) {
+        self.finished.insert(offset, offset + length);
+        while let Some(end) = self.finished.remove(&self.done) {
+            self.done = end;
+        }
+    }
+
+    fn note(&mut self, offset: u64, digest: u32) {
+        let index = usize::try_from(offset / u64::from(self.piece)).unwrap_or(usize::MAX);
+        if self.digests.len() <= index {
+            self.digests.resize(index + 1, None);
+        }
+        if let Some(entry) = self.digests.get_mut(index) {
+            *entry = Some(digest);
+        }
+    }
+}
+
+/// A last piece that is no whole number of blocks: the rest of its last block stays as it is.
+fn merged_tail(queue: &mut Queue, disk: &Disk, at: u64, data: &[u8]) -> Result<Vec<u8>> {
+    let block = disk.geometry.block as usize;
+    let whole = data.len() / block * block;
+    let last = disk.read_now(queue, at + whole as u64, disk.geometry.block)?;
+    let mut merged = data.to_vec();
+    merged.extend_from_slice(last.get(data.len() - whole..).unwrap_or_default());
+    Ok(merged)
+}
+
+fn is_zero(data: &[u8]) -> bool {
+    const ZEROES: [u8; 4096] = [0; 4096];
+    data.chunks(ZEROES.len()).all(|chunk| ZEROES.starts_with(chunk))
+}
+
+/// Pieces are short.
+fn narrow(length: u64) -> u32 {
+    u32::try_from(length).expect("a piece is at most some megabytes")
+}

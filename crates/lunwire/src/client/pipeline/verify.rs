@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads back what was written and compares.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use initiator::Event;
+
+use super::Copy;
+use super::DEPTH;
+use super::Moving;
+use super::narrow;
+use crate::client::Interrupt;
+use crate::client::place::Place;
+use crate::client::progress::Progress;
+
+impl Copy<'_> {
+    /// Compares all of the destination, by CRC32C of each piece. What was copied before an
+    /// interruption is read from the source again.
+    pub(super) fn verify(&mut self, interrupt: &Interrupt) -> Result<()> {
+        let (total, quiet) = (self.done, self.plan.quiet);
+        let mut progress = Progress::new("verified", 0, Some(total), quiet);
+        let (mut next, mut checked) = (0, 0);
+        while checked < total {
+            if interrupt.is_set() {
+                bail!("interrupted while it was verified; all {total} bytes are copied");
+            }
+            while next < total && self.under_way.len() < DEPTH {
+                let length = (total - next).min(self.piece.into());
+                checked += self.look_at(next, length)?;
+                next += length;
+            }
+            if !self.under_way.is_empty() {
+                self.queue.wait_n(1, Duration::from_millis(500));
+            }
+            while let Some(event) = self.queue.reap() {
+                checked += self.looked_at(event)?;
+            }
+            progress.show(checked);
+        }
+        progress.finish(checked);
+        Ok(())
+    }
+
+    /// Reads a piece of the destination; gives how many bytes were compared at once.
+    fn look_at(&mut self, offset: u64, length: u64) -> Result<u64> {
+        let at = self.plan.to_offset + offset;
+        match &self.plan.to {
+            Place::Disk(disk) => {
+                let block = u64::from(disk.geometry.block);
+                let request = disk.read(at, narrow(length.next_multiple_of(block)));
+                let session = disk.session;
+                self.post(Moving { session, offset, length, reading: true }, request)?;
+                Ok(0)
+            }
+            Place::File(file) => {
+                let mut bytes = self.take(length)?;
+                file.read(at, &mut bytes)?;
+                self.compare(offset, &bytes)?;
+                Ok(length)
+            }
+            Place::Stream => bail!("--verify: standard output cannot be read back"),
+        }
+    }
+
+    fn looked_at(&mut self, event: Event) -> Result<u64> {
+        let Event::Done { tag, result, .. } = event else { return Ok(0) };
+        let Some(moving) = self.under_way.remove(&tag) else { return Ok(0) };
+        let done = match result {
+            Ok(done) => done,
+            Err(error) => return Err(self.explain(moving.session, error)),
+        };
+        let data = done.data.context("the target returned no data")?;
+        let length = usize::try_from(moving.length).unwrap_or(usize::MAX);
+        let bytes = data.get(..length).context("less data came than was asked for")?;
+        self.compare(moving.offset, bytes)?;
+        Ok(moving.length)
+    }
+
+    fn compare(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let index = usize::try_from(offset / u64::from(self.piece)).unwrap_or(usize::MAX);
+        let expected = match self.digests.get(index).copied().flatten() {
+            Some(digest) => digest,
+            None => self.digest_of_source(offset, bytes.len() as u64)?,
+        };
+        if crc::crc32c(bytes) != expected {
+            let end = offset + bytes.len() as u64;
+            bail!("the destination differs from the source between bytes {offset} and {end}");
+        }
+        Ok(())
+    }
+
+    fn digest_of_source(&mut self, offset: u64, length: u64) -> Result<u32> {
+        let at = self.plan.from_offset + offset;
+        match &self.plan.from {
+            Place::Disk(disk) => {
+                let bytes = disk.read_now(self.queue, at, narrow(length))?;
+                Ok(crc::crc32c(&bytes))
+            }
+            Place::File(file) => {
+                let mut bytes = self.take(length)?;
+                file.read(at, &mut bytes)?;
+                Ok(crc::crc32c(&bytes))
+            }
+            Place::Stream => bail!("standard input cannot be read again"),
+        }
+    }
+}

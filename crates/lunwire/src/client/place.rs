@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where bytes come from and go to: disks, files, standard input and output.
+
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::FileTypeExt;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use initiator::Data;
+use initiator::Done;
+use initiator::Geometry;
+use initiator::Queue;
+use initiator::Request;
+use initiator::Retry;
+use initiator::SessionId;
+use initiator::Url;
+use initiator::scsi;
+use rustix::fs::SeekFrom;
+
+use crate::args::ClientOptions;
+use crate::client;
+
+/// Standard input or output.
+const STANDARD: &str = "-";
+
+/// One end of a copy.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Disk(Disk),
+    File(Local),
+    /// Standard input or output.
+    Stream,
+}
+
+/// A logical unit.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) url: Url,
+    pub(crate) session: SessionId,
+    pub(crate) lun: u16,
+    pub(crate) geometry: Geometry,
+}
+
+/// A file or block device of this machine.
+#[derive(Debug)]
+pub(crate) struct Local {
+    path: String,
+    file: File,
+    size: u64,
+    /// It was empty when it was opened: what is not written reads as zero.
+    fresh: bool,
+    regular: bool,
+}
+
+impl Place {
+    /// Opens a source.
+    pub(crate) fn source(queue: &mut Queue, options: &ClientOptions, text: &str) -> Result<Self> {
+        if text == STANDARD {
+            return Ok(Self::Stream);
+        }
+        if client::is_url(text) {
+            return Ok(Self::Disk(Disk::open(queue, options, text)?));
+        }
+        let file = File::open(text).with_context(|| format!("cannot read {text}"))?;
+        Ok(Self::File(Local::new(text, file)?))
+    }
+
+    /// Opens a destination. `keep`: what is in a file stays, as a copy goes on.
+    pub(crate) fn destination(
+        queue: &mut Queue,
+        options: &ClientOptions,
+        text: &str,
+        keep: bool,
+    ) -> Result<Self> {
+        if text == STANDARD {
+            return Ok(Self::Stream);
+        }
+        if client::is_url(text) {
+            let disk = Disk::open(queue, options, text)?;
+            if disk.geometry.read_only {
+                bail!("{}: the disk is write protected", disk.url);
+            }
+            return Ok(Self::Disk(disk));
+        }
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(!keep).open(text);
+        let file = file.with_context(|| format!("cannot write {text}"))?;
+        Ok(Self::File(Local::new(text, file)?))
+    }
+
+    /// Bytes, where that is known.
+    pub(crate) fn size(&self) -> Option<u64> {
+        match self {
+            Self::Disk(disk) => Some(disk.geometry.bytes()),
+            Self::File(local) => Some(local.size),
+            Self::Stream => None,
+        }
+    }
+
+    /// Bytes that a destination has room for; None: it grows.
+    pub(crate) fn room(&self) -> Option<u64> {
+        match self {
+            Self::Disk(disk) => Some(disk.geometry.bytes()),
+            Self::File(local) if !local.regular => Some(local.size),
+            Self::File(_) | Self::Stream => None,
+        }
+    }
+
+    /// Brings what was written to stable storage.
+    pub(crate) fn flush(&self, queue: &mut Queue) -> Result<()> {
+        match self {
+            Self::Disk(disk) => scsi::flush(&mut queue.unit(disk.session, disk.lun))
+                .map_err(|error| client::advised(error, &disk.url)),
+            Self::File(local) if local.regular => {
+                local.file.sync_all().with_context(|| format!("cannot flush {}", local.path))
+            }
+            Self::File(_) => Ok(()),
+            Self::Stream => std::io::stdout().flush().context("cannot write standard output"),
+        }
+    }
+
+    /// Logs out where that is needed.
+    pub(crate) fn close(&self, queue: &mut Queue) {
+        if let Self::Disk(disk) = self {
+            queue.logout(disk.session);
+        }
+    }
+}
+
+impl Disk {
+    pub(crate) fn open(queue: &mut Queue, options: &ClientOptions, text: &str) -> Result<Self> {
+        let url = client::disk_url(text)?;
+        let session = client::login(queue, options, &url)?;
+        let lun = url.lun.unwrap_or(0);
+        match scsi::geometry(&mut queue.unit(session, lun)) {
+            Ok(geometry) => Ok(Self { url, session, lun, geometry }),
+            Err(error) => {
+                queue.logout(session);
+                Err(client::advised(error, &url))
+            }
+        }
+    }
+
+    /// READ of whole blocks at a byte offset.
+    pub(crate) fn read(&self, offset: u64, length: u32) -> Request {
+        let block = u64::from(self.geometry.block);
+        let blocks = length / self.geometry.block;
+        let cdb = self.geometry.read(offset / block, blocks);
+        Request { lun: self.lun, cdb, data: Data::In(length), retry: Retry::Always }
+    }
+
+    /// WRITE of whole blocks at a byte offset.
+    pub(crate) fn write(&self, offset: u64, data: buf::Slice) -> Request {
+        let block = u64::from(self.geometry.block);
+        let blocks = u32::try_from(data.len()).unwrap_or(0) / self.geometry.block;
+        let cdb = self.geometry.write(offset / block, blocks);
+        Request { lun: self.lun, cdb, data: Data::Out(data), retry: Retry::Always }
+    }
+
+    /// What makes a range read as zeroes without writing them, if there is something.
+    pub(crate) fn zero(&self, offset: u64, length: u32) -> Option<Request> {
+        let blocks = length / self.geometry.block;
+        if !self.geometry.unmap_zeros || self.geometry.unmap_max < blocks {
+            return None;
+        }
+        let lba = offset / u64::from(self.geometry.block);
+        let (cdb, list) = scsi::unmap_command(lba, blocks);
+        Some(Request { lun: self.lun, cdb, data: Data::Out(list), retry: Retry::Always })
+    }
+
+    /// The error of a command that went to this disk. One beyond its end looks whether the disk has
+    /// become smaller meanwhile.
+    pub(crate) fn explain(&self, queue: &mut Queue, error: initiator::Error) -> anyhow::Error {
+        let beyond = error.sense().is_some_and(|sense| sense.asc == 0x21);
+        let unit = &mut queue.unit(self.session, self.lun);
+        if beyond && let Ok(capacity) = scsi::capacity(unit) {
+            let (was, now) = (self.geometry.blocks, capacity.last_lba.saturating_add(1));
+            if was != now {
+                return anyhow::anyhow!(
+                    "{}: the disk has changed its size from {was} to {now} blocks",
+                    self.url
+                );
+            }
+        }
+        let gone = error.sense().is_some_and(|sense| sense.asc == 0x25);
+        if gone {
+            return anyhow::anyhow!("{}: the logical unit has vanished ({error})", self.url);
+        }
+        client::advised(error, &self.url)
+    }
+
+    /// Reads and waits.
+    pub(crate) fn read_now(&self, queue: &mut Queue, offset: u64, length: u32) -> Result<Vec<u8>> {
+        match queue.execute(self.session, self.read(offset, length)) {
+            Ok(Done { data: Some(data) }) if data.len() == length as usize => Ok(data.to_vec()),
+            Ok(_) => bail!("{}: less data than asked for", self.url),
+            Err(error) => Err(self.explain(queue, error)),
+        }
+    }
+}
+
+impl Local {
+    fn new(path: &str, file: File) -> Result<Self> {
+        let cannot = || format!("cannot use {path}");
+        let metadata = file.metadata().with_context(cannot)?;
+        let regular = metadata.is_file();
+        let size = if regular {
+            metadata.len()
+        } else if metadata.file_type().is_block_device() {
+            rustix::fs::seek(&file, SeekFrom::End(0)).with_context(cannot)?
+        } else {
+            bail!("{path} is neither a file nor a block device; use - for streams");
+        };
+        Ok(Self { path: path.to_owned(), file, size, fresh: regular && size == 0, regular })
+    }
+
+    /// Whether the range was never written: it reads as zeroes and need not be read.
+    pub(crate) fn is_hole(&self, offset: u64, length: u64) -> bool {
+        if !self.regular {
+            return false;
+        }
+        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(data) => data >= offset.saturating_add(length),
+            // Nothing but a hole up to the end.
+            Err(rustix::io::Errno::NXIO) => true,
+            Err(_) => false,
+        }
+    }
+
+    pub(crate) fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        let cannot = || format!("cannot read {} at byte {offset}", self.path);
+        self.file.read_exact_at(to, offset).with_context(cannot)
+    }
+
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let cannot = || format!("cannot write {} at byte {offset}", self.path);
+        self.file.write_all_at(bytes, offset).with_context(cannot)
+    }
+
+    /// Zeroes at a place that may hold something else; False if they must be written.
+    pub(crate) const fn skips_zeroes(&self) -> bool {
+        self.fresh
+    }
+
+    /// The size that a regular file ends with.
+    pub(crate) fn set_size(&self, size: u64) -> Result<()> {
+        if !self.regular {
+            return Ok(());
+        }
+        self.file.set_len(size).with_context(|| format!("cannot size {}", self.path))
+    }
+}
+
+/// Fills `to` from standard input as far as there is something; gives how much.
+pub(crate) fn read_stdin(to: &mut [u8]) -> Result<usize> {
+    let mut stdin = std::io::stdin().lock();
+    let mut have = 0;
+    while let Some(rest) = to.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match stdin.read(rest) {
+            Ok(0) => break,
+            Ok(count) => have += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => break,
+            Err(error) => return Err(error).context("cannot read standard input"),
+        }
+    }
+    Ok(have)
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How far a long operation has come: a line that is rewritten on a terminal, plain lines
+//! elsewhere.
+
+use std::io::IsTerminal;
+use std::io::Write;
+use std::time::Duration;
+use std::time::Instant;
+
+use control::units;
+
+/// Between two updates of a terminal.
+const ON_TERMINAL: Duration = Duration::from_millis(200);
+
+/// Between two plain lines.
+const ELSEWHERE: Duration = Duration::from_secs(5);
+
+/// Prints to standard error.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    what: &'static str,
+    quiet: bool,
+    terminal: bool,
+    begun: Instant,
+    shown: Instant,
+    /// Bytes that were there when it began.
+    from: u64,
+    /// None: nobody knows.
+    total: Option<u64>,
+}
+
+impl Progress {
+    pub(crate) fn new(what: &'static str, from: u64, total: Option<u64>, quiet: bool) -> Self {
+        let now = Instant::now();
+        let terminal = std::io::stderr().is_terminal();
+        Self { what, quiet, terminal, begun: now, shown: now, from, total }
+    }
+
+    /// `done` bytes are done.
+    pub(crate) fn show(&mut self, done: u64) {
+        let pause = if self.terminal { ON_TERMINAL } else { ELSEWHERE };
+        if self.quiet || self.shown.elapsed() < pause {
+            return;
+        }
+        self.shown = Instant::now();
+        let text = line(self.what, done, self.total, done - self.from, self.begun.elapsed());
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+        } else {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    /// The last line.
+    pub(crate) fn finish(self, done: u64) {
+        if self.quiet {
+            return;
+        }
+        let text = line(self.what, done, Some(done), done - self.from, self.begun.elapsed());
+        let clear = if self.terminal { "\r" } else { "" };
+        let end = if self.terminal { "\x1b[K" } else { "" };
+        let _ = writeln!(std::io::stderr(), "{clear}{text}{end}");
+    }
+}
+
+/// `moved`: bytes since it began, which took `time`.
+fn line(what: &str, done: u64, total: Option<u64>, moved: u64, time: Duration) -> String {
+    let seconds = time.as_secs_f64().max(0.001);
+    let rate = moved as f64 / seconds;
+    let speed = format!("{:.1} MiB/s", rate / f64::from(1 << 20));
+    let Some(total) = total else {
+        return format!("{what}: {}, {speed}", units::bytes(done));
+    };
+    let percent = (done * 100).checked_div(total).unwrap_or(100);
+    let of = format!("{what}: {percent}% of {}, {speed}", units::bytes(total));
+    if done >= total {
+        return format!("{of}, {seconds:.1} s");
+    }
+    if rate < 1.0 {
+        return of;
+    }
+    let left = (total - done) as f64 / rate;
+    let (minutes, seconds) = (left / 60.0, left % 60.0);
+    format!("{of}, {minutes:.0}:{seconds:02.0} left", minutes = minutes.floor())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_share_rate_and_time() {
+        let ten = Duration::from_secs(10);
+        assert_eq!(
+            line("copied", 50 << 20, Some(200 << 20), 50 << 20, ten),
+            "copied: 25% of 200 MiB, 5.0 MiB/s, 0:30 left"
+        );
+        assert_eq!(line("copied", 5 << 20, None, 5 << 20, ten), "copied: 5 MiB, 0.5 MiB/s");
+        assert_eq!(line("read", 0, Some(0), 0, ten), "read: 100% of 0 B, 0.0 MiB/s, 10.0 s");
+        assert_eq!(line("read", 0, Some(9), 0, ten), "read: 0% of 9 B, 0.0 MiB/s");
+    }
+}

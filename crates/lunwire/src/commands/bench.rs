@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire bench URL`.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use buf::Slice;
+use initiator::Event;
+use initiator::Queue;
+use initiator::SessionId;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::args::BenchOptions;
+use crate::args::Usage;
+use crate::client;
+use crate::client::Interrupt;
+use crate::client::histogram::Histogram;
+use crate::client::place::Disk;
+use crate::client::plot;
+use crate::client::plot::POINTS;
+use crate::client::plot::Series;
+use crate::output;
+
+/// Requests of one session at most: what a queue's pool has room for with blocks of 4 KiB.
+const DEPTH_MAX: usize = 8192;
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    block: u32,
+    depth: usize,
+    reads: u64,
+    sequential: bool,
+    time: Duration,
+    /// Bytes of the disk that are used.
+    range: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Outcome {
+    load: Load,
+    seconds: f64,
+    cpu_seconds: f64,
+    latencies: Histogram,
+}
+
+/// Measures each combination of block size and depth.
+pub(crate) fn run(options: &BenchOptions) -> Result<()> {
+    if options.reads < 100 && !options.destroy_data {
+        let text = "--reads below 100 writes to the disk: add --destroy-data if it may be lost";
+        return Err(Usage(text.into()).into());
+    }
+    let time = client::time("--time", &options.time)?;
+    let blocks: Result<Vec<u64>> =
+        options.block.iter().map(|text| client::size("--block", text)).collect();
+    let blocks = blocks?;
+    if let Some(depth) = options.depth.iter().find(|depth| !(1..=DEPTH_MAX).contains(*depth)) {
+        return Err(Usage(format!("--depth {depth}: 1 to {DEPTH_MAX} is right")).into());
+    }
+    let range = options.range.as_deref().map(|text| client::size("--range", text)).transpose()?;
+    let mut queue = client::queue(&options.client)?;
+    let interrupt = Interrupt::catch(&queue)?;
+    let disk = Disk::open(&mut queue, &options.client, &options.url)?;
+    let mut sessions = vec![disk.session];
+    for _ in 1..options.sessions {
+        sessions.push(client::login(&mut queue, &options.client, &disk.url)?);
+    }
+    let mut outcomes = Vec::new();
+    for &block in &blocks {
+        for &depth in &options.depth {
+            let load = Load {
+                block: check_block(&disk, block)?,
+                depth,
+                reads: options.reads.into(),
+                sequential: options.sequential,
+                time,
+                range: range.unwrap_or(u64::MAX).min(disk.geometry.bytes()),
+            };
+            if load.range < block {
+                bail!("--range: it holds no request of {block} bytes");
+            }
+            let outcome = Bench::new(&mut queue, &disk, &sessions, load).run(&interrupt)?;
+            if !options.json {
+                outcome.print();
+            }
+            outcomes.push(outcome);
+        }
+    }
+    for session in sessions {
+        queue.logout(session);
+    }
+    if options.json {
+        let list: Vec<Value> = outcomes.iter().map(Outcome::json).collect();
+        let url = disk.url.to_string();
+        output::line(json!({ "url": url, "engine": queue.engine(), "results": list }));
+    }
+    if let Some(path) = &options.svg {
+        let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
+        let svg = plot::draw(&disk.url.to_string(), &series);
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn check_block(disk: &Disk, block: u64) -> Result<u32> {
+    let most = disk.geometry.transfer_bytes();
+    let fits = u32::try_from(block).ok().filter(|block| (1..=most).contains(block));
+    match fits {
+        Some(block) if block.is_multiple_of(disk.geometry.block) => Ok(block),
+        _ => {
+            let unit = disk.geometry.block;
+            let text = format!("--block {block}: a multiple of {unit} up to {most} is right");
+            Err(Usage(text).into())
+        }
+    }
+}
+
+/// One measurement under way.
+struct Bench<'a> {
+    queue: &'a mut Queue,
+    disk: &'a Disk,
+    sessions: &'a [SessionId],
+    load: Load,
+    /// Written again and again.
+    data: Slice,
+    /// When the request of each slot began.
+    begun: Vec<Instant>,
+    at: u64,
+    random: u64,
+    under_way: usize,
+}
+
+impl<'a> Bench<'a> {
+    fn new(queue: &'a mut Queue, disk: &'a Disk, sessions: &'a [SessionId], load: Load) -> Self {
+        let data: Vec<u8> = (0..load.block).map(|at| at.to_le_bytes()[0] | 1).collect();
+        let data = match queue.pool().take(data.len()) {
+            Some(mut buf) => {
+                buf.copy_from_slice(&data);
+                buf.freeze()
+            }
+            None => Slice::from(data),
+        };
+        let begun = vec![Instant::now(); load.depth];
+        let random = 0x9e37_79b9_7f4a_7c15;
+        Self { queue, disk, sessions, load, data, begun, at: 0, random, under_way: 0 }
+    }
+
+    fn run(mut self, interrupt: &Interrupt) -> Result<Outcome> {
+        let mut latencies = Histogram::default();
+        let (begin, cpu) = (Instant::now(), cpu_time());
+        for slot in 0..self.load.depth {
+            self.post(slot)?;
+        }
+        let mut going = true;
+        while self.under_way > 0 {
+            self.queue.wait_n(1, Duration::from_millis(500));
+            let now = Instant::now();
+            going &= now.duration_since(begin) < self.load.time;
+            if interrupt.is_set() {
+                bail!("interrupted after {} requests", latencies.total());
+            }
+            while let Some(event) = self.queue.reap() {
+                let Event::Done { tag, result, .. } = event else { continue };
+                self.under_way -= 1;
+                let slot = usize::try_from(tag).unwrap_or(usize::MAX);
+                if let Err(error) = result {
+                    return Err(self.disk.explain(self.queue, error));
+                }
+                if let Some(begun) = self.begun.get(slot) {
+                    let took = now.saturating_duration_since(*begun).as_nanos();
+                    latencies.add(u64::try_from(took).unwrap_or(u64::MAX));
+                }
+                if going {
+                    self.post(slot)?;
+                }
+            }
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
+        Ok(Outcome { load: self.load, seconds, cpu_seconds, latencies })
+    }
+
+    fn post(&mut self, slot: usize) -> Result<()> {
+        let block = u64::from(self.load.block);
+        let places = self.load.range / block;
+        let place = if self.load.sequential {
+            self.at = (self.at + 1) % places;
+            self.at
+        } else {
+            self.next_random() % places
+        };
+        let write = self.next_random() % 100 >= self.load.reads;
+        let request = match write {
+            true => self.disk.write(place * block, self.data.clone()),
+            false => self.disk.read(place * block, self.load.block),
+        };
+        let session = self.sessions.get(slot % self.sessions.len().max(1)).copied();
+        let session = session.unwrap_or(self.disk.session);
+        if let Some(begun) = self.begun.get_mut(slot) {
+            *begun = Instant::now();
+        }
+        if let Err((error, _)) = self.queue.post(session, slot as u64, request) {
+            return Err(self.disk.explain(self.queue, error));
+        }
+        self.under_way += 1;
+        Ok(())
+    }
+
+    /// xorshift64*: the same places in each run.
+    const fn next_random(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+}
+
+impl Outcome {
+    fn iops(&self) -> f64 {
+        self.latencies.total() as f64 / self.seconds
+    }
+
+    fn name(&self) -> String {
+        let Load { block, depth, reads, sequential, .. } = self.load;
+        let order = if sequential { "sequential" } else { "random" };
+        let size = control::units::bytes(block.into());
+        let what = match reads {
+            100 => "reads".to_owned(),
+            0 => "writes".to_owned(),
+            share => format!("{share} % reads"),
+        };
+        format!("{order} {what} of {size}, {depth} at once")
+    }
+
+    fn print(&self) {
+        let bytes = self.iops() * f64::from(self.load.block);
+        let cpu = self.cpu_seconds * 1e6 / (self.latencies.total().max(1) as f64);
+        output::line(format!(
+            "{}: {:.0} requests/s, {:.1} MiB/s, {cpu:.1} us of CPU each",
+            self.name(),
+            self.iops(),
+            bytes / f64::from(1 << 20)
+        ));
+        let mut parts = vec![format!("mean {}", plot::time(self.latencies.mean() as f64))];
+        for (share, label) in POINTS {
+            let value = self.latencies.percentile(share) as f64;
+            parts.push(format!("{label} {}", plot::time(value)));
+        }
+        parts.push(format!("max {}", plot::time(self.latencies.max() as f64)));
+        output::line(format!("  {}", parts.join(", ")));
+    }
+
+    fn json(&self) -> Value {
+        let percentiles: serde_json::Map<String, Value> = POINTS
+            .iter()
+            .map(|(share, label)| ((*label).to_owned(), json!(self.latencies.percentile(*share))))
+            .collect();
+        json!({
+            "block_bytes": self.load.block,
+            "depth": self.load.depth,
+            "reads_percent": self.load.reads,
+            "sequential": self.load.sequential,
+            "seconds": self.seconds,
+            "requests": self.latencies.total(),
+            "requests_per_second": self.iops(),
+            "bytes_per_second": self.iops() * f64::from(self.load.block),
+            "cpu_seconds": self.cpu_seconds,
+            "latency_ns": {
+                "mean": self.latencies.mean(),
+                "max": self.latencies.max(),
+                "percentiles": percentiles,
+            },
+        })
+    }
+
+    fn series(&self) -> Series {
+        let values = POINTS.iter().map(|(share, _)| self.latencies.percentile(*share));
+        Series { name: self.name(), values: values.collect() }
+    }
+}
+
+/// Processor time of this thread, which does all the work.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanoseconds)
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire inspect URL`.
+
+use anyhow::Result;
+use control::units;
+use initiator::Error;
+use initiator::Geometry;
+use initiator::scsi;
+use initiator::scsi::Execute;
+use serde_json::Value;
+use serde_json::json;
+use wire::scsi::inquiry::Standard;
+use wire::scsi::mode;
+use wire::scsi::mode::ModeData;
+use wire::scsi::opcode::Opcode;
+use wire::scsi::vpd;
+use wire::scsi::vpd::Designator;
+
+use crate::args::InspectOptions;
+use crate::client;
+use crate::output;
+
+/// Identity, size, limits, pages, commands, reservations.
+pub(crate) fn run(options: &InspectOptions) -> Result<()> {
+    let url = client::disk_url(&options.url)?;
+    let mut queue = client::queue(&options.client)?;
+    let session = client::login(&mut queue, &options.client, &url)?;
+    let lun = url.lun.unwrap_or(0);
+    let facts = Facts::gather(&mut queue.unit(session, lun));
+    queue.logout(session);
+    let facts = facts.map_err(|error| client::advised(error, &url))?;
+    if options.json {
+        output::line(facts.json());
+    } else {
+        facts.print();
+    }
+    Ok(())
+}
+
+/// What a unit tells of itself. What it does not have is left out.
+#[derive(Debug)]
+struct Facts {
+    standard: Standard,
+    geometry: Geometry,
+    luns: Vec<u16>,
+    serial: Option<String>,
+    designators: Vec<Designator>,
+    pages: Vec<u8>,
+    limits: Option<vpd::BlockLimits>,
+    write_cache: Option<bool>,
+    commands: Vec<String>,
+    keys: Option<Vec<u64>>,
+    holder: Option<(u64, String)>,
+}
+
+impl Facts {
+    fn gather(unit: &mut impl Execute) -> Result<Self, Error> {
+        let geometry = scsi::geometry(unit)?;
+        let standard = scsi::inquiry(unit)?;
+        let pages = have(scsi::vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
+        let mut page = |code| match pages.contains(&code) {
+            true => have(scsi::vpd(unit, code)),
+            false => Ok(None),
+        };
+        let serial = page(vpd::UNIT_SERIAL_NUMBER)?;
+        let designators = page(vpd::DEVICE_IDENTIFICATION)?;
+        let limits = page(vpd::BLOCK_LIMITS)?;
+        let caching = have(scsi::mode_sense(unit, mode::CACHING))?.and_then(|bytes| {
+            let data = ModeData::parse(mode::Header::Six, &bytes)?;
+            mode::Caching::parse(data.page(mode::CACHING)?)
+        });
+        let commands = have(scsi::supported_commands(unit))?.unwrap_or_default();
+        let reservations = have(scsi::reservations(unit))?;
+        let (keys, holder) = match reservations {
+            Some((keys, holder)) => (Some(keys), holder),
+            None => (None, None),
+        };
+        Ok(Self {
+            standard,
+            geometry,
+            luns: have(scsi::report_luns(unit))?.unwrap_or_default(),
+            serial: serial.map(|bytes| printable(&bytes)),
+            designators: designators.map(|bytes| vpd::designators(&bytes)).unwrap_or_default(),
+            pages,
+            limits: limits.and_then(|content| vpd::BlockLimits::parse(&content)),
+            write_cache: caching.map(|caching| caching.write_cache),
+            commands: commands.iter().map(|c| command_name(c.opcode, c.service_action)).collect(),
+            keys,
+            holder: holder.map(|(key, kind)| (key, format!("{kind:?}"))),
+        })
+    }
+
+    fn json(&self) -> Value {
+        let Self { standard, geometry, .. } = self;
+        let limits = self.limits.as_ref().map(|limits| {
+            json!({
+                "transfer_blocks_max": limits.transfer_max,
+                "transfer_blocks_optimal": limits.transfer_optimal,
+                "compare_and_write_blocks_max": limits.compare_and_write_max,
+                "unmap_blocks_max": limits.unmap_blocks_max,
+                "write_same_blocks_max": limits.write_same_max,
+            })
+        });
+        let designators: Vec<String> = self.designators.iter().map(designator).collect();
+        json!({
+            "vendor": printable(&standard.vendor),
+            "product": printable(&standard.product),
+            "revision": printable(&standard.revision),
+            "serial": self.serial,
+            "bytes": geometry.bytes(),
+            "block_bytes": geometry.block,
+            "blocks": geometry.blocks,
+            "physical_block_bytes": geometry.physical,
+            "read_only": geometry.read_only,
+            "unmap": geometry.unmap_max > 0,
+            "unmapped_reads_zero": geometry.unmap_zeros,
+            "write_cache": self.write_cache,
+            "limits": limits,
+            "designators": designators,
+            "vpd_pages": self.pages,
+            "commands": self.commands,
+            "luns": self.luns,
+            "registered_keys": self.keys,
+            "reservation": self.holder.as_ref().map(|(key, kind)| json!({ "key": key, "type": kind })),
+        })
+    }
+
+    fn print(&self) {
+        let Self { standard, geometry, .. } = self;
+        let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "not told".to_owned());
+        let mut rows = vec![
+            vec![
+                "product".into(),
+                format!("{} {}", printable(&standard.vendor), printable(&standard.product)),
+            ],
+            vec!["revision".into(), printable(&standard.revision)],
+            vec!["serial".into(), or_unknown(self.serial.clone())],
+            vec![
+                "size".into(),
+                format!("{} ({} bytes)", units::bytes(geometry.bytes()), geometry.bytes()),
+            ],
+            vec![
+                "blocks".into(),
+                format!(
+                    "{} of {} bytes, {} physical",
+                    geometry.blocks, geometry.block, geometry.physical
+                ),
+            ],
+            vec!["read only".into(), yes(geometry.read_only)],
+            vec!["write cache".into(), or_unknown(self.write_cache.map(yes))],
+            vec![
+                "unmap".into(),
+                match (geometry.unmap_max > 0, geometry.unmap_zeros) {
+                    (true, true) => "yes; unmapped blocks read as zero".into(),
+                    (unmap, _) => yes(unmap),
+                },
+            ],
+        ];
+        if let Some(limits) = &self.limits {
+            let blocks = |count: u32| match count {
+                0 => "no limit told".to_owned(),
+                count => format!("{count} blocks"),
+            };
+            rows.push(vec!["longest transfer".into(), blocks(limits.transfer_max)]);
+            rows.push(vec!["best transfer".into(), blocks(limits.transfer_optimal)]);
+        }
+        for name in &self.designators {
+            rows.push(vec!["designator".into(), designator(name)]);
+        }
+        let list = |items: &[String]| items.join(", ");
+        let pages: Vec<String> = self.pages.iter().map(|page| format!("{page:02X}h")).collect();
+        rows.push(vec!["VPD pages".into(), list(&pages)]);
+        let luns: Vec<String> = self.luns.iter().map(u16::to_string).collect();
+        rows.push(vec!["LUNs here".into(), list(&luns)]);
+        rows.push(vec!["reservation".into(), self.reservation()]);
+        output::table(&rows);
+        output::line(format!("commands: {}", list(&self.commands)));
+    }
+
+    fn reservation(&self) -> String {
+        let keys = match &self.keys {
+            None => return "not supported".into(),
+            Some(keys) => keys.iter().map(|key| format!("{key:#018x}")).collect::<Vec<_>>(),
+        };
+        match &self.holder {
+            None if keys.is_empty() => "none".into(),
+            None => format!("none; registered: {}", keys.join(", ")),
+            Some((key, kind)) => {
+                format!("{kind} by {key:#018x}; registered: {}", keys.join(", "))
+            }
+        }
+    }
+}
+
+/// Nothing, where the unit does not have it.
+fn have<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.sense().is_some() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Text of a unit without blanks around it and without what a terminal might obey.
+fn printable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_matches([' ', '\0']).escape_debug().to_string()
+}
+
+fn designator(designator: &Designator) -> String {
+    match designator {
+        Designator::T10Vendor(text) => format!("t10.{}", printable(text)),
+        Designator::Naa(value) => format!("naa.{}", hex(value)),
+        Designator::ScsiName { name, .. } => printable(name),
+        Designator::RelativeTargetPort(port) => format!("target port {port}"),
+        Designator::TargetPortGroup(group) => format!("target port group {group}"),
+        other => format!("{other:?}"),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn command_name(opcode: Opcode, action: Option<u16>) -> String {
+    let name = match opcode.name() {
+        Some(name) => name.to_owned(),
+        None => format!("{:02X}h", opcode.0),
+    };
+    match action {
+        Some(action) => format!("{name}/{action:02X}h"),
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_units_is_tame() {
+        assert_eq!(printable(b"DISK \x1b[2J  "), "DISK \\u{1b}[2J");
+        assert_eq!(command_name(Opcode::READ_16, None), "READ(16)");
+        assert_eq!(command_name(Opcode(0xc1), Some(3)), "C1h/03h");
+    }
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire shell`: an interpreter of commands to one unit, from a prompt or a script.
+
+use std::fs::File;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::IsTerminal;
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::anyhow;
+use anyhow::bail;
+use buf::Slice;
+use initiator::Data;
+use initiator::Geometry;
+use initiator::Kind;
+use initiator::Queue;
+use initiator::Request;
+use initiator::Retry;
+use initiator::SessionId;
+use initiator::Url;
+use initiator::scsi;
+use wire::iscsi::Cdb;
+use wire::scsi::cdb::CDB_LEN_MAX;
+
+use crate::args::ClientOptions;
+use crate::args::SHELL_EXAMPLES;
+use crate::args::ShellOptions;
+use crate::client;
+use crate::output;
+
+/// Scripts in scripts in scripts: a loop, past this.
+const NESTING_MAX: u32 = 8;
+
+/// Longest data of one command, bytes.
+const DATA_MAX: u64 = 4 << 20;
+
+/// Runs a script, or what comes from standard input. A script ends with the first error; at a
+/// prompt it goes on.
+pub(crate) fn run(options: &ShellOptions) -> Result<()> {
+    let queue = client::queue(&options.client)?;
+    let client = options.client.clone();
+    let mut shell = Shell { queue, client, unit: None, log: None, nesting: 0 };
+    let result = match &options.script {
+        Some(path) => shell.script(path),
+        None if std::io::stdin().is_terminal() => shell.prompt(),
+        None => shell.lines(std::io::stdin().lock(), "standard input").map(drop),
+    };
+    shell.logout();
+    result
+}
+
+#[derive(Debug)]
+struct Shell {
+    queue: Queue,
+    client: ClientOptions,
+    unit: Option<Unit>,
+    log: Option<File>,
+    nesting: u32,
+}
+
+/// Where commands go to.
+#[derive(Debug)]
+struct Unit {
+    url: Url,
+    session: SessionId,
+    lun: u16,
+    geometry: Option<Geometry>,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Go,
+    Quit,
+}
+
+impl Shell {
+    fn prompt(&mut self) -> Result<()> {
+        loop {
+            print!("lunwire> ");
+            let _ = std::io::stdout().flush();
+            let mut line = String::new();
+            if std::io::stdin().read_line(&mut line).context("cannot read a command")? == 0 {
+                return Ok(());
+            }
+            match self.command(&line) {
+                Ok(Next::Go) => {}
+                Ok(Next::Quit) => return Ok(()),
+                Err(error) => output::error(&error),
+            }
+        }
+    }
+
+    fn script(&mut self, path: &Path) -> Result<()> {
+        let name = path.display().to_string();
+        let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+        self.lines(BufReader::new(file), &name).map(drop)
+    }
+
+    fn lines(&mut self, lines: impl BufRead, name: &str) -> Result<Next> {
+        for (line, number) in lines.lines().zip(1..) {
+            let line = line.with_context(|| format!("cannot read {name}"))?;
+            let next = self.command(&line).with_context(|| format!("{name}:{number}"))?;
+            if next == Next::Quit {
+                return Ok(Next::Quit);
+            }
+        }
+        Ok(Next::Go)
+    }
+
+    /// One line.
+    fn command(&mut self, line: &str) -> Result<Next> {
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some((name, rest)) = words.split_first() else { return Ok(Next::Go) };
+        let begin = Instant::now();
+        let result = match (*name, rest) {
+            ("login", [url]) => self.login(url),
+            ("logout", []) => {
+                self.logout();
+                Ok(())
+            }
+            ("scsi", [_, ..]) => self.scsi(rest),
+            ("read", [block, count]) => self.read(block, count, None),
+            ("read", [block, count, file]) => self.read(block, count, Some(file)),
+            ("write", [block, count]) => self.write(block, count, None),
+            ("write", [block, count, file]) => self.write(block, count, Some(file)),
+            ("flush", []) => self.flush(),
+            ("repeat", [count, file]) => return self.repeat(count, file),
+            ("log", [file]) => return self.open_log(file),
+            ("help", []) => {
+                output::line(SHELL_EXAMPLES);
+                return Ok(Next::Go);
+            }
+            ("quit" | "exit", []) => return Ok(Next::Quit),
+            _ => bail!("{}: unknown, or with the wrong number of words; try: help", line.trim()),
+        };
+        self.note(line.trim(), begin, result.is_ok())?;
+        result.map(|()| Next::Go)
+    }
+
+    fn note(&mut self, line: &str, begin: Instant, good: bool) -> Result<()> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let took = begin.elapsed().as_micros();
+        let outcome = if good { "good" } else { "failed" };
+        // The URL may hold a secret.
+        let line = if line.starts_with("login") { "login" } else { line };
+        writeln!(log, "{took}\t{outcome}\t{line}").context("cannot write the log")
+    }
+
+    fn open_log(&mut self, path: &str) -> Result<Next> {
+        let file = File::create(path).with_context(|| format!("cannot write {path}"))?;
+        self.log = Some(file);
+        Ok(Next::Go)
+    }
+
+    fn repeat(&mut self, count: &str, path: &str) -> Result<Next> {
+        let count: u64 = count.parse().map_err(|_| anyhow!("repeat {count}: no number"))?;
+        if self.nesting >= NESTING_MAX {
+            bail!("repeat {path}: scripts are nested too deep");
+        }
+        self.nesting += 1;
+        let result = (0..count).try_for_each(|_| self.script(Path::new(path)));
+        self.nesting -= 1;
+        result.map(|()| Next::Go)
+    }
+
+    fn login(&mut self, text: &str) -> Result<()> {
+        self.logout();
+        let url = client::disk_url(text)?;
+        let session = client::login(&mut self.queue, &self.client, &url)?;
+        let lun = url.lun.unwrap_or(0);
+        output::line(format!("logged in to {url}"));
+        self.unit = Some(Unit { url, session, lun, geometry: None });
+        Ok(())
+    }
+
+    fn logout(&mut self) {
+        if let Some(unit) = self.unit.take() {
+            self.queue.logout(unit.session);
+        }
+    }
+
+    /// A command descriptor block in hex, then `in N`, `out FILE` or nothing.
+    fn scsi(&mut self, words: &[&str]) -> Result<()> {
+        let at = words.iter().position(|word| matches!(*word, "in" | "out"));
+        let (hex, tail) = words.split_at(at.unwrap_or(words.len()));
+        let cdb = parse_cdb(hex)?;
+        let data = match tail {
+            [] => Data::None,
+            ["in", length] => {
+                let length = client::size("in", length)?;
+                if length > DATA_MAX {
+                    bail!("in {length}: at most {DATA_MAX} bytes go with one command");
+                }
+                Data::In(u32::try_from(length).unwrap_or(0))
+            }
+            ["out", file] => {
+                let bytes = std::fs::read(file).with_context(|| format!("cannot read {file}"))?;
+                if bytes.len() as u64 > DATA_MAX {
+                    bail!("out {file}: at most {DATA_MAX} bytes go with one command");
+                }
+                Data::Out(Slice::from(bytes))
+            }
+            _ => bail!("scsi: in N or out FILE is right behind the bytes"),
+        };
+        let (session, lun) = self.place()?;
+        let request = Request { lun, cdb, data, retry: Retry::Never };
+        match self.queue.execute(session, request) {
+            Ok(done) => {
+                output::line("GOOD");
+                if let Some(data) = done.data {
+                    dump(&data);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if let Kind::Status { raw, .. } = error.kind()
+                    && !raw.is_empty()
+                {
+                    output::line("sense data:");
+                    dump(raw);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn read(&mut self, block: &str, count: &str, file: Option<&str>) -> Result<()> {
+        let (lba, blocks, geometry) = self.range(block, count)?;
+        let (session, lun) = self.place()?;
+        let mut sink = match file {
+            Some(path) => Some(File::create(path).with_context(|| format!("cannot write {path}"))?),
+            None => None,
+        };
+        for (lba, blocks) in geometry.split(lba, blocks) {
+            let cdb = geometry.read(lba, blocks);
+            let data = Data::In(blocks * geometry.block);
+            let request = Request { lun, cdb, data, retry: Retry::Always };
+            let done = self.queue.execute(session, request)?;
+            let data = done.data.context("the target returned no data")?;
+            match &mut sink {
+                Some(file) => file.write_all(&data).context("cannot write the file")?,
+                None => dump(&data),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, block: &str, count: &str, file: Option<&str>) -> Result<()> {
+        let (lba, blocks, geometry) = self.range(block, count)?;
+        let (session, lun) = self.place()?;
+        let length = usize::try_from(blocks * u64::from(geometry.block)).unwrap_or(usize::MAX);
+        let bytes = match file {
+            Some(path) => {
+                let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
+                if bytes.len() < length {
+                    bail!("{path} has {} bytes, {length} are needed", bytes.len());
+                }
+                bytes
+            }
+            None => vec![0; length],
+        };
+        let (bytes, mut at) = (Slice::from(bytes), 0);
+        for (lba, blocks) in geometry.split(lba, blocks) {
+            let length = blocks as usize * geometry.block as usize;
+            let part = bytes.part(at..at + length).context("the file is too short")?;
+            at += length;
+            let cdb = geometry.write(lba, blocks);
+            let request = Request { lun, cdb, data: Data::Out(part), retry: Retry::Always };
+            self.queue.execute(session, request)?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let (session, lun) = self.place()?;
+        Ok(scsi::flush(&mut self.queue.unit(session, lun))?)
+    }
+
+    fn place(&self) -> Result<(SessionId, u16)> {
+        let unit = self.unit.as_ref().context("not logged in; try: login URL")?;
+        Ok((unit.session, unit.lun))
+    }
+
+    /// A range of blocks that lies on the disk.
+    fn range(&mut self, block: &str, count: &str) -> Result<(u64, u64, Geometry)> {
+        let lba: u64 = block.parse().map_err(|_| anyhow!("{block}: no block number"))?;
+        let blocks: u64 = count.parse().map_err(|_| anyhow!("{count}: no number of blocks"))?;
+        let unit = self.unit.as_mut().context("not logged in; try: login URL")?;
+        let geometry = match unit.geometry {
+            Some(geometry) => geometry,
+            None => {
+                let found = scsi::geometry(&mut self.queue.unit(unit.session, unit.lun))
+                    .map_err(|error| client::advised(error, &unit.url))?;
+                *unit.geometry.insert(found)
+            }
+        };
+        let end = lba.saturating_add(blocks);
+        if end > geometry.blocks {
+            bail!("the range ends at block {end}, the disk at block {}", geometry.blocks);
+        }
+        Ok((lba, blocks, geometry))
+    }
+}
+
+/// 6 to 32 bytes in hex.
+fn parse_cdb(words: &[&str]) -> Result<Cdb> {
+    let mut bytes = [0; CDB_LEN_MAX];
+    if !(6..=CDB_LEN_MAX).contains(&words.len()) {
+        bail!("a command has 6 to {CDB_LEN_MAX} bytes, here are {}", words.len());
+    }
+    for (byte, word) in bytes.iter_mut().zip(words) {
+        *byte = u8::from_str_radix(word.trim_start_matches("0x"), 16)
+            .map_err(|_| anyhow!("{word}: no byte in hex"))?;
+    }
+    let len = u16::try_from(words.len().max(16)).expect("at most 32");
+    Ok(Cdb { bytes, len })
+}
+
+/// Sixteen bytes a line, in hex and as text.
+fn dump(bytes: &[u8]) {
+    for (line, chunk) in bytes.chunks(16).enumerate() {
+        let hex: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text: String = chunk
+            .iter()
+            .map(|byte| if (0x20..0x7f).contains(byte) { char::from(*byte) } else { '.' })
+            .collect();
+        output::line(format!("{:08x}  {:<47}  {text}", line * 16, hex.join(" ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_bytes_in_hex() {
+        let words: Vec<&str> = "12 00 0x00 0 60 00".split(' ').collect();
+        let cdb = parse_cdb(&words).expect("a legal command");
+        assert_eq!((&cdb.bytes[..6], cdb.len), (&[0x12, 0, 0, 0, 0x60, 0][..], 16));
+        assert!(parse_cdb(&["12"]).is_err());
+        assert!(parse_cdb(&["12", "zz", "0", "0", "0", "0"]).is_err());
+    }
+}

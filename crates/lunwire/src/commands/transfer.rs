@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire read`, `write` and `copy`.
+
+use anyhow::Result;
+
+use crate::args::ClientOptions;
+use crate::args::CopyOptions;
+use crate::args::ReadOptions;
+use crate::args::Usage;
+use crate::args::WriteOptions;
+use crate::client;
+use crate::client::Interrupt;
+use crate::client::pipeline;
+use crate::client::pipeline::Journal;
+use crate::client::pipeline::Plan;
+use crate::client::place::Place;
+
+/// From a disk to a file or standard output.
+pub(crate) fn read(options: &ReadOptions) -> Result<()> {
+    let offset = client::size("--offset", &options.offset)?;
+    let length = options.length.as_deref().map(|text| client::size("--length", text));
+    let length = length.transpose()?;
+    client::disk_url(&options.url)?;
+    let mut queue = client::queue(&options.client)?;
+    let from = Place::source(&mut queue, &options.client, &options.url)?;
+    let size = from.size().unwrap_or(0);
+    let length = length.unwrap_or_else(|| size.saturating_sub(offset));
+    check_range(&from, offset, length)?;
+    let to = Place::destination(&mut queue, &options.client, &options.file, false)?;
+    let plan = Plan {
+        from,
+        from_offset: offset,
+        to,
+        to_offset: 0,
+        length: Some(length),
+        what: "read",
+        quiet: options.quiet,
+        verify: false,
+        journal: None,
+    };
+    let interrupt = Interrupt::catch(&queue)?;
+    pipeline::run(&mut queue, plan, &interrupt).map(drop)
+}
+
+/// From a file or standard input to a disk.
+pub(crate) fn write(options: &WriteOptions) -> Result<()> {
+    let offset = client::size("--offset", &options.offset)?;
+    client::disk_url(&options.url)?;
+    let mut queue = client::queue(&options.client)?;
+    let from = file_or_stream(&mut queue, &options.client, &options.file)?;
+    let to = Place::destination(&mut queue, &options.client, &options.url, true)?;
+    check_range(&to, offset, 0)?;
+    let length = from.size();
+    let plan = Plan {
+        from,
+        from_offset: 0,
+        to,
+        to_offset: offset,
+        length,
+        what: "written",
+        quiet: options.quiet,
+        verify: options.verify,
+        journal: None,
+    };
+    let interrupt = Interrupt::catch(&queue)?;
+    pipeline::run(&mut queue, plan, &interrupt).map(drop)
+}
+
+/// Between any two places.
+pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
+    let (source, destination) = (&options.source, &options.destination);
+    let (mut from_name, mut to_name) = (source.clone(), destination.clone());
+    for name in [&mut from_name, &mut to_name] {
+        if client::is_url(name) {
+            *name = client::disk_url(name)?.to_string();
+        }
+    }
+    if destination == "-" && (options.verify || options.resume.is_some()) {
+        let text = "--verify and --resume: standard output cannot be read back";
+        return Err(Usage(text.into()).into());
+    }
+    if source == "-" && options.resume.is_some() {
+        return Err(Usage("--resume: standard input cannot be read again".into()).into());
+    }
+    let mut queue = client::queue(&options.client)?;
+    let from = Place::source(&mut queue, &options.client, source)?;
+    let length = from.size();
+    let journal = match (&options.resume, length) {
+        (Some(path), Some(length)) => Some(Journal::open(path, from_name, to_name, length)?),
+        _ => None,
+    };
+    let keep = journal.as_ref().is_some_and(|journal| journal.done() > 0);
+    let to = Place::destination(&mut queue, &options.client, destination, keep)?;
+    let plan = Plan {
+        from,
+        from_offset: 0,
+        to,
+        to_offset: 0,
+        length,
+        what: "copied",
+        quiet: options.quiet,
+        verify: options.verify,
+        journal,
+    };
+    let interrupt = Interrupt::catch(&queue)?;
+    pipeline::run(&mut queue, plan, &interrupt).map(drop)
+}
+
+fn file_or_stream(
+    queue: &mut initiator::Queue,
+    options: &ClientOptions,
+    file: &str,
+) -> Result<Place> {
+    if client::is_url(file) {
+        let text = format!("FILE {file}: a URL; try: lunwire copy");
+        return Err(Usage(text).into());
+    }
+    Place::source(queue, options, file)
+}
+
+/// Disks are read and written in whole blocks.
+fn check_range(place: &Place, offset: u64, length: u64) -> Result<()> {
+    let Place::Disk(disk) = place else { return Ok(()) };
+    match disk.geometry.blocks_of(offset, length) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(anyhow::anyhow!("{}: --offset and --length: {error}", disk.url)),
+    }
+}
