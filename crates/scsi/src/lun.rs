@@ -131,6 +131,7 @@ pub struct LogicalUnit {
     access: Access,
     tokens: Tokens,
     wiping: Wiping,
+    atomic_max: Option<u32>,
 }
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
@@ -245,6 +246,7 @@ impl LogicalUnit {
         block: u32,
     ) -> Result<Self, UnitError> {
         let geometry = store.geometry();
+        let atomic_max = store.atomic_max();
         let bytes = geometry.bytes;
         if bytes < u64::from(block) {
             return Err(UnitError::Empty { bytes, block });
@@ -287,6 +289,7 @@ impl LogicalUnit {
             access: Access::default(),
             tokens: Tokens::default(),
             wiping: Wiping::default(),
+            atomic_max,
         })
     }
 
@@ -335,6 +338,17 @@ impl LogicalUnit {
 
     pub(crate) const fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// MAXIMUM ATOMIC TRANSFER LENGTH, bytes.
+    pub(crate) const fn atomic_max(&self) -> Option<u32> {
+        self.atomic_max
+    }
+
+    /// True if nothing may be read beside a write that is to be whole.
+    #[inline]
+    pub(crate) const fn counts_readers(&self) -> bool {
+        self.atomic_max.is_some()
     }
 
     pub(crate) const fn wiping(&self) -> &Wiping {

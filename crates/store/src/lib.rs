@@ -325,6 +325,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Facts about the store.
     fn geometry(&self) -> Geometry;
 
+    /// The longest write, bytes, of which a read never sees a part, nor anybody after the end of
+    /// the process or a loss of power; None: no such promise. Its reads give bytes that nobody
+    /// changes any more, and whoever drives it lets no read and no write beside such a write.
+    fn atomic_max(&self) -> Option<u32> {
+        None
+    }
+
     /// Starts `op`. An operation that [`Geometry::check`] refuses fails before any Io.
     fn submit(&self, op: &Op) -> Submitted;
 

@@ -43,3 +43,6 @@ pub(crate) const NESTING_MAX: usize = 4;
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(60);
 
 const _: () = assert!(ZERO_PIECE_LEN <= buf::BUF_LEN_MAX as u64);
+
+/// Longest write that is whole for everybody, bytes: what databases ask for, many times over.
+pub(crate) const ATOMIC_MAX: u32 = 1 << 20;

@@ -108,6 +108,30 @@ negotiated() {
     return 0
 }
 
+# start_multipathd: groups paths by their ALUA state, fails back at once.
+start_multipathd() {
+    modprobe -a dm_multipath dm_round_robin dm_service_time scsi_dh_alua
+    cat > /etc/multipath.conf <<'END'
+defaults {
+    find_multipaths no
+    user_friendly_names yes
+    path_grouping_policy group_by_prio
+    prio alua
+    failback immediate
+    polling_interval 2
+    no_path_retry 10
+}
+blacklist {
+    devnode "^vd"
+}
+END
+    step "multipathd"
+    pgrep -x multipathd > /dev/null || multipathd
+    within 60 multipathd show status
+}
+# states: path, its state in the map, what the path checker says, its priority.
+states() { multipathd show paths raw format '%d %t %T %p' | sort; }
+
 # verified_io FILE-OR-DISK [SIZE]: random writes, then reads that check each block.
 verified_io() {
     fio --name=verify --filename="$1" --size="${2:-8M}" --rw=randwrite --bsrange=4k-128k \

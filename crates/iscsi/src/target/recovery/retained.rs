@@ -26,7 +26,7 @@ pub(in crate::target) struct Retained {
     since: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Entry {
     /// The SCSI Response of a task, which keeps it itself.
     Task(TaskId),
@@ -174,19 +174,15 @@ impl Session {
         let Some(connection) = self.connection(id) else { return Ok(()) };
         let nothing = Violation::NothingToResend(Default::default());
         let wanted = connection.retained.wanted(snack).ok_or(nothing)?;
-        let mut again = Vec::new();
-        for entry in connection.retained.entries.range(wanted) {
-            let (response, data) = match entry {
-                Entry::Pdu(response, data) => (*response, data),
-                Entry::Task(task) => match self.tasks.answer(*task) {
-                    Some(answer) => answer.status(),
-                    None => continue,
-                },
-            };
-            again.push((with_window(response, now), data.clone()));
-        }
-        for (response, data) in again {
-            self.op(id, Op::SendControl { response, data, task: None });
+        let again: Vec<Entry> = connection.retained.entries.range(wanted).cloned().collect();
+        for entry in again {
+            match entry {
+                Entry::Pdu(response, data) => {
+                    let response = with_window(response, now);
+                    self.op(id, Op::SendControl { response, data, task: None });
+                }
+                Entry::Task(task) => self.send_status_again(task),
+            }
         }
         Ok(())
     }
