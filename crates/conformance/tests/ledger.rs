@@ -24,7 +24,9 @@ fn resident() -> usize {
 
 /// A session with some of everything: I/O, pings, an abort, an end of one of three kinds.
 fn live(server: &Server, round: usize) {
-    let mut session = server.login();
+    // A session whose connection is lost is not kept.
+    let plan = LoginPlan::new().with(&[("DefaultTime2Retain", "0")]);
+    let mut session = server.login_with(&plan);
     session.settle(0);
     let write = session.write_blocks(0, 0, 8);
     session.send(&Request::Command(write), &pattern(8 * BLOCK_BYTES, 3));
