@@ -44,7 +44,7 @@ interop: build ## libiscsi, QEMU, kill -9 and hostile input against a running se
 	    discovery isns store-faults
 
 vm-test: build ## The kernel's own initiator in a virtual machine
-	@scripts/test kernel cable disk
+	@scripts/test kernel cable resets disk
 
 clean: ## Removes what was built
 	$(CARGO) clean
