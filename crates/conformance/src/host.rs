@@ -109,7 +109,7 @@ impl Host {
 
     /// A VPD page: what the page says of its own length is true.
     pub fn vital(&mut self, page: u8) -> Vec<u8> {
-        let data = self.read(&inquiry(Some(page), 255), 255);
+        let data = self.read(&inquiry(Some(page), 1024), 1024);
         let length = usize::from(data[2]) << 8 | usize::from(data[3]);
         assert_eq!((data[1], data.len()), (page, length + 4), "page {page:#x}");
         data
@@ -215,4 +215,43 @@ pub fn designators(page: &[u8]) -> Vec<(u8, u8, Vec<u8>)> {
 #[must_use]
 pub fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+/// THIRD-PARTY COPY OUT: service action, list identifier where it stands in the CDB, list length.
+#[must_use]
+pub fn copy_out(action: u8, list: u32, length: usize) -> [u8; 16] {
+    let mut cdb = cdb16(0x83, action, 0, u32::try_from(length).expect("a short list"));
+    cdb[6..10].copy_from_slice(&list.to_be_bytes());
+    cdb
+}
+
+/// THIRD-PARTY COPY IN: service action, list identifier, allocation length.
+#[must_use]
+pub fn copy_in(action: u8, list: u32, allocation: u32) -> [u8; 16] {
+    let mut cdb = cdb16(0x84, action, 0, allocation);
+    cdb[2..6].copy_from_slice(&list.to_be_bytes());
+    cdb
+}
+
+/// Parameter list of an EXTENDED COPY (LID1) with one segment: `blocks` from the first of `units`
+/// (NAA designators) to the second, from and to these addresses.
+#[must_use]
+pub fn copy_list(units: [&[u8]; 2], blocks: u16, [from, to]: [u64; 2]) -> Vec<u8> {
+    let mut list = vec![0; 16];
+    (list[0], list[3], list[11]) = (1, 64, 28);
+    for naa in units {
+        let mut unit = [0; 32];
+        (unit[0], unit[4], unit[5]) = (0xe4, 1, 3);
+        unit[7] = u8::try_from(naa.len()).expect("a short name");
+        unit[8..8 + naa.len()].copy_from_slice(naa);
+        unit[30] = 2;
+        list.extend_from_slice(&unit);
+    }
+    let mut segment = [0; 28];
+    (segment[0], segment[3], segment[7]) = (0x02, 0x18, 1);
+    segment[10..12].copy_from_slice(&blocks.to_be_bytes());
+    segment[12..20].copy_from_slice(&from.to_be_bytes());
+    segment[20..28].copy_from_slice(&to.to_be_bytes());
+    list.extend_from_slice(&segment);
+    list
 }

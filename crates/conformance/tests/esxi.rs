@@ -359,3 +359,53 @@ fn a_starved_command_is_aborted() {
         host.session.leave();
     });
 }
+
+/// The NAA name of the unit.
+fn naa(host: &mut Host) -> Vec<u8> {
+    let page = host.vital(0x83);
+    let unit = designators(&page).into_iter().find(|name| (name.0, name.1) == (0, 3));
+    unit.expect("an NAA").2
+}
+
+/// Cloning: INQUIRY says whether there is EXTENDED COPY (3PC); the operating parameters say how
+/// much of it; a segment of 4 MiB is copied from unit to unit and within one.
+#[test]
+fn blocks_are_cloned_by_extended_copy() {
+    const BLOCKS: u16 = 8192;
+    as_each_engine(|server| {
+        let mut host = attached(server, "cloner", 0);
+        let mut other = attached(server, "cloner2", 2);
+        let names = [naa(&mut host), naa(&mut other)];
+        assert_ne!(names[0], names[1]);
+        if host.read(&inquiry(None, 96), 96)[5] & 0x08 == 0 {
+            let list = copy_list([&names[0], &names[1]], 1, [0, 0]);
+            let refused = host.send(&copy_out(0, 0, list.len()), &list);
+            assert_eq!(refused.sense_code(), INVALID_OPCODE, "3PC is zero");
+            return;
+        }
+        let limits = host.read(&copy_in(3, 0, 1024), 1024);
+        assert!(number(&limits[8..10]) >= 2 && number(&limits[10..12]) >= 1, "{limits:x?}");
+        assert!(number(&limits[16..20]) >= u64::from(BLOCKS) * 512, "MAXIMUM SEGMENT LENGTH");
+        assert!(limits[44..].contains(&0x02) && limits[44..].contains(&0xe4), "{limits:x?}");
+
+        let piece = pattern(256 * BLOCK_BYTES, 21);
+        for block in (0..u32::from(BLOCKS)).step_by(256) {
+            host.write(&cdb10(0x2a, block, 256), &piece);
+        }
+        let list = copy_list([&names[0], &names[1]], BLOCKS, [0, 8192]);
+        host.write(&copy_out(0, 0, list.len()), &list);
+        let list = copy_list([&names[0], &names[0]], 1024, [256, 16384]);
+        host.write(&copy_out(0, 0, list.len()), &list);
+        for block in [8192, 8192 + u32::from(BLOCKS) - 256] {
+            assert_eq!(other.read_whole(&cdb10(0x28, block, 256), 256 * 512), piece);
+        }
+        assert_eq!(host.read_whole(&cdb10(0x28, 16384, 256), 256 * 512), piece);
+        // A unit that the host does not see is not copied to, whoever else sees it.
+        let mut hidden = names[1].clone();
+        *hidden.last_mut().unwrap() ^= 0xff;
+        let list = copy_list([&names[0], &hidden], 1, [0, 0]);
+        let refused = host.send(&copy_out(0, 0, list.len()), &list);
+        assert_eq!(refused.code, CHECK_CONDITION);
+        assert!(matches!(refused.sense_code().0, 5 | 0x0a), "{:x?}", refused.sense_code());
+    });
+}

@@ -182,7 +182,7 @@ fn a_disk_is_formatted() {
     });
 }
 
-/// A read in several PDUs, the last of which carries the status.
+/// A read in several PDUs, the last of which carries the status, unless a response follows.
 fn data_in_is_exact(host: &mut Host) {
     let read = host.session.command(host.lun, &cdb10(0x28, 0, 512));
     let read = ScsiCommand { read: true, expected_length: 512 * 512, ..read };
@@ -190,7 +190,14 @@ fn data_in_is_exact(host: &mut Host) {
     let (mut at, mut number) = (0, 0);
     loop {
         let pdu = host.session.read();
-        let Response::DataIn(part) = pdu.response() else { panic!("{pdu:x?}") };
+        let part = match pdu.response() {
+            Response::DataIn(part) => part,
+            Response::Scsi(answer) => {
+                assert_eq!((at, answer.status, answer.residual), (512 * 512, GOOD, Residual::None));
+                return;
+            }
+            other => panic!("data or a status was due: {other:?}"),
+        };
         assert_eq!((part.offset, part.data_sn), (at, DataSn(number)));
         at += u32::try_from(pdu.data.len()).unwrap();
         number += 1;
@@ -315,5 +322,67 @@ fn two_paths_are_one_disk() {
         two.write(&cdb10(0x2a, 100, 8), &pattern(4096, 2));
         let mut again = attached(server, "mpio", 1, 2);
         assert_eq!(again.read_whole(&cdb10(0x28, 100, 8), 4096), pattern(4096, 2));
+    });
+}
+
+/// Ranges of blocks as copies by token have them.
+fn ranges(runs: &[(u64, u32)]) -> Vec<u8> {
+    let pieces = runs.iter().flat_map(|(block, count)| {
+        [block.to_be_bytes().as_slice(), &count.to_be_bytes(), &[0; 4]].concat()
+    });
+    pieces.collect()
+}
+
+/// A parameter list with its length in front, of which these bytes are the rest.
+fn list_of(rest: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(rest.len()).expect("a short list");
+    [length.to_be_bytes().as_slice(), rest].concat()
+}
+
+/// What RECEIVE ROD TOKEN INFORMATION says of a copy that is done: the blocks that were copied,
+/// and the token if there is one.
+fn copied(host: &mut Host, list: u32) -> (u64, Option<Vec<u8>>) {
+    let data = host.read(&copy_in(7, list, 1024), 1024);
+    assert_eq!(data.len(), number(&data[..4]) as usize + 4);
+    assert_eq!(data[5] & 0x7f, 0x01, "done without errors: {data:x?}");
+    let tokens = 32 + usize::from(data[13]);
+    let token = match number(&data[tokens..tokens + 4]) {
+        0 => None,
+        _ => Some(data[tokens + 6..tokens + 518].to_vec()),
+    };
+    (number(&data[16..24]), token)
+}
+
+/// Offloaded data transfer, where page 8F offers it: a token for some blocks of one disk is
+/// written to another disk.
+#[test]
+fn copies_are_offloaded_by_tokens() {
+    as_each_engine(|server| {
+        let mut host = attached(server, "copier", 1, 0);
+        if !host.vital(0x00)[4..].contains(&0x8f) {
+            return;
+        }
+        let page = host.read(&inquiry(Some(0x8f), 1024), 1024);
+        assert!(number(&page[2..4]) >= 0x24, "PageLength must be >= 0x24");
+        assert_eq!(page.len(), number(&page[2..4]) as usize + 4);
+        assert_eq!(number(&page[4..6]), 0, "block device token limits come first");
+        let mut other = attached(server, "copier", 1 + 1, 2);
+        let piece = pattern(256 * BLOCK_BYTES, 31);
+        host.write(&cdb10(0x2a, 512, 256), &piece);
+
+        let source = ranges(&[(512, 256)]);
+        let head = [&[0; 12], &16u16.to_be_bytes()[..]].concat();
+        let list = list_of(&[head, source].concat());
+        host.write(&copy_out(0x10, 0xaaaa, list.len()), &list);
+        let (count, token) = copied(&mut host, 0xaaaa);
+        let token = token.expect("a token");
+        assert_eq!((count, token.len()), (256, 512));
+
+        let target = ranges(&[(1024, 256)]);
+        let head = [&[0; 14], &token[..], &[0; 6], &16u16.to_be_bytes()].concat();
+        let list = list_of(&[head, target].concat());
+        other.write(&copy_out(0x11, 0xbbbb, list.len()), &list);
+        assert_eq!(copied(&mut other, 0xbbbb).0, 256);
+        assert_eq!(other.read_whole(&cdb10(0x28, 1024, 256), 256 * 512), piece);
     });
 }

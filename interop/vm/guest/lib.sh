@@ -61,7 +61,7 @@ discover() {
 # login IQN PORTAL [IFACE]: session with the digests, CHAP and other parameters
 # that the environment asks for (see kernel-initiator.sh). Sets $session.
 login() {
-    local node=(-m node -T "$1" -p "$2" -I "${3:-default}") pair before
+    local node=(-m node -T "$1" -p "$2" -I "${3:-default}") pair
     local changes=(node.startup=manual
         node.session.timeo.replacement_timeout="${REPLACEMENT_TIMEOUT:-20}" ${SETTINGS:-})
     [ -z "${HEADER_DIGEST:-}" ] || changes+=("node.conn[0].iscsi.HeaderDigest=$HEADER_DIGEST")
@@ -75,10 +75,20 @@ login() {
     for pair in "${changes[@]}"; do update+=(-n "${pair%%=*}" -v "${pair#*=}"); done
     iscsiadm "${node[@]}" -o new > /dev/null
     iscsiadm "${node[@]}" -o update "${update[@]}"
-    before=$(ls /sys/class/iscsi_session 2> /dev/null || true)
     iscsiadm "${node[@]}" --login > /dev/null
-    session=$(ls /sys/class/iscsi_session | grep -vxF "${before:-none}" | head -n 1)
+    session=$(session_of "$1" "${2##*:}" "${3:-default}")
     [ -n "$session" ] || fail "no session for $1"
+}
+
+# session_of IQN PORT IFACE: the youngest session there; others may log in meanwhile.
+session_of() {
+    local name
+    for name in $(ls /sys/class/iscsi_session | sort -V); do
+        printf '%s %s %s %s\n' "$name" "$(cat /sys/class/iscsi_session/"$name"/targetname)" \
+            "$(cat /sys/class/iscsi_connection/connection"${name#session}":0/persistent_port)" \
+            "$(cat /sys/class/iscsi_session/"$name"/ifacename)"
+    done 2> /dev/null | awk -v wanted="$*" '{ name = $1; sub(/^[^ ]+ /, "") } $0 == wanted { last = name }
+        END { print last }'
 }
 
 # disks SESSION: names of its block devices, by LUN.
@@ -107,6 +117,30 @@ negotiated() {
     done
     return 0
 }
+
+# start_multipathd: groups paths by their ALUA state, fails back at once.
+start_multipathd() {
+    modprobe -a dm_multipath dm_round_robin dm_service_time scsi_dh_alua
+    cat > /etc/multipath.conf <<'END'
+defaults {
+    find_multipaths no
+    user_friendly_names yes
+    path_grouping_policy group_by_prio
+    prio alua
+    failback immediate
+    polling_interval 2
+    no_path_retry 10
+}
+blacklist {
+    devnode "^vd"
+}
+END
+    step "multipathd"
+    pgrep -x multipathd > /dev/null || multipathd
+    within 60 multipathd show status
+}
+# states: path, its state in the map, what the path checker says, its priority.
+states() { multipathd show paths raw format '%d %t %T %p' | sort; }
 
 # verified_io FILE-OR-DISK [SIZE]: random writes, then reads that check each block.
 verified_io() {

@@ -28,28 +28,10 @@ if [ $# -eq 0 ]; then
     set -- 127.0.0.1:3260 127.0.0.1:3261
 fi
 first=$(portal "$1") second=$(portal "$2")
-modprobe -a dm_multipath dm_round_robin dm_service_time scsi_dh_alua
 export REPLACEMENT_TIMEOUT=5
 export SETTINGS="node.conn[0].timeo.noop_out_interval=2 node.conn[0].timeo.noop_out_timeout=2"
 
-cat > /etc/multipath.conf <<'END'
-defaults {
-    find_multipaths no
-    user_friendly_names yes
-    path_grouping_policy group_by_prio
-    prio alua
-    failback immediate
-    polling_interval 2
-    no_path_retry 10
-}
-blacklist {
-    devnode "^vd"
-}
-END
-step "multipathd"
-multipathd
-within 20 multipathd show status
-
+start_multipathd
 start_iscsid
 iqn=${3:-$(discover "$first" | head -n 1)}
 step "sessions to $iqn at $first and $second"
@@ -58,8 +40,6 @@ a=$(wait_disk "$session")
 login "$iqn" "$second"
 b=$(wait_disk "$session")
 
-# states: path, its state in the map, what the path checker says, its priority.
-states() { multipathd show paths raw format '%d %t %T %p' | sort; }
 step "paths $a and $b"
 within 60 eval "[ \$(multipathd show paths raw format '%d %t' | grep -cE '^($a|$b) active') = 2 ]"
 states
