@@ -160,7 +160,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..251_u8).cycle().take(length).collect()
 }
 
-/// Covers-scsi: 83/00, 84/00, 84/05.
+/// Covers-scsi: 83/00, 84/00, 84/01, 84/05, 84/06.
 #[test]
 fn segments_are_copied_between_disks_and_within_one() {
     let hosts = hosts();
@@ -174,6 +174,9 @@ fn segments_are_copied_between_disks_and_within_one() {
     assert_eq!(status, [0, 0, 0, 8, 1, 0, 2, 0xf1, 0, 0, 0, 110]);
     let status = data(&hosts.all, 0, &results(copy::COPY_STATUS_LID4, 7));
     assert_eq!((status[4], status[5], status[23]), (0, 1, 110));
+    assert_eq!(data(&hosts.all, 0, &results(copy::COPY_DATA_LID1, 7)), [0; 4], "none are held");
+    let held = data(&hosts.all, 0, &results(copy::COPY_DATA_LID4, 7));
+    assert_eq!((held.len(), held[5], &held[32..]), (36, 1, &[0; 4][..]));
 }
 
 #[test]
@@ -188,6 +191,7 @@ fn a_copy_that_overlaps_itself_moves_the_bytes() {
     }
 }
 
+/// Covers-scsi: 83/00.
 #[test]
 fn disks_that_a_host_does_not_see_cannot_be_named() {
     let hosts = hosts();
@@ -233,7 +237,6 @@ fn reservations_and_write_protection_of_the_destination_count() {
     assert_eq!(copied(segment(0, 1, 1, 0, 0)), (0, 0, 0), "it may read there");
 }
 
-/// Covers-scsi: 83/00.
 #[test]
 fn lists_are_checked_before_anything_is_copied() {
     let hosts = hosts();
@@ -270,7 +273,6 @@ fn lists_are_checked_before_anything_is_copied() {
     assert_eq!(codes(sense(&hosts.all, 0, &unknown, &[])), (5, 0x24, 0));
 }
 
-/// Covers-scsi: 84/05.
 #[test]
 fn a_failing_store_ends_the_copy_and_its_status_says_so() {
     let hosts = hosts();
@@ -315,6 +317,7 @@ fn token_ranges_are_put_together_in_order() {
     assert_eq!(codes(hosts.write(&hosts.all, 1, &token, 3, &[(0, 8)])), (5, 0x26, 0));
 }
 
+/// Covers-scsi: 83/11.
 #[test]
 fn any_change_of_the_source_revokes_its_tokens_and_no_others() {
     let changes: [(&str, Vec<u8>, Vec<u8>); 4] = [
@@ -357,7 +360,6 @@ fn tokens_expire_by_disuse_and_by_age() {
     assert_eq!(at(3600), (5, 0x23, 0x07));
 }
 
-/// Covers-scsi: 83/11.
 #[test]
 fn a_token_cannot_be_made_up_or_changed() {
     let hosts = hosts();
@@ -400,7 +402,6 @@ fn a_token_can_end_with_its_use() {
     assert_eq!(codes(sense(&hosts.all, 1, &cdb, &list)), (5, 0x23, 0x09));
 }
 
-/// Covers-scsi: 83/10.
 #[test]
 fn populate_token_refuses_what_it_cannot_keep() {
     let hosts = hosts();
@@ -442,45 +443,4 @@ fn losing_the_nexus_forgets_its_copies() {
     assert_eq!(codes(sense(&hosts.all, 0, &READY, &[])), (6, 0x29, 7));
     let status = results(copy::COPY_STATUS_LID1, 7);
     assert_eq!(codes(sense(&hosts.all, 0, &status, &[])), (5, 0x24, 0));
-}
-
-/// Covers-scsi: 84/01, 84/06.
-#[test]
-fn a_copy_holds_no_data() {
-    let hosts = hosts();
-    assert_eq!(hosts.copy(&hosts.all, &[segment(0, 1, 8, 0, 0)]), None);
-    assert_eq!(data(&hosts.all, 0, &results(copy::COPY_DATA_LID1, 7)), [0; 4]);
-    let long = data(&hosts.all, 0, &results(copy::COPY_DATA_LID4, 7));
-    let status = data(&hosts.all, 0, &results(copy::COPY_STATUS_LID4, 7));
-    assert_eq!(long[4..6], status[4..6], "the same head");
-    for action in [copy::COPY_DATA_LID1, copy::COPY_DATA_LID4] {
-        assert_eq!(codes(sense(&hosts.all, 0, &results(action, 99), &[])), (5, 0x24, 0));
-    }
-}
-
-/// Covers-scsi: 83/1C.
-#[test]
-fn an_aborted_copy_ends_with_its_next_step() {
-    use crate::Input;
-    use crate::Step;
-    let hosts = hosts();
-    let cscds = [cscd(&hosts.units[0]), cscd(&hosts.units[1])];
-    let segments = [segment(0, 1, 8, 0, 0), segment(0, 1, 8, 8, 8)];
-    let list = copy::emit_lid1(7, ListIdUsage::Hold, &cscds, &segments).expect("small");
-    let cdb = out(copy::EXTENDED_COPY_LID1, list.len());
-    let (mut task, step) = hosts.all.start(&request(Lun::Unit(0), &cdb, &list, 0));
-    assert!(matches!(step, Step::ReceiveDataOut { .. }));
-    let step = task.resume(&hosts.all, Input::DataOut(buf::Slice::from(list)));
-    let mut abort = out(copy::COPY_OPERATION_ABORT, 0);
-    abort[5] = 99;
-    assert_eq!(codes(sense(&hosts.all, 0, &abort, &[])), (5, 0x24, 0), "no such copy");
-    abort[5] = 7;
-    assert_eq!(sense(&hosts.all, 0, &abort, &[]), None);
-    let Step::Store(op) = step else { panic!("{step:?}") };
-    let outcome = crate::testing::submit(&task, &op);
-    let Step::Complete(done) = task.resume(&hosts.all, Input::Store(outcome)) else {
-        panic!("should have ended")
-    };
-    assert_eq!(codes(sense_of(&done)).0, 0xa, "COPY ABORTED");
-    assert_eq!(hosts.bytes(1, 4096, 4096), [0; 4096], "the second segment was not copied");
 }

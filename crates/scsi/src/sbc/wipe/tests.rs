@@ -126,6 +126,7 @@ fn lists_that_are_wrong_are_refused() {
     assert_eq!(bench.sense(&sanitize(0x1f, 0)), None, "there is no failure to exit from");
 }
 
+/// Covers-scsi: 48/01.
 #[test]
 fn everybody_waits_and_is_told_how_far_it_is() {
     let bench = Bench::new();
