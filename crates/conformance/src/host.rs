@@ -109,12 +109,8 @@ impl Host {
 
     /// A VPD page: what the page says of its own length is true.
     pub fn vital(&mut self, page: u8) -> Vec<u8> {
-        let mut data = self.read(&inquiry(Some(page), 255), 255);
+        let data = self.read(&inquiry(Some(page), 1024), 1024);
         let length = usize::from(data[2]) << 8 | usize::from(data[3]);
-        if length + 4 > data.len() {
-            let whole = u16::try_from(length + 4).expect("pages are short");
-            data = self.read(&inquiry(Some(page), whole), whole.into());
-        }
         assert_eq!((data[1], data.len()), (page, length + 4), "page {page:#x}");
         data
     }

@@ -103,6 +103,7 @@ fn block_erase_gives_the_space_back() {
     assert_eq!(fixed.data(&[0x12, 1, 0xb1, 0, 64, 0])[7], 0);
 }
 
+/// Covers-scsi: 48/01.
 #[test]
 fn lists_that_are_wrong_are_refused() {
     let bench = Bench::new();
@@ -225,6 +226,7 @@ fn formatting_writes_zeros_or_a_pattern() {
     }
 }
 
+/// Covers-scsi: 04.
 #[test]
 fn formatting_at_once_shows_its_progress() {
     let bench = Bench::new();
