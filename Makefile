@@ -44,7 +44,7 @@ interop: build ## libiscsi, QEMU, tgt, kill -9 and hostile input against a runni
 	    discovery isns store-faults
 
 vm-test: build ## The kernel's own initiator in a virtual machine
-	@scripts/test kernel cable disk
+	@scripts/test volumes kernel cable disk
 
 clean: ## Removes what was built
 	$(CARGO) clean

@@ -109,7 +109,7 @@ impl Host {
 
     /// A VPD page: what the page says of its own length is true.
     pub fn vital(&mut self, page: u8) -> Vec<u8> {
-        let data = self.read(&inquiry(Some(page), 255), 255);
+        let data = self.read(&inquiry(Some(page), 1024), 1024);
         let length = usize::from(data[2]) << 8 | usize::from(data[3]);
         assert_eq!((data[1], data.len()), (page, length + 4), "page {page:#x}");
         data

@@ -140,6 +140,7 @@ fn copy_blocks(host: &mut Host, cscds: &[Cscd], segment: Segment) -> (u8, u8, u8
     host.out(0, &third_party(copy::EXTENDED_COPY_LID1, list.len()), &list)
 }
 
+/// Covers-scsi: 83/00.
 #[test]
 fn blocks_go_from_disk_to_disk_in_every_pairing_of_stores() {
     on_each(|server| {
@@ -197,6 +198,7 @@ fn write_using(
     host.out(lun, &cdb, &list)
 }
 
+/// Covers-scsi: 83/10, 83/11, 84/07.
 #[test]
 fn a_token_carries_data_for_those_who_see_its_source_until_that_changes() {
     on_each(|server| {
@@ -226,6 +228,7 @@ fn wait_for(host: &mut Host, id: u8) -> u8 {
     }
 }
 
+/// Covers-scsi: 83/01, 83/1C.
 #[test]
 fn a_copy_goes_on_after_its_answer_until_it_is_done_or_aborted() {
     on_each(|server| {
@@ -278,6 +281,7 @@ fn sanitize_answers_at_once_and_keeps_everybody_out_until_it_is_done() {
 }
 
 /// The end of the session does not stop what must not be stopped.
+/// Covers-scsi: 48/01.
 #[test]
 fn sanitize_outlives_its_session() {
     on_each(|server| {
@@ -302,6 +306,7 @@ impl Host {
     }
 }
 
+/// Covers-scsi: 04.
 #[test]
 fn format_unit_clears_the_disk() {
     on_each(|server| {

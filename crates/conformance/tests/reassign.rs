@@ -189,6 +189,75 @@ fn a_write_goes_on_wherever_it_was_cut() {
     );
 }
 
+/// The header digest of each PDU of a write is wrong once: the stream cannot be trusted any more,
+/// the connection is dropped, and the write goes on over another one.
+///
+/// Covers: ERL-05, DGT-04, REA-10.
+#[test]
+fn a_write_goes_on_after_a_wrong_header_digest() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let keys = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
+            let plan = plan(&[("MaxBurstLength", "2048"), ("FirstBurstLength", "2048")]);
+            let mut session = login(server, &plan.clone().with(&keys));
+            for broken in 0..=4 {
+                let data = pattern(2 * BURST, broken + 120);
+                session.expect_quiet();
+                let write = session.write_blocks(0, 0, 8);
+                let corrupt = |session: &mut Initiator, request: &Request, data: &[u8]| {
+                    let header = raw::header(request, data.len());
+                    let mut bytes = session.raw.assemble(&header, data);
+                    bytes[49] ^= 4;
+                    session.raw.write(&bytes);
+                };
+                let mut r2ts = 0;
+                if broken == 0 {
+                    corrupt(&mut session, &Request::Command(write), &[]);
+                } else {
+                    session.start(&write);
+                    let mut r2t = session.read_r2t();
+                    r2ts = 1;
+                    for index in 0..broken {
+                        if index == 2 {
+                            r2t = session.read_r2t();
+                            r2ts = 2;
+                        }
+                        let at = usize::from(index) * 1024;
+                        let out = Request::DataOut(DataOut {
+                            final_: index % 2 == 1,
+                            data_sn: DataSn(u32::from(index) % 2),
+                            offset: at as u32,
+                            ..session.data_out(&r2t)
+                        });
+                        let part = &data[at..at + 1024];
+                        match index + 1 == broken {
+                            true => corrupt(&mut session, &out, part),
+                            false => session.send(&out, part),
+                        }
+                    }
+                }
+                // The news of the end counts as a response, which nobody has to acknowledge.
+                session.expect_dropped();
+                let next = LoginPlan { exp_stat_sn: session.exp_stat_sn, ..plan.clone() };
+                session = Initiator::rejoin(&session, server.connect(), &next);
+                if broken == 0 {
+                    assert_eq!(reassign(&mut session, write.itt, 0), NO_TASK);
+                    // It never came: it may be sent again as it was.
+                    session.start(&write);
+                } else {
+                    assert_eq!(reassign(&mut session, write.itt, r2ts), COMPLETE);
+                }
+                let given = give(&mut session, write.itt, &data);
+                assert_eq!(given.first().map(|r2t| r2t.r2t_sn), Some(R2tSn(r2ts)), "{broken}");
+                assert_eq!(read_back(&mut session, data.len()), data, "PDU {broken}");
+                // The next round has digests again.
+                session = login(server, &LoginPlan { ..plan.clone().with(&keys) });
+            }
+        },
+    );
+}
+
 /// Covers: REA-10.
 #[test]
 fn unsolicited_data_that_was_cut_is_asked_for() {

@@ -214,6 +214,7 @@ impl Entry {
             (Flag::Discard, "the store can give space back"),
             (Flag::Kept, "state is kept (`--state-dir`)"),
             (Flag::Explicit, "hosts may change access states"),
+            (Flag::Atomic, "the store promises whole writes"),
         ];
         Supported {
             opcode: self.opcode.0,

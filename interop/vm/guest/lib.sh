@@ -61,7 +61,7 @@ discover() {
 # login IQN PORTAL [IFACE]: session with the digests, CHAP and other parameters
 # that the environment asks for (see kernel-initiator.sh). Sets $session.
 login() {
-    local node=(-m node -T "$1" -p "$2" -I "${3:-default}") pair before
+    local node=(-m node -T "$1" -p "$2" -I "${3:-default}") pair
     local changes=(node.startup=manual
         node.session.timeo.replacement_timeout="${REPLACEMENT_TIMEOUT:-20}" ${SETTINGS:-})
     [ -z "${HEADER_DIGEST:-}" ] || changes+=("node.conn[0].iscsi.HeaderDigest=$HEADER_DIGEST")
@@ -75,10 +75,20 @@ login() {
     for pair in "${changes[@]}"; do update+=(-n "${pair%%=*}" -v "${pair#*=}"); done
     iscsiadm "${node[@]}" -o new > /dev/null
     iscsiadm "${node[@]}" -o update "${update[@]}"
-    before=$(ls /sys/class/iscsi_session 2> /dev/null || true)
     iscsiadm "${node[@]}" --login > /dev/null
-    session=$(ls /sys/class/iscsi_session | grep -vxF "${before:-none}" | head -n 1)
+    session=$(session_of "$1" "${2##*:}" "${3:-default}")
     [ -n "$session" ] || fail "no session for $1"
+}
+
+# session_of IQN PORT IFACE: the youngest session there; others may log in meanwhile.
+session_of() {
+    local name
+    for name in $(ls /sys/class/iscsi_session | sort -V); do
+        printf '%s %s %s %s\n' "$name" "$(cat /sys/class/iscsi_session/"$name"/targetname)" \
+            "$(cat /sys/class/iscsi_connection/connection"${name#session}":0/persistent_port)" \
+            "$(cat /sys/class/iscsi_session/"$name"/ifacename)"
+    done 2> /dev/null | awk -v wanted="$*" '{ name = $1; sub(/^[^ ]+ /, "") } $0 == wanted { last = name }
+        END { print last }'
 }
 
 # disks SESSION: names of its block devices, by LUN.

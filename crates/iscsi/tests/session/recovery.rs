@@ -7,7 +7,7 @@ use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, Op};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target::{ConnectionId, Output};
-use wire::iscsi::{Itt, NopOut, Request, Response, StatSn, TaskManagementRequest, Ttt};
+use wire::iscsi::{Itt, NopOut, Request, Response, Snack, StatSn, TaskManagementRequest, Ttt};
 
 fn recovering() -> Driver {
     Setup::new().keys(|keys| keys.error_recovery_level = 1).start()
@@ -68,6 +68,38 @@ fn an_initiator_that_acknowledges_nothing_is_dropped_in_the_end() {
         }
     }
     panic!("it keeps as much as the initiator likes");
+}
+
+/// A SNACK asks for everything in 48 bytes: not for ever.
+#[test]
+fn what_is_sent_again_is_bounded_until_more_is_acknowledged() {
+    let mut driver = recovering();
+    driver.silent = true;
+    for _ in 0..16 {
+        let itt = driver.next_itt();
+        let nop = NopOut { exp_stat_sn: StatSn(STAT_SN), ..driver.nop(itt, Ttt::NONE) };
+        driver.request(Request::NopOut(nop), &[1; 65536]);
+    }
+    let snack = |driver: &mut Driver| {
+        let snack = Snack {
+            kind: 1,
+            lun: Default::default(),
+            itt: Itt::NONE,
+            tag: u32::MAX,
+            exp_stat_sn: StatSn(driver.exp_stat_sn),
+            beg_run: 0,
+            run_length: 0,
+        };
+        let outputs = driver.request(Request::Snack(snack), &[]);
+        responses(&outputs).iter().filter(|it| matches!(it, Response::NopIn(_))).count()
+    };
+    let served = (0..100).take_while(|_| snack(&mut driver) == 16).count();
+    assert!((4..16).contains(&served), "{served}");
+    assert_eq!(snack(&mut driver), 0);
+    // What is acknowledged is paid back.
+    driver.exp_stat_sn = STAT_SN + 15;
+    driver.acknowledge();
+    assert_eq!(snack(&mut driver), 1);
 }
 
 #[test]

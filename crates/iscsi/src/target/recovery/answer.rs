@@ -262,6 +262,9 @@ impl Session {
         if runs.iter().any(|run| run.segment > segment && run.length > segment) {
             return Err(nothing);
         }
+        if !self.may_resend(pdu.connection, runs.len(), 0) {
+            return Err(Violation::NotKept);
+        }
         for run in runs {
             self.put_run(task, &run);
         }
@@ -281,6 +284,12 @@ impl Session {
         }
         let nothing = Violation::NothingToResend(DataSn(0));
         let task = self.tasks.answered(snack.itt, pdu.connection).ok_or(nothing)?;
+        let burst = self.login.parameters.max_burst_length.max(1) as usize;
+        let Some(answer) = self.tasks.answer(task) else { return Ok(()) };
+        let bursts = answer.kept_bytes().div_ceil(burst);
+        if bursts > 0 && !self.may_resend(pdu.connection, bursts + 1, 0) {
+            return Err(Violation::NotKept);
+        }
         let Some(answer) = self.tasks.answer_mut(task) else { return Ok(()) };
         match answer.data {
             Kept::GivenUp => return Err(Violation::NotKept),

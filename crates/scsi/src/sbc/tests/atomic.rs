@@ -41,6 +41,7 @@ fn write_atomic(lba: u8, blocks: u16) -> [u8; 16] {
     [0x9c, 0, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, high, low, 0, 0]
 }
 
+/// Covers-scsi: 9C.
 #[test]
 fn it_exists_where_the_store_promises_it() {
     let bench = Bench::new();
@@ -59,6 +60,7 @@ fn it_exists_where_the_store_promises_it() {
     assert_eq!(codes(sense(&nexus, &boundary, &[1; 4096])), (5, 0x24, 0));
 }
 
+/// Covers-scsi: 9C.
 #[test]
 fn it_waits_for_readers_and_they_for_it() {
     let nexus = nexus();
