@@ -39,8 +39,8 @@ bench: build ## Speed as ratios to tgt, about 10 minutes
 fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
 
-interop: build ## libiscsi, QEMU, kill -9 and hostile input against a running server
-	@scripts/test setup libiscsi paths qemu chap kill9 reservations modes bad-input login-flood \
+interop: build ## libiscsi, QEMU, tgt, kill -9 and hostile input against a running server
+	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes bad-input login-flood \
 	    discovery isns store-faults
 
 vm-test: build ## The kernel's own initiator in a virtual machine

@@ -2,6 +2,9 @@
 //! A small disk and a nexus to it.
 
 use buf::Pool;
+use clock::Instant;
+use scsi::DRAWN_LEN;
+use scsi::Drawn;
 use scsi::Identity;
 use scsi::Input;
 use scsi::LogicalUnit;
@@ -11,6 +14,8 @@ use scsi::Request;
 use scsi::Step;
 use scsi::Task;
 use std::sync::Arc;
+use store::Op;
+use store::Outcome;
 use store::Submitted;
 use store::filter::ReadOnly;
 use store::memory::Memory;
@@ -93,16 +98,42 @@ impl Disk {
             // Nobody else is there: whatever is waited for has happened.
             Step::Abort { .. } => Turn::Next(task.resume(&self.nexus, Input::Turn)),
             Step::Clock => Turn::Next(task.resume(&self.nexus, Input::Clock(0))),
-            Step::Store(op) => {
-                let unit = task.unit().expect("a store step has a unit");
-                match unit.store().submit(&op) {
-                    Submitted::Done(outcome) => {
-                        Turn::Next(task.resume(&self.nexus, Input::Store(outcome)))
-                    }
-                    Submitted::Io(io) => panic!("a store in memory wants {io:?}"),
+            Step::Draw => {
+                let drawn = Drawn { random: Some([7; DRAWN_LEN]), now: Instant(0) };
+                Turn::Next(task.resume(&self.nexus, Input::Drawn(drawn)))
+            }
+            Step::Spawn { job, completion } => {
+                work(*job);
+                match completion {
+                    Some(completion) => Turn::Over(completion),
+                    None => Turn::Next(task.resume(&self.nexus, Input::Turn)),
                 }
             }
+            Step::Store(op) => {
+                Turn::Next(task.resume(&self.nexus, Input::Store(submit(task, &op))))
+            }
         }
+    }
+}
+
+/// Runs a job to its end.
+fn work(mut job: Task) {
+    let mut step = job.work(Input::Turn);
+    for _ in 0..STEPS_MAX {
+        match step {
+            Step::Store(op) => step = job.work(Input::Store(submit(&job, &op))),
+            Step::Complete(_) => return,
+            other => panic!("a job wants {other:?}"),
+        }
+    }
+    panic!("a job without end");
+}
+
+fn submit(task: &Task, op: &Op) -> Outcome {
+    let store = task.store().expect("a store step has a store");
+    match store.submit(op) {
+        Submitted::Done(outcome) => outcome,
+        Submitted::Io(io) => panic!("a store in memory wants {io:?}"),
     }
 }
 

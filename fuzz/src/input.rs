@@ -147,6 +147,7 @@ impl<'a> Input<'a> {
             tsih: Tsih(1),
             exp_cmd_sn: CmdSn(1),
             stat_sn: StatSn(1),
+            exp_stat_sn: StatSn(1),
             parameters,
         };
         (logged_in, keys)

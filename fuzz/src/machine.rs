@@ -393,6 +393,16 @@ impl<'a> World<'a> {
                 }
             }
             Output::Indication(indication) => self.indicate(indication),
+            Output::Detach { connection, task } => {
+                let buf = self.member(connection).and_then(|at| at.mover.detach(task));
+                self.park(task, buf);
+            }
+            Output::Attach { connection, task } => {
+                let buf = self.unpark(task);
+                if let (Some(at), Some(buf)) = (self.member(connection), buf) {
+                    at.mover.attach(task, buf);
+                }
+            }
         }
     }
 
@@ -468,14 +478,19 @@ impl<'a> World<'a> {
     }
 
     fn cut(&mut self, at: usize) {
-        let Some(connection) = self.connections[at].take() else { return };
+        let Some(connection) = &mut self.connections[at] else { return };
+        connection.over = true;
         if let (Some(id), Some(session)) = (connection.member, &mut self.session) {
             session.handle_disconnect(id, self.now);
-            if let Some(member) = self.members.get_mut(usize::from(id.0)) {
-                *member = None;
-            }
         }
+        // Tasks that live on take their buffers along.
         self.settle();
+        let Some(connection) = self.connections[at].take() else { return };
+        if let Some(id) = connection.member
+            && let Some(member) = self.members.get_mut(usize::from(id.0))
+        {
+            *member = None;
+        }
     }
 
     /// The session is over: nothing of it is left.

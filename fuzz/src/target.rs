@@ -115,6 +115,9 @@ impl<'a> Target<'a> {
     fn carry_out(&mut self, output: Output) {
         match output {
             Output::Op(_, op) => self.mover.submit(op),
+            // No other connection takes tasks over here.
+            Output::Detach { task, .. } => drop(self.mover.detach(task)),
+            Output::Attach { .. } => {}
             Output::Targets(_) => self.session.targets(vec![TargetRecord {
                 name: "iqn.2026-01.test.lunwire:disk".to_owned(),
                 addresses: vec!["127.0.0.1:3260,1".to_owned()],

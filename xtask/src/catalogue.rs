@@ -21,8 +21,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Whether the target role has to satisfy it.
-    pub(crate) fn is_ours(&self) -> bool {
+    /// Whether the target role has to satisfy it; if not, the initiator role alone does.
+    pub(crate) fn is_of_target(&self) -> bool {
         self.role != "I"
     }
 }
@@ -101,7 +101,7 @@ mod tests {
         let rows = parse_rows(&format!("{head}{row}")).unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].section, "7143 6.2");
-        assert!(rows[0].is_ours());
+        assert!(rows[0].is_of_target());
         assert!(parse_rows(&format!("{head}{row}{row}")).is_err());
         assert!(parse_rows(&format!("{head}LGN-05\t7143\n")).is_err());
     }

@@ -71,6 +71,7 @@ fn set(session: &mut Initiator, state: u8, group: u8) -> (u8, u8, u8) {
     session.finish(command.itt).sense_code()
 }
 
+/// Covers-scsi: A3/0A.
 #[test]
 fn each_portal_group_is_a_target_port_with_its_state() {
     let server = server();
@@ -86,6 +87,7 @@ fn each_portal_group_is_a_target_port_with_its_state() {
     assert_eq!(second.run(&read).sense_code(), STANDBY);
 }
 
+/// Covers-scsi: A4/0A.
 #[test]
 fn a_host_moves_from_one_group_to_the_other() {
     let server = server();

@@ -41,8 +41,8 @@ fn options(server: &Server) -> Options {
 }
 
 /// Bytes that tell where they belong.
-fn pattern(seed: u32, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = u32::try_from(seed % 997).unwrap().wrapping_mul(2_654_435_761) | 1;
     let mut bytes = Vec::with_capacity(length);
     while bytes.len() < length {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -67,7 +67,7 @@ fn what_is_written_is_read() {
                     let disk = Disk::open(&session, lun).unwrap();
                     assert_eq!(disk.size(), UNIT_BYTES);
                     for (offset, length) in [(0, 512), (4096, 65536), (1 << 20, 3 << 20)] {
-                        let bytes = pattern(u32::from(lun) + 7, length);
+                        let bytes = pattern(u64::from(lun) + 7, length);
                         disk.write_at(offset, &bytes).unwrap();
                         let mut back = vec![0; length];
                         disk.read_at(offset, &mut back).unwrap();
@@ -99,7 +99,7 @@ fn every_way_of_sending_write_data() {
                 let session = initiator.connect(options).unwrap();
                 let disk = Disk::open(&session, 0).unwrap();
                 for length in [512, 4096, 8192, 32768, 33280, 65536, 1 << 20] {
-                    let bytes = pattern(u32::try_from(length).unwrap(), length);
+                    let bytes = pattern(length as u64, length);
                     disk.write_at(512, &bytes).unwrap();
                     let mut back = vec![0; length];
                     disk.read_at(512, &mut back).unwrap();
@@ -118,18 +118,18 @@ fn a_queue_keeps_thousands_of_commands() {
             let mut queue = Queue::new(&Config::default()).unwrap();
             let session = queue.login(options(server)).unwrap();
             let geometry = scsi::geometry(&mut queue.unit(session, 0)).unwrap();
-            let blocks = 4000;
-            for lba in 0..blocks {
+            let count = 4000;
+            for lba in 0..count as u64 {
                 let request = Request {
                     lun: 0,
                     cdb: geometry.write(lba, 1),
-                    data: Data::Out(Slice::from(pattern(lba as u32, BLOCK as usize))),
+                    data: Data::Out(Slice::from(pattern(lba, BLOCK as usize))),
                     retry: Retry::Always,
                 };
                 queue.post(session, lba, request).unwrap();
             }
-            drain(&mut queue, blocks as usize);
-            for lba in 0..blocks {
+            drain(&mut queue, count);
+            for lba in 0..count as u64 {
                 let request = Request {
                     lun: 0,
                     cdb: geometry.read(lba, 1),
@@ -138,8 +138,8 @@ fn a_queue_keeps_thousands_of_commands() {
                 };
                 queue.post(session, lba, request).unwrap();
             }
-            for (tag, data) in drain(&mut queue, blocks as usize) {
-                assert_eq!(*data.unwrap(), pattern(tag as u32, BLOCK as usize));
+            for (tag, data) in drain(&mut queue, count) {
+                assert_eq!(*data.unwrap(), pattern(tag, BLOCK as usize));
             }
             queue.logout(session);
         },
@@ -252,7 +252,7 @@ fn a_dead_portal_delays_nothing() {
     assert!(Disk::open(&session, 0).is_ok());
 }
 
-/// Covers: ERL-09.
+/// Covers: ERL-09, SES-20.
 #[test]
 fn a_lost_session_is_reinstated_and_commands_go_on() {
     let server = Server::start(conformance::server::plan(
@@ -286,6 +286,25 @@ fn a_lost_session_is_reinstated_and_commands_go_on() {
     let after = server.target().sessions();
     assert_eq!(after.len(), 1);
     assert_eq!(after[0].isid, first.isid, "the same nexus");
+}
+
+/// Covers: SES-02, SES-25.
+#[test]
+fn each_session_has_an_isid_of_its_own() {
+    let server = Server::start(conformance::server::plan(
+        engine::Choice::Epoll,
+        iscsi::target::Settings::default(),
+    ));
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    for _ in 0..8 {
+        queue.login(options(&server)).unwrap();
+    }
+    let sessions = server.target().sessions();
+    assert_eq!(sessions.len(), 8, "none has taken another's place");
+    for session in sessions {
+        // T = 10: 24 random bits and a qualifier.
+        assert!(session.isid.starts_with("0x80"), "{}", session.isid);
+    }
 }
 
 struct Unpark(thread::Thread);

@@ -17,10 +17,14 @@ use wire::iscsi::*;
 
 const SECRET: &[u8] = b"secretsecret1234";
 
+fn secret(bytes: &[u8]) -> Secret {
+    Secret::new(bytes).expect("a long secret")
+}
+
 /// A target whose initiators prove to be `user`, as much as `demand` says.
 fn guarded(engine: engine::Choice, reactors: usize, demand: Demand) -> Server {
-    let credentials = Credentials::new("host".into(), Secret::new(SECRET).unwrap()).unwrap();
-    let account = Some(Arc::new(Account::new(credentials, None).unwrap()));
+    let credentials = Credentials::new("host".into(), secret(SECRET)).expect("a name");
+    let account = Some(Arc::new(Account::new(credentials, None).expect("one secret")));
     let mut plan = plan(engine, Settings::default());
     plan.reactors = reactors;
     plan.nodes[0].authentication =
@@ -71,10 +75,9 @@ fn log_in(raw: &mut Raw, plan: &LoginPlan, secret: &[u8]) -> Vec<LoginResponse> 
     let (asked, pairs) = exchange(raw, plan, false, b"CHAP_A=7\0");
     let identifier = value(&pairs, "CHAP_I").parse().expect("a number");
     let digits = value(&pairs, "CHAP_C").strip_prefix("0x").expect("hexadecimal");
-    let nibbles: Vec<u8> = digits.chars().map(|c| c.to_digit(16).unwrap() as u8).collect();
-    let challenge: Vec<u8> = nibbles.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    let secret = Secret::new(secret).unwrap();
-    let proof = Algorithm::Sha256.response(identifier, &secret, &challenge);
+    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("two digits");
+    let challenge: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+    let proof = Algorithm::Sha256.response(identifier, &self::secret(secret), &challenge);
     let hex: String = proof.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let proof = text(&[("CHAP_N", "host"), ("CHAP_R", &format!("0x{hex}"))]);
     let (ended, _) = exchange(raw, plan, true, &proof);

@@ -10,6 +10,10 @@ use lunwire_conformance::raw::header;
 use lunwire_conformance::*;
 use wire::iscsi::*;
 
+fn word(length: usize) -> u32 {
+    u32::try_from(length).expect("a short length")
+}
+
 /// One direction of a marked stream.
 struct Marked {
     position: usize,
@@ -30,7 +34,7 @@ impl Marked {
         while !rest.is_empty() {
             if self.until() == 0 {
                 let next = if rest.len() == pdu.len() { 0 } else { rest.len() };
-                marked.extend(Marker::new(u32::try_from(next).unwrap()).emit());
+                marked.extend(Marker::new(word(next)).emit());
                 self.position += MARKER_LEN;
             }
             let (part, tail) = rest.split_at(self.until().min(rest.len()));
@@ -112,7 +116,7 @@ fn check_io(raw: &mut Raw, plan: &LoginPlan, to: &mut Marked, from: &mut Marked)
         sequence += 1;
         let mut bytes = [0; 32];
         bytes[0] = opcode;
-        bytes[8] = u8::try_from(length / BLOCK_BYTES).unwrap();
+        bytes[8] = u8::try_from(length / BLOCK_BYTES).expect("few blocks");
         ScsiCommand {
             immediate: false,
             final_: true,
@@ -122,7 +126,7 @@ fn check_io(raw: &mut Raw, plan: &LoginPlan, to: &mut Marked, from: &mut Marked)
             priority: 0,
             lun: LunField([0; 8]),
             itt: Itt(sequence),
-            expected_length: u32::try_from(length).unwrap(),
+            expected_length: word(length),
             cmd_sn: CmdSn(plan.cmd_sn.0 + sequence - 1),
             exp_stat_sn: StatSn(0),
             cdb: Cdb { bytes, len: 16 },

@@ -12,6 +12,10 @@ use iscsi::initiator::Settings;
 use crate::Url;
 use crate::limits;
 
+/// The strongest first, but SHA-256 last: some targets mean SHA-1 by its number.
+const ALGORITHMS: [Algorithm; 4] =
+    [Algorithm::Sha3_256, Algorithm::Sha1, Algorithm::Md5, Algorithm::Sha256];
+
 /// How a [`Queue`](crate::Queue) or an [`Initiator`](crate::Initiator) is made.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -66,7 +70,7 @@ impl Options {
             initiator: default_initiator(),
             alias: None,
             account: None,
-            algorithms: Algorithm::ALL.to_vec(),
+            algorithms: ALGORITHMS.to_vec(),
             settings: Settings::default(),
             connect_patience: Duration::ZERO,
             reconnect_patience: Duration::from_secs(60),

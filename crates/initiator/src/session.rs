@@ -283,6 +283,9 @@ struct SlotState<T> {
 #[derive(Debug)]
 struct Reply<T>(Arc<Slot<T>>);
 
+/// Who waits for a command.
+type CommandReply = Reply<Result<Done, Error>>;
+
 /// The side that waits.
 #[derive(Debug)]
 struct Slotted<T>(Arc<Slot<T>>);
@@ -337,11 +340,11 @@ struct Server {
     queue: Queue,
     mail: Arc<Mailbox>,
     opening: HashMap<SessionId, Opening>,
-    commands: HashMap<u64, Reply<Result<Done, Error>>>,
+    commands: HashMap<u64, CommandReply>,
     closing: HashMap<SessionId, Vec<Reply<()>>>,
     open: Vec<SessionId>,
     /// Commands for whose data there was no room.
-    backlog: VecDeque<(SessionId, Request, Reply<Result<Done, Error>>)>,
+    backlog: VecDeque<(SessionId, Request, CommandReply)>,
     next_tag: u64,
     stop_by: Option<Instant>,
 }
@@ -428,7 +431,7 @@ impl Server {
         }
     }
 
-    fn post(&mut self, id: SessionId, request: Request, reply: Reply<Result<Done, Error>>) {
+    fn post(&mut self, id: SessionId, request: Request, reply: CommandReply) {
         let tag = self.next_tag;
         match self.queue.post(id, tag, request) {
             Ok(()) => {

@@ -69,7 +69,7 @@ pub enum Op {
         /// Numbers of the PDU.
         numbers: Numbers,
     },
-    /// As `PutData` without status, above ErrorRecoveryLevel 0: for the first time or again. The
+    /// As `PutData`, above ErrorRecoveryLevel 0: for the first time or again. The
     /// core numbers the PDUs, as it must be able to name each of them later.
     PutNumbered(Box<NumberedPut>),
     /// As `GetData`, above ErrorRecoveryLevel 0: the core numbers the R2T.
@@ -142,7 +142,7 @@ pub struct NumberedPut {
     pub data: Slice,
     /// Place in the initiator's buffer, bytes.
     pub offset: u32,
-    /// ExpCmdSN and MaxCmdSN of each PDU.
+    /// Numbers of each PDU; StatSN counts with `status`.
     pub numbers: Numbers,
     /// Number of the first PDU.
     pub data_sn: DataSn,
@@ -152,6 +152,8 @@ pub struct NumberedPut {
     pub final_: bool,
     /// The last PDU asks for a DataACK with this tag and LUN: A.
     pub acknowledge: Option<(Ttt, LunField)>,
+    /// What travels with the last PDU, which then ends a burst: S.
+    pub status: Option<CollapsedStatus>,
 }
 
 /// One R2T (RFC 7143 §11.8).

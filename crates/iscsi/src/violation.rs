@@ -96,7 +96,8 @@ pub enum Violation {
     /// RFC 7143 §11.16: recovery level 0 has no SNACK.
     #[error("snack request at error recovery level 0")]
     Snack,
-    /// RFC 7143 §11.16: what was never sent or is acknowledged. The next DataSN or R2TSN of the task.
+    /// RFC 7143 §11.16: what was never sent or is acknowledged. The next DataSN or R2TSN of the
+    /// task.
     #[error("snack for something never sent or already acknowledged")]
     NothingToResend(DataSn),
     /// RFC 7143 §7.8: our memory for resending is bounded.

@@ -119,6 +119,8 @@ STORE is kind:argument[,option=value]...
 Behind any store, in front of which they act (the last one first):
   readonly                                  refuse every change
   discard=off                               never give space back
+  physical=SIZE                             another physical block size, 512 to 64K
+  atomic                                    whole writes (WRITE ATOMIC); memory: and null: alone
   delay=[read:|write:]TIME                  let operations wait, such as 10ms
   limit=Niops, limit=SIZE/s                 no more than that in a second
   error=read|write|space|flush[:N|@OFFSET+LENGTH]

@@ -9,6 +9,7 @@ pub(crate) mod plot;
 pub(crate) mod progress;
 
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,27 +17,34 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
+use anyhow::bail;
 use control::units;
 use engine::Choice;
 use initiator::Config;
 use initiator::DigestOffer;
 use initiator::Error;
+use initiator::Event;
 use initiator::Kind;
 use initiator::Options;
 use initiator::Queue;
 use initiator::SessionId;
 use initiator::Url;
 use iscsi::chap::Account;
+use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
+
+/// Between two looks whether the user wants an end.
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
 /// Wrong usage that names the option or argument and what it was given.
 fn usage(what: &str, given: &str, why: impl std::fmt::Display) -> anyhow::Error {
@@ -45,7 +53,7 @@ fn usage(what: &str, given: &str, why: impl std::fmt::Display) -> anyhow::Error 
 
 /// A size with K, M, G or T.
 pub(crate) fn size(flag: &str, text: &str) -> Result<u64> {
-    store::spec::parse_size(text).map_err(|error| usage(flag, text, error))
+    units::size(text).map_err(|error| usage(flag, text, error))
 }
 
 /// A time with its unit.
@@ -89,7 +97,9 @@ pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
         Some(other) => return Err(usage("--engine", other, "auto, uring or epoll is right")),
     };
     let config = Config { engine, ..Config::default() };
-    Queue::new(&config).context("cannot start an engine; try: lunwire explain")
+    let queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
+    catch_signals(&queue)?;
+    Ok(queue)
 }
 
 /// Everything that a login to `url` needs.
@@ -106,6 +116,14 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         options.reconnect_patience = time("--patience", patience)?;
     }
     options.account = account(client, url)?;
+    if !client.chap_algorithms.is_empty() {
+        let named = |name: &String| {
+            let known = Algorithm::ALL.into_iter().find(|known| known.name() == name);
+            let right = "sha3-256, sha256, sha1 or md5 is right";
+            known.ok_or_else(|| usage("--chap-algorithms", name, right))
+        };
+        options.algorithms = client.chap_algorithms.iter().map(named).collect::<Result<_>>()?;
+    }
     Ok(options)
 }
 
@@ -165,7 +183,23 @@ fn credentials(user: &str, secret: Secret) -> Result<Credentials> {
 
 /// Logs in.
 pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Result<SessionId> {
-    queue.login(options(client, url)?).map_err(|error| advised(error, url))
+    let session = queue.open(options(client, url)?).map_err(|error| advised(error, url))?;
+    loop {
+        if is_interrupted() {
+            bail!("{url}: interrupted before the login was over");
+        }
+        queue.wait_n(1, LOOK);
+        while let Some(event) = queue.reap() {
+            match event {
+                Event::Up { session: of, .. } if of == session => return Ok(session),
+                Event::Ended { session: of, error } if of == session => {
+                    let error = error.context("the session was closed")?;
+                    return Err(advised(error, url));
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// An error with what to do about it, where there is something to do.
@@ -185,32 +219,31 @@ pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
     anyhow!("{url}: {error}; {advice}")
 }
 
-/// Set once the user wants an end (SIGINT, SIGTERM); a second signal ends the process at once.
-#[derive(Clone, Debug)]
-pub(crate) struct Interrupt(Arc<AtomicBool>);
+/// Set once the user wants an end.
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-impl Interrupt {
-    /// From now on signals set the flag, and wake `queue`.
-    pub(crate) fn catch(queue: &Queue) -> Result<Self> {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            // The second one, which finds the flag set.
-            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&flag))
-                .context("cannot catch signals")?;
-            signal_hook::flag::register(signal, Arc::clone(&flag))
-                .context("cannot catch signals")?;
+/// Whether the user wants an end (SIGINT, SIGTERM).
+pub(crate) fn is_interrupted() -> bool {
+    INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
+/// From now on a signal asks for an end, and wakes `queue`; a second one ends the process at once.
+fn catch_signals(queue: &Queue) -> Result<()> {
+    const CANNOT: &str = "cannot catch signals";
+    let flag = Arc::clone(INTERRUPTED.get_or_init(Arc::default));
+    for signal in [SIGINT, SIGTERM] {
+        // Before the flag is set, so that it takes the second one.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&flag))
+            .context(CANNOT)?;
+        signal_hook::flag::register(signal, Arc::clone(&flag)).context(CANNOT)?;
+    }
+    let waker = queue.waker();
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context(CANNOT)?;
+    let told = std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.forever().next().is_some() {
+            eprintln!("lunwire: coming to an end; once more to leave at once");
+            waker.wake();
         }
-        let waker = queue.waker();
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
-        std::thread::Builder::new().name("signals".into()).spawn(move || {
-            for _ in signals.forever() {
-                waker.wake();
-            }
-        })?;
-        Ok(Self(flag))
-    }
-
-    pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
+    });
+    told.map(drop).context(CANNOT)
 }

@@ -65,6 +65,8 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
     let name = file.display().to_string();
     let target = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n";
     let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    let group = "[[target.port-group]]\n";
+    let two = "[[portal-group]]\ntag = 2\nlisten = [\"[::1]:0\"]\n";
     let initiator = "[[target.initiator]]\nname = \"iqn.2026-01.com.example:h\"\n";
     let cases = [
         ("listen = [\"here\"]\n".to_owned(), 1, "listen = \"here\"", "127.0.0.1:3260"),
@@ -96,6 +98,42 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
             7,
             "target.initiator.target-reset = \"no\"",
             "none, warm or cold",
+        ),
+        (
+            "[[portal-group]]\ntag = 1\nlisten = [\"[::1]:0\"]\n".into(),
+            2,
+            "portal-group.tag = \"1\"",
+            "2 to 65535",
+        ),
+        (
+            "[[portal-group]]\ntag = 2\nlisten = []\n".into(),
+            2,
+            "portal-group.tag = \"2\"",
+            "it has no portal",
+        ),
+        (
+            format!("{target}{group}number = 0\nportal-groups = [1]\n{lun}"),
+            4,
+            "target.port-group.number = \"0\"",
+            "1 to 65535",
+        ),
+        (
+            format!("{target}{group}number = 1\nportal-groups = [2]\n{lun}"),
+            5,
+            "target.port-group.portal-groups = \"2\"",
+            "no such portal group",
+        ),
+        (
+            format!("{target}{group}number = 1\nportal-groups = [1]\nstate = \"off\"\n{lun}"),
+            6,
+            "target.port-group.state = \"off\"",
+            "standby",
+        ),
+        (
+            format!("{two}{target}{group}number = 1\nportal-groups = [1]\n{lun}"),
+            7,
+            "target.port-group.number = \"1\"",
+            "portal group 2 is in no port group",
         ),
         (
             format!("{target}{lun}{initiator}luns = [3]\n"),
@@ -258,4 +296,48 @@ fn without_a_daemon_status_says_what_to_do() {
     let output = lunwire(&["status", "--control-socket", &socket]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("try: lunwire serve"));
+}
+
+#[test]
+fn port_groups_are_shown_and_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let name = "iqn.2026-01.com.example:paths";
+    let text = format!(
+        "[[portal-group]]\ntag = 2\nlisten = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{name}\"\n\
+         [[target.port-group]]\nnumber = 10\nportal-groups = [1]\npreferred = true\n\
+         [[target.port-group]]\nnumber = 20\nportal-groups = [2]\nstate = \"standby\"\n\
+         [[target.lun]]\nstore = \"memory:1M\"\n[[target.lun]]\nstore = \"memory:1M\"\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let file = file.display().to_string();
+    let daemon = Daemon::start(folder.path(), 4, &["--config", &file]);
+    let alua = |arguments: &[&str]| {
+        let socket = ["--control-socket", daemon.socket.as_str()];
+        lunwire(&[&["alua"], arguments, &socket].concat())
+    };
+    let shown = || String::from_utf8(alua(&[]).stdout).unwrap();
+    let of = |lun, group, portals, state| {
+        format!("{name} LUN {lun}: group {group} (portal groups {portals}) is {state}\n")
+    };
+    let first = of(0, 10, 1, "active-optimized, preferred");
+    assert!(shown().starts_with(&(first + &of(0, 20, 2, "standby"))), "{}", shown());
+    assert!(alua(&["set", name, "20", "active-non-optimized"]).status.success());
+    assert!(shown().contains(&of(0, 20, 2, "active-non-optimized")));
+    assert!(alua(&["set", name, "20", "unavailable", "--lun", "1"]).status.success());
+    assert!(shown().contains(&of(0, 20, 2, "active-non-optimized")));
+    assert!(shown().contains(&of(1, 20, 2, "unavailable")));
+    for (arguments, said) in [
+        (&["set", name, "30", "standby"][..], "no target port group 30"),
+        (&["set", name, "20", "asleep"], "standby"),
+        (&["set", "iqn.2026-01.com.example:none", "20", "standby"], "no target"),
+        (&["set", name, "20", "standby", "--lun", "9"], "no LUN 9"),
+    ] {
+        let output = alua(arguments);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+    let json = String::from_utf8(alua(&["--json"]).stdout).unwrap();
+    assert!(json.contains("\"state\":\"unavailable\""), "{json}");
+    assert_eq!(daemon.stop(), 0);
 }

@@ -106,6 +106,7 @@ fn filters_stand_in_the_configuration_too() {
     let text = format!(
         "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
          [[target.lun]]\nstore = \"memory:1M\"\nfilters = [\"delay=1ms\", \"readonly\"]\n\
+         space-warning = \"64K\"\n\
          [[target.lun]]\nstore = \"iso:{disc},log\"\n"
     );
     std::fs::write(&file, &text).unwrap();
@@ -118,6 +119,7 @@ fn filters_stand_in_the_configuration_too() {
     for (filters, problem) in [
         ("filters = [\"delay=1h\"]", "target.lun.filters = \"delay=1h\""),
         ("filters = [\"sleep\"]", "is no filter"),
+        ("space-warning = \"much\"", "target.lun.space-warning = \"much\""),
     ] {
         let text = format!(
             "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\

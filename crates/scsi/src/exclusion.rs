@@ -82,7 +82,9 @@ impl Hold {
                 link.writers.0.fetch_sub(1, Ordering::SeqCst);
                 return false;
             }
-            unit.revoke_tokens(op.range());
+            if op.changes() {
+                unit.revoke_tokens(op.range());
+            }
         }
         *self = Self::Shared;
         true

@@ -146,7 +146,8 @@ proptest! {
         bytes in any_cdb(), attribute in any_attribute(), expected_in in 0_u32..70_000,
         out in proptest::collection::vec(any::<u8>(), 0..600),
     ) {
-        let done = run(&Bench::new().nexus, request(&bytes, attribute, out.len(), expected_in), &out);
+        let request = request(&bytes, attribute, out.len(), expected_in);
+        let done = run(&Bench::new().nexus, request, &out);
         prop_assert!(is_legal(bytes[0], &done, Unit::Fresh), "{bytes:x?} {done:?}");
     }
 
@@ -170,7 +171,8 @@ proptest! {
     }
 }
 
-/// A command with a list that is right: CDB, where the length of the list stands, bytes of it, list.
+/// A command with a list that is right: CDB, where the length of the list stands, bytes of that
+/// field, list.
 type Good = (Vec<u8>, usize, usize, Vec<u8>);
 
 fn good_lists() -> Vec<Good> {
@@ -186,6 +188,7 @@ fn good_lists() -> Vec<Good> {
         (vec![0x1d, 0x10, 0, 0, 0, 0], 3, 2, vec![0; 4]),
         (vec![0x42, 0, 0, 0, 0, 0, 0, 0, 0, 0], 7, 2, unmap),
         (vec![0x5f, 0, 0, 0, 0, 0, 0, 0, 0, 0], 7, 2, register),
+        (vec![0x48, 0x01, 0, 0, 0, 0, 0, 0, 0, 0], 7, 2, vec![1, 0, 0, 4, 1, 2, 3, 4]),
         (vec![0xa4, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8, 2, vec![0; 12]),
     ]
 }
@@ -201,7 +204,8 @@ fn with_list((bytes, at, size, _): &Good, list: &[u8], sent: usize) -> Completio
 
 fn expect_list_error(done: &Completion, what: &str) {
     let sense = sense_of(done).map(|sense| (sense.key as u8, sense.asc));
-    assert!(matches!(sense, None | Some((5, 0x1a | 0x26))), "{what}: {done:?}");
+    // SBC-4 makes a wrong length of SANITIZE an invalid field of its CDB.
+    assert!(matches!(sense, None | Some((5, 0x1a | 0x26 | 0x24))), "{what}: {done:?}");
 }
 
 #[test]

@@ -71,6 +71,7 @@ pub const CSCDS_MAX: u16 = 16;
 pub const COPY_SEGMENTS_MAX: u16 = 64;
 
 /// All descriptors of one EXTENDED COPY.
+#[allow(clippy::cast_possible_truncation)] // some dozens of bytes
 pub const COPY_DESCRIPTORS_LEN_MAX: u32 =
     CSCDS_MAX as u32 * CSCD_LEN as u32 + COPY_SEGMENTS_MAX as u32 * SEGMENT_LEN as u32;
 
@@ -98,6 +99,7 @@ pub const COPY_DELAY_MS: u32 = 50;
 pub const TOKEN_RANGES_MAX: u16 = 128;
 
 /// Longest parameter list of the two.
+#[allow(clippy::cast_possible_truncation)] // some hundreds of bytes
 pub const TOKEN_LIST_LEN_MAX: u32 =
     WRITE_HEADER_LEN as u32 + TOKEN_RANGES_MAX as u32 * RANGE_LEN as u32;
 

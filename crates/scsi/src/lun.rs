@@ -131,6 +131,7 @@ pub struct LogicalUnit {
     access: Access,
     tokens: Tokens,
     wiping: Wiping,
+    atomic_max: Option<u32>,
 }
 
 /// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
@@ -245,6 +246,7 @@ impl LogicalUnit {
         block: u32,
     ) -> Result<Self, UnitError> {
         let geometry = store.geometry();
+        let atomic_max = store.atomic_max();
         let bytes = geometry.bytes;
         if bytes < u64::from(block) {
             return Err(UnitError::Empty { bytes, block });
@@ -287,6 +289,7 @@ impl LogicalUnit {
             access: Access::default(),
             tokens: Tokens::default(),
             wiping: Wiping::default(),
+            atomic_max,
         })
     }
 
@@ -335,6 +338,17 @@ impl LogicalUnit {
 
     pub(crate) const fn access(&self) -> &Access {
         &self.access
+    }
+
+    /// MAXIMUM ATOMIC TRANSFER LENGTH, bytes.
+    pub(crate) const fn atomic_max(&self) -> Option<u32> {
+        self.atomic_max
+    }
+
+    /// True if nothing may be read beside a write that is to be whole.
+    #[inline]
+    pub(crate) const fn counts_readers(&self) -> bool {
+        self.atomic_max.is_some()
     }
 
     pub(crate) const fn wiping(&self) -> &Wiping {
@@ -918,5 +932,55 @@ mod tests {
         }
         let end = bench.unit.extent(4096, 0).expect("zero blocks at the end");
         assert_eq!((end.offset, end.length), (4096 * 512, 0));
+    }
+
+    /// A disk of some size.
+    #[derive(Debug)]
+    struct Elastic(AtomicU64);
+
+    impl Store for Elastic {
+        fn geometry(&self) -> Geometry {
+            Geometry { bytes: self.0.load(Ordering::Relaxed), ..geometry() }
+        }
+
+        fn submit(&self, _: &store::Op) -> store::Submitted {
+            store::Submitted::Done(store::Outcome::Failed(store::Error::Range))
+        }
+
+        fn complete(&self, op: &store::Op, _: &store::Io, _: store::IoResult) -> store::Submitted {
+            self.submit(op)
+        }
+    }
+
+    #[test]
+    fn another_size_is_seen_at_once_and_told_to_all() {
+        let store = Arc::new(Elastic(AtomicU64::new(1 << 20)));
+        let identity = Identity::derive("iqn.a", 0, "v", "p");
+        let unit = LogicalUnit::new(identity, Arc::<Elastic>::clone(&store), 4096).expect("legal");
+        let unit = Arc::new(unit);
+        let nexuses = ["iqn.a,i,0x1", "iqn.b,i,0x1"].map(|name| {
+            Nexus::new(crate::testing::names(name), alloc::vec![(0, Arc::clone(&unit))])
+        });
+        let at = |nexus: &Nexus, cdb: &[u8]| run(nexus, request(Lun::Unit(0), cdb, &[], 4096), &[]);
+        let capacity = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        for nexus in &nexuses {
+            assert_eq!(codes(sense_of(&at(nexus, &capacity))), (6, 0x29, 0));
+        }
+        assert_eq!(unit.resized(), Ok(false));
+        // What is left of a last block is not used.
+        store.0.store((2 << 20) + 512, Ordering::Relaxed);
+        assert_eq!(unit.resized(), Ok(true));
+        for nexus in &nexuses {
+            assert_eq!(codes(sense_of(&at(nexus, &capacity))), (6, 0x2a, 9));
+            let data = at(nexus, &capacity).data_in.expect("data").to_vec();
+            assert_eq!(data, [0, 0, 1, 0xff, 0, 0, 0x10, 0]);
+        }
+        store.0.store(512, Ordering::Relaxed);
+        assert_eq!(unit.resized(), Err(UnitError::Empty { bytes: 512, block: 4096 }));
+        assert_eq!(unit.blocks(), 512, "as it was");
+        // The store has become smaller on the way of the command.
+        let late = at(&nexuses[0], &[0x28, 0, 0, 0, 0, 7, 0, 0, 1, 0]);
+        let sense = sense_of(&late).expect("out of range");
+        assert_eq!((codes(Some(sense)), sense.information), ((5, 0x21, 0), Some(7)));
     }
 }

@@ -67,6 +67,8 @@ pub(crate) enum Flag {
     Kept = 64,
     /// Exists only where hosts may change asymmetric access states.
     Explicit = 1 << 12,
+    /// Exists only where the store promises whole writes.
+    Atomic = 1 << 13,
 }
 
 impl Entry {
@@ -163,6 +165,7 @@ impl Entry {
         (!self.has(Flag::Discard) || unit.can_discard())
             && (!self.has(Flag::Kept) || unit.identification().is_kept())
             && (!self.has(Flag::Explicit) || unit.access().is_explicit())
+            && (!self.has(Flag::Atomic) || unit.atomic_max().is_some())
     }
 
     /// CDB usage data as it is true for `unit`.
@@ -211,6 +214,7 @@ impl Entry {
             (Flag::Discard, "the store can give space back"),
             (Flag::Kept, "state is kept (`--state-dir`)"),
             (Flag::Explicit, "hosts may change access states"),
+            (Flag::Atomic, "the store promises whole writes"),
         ];
         Supported {
             opcode: self.opcode.0,

@@ -229,6 +229,8 @@ pub(crate) enum Machine {
     Done,
     Read(Read),
     Write(Write),
+    /// A WRITE that nobody sees a part of.
+    Atomic(Write),
     WriteVerify(WriteVerify),
     Compare(Compare),
     Persistent(Persistent),
@@ -422,7 +424,7 @@ impl Task {
     #[inline]
     fn acquire(&mut self, step: Step) -> Step {
         let (Step::Store(op), Some(mapped)) = (&step, &self.mapped) else { return step };
-        let access = self.machine.access(op);
+        let access = self.machine.access(&mapped.unit, op);
         if access == Access::There {
             return self.acquire_there(step);
         }
@@ -439,7 +441,8 @@ impl Task {
             self.there = copy.place().cloned();
         }
         let (Step::Store(op), Some(there)) = (&step, &self.there) else { return self.broken() };
-        let access = if op.changes() { Access::Shared } else { Access::Free };
+        let shared = op.changes() || there.unit.counts_readers();
+        let access = if shared { Access::Shared } else { Access::Free };
         let got = self.hold.acquire(access, &there.unit, &there.link, op);
         if got { step } else { self.wait(step) }
     }
@@ -583,12 +586,12 @@ impl Drop for Task {
 
 impl Machine {
     #[inline]
-    fn access(&self, op: &Op) -> Access {
+    fn access(&self, unit: &LogicalUnit, op: &Op) -> Access {
         match self {
-            Self::Compare(_) | Self::Populating(_) => Access::Exclusive,
+            Self::Compare(_) | Self::Populating(_) | Self::Atomic(_) => Access::Exclusive,
             Self::Wipe(_) => Access::Sole,
             Self::Copy(_) => Access::There,
-            _ if op.changes() => Access::Shared,
+            _ if op.changes() || unit.counts_readers() => Access::Shared,
             _ => Access::Free,
         }
     }
@@ -597,7 +600,7 @@ impl Machine {
         match self {
             Self::Done => Err(sense::INTERNAL.into()),
             Self::Read(read) => read.resume(unit, input),
-            Self::Write(write) => write.resume(unit, input),
+            Self::Write(write) | Self::Atomic(write) => write.resume(unit, input),
             Self::WriteVerify(both) => both.resume(unit, input),
             Self::Select(select) => select.resume(nexus, unit, input),
             Self::Persistent(persistent) => persistent.resume(nexus, unit, input),

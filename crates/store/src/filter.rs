@@ -5,11 +5,14 @@
 //! filter that needs time asks its driver for it ([`Io::Clock`], [`Io::Pause`]) under the number of
 //! its [`Layer`](crate::Layer), by which it knows its own Io among those of what is behind it.
 
+mod atomic;
 mod delay;
 mod error;
 mod limit;
 mod log;
+mod physical;
 
+pub use atomic::Atomic;
 pub use delay::Delay;
 pub use delay::Delayed;
 pub use error::Failing;
@@ -19,6 +22,7 @@ pub use limit::Limit;
 pub use limit::Rate;
 pub use log::Journal;
 pub use log::Log;
+pub use physical::Physical;
 
 use crate::{FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
 use alloc::sync::Arc;
@@ -38,6 +42,10 @@ macro_rules! behind {
 
         fn set_bytes(&self, bytes: u64) -> bool {
             self.behind.set_bytes(bytes)
+        }
+
+        fn atomic_max(&self) -> Option<u32> {
+            self.behind.atomic_max()
         }
 
         fn usage(&self) -> Option<crate::Usage> {

@@ -45,8 +45,8 @@ impl Geometry {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] for a change of a read-only store; [`Error::Range`] for a range that is
-    /// not within the store; [`Error::Internal`] for a Read above [`BUF_LEN_MAX`], as the caller has
-    /// checked that.
+    /// not within the store; [`Error::Internal`] for a Read above [`BUF_LEN_MAX`], as the caller
+    /// has checked that.
     pub fn check(&self, op: &Op) -> Result<(), Error> {
         let (offset, length) = op.range();
         if self.read_only && op.changes() {
@@ -324,6 +324,13 @@ impl From<Result<Outcome, Error>> for Submitted {
 pub trait Store: Send + Sync + fmt::Debug {
     /// Facts about the store.
     fn geometry(&self) -> Geometry;
+
+    /// The longest write, bytes, of which a read never sees a part, nor anybody after the end of
+    /// the process or a loss of power; None: no such promise. Its reads give bytes that nobody
+    /// changes any more, and whoever drives it lets no read and no write beside such a write.
+    fn atomic_max(&self) -> Option<u32> {
+        None
+    }
 
     /// Starts `op`. An operation that [`Geometry::check`] refuses fails before any Io.
     fn submit(&self, op: &Op) -> Submitted;

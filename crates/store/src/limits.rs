@@ -20,8 +20,8 @@ pub(crate) const ZERO_BY_DISCARD_MIN: u64 = 64 << 10;
 /// Largest memory store, bytes, whose written pages are known: their bits take 128 MiB then.
 pub(crate) const TRACKED_MAX: u64 = 4 << 40;
 
-/// Work that a `limit` lets through at once after a pause, as time at the full rate: long enough that
-/// timers need not be exact, short enough that no second sees much more than its share.
+/// Work that a `limit` lets through at once after a pause, as time at the full rate: long enough
+/// that timers need not be exact, short enough that no second sees much more than its share.
 pub(crate) const LIMIT_BURST: Duration = Duration::from_millis(100);
 
 /// Stores of one stripe: a command for all of them touches one after the other.
@@ -43,3 +43,6 @@ pub(crate) const NESTING_MAX: usize = 4;
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(60);
 
 const _: () = assert!(ZERO_PIECE_LEN <= buf::BUF_LEN_MAX as u64);
+
+/// Longest write that is whole for everybody, bytes: what databases ask for, many times over.
+pub(crate) const ATOMIC_MAX: u32 = 1 << 20;

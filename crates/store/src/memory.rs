@@ -70,7 +70,7 @@ impl Store for Memory {
             read_only: false,
             discard_granularity: Some(PAGE_BYTES),
             volatile_cache: false,
-            physical_block: PAGE_BYTES,
+            physical_block: BLOCK_BYTES,
             rotational: false,
         }
     }
@@ -96,5 +96,7 @@ impl From<OutOfRange> for Error {
     }
 }
 
+/// What can be written without reading something around it.
+const BLOCK_BYTES: u32 = 512;
 const PAGE_BYTES: u32 = 4096;
 const _: () = assert!(PAGE_BYTES as usize == PAGE);

@@ -10,7 +10,7 @@
 //! The parts of one operation are done one after the other; operations run side by side. Without
 //! redundancy: if one store fails, what is on it is lost.
 
-use crate::limits::{STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
+use crate::limits::{SIZE_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
 use crate::{Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage, contradiction};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -36,6 +36,9 @@ pub enum StripeError {
     /// Not a power of two, too small or too large.
     #[error("{0} bytes is no chunk: a power of two from 4K to 4M is right")]
     Chunk(u64),
+    /// More than a file can have.
+    #[error("a stripe of these stores would have more than {SIZE_MAX} bytes")]
+    TooLarge,
     /// A store has no room for one chunk.
     #[error("store {index} has {bytes} bytes, less than a chunk of {chunk}")]
     Small {
@@ -81,8 +84,12 @@ impl Stripe {
         let chunk_u32 = u32::try_from(chunk).unwrap_or(u32::MAX);
         let granularities: Option<Vec<u32>> =
             all.iter().map(|one| one.discard_granularity).collect();
+        let bytes = (smallest * chunk)
+            .checked_mul(stores.len() as u64)
+            .filter(|bytes| *bytes <= SIZE_MAX)
+            .ok_or(StripeError::TooLarge)?;
         let geometry = Geometry {
-            bytes: smallest * chunk * stores.len() as u64,
+            bytes,
             read_only: all.iter().any(|one| one.read_only),
             discard_granularity: granularities
                 .and_then(|all| all.into_iter().max())
@@ -269,6 +276,8 @@ mod tests {
         }
         let small = StripeError::Small { index: 1, bytes: 4096, chunk: 65_536 };
         assert_eq!(refused(65_536, &[1 << 20, 4096]), Some(small));
+        assert_eq!(refused(65_536, &[1 << 62; 2]), Some(StripeError::TooLarge));
+        assert_eq!(refused(65_536, &[(1 << 63) - 512; 3]), Some(StripeError::TooLarge));
         let uneven = Stripe::new(65_536, vec![null(1 << 20), null((1 << 20) - 512)]);
         assert_eq!(uneven.expect("legal").geometry().bytes, 2 * 15 * 65_536);
     }

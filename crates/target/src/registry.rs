@@ -31,7 +31,8 @@ impl Identity {
     }
 }
 
-/// The target's side of an identity, which is a target port: its name and portal group tag. An unnamed discovery session belongs to its portal (RFC 7143
+/// The target's side of an identity, which is a target port: its name and portal group tag. An
+/// unnamed discovery session belongs to its portal (RFC 7143
 /// §6.3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {

@@ -173,6 +173,8 @@ fn put_in_front(
         }
         Filter::Error { fault, when } => Arc::new(filter::Failing::new(behind, fault, when)),
         Filter::Limit(rate) => Arc::new(filter::Limit::new(behind, layer, rate)),
+        Filter::Physical(bytes) => Arc::new(filter::Physical::new(behind, bytes)),
+        Filter::Atomic => Arc::new(filter::Atomic::new(behind)),
         Filter::Log => Arc::new(filter::Log::new(behind, Arc::new(Logged { store: name }))),
     }
 }

@@ -116,8 +116,10 @@ impl World<'_> {
             let valid = usize::try_from(valid).expect("64-bit").min(buf.len());
             buf[..valid].copy_from_slice(&staged[..valid]);
         }
-        if let Some(connection) = connection.and_then(|id| self.member(id)) {
-            connection.mover.attach(id, buf);
+        match connection.and_then(|id| self.member(id)) {
+            Some(connection) => connection.mover.attach(id, buf),
+            // Its connection is gone: the buffer waits with the task for another one.
+            None => self.park(id, Some(buf)),
         }
         if let Some(session) = &mut self.session {
             session.receive_data_out(id, length);
@@ -144,6 +146,18 @@ impl World<'_> {
         if let Some(session) = &mut self.session {
             session.complete(id, completion);
         }
+    }
+
+    /// Keeps the buffer of a task that has no connection.
+    pub(super) fn park(&mut self, id: TaskId, buf: Option<Buf>) {
+        if let (Some(task), Some(buf)) = (self.tasks.get_mut(&id), buf) {
+            task.immediate = Some((buf, 0));
+        }
+    }
+
+    /// The buffer that was kept.
+    pub(super) fn unpark(&mut self, id: TaskId) -> Option<Buf> {
+        Some(self.tasks.get_mut(&id)?.immediate.take()?.0)
     }
 
     /// Commands that wait for others have another try.

@@ -14,7 +14,7 @@ step "login"
 start_iscsid
 modprobe -a sr_mod isofs
 login "$2" "$address"
-within 30 eval "disks $session | grep '^sd' && disks $session | grep '^sr'"
+within 120 eval "disks $session | grep '^sd' && disks $session | grep '^sr'"
 disk=$(disks "$session" | grep '^sd' | tail -n 1)
 drive=$(disks "$session" | grep '^sr' | tail -n 1)
 
@@ -37,7 +37,7 @@ sg_prevent --allow "$tray"
 sg_start --eject "$tray"
 if sg_turs "$tray" 2> /dev/null; then fail "there is a disc in an open tray"; fi
 sg_start --load "$tray"
-within 10 sg_turs "$tray"
+within 60 sg_turs "$tray"
 mount -t iso9660 -o ro "/dev/$drive" /mnt/disc
 (cd /mnt/disc && sha256sum --quiet -c /share/sums)
 umount /mnt/disc
@@ -51,12 +51,12 @@ head -c 1M /dev/urandom > /mnt/disk/file
 sha256sum /mnt/disk/file > /tmp/sum
 step "grow"
 touch /share/grow
-within 30 test -e /share/grown
+within 120 test -e /share/grown
 # The unit attention comes with the next command; the kernel then says so and rescans by a rule.
 sync
 step "grown"
 echo 1 > "/sys/block/$disk/device/rescan"
-within 30 eval "[ \$(blockdev --getsize64 /dev/$disk) -gt $before ]"
+within 120 eval "[ \$(blockdev --getsize64 /dev/$disk) -gt $before ]"
 dmesg | grep -i 'capacity data has changed\|detected capacity change' | tail -n 2
 resize2fs "/dev/$disk" 2>&1 | tail -n 1
 sha256sum --quiet -c /tmp/sum

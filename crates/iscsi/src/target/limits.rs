@@ -61,14 +61,22 @@ pub(super) const RETAINED_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Unacknowledged responses that a connection keeps: far more than the tasks of a session.
 pub(super) const RETAINED_MAX: usize = 32 * 1024;
 
-/// Status that stays unacknowledged for so long makes us ask (RFC 7143 §7.1.4.2): longer than a busy
-/// initiator is silent, short enough to free what is kept for it.
+/// What one PDU that is sent again costs in memory until it has left, besides its data, bytes.
+pub(super) const RESEND_COST: usize = 256;
+
+/// What a connection may send again before more is acknowledged, bytes: a SNACK of 48 bytes can ask
+/// for everything, and hundreds of them arrive at once. What is acknowledged is paid back.
+pub(super) const RESEND_CREDIT: usize = 2 * RETAINED_BYTES_MAX;
+
+/// Status that stays unacknowledged for so long makes us ask (RFC 7143 §7.1.4.2): longer than a
+/// busy initiator is silent, short enough to free what is kept for it.
 pub(super) const STATUS_WAIT: Duration = Duration::from_secs(5);
 
 /// Write data of which nothing comes for so long is taken for lost (RFC 7143 §7.8).
 pub(super) const SEQUENCE_WAIT: Duration = Duration::from_secs(5);
 
-/// How often lost data of one task is asked for again: a path that corrupts more needs another cure.
+/// How often lost data of one task is asked for again: a path that corrupts more needs another
+/// cure.
 pub(super) const RECOVERY_TRIES_MAX: u16 = 16;
 
 const _: () = assert!(TEXT_REQUEST_MAX >= 8192 && TEXT_REQUEST_MAX <= HELD_BYTES_MAX);

@@ -54,7 +54,7 @@ pub struct Settings {
     /// Whether PDUs of a sequence must come in order (RFC 7143 §13.18); if not, it is as the
     /// initiator likes.
     pub data_pdu_in_order: bool,
-    /// Whether sequences must come in order (RFC 7143 §13.19); if not, it is as the initiator likes.
+    /// Whether sequences must come in order (RFC 7143 §13.19); if not, as the initiator likes.
     pub data_sequence_in_order: bool,
     /// Whether markers of RFC 3720 are agreed to; if not, their keys are answered with Reject.
     pub markers: bool,

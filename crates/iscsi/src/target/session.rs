@@ -76,8 +76,8 @@ pub enum Output {
     Indication(Indication),
     /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
     Targets(Option<String>),
-    /// Take the buffer of a task back from the mover of this connection and keep it: the task leaves
-    /// it.
+    /// Take the buffer of a task back from the mover of this connection and keep it: the task
+    /// leaves it.
     Detach {
         /// The connection that the task leaves.
         connection: ConnectionId,

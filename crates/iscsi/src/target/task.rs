@@ -15,7 +15,7 @@
 mod respond;
 mod table;
 
-pub(super) use respond::sense_segment;
+pub(super) use respond::{collapses, sense_segment};
 pub(super) use table::Tasks;
 
 use super::ConnectionId;

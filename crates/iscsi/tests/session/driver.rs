@@ -613,7 +613,15 @@ impl Watch {
             }
             Op::PutNumbered(put) => {
                 self.see_allegiance(id, put.task);
-                self.see_numbers(id, put.numbers, false);
+                let next = self.stat_sn.get(&id).copied().expect("an open connection");
+                match put.status {
+                    // Sent again under its number.
+                    Some(_) if put.numbers.stat_sn.0 != next => {
+                        let numbers = Numbers { stat_sn: StatSn(next), ..put.numbers };
+                        self.see_numbers(id, numbers, false);
+                    }
+                    status => self.see_numbers(id, put.numbers, status.is_some()),
+                }
                 assert!(self.recovers() && !put.data.is_empty() && put.segment > 0);
                 assert!(put.data.len() <= self.parameters.max_burst_length as usize);
                 assert!(!self.released.contains(&put.task));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recovery above level 0: what is a matter of time, of bounds, or of the SCSI side (RFC 7143 §7.1.4,
-//! §7.2.2, §7.5, §7.8).
+//! Recovery above level 0: what is a matter of time, of bounds, or of the SCSI side (RFC 7143
+//! §7.1.4, §7.2.2, §7.5, §7.8).
 
 use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, Op};
 use iscsi::service::{Indication, ServiceResponse};
 use iscsi::target::{ConnectionId, Output};
-use wire::iscsi::{Itt, NopOut, Request, Response, StatSn, TaskManagementRequest, Ttt};
+use wire::iscsi::{Itt, NopOut, Request, Response, Snack, StatSn, TaskManagementRequest, Ttt};
 
 fn recovering() -> Driver {
     Setup::new().keys(|keys| keys.error_recovery_level = 1).start()
@@ -68,6 +68,38 @@ fn an_initiator_that_acknowledges_nothing_is_dropped_in_the_end() {
         }
     }
     panic!("it keeps as much as the initiator likes");
+}
+
+/// A SNACK asks for everything in 48 bytes: not for ever.
+#[test]
+fn what_is_sent_again_is_bounded_until_more_is_acknowledged() {
+    let mut driver = recovering();
+    driver.silent = true;
+    for _ in 0..16 {
+        let itt = driver.next_itt();
+        let nop = NopOut { exp_stat_sn: StatSn(STAT_SN), ..driver.nop(itt, Ttt::NONE) };
+        driver.request(Request::NopOut(nop), &[1; 65536]);
+    }
+    let snack = |driver: &mut Driver| {
+        let snack = Snack {
+            kind: 1,
+            lun: Default::default(),
+            itt: Itt::NONE,
+            tag: u32::MAX,
+            exp_stat_sn: StatSn(driver.exp_stat_sn),
+            beg_run: 0,
+            run_length: 0,
+        };
+        let outputs = driver.request(Request::Snack(snack), &[]);
+        responses(&outputs).iter().filter(|it| matches!(it, Response::NopIn(_))).count()
+    };
+    let served = (0..100).take_while(|_| snack(&mut driver) == 16).count();
+    assert!((4..16).contains(&served), "{served}");
+    assert_eq!(snack(&mut driver), 0);
+    // What is acknowledged is paid back.
+    driver.exp_stat_sn = STAT_SN + 15;
+    driver.acknowledge();
+    assert_eq!(snack(&mut driver), 1);
 }
 
 #[test]
@@ -225,16 +257,15 @@ fn a_command_that_ends_meanwhile_is_answered_after_the_reassignment() {
     recover(&mut driver);
     let outputs = reassign(&mut driver, read.itt);
     assert_eq!(first(&outputs), 0);
-    let at = |what: fn(&Op) -> bool| {
-        let place =
-            |output: &Output| matches!(output, Output::Op(id, op) if *id == other && what(op));
-        outputs.iter().position(place).expect("on the new connection")
+    let on_the_new_one = |op: &Output| matches!(op, Output::Op(id, _) if *id == other);
+    let ops: Vec<&Output> = outputs.iter().filter(|output| on_the_new_one(output)).collect();
+    let [Output::Op(_, Op::SendControl { response, .. }), Output::Op(_, Op::PutNumbered(put))] =
+        ops[..]
+    else {
+        panic!("{ops:?}")
     };
-    let managed =
-        at(|op| matches!(op, Op::SendControl { response: Response::TaskManagement(_), .. }));
-    let put = at(|op| matches!(op, Op::PutNumbered(_)));
-    let status = at(|op| matches!(op, Op::SendControl { response: Response::Scsi(_), .. }));
-    assert!(managed < put && put < status);
+    assert!(matches!(response, Response::TaskManagement(_)));
+    assert_eq!((put.data.len(), put.status.map(|status| status.status)), (4096, Some(0)));
 }
 
 /// A write that SCSI asks data for only after its connection is gone.

@@ -28,6 +28,9 @@ pub(crate) struct ClientOptions {
         help_heading = "Session"
     )]
     pub(crate) chap_secret_env: Option<String>,
+    /// Hash functions to offer, most wanted first: sha3-256, sha256, sha1, md5 (always offered)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Session")]
+    pub(crate) chap_algorithms: Vec<String>,
     /// Name by which the target must prove itself (mutual CHAP)
     #[arg(long, value_name = "NAME", help_heading = "Session")]
     pub(crate) mutual_user: Option<String>,

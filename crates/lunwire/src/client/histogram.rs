@@ -63,7 +63,7 @@ impl Histogram {
 
 fn bucket(value: u64) -> usize {
     let power = (u64::BITS - value.leading_zeros()).saturating_sub(SUB_BITS + 1);
-    let within = (value >> power) as usize;
+    let within = usize::try_from(value >> power).expect("the shift leaves seven bits");
     power as usize * SUB + within
 }
 

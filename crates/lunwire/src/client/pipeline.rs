@@ -30,7 +30,7 @@ use initiator::Queue;
 use initiator::Request;
 use initiator::SessionId;
 
-use crate::client::Interrupt;
+use crate::client;
 use crate::client::place;
 use crate::client::place::Disk;
 use crate::client::place::Place;
@@ -94,7 +94,7 @@ struct Moving {
 }
 
 /// Moves everything; gives the number of bytes.
-pub(crate) fn run(queue: &mut Queue, plan: Plan, interrupt: &Interrupt) -> Result<u64> {
+pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
     let piece = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
         Place::Disk(disk) => {
             let most = disk.geometry.transfer_bytes().max(disk.geometry.block);
@@ -116,7 +116,7 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan, interrupt: &Interrupt) -> Resul
         digests: Vec::new(),
         plan,
     };
-    let result = copy.carry_on(begin, interrupt);
+    let result = copy.carry_on(begin);
     let total = copy.done;
     let journal = copy.plan.journal.take();
     let result = match (result, journal) {
@@ -137,13 +137,15 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan, interrupt: &Interrupt) -> Resul
 }
 
 impl Copy<'_> {
-    fn carry_on(&mut self, begin: u64, interrupt: &Interrupt) -> Result<()> {
+    fn carry_on(&mut self, begin: u64) -> Result<()> {
         self.check_room()?;
+        // That the state can be kept shows before anything is copied.
+        self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(begin))?;
         let (what, quiet) = (self.plan.what, self.plan.quiet);
         let mut progress = Progress::new(what, begin, self.plan.length, quiet);
         let mut kept = Instant::now();
         loop {
-            if interrupt.is_set() {
+            if client::is_interrupted() {
                 bail!("interrupted after {} were {what}", units::bytes(self.done));
             }
             while !self.is_full() && self.fetch().with_context(|| self.so_far())? {}
@@ -151,7 +153,7 @@ impl Copy<'_> {
                 break;
             }
             if !self.under_way.is_empty() {
-                self.queue.wait_n(1, Duration::from_millis(500));
+                self.queue.wait_n(1, client::LOOK);
             }
             while let Some(event) = self.queue.reap() {
                 self.handle(event).with_context(|| self.so_far())?;
@@ -170,7 +172,7 @@ impl Copy<'_> {
         self.plan.to.flush(self.queue)?;
         progress.finish(self.done);
         if self.plan.verify {
-            self.verify(interrupt)?;
+            self.verify()?;
         }
         Ok(())
     }

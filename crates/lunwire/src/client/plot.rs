@@ -30,8 +30,8 @@ pub(crate) struct Series {
 /// Draws all lines.
 pub(crate) fn draw(title: &str, series: &[Series]) -> String {
     let values = || series.iter().flat_map(|line| &line.values).map(|value| (*value).max(1) as f64);
-    let low = values().fold(f64::INFINITY, f64::min).log10().floor();
-    let high = values().fold(1.0, f64::max).log10().ceil().max(low + 1.0);
+    let low = values().fold(f64::MAX, f64::min).log10().floor().clamp(0.0, 18.0);
+    let high = values().fold(1.0, f64::max).log10().ceil().clamp(low + 1.0, 20.0);
     let x = |place: usize| LEFT + place as f64 * (WIDTH - LEFT - 160.0) / 6.0;
     let y = |value: f64| {
         let share = (value.max(1.0).log10() - low) / (high - low);

@@ -17,7 +17,6 @@ use serde_json::json;
 use crate::args::BenchOptions;
 use crate::args::Usage;
 use crate::client;
-use crate::client::Interrupt;
 use crate::client::histogram::Histogram;
 use crate::client::place::Disk;
 use crate::client::plot;
@@ -64,7 +63,6 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let range = options.range.as_deref().map(|text| client::size("--range", text)).transpose()?;
     let mut queue = client::queue(&options.client)?;
-    let interrupt = Interrupt::catch(&queue)?;
     let disk = Disk::open(&mut queue, &options.client, &options.url)?;
     let mut sessions = vec![disk.session];
     for _ in 1..options.sessions {
@@ -84,7 +82,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             if load.range < block {
                 bail!("--range: it holds no request of {block} bytes");
             }
-            let outcome = Bench::new(&mut queue, &disk, &sessions, load).run(&interrupt)?;
+            let outcome = Bench::new(&mut queue, &disk, &sessions, load).run()?;
             if !options.json {
                 outcome.print();
             }
@@ -150,7 +148,7 @@ impl<'a> Bench<'a> {
         Self { queue, disk, sessions, load, data, begun, at: 0, random, under_way: 0 }
     }
 
-    fn run(mut self, interrupt: &Interrupt) -> Result<Outcome> {
+    fn run(mut self) -> Result<Outcome> {
         let mut latencies = Histogram::default();
         let (begin, cpu) = (Instant::now(), cpu_time());
         for slot in 0..self.load.depth {
@@ -158,10 +156,10 @@ impl<'a> Bench<'a> {
         }
         let mut going = true;
         while self.under_way > 0 {
-            self.queue.wait_n(1, Duration::from_millis(500));
+            self.queue.wait_n(1, client::LOOK);
             let now = Instant::now();
             going &= now.duration_since(begin) < self.load.time;
-            if interrupt.is_set() {
+            if client::is_interrupted() {
                 bail!("interrupted after {} requests", latencies.total());
             }
             while let Some(event) = self.queue.reap() {

@@ -2,6 +2,7 @@
 //! `lunwire discover PORTAL`.
 
 use anyhow::Result;
+use initiator::Discovered;
 use serde_json::json;
 
 use crate::args::DiscoverOptions;
@@ -35,15 +36,33 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
     }
     for target in targets {
         output::line(format!("target {}", target.name.escape_debug()));
-        // One without an address is where we asked (RFC 7143 appendix C).
-        if target.addresses.is_empty() {
-            output::line(format!("  {here}"));
-        }
-        for address in target.addresses {
-            let group = address.portal_group_tag.map(|tag| format!(" (portal group {tag})"));
-            let portal = address.portal.escape_debug().to_string();
-            output::line(format!("  {portal}{}", group.unwrap_or_default()));
+        for portal in portals(&target, &here) {
+            output::line(format!("  {portal}"));
         }
     }
     Ok(())
+}
+
+/// Where a target is: one without an address is where we asked (RFC 7143 appendix C).
+fn portals(target: &Discovered, here: &str) -> Vec<String> {
+    if target.addresses.is_empty() {
+        return vec![here.to_owned()];
+    }
+    let portals = target.addresses.iter().map(|address| {
+        let group = address.portal_group_tag.map(|tag| format!(" (portal group {tag})"));
+        format!("{}{}", address.portal.escape_debug(), group.unwrap_or_default())
+    });
+    portals.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: DIS-10.
+    #[test]
+    fn a_target_without_address_is_where_we_asked() {
+        let target = Discovered { name: "iqn.2026-01.com.example:a".into(), addresses: Vec::new() };
+        assert_eq!(portals(&target, "10.0.0.1:3260"), ["10.0.0.1:3260"]);
+    }
 }

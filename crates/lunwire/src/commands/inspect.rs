@@ -102,6 +102,7 @@ impl Facts {
             })
         });
         let designators: Vec<String> = self.designators.iter().map(designator).collect();
+        let holder = self.holder.as_ref().map(|(key, kind)| json!({ "key": key, "type": kind }));
         json!({
             "vendor": printable(&standard.vendor),
             "product": printable(&standard.product),
@@ -121,7 +122,7 @@ impl Facts {
             "commands": self.commands,
             "luns": self.luns,
             "registered_keys": self.keys,
-            "reservation": self.holder.as_ref().map(|(key, kind)| json!({ "key": key, "type": kind })),
+            "reservation": holder,
         })
     }
 

@@ -174,6 +174,8 @@ impl Shell {
         let url = client::disk_url(text)?;
         let session = client::login(&mut self.queue, &self.client, &url)?;
         let lun = url.lun.unwrap_or(0);
+        // A new nexus has unit attentions; they are of no interest to who has just come.
+        let _ = scsi::test_unit_ready(&mut self.queue.unit(session, lun));
         output::line(format!("logged in to {url}"));
         self.unit = Some(Unit { url, session, lun, geometry: None });
         Ok(())

@@ -9,7 +9,6 @@ use crate::args::ReadOptions;
 use crate::args::Usage;
 use crate::args::WriteOptions;
 use crate::client;
-use crate::client::Interrupt;
 use crate::client::pipeline;
 use crate::client::pipeline::Journal;
 use crate::client::pipeline::Plan;
@@ -38,8 +37,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
         verify: false,
         journal: None,
     };
-    let interrupt = Interrupt::catch(&queue)?;
-    pipeline::run(&mut queue, plan, &interrupt).map(drop)
+    pipeline::run(&mut queue, plan).map(drop)
 }
 
 /// From a file or standard input to a disk.
@@ -62,8 +60,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
         verify: options.verify,
         journal: None,
     };
-    let interrupt = Interrupt::catch(&queue)?;
-    pipeline::run(&mut queue, plan, &interrupt).map(drop)
+    pipeline::run(&mut queue, plan).map(drop)
 }
 
 /// Between any two places.
@@ -102,8 +99,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         verify: options.verify,
         journal,
     };
-    let interrupt = Interrupt::catch(&queue)?;
-    pipeline::run(&mut queue, plan, &interrupt).map(drop)
+    pipeline::run(&mut queue, plan).map(drop)
 }
 
 fn file_or_stream(

@@ -111,7 +111,9 @@ mod tests {
     proptest! {
         /// Against one flag for each byte.
         #[test]
-        fn as_one_flag_for_each_byte(ranges in prop::collection::vec((0_u32..200, 0_u32..20), 0..60)) {
+        fn as_one_flag_for_each_byte(
+            ranges in prop::collection::vec((0_u32..200, 0_u32..20), 0..60),
+        ) {
             let mut coverage = Coverage::default();
             let mut flags = [false; 256];
             for (start, length) in ranges {

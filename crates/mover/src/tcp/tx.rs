@@ -400,15 +400,19 @@ impl Tx {
             };
             let last = self.progress + length == total;
             let acknowledge = put.acknowledge.filter(|_| last);
+            let status = put.status.filter(|_| last);
             let (ttt, lun) = acknowledge.unwrap_or_else(no_tag);
             let data_in = DataIn {
                 final_: put.final_ && last,
                 acknowledge: acknowledge.is_some(),
-                status: None,
+                status,
                 lun,
                 itt: put.itt,
                 ttt,
-                numbers: Numbers { stat_sn: StatSn(0), ..put.numbers },
+                numbers: match status {
+                    Some(_) => put.numbers,
+                    None => Numbers { stat_sn: StatSn(0), ..put.numbers },
+                },
                 data_sn: DataSn(put.data_sn.0.wrapping_add(self.progress / segment)),
                 offset: put.offset.wrapping_add(self.progress),
             };

@@ -160,6 +160,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..251_u8).cycle().take(length).collect()
 }
 
+/// Covers-scsi: 83/00, 84/00, 84/01, 84/05, 84/06.
 #[test]
 fn segments_are_copied_between_disks_and_within_one() {
     let hosts = hosts();
@@ -173,6 +174,9 @@ fn segments_are_copied_between_disks_and_within_one() {
     assert_eq!(status, [0, 0, 0, 8, 1, 0, 2, 0xf1, 0, 0, 0, 110]);
     let status = data(&hosts.all, 0, &results(copy::COPY_STATUS_LID4, 7));
     assert_eq!((status[4], status[5], status[23]), (0, 1, 110));
+    assert_eq!(data(&hosts.all, 0, &results(copy::COPY_DATA_LID1, 7)), [0; 4], "none are held");
+    let held = data(&hosts.all, 0, &results(copy::COPY_DATA_LID4, 7));
+    assert_eq!((held.len(), held[5], &held[32..]), (36, 1, &[0; 4][..]));
 }
 
 #[test]
@@ -187,6 +191,7 @@ fn a_copy_that_overlaps_itself_moves_the_bytes() {
     }
 }
 
+/// Covers-scsi: 83/00.
 #[test]
 fn disks_that_a_host_does_not_see_cannot_be_named() {
     let hosts = hosts();
@@ -280,6 +285,7 @@ fn a_failing_store_ends_the_copy_and_its_status_says_so() {
     assert_eq!(codes(hosts.copy(&hosts.all, &[segment(0, 1, 8, 0, 0)])), (7, 0x27, 0x07));
 }
 
+/// Covers-scsi: 83/01, 84/05.
 #[test]
 fn with_immed_the_copy_goes_on_after_its_command() {
     let hosts = hosts();
@@ -293,6 +299,7 @@ fn with_immed_the_copy_goes_on_after_its_command() {
     assert_eq!(hosts.bytes(0, 51200, 4096), pattern(4096));
 }
 
+/// Covers-scsi: 83/10, 83/11, 84/07.
 #[test]
 fn token_ranges_are_put_together_in_order() {
     let hosts = hosts();
@@ -310,6 +317,7 @@ fn token_ranges_are_put_together_in_order() {
     assert_eq!(codes(hosts.write(&hosts.all, 1, &token, 3, &[(0, 8)])), (5, 0x26, 0));
 }
 
+/// Covers-scsi: 83/11.
 #[test]
 fn any_change_of_the_source_revokes_its_tokens_and_no_others() {
     let changes: [(&str, Vec<u8>, Vec<u8>); 4] = [
@@ -413,6 +421,7 @@ fn populate_token_refuses_what_it_cannot_keep() {
     assert_eq!(send(&many, 0, 0), (5, 0x26, 0x08), "too many");
 }
 
+/// Covers-scsi: 84/03.
 #[test]
 fn the_unit_says_what_it_can_copy() {
     let hosts = hosts();

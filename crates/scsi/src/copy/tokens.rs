@@ -20,9 +20,16 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use wire::scsi::token::TOKEN_LEN;
 
-/// The tokens of one unit, the oldest first.
+/// The tokens of one unit.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(spin::Mutex<Vec<Arc<RodToken>>>);
+pub(crate) struct Tokens {
+    /// The oldest first.
+    list: spin::Mutex<Vec<Arc<RodToken>>>,
+    /// All runs of all tokens lie between these bytes, so that most writers need no lock. They
+    /// change only while no writer is under way.
+    from: AtomicU64,
+    to: AtomicU64,
+}
 
 /// A token that was given out.
 #[derive(Debug)]
@@ -128,7 +135,7 @@ impl Tokens {
         bytes: &[u8; TOKEN_LEN],
         now: Instant,
     ) -> Result<Arc<RodToken>, Fault> {
-        let tokens = self.0.lock();
+        let tokens = self.list.lock();
         let found = tokens.iter().find(|token| token.is(bytes)).ok_or(sense::TOKEN_UNKNOWN)?;
         found.check()?;
         found.touch(now)?;
@@ -139,12 +146,16 @@ impl Tokens {
 impl LogicalUnit {
     /// Gives a token out; the oldest one makes room for it. No writer may be under way.
     pub(super) fn keep_token(&self, token: RodToken, now: Instant) {
-        let mut tokens = self.tokens().0.lock();
+        let Tokens { list, from, to } = self.tokens();
+        let mut tokens = list.lock();
         tokens.retain(|token| !token.is_expired(now));
         if tokens.len() >= limits::TOKENS_MAX {
             tokens.remove(0);
         }
         tokens.push(Arc::new(token));
+        let runs = || tokens.iter().flat_map(|token| &token.runs);
+        from.store(runs().map(|(start, _)| *start).min().unwrap_or(0), Ordering::SeqCst);
+        to.store(runs().map(|(start, run)| start + run).max().unwrap_or(0), Ordering::SeqCst);
         self.make_special(Special::Tokens);
     }
 
@@ -152,7 +163,11 @@ impl LogicalUnit {
     /// remembered for a while, so that their users learn why.
     #[cold]
     pub(crate) fn revoke_tokens(&self, (offset, length): (u64, u64)) {
-        let tokens = self.tokens().0.lock();
+        let Tokens { list, from, to } = self.tokens();
+        if offset >= to.load(Ordering::SeqCst) || offset + length <= from.load(Ordering::SeqCst) {
+            return;
+        }
+        let tokens = list.lock();
         for token in tokens.iter().filter(|token| token.touches(offset, length)) {
             let _ = token.end.compare_exchange(
                 0,

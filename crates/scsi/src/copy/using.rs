@@ -64,6 +64,9 @@ pub(crate) struct Using {
     presented: u64,
 }
 
+/// A token and the unit that it is of.
+type Source = (Arc<Mapped>, Arc<RodToken>);
+
 /// POPULATE TOKEN.
 pub(crate) fn populate_token(context: &Context<'_>) -> Result<Started, Fault> {
     receive(context, populate)
@@ -212,11 +215,7 @@ impl Using {
 
     /// The unit that a token is of, in the LUN map of this nexus, and the token as it was given
     /// out; None for the token of zeros.
-    fn source(
-        &self,
-        nexus: &Nexus,
-        drawn: &Drawn,
-    ) -> Result<Option<(Arc<Mapped>, Arc<RodToken>)>, Fault> {
+    fn source(&self, nexus: &Nexus, drawn: &Drawn) -> Result<Option<Source>, Fault> {
         let bytes: &[u8; TOKEN_LEN] = &self.list.token;
         match token::type_of(bytes) {
             token::TYPE_ZERO if *bytes == token::zero() => return Ok(None),

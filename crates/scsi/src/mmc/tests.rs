@@ -43,6 +43,7 @@ fn load(bench: &Bench) -> (u8, u8, u8) {
     codes(bench.sense(&[0x1b, 0, 0, 0, 3, 0]))
 }
 
+/// Covers-scsi: 12, A0.
 #[test]
 fn inquiry_says_what_it_is() {
     let bench = cd();
@@ -52,6 +53,7 @@ fn inquiry_says_what_it_is() {
     assert_eq!(standard.port_groups, PortGroups::None);
     assert!(standard.version_descriptors.contains(&0x04e0));
     assert_eq!(bench.data(&[0x12, 1, 0, 0, 255, 0]), [5, 0, 0, 3, 0, 0x80, 0x83]);
+    assert_eq!(bench.data(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0])[3], 8, "REPORT LUNS");
     assert_eq!(bench.data(&[0x12, 1, 0x83, 0, 255, 0])[0], 5);
     for page in [0x86, 0xb0, 0xb1, 0xb2] {
         assert_eq!(codes(bench.sense(&[0x12, 1, page, 0, 255, 0])), (5, 0x24, 0), "{page:x}");
@@ -65,6 +67,7 @@ fn a_drive_needs_a_store_that_nobody_writes_to() {
     assert_eq!(unit.err(), Some(crate::UnitError::Writable));
 }
 
+/// Covers-scsi: 25, 28, A8, BE.
 #[test]
 fn blocks_are_read_by_each_command() {
     let bench = cd();
@@ -89,6 +92,7 @@ fn blocks_are_read_by_each_command() {
     assert_eq!(bench.log(), [], "nothing reached the store");
 }
 
+/// Covers-scsi: 1A, 5A.
 #[test]
 fn a_drive_writes_nothing() {
     let bench = cd();
@@ -107,6 +111,7 @@ fn a_drive_writes_nothing() {
     assert_eq!(codes(bench.sense(&[0x1a, 0, 0xea, 0, 255, 0])), (5, 0x39, 0));
 }
 
+/// Covers-scsi: 43.
 #[test]
 fn the_table_of_contents_has_one_data_track() {
     let bench = cd();
@@ -127,6 +132,7 @@ fn the_table_of_contents_has_one_data_track() {
     }
 }
 
+/// Covers-scsi: 46.
 #[test]
 fn the_profile_follows_the_size() {
     let current = |bench: &Bench, asked, first: u8| {
@@ -149,6 +155,7 @@ fn the_profile_follows_the_size() {
     assert_eq!(current(&bench, 0, 0).0, 0, "no medium, no profile");
 }
 
+/// Covers-scsi: 51, 52, AD, BB.
 #[test]
 fn discs_and_tracks_are_described() {
     let bench = dvd();
@@ -180,6 +187,7 @@ fn discs_and_tracks_are_described() {
     assert_eq!(bench.sense(&[0xbb, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0]), None);
 }
 
+/// Covers-scsi: 00, 03, 1B, 1E, 4A, BD.
 #[test]
 fn the_tray_opens_for_all_and_only_if_nobody_prevents_it() {
     let bench = cd();

@@ -106,6 +106,24 @@ pub(crate) fn write(context: &Context<'_>) -> Result<Started, Fault> {
     Ok((Machine::Write(write), Step::ReceiveDataOut { length }))
 }
 
+/// WRITE ATOMIC(16) (SBC-4 §5.50). MAXIMUM ATOMIC BOUNDARY SIZE is zero, so that there is none.
+pub(crate) fn write_atomic(context: &Context<'_>) -> Result<Started, Fault> {
+    let (extent, length) = context.transfer()?;
+    if context.unit.atomic_max().is_none_or(|max| length > max) {
+        return Err(sense::invalid_field(12).into());
+    }
+    if length == 0 {
+        return Ok(task::good(0));
+    }
+    if context.request.expected_out < length {
+        return Err(sense::short_data_out(u64::from(length)));
+    }
+    let (presented, durable) = (extent.length, context.cdb.fua());
+    let stage = WriteStage::Receiving;
+    let write = Write { offset: extent.offset, length, presented, durable, stage };
+    Ok((Machine::Atomic(write), Step::ReceiveDataOut { length }))
+}
+
 impl Read {
     #[inline]
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {

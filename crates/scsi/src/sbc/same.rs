@@ -133,6 +133,9 @@ pub(super) fn repeat(block: &[u8], length: u64) -> Slice {
     let mut bytes: Vec<u8> = Vec::with_capacity(length + ALIGNMENT);
     let skip = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
     bytes.resize(skip, 0);
-    bytes.extend(block.iter().copied().cycle().take(length));
+    while bytes.len() < skip + length && !block.is_empty() {
+        let left = skip + length - bytes.len();
+        bytes.extend_from_slice(block.get(..left).unwrap_or(block));
+    }
     Slice::from(bytes).part(skip..skip + length).unwrap_or_default()
 }

@@ -184,9 +184,13 @@ fn target_port_name(device: &str, portal_group_tag: u16) -> String {
     format!("{device},t,0x{portal_group_tag:04x}")
 }
 
+/// What hosts' caches and most stores are made of, bytes.
+const PAGE_LEN: u32 = 4096;
+
 fn block_limits(unit: &LogicalUnit) -> BlockLimits {
     let geometry = unit.geometry();
-    let transfer_granularity = unit.blocks_in(geometry.physical_block).max(1);
+    // What hosts do well to write at once is a page, even where less costs the same.
+    let transfer_granularity = unit.blocks_in(geometry.physical_block.max(PAGE_LEN)).max(1);
     let mut limits = BlockLimits {
         write_same_non_zero: true,
         transfer_granularity: u16::try_from(transfer_granularity).unwrap_or(0),
@@ -195,6 +199,7 @@ fn block_limits(unit: &LogicalUnit) -> BlockLimits {
         prefetch_max: unit.blocks_in(limits::PREFETCH_MAX),
         transfer_optimal: unit.blocks_in(limits::TRANSFER_OPTIMAL),
         write_same_max: u64::from(unit.blocks_in(limits::WRITE_SAME_MAX)),
+        atomic_max: unit.atomic_max().map_or(0, |bytes| unit.blocks_in(bytes)),
         ..BlockLimits::default()
     };
     if let Some(granularity) = geometry.discard_granularity {

@@ -187,6 +187,15 @@ pub(super) const COMMANDS: &[Entry] = &[
     .with(Flag::Protect)
     .with(Flag::UnmapBit),
     Entry::new(
+        Opcode::WRITE_ATOMIC_16,
+        &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, 0x1f, 0],
+        rw::write_atomic,
+    )
+    .with(Flag::Medium)
+    .with(Flag::Writes)
+    .with(Flag::Protect)
+    .with(Flag::Atomic),
+    Entry::new(
         Opcode::SERVICE_ACTION_IN_16,
         &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         capacity::capacity_16,

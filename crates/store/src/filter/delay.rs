@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `delay=TIME`: every operation waits before it begins, as a slow disk or a long way would have it.
+//! `delay=TIME`: operations wait before they begin, as a slow disk or a long way has it.
 
 use super::behind;
 use crate::{Io, IoResult, Layer, Op, Store, Submitted};

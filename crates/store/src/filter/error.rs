@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `error=...`: operations fail on purpose, for tests of what hosts do then. Nothing of an operation
-//! that fails here reaches the store behind.
+//! `error=...`: operations fail on purpose, for tests of what hosts do then. Nothing of an
+//! operation that fails here reaches the store behind.
 
 use super::behind;
 use crate::{Error, Io, IoResult, Op, Outcome, Store, Submitted};

@@ -2,8 +2,8 @@
 //! `limit=...`: so many operations or bytes in a second, over all initiators together.
 //!
 //! A token bucket, kept as the time at which it will be full again: an operation moves that time by
-//! what it costs, and waits until no more than [`LIMIT_BURST`] lies ahead. So waiting operations are
-//! spread evenly, in the order in which they came, and no thread owns the bucket.
+//! what it costs, and waits until no more than [`LIMIT_BURST`] lies ahead. So waiting operations
+//! are spread evenly, in the order in which they came, and no thread owns the bucket.
 
 use super::behind;
 use crate::limits::LIMIT_BURST;

@@ -134,6 +134,7 @@ fn usage_of(word: &str) -> &'static str {
 pub(super) fn options_of(kind: &str) -> &'static str {
     match kind {
         "file" => FILE_OPTIONS,
+        "memory" | "null" => FORGETFUL_OPTIONS,
         _ => FILTERS,
     }
 }
@@ -143,6 +144,8 @@ pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,
 pub(super) const ISO_USAGE: &str = "iso:PATH, such as iso:/srv/install.iso";
 const STRIPE_USAGE: &str =
     "stripe:CHUNK(STORE;STORE;...), such as stripe:64K(file:/dev/sdb;file:/dev/sdc)";
-const FILTERS: &str = "readonly, discard=off, delay=, error=, limit= and log";
-const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, discard=off, delay=, error=, \
-                            limit= and log";
+const FILTERS: &str = "readonly, discard=off, physical=, delay=, error=, limit= and log";
+const FORGETFUL_OPTIONS: &str =
+    "readonly, discard=off, physical=, atomic, delay=, error=, limit= and log";
+const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, discard=off, physical=, delay=, \
+                            error=, limit= and log";

@@ -38,10 +38,16 @@ pub enum Filter {
     Limit(Rate),
     /// `log`: tells of every operation.
     Log,
+    /// `physical=SIZE`: another physical block size, bytes.
+    Physical(u32),
+    /// `atomic`: writes that are whole for everybody, in front of a store that forgets all when the
+    /// process ends.
+    Atomic,
 }
 
 const DELAY_RIGHT: &str = "TIME, read:TIME or write:TIME, such as 10ms (us, ms, s; up to 60s)";
 const ERROR_RIGHT: &str = "read, write, space or flush, with :N for every N-th or @OFFSET+LENGTH";
+const PHYSICAL_RIGHT: &str = "512 to 64K, a power of two, such as 4K";
 const LIMIT_RIGHT: &str = "operations such as 500iops, or bytes such as 20M/s";
 
 impl Filter {
@@ -52,9 +58,12 @@ impl Filter {
         value: Option<&str>,
     ) -> Result<Option<Self>, SpecError> {
         let (option, right, filter) = match option {
-            "readonly" | "log" => {
+            // No file promises that a write is whole after a crash.
+            "atomic" if !matches!(kind, "memory" | "null") => return Ok(None),
+            "readonly" | "log" | "atomic" => {
                 let (option, filter) = match option {
                     "log" => ("log", Self::Log),
+                    "atomic" => ("atomic", Self::Atomic),
                     _ => ("readonly", Self::ReadOnly),
                 };
                 if let Some(value) = value {
@@ -67,6 +76,7 @@ impl Filter {
             "delay" => ("delay", DELAY_RIGHT, value.and_then(delay)),
             "error" => ("error", ERROR_RIGHT, value.and_then(error)),
             "limit" => ("limit", LIMIT_RIGHT, value.and_then(limit)),
+            "physical" => ("physical", PHYSICAL_RIGHT, value.and_then(physical)),
             _ => return Ok(None),
         };
         let value = || value.unwrap_or_default().to_owned();
@@ -109,6 +119,12 @@ fn error(value: &str) -> Option<Filter> {
     Some(Filter::Error { fault, when })
 }
 
+fn physical(value: &str) -> Option<Filter> {
+    let bytes = u32::try_from(parse_size(value).ok()?).ok()?;
+    let right = bytes.is_power_of_two() && (512..=64 << 10).contains(&bytes);
+    right.then_some(Filter::Physical(bytes))
+}
+
 fn limit(value: &str) -> Option<Filter> {
     if let Some(operations) = value.strip_suffix("iops") {
         return Some(Filter::Limit(Rate::Operations(parse_count(operations)?)));
@@ -138,6 +154,8 @@ impl fmt::Display for Filter {
             Self::ReadOnly => f.write_str("readonly"),
             Self::NoDiscard => f.write_str("discard=off"),
             Self::Log => f.write_str("log"),
+            Self::Atomic => f.write_str("atomic"),
+            Self::Physical(bytes) => write!(f, "physical={bytes}"),
             Self::Delay { which, length } => {
                 let which = match which {
                     Delayed::All => "",

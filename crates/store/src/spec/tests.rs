@@ -60,7 +60,7 @@ fn errors_say_what_would_be_right() {
         (
             "memory:1G,sync",
             "option `sync` of store `memory:` is unknown: \
-             it has readonly, discard=off, delay=, error=, limit= and log",
+             it has readonly, discard=off, physical=, atomic, delay=, error=, limit= and log",
         ),
         (
             "file:",
@@ -74,7 +74,8 @@ fn errors_say_what_would_be_right() {
         (
             "file:a,read-only",
             "option `read-only` of store `file:` is unknown: \
-             it has size=SIZE, direct, readonly, sync, discard=off, delay=, error=, limit= and log",
+             it has size=SIZE, direct, readonly, sync, discard=off, physical=, delay=, error=, \
+             limit= and log",
         ),
         ("file:a,sync,sync", "option `sync` of store `file:` is given twice: leave one out"),
         ("file:a,size=1M,size=1M", "option `size` of store `file:` is given twice: leave one out"),
@@ -174,7 +175,8 @@ fn filters_that_mean_nothing_are_refused() {
     let error = "sleep".parse::<Filter>().expect_err("no filter").to_string();
     assert_eq!(
         error,
-        "`sleep` is no filter: readonly, discard=off, delay=, error=, limit= and log are right"
+        "`sleep` is no filter: \
+         readonly, discard=off, physical=, delay=, error=, limit= and log are right"
     );
 }
 

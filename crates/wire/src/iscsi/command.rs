@@ -357,6 +357,7 @@ mod tests {
         );
     }
 
+    /// Covers: FMT-14.
     #[test]
     fn bidirectional_with_long_cdb() {
         let bytes: Vec<u8> = (0x80..0xa0).collect();
@@ -382,6 +383,8 @@ mod tests {
     }
 
     /// Sizes of AHS for CDB lengths: AHSLength, TotalAHSLength in words.
+    ///
+    /// Covers: FMT-12, FMT-13.
     #[test]
     fn long_cdb_sizes() {
         let sizes = [(17, 2, 2), (20, 5, 2), (21, 6, 3), (32, 17, 5), (260, 245, 62)];

@@ -255,7 +255,9 @@ mod tests {
         }
 
         #[test]
-        fn parse_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..60), small in 0_u8..60) {
+        fn parse_is_total(
+            bytes in proptest::collection::vec(any::<u8>(), 0..60), small in 0_u8..60,
+        ) {
             let _ = (parse(&bytes), wanted(&bytes));
             let mut bytes = bytes;
             if let Some(head) = bytes.first_chunk_mut::<4>() {

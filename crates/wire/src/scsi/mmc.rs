@@ -59,8 +59,8 @@ impl Addresses {
     }
 }
 
-/// Table of contents (MMC-6 §6.25.3.2, format 0): the track, if it is asked for, and the lead-out at
-/// `end`. None if `first` names no track.
+/// Table of contents (MMC-6 §6.25.3.2, format 0): the track, if it is asked for, and the lead-out
+/// at `end`. None if `first` names no track.
 #[must_use]
 pub fn toc(first: u8, end: u64, addresses: Addresses) -> Option<Vec<u8>> {
     if first > TRACK && first != LEAD_OUT {
@@ -327,7 +327,7 @@ pub fn timeout_page() -> Vec<u8> {
     fixed_page(page::TIMEOUT, 8)
 }
 
-/// Capabilities and mechanical status page (MMC-3 §6.3.11): reads CDs and DVDs, tray, can be locked.
+/// Capabilities and mechanical status page (MMC-3 §6.3.11): CDs and DVDs, a tray with a lock.
 #[must_use]
 pub fn capabilities_page(locked: bool) -> Vec<u8> {
     /// 48 times 176 kB/s, which nothing holds us to.
@@ -348,8 +348,8 @@ fn fixed_page(code: u8, length: u8) -> Vec<u8> {
     bytes
 }
 
-/// The track as a table of contents has it: (first block of the track, first block of the lead-out);
-/// None if it is cut. Of the form with block addresses.
+/// The track as a table of contents has it: (first block of the track, first block of the
+/// lead-out); None if it is cut. Of the form with block addresses.
 #[must_use]
 pub fn parse_toc(bytes: &[u8]) -> Option<(u32, u32)> {
     Some((get_u32(bytes, 8)?, get_u32(bytes, 16)?))

@@ -427,7 +427,8 @@ mod tests {
 
         #[test]
         fn block_limits_round_trip(
-            numbers: (bool, u8, u16, u32, u32, u32, u32), unmap: (u32, u32, u32), write_same_max: u64,
+            numbers: (bool, u8, u16, u32, u32, u32, u32), unmap: (u32, u32, u32),
+            write_same_max: u64,
             unmap_alignment in proptest::option::of(0_u32..1 << 31),
         ) {
             let limits = BlockLimits {

@@ -447,8 +447,8 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
     Pairs::new(text).with_limit(|_| usize::MAX)
 }
 
-/// What this target wishes of each key. What is not built is wished away: iSER. AuthMethod is wished
-/// by [`Security`].
+/// What this target wishes of each key. What is not built is wished away: iSER. AuthMethod is
+/// wished by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
     let mut within = |id: Id, value: u32| {

@@ -2,21 +2,24 @@
 //! The answer of a command, kept until its status is acknowledged; Data SNACK, R-Data SNACK and
 //! DataACK (RFC 7143 §7.8, §11.7.2, §11.16).
 //!
-//! Here the status always travels in a SCSI Response of its own: a resegmented answer needs one
-//! anyway (§11.16.3), and status can then be sent again also where the data was given up.
+//! A status that travelled with the last data is sent again in a SCSI Response of its own, under
+//! its number, once that data is resegmented (§11.16.3), was given up, or goes over another
+//! connection.
 
 use super::retained::with_window;
 use crate::datamover::{NumberedPut, Op, TaskId};
 use crate::service::Completion;
 use crate::target::ConnectionId;
 use crate::target::session::{Pdu, Session};
-use crate::target::task::{Task, sense_segment};
+use crate::target::task::{Task, collapses, sense_segment};
 use crate::violation::{Sense, Violation};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buf::Slice;
 use core::ops::Range;
-use wire::iscsi::{DataSn, Itt, Numbers, Residual, Response, ScsiResponse, Snack, Ttt};
+use wire::iscsi::{
+    CollapsedStatus, DataSn, Itt, Numbers, Residual, Response, ScsiResponse, Snack, Ttt,
+};
 
 /// Response code "command completed at target" (RFC 7143 §11.4.3).
 const COMPLETED_AT_TARGET: u8 = 0x00;
@@ -35,6 +38,8 @@ pub(in crate::target) struct Answer {
     /// Its data segment.
     sense: Vec<u8>,
     data: Kept,
+    /// The status travels with the last Data-In.
+    collapsed: bool,
     /// Data-In PDUs, by DataSN.
     runs: Vec<Run>,
     /// The next DataSN.
@@ -106,7 +111,7 @@ impl Run {
 
 impl Answer {
     /// The SCSI Response and its data segment.
-    pub(super) fn status(&self) -> (Response, &Vec<u8>) {
+    fn status(&self) -> (Response, &Vec<u8>) {
         let exp_data_sn = DataSn(self.next);
         (Response::Scsi(ScsiResponse { exp_data_sn, ..self.response }), &self.sense)
     }
@@ -155,7 +160,22 @@ impl Answer {
         self.next = self.acknowledged;
     }
 
+    /// The PDU that the status travels with, if it does.
+    fn status_run(&self) -> Option<Run> {
+        let last = self.next.checked_sub(1).filter(|_| self.collapsed)?;
+        self.runs.last()?.part(&(last..self.next))
+    }
+
+    /// The status that travels with a run.
+    fn status_of(&self, run: &Run) -> Option<CollapsedStatus> {
+        let ScsiResponse { status, residual, .. } = self.response;
+        let Kept::Whole(data) = &self.data else { return None };
+        let is_last = run.ends && run.end() as usize == data.len();
+        (self.collapsed && is_last).then_some(CollapsedStatus { status, residual })
+    }
+
     fn give_up(&mut self) {
+        self.collapsed = false;
         if let Kept::Whole(_) = self.data {
             self.data = Kept::GivenUp;
         }
@@ -170,6 +190,7 @@ impl Session {
         let connection = entry.connection;
         let (residual, bidi_read_residual) = entry.residuals(&completion);
         let data = completion.data_in.take().and_then(|data| entry.data_to_send(data));
+        let collapsed = collapses(completion.status) && data.is_some();
         let response = ScsiResponse {
             response: COMPLETED_AT_TARGET,
             status: completion.status,
@@ -185,6 +206,7 @@ impl Session {
             response,
             sense: sense_segment(&completion.sense),
             data: data.map_or(Kept::Nothing, Kept::Whole),
+            collapsed,
             runs: Vec::new(),
             next: 0,
             acknowledged: 0,
@@ -192,7 +214,9 @@ impl Session {
         self.tasks.drain(task);
         self.open_window();
         self.put_from(task, 0);
-        self.send_status(task);
+        if !collapsed {
+            self.send_status(task);
+        }
         self.account(task, connection);
     }
 
@@ -200,6 +224,7 @@ impl Session {
     pub(super) fn answer_again(&mut self, task: TaskId, at: Resumption) {
         let Some(answer) = self.tasks.answer_mut(task) else { return };
         answer.response.snack_tag = 0;
+        answer.collapsed = false;
         if at.from.0 > answer.acknowledged && at.from.0 <= answer.next {
             answer.acknowledged = at.from.0;
         }
@@ -237,6 +262,9 @@ impl Session {
         if runs.iter().any(|run| run.segment > segment && run.length > segment) {
             return Err(nothing);
         }
+        if !self.may_resend(pdu.connection, runs.len(), 0) {
+            return Err(Violation::NotKept);
+        }
         for run in runs {
             self.put_run(task, &run);
         }
@@ -256,6 +284,12 @@ impl Session {
         }
         let nothing = Violation::NothingToResend(DataSn(0));
         let task = self.tasks.answered(snack.itt, pdu.connection).ok_or(nothing)?;
+        let burst = self.login.parameters.max_burst_length.max(1) as usize;
+        let Some(answer) = self.tasks.answer(task) else { return Ok(()) };
+        let bursts = answer.kept_bytes().div_ceil(burst);
+        if bursts > 0 && !self.may_resend(pdu.connection, bursts + 1, 0) {
+            return Err(Violation::NotKept);
+        }
         let Some(answer) = self.tasks.answer_mut(task) else { return Ok(()) };
         match answer.data {
             Kept::GivenUp => return Err(Violation::NotKept),
@@ -263,6 +297,7 @@ impl Session {
             Kept::Whole(_) => {}
         }
         answer.response.snack_tag = snack.tag;
+        answer.collapsed = false;
         let from = answer.acknowledged;
         self.put_from(task, from);
         self.send_status_again(task);
@@ -290,7 +325,8 @@ impl Session {
             return Err(wrong);
         }
         answer.acknowledged = snack.beg_run;
-        if answer.acknowledged == answer.next {
+        // The status may be asked for with the PDU that it came in.
+        if answer.acknowledged == answer.next && !answer.collapsed {
             self.recovery.kept_bytes -= answer.kept_bytes();
             answer.data = Kept::Nothing;
         }
@@ -319,6 +355,9 @@ impl Session {
             let run = Run { first: answer.next, offset, length, segment, ends: true, tag };
             answer.next = run.next();
             answer.runs.push(run);
+            if answer.collapsed && !more {
+                self.number_status(task, id);
+            }
             self.put_run(task, &run);
             offset += length;
         }
@@ -330,6 +369,9 @@ impl Session {
         let numbers = self.numbers(id);
         let Some(answer) = self.tasks.answer(task) else { return };
         let Kept::Whole(data) = &answer.data else { return };
+        let status = answer.status_of(run);
+        let stat_sn = answer.response.numbers.stat_sn;
+        let numbers = if status.is_some() { Numbers { stat_sn, ..numbers } } else { numbers };
         let range = run.offset as usize..run.end() as usize;
         let data = data.part(range).expect("a range within the slice");
         let put = NumberedPut {
@@ -342,28 +384,37 @@ impl Session {
             segment: run.segment,
             final_: run.ends,
             acknowledge: run.tag.map(|tag| (tag, lun)),
+            status,
         };
         self.op(id, Op::PutNumbered(Box::new(put)));
     }
 
     /// Sends the status of an answer for the first time on its connection.
     fn send_status(&mut self, task: TaskId) {
-        let now = self.now;
         let Some((id, _)) = self.tasks.draining_tag(task) else { return };
+        self.number_status(task, id);
+        self.send_status_again(task);
+    }
+
+    /// Gives the status of an answer its number, under which it is kept.
+    fn number_status(&mut self, task: TaskId, id: ConnectionId) {
+        let now = self.now;
         let numbers = self.response_numbers(id);
         let Some(answer) = self.tasks.answer_mut(task) else { return };
         answer.response.numbers = numbers;
         if let Some(connection) = self.connection_mut(id) {
             connection.retained.push_task(numbers.stat_sn, task, now);
         }
-        self.send_status_again(task);
     }
 
     /// Sends the status as it is now, under the number that it has.
-    fn send_status_again(&mut self, task: TaskId) {
+    pub(super) fn send_status_again(&mut self, task: TaskId) {
         let Some((id, _)) = self.tasks.draining_tag(task) else { return };
         let numbers = self.numbers(id);
         let Some(answer) = self.tasks.answer(task) else { return };
+        if let Some(run) = answer.status_run() {
+            return self.put_run(task, &run);
+        }
         let (response, sense) = answer.status();
         let (response, data) = (with_window(response, numbers), sense.clone());
         self.op(id, Op::SendControl { response, data, task: None });

@@ -24,9 +24,11 @@ pub(in crate::target) struct Retained {
     bytes: usize,
     /// When something was acknowledged last, or asked to be.
     since: Instant,
+    /// What may be sent again, bytes.
+    credit: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Entry {
     /// The SCSI Response of a task, which keeps it itself.
     Task(TaskId),
@@ -37,7 +39,13 @@ enum Entry {
 impl Retained {
     /// The next response has the number `first`.
     pub(in crate::target) const fn new(first: StatSn, now: Instant) -> Self {
-        Self { first, entries: VecDeque::new(), bytes: 0, since: now }
+        Self {
+            first,
+            entries: VecDeque::new(),
+            bytes: 0,
+            since: now,
+            credit: limits::RESEND_CREDIT,
+        }
     }
 
     /// Everything, out of a connection that is gone, or that may still answer its own logout.
@@ -82,6 +90,8 @@ impl Retained {
             && let Some(entry) = self.entries.pop_front()
         {
             self.bytes -= entry.bytes();
+            let paid = self.credit + entry.bytes() + limits::RESEND_COST;
+            self.credit = paid.min(limits::RESEND_CREDIT);
             self.first = self.first.plus(1);
             self.since = now;
             if let Entry::Task(task) = entry {
@@ -89,6 +99,14 @@ impl Retained {
             }
         }
         tasks
+    }
+
+    /// Takes what sending `pdus` with `bytes` of data again costs; false if the initiator has asked
+    /// for too much since it last acknowledged something.
+    pub(super) fn spend(&mut self, pdus: usize, bytes: usize) -> bool {
+        let left = self.credit.checked_sub(pdus * limits::RESEND_COST + bytes);
+        self.credit = left.unwrap_or(self.credit);
+        left.is_some()
     }
 
     /// The entries that a SNACK asks for; None if one of them was never sent or is acknowledged.
@@ -174,21 +192,28 @@ impl Session {
         let Some(connection) = self.connection(id) else { return Ok(()) };
         let nothing = Violation::NothingToResend(Default::default());
         let wanted = connection.retained.wanted(snack).ok_or(nothing)?;
-        let mut again = Vec::new();
-        for entry in connection.retained.entries.range(wanted) {
-            let (response, data) = match entry {
-                Entry::Pdu(response, data) => (*response, data),
-                Entry::Task(task) => match self.tasks.answer(*task) {
-                    Some(answer) => answer.status(),
-                    None => continue,
-                },
-            };
-            again.push((with_window(response, now), data.clone()));
+        let (pdus, data) = (wanted.len(), connection.retained.entries.range(wanted.clone()));
+        let bytes = data.map(Entry::bytes).sum();
+        if !self.may_resend(id, pdus, bytes) {
+            return Err(Violation::NotKept);
         }
-        for (response, data) in again {
-            self.op(id, Op::SendControl { response, data, task: None });
+        let Some(connection) = self.connection(id) else { return Ok(()) };
+        let again: Vec<Entry> = connection.retained.entries.range(wanted).cloned().collect();
+        for entry in again {
+            match entry {
+                Entry::Pdu(response, data) => {
+                    let response = with_window(response, now);
+                    self.op(id, Op::SendControl { response, data, task: None });
+                }
+                Entry::Task(task) => self.send_status_again(task),
+            }
         }
         Ok(())
+    }
+
+    /// Whether a SNACK is served: see `Retained::spend`.
+    pub(super) fn may_resend(&mut self, id: ConnectionId, pdus: usize, bytes: usize) -> bool {
+        self.connection_mut(id).is_some_and(|at| at.retained.spend(pdus, bytes))
     }
 
     /// When status has stayed unacknowledged for long on some connection.

@@ -104,7 +104,11 @@ impl Session {
         let task = task.ok_or(unknown)?;
         let (id, books) = (task.id, &task.transfer.books);
         let nothing = Violation::NothingToResend(DataSn(books.next));
-        for asked in books.wanted(snack).ok_or(nothing)? {
+        let wanted = books.wanted(snack).ok_or(nothing)?;
+        if !self.may_resend(pdu.connection, wanted.len(), 0) {
+            return Err(Violation::NotKept);
+        }
+        for asked in wanted {
             if let Some(get) = self.get_of(id, asked) {
                 self.op(pdu.connection, Op::AskAgain(get));
             }

@@ -34,7 +34,7 @@ impl Session {
         let itt = entry.command.itt;
         let (residual, bidi_read_residual) = entry.residuals(&completion);
         let data = completion.data_in.take().and_then(|data| entry.data_to_send(data));
-        let collapses = matches!(completion.status, GOOD | CONDITION_MET) && data.is_some();
+        let collapses = collapses(completion.status) && data.is_some();
         self.tasks.drain(task);
         self.open_window();
         let status = CollapsedStatus { status: completion.status, residual };
@@ -126,6 +126,11 @@ impl Task {
         };
         Completion { status, sense, data_in: None, presented: 0, fence: false }
     }
+}
+
+/// True for a status that may travel with the last data (RFC 7143 §11.7.3).
+pub(in crate::target) const fn collapses(status: u8) -> bool {
+    matches!(status, GOOD | CONDITION_MET)
 }
 
 /// RFC 7143 §11.4.5.2: what the SCSI layer presents against what the initiator expects.

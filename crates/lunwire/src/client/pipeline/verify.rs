@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads back what was written and compares.
 
-use std::time::Duration;
-
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
@@ -12,19 +10,19 @@ use super::Copy;
 use super::DEPTH;
 use super::Moving;
 use super::narrow;
-use crate::client::Interrupt;
+use crate::client;
 use crate::client::place::Place;
 use crate::client::progress::Progress;
 
 impl Copy<'_> {
     /// Compares all of the destination, by CRC32C of each piece. What was copied before an
     /// interruption is read from the source again.
-    pub(super) fn verify(&mut self, interrupt: &Interrupt) -> Result<()> {
+    pub(super) fn verify(&mut self) -> Result<()> {
         let (total, quiet) = (self.done, self.plan.quiet);
         let mut progress = Progress::new("verified", 0, Some(total), quiet);
         let (mut next, mut checked) = (0, 0);
         while checked < total {
-            if interrupt.is_set() {
+            if client::is_interrupted() {
                 bail!("interrupted while it was verified; all {total} bytes are copied");
             }
             while next < total && self.under_way.len() < DEPTH {
@@ -33,7 +31,7 @@ impl Copy<'_> {
                 next += length;
             }
             if !self.under_way.is_empty() {
-                self.queue.wait_n(1, Duration::from_millis(500));
+                self.queue.wait_n(1, client::LOOK);
             }
             while let Some(event) = self.queue.reap() {
                 checked += self.looked_at(event)?;

@@ -39,8 +39,8 @@ impl Tcp {
     }
 
     /// Takes bytes up to and including the one that makes an event; returns how many, and the
-    /// event. Call it again with the rest. After an [`Event::Violation`] everything is taken and the
-    /// same violation told again.
+    /// event. Call it again with the rest. After an [`Event::Violation`] everything is taken and
+    /// the same violation told again.
     pub fn feed(&mut self, bytes: &[u8]) -> (usize, Option<Event>) {
         self.rx.feed(bytes, &mut self.tasks, &mut self.tx)
     }

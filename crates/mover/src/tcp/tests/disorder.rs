@@ -62,7 +62,7 @@ fn each_order<T: Clone>(items: &[T], check: &mut impl FnMut(&[T])) {
         }
         for at in 0..count {
             go(items, count - 1, check);
-            items.swap(if count % 2 == 0 { at } else { 0 }, count - 1);
+            items.swap(if count.is_multiple_of(2) { at } else { 0 }, count - 1);
         }
     }
     let mut items = items.to_vec();

@@ -108,14 +108,8 @@ fn the_login_response_has_no_markers() {
     let third = host.drain();
     let mut stream = bytes.clone();
     stream.extend_from_slice(&third);
-    let mut at = 0;
-    let mut payload = Vec::new();
-    for byte in &stream {
-        if at < 148 || at % 24 < 16 {
-            payload.push(*byte);
-        }
-        at += 1;
-    }
+    let is_payload = |(at, byte): (usize, &u8)| (at < 148 || at % 24 < 16).then_some(*byte);
+    let payload: Vec<u8> = stream.iter().enumerate().filter_map(is_payload).collect();
     assert_eq!(responses(&payload, PLAIN).len(), 3);
 }
 

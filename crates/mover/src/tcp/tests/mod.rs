@@ -6,6 +6,7 @@ mod disorder;
 mod hostile;
 mod markers;
 mod receive;
+mod recovery;
 mod send;
 
 use alloc::vec;

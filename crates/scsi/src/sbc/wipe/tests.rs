@@ -62,6 +62,7 @@ fn ready(bench: &Bench) -> Option<Sense> {
     bench.sense(&[0; 6])
 }
 
+/// Covers-scsi: 48/01.
 #[test]
 fn overwriting_writes_the_pattern_so_many_times_and_flushes() {
     let bench = Bench::new();
@@ -85,6 +86,7 @@ fn a_pattern_begins_anew_in_each_block() {
     assert!(bytes.chunks(512).all(|block| block[..4] == [1, 2, 3, 1] && block[511] == 2));
 }
 
+/// Covers-scsi: 48/02.
 #[test]
 fn block_erase_gives_the_space_back() {
     let bench = Bench::new();
@@ -101,6 +103,7 @@ fn block_erase_gives_the_space_back() {
     assert_eq!(fixed.data(&[0x12, 1, 0xb1, 0, 64, 0])[7], 0);
 }
 
+/// Covers-scsi: 48/01.
 #[test]
 fn lists_that_are_wrong_are_refused() {
     let bench = Bench::new();
@@ -123,6 +126,7 @@ fn lists_that_are_wrong_are_refused() {
     assert_eq!(bench.sense(&sanitize(0x1f, 0)), None, "there is no failure to exit from");
 }
 
+/// Covers-scsi: 48/01.
 #[test]
 fn everybody_waits_and_is_told_how_far_it_is() {
     let bench = Bench::new();
@@ -183,6 +187,7 @@ fn a_failure_is_kept_until_a_sanitize_succeeds() {
     assert_eq!(bench.sense(&READ), None);
 }
 
+/// Covers-scsi: 48/1F.
 #[test]
 fn an_unrestricted_failure_can_be_exited() {
     let bench = Bench::new();
@@ -194,6 +199,7 @@ fn an_unrestricted_failure_can_be_exited() {
     assert_eq!(bench.sense(&READ), None);
 }
 
+/// Covers-scsi: 04.
 #[test]
 fn formatting_writes_zeros_or_a_pattern() {
     let bench = Bench::new();
@@ -220,6 +226,7 @@ fn formatting_writes_zeros_or_a_pattern() {
     }
 }
 
+/// Covers-scsi: 04.
 #[test]
 fn formatting_at_once_shows_its_progress() {
     let bench = Bench::new();

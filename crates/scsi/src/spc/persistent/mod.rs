@@ -256,7 +256,7 @@ fn report(registry: &Registry, unit: &LogicalUnit, action: u16) -> Vec<u8> {
     }
 }
 
-/// State that a [`Keeper`] kept for the unit `unit`.
+/// State that a [`Keeper`](crate::Keeper) kept for the unit `unit`.
 pub(crate) fn restore(state: &[u8], unit: u64) -> Result<Registry, RestoreError> {
     saved::parse(state, unit)
 }

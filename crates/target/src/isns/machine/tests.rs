@@ -242,6 +242,9 @@ fn answers_may_come_in_pieces() {
     assert_eq!(registrar.next(START), Next::Rest(Duration::from_secs(30)));
 }
 
+/// Makes an answer that is none.
+type Bent = Box<dyn Fn(&Header) -> Vec<u8>>;
+
 #[test]
 fn answers_that_are_none_end_the_exchange() {
     let good = |request: &Header| answer(request, Status::SUCCESS, Some(300));
@@ -252,7 +255,7 @@ fn answers_that_are_none_end_the_exchange() {
             bytes
         }
     };
-    let cases: [(&str, Box<dyn Fn(&Header) -> Vec<u8>>); 8] = [
+    let cases: [(&str, Bent); 8] = [
         ("version", Box::new(bend(1, 9))),
         ("function", Box::new(bend(3, 2))),
         ("a request", Box::new(bend(2, 0))),

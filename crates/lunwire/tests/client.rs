@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The commands that use disks, against our own daemon: what they do, and what they say when it
+//! goes wrong.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+const TARGET: &str = "iqn.2026-01.local.lunwire:disk";
+
+fn lunwire(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lunwire")).args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[track_caller]
+fn good(arguments: &[&str]) -> Output {
+    let output = lunwire(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    output
+}
+
+/// Ends with `code` and says each of `said`.
+#[track_caller]
+fn fails(code: i32, arguments: &[&str], said: &[&str]) {
+    let output = lunwire(arguments);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    for part in said {
+        assert!(text.contains(part), "{arguments:?}: {part:?} is not in {text}");
+    }
+}
+
+/// A daemon that ends with the test, however the test ends.
+struct Daemon {
+    child: Child,
+    urls: Vec<String>,
+    socket: String,
+}
+
+impl Daemon {
+    fn start(folder: &Path, luns: &[&str], more: &[&str]) -> Self {
+        let socket = folder.join("control").display().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &socket]);
+        command.args(["--target", TARGET, "--log", "error"]).args(more);
+        for lun in luns {
+            command.args(["--lun", lun]);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let urls: Vec<String> = lines
+            .take(luns.len())
+            .map(|line| line.unwrap().strip_prefix("serving ").unwrap().to_owned())
+            .collect();
+        Self { child, urls, socket }
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// The same place with other units. Others may hold the port for a moment.
+    fn restart(&mut self, portal: &str, luns: &[&str]) {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(40) {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+            command.args(["serve", "--listen", portal, "--control-socket", &self.socket]);
+            command.args(["--target", TARGET, "--log", "error"]);
+            for lun in luns {
+                command.args(["--lun", lun]);
+            }
+            self.child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(self.child.stdout.take().unwrap());
+            let mut first = String::new();
+            if lines.read_line(&mut first).unwrap() > 0 {
+                return;
+            }
+            self.child.wait().unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{portal} stays occupied");
+    }
+
+    fn portal(&self) -> &str {
+        self.urls[0].split('/').nth(2).unwrap()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes that tell where they belong.
+fn pattern(length: usize) -> Vec<u8> {
+    let words = 0..u32::try_from(length / 4).unwrap();
+    words.flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_be_bytes()).collect()
+}
+
+/// Until the copy has begun.
+fn wait_for(state: &str) {
+    let begin = Instant::now();
+    while !Path::new(state).exists() && begin.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+struct Files {
+    folder: tempfile::TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn with(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.path(name)
+    }
+}
+
+#[test]
+fn discover_lists_targets_and_portals() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let portal = daemon.portal();
+    let text = stdout(&good(&["discover", portal]));
+    assert!(text.contains(&format!("target {TARGET}")) && text.contains(portal), "{text}");
+    let output = good(&["discover", &format!("iscsi://{portal}"), "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["targets"][0]["name"], TARGET);
+    assert_eq!(json["targets"][0]["portals"][0]["portal"], portal);
+}
+
+#[test]
+fn inspect_tells_what_a_unit_is() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M", "memory:1M"], &[]);
+    let text = stdout(&good(&["inspect", &daemon.urls[0]]));
+    for part in ["8 MiB (8388608 bytes)", "16384 of 512 bytes", "READ(16)", "LUNs here", "0, 1"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let output = good(&["inspect", &daemon.urls[1], "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((json["bytes"].as_u64(), json["block_bytes"].as_u64()), (Some(1 << 20), Some(512)));
+    assert_eq!(json["unmap"], true);
+}
+
+#[test]
+fn write_and_read_keep_every_byte() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+    let url = daemon.urls[0].as_str();
+    let bytes = pattern(5_000_000);
+    let image = files.with("image", &bytes);
+    good(&["write", url, &image, "--offset", "1M", "--verify"]);
+    let back = files.path("back");
+    good(&["read", url, &back, "--offset", "1M", "--length", "5000192", "--quiet"]);
+    let read = std::fs::read(&back).unwrap();
+    assert!(read[..bytes.len()] == bytes[..]);
+    assert!(read[bytes.len()..].iter().all(|byte| *byte == 0), "the tail of the last block");
+    let output = good(&["read", url, "--offset", "1M", "--length", "512"]);
+    assert!(output.stdout == bytes[..512], "standard output");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["write", url, "--quiet"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&bytes[..3_000_001]).unwrap();
+    assert!(child.wait().unwrap().success());
+    let output = good(&["read", url, "--length", "3000320", "--quiet"]);
+    assert!(output.stdout[..3_000_001] == bytes[..3_000_001], "standard input");
+}
+
+#[test]
+fn copy_goes_between_any_two_places() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M", "memory:8M"], &[]);
+    let (a, b) = (daemon.urls[0].as_str(), daemon.urls[1].as_str());
+    let mut bytes = pattern(8 << 20);
+    bytes[2 << 20..6 << 20].fill(0);
+    let image = files.with("image", &bytes);
+    good(&["copy", &image, a, "--verify", "--quiet", "--data-digest", "required"]);
+    good(&["copy", a, b, "--verify"]);
+    let back = files.path("back");
+    good(&["copy", b, &back, "--verify", "--quiet"]);
+    assert!(std::fs::read(&back).unwrap() == bytes);
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&back).unwrap());
+    assert!(blocks * 512 <= 5 << 20, "{blocks} blocks: zeroes are left out");
+    assert!(good(&["copy", b, "-", "--quiet"]).stdout == bytes, "to standard output");
+}
+
+#[test]
+fn an_interrupted_copy_goes_on() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:64M"], &[]);
+    let (source, state) = (files.path("fifo-less"), files.path("state"));
+    let bytes = pattern(64 << 20);
+    std::fs::write(&source, &bytes).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", &source, &daemon.urls[0], "--resume", &state, "--quiet"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A daemon that stands still holds the copy up in its middle.
+    wait_for(&state);
+    daemon.signal(rustix::process::Signal::STOP);
+    std::thread::sleep(Duration::from_millis(200));
+    let pid = rustix::process::Pid::from_child(&child);
+    if child.try_wait().unwrap().is_none() {
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        daemon.signal(rustix::process::Signal::CONT);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("goes on from there"), "{}", stderr(&output));
+        assert!(Path::new(&state).exists());
+    } else {
+        daemon.signal(rustix::process::Signal::CONT);
+    }
+    let other = files.path("other");
+    std::fs::write(&other, &bytes).unwrap();
+    if Path::new(&state).exists() {
+        let arguments = ["copy", &other, &daemon.urls[0], "--resume", &state, "--quiet"];
+        fails(1, &arguments, &["another copy"]);
+    }
+    let arguments = ["copy", &source, &daemon.urls[0], "--resume", &state, "--quiet", "--verify"];
+    good(&arguments);
+    assert!(!Path::new(&state).exists(), "a whole copy leaves no state");
+}
+
+#[test]
+fn bench_tells_rates_and_latencies() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+    let (url, svg) = (daemon.urls[0].as_str(), files.path("plot.svg"));
+    let text = stdout(&good(&["bench", url, "--time", "200ms", "--svg", &svg]));
+    assert!(
+        text.contains("random reads of 4 KiB, 32 at once") && text.contains("p99.99"),
+        "{text}"
+    );
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("polyline"));
+    let output = good(&[
+        "bench",
+        url,
+        "--time",
+        "100ms",
+        "--json",
+        "--reads",
+        "50",
+        "--destroy-data",
+        "--block",
+        "4K,64K",
+        "--depth",
+        "1,8",
+        "--sessions",
+        "2",
+        "--sequential",
+    ]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let results = json["results"].as_array().unwrap();
+    assert_eq!(results.len(), 4);
+    for result in results {
+        assert!(result["requests"].as_u64().unwrap() > 0);
+        assert!(result["latency_ns"]["percentiles"]["p50"].as_u64().unwrap() > 0);
+    }
+    fails(2, &["bench", url, "--reads", "50"], &["--destroy-data"]);
+    fails(2, &["bench", url, "--block", "1000"], &["--block 1000", "512"]);
+}
+
+#[test]
+fn the_shell_runs_scripts() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let data = files.with("data", &pattern(1024));
+    let (back, log) = (files.path("back"), files.path("log"));
+    let inner = files.with("inner", b"scsi 00 00 00 00 00 00\n");
+    let script = format!(
+        "# a script\nlog {log}\nlogin {}\nscsi 12 00 00 00 60 00 in 96\nwrite 8 2 {data}\n\
+         read 8 2 {back}\nread 8 1\nflush\nrepeat 3 {inner}\nlogout\nquit\nnonsense\n",
+        daemon.urls[0]
+    );
+    let script = files.with("script", script.as_bytes());
+    let text = stdout(&good(&["shell", &script]));
+    assert!(text.contains("LUNWIRE"), "{text}");
+    assert_eq!(text.matches("GOOD").count(), 4, "{text}");
+    assert!(std::fs::read(&back).unwrap() == pattern(1024));
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(log.lines().count(), 10, "{log}");
+    assert!(log.lines().all(|line| line.split('\t').nth(1) == Some("good")), "{log}");
+    let beyond = format!("login {}\nscsi 28 00 00 10 00 00 00 00 01 00 in 512\n", daemon.urls[0]);
+    let beyond = files.with("beyond", beyond.as_bytes());
+    fails(1, &["shell", &beyond], &["beyond:2", "logical block address out of range"]);
+    let unknown = files.with("unknown", b"\nfrobnicate\n");
+    fails(1, &["shell", &unknown], &["unknown:2", "frobnicate", "help"]);
+}
+
+#[test]
+fn wrong_urls_are_wrong_usage() {
+    let disk = format!("iscsi://127.0.0.1/{TARGET}/0");
+    fails(2, &["inspect", "http://127.0.0.1/x/0"], &["http://127.0.0.1/x/0", "iscsi://"]);
+    fails(2, &["read", "iscsi://127.0.0.1"], &["the target is missing"]);
+    fails(2, &["inspect", &format!("iscsi://127.0.0.1/{TARGET}")], &["the LUN is missing"]);
+    fails(2, &["inspect", "iscsi://me%topsecretword@127.0.0.1/x/0"], &["me@127.0.0.1"]);
+    let output = lunwire(&["inspect", "iscsi://me%topsecretword@127.0.0.1/x/0"]);
+    assert!(!stderr(&output).contains("topsecretword"));
+    let arguments = ["inspect", &disk, "--data-digest", "maybe"];
+    fails(2, &arguments, &["--data-digest maybe", "preferred"]);
+    fails(2, &["read", &disk, "--offset", "1X"], &["--offset 1X"]);
+    fails(2, &["copy", "-", &disk, "--resume", "x"], &["--resume"]);
+    fails(2, &["discover", "127.0.0.1:0"], &["port"]);
+}
+
+#[test]
+fn unreachable_portals_are_named() {
+    let url = format!("iscsi://127.0.0.1:1/{TARGET}/0");
+    fails(1, &["inspect", &url], &["127.0.0.1:1", "refused", "lunwire discover 127.0.0.1:1"]);
+    fails(1, &["discover", "127.0.0.1:1"], &["cannot connect"]);
+    let url = format!("iscsi://no.such.host.invalid/{TARGET}/0");
+    fails(1, &["inspect", &url], &["no.such.host.invalid"]);
+}
+
+#[test]
+fn refused_logins_say_what_to_try() {
+    let files = Files::new();
+    let secret = files.with("secret", b"a long enough secret\n");
+    let wrong = files.with("wrong", b"another long secret!\n");
+    let target = files.with("target", b"the secret of the disk\n");
+    for path in [&secret, &wrong, &target] {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let chap = [
+        "--chap-user",
+        "host",
+        "--chap-secret-file",
+        &secret,
+        "--mutual-user",
+        "disk",
+        "--mutual-secret-file",
+        &target,
+    ];
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &chap);
+    let url = daemon.urls[0].as_str();
+    fails(1, &["inspect", url], &[TARGET, "0201", "--chap-secret-file"]);
+    let user = ["--chap-user", "host", "--chap-secret-file"];
+    let login = |file: &str, more: &[&str]| {
+        let mut arguments = vec!["inspect", url];
+        arguments.extend(user);
+        arguments.push(file);
+        arguments.extend(more);
+        lunwire(&arguments)
+    };
+    let output = login(&wrong, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("authentication failed"), "{}", stderr(&output));
+    assert!(login(&secret, &[]).status.success());
+    let mutual = ["--mutual-user", "disk", "--mutual-secret-file"];
+    assert!(login(&secret, &[&mutual[..], &[&target]].concat()).status.success());
+    let output = login(&secret, &[&mutual[..], &[&wrong]].concat());
+    assert!(stderr(&output).contains("does not know its own secret"), "{}", stderr(&output));
+    let output = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["inspect", url, "--chap-user", "host", "--chap-secret-env", "SECRET"])
+        .env("SECRET", "a long enough secret")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let with_user = url.replace("iscsi://", "iscsi://host%a long enough secret@");
+    assert!(lunwire(&["inspect", &with_user]).status.success());
+    let nobody = url.replace(TARGET, "iqn.2026-01.local.lunwire:none");
+    fails(1, &["inspect", &nobody], &["no such target", "lunwire discover"]);
+}
+
+#[test]
+fn units_that_are_not_there_are_named() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let url = format!("{}7", daemon.urls[0]);
+    fails(1, &["inspect", &url], &["no such logical unit", "/7"]);
+}
+
+#[test]
+fn destinations_that_are_too_small_are_found_before() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let image = files.with("image", &pattern(2 << 20));
+    let said = ["room for 1048576 bytes", "2097152"];
+    fails(1, &["copy", &image, &daemon.urls[0], "--quiet"], &said);
+    // How much a stream has is known only at its end.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", "-", &daemon.urls[0], "--quiet"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(&pattern(2 << 20));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("the disk is full"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_full_file_system_is_named() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let image = files.with("image", &pattern(1 << 20));
+    good(&["write", &daemon.urls[0], &image, "--quiet"]);
+    // Every write to this device meets ENOSPC.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["read", &daemon.urls[0], "--quiet"])
+        .stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(text.contains("cannot write standard output") && text.contains("No space"), "{text}");
+}
+
+#[test]
+fn an_interrupt_ends_a_read_with_a_message() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1G"], &[]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["bench", &daemon.urls[0], "--time", "60s"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let begin = Instant::now();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{text}");
+    assert!(text.contains("interrupted"), "{text}");
+    assert!(begin.elapsed() < Duration::from_secs(20), "it ends soon");
+}
+
+#[test]
+fn a_daemon_that_restarts_is_waited_for() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; 16 << 20]);
+    let lun = format!("file:{disk}");
+    let image = files.with("image", &pattern(16 << 20));
+    let mut daemon = Daemon::start(files.folder.path(), &[&lun], &[]);
+    let (url, state) = (daemon.urls[0].clone(), files.path("state"));
+    let portal = daemon.portal().to_owned();
+    let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", &image, &url, "--quiet", "--verify", "--resume", &state])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for(&state);
+    daemon.kill();
+    daemon.restart(&portal, &[&lun]);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    drop(daemon);
+    assert!(std::fs::read(&disk).unwrap() == pattern(16 << 20));
+}
+
+/// A copy from a pipe in whose middle the daemon comes back with other units; what it says.
+fn changed_in_the_middle(files: &Files, before: &[&str], after: impl Fn(&Files)) -> String {
+    let mut daemon = Daemon::start(files.folder.path(), before, &[]);
+    let (url, portal) = (daemon.urls[before.len() - 1].clone(), daemon.portal().to_owned());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", "-", &url, "--quiet"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (bytes, mut pipe) = (pattern(16 << 20), child.stdin.take().unwrap());
+    pipe.write_all(&bytes[..4 << 20]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.kill();
+    after(files);
+    daemon.restart(&portal, &before[..1]);
+    let _ = pipe.write_all(&bytes[4 << 20..]);
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    stderr(&output)
+}
+
+#[test]
+fn a_unit_that_vanishes_is_named() {
+    let files = Files::new();
+    let said = changed_in_the_middle(&files, &["memory:16M", "memory:16M"], |_| {});
+    assert!(said.contains("the logical unit has vanished"), "{said}");
+    assert!(said.contains("were copied before"), "{said}");
+}
+
+#[test]
+fn a_disk_that_shrinks_is_named() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; 16 << 20]);
+    let said = changed_in_the_middle(&files, &[&format!("file:{disk}")], |_| {
+        std::fs::OpenOptions::new().write(true).open(&disk).unwrap().set_len(8 << 20).unwrap();
+    });
+    assert!(said.contains("has changed its size from 32768 to 16384 blocks"), "{said}");
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `atomic`: writes that are whole for everybody.
+
+use crate::limits::ATOMIC_MAX;
+use crate::{Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use alloc::sync::Arc;
+use buf::Slice;
+
+/// In front of a store that forgets all when the process ends, so that nobody can find a part of a
+/// write afterwards. A read gives a copy, which later writes do not change.
+#[derive(Debug)]
+pub struct Atomic {
+    behind: Arc<dyn Store>,
+}
+
+impl Atomic {
+    /// In front of `behind`.
+    pub fn new(behind: Arc<dyn Store>) -> Self {
+        Self { behind }
+    }
+}
+
+fn private(submitted: Submitted) -> Submitted {
+    match submitted {
+        Submitted::Done(Outcome::Data(data)) if data.bytes().is_none() => {
+            Submitted::Done(Outcome::Data(Slice::from(data.to_vec())))
+        }
+        other => other,
+    }
+}
+
+impl Store for Atomic {
+    fn geometry(&self) -> Geometry {
+        self.behind.geometry()
+    }
+
+    fn file(&self) -> Option<crate::FileId> {
+        self.behind.file()
+    }
+
+    fn set_bytes(&self, bytes: u64) -> bool {
+        self.behind.set_bytes(bytes)
+    }
+
+    fn usage(&self) -> Option<crate::Usage> {
+        self.behind.usage()
+    }
+
+    fn atomic_max(&self) -> Option<u32> {
+        Some(ATOMIC_MAX)
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        private(self.behind.submit(op))
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        private(self.behind.complete(op, io, result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+
+    #[test]
+    fn a_read_keeps_its_bytes() {
+        let store = Atomic::new(Arc::new(Memory::new(4096).expect("room")));
+        let read = || match store.submit(&Op::Read { offset: 0, length: 512 }) {
+            Submitted::Done(Outcome::Data(data)) => data,
+            other => panic!("{other:?}"),
+        };
+        let before = read();
+        let data = Slice::from(alloc::vec![7; 512]);
+        store.submit(&Op::Write { offset: 0, data, durable: false });
+        assert!(before.to_vec() == [0; 512] && read().to_vec() == [7; 512]);
+        assert_eq!(store.atomic_max(), Some(ATOMIC_MAX));
+    }
+}
