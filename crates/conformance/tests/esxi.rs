@@ -140,7 +140,7 @@ fn pages_are_as_listed(host: &mut Host) {
     }
 }
 
-/// The host names the disk `naa.…` after page 83, and knows it again by that name.
+/// The host names the disk `naa.` after page 83, and knows it again by that name.
 fn the_name_is_an_naa(host: &mut Host) {
     let serial = host.vital(0x80);
     assert!(serial.len() > 4 && serial[4..].iter().all(u8::is_ascii_graphic), "{serial:x?}");
