@@ -26,7 +26,7 @@ const SEGMENT_MAX: usize = 256 << 10;
 
 /// A queue may still meet a depth that it has not seen and grow once; a command that allocates
 /// would do it [`COUNTED`] times.
-const GROWTH_MAX: usize = 8;
+const GROWTH_MAX: usize = 64;
 
 /// A client that owns all its memory before it begins.
 struct Client {
