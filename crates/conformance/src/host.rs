@@ -255,9 +255,3 @@ pub fn copy_list(units: [&[u8]; 2], blocks: u16, [from, to]: [u64; 2]) -> Vec<u8
     list.extend_from_slice(&segment);
     list
 }
-
-/// The same as a length.
-#[must_use]
-pub fn length(bytes: &[u8]) -> usize {
-    usize::try_from(number(bytes)).expect("a length that fits memory")
-}

@@ -46,10 +46,8 @@ fn server() -> Server {
 
 fn session(server: &Server, portal: usize) -> Initiator {
     let portals = server.target().portals();
-    let mut session = Initiator::login(
-        Raw::connect(portals[portal]).expect("as the test says"),
-        &LoginPlan::new(),
-    );
+    let raw = Raw::connect(portals[portal]).expect("the portal listens");
+    let mut session = Initiator::login(raw, &LoginPlan::new());
     let ready = session.test_unit_ready(0);
     assert_eq!(session.run(&ready).sense_code(), (6, 0x29, 0));
     session

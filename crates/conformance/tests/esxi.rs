@@ -175,7 +175,7 @@ fn the_device_is_asked_what_it_can() {
         let standard = host.read(&inquiry(None, 96), 96);
         if standard[5] & 0x30 != 0 {
             let groups = host.read(&[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0], 1024);
-            assert_eq!(length(&groups[..4]) + 4, groups.len());
+            assert_eq!(number(&groups[..4]) + 4, groups.len() as u64);
             assert!(matches!(groups[4] & 0x0f, 0 | 1), "an active path: {groups:x?}");
             let page = host.vital(0x83);
             let group = designators(&page).into_iter().find(|name| name.1 == 5);

@@ -100,7 +100,7 @@ fn a_disk_arrives() {
         let session = log_in(server, &plan("arrival", 1));
         let mut host = Host::new(session, 0, 65536);
         let list = host.read(&report_luns(1024), 1024);
-        assert_eq!(list.len() - 8, length(&list[..4]));
+        assert_eq!(list.len() as u64 - 8, number(&list[..4]));
         for lun in 0..server::LUNS.to_be_bytes()[1] {
             host.lun = lun;
             let standard = host.read(&inquiry(None, 36), 36);
@@ -136,7 +136,7 @@ fn the_disk_is_described(host: &mut Host) {
         let six = host.read(&[0x1a, 0, page, 0, 192, 0], 192);
         assert_eq!((six.len(), six[2] & 0x90), (usize::from(six[0]) + 1, 0x10), "page {page:#x}");
         let ten = host.read(&[0x5a, 0, page, 0, 0, 0, 0, 1, 0, 0], 256);
-        assert_eq!(ten.len(), length(&ten[..2]) + 2, "page {page:#x}");
+        assert_eq!(ten.len() as u64, number(&ten[..2]) + 2, "page {page:#x}");
         assert_eq!(ten[8..], six[4..], "both forms of page {page:#x}");
     }
     // A bare header, as a removable-media poll sends it.
@@ -199,7 +199,7 @@ fn data_in_is_exact(host: &mut Host) {
             other => panic!("data or a status was due: {other:?}"),
         };
         assert_eq!((part.offset, part.data_sn), (at, DataSn(number)));
-        at += u32::try_from(pdu.data.len()).expect("little data");
+        at += u32::try_from(pdu.data.len()).expect("a short list");
         number += 1;
         if let Some(status) = part.status {
             assert!(part.final_, "a status ends the sequence");
@@ -238,7 +238,7 @@ fn space_is_reclaimed() {
 
 fn keys(host: &mut Host) -> Vec<u64> {
     let data = host.read(&[0x5e, 0, 0, 0, 0, 0, 0, 0x10, 0, 0], 4096);
-    assert_eq!(data.len(), length(&data[4..8]) + 8);
+    assert_eq!(data.len() as u64, number(&data[4..8]) + 8);
     data[8..].chunks(8).map(number).collect()
 }
 
@@ -343,7 +343,7 @@ fn list_of(rest: &[u8]) -> Vec<u8> {
 /// and the token if there is one.
 fn copied(host: &mut Host, list: u32) -> (u64, Option<Vec<u8>>) {
     let data = host.read(&copy_in(7, list, 1024), 1024);
-    assert_eq!(data.len(), length(&data[..4]) + 4);
+    assert_eq!(data.len() as u64, number(&data[..4]) + 4);
     assert_eq!(data[5] & 0x7f, 0x01, "done without errors: {data:x?}");
     let tokens = 32 + usize::from(data[13]);
     let token = match number(&data[tokens..tokens + 4]) {
@@ -364,7 +364,7 @@ fn copies_are_offloaded_by_tokens() {
         }
         let page = host.read(&inquiry(Some(0x8f), 1024), 1024);
         assert!(number(&page[2..4]) >= 0x24, "PageLength must be >= 0x24");
-        assert_eq!(page.len(), length(&page[2..4]) + 4);
+        assert_eq!(page.len() as u64, number(&page[2..4]) + 4);
         assert_eq!(number(&page[4..6]), 0, "block device token limits come first");
         let mut other = attached(server, "copier", 1 + 1, 2);
         let piece = pattern(256 * BLOCK_BYTES, 31);

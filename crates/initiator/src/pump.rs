@@ -174,6 +174,12 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// Whether a session has ended, or never was.
+    pub(crate) fn is_over(&self, session: SessionId) -> bool {
+        let link = self.links.get(session.index as usize);
+        link.is_none_or(|link| link.id != session || link.is_dead())
+    }
+
     /// Drops what is known of a session that has ended.
     pub(crate) fn forget(&mut self, session: SessionId) {
         let index = session.index as usize;

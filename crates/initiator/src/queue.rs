@@ -85,6 +85,7 @@ impl Queue {
                 _ => false,
             }) {
                 Event::Ended { error, .. } => {
+                    self.forget(id);
                     return Err(error.unwrap_or_else(|| Error::new(Kind::Closed)));
                 }
                 Event::Up { .. } => return Ok(id),
@@ -177,11 +178,11 @@ impl Queue {
         each!(self, pump => pump.close(session));
     }
 
-    /// Logs out and waits for it, at most some seconds.
+    /// Logs out and waits for it, at most some seconds. [`Event::Ended`] is there to reap then.
     pub fn logout(&mut self, session: SessionId) {
         self.close(session);
-        if !self.has_ended(session) {
-            self.until(|event| matches!(event, Event::Ended { session: of, .. } if *of == session));
+        while !each!(self, pump => pump.is_over(session)) {
+            each!(self, pump => pump.turn(None));
         }
         self.forget(session);
     }
@@ -221,12 +222,6 @@ impl Queue {
     /// Drops what is known of a session that has ended.
     pub fn forget(&mut self, session: SessionId) {
         each!(self, pump => pump.forget(session));
-    }
-
-    fn has_ended(&mut self, session: SessionId) -> bool {
-        self.aside
-            .iter()
-            .any(|event| matches!(event, Event::Ended { session: of, .. } if *of == session))
     }
 
     /// Waits for an event that `wanted` says it is; the others are kept.

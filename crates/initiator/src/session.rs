@@ -419,6 +419,8 @@ impl Server {
                     if self.open.contains(&id) {
                         self.closing.entry(id).or_default().push(reply);
                         self.queue.close(id);
+                    } else {
+                        self.queue.forget(id);
                     }
                 }
                 Some(Letter::Stop) => {
@@ -482,15 +484,16 @@ impl Server {
             }
             Event::Ended { session, error } => {
                 let error = error.unwrap_or_else(|| Error::new(Kind::Closed));
+                let unwanted = self.closing.remove(&session).is_some();
+                self.open.retain(|open| *open != session);
                 match self.opening.remove(&session) {
                     Some(Opening::Session(reply)) => reply.send(Err(error)),
                     Some(Opening::Discovery(reply)) => reply.send(Err(error)),
+                    // One that ended by itself is remembered until its owner lets it go, so that
+                    // requests are told why they fail.
+                    None if !unwanted => return,
                     None => {}
                 }
-                self.closing.remove(&session);
-                self.open.retain(|open| *open != session);
-                // A session that ended by itself is remembered until its owner lets it go, so that
-                // requests are told why they fail.
                 self.queue.forget(session);
             }
             Event::Down { .. } | Event::Asynchronous { .. } => {}

@@ -491,6 +491,29 @@ fn a_daemon_that_restarts_is_waited_for() {
     assert!(std::fs::read(&disk).unwrap() == pattern(16 << 20));
 }
 
+#[test]
+fn a_daemon_that_stays_away_is_given_up() {
+    let files = Files::new();
+    let mut daemon = Daemon::start(files.folder.path(), &["memory:16M"], &[]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", "-", &daemon.urls[0], "--quiet", "--patience", "1s"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (bytes, mut pipe) = (pattern(8 << 20), child.stdin.take().unwrap());
+    pipe.write_all(&bytes[..4 << 20]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.kill();
+    let _ = pipe.write_all(&bytes[4 << 20..]);
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("trying to get the session back"), "{text}");
+    assert!(text.contains("cannot connect") && text.contains("lunwire discover"), "{text}");
+}
+
 /// A copy from a pipe in whose middle the daemon comes back with other units; what it says.
 fn changed_in_the_middle(files: &Files, before: &[&str], after: impl Fn(&Files)) -> String {
     let mut daemon = Daemon::start(files.folder.path(), before, &[]);

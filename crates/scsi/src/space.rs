@@ -2,8 +2,8 @@
 //! Space that a thin unit takes, and the warning when it runs out (SBC-3 §4.7.3.7).
 //!
 //! What a store in memory uses it says itself; what a file uses only the system knows, so the
-//! driver notes it from time to time. A warning is due while less than the threshold is left and less than
-//! the unit may still need: a file that has all its space needs none.
+//! driver notes it from time to time. A warning is due while less than the threshold is left and
+//! less than the unit may still need: a file that has all its space needs none.
 
 use crate::attention::Attention;
 use crate::lun::LogicalUnit;

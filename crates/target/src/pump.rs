@@ -13,6 +13,7 @@
 //! engine, and leaves in [`Pump::transmit`] (`sending.rs`).
 
 mod admission;
+mod buffers;
 mod jobs;
 mod join;
 mod lifecycle;
@@ -491,42 +492,6 @@ impl<P: Port> Pump<P> {
         session.machine.receive_data_out(id, length);
     }
 
-    /// A task leaves its connection: its buffer waits for the next one.
-    fn detach_buf(&mut self, key: Key, id: ConnectionId, task: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connections.get(usize::from(id.0)).copied();
-        let connection = connection.and_then(|key| self.connections.get_mut(key));
-        if let Some(buf) = connection.and_then(|connection| connection.mover.detach(task)) {
-            session.park_buf(task, buf);
-        }
-    }
-
-    /// A task goes on over another connection, with the buffer that it had.
-    fn attach_buf(&mut self, key: Key, id: ConnectionId, task: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connections.get(usize::from(id.0)).copied();
-        let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
-            return;
-        };
-        if let Some(entry) = task_of(&mut session.tasks, task)
-            && let Some((buf, _)) = entry.immediate.take()
-        {
-            connection.mover.attach(task, buf);
-        }
-    }
-
-    /// A buffer from the pool. Where there is none, data that is kept only to be sent again makes
-    /// room.
-    fn take_buf(&mut self, length: usize) -> Option<Buf> {
-        self.pool.take(length).or_else(|| {
-            let mut freed = false;
-            for session in self.sessions.values_mut() {
-                freed |= session.machine.give_up_kept_data();
-            }
-            if freed { self.pool.take(length) } else { None }
-        })
-    }
-
     /// Data-Out Received: all write data is in the task's buffer.
     fn data_out_received(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
@@ -556,7 +521,7 @@ impl<P: Port> Pump<P> {
         self.waiting.somebody_ended();
         session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
         let data_in = match completion.data_in {
-            Some(data) if session.machine.keeps_data() => Some(private(&self.pool, data)),
+            Some(data) if session.machine.keeps_data() => Some(buffers::private(&self.pool, data)),
             data => data,
         };
         let completion = service::Completion {
@@ -587,13 +552,6 @@ impl Session {
         }
     }
 
-    /// Keeps the buffer of a task that has no connection, where its immediate data was.
-    fn park_buf(&mut self, id: TaskId, buf: Buf) {
-        if let Some(task) = task_of(&mut self.tasks, id) {
-            task.immediate = Some((buf, 0));
-        }
-    }
-
     fn take_task(&mut self, id: TaskId) -> Option<Task> {
         let slot = self.tasks.get_mut(id.index as usize)?;
         slot.take_if(|task| task.id == id)
@@ -602,21 +560,6 @@ impl Session {
 
 fn task_of(tasks: &mut [Option<Task>], id: TaskId) -> Option<&mut Task> {
     tasks.get_mut(id.index as usize)?.as_mut().filter(|task| task.id == id)
-}
-
-/// Data that others may change, in memory of its own if there is some: sent again, it must be what
-/// it was (RFC 7143 §11.16).
-fn private(pool: &Pool, data: Slice) -> Slice {
-    if data.bytes().is_some() {
-        return data;
-    }
-    match pool.take(data.len()) {
-        Some(mut copy) => {
-            data.copy_to(&mut copy);
-            copy.freeze()
-        }
-        None => data,
-    }
 }
 
 /// A completion that is a status and nothing else.

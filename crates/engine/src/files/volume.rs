@@ -27,7 +27,8 @@ pub enum SnapshotError {
     /// The file system cannot, or the snapshot would be on another one.
     #[error(
         "{} cannot share blocks with the disk: that needs a file system with reflinks (XFS, \
-         Btrfs), the same one for both; try: lunwire copy, or cp while nobody writes", .path.display()
+         Btrfs), the same one for both; try: lunwire copy, or cp while nobody writes",
+        .path.display()
     )]
     Unsupported {
         /// The snapshot.

@@ -190,11 +190,24 @@ impl Link {
                     buf
                 });
                 let result = result.map(|()| Done { data }).map_err(|kind| {
+                    let kind = self.cause(kind);
                     let error: Error = self.error(kind);
                     error.at_lun(job.request.lun).during(&job.request.cdb)
                 });
                 context.tell(Event::Done { session: self.id, tag: job.tag, result });
             }
+        }
+    }
+}
+
+impl Link {
+    /// Of a command that was lost with its session: why that ended.
+    fn cause(&self, kind: Kind) -> Kind {
+        match (&self.state, &kind) {
+            (State::Up(session), Kind::Ending(Ending::Lost { .. })) => {
+                session.ended_by().map_or(kind, Kind::Session)
+            }
+            _ => kind,
         }
     }
 }

@@ -74,6 +74,8 @@ pub struct Session {
     deadlines: VecDeque<(Instant, TaskId)>,
     controls: Controls,
     heard: Instant,
+    /// Why it is closed.
+    ended_by: Option<SessionError>,
     outputs: VecDeque<Output>,
 }
 
@@ -110,6 +112,7 @@ impl Session {
             deadlines: VecDeque::new(),
             controls: Controls::default(),
             heard: now,
+            ended_by: None,
             outputs: VecDeque::new(),
             login,
         }
@@ -216,6 +219,12 @@ impl Session {
         &self.login
     }
 
+    /// Why the session is over; None while it is not. Known before the end of its commands is told.
+    #[must_use]
+    pub const fn ended_by(&self) -> Option<SessionError> {
+        self.ended_by
+    }
+
     /// Commands that have not ended.
     #[must_use]
     pub fn task_count(&self) -> usize {
@@ -294,7 +303,7 @@ impl Session {
         let Some(task) = self.tasks.get(ended.task) else { return Ok(()) };
         let (expected, aborting) = (task.command.data_in, task.aborting);
         let sense = sense_of(data);
-        if response.response == 0 && response.status == CHECK_CONDITION && sense.is_none() {
+        if response.response == 0 && response.status == CHECK_CONDITION && data.is_empty() {
             return Err(SessionError::NoSense);
         }
         let outcome = if response.response != 0 {
@@ -372,6 +381,7 @@ impl Session {
             return;
         }
         self.state = State::Closed;
+        self.ended_by = Some(error);
         self.waiting.clear();
         for id in self.tasks.ids() {
             let sent = self.tasks.get(id).is_some_and(|task| task.sent.is_some());

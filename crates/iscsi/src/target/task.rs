@@ -78,7 +78,7 @@ pub(super) struct Transfer {
     /// The SCSI side was told that all is there.
     told: bool,
     /// Above ErrorRecoveryLevel 0: what was asked for, and what was lost.
-    pub(super) books: Books,
+    pub(super) books: Option<Box<Books>>,
 }
 
 /// The unsolicited Data-Out PDUs that a command with F=0 announces.
@@ -434,7 +434,7 @@ impl Session {
             if stopped {
                 return;
             }
-            let (offset, length) = match transfer.books.take_missing() {
+            let (offset, length) = match transfer.take_missing() {
                 Some(missing) => missing,
                 None if transfer.next >= wanted => return,
                 None => (transfer.next, burst_length.min(wanted - transfer.next)),
@@ -465,7 +465,9 @@ impl Session {
     pub(super) fn data_done(&mut self, task: TaskId, offset: u32, length: u32) {
         let unsolicited = self.is_unsolicited(task, offset, length);
         let Some(entry) = self.tasks.live_mut(task) else { return };
-        entry.transfer.books.close(offset, length);
+        if let Some(books) = &mut entry.transfer.books {
+            books.close(offset, length);
+        }
         entry.close_burst(unsolicited);
         self.ask(task);
         self.advance(task);
@@ -519,7 +521,7 @@ impl Session {
             }
         } else if let Some(wanted) = entry.transfer.wanted
             && entry.transfer.next >= wanted
-            && !entry.transfer.books.misses()
+            && !entry.transfer.misses()
             && !entry.transfer.told
         {
             entry.transfer.told = true;

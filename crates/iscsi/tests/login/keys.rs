@@ -271,7 +271,8 @@ fn markers_are_agreed_to_where_they_are_wanted() {
         let answers = ["OFMarker", "OFMarkInt", "IFMarker", "IFMarkInt"].map(told).join(" ");
         (answers, markers.receive, markers.send)
     };
-    let cases: &[(&[&str], &str, Option<u32>, Option<u32>)] = &[
+    type Case<'a> = (&'a [&'a str], &'a str, Option<u32>, Option<u32>);
+    let cases: &[Case<'_>] = &[
         (&[], "   ", None, None),
         (&["OFMarker=No", "IFMarker=No"], "No  No ", None, None),
         (&["OFMarker=Yes"], "Yes   ", Some(8192), None),

@@ -348,8 +348,7 @@ proptest! {
                 }
             }
             // Each that waits tries again.
-            for at in 0..tasks.len() {
-                let (of, task) = &mut tasks[at];
+            for (of, task) in &mut tasks {
                 if !task.began {
                     task.step = task.task.resume(nexuses[*of], Input::Turn);
                     task.began = !waits(&task.step);

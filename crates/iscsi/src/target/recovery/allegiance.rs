@@ -197,7 +197,7 @@ impl Session {
             return self.answer_again(task, Resumption { id, from });
         }
         let has_buffer = entry.awaits_data();
-        entry.transfer.books.resume(from.0);
+        entry.transfer.books().resume(from.0);
         if has_buffer {
             self.outputs.push_back(Output::Attach { connection: id, task });
         }
@@ -222,7 +222,7 @@ impl Task {
     fn lose_transfers(&mut self, first_burst_length: u32) {
         let announced = (self.immediate_end(), self.first_burst_end(first_burst_length));
         let lost = self.transfer.lose();
-        let books = &mut self.transfer.books;
+        let books = self.transfer.books();
         books.lose(lost.then_some((announced.0, announced.1 - announced.0)));
         // Nothing more comes unasked.
         self.command.final_ = true;

@@ -5,12 +5,12 @@
 use crate::datamover::{NumberedGet, Op, TaskId};
 use crate::target::limits;
 use crate::target::session::{Pdu, Session};
-use crate::target::task::Task;
+use crate::target::task::{Task, Transfer};
 use crate::violation::Violation;
 use alloc::vec::Vec;
 use wire::iscsi::{DataSn, R2tSn, Snack};
 
-/// The books of a task's write data above level 0; empty at level 0.
+/// The books of a task's write data; at level 0 there are none.
 #[derive(Debug, Default)]
 pub(in crate::target) struct Books {
     /// R2Ts whose data has not come.
@@ -33,16 +33,6 @@ struct Asked {
 }
 
 impl Books {
-    /// True if something that was lost has not been asked for again.
-    pub(in crate::target) fn misses(&self) -> bool {
-        !self.again.is_empty()
-    }
-
-    /// What is to be asked for again.
-    pub(in crate::target) fn take_missing(&mut self) -> Option<(u32, u32)> {
-        self.again.pop()
-    }
-
     /// A burst has ended.
     pub(in crate::target) fn close(&mut self, offset: u32, length: u32) {
         self.asked.retain(|asked| (asked.offset, asked.length) != (offset, length));
@@ -80,12 +70,29 @@ impl Books {
     }
 }
 
+impl Transfer {
+    /// The books, begun if there were none.
+    pub(super) fn books(&mut self) -> &mut Books {
+        self.books.get_or_insert_default()
+    }
+
+    /// True if something that was lost has not been asked for again.
+    pub(in crate::target) fn misses(&self) -> bool {
+        self.books.as_ref().is_some_and(|books| !books.again.is_empty())
+    }
+
+    /// What is to be asked for again.
+    pub(in crate::target) fn take_missing(&mut self) -> Option<(u32, u32)> {
+        self.books.as_mut()?.again.pop()
+    }
+}
+
 impl Session {
     /// Sends an R2T under the next number.
     pub(in crate::target) fn get_numbered(&mut self, task: TaskId, offset: u32, length: u32) {
         let now = self.now;
         let Some(entry) = self.tasks.running_mut(task) else { return };
-        let books = &mut entry.transfer.books;
+        let books = entry.transfer.books();
         let r2t_sn = books.next;
         books.next = r2t_sn.wrapping_add(1);
         let asked = Asked { r2t_sn, offset, length };
@@ -102,9 +109,10 @@ impl Session {
         let unknown = Violation::NothingToResend(DataSn(0));
         let task = self.tasks.find(snack.itt).filter(|task| task.connection == pdu.connection);
         let task = task.ok_or(unknown)?;
-        let (id, books) = (task.id, &task.transfer.books);
-        let nothing = Violation::NothingToResend(DataSn(books.next));
-        let wanted = books.wanted(snack).ok_or(nothing)?;
+        let (id, books) = (task.id, task.transfer.books.as_deref());
+        let next = books.map_or(0, |books| books.next);
+        let wanted = books.and_then(|books| books.wanted(snack));
+        let wanted = wanted.ok_or(Violation::NothingToResend(DataSn(next)))?;
         if !self.may_resend(pdu.connection, wanted.len(), 0) {
             return Err(Violation::NotKept);
         }
@@ -137,11 +145,11 @@ impl Session {
             return false;
         }
         let Some(entry) = self.tasks.running_mut(task) else { return false };
-        entry.transfer.books.close(offset, length);
+        entry.transfer.books().close(offset, length);
         if !entry.may_recover() {
             return false;
         }
-        let books = &mut entry.transfer.books;
+        let books = entry.transfer.books();
         books.tries += 1;
         books.again.push((offset, length));
         true
@@ -167,6 +175,7 @@ impl Session {
 impl Task {
     /// True if lost data of this task is worth asking for again.
     fn may_recover(&self) -> bool {
-        self.awaits_data() && self.transfer.books.tries < limits::RECOVERY_TRIES_MAX
+        let tries = self.transfer.books.as_ref().map_or(0, |books| books.tries);
+        self.awaits_data() && tries < limits::RECOVERY_TRIES_MAX
     }
 }
