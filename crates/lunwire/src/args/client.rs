@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The arguments of the commands that use disks.
+#![allow(rustdoc::broken_intra_doc_links)] // they are help texts: brackets are optional parts
 
 use std::path::PathBuf;
 
