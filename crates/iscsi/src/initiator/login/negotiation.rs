@@ -230,7 +230,8 @@ impl Negotiation {
     /// The answer to an offer of ours. Where there is none that means something, the value without
     /// negotiation stays in force (RFC 7143 §6.2).
     fn conclude(&mut self, key: &'static Key, value: &str) -> Result<(), LoginError> {
-        if negotiate::RESERVED.contains(&value) {
+        // Every key that we offer is one of RFC 7143: nobody may not understand it (§6.2).
+        if negotiate::RESERVED.contains(&value) && value != negotiate::NOT_UNDERSTOOD {
             return Ok(());
         }
         let wish = self.wish.get(key.id);

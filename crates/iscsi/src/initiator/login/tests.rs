@@ -227,7 +227,7 @@ fn a_text_in_pieces_is_asked_for_by_empty_requests() {
     assert_eq!(lab.done().parameters.max_burst_length, 32768);
 }
 
-/// Covers: LGN-18.
+/// Covers: LGN-18, NEG-17, NEG-28, NEG-31.
 #[test]
 fn inadmissible_keys_end_the_login() {
     let cases = [
@@ -237,6 +237,7 @@ fn inadmissible_keys_end_the_login() {
         ("ErrorRecoveryLevel=2\n", "no result"),
         ("MaxConnections=2\n", "no result"),
         ("HeaderDigest=MD5\n", "no result"),
+        ("ImmediateData=NotUnderstood\n", "no result"),
         ("DataPDUInOrder=No\n", "no result"),
         ("DefaultTime2Wait=-1\n", "no result"),
         ("MaxRecvDataSegmentLength=5\n", "no result"),
@@ -256,11 +257,7 @@ fn inadmissible_keys_end_the_login() {
 #[test]
 fn reserved_answers_leave_the_defaults() {
     let mut lab = Lab::operational();
-    lab.answer(
-        DONE,
-        "MaxBurstLength=Reject\nMaxOutstandingR2T=Irrelevant\n\
-        ImmediateData=NotUnderstood\n",
-    );
+    lab.answer(DONE, "MaxBurstLength=Reject\nMaxOutstandingR2T=Irrelevant\nImmediateData=Reject\n");
     let agreed = &lab.done().parameters;
     assert_eq!((agreed.max_burst_length, agreed.max_outstanding_r2t), (262_144, 1));
     assert!(agreed.immediate_data && agreed.initial_r2t);
