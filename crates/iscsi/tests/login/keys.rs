@@ -402,6 +402,20 @@ fn the_node_architecture_is_told_where_configured() {
     assert_eq!(told(Some("a,b"), joining), None, "once in a session");
 }
 
+/// The one private key that the target sends.
+///
+/// Covers: NEG-18.
+#[test]
+fn a_private_key_that_is_not_understood_is_dropped() {
+    let node_architecture = Some("a,b".to_owned());
+    let mut driver = Driver::with(Settings { node_architecture, ..settings() });
+    let first = driver.named(operational(), &[]);
+    assert_eq!(first.answer("X#NodeArchitecture").as_deref(), Some("a,b"));
+    let step = driver.keys(last(), &["X#NodeArchitecture=NotUnderstood"]);
+    assert_eq!(step.answer("X#NodeArchitecture"), None);
+    assert_eq!(step.done().parameters, Driver::new().named(last(), &[]).done().parameters);
+}
+
 /// Covers: NEG-19, NEG-17.
 #[test]
 fn reserved_words_are_no_offers() {

@@ -298,7 +298,9 @@ impl Negotiation {
         if identifies && turn == Turn::Later && !again {
             return Err(LoginError::KeyLate(key.name));
         }
-        if negotiate::RESERVED.contains(&value) {
+        // The one key of ours that an initiator may not understand (RFC 7143 §6.2, §13.26).
+        let answers = key.id == Id::NodeArchitecture && value == negotiate::NOT_UNDERSTOOD;
+        if negotiate::RESERVED.contains(&value) && !answers {
             return Err(LoginError::Reserved { key: key.name, value: quote(value) });
         }
         Ok(())
