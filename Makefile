@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build test test-quick lint docs bench fuzz interop vm-test clean
+.PHONY: help run build test test-long test-quick lint docs bench fuzz interop vm-test clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]*:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ build: ## Builds the release binary
 
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test
+
+test-long: build ## What takes longer: broken lines and sg3-utils in virtual machines, 15 minutes
+	@scripts/test setup cable disk
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
 	@scripts/test fmt tidy clippy docs unit compliance licences
