@@ -1,58 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A logical unit, and the gate through which each command for it goes (SAM-5 §5.14, SPC-4 §5.3).
+//! A logical unit; [`gate`] is the way of each command into it, [`ports`] what it knows of hosts.
+
+mod gate;
+mod ports;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use gate::Context;
+pub(crate) use ports::Link;
+use ports::Port;
 
 use crate::Identity;
 use crate::attention::Attention;
-use crate::attention::Attentions;
-use crate::copy::records::Copies;
 use crate::copy::tokens::Tokens;
-use crate::exclusion::Writers;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
 use crate::kept::Kept;
 use crate::kept::RestoreError;
 use crate::limits;
-use crate::mmc::medium::MediumLink;
-use crate::nexus::Nexus;
-use crate::nexus::NexusNames;
 use crate::sbc::wipe::Wiping;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
 use crate::space::Space;
 use crate::spc::alua::groups::Access;
-use crate::spc::alua::reach::Reach;
-use crate::spc::buffer::EchoBuffer;
 use crate::spc::identification::Identification;
 use crate::spc::modes::Changed;
 use crate::spc::modes::Lasting;
 use crate::spc::modes::Modes;
 use crate::spc::modes::Parameters;
 use crate::spc::persistent;
-use crate::spc::persistent::registry::Port as NexusPort;
 use crate::spc::persistent::registry::Registry;
-use crate::spc::persistent::rights;
-use crate::spc::persistent::rights::Guard;
 use crate::spc::persistent::rights::Reserved;
 use crate::spc::persistent::rights::ReservedWord;
-use crate::spc::persistent::rights::StandingWord;
-use crate::spc::persistent::rights::Starts;
 use crate::spc::timestamp::Timestamp;
-use crate::statistics::Counter;
 use crate::statistics::Statistics;
-use crate::statistics::Totals;
-use crate::statistics::Traffic;
 use crate::table;
 use crate::table::Commands;
-use crate::table::Entry;
-use crate::table::Flag;
 use crate::task::Completion;
-use crate::task::Request;
-use crate::task::Started;
-use crate::taskset::Running;
 use crate::taskset::Sharing;
 use crate::taskset::TaskSet;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
@@ -60,10 +47,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
 use store::Geometry;
 use store::Store;
-use wire::scsi::cdb::CdbView;
-use wire::scsi::cdb::Group;
 use wire::scsi::mmc;
-use wire::scsi::opcode::Opcode;
 
 /// Why a store cannot be a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,7 +87,8 @@ pub enum UnitError {
 }
 
 /// A logical unit: identity, store, and the little that its nexuses share. Everything here may be
-/// used from several threads at once; only [`Nexus::new`], its loss and a reset take a lock.
+/// used from several threads at once; only [`Nexus::new`](crate::Nexus::new), its loss and a reset
+/// take a lock.
 #[derive(Debug)]
 pub struct LogicalUnit {
     identity: Identity,
@@ -132,21 +117,6 @@ pub struct LogicalUnit {
     tokens: Tokens,
     wiping: Wiping,
     atomic_max: Option<u32>,
-}
-
-/// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
-/// each write of the nexus counts itself here.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Link {
-    pub(crate) attentions: Attentions,
-    pub(crate) writers: Writers,
-    pub(crate) standing: StandingWord,
-    pub(crate) running: Running,
-    pub(crate) copies: Copies,
-    pub(crate) traffic: Traffic,
-    pub(crate) echo: EchoBuffer,
-    pub(crate) medium: MediumLink,
 }
 
 /// What is out of the ordinary with a unit, so that one load tells that nothing is.
@@ -190,29 +160,11 @@ impl Special {
         | Self::WipeFailed as u32;
 }
 
-#[derive(Debug)]
-struct Port {
-    initiator_port: String,
-    portal_group_tag: u16,
-    relative_port: u16,
-    link: Arc<Link>,
-}
-
 /// A run of blocks within a unit, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) offset: u64,
     pub(crate) length: u64,
-}
-
-/// Everything that a handler sees.
-#[derive(Debug)]
-pub(crate) struct Context<'a> {
-    pub(crate) nexus: &'a Nexus,
-    pub(crate) unit: &'a LogicalUnit,
-    pub(crate) link: &'a Link,
-    pub(crate) request: &'a Request,
-    pub(crate) cdb: CdbView<'a>,
 }
 
 impl LogicalUnit {
@@ -576,411 +528,11 @@ impl LogicalUnit {
         self.special.fetch_and(!(special as u32), Ordering::SeqCst);
     }
 
-    /// Does `what` with what is kept for each nexus.
-    pub(crate) fn each_link(&self, what: impl Fn(&Link)) {
-        self.ports.lock().iter().for_each(|port| what(&port.link));
-    }
-
-    /// True if `holds` for any nexus.
-    pub(crate) fn any_link(&self, holds: impl Fn(&Link) -> bool) -> bool {
-        self.ports.lock().iter().any(|port| holds(&port.link))
-    }
-
-    /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why
-    /// it knows nothing.
-    pub(crate) fn link(&self, names: &NexusNames) -> Arc<Link> {
-        let registry = self.reservations.lock();
-        let mut ports = self.ports.lock();
-        let known = ports.iter().find(|port| {
-            port.initiator_port == names.initiator_port
-                && port.portal_group_tag == names.portal_group_tag
-        });
-        if let Some(port) = known {
-            port.link.attentions.establish(Attention::NexusLoss);
-            return Arc::clone(&port.link);
-        }
-        let lost = ports.iter().filter(|port| port.lost()).count();
-        if lost >= limits::LOST_PORTS_MAX
-            && let Some(oldest) = ports.iter().position(Port::lost)
-        {
-            let gone = ports.remove(oldest);
-            self.statistics.retire(&gone.link.traffic);
-        }
-        let link = Arc::new(Link::default());
-        link.standing.store(registry.standing(&NexusPort::from(names)));
-        link.attentions.establish(Attention::PowerOn);
-        ports.push(Port {
-            initiator_port: names.initiator_port.clone(),
-            portal_group_tag: names.portal_group_tag,
-            relative_port: names.relative_port,
-            link: Arc::clone(&link),
-        });
-        link
-    }
-
-    #[cfg(test)]
-    pub(crate) fn ports(&self) -> usize {
-        self.ports.lock().len()
-    }
-
-    /// Sets the words that commands read without a lock.
-    pub(crate) fn show_reservations(&self, registry: &Registry) {
-        for port in self.ports.lock().iter() {
-            port.link.standing.store(registry.standing(&port.name()));
-        }
-        let reserved = registry.reserved();
-        self.reserved.store(reserved);
-        if reserved == Reserved::Nobody {
-            self.make_ordinary(Special::Reserved);
-        } else {
-            self.make_special(Special::Reserved);
-        }
-    }
-
-    /// Ends the reservation of RESERVE, if it is of `holder`, or of anybody for None (SPC-2
-    /// §5.5.1).
-    pub(crate) fn end_legacy_reservation(&self, holder: Option<&NexusNames>) {
-        if self.reserved.load() != Reserved::Legacy {
-            return;
-        }
-        let mut registry = self.reservations.lock();
-        let port = holder.map(NexusPort::from);
-        if port.is_none() || registry.legacy == port {
-            registry.legacy = None;
-            self.show_reservations(&registry);
-        }
-    }
-
-    /// What power on leaves of reservations and registrations: all if they are to persist (APTPL),
-    /// none otherwise (SPC-4 §5.9.1).
-    pub(crate) fn forget_reservations(&self) {
-        let mut registry = self.reservations.lock();
-        if !registry.persists {
-            *registry = Registry::default();
-            self.show_reservations(&registry);
-        }
-    }
-
-    /// Tells one nexus, if it was ever there.
-    pub(crate) fn establish_at(&self, name: &NexusPort, attention: Attention) {
-        let ports = self.ports.lock();
-        for port in ports.iter().filter(|port| port.name() == *name) {
-            port.link.attentions.establish(attention);
-        }
-    }
-
-    /// The ACA condition of a preempted nexus ends (SPC-4 §5.12.11.5).
-    pub(crate) fn clear_aca_of(&self, name: &NexusPort) {
-        let link = {
-            let ports = self.ports.lock();
-            let port = ports.iter().find(|port| port.name() == *name);
-            port.map(|port| Arc::clone(&port.link))
-        };
-        if let Some(link) = link {
-            self.task_set.lock().clear_fault(self, Some(&link));
-        }
-    }
-
-    /// Tells every nexus but the one of `own`.
-    pub(crate) fn establish_at_others(&self, own: Option<*const Link>, attention: Attention) {
-        for port in self.ports.lock().iter() {
-            if own != Some(Arc::as_ptr(&port.link)) {
-                port.link.attentions.establish(attention);
-            }
-        }
-    }
-
-    /// What the unit has counted.
-    pub(crate) fn totals(&self) -> Totals {
-        self.statistics.totals(|totals| self.sum_traffic(totals))
-    }
-
-    /// Lets counters begin anew.
-    pub(crate) fn reset_statistics(&self, counters: &[Counter]) {
-        self.statistics.reset(counters, |totals| self.sum_traffic(totals));
-    }
-
-    fn sum_traffic(&self, totals: &mut Totals) {
-        self.ports.lock().iter().for_each(|port| port.link.traffic.sum(totals));
-    }
-
     /// Counts a fault, and says in which format it is reported.
     #[cold]
     pub(crate) fn fault(&self, fault: Fault) -> Completion {
         self.statistics.count_failure(fault.sense);
         let descriptor = self.is_special(Special::DescriptorSense);
         fault.complete(if descriptor { Format::Descriptor } else { Format::Fixed })
-    }
-
-    /// Ends the copies that were asked of this unit, as soon as they take their next step.
-    pub fn end_copies(&self) {
-        for port in self.ports.lock().iter() {
-            port.link.copies.clear();
-        }
-    }
-
-    /// Tells every nexus but the one of `link`.
-    pub(crate) fn establish_elsewhere(&self, link: &Link, attention: Attention) {
-        for port in self.ports.lock().iter().filter(|port| !core::ptr::eq(&*port.link, link)) {
-            port.link.attentions.establish(attention);
-        }
-    }
-
-    /// Tells every nexus, also those that are lost for now.
-    pub(crate) fn establish_everywhere(&self, attention: Attention) {
-        for port in self.ports.lock().iter() {
-            port.link.attentions.establish(attention);
-        }
-    }
-
-    /// Tells every nexus this and nothing else.
-    pub(crate) fn replace_everywhere(&self, attention: Attention) {
-        for port in self.ports.lock().iter() {
-            port.link.attentions.replace(attention);
-        }
-    }
-}
-
-impl Port {
-    fn name(&self) -> NexusPort {
-        NexusPort { initiator: self.initiator_port.clone(), target: self.relative_port }
-    }
-
-    /// True if no nexus holds the link.
-    fn lost(&self) -> bool {
-        Arc::strong_count(&self.link) == 1
-    }
-}
-
-impl Context<'_> {
-    /// The gate: what may stop a command before its handler sees it, in the order of SPC-4 §5.3 and
-    /// SAM-5 §5.14. A reservation conflict comes behind the unit attentions of a reset and before
-    /// all others (SAM-5 §5.3.3).
-    pub(crate) fn start(&self) -> Result<Started, Fault> {
-        let found = self.unit.commands.find(&self.cdb);
-        let pending = self.link.attentions.pending()
-            && !matches!(&found, Ok(entry) if entry.has(Flag::Informative));
-        if pending && self.link.attentions.begins_with_reset() {
-            self.report_attention()?;
-        }
-        if self.unit.is_special(Special::Reserved)
-            && let Ok(entry) = &found
-        {
-            self.check_reservation(entry.guard)?;
-        }
-        if pending {
-            self.report_attention()?;
-        }
-        let entry = found?;
-        if !entry.supported(self.unit) {
-            return Err(self.unit.commands.not_found(&self.cdb));
-        }
-        entry.check(&self.request.cdb)?;
-        if self.unit.special.load(Ordering::SeqCst) & Special::OBSTACLES != 0 {
-            self.check_obstacles(entry)?;
-        }
-        if entry.has(Flag::Writes) {
-            if self.unit.geometry.read_only {
-                return Err(sense::WRITE_PROTECTED.into());
-            }
-            if self.unit.is_special(Special::WriteProtected) {
-                return Err(sense::SOFTWARE_WRITE_PROTECTED.into());
-            }
-        }
-        (entry.handler)(self)
-    }
-
-    /// A pending unit attention, which this clears.
-    #[cold]
-    fn report_attention(&self) -> Result<(), Fault> {
-        match self.link.attentions.take() {
-            Some(attention) => Err(attention.sense().into()),
-            None => Ok(()),
-        }
-    }
-
-    /// What the state of the unit, or of the way to it, lets through.
-    #[cold]
-    fn check_obstacles(&self, entry: &Entry) -> Result<(), Fault> {
-        if self.unit.is_special(Special::Asymmetric)
-            && let Some(obstacle) =
-                self.unit.access.obstacle(self.nexus.names().relative_port, Reach::of(entry))
-        {
-            return Err(obstacle.into());
-        }
-        if self.unit.is_special(Special::Wiping) && Reach::of(entry) != Reach::Always {
-            return Err(self.unit.wiping_sense().into());
-        }
-        if entry.has(Flag::Medium)
-            && let Some(sense) = self.unit.not_ready()
-        {
-            return Err(sense.into());
-        }
-        let ends_failure = matches!(entry.opcode, Opcode::SANITIZE | Opcode::FORMAT_UNIT);
-        if self.unit.is_special(Special::WipeFailed) && entry.has(Flag::Medium) && !ends_failure {
-            return Err(self.unit.wipe_failed_sense().into());
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn check_reservation(&self, guard: Guard) -> Result<(), Fault> {
-        let only_starts = self.cdb.byte(4) & 0xf1 == 1;
-        let starts = if only_starts { Starts::Only } else { Starts::No };
-        let standing = self.link.standing.load();
-        if rights::allows(self.unit.reserved.load(), standing, guard, starts) {
-            return Ok(());
-        }
-        Err(Fault::RESERVATION_CONFLICT)
-    }
-
-    /// The extent of a READ, WRITE or VERIFY: within the unit, and no longer than MAXIMUM TRANSFER
-    /// LENGTH.
-    pub(crate) fn transfer(&self) -> Result<(Extent, u32), Fault> {
-        let extent = self.unit.extent(self.cdb.lba(), u64::from(self.cdb.transfer_length()))?;
-        match u32::try_from(extent.length) {
-            Ok(length) if length <= limits::TRANSFER_MAX => Ok((extent, length)),
-            _ => Err(self.length_field().into()),
-        }
-    }
-
-    /// 5/24/00 that points at a field of the byte of DPO and FUA.
-    pub(crate) fn flag_field(&self, bit: u8) -> wire::scsi::Sense {
-        let at = Group::of(self.cdb.opcode()).map_or(1, Group::flags_at);
-        sense::invalid_bit(u16::from(at), bit)
-    }
-
-    /// 5/24/00 that points at TRANSFER LENGTH.
-    pub(crate) fn length_field(&self) -> wire::scsi::Sense {
-        sense::invalid_field(Group::of(self.cdb.opcode()).map_or(0, Group::length_at))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::Bench;
-    use crate::testing::Disk;
-    use crate::testing::codes;
-    use crate::testing::geometry;
-    use crate::testing::request;
-    use crate::testing::run;
-    use crate::testing::sense_of;
-    use alloc::string::ToString;
-    use wire::scsi::Lun;
-
-    fn unit(geometry: Geometry, block: u32, edit: fn(&mut Identity)) -> Option<UnitError> {
-        let mut identity = Identity::derive("iqn.a", 0, "v", "p");
-        edit(&mut identity);
-        LogicalUnit::new(identity, Disk::new(geometry), block).err()
-    }
-
-    #[test]
-    fn a_store_must_hold_whole_blocks() {
-        let sized = |bytes| Geometry { bytes, ..geometry() };
-        let keep = |_: &mut Identity| {};
-        assert_eq!(unit(sized(512), 512, keep), None);
-        assert_eq!(unit(sized(512), 1024, keep), Some(UnitError::BlockLength(1024)));
-        assert_eq!(unit(sized(0), 512, keep), Some(UnitError::Empty { bytes: 0, block: 512 }));
-        let partial = UnitError::PartialBlock { bytes: 4608, block: 4096 };
-        assert_eq!(unit(sized(4608), 4096, keep), Some(partial));
-        assert_eq!(
-            partial.to_string(),
-            "store of 4608 bytes is not a multiple of the block length 4096"
-        );
-    }
-
-    #[test]
-    fn an_identity_must_be_one_that_hosts_accept() {
-        assert_eq!(unit(geometry(), 512, |id| id.serial.clear()), Some(UnitError::Serial));
-        assert_eq!(unit(geometry(), 512, |id| id.serial.push('\n')), Some(UnitError::Serial));
-        assert_eq!(unit(geometry(), 512, |id| id.naa.truncate(4)), Some(UnitError::Naa));
-        assert_eq!(unit(geometry(), 512, |id| id.naa[0] = 0x60), Some(UnitError::Naa));
-    }
-
-    #[test]
-    fn attentions_stop_all_but_informative_commands() {
-        let bench = Bench::new();
-        bench.nexus.logical_unit_reset(&bench.unit);
-        assert_eq!(bench.sense(&[0x12, 0, 0, 0, 36, 0]), None);
-        assert_eq!(bench.sense(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0]), None);
-        assert_eq!(codes(bench.sense(&[0xff; 16])), (6, 0x29, 3), "before the operation code");
-        assert_eq!(codes(bench.sense(&[0xff; 16])), (5, 0x20, 0));
-        bench.nexus.logical_unit_reset(&bench.unit);
-        let data = bench.data(&[3, 0, 0, 0, 18, 0]);
-        assert_eq!(codes(wire::scsi::Sense::parse(&data)), (6, 0x29, 3));
-        assert_eq!(bench.sense(&[0; 6]), None, "REQUEST SENSE has cleared it");
-    }
-
-    #[test]
-    fn naca_is_understood_and_the_aca_attribute_needs_a_condition() {
-        let bench = Bench::new();
-        assert_eq!(bench.sense(&[0, 0, 0, 0, 0, 4]), None);
-        let mut aca = request(Lun::Unit(0), &[0; 6], &[], 0);
-        aca.attribute = wire::iscsi::Attribute::Aca;
-        assert_eq!(codes(sense_of(&run(&bench.nexus, aca, &[]))), (5, 0x49, 0));
-    }
-
-    #[test]
-    fn ranges_do_not_overflow() {
-        let bench = Bench::new();
-        for (lba, blocks) in [(u64::MAX, 1), (u64::MAX, u64::from(u32::MAX)), (4096, 1), (4097, 0)]
-        {
-            let fault = bench.unit.extent(lba, blocks).expect_err("out of range");
-            assert_eq!(fault.sense.asc, 0x21);
-            assert_eq!(fault.sense.information, Some(lba.max(4096)));
-        }
-        let end = bench.unit.extent(4096, 0).expect("zero blocks at the end");
-        assert_eq!((end.offset, end.length), (4096 * 512, 0));
-    }
-
-    /// A disk of some size.
-    #[derive(Debug)]
-    struct Elastic(AtomicU64);
-
-    impl Store for Elastic {
-        fn geometry(&self) -> Geometry {
-            Geometry { bytes: self.0.load(Ordering::Relaxed), ..geometry() }
-        }
-
-        fn submit(&self, _: &store::Op) -> store::Submitted {
-            store::Submitted::Done(store::Outcome::Failed(store::Error::Range))
-        }
-
-        fn complete(&self, op: &store::Op, _: &store::Io, _: store::IoResult) -> store::Submitted {
-            self.submit(op)
-        }
-    }
-
-    #[test]
-    fn another_size_is_seen_at_once_and_told_to_all() {
-        let store = Arc::new(Elastic(AtomicU64::new(1 << 20)));
-        let identity = Identity::derive("iqn.a", 0, "v", "p");
-        let unit = LogicalUnit::new(identity, Arc::<Elastic>::clone(&store), 4096).expect("legal");
-        let unit = Arc::new(unit);
-        let nexuses = ["iqn.a,i,0x1", "iqn.b,i,0x1"].map(|name| {
-            Nexus::new(crate::testing::names(name), alloc::vec![(0, Arc::clone(&unit))])
-        });
-        let at = |nexus: &Nexus, cdb: &[u8]| run(nexus, request(Lun::Unit(0), cdb, &[], 4096), &[]);
-        let capacity = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        for nexus in &nexuses {
-            assert_eq!(codes(sense_of(&at(nexus, &capacity))), (6, 0x29, 0));
-        }
-        assert_eq!(unit.resized(), Ok(false));
-        // What is left of a last block is not used.
-        store.0.store((2 << 20) + 512, Ordering::Relaxed);
-        assert_eq!(unit.resized(), Ok(true));
-        for nexus in &nexuses {
-            assert_eq!(codes(sense_of(&at(nexus, &capacity))), (6, 0x2a, 9));
-            let data = at(nexus, &capacity).data_in.expect("data").to_vec();
-            assert_eq!(data, [0, 0, 1, 0xff, 0, 0, 0x10, 0]);
-        }
-        store.0.store(512, Ordering::Relaxed);
-        assert_eq!(unit.resized(), Err(UnitError::Empty { bytes: 512, block: 4096 }));
-        assert_eq!(unit.blocks(), 512, "as it was");
-        // The store has become smaller on the way of the command.
-        let late = at(&nexuses[0], &[0x28, 0, 0, 0, 0, 7, 0, 0, 1, 0]);
-        let sense = sense_of(&late).expect("out of range");
-        assert_eq!((codes(Some(sense)), sense.information), ((5, 0x21, 0), Some(7)));
     }
 }

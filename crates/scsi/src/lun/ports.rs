@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a unit keeps for each initiator port that it has met, and how it tells them of events.
+
+use super::LogicalUnit;
+use super::Special;
+use crate::attention::Attention;
+use crate::attention::Attentions;
+use crate::copy::records::Copies;
+use crate::exclusion::Writers;
+use crate::limits;
+use crate::mmc::medium::MediumLink;
+use crate::nexus::NexusNames;
+use crate::spc::buffer::EchoBuffer;
+use crate::spc::persistent::registry::Port as NexusPort;
+use crate::spc::persistent::registry::Registry;
+use crate::spc::persistent::rights::Reserved;
+use crate::spc::persistent::rights::StandingWord;
+use crate::statistics::Counter;
+use crate::statistics::Totals;
+use crate::statistics::Traffic;
+use crate::taskset::Running;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+/// What a unit keeps for one I_T nexus; it outlives the nexus. On a cache line of its own, because
+/// each write of the nexus counts itself here.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Link {
+    pub(crate) attentions: Attentions,
+    pub(crate) writers: Writers,
+    pub(crate) standing: StandingWord,
+    pub(crate) running: Running,
+    pub(crate) copies: Copies,
+    pub(crate) traffic: Traffic,
+    pub(crate) echo: EchoBuffer,
+    pub(crate) medium: MediumLink,
+}
+
+#[derive(Debug)]
+pub(super) struct Port {
+    initiator_port: String,
+    portal_group_tag: u16,
+    relative_port: u16,
+    link: Arc<Link>,
+}
+
+impl LogicalUnit {
+    /// Does `what` with what is kept for each nexus.
+    pub(crate) fn each_link(&self, what: impl Fn(&Link)) {
+        self.ports.lock().iter().for_each(|port| what(&port.link));
+    }
+
+    /// True if `holds` for any nexus.
+    pub(crate) fn any_link(&self, holds: impl Fn(&Link) -> bool) -> bool {
+        self.ports.lock().iter().any(|port| holds(&port.link))
+    }
+
+    /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why
+    /// it knows nothing.
+    pub(crate) fn link(&self, names: &NexusNames) -> Arc<Link> {
+        let registry = self.reservations.lock();
+        let mut ports = self.ports.lock();
+        let known = ports.iter().find(|port| {
+            port.initiator_port == names.initiator_port
+                && port.portal_group_tag == names.portal_group_tag
+        });
+        if let Some(port) = known {
+            port.link.attentions.establish(Attention::NexusLoss);
+            return Arc::clone(&port.link);
+        }
+        let lost = ports.iter().filter(|port| port.lost()).count();
+        if lost >= limits::LOST_PORTS_MAX
+            && let Some(oldest) = ports.iter().position(Port::lost)
+        {
+            let gone = ports.remove(oldest);
+            self.statistics.retire(&gone.link.traffic);
+        }
+        let link = Arc::new(Link::default());
+        link.standing.store(registry.standing(&NexusPort::from(names)));
+        link.attentions.establish(Attention::PowerOn);
+        ports.push(Port {
+            initiator_port: names.initiator_port.clone(),
+            portal_group_tag: names.portal_group_tag,
+            relative_port: names.relative_port,
+            link: Arc::clone(&link),
+        });
+        link
+    }
+
+    #[cfg(test)]
+    pub(crate) fn ports(&self) -> usize {
+        self.ports.lock().len()
+    }
+
+    /// Sets the words that commands read without a lock.
+    pub(crate) fn show_reservations(&self, registry: &Registry) {
+        for port in self.ports.lock().iter() {
+            port.link.standing.store(registry.standing(&port.name()));
+        }
+        let reserved = registry.reserved();
+        self.reserved.store(reserved);
+        if reserved == Reserved::Nobody {
+            self.make_ordinary(Special::Reserved);
+        } else {
+            self.make_special(Special::Reserved);
+        }
+    }
+
+    /// Ends the reservation of RESERVE, if it is of `holder`, or of anybody for None (SPC-2
+    /// §5.5.1).
+    pub(crate) fn end_legacy_reservation(&self, holder: Option<&NexusNames>) {
+        if self.reserved.load() != Reserved::Legacy {
+            return;
+        }
+        let mut registry = self.reservations.lock();
+        let port = holder.map(NexusPort::from);
+        if port.is_none() || registry.legacy == port {
+            registry.legacy = None;
+            self.show_reservations(&registry);
+        }
+    }
+
+    /// What power on leaves of reservations and registrations: all if they are to persist (APTPL),
+    /// none otherwise (SPC-4 §5.9.1).
+    pub(crate) fn forget_reservations(&self) {
+        let mut registry = self.reservations.lock();
+        if !registry.persists {
+            *registry = Registry::default();
+            self.show_reservations(&registry);
+        }
+    }
+
+    /// Tells one nexus, if it was ever there.
+    pub(crate) fn establish_at(&self, name: &NexusPort, attention: Attention) {
+        let ports = self.ports.lock();
+        for port in ports.iter().filter(|port| port.name() == *name) {
+            port.link.attentions.establish(attention);
+        }
+    }
+
+    /// The ACA condition of a preempted nexus ends (SPC-4 §5.12.11.5).
+    pub(crate) fn clear_aca_of(&self, name: &NexusPort) {
+        let link = {
+            let ports = self.ports.lock();
+            let port = ports.iter().find(|port| port.name() == *name);
+            port.map(|port| Arc::clone(&port.link))
+        };
+        if let Some(link) = link {
+            self.task_set.lock().clear_fault(self, Some(&link));
+        }
+    }
+
+    /// Tells every nexus but the one of `own`.
+    pub(crate) fn establish_at_others(&self, own: Option<*const Link>, attention: Attention) {
+        for port in self.ports.lock().iter() {
+            if own != Some(Arc::as_ptr(&port.link)) {
+                port.link.attentions.establish(attention);
+            }
+        }
+    }
+
+    /// What the unit has counted.
+    pub(crate) fn totals(&self) -> Totals {
+        self.statistics.totals(|totals| self.sum_traffic(totals))
+    }
+
+    /// Lets counters begin anew.
+    pub(crate) fn reset_statistics(&self, counters: &[Counter]) {
+        self.statistics.reset(counters, |totals| self.sum_traffic(totals));
+    }
+
+    fn sum_traffic(&self, totals: &mut Totals) {
+        self.ports.lock().iter().for_each(|port| port.link.traffic.sum(totals));
+    }
+
+    /// Ends the copies that were asked of this unit, as soon as they take their next step.
+    pub fn end_copies(&self) {
+        for port in self.ports.lock().iter() {
+            port.link.copies.clear();
+        }
+    }
+
+    /// Tells every nexus but the one of `link`.
+    pub(crate) fn establish_elsewhere(&self, link: &Link, attention: Attention) {
+        for port in self.ports.lock().iter().filter(|port| !core::ptr::eq(&*port.link, link)) {
+            port.link.attentions.establish(attention);
+        }
+    }
+
+    /// Tells every nexus, also those that are lost for now.
+    pub(crate) fn establish_everywhere(&self, attention: Attention) {
+        for port in self.ports.lock().iter() {
+            port.link.attentions.establish(attention);
+        }
+    }
+
+    /// Tells every nexus this and nothing else.
+    pub(crate) fn replace_everywhere(&self, attention: Attention) {
+        for port in self.ports.lock().iter() {
+            port.link.attentions.replace(attention);
+        }
+    }
+}
+
+impl Port {
+    fn name(&self) -> NexusPort {
+        NexusPort { initiator: self.initiator_port.clone(), target: self.relative_port }
+    }
+
+    /// True if no nexus holds the link.
+    fn lost(&self) -> bool {
+        Arc::strong_count(&self.link) == 1
+    }
+}
