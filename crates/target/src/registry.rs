@@ -32,8 +32,7 @@ impl Identity {
 }
 
 /// The target's side of an identity, which is a target port: its name and portal group tag. An
-/// unnamed discovery session belongs to its portal (RFC 7143
-/// §6.3.1).
+/// unnamed discovery session belongs to its portal (RFC 7143 §6.3.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Scope {
     Target(String, u16),
