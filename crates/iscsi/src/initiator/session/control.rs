@@ -199,6 +199,7 @@ impl Session {
         match &connection.ping {
             Some(ping) if ping.itt == pdu.itt => {
                 connection.ping = None;
+                connection.statuses.ask_again();
                 Ok(())
             }
             _ => Err(SessionError::UnexpectedPdu("nop-in")),

@@ -19,6 +19,7 @@ use wire::iscsi::Reject;
 use wire::iscsi::Request;
 use wire::iscsi::Snack;
 use wire::iscsi::SnackView;
+use wire::iscsi::StatSn;
 use wire::iscsi::Ttt;
 
 use super::Ending;
@@ -137,6 +138,10 @@ impl Session {
     /// §7.8).
     fn give_up(&mut self, task: TaskId) -> Result<(), SessionError> {
         let Some(entry) = self.tasks.get_mut(task) else { return Ok(()) };
+        if entry.command.data_in == 0 {
+            // An R2T that the target does not need answered any more.
+            return Ok(());
+        }
         entry.given_up = true;
         let at = entry.connection;
         if entry.held.is_some() { self.end_damaged(at, task) } else { Ok(()) }
@@ -188,13 +193,19 @@ impl Session {
         Ok(true)
     }
 
-    /// A SNACK about no task: without its statuses the connection cannot go on.
+    /// A SNACK about no task: without the statuses that it asked for the connection cannot go on.
     fn snack_rejected(&self, at: ConnectionId, header: &[u8]) -> Result<(), SessionError> {
-        if SnackView::new_checked(header).map(|snack| snack.kind()) != Ok(STATUS) {
+        let (Ok(snack), Some(connection)) =
+            (SnackView::new_checked(header), self.connections.get(at))
+        else {
             return Ok(());
+        };
+        let got = StatSn(snack.beg_run());
+        if snack.kind() == STATUS && connection.statuses.is_missing(got) {
+            let expected = connection.statuses.expected();
+            return Err(SessionError::StatusLost { got, expected });
         }
-        let expected = self.exp_stat_sn_at(at);
-        Err(SessionError::StatusLost { got: expected, expected })
+        Ok(())
     }
 
     /// Whether a command that the target dropped may be sent again under its number: only to fill

@@ -108,6 +108,20 @@ impl Statuses {
         Ok(())
     }
 
+    /// An answer came to a question that was put after all others: what was asked for before and
+    /// is not there is lost again.
+    pub(super) fn ask_again(&mut self) {
+        for known in self.ahead.iter_mut().filter(|known| **known == Known::Asked) {
+            *known = Known::Missing;
+        }
+    }
+
+    /// Whether this number is still missing.
+    pub(super) fn is_missing(&self, number: StatSn) -> bool {
+        let known = self.ahead.get(number.steps_from(self.expected) as usize);
+        matches!(known, Some(Known::Missing | Known::Asked))
+    }
+
     /// A run of numbers that are missing and were not asked for; from now on they were.
     pub(super) fn ask(&mut self) -> Result<Option<Run>, Hopeless> {
         let Some(from) = self.ahead.iter().position(|known| *known == Known::Missing) else {
@@ -177,6 +191,10 @@ mod tests {
         assert_eq!(statuses.ask(), Ok(run(4, 2)));
         statuses.lose(START.plus(1)).unwrap();
         assert_eq!(statuses.ask(), Ok(run(1, 1)), "what was damaged again is asked for again");
+        statuses.ask_again();
+        assert_eq!(statuses.ask(), Ok(run(1, 2)));
+        assert_eq!(statuses.ask(), Ok(run(4, 2)));
+        assert!(statuses.is_missing(START.plus(1)) && !statuses.is_missing(START.plus(3)));
         for number in [2, 1, 5, 4] {
             assert_eq!(statuses.take(START.plus(number)), Ok(Arrival::New));
             statuses.check();

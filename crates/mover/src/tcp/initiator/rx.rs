@@ -460,7 +460,12 @@ impl Rx {
     ) -> Result<Option<Event>, Violation> {
         self.max_cmd_sn = response.numbers.max_cmd_sn;
         let Ok((task, books)) = tasks.find(response.itt) else { return Ok(None) };
-        books.close_count(&response, &self.keys)?;
+        if books.takes_data() {
+            books.close_count(&response, &self.keys)?;
+        } else {
+            // A target that has a status does not wait for the answer to an R2T.
+            books.books = None;
+        }
         if books.books.is_some() && response.response == 0 {
             books.books().held = Some((response, self.control.clone()));
             return self.settle(task, response.numbers, tasks);

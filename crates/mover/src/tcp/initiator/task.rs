@@ -332,6 +332,11 @@ impl Task {
         Ok(true)
     }
 
+    /// Whether the command reads.
+    pub(super) const fn takes_data(&self) -> bool {
+        self.in_len > 0
+    }
+
     /// A status says how many Data-In and R2Ts there were (RFC 7143 §11.4.8).
     pub(super) fn close_count(&mut self, pdu: &ScsiResponse, keys: &Keys) -> Result<(), Violation> {
         let (got, expected) = (pdu.exp_data_sn.0, self.next_sn);
