@@ -302,13 +302,13 @@ impl<'a> World<'a> {
                 let Some((place, task)) = self.pick(task) else { return };
                 let Some(books) = self.sent.get_mut(place) else { return };
                 let (r2t_sn, at_offset) = (offset(books.0, sn), offset(books.1, by));
-                let desired_length = u32::from(length) % 4200;
+                let desired_length = u32::from(length) % 4200 + 1;
                 books.0 = books.0.wrapping_add(1);
                 books.1 = books.1.wrapping_add(desired_length);
                 let pdu = R2t {
                     lun: LunField::default(),
                     itt: itt(task),
-                    ttt: Ttt(r2t_sn),
+                    ttt: Ttt(r2t_sn & 0xff),
                     numbers: self.numbers(self.place(at), 0),
                     r2t_sn: R2tSn(r2t_sn),
                     offset: at_offset,
