@@ -49,7 +49,8 @@ enum Step {
     Command { write: bool },
     DataIn { at: u8, task: u8, sn: i8, offset: i8, length: u16, flags: u8 },
     R2t { at: u8, task: u8, sn: i8, offset: i8, length: u16 },
-    Status { at: u8, task: u8, status: u8, response: bool, stat_sn: i8, exp_data_sn: u8, sense: bool },
+    /// `how`: status, response, sense data.
+    Status { at: u8, task: u8, how: (u8, bool, bool), stat_sn: i8, exp_data_sn: u8 },
     NopIn { at: u8, itt: bool, ttt: bool, stat_sn: i8 },
     /// An answer to the last request of a kind.
     Answer { at: u8, kind: u8, response: u8, stat_sn: i8 },
@@ -316,7 +317,7 @@ impl<'a> World<'a> {
                 };
                 (at, Response::R2t(pdu), Vec::new())
             }
-            Step::Status { at, task, status, response, stat_sn, exp_data_sn, sense } => {
+            Step::Status { at, task, how: (status, response, sense), stat_sn, exp_data_sn } => {
                 let Some((place, task)) = self.pick(task) else { return };
                 let came = self.sent.get(place).map_or(0, |books| books.0);
                 let pdu = ScsiResponse {

@@ -42,7 +42,7 @@ const CHUNK: usize = 32 << 10;
 const WORKERS: u64 = 4;
 
 /// Chunks in the part of a thread.
-const CHUNKS: u64 = 16;
+const CHUNKS: usize = 16;
 
 /// A target whose unit 0 is the file at `path`.
 fn on_file(path: &str, settings: Settings) -> Plan {
@@ -72,13 +72,14 @@ fn content(chunk: u64, round: u64) -> Vec<u8> {
 /// Writes and reads its part of the disk until `over`.
 fn worker(session: &Session, worker: u64, over: &AtomicBool, done: &AtomicU64) {
     let disk = Disk::open(session, 0).unwrap();
-    let mut rounds = [0; CHUNKS as usize];
-    let mut turn = 0;
+    let mut rounds = [0; CHUNKS];
+    let first = worker * CHUNKS as u64;
+    let mut turn: usize = 0;
     while !over.load(Ordering::SeqCst) {
         let place = turn % CHUNKS;
-        let chunk = worker * CHUNKS + place;
+        let chunk = first + place as u64;
         let at = chunk * CHUNK as u64;
-        let round = rounds.get_mut(place as usize).unwrap();
+        let round = rounds.get_mut(place).unwrap();
         let mut back = vec![0; CHUNK];
         if *round > 0 {
             disk.read_at(at, &mut back).unwrap_or_else(|error| panic!("read: {error}"));
@@ -91,7 +92,7 @@ fn worker(session: &Session, worker: u64, over: &AtomicBool, done: &AtomicU64) {
         turn += 7;
     }
     for (place, round) in (0..).zip(rounds).filter(|(_, round)| *round > 0) {
-        let chunk: u64 = worker * CHUNKS + place;
+        let chunk: u64 = first + place;
         let mut back = vec![0; CHUNK];
         disk.read_at(chunk * CHUNK as u64, &mut back).unwrap();
         assert!(back == content(chunk, round), "chunk {chunk} at the end");

@@ -212,7 +212,8 @@ impl Session {
         let Some(by) = by else {
             let from = now + Duration::from_secs(wait);
             connection.phase = Phase::Wanted { from, tries: 0 };
-            self.failover.patience.get_or_insert(from + Duration::from_secs(retain));
+            let until = from + Duration::from_secs(retain);
+            self.failover.patience = self.failover.patience.or(Some(until));
             return;
         };
         connection.phase = Phase::CleanUp { itt, at: by, until };
