@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CRC32C, the digest of iSCSI and of MPA; any crate may call it.
+//! CRC32C, the digest of iSCSI and of MPA, and the guard of T10 protection information; any crate
+//! may call it.
 //!
 //! RFC 7143 §13.1: generator 0x11edc6f41, input and output reflected, initial value and final
 //! complement all ones. The fastest kernel that the processor has is found once, at the first use;
@@ -8,6 +9,7 @@
 
 mod bitwise;
 mod combine;
+mod dif;
 mod dispatch;
 mod limits;
 mod slicing8;
@@ -15,6 +17,7 @@ mod slicing8;
 mod sse42;
 
 pub use combine::combine;
+pub use dif::crc16_t10dif;
 pub use dispatch::{Tier, Unavailable, force, tier};
 
 /// The CRC of `bytes` with its own wire form appended (the residue): what a check over data and
