@@ -99,6 +99,7 @@ pub fn capacity(unit: &mut impl Execute) -> Result<Capacity, Error> {
             Ok(Capacity {
                 last_lba: last.into(),
                 block_length,
+                protection: None,
                 physical_exponent: 0,
                 provisioning: Provisioning::Full,
                 lowest_aligned_lba: 0,

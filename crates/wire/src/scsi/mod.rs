@@ -18,6 +18,7 @@ pub mod mmc;
 pub mod mode;
 pub mod opcode;
 pub mod persistent;
+pub mod protection;
 pub mod provisioning;
 pub mod reservations;
 pub mod rsoc;
