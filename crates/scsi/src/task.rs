@@ -19,6 +19,8 @@ use crate::exclusion::Hold;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use crate::nexus::Mapped;
+use crate::protect::Protected;
+use crate::protect::unmap::Unmap as ProtectedUnmap;
 use crate::sbc::compare::Compare;
 use crate::sbc::rw::Read;
 use crate::sbc::rw::Write;
@@ -249,6 +251,8 @@ pub(crate) enum Machine {
     Using(Box<Using>),
     Wipe(Box<Wipe>),
     Awaiting(Awaiting),
+    Protected(Box<Protected>),
+    ProtectedUnmap(Box<ProtectedUnmap>),
 }
 
 /// What a handler makes of a command.
@@ -414,6 +418,7 @@ impl Task {
             match &self.machine {
                 Machine::Read(read) => mapped.link.traffic.count_read(read.bytes()),
                 Machine::Write(write) => mapped.link.traffic.count_write(write.bytes()),
+                Machine::Protected(protected) => protected.count(&mapped.link.traffic),
                 _ => {}
             }
         }
@@ -626,6 +631,8 @@ impl Machine {
                 Ok(step)
             }
             Self::Awaiting(awaiting) => awaiting.resume(&input),
+            Self::Protected(protected) => protected.resume(unit, input),
+            Self::ProtectedUnmap(unmap) => unmap.resume(unit, input),
             // A job has no nexus.
             Self::Wipe(_) => Err(sense::INTERNAL.into()),
         }

@@ -9,6 +9,8 @@ use crate::Input;
 use crate::LogicalUnit;
 use crate::Nexus;
 use crate::NexusNames;
+use crate::ProtectionFormat;
+use crate::ProtectionType;
 use crate::Request;
 use crate::Step;
 use crate::Task;
@@ -30,6 +32,7 @@ use store::Outcome;
 use store::Run;
 use store::Store;
 use store::Submitted;
+use store::beside::Beside;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::LunField;
@@ -174,6 +177,17 @@ impl Bench {
         let bytes = blocks * 2048;
         let geometry = Geometry { bytes, read_only: true, discard_granularity: None, ..geometry() };
         Self::of(geometry, |identity, disk| LogicalUnit::optical(identity, disk))
+    }
+
+    /// A disk that is formatted with protection information, and what stands beside it.
+    pub(crate) fn protected(kind: Option<ProtectionType>, block: u32) -> (Self, Arc<Disk>) {
+        let format = ProtectionFormat { kind, block, blocks: geometry().bytes / u64::from(block) };
+        let side = Disk::new(Geometry { bytes: format.side_len(), ..geometry() });
+        let beside = Arc::<Disk>::clone(&side);
+        let bench = Self::of(geometry(), |identity, disk| {
+            LogicalUnit::protected(identity, Arc::new(Beside::new(disk, beside)), format)
+        });
+        (bench, side)
     }
 
     fn of(

@@ -18,10 +18,13 @@ pub(crate) mod sanitize;
 #[cfg(test)]
 mod tests;
 
+use crate::attention::Attention;
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
+use crate::nexus::Mapped;
+use crate::protect;
 use crate::sbc::same;
 use crate::sense;
 use crate::sense::Fault;
@@ -39,6 +42,7 @@ use core::sync::atomic::AtomicU16;
 use core::sync::atomic::Ordering;
 use store::Op;
 use wire::scsi::Sense;
+use wire::scsi::protection::ProtectionType;
 
 /// What a unit knows of its last or present wipe.
 #[derive(Debug, Default)]
@@ -80,13 +84,29 @@ pub(crate) struct Wipe {
     at: u64,
     pass: u8,
     stage: Stage,
+    protection: Option<Reprotection>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Writing,
     Flushing,
+    /// How the unit is formatted is being written.
+    Formatting,
     Over,
+}
+
+/// What becomes of protection information: what stands beside the blocks is cleared first, so that
+/// none of it is ever taken for that of new data; then, when all else is done, the unit is of
+/// another type.
+#[derive(Debug)]
+struct Reprotection {
+    /// What is left to be cleared: first byte and end.
+    at: u64,
+    end: u64,
+    kind: Option<ProtectionType>,
+    /// Who has asked for it, and need not be told.
+    own: Arc<Mapped>,
 }
 
 /// A command that waits for the end of its job.
@@ -107,6 +127,17 @@ fn begin(
     immediate: bool,
     presented: u64,
 ) -> Result<Started, Fault> {
+    begin_as(context, (kind, context.unit.protection_type()), content, immediate, presented)
+}
+
+/// Begins, and gives a unit that can be protected a type.
+fn begin_as(
+    context: &Context<'_>,
+    (kind, protection): (Kind, Option<ProtectionType>),
+    content: Content,
+    immediate: bool,
+    presented: u64,
+) -> Result<Started, Fault> {
     let unit = context.unit;
     let own = context.nexus.mapped_unit(unit).ok_or(sense::INTERNAL)?;
     if !unit.make_special(Special::Wiping) {
@@ -116,7 +147,12 @@ fn begin(
     unit.wiping().progress.store(0, Ordering::Release);
     unit.make_ordinary(Special::WipeFailed);
     let result = Arc::new(AtomicU8::new(0));
-    let wipe = Wipe { content, result: Arc::clone(&result), at: 0, pass: 0, stage: Stage::Writing };
+    let protection = unit.protection().map(|_| {
+        let (at, length) = protect::all_records(unit);
+        Reprotection { at, end: at + length, kind: protection, own: Arc::clone(own) }
+    });
+    let stage = Stage::Writing;
+    let wipe = Wipe { content, result: Arc::clone(&result), at: 0, pass: 0, stage, protection };
     let job = Box::new(task::Task::job(Arc::clone(own), Machine::Wipe(Box::new(wipe))));
     if immediate {
         let completion = Some(sense::good(presented));
@@ -189,9 +225,21 @@ impl Wipe {
             self.end(unit, FAILED);
             return Err(fault);
         }
-        if self.stage == Stage::Flushing {
-            self.end(unit, 0);
-            return Ok(Step::Complete(sense::good(0)));
+        if let Some(op) = self.protection.as_mut().and_then(Reprotection::clear) {
+            return Ok(Step::Store(op));
+        }
+        match (self.stage, &self.protection) {
+            (Stage::Flushing, Some(Reprotection { kind, .. }))
+                if *kind != unit.protection_type() =>
+            {
+                self.stage = Stage::Formatting;
+                return Ok(Step::Store(protect::header(unit, *kind)));
+            }
+            (Stage::Flushing | Stage::Formatting, _) => {
+                self.end(unit, 0);
+                return Ok(Step::Complete(sense::good(0)));
+            }
+            _ => {}
         }
         let end = unit.blocks() * u64::from(unit.block());
         if self.at >= end {
@@ -233,10 +281,26 @@ impl Wipe {
     fn end(&mut self, unit: &LogicalUnit, result: u8) {
         self.stage = Stage::Over;
         self.result.store(result, Ordering::Release);
+        if let (0, Some(new), Some(protection)) = (result, &self.protection, unit.protection())
+            && protection.kind() != new.kind
+        {
+            protection.set_kind(new.kind);
+            // READ CAPACITY(16) says another P_TYPE (SBC-3 §4.10).
+            unit.establish_elsewhere(&new.own.link, Attention::CapacityChanged);
+        }
         if result == FAILED {
             unit.make_special(Special::WipeFailed);
         }
         unit.make_ordinary(Special::Wiping);
+    }
+}
+
+impl Reprotection {
+    /// The next piece of what is to be cleared.
+    fn clear(&mut self) -> Option<Op> {
+        let (offset, length) = (self.at, (self.end - self.at).min(limits::DISCARD_MAX));
+        self.at += length;
+        (length > 0).then_some(Op::Discard { offset, length })
     }
 }
 
