@@ -33,6 +33,7 @@ pub use reactor::Error;
 pub use reactor::Plan;
 pub use reactor::Target;
 pub use registry::SESSIONS_MAX;
+pub use stores::ProtectionError;
 pub use stores::StoreError;
 pub use stores::Stores;
 pub use volume::Rescanned;
