@@ -89,6 +89,8 @@ impl Host {
         let mut queue = Queue::new(&Config::default()).unwrap();
         let options = Options::new(portal.to_owned(), Some(TARGET.to_owned()));
         let session = queue.login(options).unwrap();
+        // The unit attention of a new host is over then.
+        initiator::scsi::test_unit_ready(&mut queue.unit(session, 0)).unwrap();
         Self { queue, session }
     }
 
