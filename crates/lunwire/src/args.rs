@@ -142,6 +142,10 @@ pub(crate) struct ServeOptions {
     /// What backs a LUN (repeatable: LUN 0, 1, ...) [default: memory:1G]
     #[arg(long, value_name = "STORE")]
     pub(crate) lun: Vec<String>,
+    /// T10 protection information of those LUNs: 1, 2 or 3, in PATH.pi beside file:PATH, in memory
+    /// beside memory: [default: none]
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) protection: Option<u8>,
     /// Name by which initiators of that target, and discovery, must log in (CHAP)
     #[arg(long, value_name = "NAME")]
     pub(crate) chap_user: Option<String>,

@@ -256,7 +256,8 @@ impl Draft {
         if let Some(path) = &options.state_dir {
             self.state_dir = Some(path.clone());
         }
-        if options.target.is_some() || !options.lun.is_empty() {
+        let of_luns = !options.lun.is_empty() || options.protection.is_some();
+        if options.target.is_some() || of_luns {
             self.take_target(options)?;
         }
         Ok(())
@@ -271,7 +272,12 @@ impl Draft {
         let words: &[String] = if options.lun.is_empty() { &default } else { &options.lun };
         for (number, word) in (0..).zip(words) {
             let spec = option("--lun", word, word.parse::<Spec>())?;
-            target.luns.push(DraftLun::new(number, word, spec));
+            let mut lun = DraftLun::new(number, word, spec);
+            if let Some(kind) = options.protection {
+                let kind = option("--protection", kind, protection(kind, &lun.spec))?;
+                lun.protection = Some(kind);
+            }
+            target.luns.push(lun);
         }
         self.targets.push(target);
         Ok(())

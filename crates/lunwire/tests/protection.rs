@@ -211,4 +211,11 @@ fn what_cannot_be_protected_is_refused_with_its_place() {
         assert_ne!(output.status.code(), Some(0), "{lun}");
         assert!(said.contains(right) && said.contains("target.lun.protection"), "{said}");
     }
+    let output = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["serve", "--lun", "null:1M", "--protection", "1"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--protection 1") && said.contains("keeps nothing"), "{said}");
 }
