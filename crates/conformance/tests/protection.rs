@@ -96,7 +96,7 @@ fn pairs(seed: u8, block: u32, count: u32) -> Vec<u8> {
     data.chunks(512).zip(block..).flat_map(pair).collect()
 }
 
-/// Covers-scsi: 88, 8A, 8E, 8F, 7F/9, 7F/A, 7F/B, 7F/C.
+/// Covers-scsi: 88, 8A, 8E, 8F, 7F/0009, 7F/000A, 7F/000B, 7F/000C.
 #[test]
 fn blocks_travel_with_eight_bytes_more() {
     on_each(|server| {

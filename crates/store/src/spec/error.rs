@@ -133,7 +133,8 @@ pub enum Unprotectable {
     Stripe,
     /// Two stores cannot promise that together.
     #[error(
-        "protection information is written apart, so that `atomic` cannot be promised: leave one out"
+        "protection information is written apart, so that `atomic` cannot be promised: \
+         leave one of them out"
     )]
     Atomic,
 }

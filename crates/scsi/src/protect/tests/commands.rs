@@ -93,7 +93,7 @@ fn lengths_grow_by_eight_bytes_a_block() {
     }
 }
 
-/// Covers-scsi: 8E, 7F/C.
+/// Covers-scsi: 8E, 7F/000C.
 #[test]
 fn write_and_verify_writes_durably_and_reads_back() {
     for kind in ProtectionType::ALL {
@@ -127,7 +127,7 @@ fn fua_is_of_both_and_reading_with_it_flushes_both() {
     assert_eq!(rig.side.log.lock()[..], [Seen::Flush]);
 }
 
-/// Covers-scsi: 93, 7F/D.
+/// Covers-scsi: 93, 7F/000D.
 #[test]
 fn write_same_counts_the_reference_tags_up() {
     for kind in ProtectionType::ALL {
@@ -309,7 +309,8 @@ proptest! {
         let mut model = vec![Cell(vec![0; 512], Information::ONES); 32];
         for (act, lba, blocks) in acts {
             let generated = |data: &[u8], lba: u64| {
-                let reference = if type_one { u32::try_from(lba).expect("small") } else { u32::MAX };
+                let of_lba = u32::try_from(lba).expect("small");
+                let reference = if type_one { of_lba } else { u32::MAX };
                 Information { guard: crc::crc16_t10dif(data), application: 0, reference }
             };
             let first = usize::try_from(lba).expect("small");
@@ -320,16 +321,21 @@ proptest! {
                     let out = pairs(fill, lba, blocks);
                     let plain = out.chunks(520).flat_map(|pair| &pair[..512]).copied().collect();
                     let out = if code == 0 { plain } else { out };
-                    prop_assert_eq!(rig.codes(Ask::new(Name::Write, code, lba, blocks), &out), GOOD);
+                    let ask = Ask::new(Name::Write, code, lba, blocks);
+                    prop_assert_eq!(rig.codes(ask, &out), GOOD);
                     for ((cell, lba), index) in cells {
                         let data = block(fill.wrapping_add(index));
-                        let beside = if code == 0 { generated(&data, lba) } else { right(&data, lba) };
+                        let beside = match code {
+                            0 => generated(&data, lba),
+                            _ => right(&data, lba),
+                        };
                         *cell = Cell(data, beside);
                     }
                 }
                 Act::Same { code, fill } => {
                     let out = if code == 0 { block(fill) } else { pairs(fill, lba, 1) };
-                    prop_assert_eq!(rig.codes(Ask::new(Name::Same, code, lba, blocks), &out), GOOD);
+                    let ask = Ask::new(Name::Same, code, lba, blocks);
+                    prop_assert_eq!(rig.codes(ask, &out), GOOD);
                     for ((cell, at), _) in cells {
                         let of = if type_one { at } else { lba };
                         let beside = match code {

@@ -50,7 +50,7 @@ fn asking(name: Name, code: u8, lba: u64) -> Ask {
     Ask { application: 0x1234, mask: 0xffff, ..Ask::new(name, code, lba, 2) }
 }
 
-/// Covers-scsi: 88, 8A, 8F, 7F/9, 7F/A, 7F/B.
+/// Covers-scsi: 88, 8A, 8F, 7F/0009, 7F/000A, 7F/000B.
 #[test]
 fn every_code_checks_what_its_table_says() {
     for kind in ProtectionType::ALL {
@@ -172,7 +172,7 @@ fn without_type_2_short_cdbs_without_information_do() {
     assert_eq!(rig.codes(Ask::new(Name::Read, 0, 5, 1), &[]), REFERENCE, "a long one knows");
 }
 
-/// Covers-scsi: 8F, 7F/A.
+/// Covers-scsi: 8F, 7F/000A.
 #[test]
 fn verify_compares_what_was_sent_as_its_table_says() {
     // Of code, and what is another one on the medium: compared, but for type 3 with ATO.
