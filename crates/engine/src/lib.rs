@@ -13,7 +13,6 @@ pub mod epoll;
 pub mod files;
 mod filework;
 mod gather;
-mod lend;
 pub mod limits;
 mod memory;
 mod pool;
