@@ -42,7 +42,7 @@ bench: build ## Speed as ratios to tgt, about 10 minutes
 fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
 
-interop: build ## libiscsi, QEMU, tgt, kill -9 and hostile input against a running server
+interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against a running server
 	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes bad-input login-flood \
 	    discovery isns store-faults
 
