@@ -21,8 +21,8 @@ build: ## Builds the release binary
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test
 
-test-long: build ## What takes longer: broken lines in a virtual machine, 8 minutes
-	@scripts/test setup cable
+test-long: build ## What takes longer: broken lines and resets in a virtual machine, 10 minutes
+	@scripts/test setup cable resets
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
 	@scripts/test fmt tidy clippy docs unit compliance licences
