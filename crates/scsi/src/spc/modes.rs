@@ -78,8 +78,8 @@ impl Parameters {
 }
 
 impl Modes {
-    /// With default values. `volatile`: the store has a cache that WCE speaks of. TAS is set: a host
-    /// whose command another one aborts is told at once, where it would have to wait for its own
+    /// With default values. `volatile`: the store has a cache that WCE speaks of. TAS is set: a
+    /// host whose command another one aborts is told at once; it would have to wait for its own
     /// time-out otherwise.
     pub(crate) fn new(volatile: bool) -> Self {
         let default = Parameters {
