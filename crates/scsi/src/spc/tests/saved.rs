@@ -81,7 +81,7 @@ fn saved_values_are_in_force_after_power_on_and_after_a_reset() {
     assert_eq!(page(&bench, 0)[2..6], [0x24, 0x16, 8, 0x40]);
     let again = powered_on(Kept::ModeParameters, &shelf).expect("our own");
     assert_eq!(page(&again, 0)[2..6], [0x24, 0x16, 8, 0x40]);
-    assert_eq!(page(&again, 2)[2..6], [0, 0x10, 0, 0]);
+    assert_eq!(page(&again, 2)[2..6], [0, 0x10, 0, 0x40], "TAS by default");
     assert_eq!(codes(again.sense_out(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[1; 512])), (7, 0x27, 2));
     // An empty list saves what is in force.
     assert_eq!(select(&again, &control(0, 0, 0, 0)), (0, 0, 0));

@@ -9,9 +9,9 @@ use crate::testing::sense_of;
 use alloc::sync::Arc;
 use store::Error;
 
-/// A list for MODE SELECT(6) with the control page; bytes 2 and 4 of it.
+/// A list for MODE SELECT(6) with the control page; bytes 2 and 4 of it. TAS is as by default.
 fn list(two: u8, four: u8) -> [u8; 16] {
-    [0, 0, 0, 0, 0x0a, 10, two, 0x10, four, 0, 0, 0, 0xff, 0xff, 0, 0]
+    [0, 0, 0, 0, 0x0a, 10, two, 0x10, four, 0x40, 0, 0, 0xff, 0xff, 0, 0]
 }
 
 pub(super) fn select(bench: &Bench, list: &[u8]) -> (u8, u8, u8) {
