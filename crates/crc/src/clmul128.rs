@@ -10,6 +10,12 @@ type Vector = __m128i;
 
 const WIDTH: usize = 16;
 
+/// Bytes from which on vectors are faster than words.
+const VECTORS_MIN: usize = 320;
+
+/// A group leaves the unit of the crc32 instruction free.
+const WITH_STREAMS: bool = true;
+
 crate::fold::kernel!("pclmulqdq,sse4.2");
 
 #[inline]

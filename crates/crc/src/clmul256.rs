@@ -12,6 +12,12 @@ type Vector = __m256i;
 
 const WIDTH: usize = 32;
 
+/// Bytes from which on vectors are faster than words.
+const VECTORS_MIN: usize = 192;
+
+/// A group leaves the unit of the crc32 instruction free.
+const WITH_STREAMS: bool = true;
+
 crate::fold::kernel!("avx2,vpclmulqdq,pclmulqdq,sse4.2");
 
 #[inline]

@@ -60,15 +60,6 @@ pub(crate) fn copy_update(register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
     one_stream(register, dst)
 }
 
-#[inline]
-#[target_feature(enable = "sse4.2")]
-fn two_words(mut register: u64, bytes: &[u8; 16]) -> u64 {
-    for word in bytes.as_chunks().0 {
-        register = _mm_crc32_u64(register, u64::from_le_bytes(*word));
-    }
-    register
-}
-
 /// As [`three_streams`], and copies `src` to `dst`: by 16 bytes, as stores of 8 would hold the
 /// instruction up.
 #[inline]
@@ -88,9 +79,9 @@ fn copy_three_streams<const N: usize>(
     let to = to_a.as_chunks_mut::<16>().0.iter_mut().zip(to_b.as_chunks_mut::<16>().0);
     for (((a, b), c), ((to_a, to_b), to_c)) in from.zip(to.zip(to_c.as_chunks_mut::<16>().0)) {
         (*to_a, *to_b, *to_c) = (*a, *b, *c);
-        first = two_words(first, a);
-        second = two_words(second, b);
-        third = two_words(third, c);
+        first = words_of(first, a);
+        second = words_of(second, b);
+        third = words_of(third, c);
     }
     join(shift, first, second, third)
 }
@@ -114,10 +105,10 @@ pub(crate) fn one_stream(mut register: u64, bytes: &[u8]) -> u32 {
     register
 }
 
-/// The register behind four words.
+/// The register behind the words of `bytes`.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-pub(crate) fn four_words(mut register: u64, bytes: &[u8; 32]) -> u64 {
+pub(crate) fn words_of<const N: usize>(mut register: u64, bytes: &[u8; N]) -> u64 {
     for bytes in bytes.as_chunks().0 {
         register = word(register, u64::from_le_bytes(*bytes));
     }
