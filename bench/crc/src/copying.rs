@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Copying with CRC, in one go and one after the other.
 
-use crate::digest::{Digest, PEERS, memory, tiers};
+use crate::digest::{Digest, PAGE, PEERS, memory, tiers};
 use crate::report::{Report, Row};
 use crate::timing::{Contestant, Effort, rates};
 use crc::{Crc32c, Tier};
@@ -12,7 +12,6 @@ use std::hint::black_box;
 const ARENA: usize = 768 << 20;
 const WARM: [usize; 6] = [512, 4096, 8192, 16_384, 65_536, 262_144];
 const COLD: [usize; 3] = [4096, 8192, 65_536];
-const PAGE: usize = 4096;
 const ALIGNED: [usize; 4] = [4096, 8192, 65_536, 262_144];
 
 /// A source and a destination that move on with each call, or stay.

@@ -8,6 +8,9 @@ use std::hint::black_box;
 
 const SIZES: [usize; 9] = [48, 512, 1000, 4096, 8192, 65_536, 262_144, 1 << 20, 4 << 20];
 
+/// Buffers begin with a page.
+pub(crate) const PAGE: usize = 4096;
+
 /// The kernels that this processor runs, the oracle left out.
 pub(crate) fn tiers() -> impl Iterator<Item = Tier> {
     Tier::ALL.into_iter().filter(|tier| tier.is_available() && *tier != Tier::Bitwise)
@@ -28,15 +31,15 @@ pub(crate) fn measure(effort: Effort, report: &mut Report) {
     names.extend(PEERS.map(|(name, _)| name.to_owned()));
     let mut rows = Vec::new();
     for size in SIZES {
-        let bytes = memory(size);
+        let memory = memory(size + PAGE);
+        let start = memory.as_ptr().align_offset(PAGE);
+        let bytes = &memory[start..start + size];
         let ours = tiers().map(|tier| {
-            let bytes = &bytes;
             Contestant::ours(tier, move || {
                 black_box(crc32c(black_box(bytes)));
             })
         });
         let peers = PEERS.map(|(name, digest)| {
-            let bytes = &bytes;
             Contestant::new(name, move || {
                 black_box(digest(black_box(bytes)));
             })
