@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one place that copies.
 
+use crate::limits::STREAM_MIN;
 use std::ptr;
 
 /// Copies `src` to `dst`, which has the same length: a caller's mistake otherwise, which panics.
@@ -22,9 +23,62 @@ pub(crate) unsafe fn copy_raw(dst: *mut u8, src: *const u8, len: usize) {
     unsafe { ptr::copy(src, dst, len) }
 }
 
+/// Copies `len` bytes to memory that will not be read soon; the ranges may overlap.
+///
+/// From [`STREAM_MIN`] on with stores that pass by the caches (FAST05 calls it streaming): the
+/// lines need not be fetched before they are overwritten, and what is in the cache stays there.
+///
+/// # Safety
+/// `src` is readable and `dst` writable for `len` bytes.
+pub(crate) unsafe fn copy_raw_away(dst: *mut u8, src: *const u8, len: usize) {
+    let apart = dst.addr().abs_diff(src.addr()) >= len;
+    if cfg!(target_arch = "x86_64") && len >= STREAM_MIN && apart {
+        // SAFETY: the caller's promise, and the ranges do not overlap.
+        unsafe { stream(dst, src, len) }
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { copy_raw(dst, src, len) }
+    }
+}
+
+/// # Safety
+/// As for [`copy_raw_away`], and the ranges do not overlap.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_sfence, _mm_stream_si128};
+
+    /// Bytes of a cache line: written whole, it leaves the processor in one piece.
+    const LINE: usize = 64;
+    const WORD: usize = size_of::<__m128i>();
+    const { assert!(LINE == 4 * WORD) };
+    let head = dst.align_offset(LINE).min(len);
+    let body = (len - head) / LINE * LINE;
+    // SAFETY: `head` is at most `len`, and the ranges do not overlap (the caller's promise).
+    unsafe { ptr::copy_nonoverlapping(src, dst, head) };
+    for at in (head..head + body).step_by(LINE) {
+        // SAFETY: at + LINE is at most `len`: within what is readable; unaligned is said.
+        let words = unsafe { src.wrapping_add(at).cast::<[__m128i; 4]>().read_unaligned() };
+        for (number, word) in words.into_iter().enumerate() {
+            let to = dst.wrapping_add(at + number * WORD).cast::<__m128i>();
+            // SAFETY: within what is writable, as above, and aligned, since the line is. SSE2 is
+            // part of x86-64.
+            unsafe { _mm_stream_si128(to, word) };
+        }
+    }
+    // SAFETY: SSE is part of x86-64. What is published afterwards is not seen before these stores.
+    unsafe { _mm_sfence() };
+    let (from, to) = (src.wrapping_add(head + body), dst.wrapping_add(head + body));
+    // SAFETY: what is left of the two ranges.
+    unsafe { ptr::copy_nonoverlapping(from, to, len - head - body) };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+use copy_raw as stream;
+
 #[cfg(test)]
 mod tests {
-    use super::copy;
+    use super::{copy, copy_raw_away};
+    use crate::limits::STREAM_MIN;
     use crate::Pool;
 
     #[test]
@@ -43,6 +97,40 @@ mod tests {
                 assert!(to[..offset].iter().all(|byte| *byte == 0xee), "{offset} {len}");
                 assert!(to[offset + len..].iter().all(|byte| *byte == 0xee), "{offset} {len}");
             }
+        }
+    }
+
+    fn numbered(len: usize) -> Vec<u8> {
+        (0..len).map(|i| u8::try_from(i % 251).expect("below 256")).collect()
+    }
+
+    #[test]
+    fn streaming_copies_exactly_wherever_it_begins_and_ends() {
+        let from = numbered(STREAM_MIN + 512);
+        for offset in 0..70 {
+            for len in [0, 63, STREAM_MIN - 1, STREAM_MIN, STREAM_MIN + 1, STREAM_MIN + 100] {
+                let mut to = vec![0xee; STREAM_MIN + 512];
+                let (dst, src) = (to[offset..].as_mut_ptr(), from[7..].as_ptr());
+                // SAFETY: both vectors are longer than the offset and the length together.
+                unsafe { copy_raw_away(dst, src, len) };
+                assert!(to[offset..offset + len] == from[7..7 + len], "{offset} {len}");
+                assert!(to[..offset].iter().all(|byte| *byte == 0xee), "{offset} {len}");
+                assert!(to[offset + len..].iter().all(|byte| *byte == 0xee), "{offset} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn streaming_leaves_ranges_that_overlap_to_the_ordinary_copy() {
+        for distance in [1, 64, STREAM_MIN - 1, STREAM_MIN] {
+            let mut bytes = numbered(3 * STREAM_MIN);
+            let mut model = bytes.clone();
+            model.copy_within(100..100 + STREAM_MIN, 100 + distance);
+            let base = bytes.as_mut_ptr();
+            let (dst, src) = (base.wrapping_add(100 + distance), base.wrapping_add(100));
+            // SAFETY: both ranges end before the vector does.
+            unsafe { copy_raw_away(dst, src, STREAM_MIN) };
+            assert!(bytes == model, "{distance}");
         }
     }
 }

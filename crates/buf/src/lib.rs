@@ -23,7 +23,7 @@ mod slice;
 pub use buf::Buf;
 pub use cache::purge;
 pub use copy::copy;
-pub use limits::{BUF_LEN_MAX, PAGE};
+pub use limits::{BUF_LEN_MAX, LEND_MIN, PAGE};
 pub use pool::Pool;
 pub use region::{OutOfRange, Region};
 pub use sg::SgList;

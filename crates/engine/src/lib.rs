@@ -14,6 +14,7 @@ pub mod epoll;
 pub mod files;
 mod filework;
 mod gather;
+mod lend;
 pub mod limits;
 mod memory;
 mod pool;
