@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build test test-long test-quick lint docs bench fuzz interop vm-test clean
+.PHONY: help run build test test-long test-quick lint docs bench bench-crc fuzz interop vm-test clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]*:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ docs: ## Documentation of all items, docs/COMPLIANCE.md and docs/SCSI.md
 bench: build ## Speed as ratios to tgt, about 10 minutes
 	@interop/setup
 	@bench/run --gate
+
+bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about a minute
+	@bench/crc/run
 
 fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz

@@ -2,8 +2,10 @@
 //! The arguments of every command.
 
 mod client;
+mod lab;
 
 pub(crate) use client::*;
+pub(crate) use lab::*;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -70,6 +72,9 @@ pub(crate) enum Command {
     /// Show or change the states of target port groups of a running daemon
     #[command(after_help = ALUA_EXAMPLES)]
     Alua(AluaOptions),
+    /// Re-run a published study on this machine
+    #[command(after_help = LAB_EXAMPLES)]
+    Lab(LabOptions),
 }
 
 const LUN_EXAMPLES: &str = "\
