@@ -44,7 +44,7 @@ fuzz: ## Fuzzes each target; SECONDS_EACH=30
 
 interop: build ## libiscsi, QEMU, tgt, kill -9 and hostile input against a running server
 	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes bad-input login-flood \
-	    discovery isns store-faults
+	    discovery isns store-faults boot
 
 vm-test: build ## The kernel's own initiator in a virtual machine
 	@scripts/test volumes kernel cable disk
