@@ -56,7 +56,7 @@ def a_host_changes_the_state_of_the_way(disk):
         return disk.must_say("sg_rtpg -d $D", "SET TARGET PORT GROUPS").split("(")[1].split(")")[0]
 
     try:
-        for code, name in (("an", "active/non optimized"), ("ao", "active/optimized")):
+        for code, name in ((1, "active/non optimized"), (0, "active/optimized")):
             disk.run(f"sg_stpg --tp=1 --state={code} $D")
             expect("the state", state(), name)
             disk.run("sg_turs $D; dd if=$D of=/dev/null bs=$B count=1 iflag=direct status=none")

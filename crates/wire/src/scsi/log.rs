@@ -166,7 +166,7 @@ impl<'a> Page<'a> {
     /// Its parameters, in ascending order.
     ///
     /// # Errors
-    /// [`Malformed::Length`] for one that is cut; [`Malformed::Field`] for one that is out of order.
+    /// [`Malformed::Length`] for one that is cut; [`Malformed::Field`] for one out of order.
     pub fn parameters(&self) -> Result<Vec<Parameter<'a>>, Malformed> {
         let start = self.at + 4;
         let mut parameters: Vec<Parameter<'a>> = Vec::new();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a unit knows of its last or present wipe, and keeps of it over a loss of power.
 //!
-//! Kept is one byte: 0 while the medium is as it should be, else 1 and the code of the [`Kind`] that
-//! has begun. A wipe that ends well is the only thing that makes it 0 again, and EXIT FAILURE MODE.
-//! So a medium that is wiped in part is never taken for a whole one: a wipe that a crash has cut
-//! short has failed (SBC-3 §4.11.4).
+//! Kept is one byte: 0 while the medium is as it should be, else 1 and the code of the [`Kind`]
+//! that has begun. Only a wipe that ends well makes it 0 again, or EXIT FAILURE MODE. So a medium
+//! that is wiped in part is never taken for a whole one: a wipe that a crash has cut short has
+//! failed (SBC-3 §4.11.4).
 
 use crate::kept;
 use crate::kept::KeepFailed;
@@ -97,6 +97,13 @@ impl Wiping {
 }
 
 impl LogicalUnit {
+    /// True if the last FORMAT UNIT or SANITIZE failed or was cut short: the medium gives nothing
+    /// until another one ends well.
+    #[must_use]
+    pub fn wipe_has_failed(&self) -> bool {
+        self.is_special(Special::WipeFailed)
+    }
+
     /// Keeps that a wipe has begun, or with None that the medium is as it should be. Where nothing
     /// is kept that is well too.
     pub(super) fn note_wipe(&self, kind: Option<Kind>) -> Result<(), KeepFailed> {

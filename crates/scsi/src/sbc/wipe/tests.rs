@@ -270,8 +270,10 @@ fn a_wipe_that_a_crash_cut_short_has_failed() {
         let mut job = job(&bench, &sanitize(0x81 | ause, 8), &overwrite(1, &[5; 4]));
         assert!(matches!(job.work(Input::Turn), Step::Store(_)), "it has begun, no more");
         let bench = started(&shelf);
+        assert!(bench.unit.wipe_has_failed());
         assert_eq!(codes(bench.sense(&READ)), FAILED);
         assert_eq!(bench.sense(&sanitize(0x1f, 0)).is_none(), exits);
+        assert_eq!(bench.unit.wipe_has_failed(), !exits);
         assert_eq!(started(&shelf).sense(&READ).is_none(), exits);
         let bench = started(&shelf);
         assert_eq!(bench.sense(&sanitize(0x02, 0)), None);
