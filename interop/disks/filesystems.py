@@ -35,7 +35,7 @@ def ext4(disk):
     file_system(disk, "mkfs.ext4 -q -F $D", "fsck.ext4 -f -n $D > /dev/null")
 
 
-@case()
+@case(on="first server")
 def xfs(disk):
     file_system(disk, "mkfs.xfs -q -f --unsupported $D", "xfs_repair -n $D > /dev/null 2>&1")
 
