@@ -21,8 +21,8 @@ build: ## Builds the release binary
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test
 
-test-long: build ## What takes longer: broken lines and resets in a virtual machine, 10 minutes
-	@scripts/test setup cable resets
+test-long: build ## What takes longer, in a virtual machine: broken lines, resets, sg3-utils, 15 minutes
+	@scripts/test setup cable resets disk
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
 	@scripts/test fmt tidy clippy docs unit compliance licences
@@ -46,8 +46,8 @@ fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
 
 interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against a running server
-	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes bad-input login-flood \
-	    discovery isns store-faults
+	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes wipes bad-input \
+	    login-flood discovery isns store-faults boot
 
 vm-test: build ## The kernel's own initiator in a virtual machine
 	@scripts/test volumes kernel cable disk
