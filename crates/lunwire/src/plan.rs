@@ -369,6 +369,13 @@ impl Draft {
                 }
                 let unit = self.unit(identity, &mut stores, lun, target).with_context(place)?;
                 let geometry = unit.store().geometry();
+                if unit.wipe_has_failed() {
+                    tracing::warn!(
+                        target = %target.name, lun = lun.number, store = %lun.store,
+                        "a FORMAT UNIT or SANITIZE did not end well: until another one does, hosts \
+                         cannot read or write"
+                    );
+                }
                 shown.push(admin::Lun {
                     number: lun.number,
                     store: lun.store.clone(),

@@ -84,10 +84,14 @@ impl Parameters {
 }
 
 impl Modes {
-    /// With default values. `volatile`: the store has a cache that WCE speaks of.
+    /// With default values. `volatile`: the store has a cache that WCE speaks of. TAS is set: a
+    /// host whose command another one aborts is told at once; it would have to wait for its own
+    /// time-out otherwise.
     pub(crate) fn new(volatile: bool) -> Self {
-        let caching = Caching { write_cache: volatile };
-        let default = Parameters { caching, ..Parameters::default() };
+        let default = Parameters {
+            control: Control { task_aborted_status: true, ..Control::default() },
+            caching: Caching { write_cache: volatile },
+        };
         Self {
             word: AtomicU32::new(default.pack()),
             default,
@@ -296,7 +300,7 @@ mod tests {
     fn values_without_a_keeper_last_until_a_reset() {
         let modes = Modes::new(true);
         let mut wanted = modes.default();
-        wanted.control.task_aborted_status = true;
+        wanted.control.task_aborted_status = false;
         assert_eq!(modes.change(wanted, Lasting::Saved, 7), Err(KeepFailed));
         assert_eq!(modes.current(), modes.default());
         let done = modes.change(wanted, Lasting::UntilReset, 7);

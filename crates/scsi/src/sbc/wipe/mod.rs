@@ -4,7 +4,7 @@
 //! ```text
 //!          FORMAT, SANITIZE                 done
 //! ordinary ----------------> wiping ------------------> ordinary
-//!                              | a store fails             ^
+//!                              | a store fails, a crash    ^
 //!                              v                           | SANITIZE, FORMAT;
 //!                            failed -----------------------+ EXIT FAILURE MODE where AUSE was set
 //! ```
@@ -14,17 +14,19 @@
 //! it is.
 
 pub(crate) mod format;
+mod protection;
 pub(crate) mod sanitize;
+mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::attention::Attention;
+pub(crate) use state::Kind;
+pub(crate) use state::Wiping;
+
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
-use crate::nexus::Mapped;
-use crate::protect;
 use crate::sbc::same;
 use crate::sense;
 use crate::sense::Fault;
@@ -38,31 +40,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use buf::Slice;
 use core::sync::atomic::AtomicU8;
-use core::sync::atomic::AtomicU16;
 use core::sync::atomic::Ordering;
+use protection::Reprotection;
 use store::Op;
-use wire::scsi::Sense;
 use wire::scsi::protection::ProtectionType;
-
-/// What a unit knows of its last or present wipe.
-#[derive(Debug, Default)]
-pub(crate) struct Wiping {
-    /// Parts of 65536.
-    progress: AtomicU16,
-    /// Of [`Kind`].
-    kind: AtomicU8,
-}
-
-/// What wipes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Format = 0,
-    /// A failure is left by another SANITIZE only.
-    Sanitize = 1,
-    /// AUSE: a failure is left by EXIT FAILURE MODE too.
-    SanitizeUnrestricted = 2,
-}
 
 /// With what.
 #[derive(Debug)]
@@ -94,19 +75,6 @@ enum Stage {
     /// How the unit is formatted is being written.
     Formatting,
     Over,
-}
-
-/// What becomes of protection information: what stands beside the blocks is cleared first, so that
-/// none of it is ever taken for that of new data; then, when all else is done, the unit is of
-/// another type.
-#[derive(Debug)]
-struct Reprotection {
-    /// What is left to be cleared: first byte and end.
-    at: u64,
-    end: u64,
-    kind: Option<ProtectionType>,
-    /// Who has asked for it, and need not be told.
-    own: Arc<Mapped>,
 }
 
 /// A command that waits for the end of its job.
@@ -143,14 +111,15 @@ fn begin_as(
     if !unit.make_special(Special::Wiping) {
         return Err(unit.wiping_sense().into());
     }
-    unit.wiping().kind.store(kind as u8, Ordering::Release);
-    unit.wiping().progress.store(0, Ordering::Release);
+    // Kept before the first byte changes: after a crash nobody takes the rest for a whole medium.
+    if unit.note_wipe(Some(kind)).is_err() {
+        unit.make_ordinary(Special::Wiping);
+        return Err(sense::INTERNAL.into());
+    }
+    unit.wiping().begin(kind);
     unit.make_ordinary(Special::WipeFailed);
     let result = Arc::new(AtomicU8::new(0));
-    let protection = unit.protection().map(|_| {
-        let (at, length) = protect::all_records(unit);
-        Reprotection { at, end: at + length, kind: protection, own: Arc::clone(own) }
-    });
+    let protection = Reprotection::new(unit, protection, own);
     let stage = Stage::Writing;
     let wipe = Wipe { content, result: Arc::clone(&result), at: 0, pass: 0, stage, protection };
     let job = Box::new(task::Task::job(Arc::clone(own), Machine::Wipe(Box::new(wipe))));
@@ -168,24 +137,6 @@ impl Awaiting {
             (Input::Turn, FAILED) => Err(self.kind.failed().into()),
             (Input::Turn, _) => Ok(Step::Complete(sense::good(self.presented))),
             _ => Err(sense::INTERNAL.into()),
-        }
-    }
-}
-
-impl Kind {
-    const fn of(code: u8) -> Self {
-        match code {
-            0 => Self::Format,
-            1 => Self::Sanitize,
-            _ => Self::SanitizeUnrestricted,
-        }
-    }
-
-    /// What medium access commands are told after a failure, and who asked for it.
-    const fn failed(self) -> Sense {
-        match self {
-            Self::Format => sense::FORMAT_FAILED,
-            Self::Sanitize | Self::SanitizeUnrestricted => sense::SANITIZE_FAILED,
         }
     }
 }
@@ -228,29 +179,30 @@ impl Wipe {
         if let Some(op) = self.protection.as_mut().and_then(Reprotection::clear) {
             return Ok(Step::Store(op));
         }
-        match (self.stage, &self.protection) {
-            (Stage::Flushing, Some(Reprotection { kind, .. }))
-                if *kind != unit.protection_type() =>
-            {
-                self.stage = Stage::Formatting;
-                return Ok(Step::Store(protect::header(unit, *kind)));
-            }
-            (Stage::Flushing | Stage::Formatting, _) => {
+        if self.stage == Stage::Formatting {
+            self.end(unit, 0);
+            return Ok(Step::Complete(sense::good(0)));
+        }
+        let end = unit.blocks() * u64::from(unit.block());
+        if self.stage == Stage::Flushing {
+            if self.pass == self.content.passes() {
+                if let Some(op) = self.protection.as_ref().and_then(|of| of.header(unit)) {
+                    self.stage = Stage::Formatting;
+                    return Ok(Step::Store(op));
+                }
                 self.end(unit, 0);
                 return Ok(Step::Complete(sense::good(0)));
             }
-            _ => {}
-        }
-        let end = unit.blocks() * u64::from(unit.block());
-        if self.at >= end {
+            self.stage = Stage::Writing;
+        } else if self.at >= end {
+            // Each pass reaches the medium: in a cache the next one would overwrite it.
             self.pass += 1;
             self.at = 0;
-        }
-        self.show(unit, end);
-        if self.pass == self.content.passes() {
             self.stage = Stage::Flushing;
+            self.show(unit, end);
             return Ok(Step::Store(Op::Flush));
         }
+        self.show(unit, end);
         let op = self.op(end)?;
         self.at += op.range().1;
         Ok(Step::Store(op))
@@ -281,45 +233,16 @@ impl Wipe {
     fn end(&mut self, unit: &LogicalUnit, result: u8) {
         self.stage = Stage::Over;
         self.result.store(result, Ordering::Release);
-        if let (0, Some(new), Some(protection)) = (result, &self.protection, unit.protection())
-            && protection.kind() != new.kind
-        {
-            protection.set_kind(new.kind);
-            // READ CAPACITY(16) says another P_TYPE (SBC-3 §4.10).
-            unit.establish_elsewhere(&new.own.link, Attention::CapacityChanged);
+        if let (0, Some(protection)) = (result, &self.protection) {
+            protection.take_effect(unit);
         }
+        // What was kept stays where the end cannot be: then the next start takes the wipe for
+        // failed, which costs another one and no data.
         if result == FAILED {
             unit.make_special(Special::WipeFailed);
+        } else {
+            let _kept = unit.note_wipe(None);
         }
         unit.make_ordinary(Special::Wiping);
-    }
-}
-
-impl Reprotection {
-    /// The next piece of what is to be cleared.
-    fn clear(&mut self) -> Option<Op> {
-        let (offset, length) = (self.at, (self.end - self.at).min(limits::DISCARD_MAX));
-        self.at += length;
-        (length > 0).then_some(Op::Discard { offset, length })
-    }
-}
-
-impl LogicalUnit {
-    /// How far FORMAT UNIT or SANITIZE is.
-    pub(crate) fn wiping_sense(&self) -> Sense {
-        let sense = match self.wiping_kind() {
-            Kind::Format => sense::FORMAT_IN_PROGRESS,
-            Kind::Sanitize | Kind::SanitizeUnrestricted => sense::SANITIZE_IN_PROGRESS,
-        };
-        sense.with_progress(self.wiping().progress.load(Ordering::Acquire))
-    }
-
-    /// What is told of a wipe that failed.
-    pub(crate) fn wipe_failed_sense(&self) -> Sense {
-        self.wiping_kind().failed()
-    }
-
-    pub(crate) fn wiping_kind(&self) -> Kind {
-        Kind::of(self.wiping().kind.load(Ordering::Acquire))
     }
 }
