@@ -224,6 +224,7 @@ impl Lane {
             portal_group_tag: None,
             authentication: Authenticated::Nobody,
             cmd_sn: CmdSn(1),
+            exp_cmd_sn: CmdSn(1),
             max_cmd_sn: CmdSn(WINDOW),
             exp_stat_sn: StatSn(1),
             parameters: parameters(digests),
