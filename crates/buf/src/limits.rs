@@ -24,10 +24,6 @@ pub(crate) const POOL_BYTES_MAX: usize = 4 << 40;
 /// it, and a small block may well be read again while the cache has it.
 pub(crate) const STREAM_MIN: usize = 32 << 10;
 
-/// Shortest element that is sent by reference to its pages, bytes: below, the system calls for it
-/// cost as much as copying.
-pub const LEND_MIN: usize = 32 << 10;
-
 /// References to one buffer: past this a counter that leaks references would wrap and free memory
 /// in use, so the process ends instead (as `Arc` does).
 pub(crate) const REFERENCES_MAX: u32 = u32::MAX / 2;

@@ -9,11 +9,11 @@
 //! meanwhile: the kernel may be writing to it.
 
 pub mod affinity;
+pub mod cycles;
 pub mod epoll;
 pub mod files;
 mod filework;
 mod gather;
-mod lend;
 pub mod limits;
 mod memory;
 mod pool;

@@ -355,6 +355,13 @@ impl Draft {
                     identity.serial.clone_from(serial);
                 }
                 let unit = self.unit(identity, store, lun, target).with_context(place)?;
+                if unit.wipe_has_failed() {
+                    tracing::warn!(
+                        target = %target.name, lun = lun.number, store = %lun.store,
+                        "a FORMAT UNIT or SANITIZE did not end well: until another one does, hosts \
+                         cannot read or write"
+                    );
+                }
                 shown.push(admin::Lun {
                     number: lun.number,
                     store: lun.store.clone(),

@@ -271,6 +271,7 @@ impl LogicalUnit {
                 self.show_modes();
             }
             Kept::Identification => self.identification.keep(keeper, state, number)?,
+            Kept::Wipe => self.keep_wipes(keeper, state)?,
         }
         Ok(self)
     }
@@ -305,6 +306,10 @@ impl LogicalUnit {
 
     pub(crate) const fn wiping(&self) -> &Wiping {
         &self.wiping
+    }
+
+    pub(crate) const fn wiping_mut(&mut self) -> &mut Wiping {
+        &mut self.wiping
     }
 
     pub(crate) const fn tokens(&self) -> &Tokens {

@@ -28,8 +28,7 @@ pub(super) const TEXT_REQUEST_MAX: usize = 16 * 1024;
 /// Pairs in the requests of one text exchange: full feature phase has a handful of keys.
 pub(super) const TEXT_PAIRS_MAX: usize = 128;
 
-/// Most connections of a session: more than one for each path between two machines buys nothing.
-pub(super) const CONNECTIONS_MAX: u16 = 32;
+pub(super) use crate::limits::CONNECTIONS_MAX;
 
 /// A session whose last connection is being replaced waits at least so long for the login that
 /// replaces it.

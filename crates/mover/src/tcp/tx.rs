@@ -21,7 +21,7 @@ use wire::iscsi::{
 
 use super::burst::{self, BurstKey, Kind};
 use super::counters::Counters;
-use super::marker::Inserter;
+use super::marker::{Digests, Inserter};
 use super::task::Tasks;
 use crate::limits::{
     COPY_STEP, INLINE_DATA_MAX, PIECES_PER_PDU, TRANSMIT_BYTES_MAX, TRANSMIT_PIECES_MAX,
@@ -175,7 +175,8 @@ impl Tx {
             self.progress = 0;
         }
         if let Some(markers) = &mut self.markers {
-            markers.mark(list, &self.keys);
+            let digests = Digests { header: self.keys.header_digest, data: self.keys.data_digest };
+            markers.mark(list, digests);
         }
         self.position += list.len() as u64;
         self.run_silent(context.tasks);

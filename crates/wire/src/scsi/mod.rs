@@ -3,6 +3,7 @@
 
 pub mod alua;
 pub mod asc;
+pub mod buffer;
 pub mod capacity;
 pub mod cdb;
 pub mod command;

@@ -55,6 +55,7 @@ impl Lab {
             portal_group_tag: None,
             authentication: Authenticated::Nobody,
             cmd_sn: CmdSn(u32::MAX - 1),
+            exp_cmd_sn: CmdSn(u32::MAX - 1),
             max_cmd_sn: CmdSn(1),
             exp_stat_sn: StatSn(u32::MAX),
             parameters,
