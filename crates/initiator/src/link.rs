@@ -203,7 +203,7 @@ impl Link {
         context: &mut Context<'_, P>,
     ) -> Result<Self, Error> {
         let mut random = [0; 5];
-        getrandom::fill(&mut random).map_err(|error| std::io::Error::other(error.to_string()))?;
+        context.random(&mut random)?;
         let [a, b, c, d, e] = random;
         let mut link = Self {
             id,
@@ -392,7 +392,7 @@ impl Link {
         self.settle(context);
     }
 
-    fn login<P: Port>(&self, context: &Context<'_, P>) -> Result<Login, Error> {
+    fn login<P: Port>(&self, context: &mut Context<'_, P>) -> Result<Login, Error> {
         let options = &self.options;
         let identity = Identity {
             initiator: options.initiator.clone(),
@@ -404,7 +404,7 @@ impl Link {
             portal_group_tag: None,
         };
         let mut random = [0; limits::CHALLENGE_LEN + 5];
-        getrandom::fill(&mut random).map_err(|error| std::io::Error::other(error.to_string()))?;
+        context.random(&mut random)?;
         let [a, b, c, d, identifier, challenge @ ..] = random;
         let client = options.account.clone().and_then(|account| {
             let challenge = iscsi::chap::Challenge::new(identifier, &challenge)?;
