@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build test test-long test-quick lint docs bench fuzz interop vm-test clean
+.PHONY: help run build test test-long test-quick lint docs bench fuzz sim sim-long interop vm-test \
+    clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]*:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +42,12 @@ bench: build ## Speed as ratios to tgt, about 10 minutes
 
 fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
+
+sim: ## Simulates initiators and targets under faults for 60 seconds; SECONDS_SIM=60
+	@scripts/sim $${SECONDS_SIM:-60}
+
+sim-long: ## The same for an hour, or SECONDS_SIM
+	@scripts/sim $${SECONDS_SIM:-3600}
 
 interop: build ## libiscsi, QEMU, tgt, kill -9 and hostile input against a running server
 	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes bad-input login-flood \
