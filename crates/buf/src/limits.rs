@@ -18,6 +18,12 @@ pub(crate) const CLASS_SIZES: [usize; 7] =
 /// of 4 KiB slots is needed.
 pub(crate) const POOL_BYTES_MAX: usize = 4 << 40;
 
+/// Length from which bytes are streamed past the caches into a region, bytes. Measured on a server
+/// processor of 2023: 128 KiB blocks over 1 GiB go in at 16 to 19 GB/s in place of 9, and a target's
+/// writes of 128 KiB and 1 MiB are a fifth to a third quicker; with 4 KiB writes there is nothing in
+/// it, and a small block may well be read again while the cache has it.
+pub(crate) const STREAM_MIN: usize = 32 << 10;
+
 /// References to one buffer: past this a counter that leaks references would wrap and free memory
 /// in use, so the process ends instead (as `Arc` does).
 pub(crate) const REFERENCES_MAX: u32 = u32::MAX / 2;

@@ -2,7 +2,7 @@
 //! Memory that several threads and the kernel read and write at once.
 
 use crate::Slice;
-use crate::copy::copy_raw;
+use crate::copy::{copy_raw, copy_raw_away};
 use crate::limits::PAGE;
 use crate::map::Mapping;
 use std::fmt;
@@ -93,7 +93,7 @@ impl Region {
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
         let start = self.start(offset, from.len())?;
         // SAFETY: `start` checked the range; concurrent access is a device's (see the type).
-        unsafe { copy_raw(self.map.at(start).as_ptr(), from.as_ptr(), from.len()) }
+        unsafe { copy_raw_away(self.map.at(start).as_ptr(), from.as_ptr(), from.len()) }
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl Region {
         let start = self.start(offset, from.len())?;
         // SAFETY: `start` checked the range, the slice keeps its bytes alive, and the copy allows
         // overlap; concurrent access is a device's (see the type).
-        unsafe { copy_raw(self.map.at(start).as_ptr(), from.as_ptr(), from.len()) }
+        unsafe { copy_raw_away(self.map.at(start).as_ptr(), from.as_ptr(), from.len()) }
         Ok(())
     }
 
