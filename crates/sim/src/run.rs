@@ -214,7 +214,13 @@ impl Run {
         let exhausted = idle && self.hosts.iter().all(Host::is_exhausted);
         match self.phase {
             Phase::Safety if now >= self.until || exhausted => self.calm(),
-            Phase::Drain if idle && self.stage.ghosts.is_empty() && self.is_up() => self.verify(),
+            Phase::Drain if idle && self.is_up() => {
+                if self.stage.ghosts.is_empty() {
+                    self.verify();
+                } else {
+                    self.hang_up();
+                }
+            }
             Phase::Verify if self.hosts.iter().all(|host| host.has_verified(&self.stage)) => {
                 self.phase = Phase::Leave;
                 self.until = now + LEAVE_MAX;
@@ -248,6 +254,14 @@ impl Run {
             link.stalled_until = now;
             link.pipes.iter_mut().for_each(|pipe| pipe.flips = 0);
         }
+    }
+
+    /// Doubtful writes are over when their connections are: those that nobody ends are cut.
+    fn hang_up(&mut self) {
+        let mut world = self.world.borrow_mut();
+        let links: Vec<u64> =
+            self.stage.ghosts.iter().flat_map(|ghost| ghost.links.iter().copied()).collect();
+        links.into_iter().for_each(|link| world.cut(link));
     }
 
     /// Everything is read once more.

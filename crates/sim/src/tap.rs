@@ -54,7 +54,8 @@ impl Tap {
             let half = &mut self.halves[side];
             let full_feature = half.full_feature;
             let rest = &bytes[at..];
-            if half.data_left > 0 {
+            let headed = half.header.len() >= BHS_LEN && half.header.len() == half.header_len;
+            if headed && half.data_left > 0 {
                 let taken = rest.len().min(half.data_left);
                 half.data_left -= taken;
                 if !full_feature && half.text.len() < TEXT_MAX {
@@ -109,9 +110,11 @@ impl Tap {
         let bhs: [u8; BHS_LEN] = std::array::from_fn(|at| header[at]);
         let opcode = bhs[0] & OPCODE;
         if !half.full_feature && matches!(opcode, LOGIN_REQUEST | LOGIN_RESPONSE) {
-            self.login(side, &bhs, &text);
+            // Padding belongs to no pair.
+            let text = text.get(..data_len).unwrap_or(&text);
+            self.login(side, &bhs, text);
         } else {
-            self.checks.pdu(side, &bhs, data_len);
+            self.checks.pdu(side, &header, data_len);
         }
     }
 
