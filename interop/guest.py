@@ -168,6 +168,24 @@ class Guest:
         name = re.search(r"^session=(session\d+)$", printed, re.M)[1]
         return Session(self, iqn, portal, iface, name)
 
+    def release(self, disk):
+        """Takes a disk from the kernel's disk driver, which sends commands of its own; the name by
+        which it is still there."""
+        return self.run(f"""set -e
+            modprobe sg
+            folder=$(readlink -f /sys/block/{os.path.basename(disk)}/device)
+            udevadm settle --timeout=20
+            basename $folder > /sys/bus/scsi/drivers/sd/unbind
+            echo /dev/$(ls $folder/scsi_generic)""").strip()
+
+    def take(self, sg):
+        """Undoes `release`; the disk may have another name afterwards."""
+        self.run(f"""set -e
+            . ./lib.sh
+            folder=$(readlink -f /sys/class/scsi_generic/{os.path.basename(sg)}/device)
+            basename $folder > /sys/bus/scsi/drivers/sd/bind
+            within 30 ls $folder/block""")
+
     def cut(self, port, how="drop"):
         """From now on no packet goes to or comes from this port of the host; `reject`: the
         guest's connections are reset at once instead."""

@@ -2,7 +2,7 @@
 //! Bytes to send, gathered from many places.
 
 use crate::Slice;
-use crate::limits::{LEND_MIN, SG_ARENA_CAPACITY, SG_PIECES_CAPACITY};
+use crate::limits::{SG_ARENA_CAPACITY, SG_PIECES_CAPACITY};
 use std::fmt;
 
 /// Bytes to send: headers copied into an arena of the list, data by reference.
@@ -13,7 +13,6 @@ pub struct SgList {
     arena: Vec<u8>,
     pieces: Vec<Piece>,
     len: usize,
-    lent: usize,
 }
 
 enum Piece {
@@ -28,7 +27,6 @@ impl SgList {
             arena: Vec::with_capacity(SG_ARENA_CAPACITY),
             pieces: Vec::with_capacity(SG_PIECES_CAPACITY),
             len: 0,
-            lent: 0,
         }
     }
 
@@ -55,9 +53,6 @@ impl SgList {
             return;
         }
         self.len += slice.len();
-        if is_lent(&slice) {
-            self.lent += slice.len();
-        }
         self.pieces.push(Piece::Slice(slice));
     }
 
@@ -66,7 +61,6 @@ impl SgList {
         self.arena.clear();
         self.pieces.clear();
         self.len = 0;
-        self.lent = 0;
     }
 
     /// Number of bytes.
@@ -77,17 +71,6 @@ impl SgList {
     /// True if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
-    }
-
-    /// Bytes of the elements that may be sent by reference and are long enough for it to pay: parts
-    /// of a [`Region`](crate::Region) and static memory, of [`LEND_MIN`] bytes at least.
-    pub fn lent_len(&self) -> usize {
-        self.lent
-    }
-
-    /// Whether the element of that number is one of those of `lent_len`.
-    pub fn is_lent(&self, piece: usize) -> bool {
-        matches!(self.pieces.get(piece), Some(Piece::Slice(slice)) if is_lent(slice))
     }
 
     /// Number of elements; adjoining arena bytes count as one.
@@ -133,10 +116,6 @@ impl SgList {
     }
 }
 
-fn is_lent(slice: &Slice) -> bool {
-    slice.len() >= LEND_MIN && slice.may_be_lent()
-}
-
 impl fmt::Debug for SgList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SgList")
@@ -149,8 +128,7 @@ impl fmt::Debug for SgList {
 #[cfg(test)]
 mod tests {
     use super::SgList;
-    use crate::limits::LEND_MIN;
-    use crate::{Pool, Region, Slice};
+    use crate::{Pool, Slice};
 
     fn is_send<T: Send>(_: &T) {}
 
@@ -201,23 +179,6 @@ mod tests {
                 assert_eq!(*base, starts[first].wrapping_add(skip - [0, 4, 8][first]));
             }
         }
-    }
-
-    #[test]
-    fn only_long_parts_of_lasting_memory_are_lent() {
-        let region = Region::new(1 << 20).expect("room");
-        let pool = Pool::new(1 << 20).expect("room");
-        let mut list = SgList::new();
-        list.push_bytes(b"header");
-        list.push(region.slice(512, LEND_MIN).expect("within"));
-        list.push(region.slice(0, LEND_MIN - 1).expect("within"));
-        list.push(pool.take(LEND_MIN).expect("room").freeze());
-        list.push(Slice::zeroes().expect("room").part(0..2 * LEND_MIN).expect("within"));
-        let lent: Vec<bool> = (0..6).map(|piece| list.is_lent(piece)).collect();
-        assert_eq!(lent, [false, true, false, false, true, false]);
-        assert_eq!(list.lent_len(), 3 * LEND_MIN);
-        list.clear();
-        assert_eq!(list.lent_len(), 0);
     }
 
     #[test]

@@ -115,12 +115,6 @@ impl Slice {
         Some(unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) })
     }
 
-    /// True if the memory is never used for anything else while the process lives or the kernel has
-    /// a page of it: it may then be sent by reference. A frozen [`Buf`] is used again.
-    pub(crate) fn may_be_lent(&self) -> bool {
-        matches!(self.owner, Owner::Region(_) | Owner::Static)
-    }
-
     /// Copies all bytes into `to`, which has the same length: a caller's mistake otherwise, which
     /// panics.
     pub fn copy_to(&self, to: &mut [u8]) {

@@ -33,7 +33,6 @@ use crate::filework::Files;
 use crate::filework::Kind;
 use crate::filework::Step;
 use crate::filework::errno_of;
-use crate::lend::Pipes;
 use crate::limits::READY_MAX;
 use crate::monotonic;
 use crate::pool::Job;
@@ -55,7 +54,6 @@ pub struct Epoll {
     sockets: Slab<Sock>,
     files: Files,
     buffers: Rc<ReceiveBuffers>,
-    pipes: Pipes,
     ready: VecDeque<(Token, Event)>,
     /// What epoll reported and `next_event` has not worked on, from `next_report` on.
     reports: Vec<epoll::Event>,
@@ -94,7 +92,6 @@ impl Epoll {
             sockets: Slab::new(),
             files: Files::default(),
             buffers: ReceiveBuffers::stack(config.receive_buffers, config.receive_buffer_bytes)?,
-            pipes: Pipes::default(),
             ready: VecDeque::new(),
             reports: Vec::with_capacity(READY_MAX),
             next_report: 0,

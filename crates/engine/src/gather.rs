@@ -9,7 +9,6 @@ use libc::msghdr;
 
 use crate::Token;
 use crate::limits::GATHER_MAX;
-use crate::limits::LEND_BYTES_MIN;
 
 /// Kept per socket and reused, so that sending allocates nothing in steady state.
 ///
@@ -68,17 +67,6 @@ impl Gather {
         self.header.msg_iovlen = left.len().min(GATHER_MAX);
         self.header.msg_iov = left.as_mut_ptr();
         &raw const self.header
-    }
-
-    /// True if enough of the list can be sent by reference for that to pay.
-    pub(crate) fn is_lending(&self) -> bool {
-        self.list.as_ref().is_some_and(|list| list.lent_len() >= LEND_BYTES_MIN)
-    }
-
-    /// What is left of the first element that is not sent, and whether it may be sent by reference.
-    pub(crate) fn next(&self) -> Option<(iovec, bool)> {
-        let lent = self.list.as_ref().is_some_and(|list| list.is_lent(self.first));
-        self.vectors.get(self.first).map(|element| (*element, lent))
     }
 
     /// Notes that `bytes` more were sent.

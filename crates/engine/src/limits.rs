@@ -22,18 +22,6 @@ pub const RECEIVE_BUFFERS_MAX: u16 = 1 << 15;
 /// Elements of one gather list that one system call takes (`IOV_MAX` of Linux).
 pub const GATHER_MAX: usize = 1024;
 
-/// Bytes of a list from which on it is sent by reference, of those that can be: below, the system
-/// calls for it cost what the copy does.
-pub const LEND_BYTES_MIN: usize = 64 << 10;
-
-/// Size that is asked for a pipe, bytes: what an unprivileged process may have in one
-/// (`fs.pipe-max-size`).
-pub const PIPE_BYTES: usize = 1 << 20;
-
-/// Pipes of one port: sends that stall hold theirs, and a user may have 64 of this size
-/// (`fs.pipe-user-pages-soft`).
-pub const PIPES_MAX: usize = 8;
-
 /// Readiness reports that one `epoll_wait` fetches.
 pub const READY_MAX: usize = 256;
 

@@ -34,7 +34,6 @@ use crate::Work;
 use crate::filework::File;
 use crate::filework::FileWork;
 use crate::filework::Files;
-use crate::lend::Pipes;
 use crate::monotonic;
 use crate::receive::ReceiveBuffers;
 use crate::sockets;
@@ -59,7 +58,6 @@ pub struct Uring {
     works: Slab<(Rc<File>, FileWork)>,
     files: Files,
     buffers: Rc<ReceiveBuffers>,
-    pipes: Pipes,
     /// Events that did not come from the ring.
     ready: VecDeque<(Token, Event)>,
     /// Sockets whose receive found no buffer, in that order.
@@ -86,7 +84,6 @@ impl Uring {
             works: Slab::new(),
             files: Files::default(),
             buffers,
-            pipes: Pipes::default(),
             ready: VecDeque::new(),
             starved: VecDeque::new(),
             resting: VecDeque::new(),

@@ -27,7 +27,7 @@ use scsi::Identity;
 use scsi::Kept;
 use scsi::LogicalUnit;
 use scsi::PortGroup;
-use store::Store;
+use scsi::ProtectionType;
 use store::spec::Filter;
 use store::spec::Spec;
 use target::AccessRule;
@@ -108,6 +108,7 @@ pub(crate) struct DraftLun {
     store: String,
     spec: Spec,
     block: u32,
+    protection: Option<ProtectionType>,
     serial: Option<String>,
     /// Bytes; zero: hosts are not warned.
     space_warning: u64,
@@ -255,7 +256,8 @@ impl Draft {
         if let Some(path) = &options.state_dir {
             self.state_dir = Some(path.clone());
         }
-        if options.target.is_some() || !options.lun.is_empty() {
+        let of_luns = !options.lun.is_empty() || options.protection.is_some();
+        if options.target.is_some() || of_luns {
             self.take_target(options)?;
         }
         Ok(())
@@ -270,7 +272,12 @@ impl Draft {
         let words: &[String] = if options.lun.is_empty() { &default } else { &options.lun };
         for (number, word) in (0..).zip(words) {
             let spec = option("--lun", word, word.parse::<Spec>())?;
-            target.luns.push(DraftLun::new(number, word, spec));
+            let mut lun = DraftLun::new(number, word, spec);
+            if let Some(kind) = options.protection {
+                let kind = option("--protection", kind, protection(kind, &lun.spec))?;
+                lun.protection = Some(kind);
+            }
+            target.luns.push(lun);
         }
         self.targets.push(target);
         Ok(())
@@ -315,15 +322,23 @@ impl Draft {
     fn unit(
         &self,
         identity: Identity,
-        store: Arc<dyn Store>,
+        stores: &mut Stores,
         lun: &DraftLun,
         target: &DraftTarget,
     ) -> Result<LogicalUnit> {
-        if lun.spec.is_optical() {
-            return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
-        }
-        let block = lun.block;
-        let unit = LogicalUnit::new(identity, store, block).map_err(anyhow::Error::msg)?;
+        let (spec, block) = (&lun.spec, lun.block);
+        let unit = match lun.protection {
+            None if spec.is_optical() => {
+                let store = stores.open(spec)?;
+                return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
+            }
+            None => LogicalUnit::new(identity, stores.open(spec)?, block),
+            Some(kind) => {
+                let (store, format) = stores.open_protected(spec, block, kind)?;
+                LogicalUnit::protected(identity, store, format)
+            }
+        };
+        let unit = unit.map_err(anyhow::Error::msg)?;
         let unit = unit.with_space_warning(lun.space_warning);
         let unit = unit
             .with_port_groups(target.port_groups.clone(), target.explicit)
@@ -347,14 +362,20 @@ impl Draft {
             for lun in &target.luns {
                 let place =
                     || format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
-                let store = stores.open(&lun.spec).with_context(place)?;
-                let geometry = store.geometry();
                 let product = if lun.spec.is_optical() { OPTICAL_PRODUCT } else { PRODUCT };
                 let mut identity = Identity::derive(&target.name, lun.number, VENDOR, product);
                 if let Some(serial) = &lun.serial {
                     identity.serial.clone_from(serial);
                 }
-                let unit = self.unit(identity, store, lun, target).with_context(place)?;
+                let unit = self.unit(identity, &mut stores, lun, target).with_context(place)?;
+                let geometry = unit.store().geometry();
+                if unit.wipe_has_failed() {
+                    tracing::warn!(
+                        target = %target.name, lun = lun.number, store = %lun.store,
+                        "a FORMAT UNIT or SANITIZE did not end well: until another one does, hosts \
+                         cannot read or write"
+                    );
+                }
                 shown.push(admin::Lun {
                     number: lun.number,
                     store: lun.store.clone(),
@@ -459,6 +480,12 @@ impl DraftTarget {
                     block(*b)
                 })?;
             }
+            if let Some(value) = &lun.protection {
+                draft_lun.protection =
+                    Some(checked(source, "target.lun.protection", value, |n| {
+                        protection(*n, &draft_lun.spec)
+                    })?);
+            }
             if let Some(value) = &lun.space_warning {
                 draft_lun.space_warning =
                     checked(source, "target.lun.space-warning", value, |text| {
@@ -556,7 +583,15 @@ impl DraftTarget {
 
 impl DraftLun {
     fn new(number: u16, word: &str, spec: Spec) -> Self {
-        Self { number, store: word.to_owned(), spec, block: 512, serial: None, space_warning: 0 }
+        Self {
+            number,
+            store: word.to_owned(),
+            spec,
+            block: 512,
+            protection: None,
+            serial: None,
+            space_warning: 0,
+        }
     }
 }
 
@@ -697,6 +732,11 @@ fn lun_number(number: u16) -> Result<u16, &'static str> {
 
 fn block(length: u32) -> Result<u32, &'static str> {
     if matches!(length, 512 | 4096) { Ok(length) } else { Err("512 or 4096 is right") }
+}
+
+fn protection(number: u8, spec: &Spec) -> Result<ProtectionType, String> {
+    spec.protectable().map_err(|error| error.to_string())?;
+    ProtectionType::from_number(number).ok_or_else(|| "1, 2 or 3 is right".into())
 }
 
 fn serial(text: &str) -> Result<String, &'static str> {

@@ -4,6 +4,7 @@
 
 mod copy;
 mod mmc;
+mod protected;
 mod sbc;
 mod spc;
 
@@ -335,6 +336,8 @@ impl Commands {
 
 /// Of a disk.
 pub(crate) static DISK: Commands = Commands::new(&MERGED);
+/// Of a disk that can be formatted with protection information.
+pub(crate) static PROTECTED: Commands = Commands::new(&protected::COMMANDS);
 /// Of a CD or DVD drive.
 pub(crate) static OPTICAL: Commands = Commands::new(mmc::COMMANDS);
 

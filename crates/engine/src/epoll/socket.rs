@@ -16,13 +16,10 @@ use crate::Event;
 use crate::Socket;
 use crate::Token;
 use crate::gather::Gather;
-use crate::lend::Pipe;
-use crate::lend::Progress;
 use crate::limits::ACCEPT_BUDGET;
 use crate::limits::ACCEPT_PAUSE;
 use crate::limits::RECEIVE_BUDGET_BYTES;
 use crate::monotonic;
-use crate::sockets::Mode;
 use crate::sockets::peer;
 
 /// A socket of the port.
@@ -37,8 +34,6 @@ pub(super) struct Sock {
     /// Accepts nothing until its pause is over.
     resting: bool,
     send: Option<Box<Gather>>,
-    /// With the send under way, if it goes by reference.
-    pipe: Option<Pipe>,
     /// Half-close after the send under way.
     shutdown: bool,
     /// To be given back when its send is over.
@@ -58,7 +53,6 @@ impl Sock {
             starved: false,
             resting: false,
             send: None,
-            pipe: None,
             shutdown: false,
             detach: None,
             interest: EventFlags::empty(),
@@ -284,11 +278,7 @@ impl Epoll {
             Some(sock) if sock.shutdown => Err(libc::EPIPE),
             Some(_) if list.is_empty() => Ok(()),
             Some(sock) => {
-                let gather = sock.send.get_or_insert_with(Gather::new);
-                gather.start(token, list);
-                if gather.is_lending() {
-                    sock.pipe = self.pipes.take();
-                }
+                sock.send.get_or_insert_with(Gather::new).start(token, list);
                 return self.continue_send(index);
             }
             None => Err(libc::EBADF),
@@ -301,14 +291,7 @@ impl Epoll {
         let Some(sock) = self.sockets.get_mut(index) else { return };
         let Some(gather) = &mut sock.send else { return };
         let mut result = Ok(());
-        if let Some(pipe) = &mut sock.pipe {
-            match pipe.pass(gather, &sock.fd, Mode::NonBlocking) {
-                Progress::Done => {}
-                Progress::Full => return self.update(index),
-                Progress::Failed(errno) => result = Err(errno),
-            }
-        }
-        while gather.remaining() > 0 && result.is_ok() {
+        while gather.remaining() > 0 {
             let (fd, header) = (sock.fd.as_raw_fd(), gather.header());
             // SAFETY: the header and what it points to belong to the gather and its list, which
             // live and are not changed during the call; the kernel only reads them.
@@ -322,9 +305,9 @@ impl Epoll {
                     errno => result = Err(errno),
                 },
             }
-        }
-        if let Some(pipe) = sock.pipe.take() {
-            self.pipes.give_back(pipe);
+            if result.is_err() {
+                break;
+            }
         }
         if let Some((token, list)) = gather.finish() {
             self.ready.push_back((token, Event::Sent { list, result }));

@@ -21,11 +21,8 @@ use crate::Event;
 use crate::Socket;
 use crate::Token;
 use crate::gather::Gather;
-use crate::lend::Pipe;
-use crate::lend::Progress;
 use crate::limits::ACCEPT_PAUSE;
 use crate::monotonic;
-use crate::sockets::Mode;
 use crate::sockets::peer;
 
 /// A socket of the port. Its slot is free again when the kernel owes it nothing.
@@ -42,8 +39,6 @@ pub(super) struct Sock {
     /// In the queue of those that wait for a buffer.
     starved: bool,
     send: Option<Box<Gather>>,
-    /// With the send under way, if it goes by reference.
-    pipe: Option<Pipe>,
     /// Half-close after the send under way.
     shutdown: bool,
     /// To be given back as soon as the kernel owes it nothing.
@@ -62,7 +57,6 @@ impl Sock {
             paused: false,
             starved: false,
             send: None,
-            pipe: None,
             shutdown: false,
             detach: None,
             closing: false,
@@ -289,43 +283,12 @@ impl Uring {
             Some(sock) if sock.shutdown => Err(libc::EPIPE),
             Some(_) if list.is_empty() => Ok(()),
             Some(sock) => {
-                let gather = sock.send.get_or_insert_with(Gather::new);
-                gather.start(token, list);
-                if gather.is_lending() {
-                    sock.pipe = self.pipes.take();
-                }
-                return self.start_send(index);
+                sock.send.get_or_insert_with(Gather::new).start(token, list);
+                return self.push_send(index);
             }
             None => Err(libc::EBADF),
         };
         self.ready.push_back((token, Event::Sent { list, result: refused }));
-    }
-
-    fn start_send(&mut self, index: usize) {
-        if self.sockets.get(index).is_some_and(|sock| sock.pipe.is_some()) {
-            let event = self.pass(index);
-            self.ready.extend(event);
-        } else {
-            self.push_send(index);
-        }
-    }
-
-    /// Sends by reference what the socket takes now; for the rest the ring says when.
-    fn pass(&mut self, index: usize) -> Option<(Token, Event)> {
-        let sock = self.sockets.get_mut(index)?;
-        let (gather, pipe) = (sock.send.as_mut()?, sock.pipe.as_mut()?);
-        let result = match pipe.pass(gather, &sock.fd, Mode::Blocking) {
-            Progress::Done => Ok(()),
-            Progress::Failed(errno) => Err(errno),
-            Progress::Full => {
-                let flags = u32::from(libc::POLLOUT.unsigned_abs());
-                let poll = opcode::PollAdd::new(sock.number(), flags).build();
-                sock.owed += 1;
-                self.ring.push(Key::new(Kind::Send, index), poll);
-                return None;
-            }
-        };
-        self.sent(index, result)
     }
 
     fn push_send(&mut self, index: usize) {
@@ -345,13 +308,6 @@ impl Uring {
     ) -> Option<(Token, Event)> {
         let sock = self.sockets.get_mut(index)?;
         sock.owed = sock.owed.saturating_sub(1);
-        if sock.pipe.is_some() {
-            return match result {
-                Ok(_) | Err(libc::EINTR | libc::EAGAIN) if !sock.closing => self.pass(index),
-                Ok(_) => self.sent(index, Err(libc::ECANCELED)),
-                Err(errno) => self.sent(index, Err(errno)),
-            };
-        }
         let gather = sock.send.as_mut()?;
         let result = match result {
             Ok(0) => Err(libc::EIO),
@@ -362,28 +318,20 @@ impl Uring {
             Err(libc::EINTR | libc::EAGAIN) => Ok(()),
             Err(errno) => Err(errno),
         };
-        if result.is_ok() && gather.remaining() > 0 && !sock.closing {
-            self.push_send(index);
-            return None;
-        }
-        self.sent(index, result)
-    }
-
-    /// The send under way is over.
-    fn sent(&mut self, index: usize, result: Result<(), i32>) -> Option<(Token, Event)> {
-        let sock = self.sockets.get_mut(index)?;
-        if let Some(pipe) = sock.pipe.take() {
-            self.pipes.give_back(pipe);
-        }
-        let gather = sock.send.as_mut()?;
         let left = gather.remaining();
-        let (token, list) = gather.finish()?;
         if sock.closing {
             let result = if left == 0 { result } else { Err(libc::ECANCELED) };
-            self.ready.push_back((token, Event::Sent { list, result }));
+            if let Some((token, list)) = gather.finish() {
+                self.ready.push_back((token, Event::Sent { list, result }));
+            }
             self.settle_closed(index);
             return None;
         }
+        if result.is_ok() && left > 0 {
+            self.push_send(index);
+            return None;
+        }
+        let (token, list) = gather.finish()?;
         if sock.shutdown {
             let _ = rustix::net::shutdown(&sock.fd, Shutdown::Write);
         }

@@ -102,7 +102,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         .with(Flag::Discard),
     sanitize(actions::OVERWRITE, 0xa0, sanitize::overwrite),
     sanitize(actions::BLOCK_ERASE, 0xa0, sanitize::block_erase).with(Flag::Discard),
-    sanitize(actions::EXIT_FAILURE_MODE, 0, sanitize::exit_failure_mode),
+    sanitize(actions::EXIT_FAILURE_MODE, 0x80, sanitize::exit_failure_mode),
     Entry::long(opcode::READ_32, 0x1a, rw::read).with(Flag::Medium).with(Flag::Protect),
     Entry::long(opcode::VERIFY_32, 0x16, verify::verify).with(Flag::Medium).with(Flag::Protect),
     Entry::long(opcode::WRITE_32, 0x1a, rw::write)

@@ -212,8 +212,7 @@ impl Session {
         let Some(by) = by else {
             let from = now + Duration::from_secs(wait);
             connection.phase = Phase::Wanted { from, tries: 0 };
-            let until = from + Duration::from_secs(retain);
-            self.failover.patience = self.failover.patience.or(Some(until));
+            self.failover.patience.get_or_insert_with(|| from + Duration::from_secs(retain));
             return;
         };
         connection.phase = Phase::CleanUp { itt, at: by, until };
