@@ -6,7 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build test test-long test-quick lint docs bench bench-crc fuzz interop vm-test clean
+.PHONY: help run build test test-long test-quick lint docs bench bench-crc fuzz sim sim-long interop vm-test \
+    clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]*:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +45,12 @@ bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about 
 
 fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
+
+sim: ## Simulates initiators and targets under faults for 60 seconds; SECONDS_SIM=60
+	@scripts/sim $${SECONDS_SIM:-60}
+
+sim-long: ## The same for an hour, or SECONDS_SIM
+	@scripts/sim $${SECONDS_SIM:-3600}
 
 interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against a running server
 	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes wipes bad-input \

@@ -25,6 +25,7 @@ pub mod uring;
 mod waker;
 pub mod wheel;
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -268,6 +269,20 @@ pub trait Port {
 
     /// The time of `CLOCK_MONOTONIC`, the same on every port.
     fn now(&self) -> Instant;
+
+    /// Time since 1970, UTC; it may jump.
+    fn wall_clock(&self) -> Duration {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.unwrap_or_default()
+    }
+
+    /// Fills `bytes` with what nobody can foretell.
+    ///
+    /// # Errors
+    /// If the system has no randomness for us.
+    fn random(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()))
+    }
 
     /// Wakes this port from other threads.
     fn waker(&self) -> Waker;

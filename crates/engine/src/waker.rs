@@ -16,6 +16,20 @@ use rustix::event::EventfdFlags;
 pub struct Waker(Arc<Bell>);
 
 impl Waker {
+    /// Of a port that has no kernel to sleep in: it asks [`Waker::answer`] instead.
+    ///
+    /// # Errors
+    /// If there is no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        Bell::new().map(Self)
+    }
+
+    /// The port: true if somebody called `wake` since the last time.
+    #[must_use]
+    pub fn answer(&self) -> bool {
+        self.0.answer().has(Reason::Wake)
+    }
+
     /// Makes the port give one `Event::Woken`; many calls before that give one.
     pub fn wake(&self) {
         self.0.ring(Reason::Wake);

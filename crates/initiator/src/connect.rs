@@ -2,6 +2,7 @@
 //! TCP connections to several portals at once: the first one that stands is taken, so that a dead
 //! portal delays nothing.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::net::ToSocketAddrs;
@@ -13,39 +14,53 @@ use std::thread;
 use engine::Waker;
 
 use crate::Error;
-use crate::Kind;
 use crate::limits::ADDRESSES_MAX;
 use crate::limits::CONNECT_TIMEOUT;
 
 /// A connection that stands, and the portal that it goes to.
 #[derive(Debug)]
-pub(crate) struct Connected {
-    pub(crate) stream: TcpStream,
-    pub(crate) peer: SocketAddr,
-    pub(crate) portal: String,
+#[allow(clippy::exhaustive_structs)] // connectors build it
+pub struct Connected {
+    /// The connection.
+    pub stream: TcpStream,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// `host:port`, as it was asked for.
+    pub portal: String,
 }
 
 /// What comes of an attempt, once.
-pub(crate) type Attempt = Receiver<Result<Connected, Error>>;
+pub type Attempt = Receiver<Result<Connected, Error>>;
 
-/// Connects to one of `portals`, or where none of them can be reached to one of `others`; `waker`
-/// is called when the result is there.
-pub(crate) fn connect(portals: Vec<String>, others: Vec<String>, waker: Waker) -> Attempt {
-    let (result, attempt) = mpsc::channel();
-    let ask = result.clone();
-    let spawned = thread::Builder::new().name("connect".into()).spawn(move || {
-        let mut outcome = first_of(&portals);
-        if outcome.is_err() && !others.is_empty() {
-            outcome = first_of(&others);
+/// Makes the connections of a pump.
+pub trait Connector: fmt::Debug {
+    /// Connects to one of `portals`, or where none of them can be reached to one of `others`;
+    /// `waker` is called when the result is there.
+    fn connect(&mut self, portals: Vec<String>, others: Vec<String>, waker: Waker) -> Attempt;
+}
+
+/// Connects over TCP, by threads.
+#[derive(Debug)]
+pub(crate) struct Threads;
+
+impl Connector for Threads {
+    fn connect(&mut self, portals: Vec<String>, others: Vec<String>, waker: Waker) -> Attempt {
+        let (result, attempt) = mpsc::channel();
+        let ask = result.clone();
+        let spawned = thread::Builder::new().name("connect".into()).spawn(move || {
+            let mut outcome = first_of(&portals);
+            if outcome.is_err() && !others.is_empty() {
+                outcome = first_of(&others);
+            }
+            let _ = ask.send(outcome);
+            waker.wake();
+        });
+        if let Err(error) = spawned {
+            // The port is awake: who asked looks at the attempt before it sleeps.
+            let _ = result.send(Err(error.into()));
         }
-        let _ = ask.send(outcome);
-        waker.wake();
-    });
-    if let Err(error) = spawned {
-        // The port is awake: who asked looks at the attempt before it sleeps.
-        let _ = result.send(Err(error.into()));
+        attempt
     }
-    attempt
 }
 
 /// Tries all at once.
@@ -70,7 +85,7 @@ fn first_of(portals: &[String]) -> Result<Connected, Error> {
     }
     let reason =
         if reasons.is_empty() { "no address is known".to_owned() } else { reasons.join("; ") };
-    Err(Error::new(Kind::Unreachable { portals: portals.join(", "), reason }))
+    Err(Error::unreachable(portals, reason))
 }
 
 fn try_portal(portal: &str, found: &Sender<Result<Connected, String>>) {

@@ -115,6 +115,12 @@ pub enum Kind {
 }
 
 impl Error {
+    /// None of `portals` takes a connection.
+    #[must_use]
+    pub fn unreachable(portals: &[String], reason: String) -> Self {
+        Self::new(Kind::Unreachable { portals: portals.join(", "), reason })
+    }
+
     pub(crate) fn new(kind: Kind) -> Self {
         Self(Arc::new(Inner { kind, target: None, lun: None, operation: None }))
     }

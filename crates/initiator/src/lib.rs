@@ -25,6 +25,9 @@ pub mod scsi;
 mod session;
 mod url;
 
+pub use connect::Attempt;
+pub use connect::Connected;
+pub use connect::Connector;
 pub use disk::Disk;
 pub use disk::Transfer;
 pub use error::Error;
@@ -39,6 +42,7 @@ pub use link::SessionId;
 pub use options::Config;
 pub use options::Options;
 pub use options::default_initiator;
+pub use pump::Pump;
 pub use queue::Queue;
 pub use session::Initiator;
 pub use session::Login;

@@ -191,7 +191,7 @@ impl Link {
         context: &mut Context<'_, P>,
     ) -> Result<Self, Error> {
         let mut random = [0; 5];
-        getrandom::fill(&mut random).map_err(|error| std::io::Error::other(error.to_string()))?;
+        context.random(&mut random)?;
         let [a, b, c, d, e] = random;
         let mut link = Self {
             id,
@@ -316,7 +316,7 @@ impl Link {
     fn login<P: Port>(
         &self,
         joining: Option<Joining>,
-        context: &Context<'_, P>,
+        context: &mut Context<'_, P>,
     ) -> Result<Login, Error> {
         let options = &self.options;
         let identity = Identity {
@@ -333,7 +333,7 @@ impl Link {
             },
         };
         let mut random = [0; limits::CHALLENGE_LEN + 5];
-        getrandom::fill(&mut random).map_err(|error| std::io::Error::other(error.to_string()))?;
+        context.random(&mut random)?;
         let [a, b, c, d, identifier, challenge @ ..] = random;
         let client = options.account.clone().and_then(|account| {
             let challenge = iscsi::chap::Challenge::new(identifier, &challenge)?;

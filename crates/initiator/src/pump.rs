@@ -29,14 +29,16 @@ use crate::Kind;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
-use crate::connect;
 use crate::connect::Attempt;
+use crate::connect::Connector;
 use crate::link::Link;
 
-/// One thread's share: a port, a pool, and sessions.
+/// One thread's share: a port, a pool, and sessions. [`Queue`](crate::Queue) is one over an engine
+/// of this machine; whoever has a port of another kind drives it by [`Pump::turn`].
 #[derive(Debug)]
-pub(crate) struct Pump<P> {
+pub struct Pump<P> {
     port: P,
+    connector: Box<dyn Connector>,
     pool: Pool,
     links: Slab<Link>,
     generation: u32,
@@ -51,6 +53,7 @@ pub(crate) struct Context<'a, P> {
     pub(crate) now: Instant,
     pub(crate) pool: &'a Pool,
     port: &'a mut P,
+    connector: &'a mut dyn Connector,
     epoch: &'a mut u32,
     events: &'a mut VecDeque<Event>,
     touched: &'a mut Vec<SessionId>,
@@ -84,8 +87,12 @@ impl<P: Port> Context<'_, P> {
         *self.epoch
     }
 
-    pub(crate) fn connect(&self, first: Vec<String>, others: Vec<String>) -> Attempt {
-        connect::connect(first, others, self.port.waker())
+    pub(crate) fn connect(&mut self, first: Vec<String>, others: Vec<String>) -> Attempt {
+        self.connector.connect(first, others, self.port.waker())
+    }
+
+    pub(crate) fn random(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.port.random(bytes)
     }
 
     /// The port takes a connection over and receives from it.
@@ -108,6 +115,7 @@ macro_rules! with_link {
             now: pump.port.now(),
             pool: &pump.pool,
             port: &mut pump.port,
+            connector: &mut *pump.connector,
             epoch: &mut pump.epoch,
             events: &mut pump.events,
             touched: &mut pump.touched,
@@ -120,9 +128,14 @@ macro_rules! with_link {
 }
 
 impl<P: Port> Pump<P> {
-    pub(crate) fn new(port: io::Result<P>, config: &Config) -> io::Result<Self> {
+    /// Runs over `port`; `connector` makes its connections. Of `config` only the pool counts.
+    ///
+    /// # Errors
+    /// If buffers cannot be had.
+    pub fn new(port: P, connector: Box<dyn Connector>, config: &Config) -> io::Result<Self> {
         Ok(Self {
-            port: port?,
+            port,
+            connector,
             pool: Pool::new(config.pool_bytes_max)?,
             links: Slab::new(),
             generation: 0,
@@ -132,12 +145,17 @@ impl<P: Port> Pump<P> {
         })
     }
 
-    pub(crate) fn open(&mut self, options: Options) -> Result<SessionId, Error> {
+    /// Begins to log in; [`Event::Up`] or [`Event::Ended`] follows.
+    ///
+    /// # Errors
+    /// [`Kind::System`], [`Kind::Full`].
+    pub fn open(&mut self, options: Options) -> Result<SessionId, Error> {
         self.generation = self.generation.wrapping_add(1);
         let mut context = Context {
             now: self.port.now(),
             pool: &self.pool,
             port: &mut self.port,
+            connector: &mut *self.connector,
             epoch: &mut self.epoch,
             events: &mut self.events,
             touched: &mut self.touched,
@@ -150,8 +168,11 @@ impl<P: Port> Pump<P> {
         Ok(id)
     }
 
-    /// Takes a request; it leaves with the next turn.
-    pub(crate) fn post(
+    /// Takes a request; it leaves with the next turn, and [`Event::Done`] with `tag` follows.
+    ///
+    /// # Errors
+    /// The request comes back if there is no room for its data, or no such session.
+    pub fn post(
         &mut self,
         session: SessionId,
         tag: u64,
@@ -168,35 +189,39 @@ impl<P: Port> Pump<P> {
         posted.unwrap_or(Ok(()))
     }
 
-    pub(crate) fn close(&mut self, session: SessionId) {
+    /// Begins to log out; [`Event::Ended`] follows.
+    pub fn close(&mut self, session: SessionId) {
         if self.links.get(session.index as usize).is_some_and(|link| link.id == session) {
             with_link!(self, session.index as usize, |link, context| link.close(&mut context));
         }
     }
 
     /// Whether a session has ended, or never was.
-    pub(crate) fn is_over(&self, session: SessionId) -> bool {
+    pub fn is_over(&self, session: SessionId) -> bool {
         let link = self.links.get(session.index as usize);
         link.is_none_or(|link| link.id != session || link.is_dead())
     }
 
     /// Drops what is known of a session that has ended.
-    pub(crate) fn forget(&mut self, session: SessionId) {
+    pub fn forget(&mut self, session: SessionId) {
         let index = session.index as usize;
         if self.links.get(index).is_some_and(|link| link.id == session && link.is_dead()) {
             self.links.remove(index);
         }
     }
 
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
+    /// The next event, without waiting.
+    pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    pub(crate) fn events(&self) -> usize {
+    /// How many events there are.
+    pub fn events(&self) -> usize {
         self.events.len()
     }
 
-    pub(crate) const fn pool(&self) -> &Pool {
+    /// Where data buffers come from.
+    pub const fn pool(&self) -> &Pool {
         &self.pool
     }
 
@@ -214,7 +239,7 @@ impl<P: Port> Pump<P> {
 
     /// Sends what has gathered, then waits for the engine: until something happens there, something
     /// is due, or `deadline`.
-    pub(crate) fn turn(&mut self, deadline: Option<Instant>) {
+    pub fn turn(&mut self, deadline: Option<Instant>) {
         self.transmit();
         let due = self.links.iter().filter_map(|(_, link)| link.deadline()).min();
         let deadline = [due, deadline].into_iter().flatten().min();

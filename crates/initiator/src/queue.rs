@@ -19,6 +19,7 @@ use crate::Kind;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
+use crate::connect::Threads;
 use crate::pump::Pump;
 use crate::pump::after;
 use crate::scsi::Execute;
@@ -59,8 +60,10 @@ impl Queue {
     pub fn new(config: &Config) -> Result<Self, Error> {
         let port = engine::Config { spin_max: config.spin_max, ..engine::Config::default() };
         let pump = match engine::choose(config.engine) {
-            Choice::Epoll => Engine::Epoll(Box::new(Pump::new(Epoll::new(&port), config)?)),
-            _ => Engine::Uring(Box::new(Pump::new(Uring::new(&port), config)?)),
+            Choice::Epoll => {
+                Engine::Epoll(Box::new(Pump::new(Epoll::new(&port)?, Box::new(Threads), config)?))
+            }
+            _ => Engine::Uring(Box::new(Pump::new(Uring::new(&port)?, Box::new(Threads), config)?)),
         };
         Ok(Self { pump, aside: VecDeque::new(), tag: OWN_TAGS })
     }

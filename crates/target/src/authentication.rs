@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who has to prove who it is, and by what (RFC 7143 §9.2, §12.1).
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
@@ -67,7 +68,7 @@ impl AuthenticationPolicy {
     }
 }
 
-/// Where challenges come from: the operating system's generator.
+/// Makes challenges of random bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Challenges {
     /// Of the next challenge; RFC 1994 §4.1 wants another one each time.
@@ -79,9 +80,12 @@ const CHALLENGE_LEN: usize = 32;
 
 impl Challenges {
     /// A new one; None if the system has no randomness for us.
-    pub(crate) fn draw(&self) -> Option<Challenge> {
+    pub(crate) fn draw(
+        &self,
+        random: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> Option<Challenge> {
         let mut bytes = [0; CHALLENGE_LEN];
-        if let Err(error) = getrandom::fill(&mut bytes) {
+        if let Err(error) = random(&mut bytes) {
             tracing::error!(%error, "cannot draw a challenge; logins with CHAP are refused");
             return None;
         }
@@ -94,6 +98,10 @@ mod tests {
     use super::*;
     use iscsi::chap::Credentials;
     use iscsi::chap::Secret;
+
+    fn system(bytes: &mut [u8]) -> io::Result<()> {
+        getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()))
+    }
 
     fn account(name: &str) -> Arc<Account> {
         let secret = Secret::new(b"secretsecret1234").unwrap();
@@ -108,7 +116,7 @@ mod tests {
             account: common.then(|| account("common")),
         };
         let own = own.then(|| account("own"));
-        policy.authentication(own.as_ref(), || Challenges::default().draw())
+        policy.authentication(own.as_ref(), || Challenges::default().draw(system))
     }
 
     /// Covers: CHP-22.
@@ -118,11 +126,11 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         let mut last = None;
         for _ in 0..1000 {
-            let challenge = challenges.draw().unwrap();
+            let challenge = challenges.draw(system).unwrap();
             assert_ne!(Some(challenge.identifier()), last);
             last = Some(challenge.identifier());
             assert!(seen.insert(challenge.as_bytes().to_vec()), "the challenge came before");
-            assert!(seen.insert(others.draw().unwrap().as_bytes().to_vec()));
+            assert!(seen.insert(others.draw(system).unwrap().as_bytes().to_vec()));
         }
         assert!(seen.iter().all(|challenge| challenge.len() == CHALLENGE_LEN));
     }

@@ -217,35 +217,39 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
 impl<P: Port> Pump<P> {
     /// Serves until a letter tells it to stop and the last connection is closed.
     pub(crate) fn serve(&mut self) {
-        loop {
-            while let Some((token, event)) = self.port.next_event() {
-                self.dispatch(token, event);
-            }
-            self.letters();
-            self.expire();
-            self.take_turns();
-            self.try_again();
-            self.take_job_turns();
-            self.flush();
-            if self.is_finished() {
-                return;
-            }
-            let again = match self.waiting.is_empty() {
-                true => None,
-                false => self.waiting.next_try(self.port.now()),
-            };
-            match (self.send_at, again) {
-                _ if !(self.runnable.is_empty() && self.job_turns.is_empty()) => {
-                    self.port.wait(Some(self.port.now()))
-                }
-                (hold, Some(at)) => {
-                    let others = [hold, self.timers.next_deadline()];
-                    self.port.wait(others.into_iter().flatten().chain([at]).min());
-                }
-                (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
-                (None, None) => self.port.wait(self.timers.next_deadline()),
-            }
+        while self.turn() {}
+    }
+
+    /// Does what there is to do, then waits once. False: it is stopped and all is over.
+    pub(crate) fn turn(&mut self) -> bool {
+        while let Some((token, event)) = self.port.next_event() {
+            self.dispatch(token, event);
         }
+        self.letters();
+        self.expire();
+        self.take_turns();
+        self.try_again();
+        self.take_job_turns();
+        self.flush();
+        if self.is_finished() {
+            return false;
+        }
+        let again = match self.waiting.is_empty() {
+            true => None,
+            false => self.waiting.next_try(self.port.now()),
+        };
+        match (self.send_at, again) {
+            _ if !(self.runnable.is_empty() && self.job_turns.is_empty()) => {
+                self.port.wait(Some(self.port.now()))
+            }
+            (hold, Some(at)) => {
+                let others = [hold, self.timers.next_deadline()];
+                self.port.wait(others.into_iter().flatten().chain([at]).min());
+            }
+            (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
+            (None, None) => self.port.wait(self.timers.next_deadline()),
+        }
+        true
     }
 
     fn dispatch(&mut self, token: Token, event: Event) {

@@ -67,6 +67,9 @@ pub(super) const RESEND_COST: usize = 256;
 /// for everything, and hundreds of them arrive at once. What is acknowledged is paid back.
 pub(super) const RESEND_CREDIT: usize = 2 * RETAINED_BYTES_MAX;
 
+/// Runs that the data of an answer is kept as: 16 MiB in the usual bursts of 256 KiB.
+pub(super) const ANSWER_RUNS_MAX: u32 = 64;
+
 /// Status that stays unacknowledged for so long makes us ask (RFC 7143 §7.1.4.2): longer than a
 /// busy initiator is silent, short enough to free what is kept for it.
 pub(super) const STATUS_WAIT: Duration = Duration::from_secs(5);

@@ -179,7 +179,10 @@ impl<P: Port> Pump<P> {
         let local = self.connections.get(key)?.local;
         let group = self.shared.nodes.portal_group(local);
         let identity = Identity::of(request, local, group);
-        let admission = self.shared.nodes.admit(request, group, || self.shared.challenges.draw());
+        let admission = self
+            .shared
+            .nodes
+            .admit(request, group, || self.shared.challenges.draw(|bytes| self.port.random(bytes)));
         let joins = match &admission {
             Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
                 match self.find_session(key, request, &identity).transpose()? {

@@ -133,7 +133,7 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn draw(&mut self, key: Key, id: TaskId) {
         let mut random = [0; DRAWN_LEN];
-        let random = match getrandom::fill(&mut random) {
+        let random = match self.port.random(&mut random) {
             Ok(()) => Some(random),
             Err(error) => {
                 tracing::error!(%error, "no randomness; ROD tokens are refused");

@@ -26,6 +26,7 @@ use crate::mail::ConnectionSnapshot;
 use crate::mail::Letter;
 use crate::mail::SessionSnapshot;
 use crate::reactor::Shared;
+use crate::solo::Holdings;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -294,7 +295,7 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    pub(super) fn letters(&mut self) {
+    pub(crate) fn letters(&mut self) {
         while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
             match letter {
                 Letter::Connection { fd, peer } => self.adopt(fd, peer),
@@ -449,6 +450,18 @@ impl<P: Port> Pump<P> {
             for key in connections {
                 self.disconnected(key, None);
             }
+        }
+    }
+
+    pub(crate) fn holdings(&self) -> Holdings {
+        Holdings {
+            connections: self.connections.len(),
+            sessions: self.sessions.len(),
+            ios: self.ios.len(),
+            managements: self.managements.len(),
+            waiting: self.waiting.len(),
+            jobs: self.jobs.len(),
+            pool_bytes: self.pool.bytes_in_use(),
         }
     }
 

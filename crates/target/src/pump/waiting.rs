@@ -43,6 +43,10 @@ impl Waiting {
         self.tasks.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
     /// When to try again, if anybody waits.
     pub(super) fn next_try(&self, now: Instant) -> Option<Instant> {
         let since = self.since.filter(|_| !self.tasks.is_empty())?;
@@ -101,8 +105,7 @@ impl<P: Port> Pump<P> {
     /// What time it is.
     #[cold]
     pub(super) fn tell_time(&mut self, key: Key, id: TaskId) {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let milliseconds = since.map_or(0, |since| since.as_millis());
+        let milliseconds = self.port.wall_clock().as_millis();
         self.resume(key, id, Input::Clock(u64::try_from(milliseconds).unwrap_or(u64::MAX)));
     }
 }

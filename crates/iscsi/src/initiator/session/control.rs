@@ -19,6 +19,7 @@ use wire::iscsi::TextRequest;
 use wire::iscsi::TextResponse;
 use wire::iscsi::Ttt;
 use wire::iscsi::keys::TextWriter;
+use wire::scsi::Lun;
 
 use super::Indication;
 use super::Refused;
@@ -175,6 +176,13 @@ impl Session {
     }
 
     pub(super) fn nop_in(&mut self, at: ConnectionId, pdu: &NopIn) -> Result<(), SessionError> {
+        // RFC 7143 §11.19.2, §11.19.3: a ping or an answer, and a ping is about a unit.
+        if pdu.itt != Itt::NONE && pdu.ttt != Ttt::NONE {
+            return Err(SessionError::Malformed("nop-in with both tags"));
+        }
+        if pdu.ttt != Ttt::NONE && Lun::parse(pdu.lun).is_none() {
+            return Err(SessionError::Malformed("nop-in with a strange lun"));
+        }
         self.move_window(pdu.numbers);
         if pdu.itt == Itt::NONE {
             // Takes no StatSN of its own (RFC 7143 §11.19.2), but tells the next one.

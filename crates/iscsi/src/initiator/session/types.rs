@@ -202,6 +202,9 @@ pub enum SessionError {
     /// RFC 7143 §11.4.7.
     #[error("the target broke the protocol: CHECK CONDITION without sense data")]
     NoSense,
+    /// RFC 7143 §7.7.
+    #[error("the target broke the protocol: {0}")]
+    Malformed(&'static str),
     /// RFC 7143 §4.3.
     #[error("the target broke the protocol: unexpected {0}")]
     UnexpectedPdu(&'static str),

@@ -423,3 +423,6 @@ proptest! {
         let _ = sent(&mut tcp);
     }
 }
+
+#[path = "tests/recovery.rs"]
+mod recovery;

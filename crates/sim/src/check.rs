@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Invariants that can be seen on the wire, over the headers as both sides sent them: numbers, the
+//! window, who answers what, and how much data goes where (RFC 7143 §4.2.2, §11).
+
+mod keys;
+mod task;
+
+use std::collections::BTreeMap;
+
+use iscsi::serial::Serial;
+use wire::iscsi::CmdSn;
+use wire::iscsi::Itt;
+use wire::iscsi::Numbers;
+use wire::iscsi::Request;
+use wire::iscsi::Response;
+use wire::iscsi::StatSn;
+
+use self::keys::Keys;
+use self::task::Task;
+use crate::net::Side;
+
+/// What is known of one connection, which is all of its session.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    keys: Keys,
+    up: bool,
+    /// Of the next request that takes a number.
+    cmd_sn: CmdSn,
+    /// Of the next response that takes one.
+    stat_sn: StatSn,
+    /// What the target has told last.
+    told: Option<(CmdSn, CmdSn)>,
+    /// What the initiator has acknowledged.
+    acknowledged: Option<StatSn>,
+    tasks: BTreeMap<u32, Task>,
+    /// Other requests that wait for their answers: what answers them, and for an abort its task.
+    others: BTreeMap<u32, Other>,
+    /// Broken invariants, to be taken by the world.
+    pub(crate) broken: Vec<String>,
+}
+
+/// A request that is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Other {
+    Nop,
+    Text,
+    Logout,
+    Management { referenced: Itt },
+}
+
+/// Why something is wrong.
+type Judgement = Result<(), String>;
+
+fn demand(holds: bool, what: impl FnOnce() -> String) -> Judgement {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+impl Checks {
+    /// A PDU of the login phase.
+    pub(crate) fn login(&mut self, side: Side, header: &[u8], text: &[u8]) {
+        let judged = self.keys.hear(side, text);
+        self.note(judged);
+        match (side, Request::parse(header), Response::parse(header)) {
+            (0, Ok(Request::Login(login)), _) => self.cmd_sn = login.cmd_sn,
+            (1, _, Ok(Response::Login(login))) => self.stat_sn = login.numbers.stat_sn.plus(1),
+            _ => self.broken.push(format!("side {side} sends no valid login pdu")),
+        }
+    }
+
+    /// Full feature phase begins.
+    pub(crate) const fn begin(&mut self) {
+        self.up = true;
+    }
+
+    /// A PDU of the full feature phase.
+    pub(crate) fn pdu(&mut self, side: Side, header: &[u8], data_len: usize) {
+        if !self.up {
+            return;
+        }
+        let length = u32::try_from(data_len).unwrap_or(u32::MAX);
+        let judged = match side {
+            0 => Request::parse(header)
+                .map_err(|error| format!("the initiator sends a malformed pdu: {error}"))
+                .and_then(|request| {
+                    self.request(&request, length).map_err(|why| format!("{why}: {request:?}"))
+                }),
+            _ => Response::parse(header)
+                .map_err(|error| format!("the target sends a malformed pdu: {error}"))
+                .and_then(|response| {
+                    self.response(&response, length).map_err(|why| format!("{why}: {response:?}"))
+                }),
+        };
+        self.note(judged);
+    }
+
+    fn note(&mut self, judged: Judgement) {
+        if let Err(why) = judged {
+            self.broken.push(why);
+        }
+    }
+
+    fn request(&mut self, request: &Request, length: u32) -> Judgement {
+        let limit = self.keys.segment[1];
+        demand(length <= limit, || format!("{length} bytes of data, the target takes {limit}"))?;
+        match request {
+            Request::Command(pdu) => {
+                self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
+                self.fresh(pdu.itt)?;
+                let task = Task::begin(pdu, length, &self.keys)?;
+                self.tasks.insert(pdu.itt.0, task);
+                Ok(())
+            }
+            Request::DataOut(pdu) => {
+                self.acknowledge(pdu.exp_stat_sn)?;
+                // The target may have ended the task meanwhile.
+                let Some(task) = self.tasks.get_mut(&pdu.itt.0) else { return Ok(()) };
+                task.data_out(pdu, length, &self.keys)
+            }
+            Request::NopOut(pdu) => {
+                self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
+                if pdu.itt == Itt::NONE { Ok(()) } else { self.ask(pdu.itt, Other::Nop) }
+            }
+            Request::TaskManagement(pdu) => {
+                self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
+                self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task })
+            }
+            Request::Text(pdu) => {
+                self.number(pdu.cmd_sn, pdu.immediate, None)?;
+                self.others.remove(&pdu.itt.0);
+                self.ask(pdu.itt, Other::Text)
+            }
+            Request::Logout(pdu) => {
+                self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
+                self.ask(pdu.itt, Other::Logout)
+            }
+            Request::Snack(_) | Request::Login(_) => {
+                Err("not at this recovery level and phase".to_owned())
+            }
+        }
+    }
+
+    /// CmdSN without gaps, within the window; ExpStatSN never goes back.
+    fn number(&mut self, got: CmdSn, immediate: bool, exp_stat_sn: Option<StatSn>) -> Judgement {
+        let next = self.cmd_sn;
+        demand(got == next, || format!("CmdSN {got:?} instead of {next:?}"))?;
+        if !immediate {
+            self.cmd_sn = next.plus(1);
+            let open = self.told.is_none_or(|(_, max)| !got.is_after(max));
+            demand(open, || format!("CmdSN {got:?} is beyond the window of {:?}", self.told))?;
+        }
+        exp_stat_sn.map_or(Ok(()), |acknowledged| self.acknowledge(acknowledged))
+    }
+
+    fn acknowledge(&mut self, exp_stat_sn: StatSn) -> Judgement {
+        let next = self.stat_sn;
+        demand(!exp_stat_sn.is_after(next), || format!("ExpStatSN is beyond {next:?}"))?;
+        let before = self.acknowledged.replace(exp_stat_sn);
+        let back = before.is_some_and(|before| exp_stat_sn.is_before(before));
+        demand(!back, || format!("ExpStatSN goes back from {before:?}"))
+    }
+
+    fn fresh(&self, itt: Itt) -> Judgement {
+        let used = self.tasks.contains_key(&itt.0) || self.others.contains_key(&itt.0);
+        demand(!used && itt != Itt::NONE, || "its tag is in use".to_owned())
+    }
+
+    fn ask(&mut self, itt: Itt, other: Other) -> Judgement {
+        self.fresh(itt)?;
+        self.others.insert(itt.0, other);
+        Ok(())
+    }
+
+    fn answer(&mut self, itt: Itt) -> Result<Other, String> {
+        self.others.remove(&itt.0).ok_or_else(|| "nobody asked for it".to_owned())
+    }
+
+    fn response(&mut self, response: &Response, length: u32) -> Judgement {
+        let limit = self.keys.segment[0];
+        demand(length <= limit, || format!("{length} bytes of data, the initiator takes {limit}"))?;
+        match response {
+            Response::DataIn(pdu) => {
+                match pdu.status {
+                    Some(_) => self.status(pdu.numbers)?,
+                    None => self.window(pdu.numbers)?,
+                }
+                let task = self.tasks.get_mut(&pdu.itt.0).ok_or("data for no command")?;
+                task.data_in(pdu, length, &self.keys)?;
+                if let Some(status) = pdu.status
+                    && let Some(task) = self.tasks.remove(&pdu.itt.0)
+                {
+                    return task.end(status.status, status.residual);
+                }
+                Ok(())
+            }
+            Response::Scsi(pdu) => {
+                self.status(pdu.numbers)?;
+                let task = self.tasks.remove(&pdu.itt.0).ok_or("a response to no command")?;
+                if pdu.response == 0 { task.end(pdu.status, pdu.residual) } else { Ok(()) }
+            }
+            Response::R2t(pdu) => {
+                self.next_status(pdu.numbers)?;
+                self.window(pdu.numbers)?;
+                let task = self.tasks.get_mut(&pdu.itt.0).ok_or("an R2T for no command")?;
+                task.r2t(pdu, &self.keys)
+            }
+            Response::NopIn(pdu) if pdu.itt == Itt::NONE => {
+                self.next_status(pdu.numbers)?;
+                self.window(pdu.numbers)
+            }
+            Response::NopIn(pdu) => self.answered(pdu.numbers, pdu.itt),
+            Response::Text(pdu) => self.answered(pdu.numbers, pdu.itt),
+            Response::Logout(pdu) => self.answered(pdu.numbers, pdu.itt),
+            Response::TaskManagement(pdu) => {
+                self.status(pdu.numbers)?;
+                // Function complete, or no such task: it has no other answer.
+                if let Other::Management { referenced } = self.answer(pdu.itt)?
+                    && pdu.response <= 1
+                {
+                    self.tasks.remove(&referenced.0);
+                }
+                Ok(())
+            }
+            Response::Async(pdu) => self.status(pdu.numbers),
+            Response::Reject(pdu) => self.status(pdu.numbers),
+            Response::Login(_) => Err("not in this phase".to_owned()),
+        }
+    }
+
+    fn answered(&mut self, numbers: Numbers, itt: Itt) -> Judgement {
+        self.status(numbers)?;
+        self.answer(itt).map(|_| ())
+    }
+
+    /// A response that takes a StatSN.
+    fn status(&mut self, numbers: Numbers) -> Judgement {
+        self.next_status(numbers)?;
+        self.stat_sn = numbers.stat_sn.plus(1);
+        self.window(numbers)
+    }
+
+    fn next_status(&self, numbers: Numbers) -> Judgement {
+        let next = self.stat_sn;
+        demand(numbers.stat_sn == next, || format!("StatSN is not {next:?}"))
+    }
+
+    /// ExpCmdSN and MaxCmdSN never go back, and say nothing of what was not sent.
+    fn window(&mut self, numbers: Numbers) -> Judgement {
+        let Numbers { exp_cmd_sn, max_cmd_sn, .. } = numbers;
+        let next = self.cmd_sn;
+        demand(!exp_cmd_sn.is_after(next), || format!("ExpCmdSN is beyond {next:?}"))?;
+        let closed = max_cmd_sn.plus(1).is_before(exp_cmd_sn);
+        demand(!closed, || "MaxCmdSN is before ExpCmdSN - 1".to_owned())?;
+        let before = self.told.replace((exp_cmd_sn, max_cmd_sn));
+        let back =
+            before.is_some_and(|(exp, max)| exp_cmd_sn.is_before(exp) || max_cmd_sn.is_before(max));
+        demand(!back, || format!("the window goes back from {before:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

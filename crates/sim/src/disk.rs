@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Disks behind the target: what a sync did not reach can be lost with the power, sector by sector.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use buf::Buf;
+use buf::Slice;
+use engine::Token;
+
+use crate::rng::Rng;
+
+/// What no loss of power tears, bytes.
+pub(crate) const SECTOR: usize = 512;
+
+type Sector = [u8; SECTOR];
+
+/// Linux: input/output error, no space, operation not supported.
+pub(crate) const EIO: i32 = 5;
+pub(crate) const ENOSPC: i32 = 28;
+const EOPNOTSUPP: i32 = 95;
+
+/// A content of a sector that a loss of power may bring back or bring about.
+#[derive(Debug)]
+struct Volatile {
+    content: Sector,
+    /// The write that made it.
+    write: u64,
+    /// The last work that had been submitted when it ended: a later sync makes it last.
+    done: Option<u64>,
+}
+
+/// Work under way.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) desk: usize,
+    pub(crate) token: Token,
+    pub(crate) what: What,
+    /// Errno that it ends with.
+    pub(crate) fails: Option<i32>,
+    /// Bytes of it that took effect.
+    applied: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum What {
+    Read {
+        offset: u64,
+        buf: Buf,
+    },
+    Write {
+        offset: u64,
+        data: Slice,
+        durable: bool,
+    },
+    /// Writes up to this one are covered.
+    Sync,
+    Zero {
+        offset: u64,
+        length: u64,
+        punch: bool,
+    },
+}
+
+/// What a disk can do besides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abilities {
+    pub(crate) punch: bool,
+    pub(crate) zero: bool,
+}
+
+/// A disk.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    /// As readers see it; a sector that is not there is zero.
+    visible: BTreeMap<u64, Sector>,
+    /// As a loss of power leaves it at the least.
+    stable: BTreeMap<u64, Sector>,
+    /// In order of effect, by sector.
+    volatile: BTreeMap<u64, Vec<Volatile>>,
+    pub(crate) works: BTreeMap<u64, Work>,
+    next: u64,
+    abilities: Abilities,
+    /// So many of the next works fail.
+    pub(crate) errors: u32,
+}
+
+impl Disk {
+    pub(crate) const fn new(abilities: Abilities) -> Self {
+        Self {
+            visible: BTreeMap::new(),
+            stable: BTreeMap::new(),
+            volatile: BTreeMap::new(),
+            works: BTreeMap::new(),
+            next: 0,
+            abilities,
+            errors: 0,
+        }
+    }
+
+    /// Takes work; it is to be stepped by its number.
+    pub(crate) fn submit(&mut self, desk: usize, token: Token, what: What) -> u64 {
+        let mut fails = match what {
+            What::Zero { punch: true, .. } if !self.abilities.punch => Some(EOPNOTSUPP),
+            What::Zero { punch: false, .. } if !self.abilities.zero => Some(EOPNOTSUPP),
+            _ => None,
+        };
+        if fails.is_none() && self.errors > 0 {
+            self.errors -= 1;
+            fails = Some(match what {
+                What::Write { .. } if self.errors % 2 == 1 => ENOSPC,
+                _ => EIO,
+            });
+        }
+        self.next += 1;
+        self.works.insert(self.next, Work { desk, token, what, fails, applied: 0 });
+        self.next
+    }
+
+    /// The next part of work `id` takes effect: half of what is left, or all. True: it is done and
+    /// is to be taken by `end`.
+    pub(crate) fn step(&mut self, id: u64, rng: &mut Rng) -> bool {
+        let Some(mut work) = self.works.remove(&id) else { return false };
+        let (offset, length) = match &work.what {
+            What::Read { offset, buf } => (*offset, buf.len()),
+            What::Write { offset, data, .. } => (*offset, data.len()),
+            What::Zero { offset, length, .. } => (*offset, usize::try_from(*length).unwrap_or(0)),
+            What::Sync => (0, 0),
+        };
+        let left = length - work.applied;
+        let cut = left / SECTOR / 2 * SECTOR;
+        let part = if cut > 0 && rng.chance(400) { cut } else { left };
+        let failing = work.fails.is_some_and(|errno| errno == EOPNOTSUPP);
+        if !failing {
+            self.apply(&mut work, id, offset, part);
+        }
+        work.applied += part;
+        let done = work.applied >= length;
+        if done {
+            self.finish(id, &work);
+        }
+        self.works.insert(id, work);
+        done
+    }
+
+    fn apply(&mut self, work: &mut Work, id: u64, offset: u64, part: usize) {
+        let (from, to) = (work.applied, work.applied + part);
+        let begin = (offset + from as u64) / SECTOR as u64;
+        match &mut work.what {
+            What::Read { buf, .. } => {
+                for (sector, piece) in (begin..).zip(buf[from..to].chunks_mut(SECTOR)) {
+                    let content = self.visible.get(&sector);
+                    let content = content.map_or(&[0; SECTOR][..], |content| &content[..]);
+                    piece.copy_from_slice(&content[..piece.len()]);
+                }
+            }
+            What::Write { data, .. } => {
+                let data = data.to_vec();
+                for (sector, piece) in (begin..).zip(data[from..to].chunks_exact(SECTOR)) {
+                    let content = std::array::from_fn(|at| piece[at]);
+                    self.change(sector, content, id);
+                }
+            }
+            What::Zero { .. } => {
+                for sector in begin..begin + (part / SECTOR) as u64 {
+                    self.change(sector, [0; SECTOR], id);
+                }
+            }
+            What::Sync => {}
+        }
+    }
+
+    fn change(&mut self, sector: u64, content: Sector, write: u64) {
+        self.visible.insert(sector, content);
+        self.volatile.entry(sector).or_default().push(Volatile { content, write, done: None });
+    }
+
+    /// All of `work` took effect.
+    fn finish(&mut self, id: u64, work: &Work) {
+        let failed = work.fails.is_some();
+        match &work.what {
+            // What a failed write has done is there like any other content: a sync covers it.
+            What::Write { offset, data, durable } => {
+                let begin = offset / SECTOR as u64;
+                for sector in begin..begin + (data.len() / SECTOR) as u64 {
+                    self.end_write(sector, id, *durable && !failed);
+                }
+            }
+            What::Sync if failed => {}
+            What::Zero { offset, length, .. } => {
+                let begin = offset / SECTOR as u64;
+                for sector in begin..begin + length / SECTOR as u64 {
+                    self.end_write(sector, id, false);
+                }
+            }
+            What::Sync => self.sync(id),
+            What::Read { .. } => {}
+        }
+    }
+
+    /// Write `id` of `sector` is over; with `durable` nothing older can come back.
+    fn end_write(&mut self, sector: u64, id: u64, durable: bool) {
+        let Entry::Occupied(mut entry) = self.volatile.entry(sector) else { return };
+        let list = entry.get_mut();
+        let Some(at) = list.iter().position(|content| content.write == id) else { return };
+        list[at].done = Some(self.next);
+        if durable {
+            self.stable.insert(sector, list[at].content);
+            list.drain(..=at);
+            if list.is_empty() {
+                entry.remove();
+            }
+        }
+    }
+
+    /// What was done when sync `id` was submitted lasts from here on.
+    fn sync(&mut self, id: u64) {
+        let Self { volatile, stable, .. } = self;
+        volatile.retain(|sector, list| {
+            if let Some(at) = list.iter().rposition(|old| old.done.is_some_and(|at| at < id)) {
+                stable.insert(*sector, list[at].content);
+                list.drain(..=at);
+            }
+            !list.is_empty()
+        });
+    }
+
+    /// The power goes: each sector keeps what was stable, or any of the contents that it had since.
+    /// Work under way is forgotten.
+    pub(crate) fn lose_power(&mut self, rng: &mut Rng) {
+        self.works.clear();
+        for (sector, list) in std::mem::take(&mut self.volatile) {
+            let choice = rng.index(list.len() + 1);
+            if let Some(kept) = list.get(choice) {
+                self.stable.insert(sector, kept.content);
+            }
+        }
+        self.visible.clone_from(&self.stable);
+    }
+
+    /// The process behind `desk` is killed: each of its works ends where it is or is done in full,
+    /// and nobody hears of it.
+    pub(crate) fn lose_process(&mut self, desk: usize, rng: &mut Rng) {
+        let of_desk = self.works.iter().filter(|(_, work)| work.desk == desk);
+        let ids: Vec<u64> = of_desk.map(|(id, _)| *id).collect();
+        for id in ids {
+            let finish = rng.chance(500);
+            while finish && !self.step(id, rng) {}
+            self.works.remove(&id);
+        }
+    }
+
+    /// Writes that were submitted up to now.
+    pub(crate) const fn mark(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether nothing is under way that was submitted up to `mark`.
+    pub(crate) fn is_past(&self, mark: u64) -> bool {
+        self.works.range(..=mark).next().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk() -> Disk {
+        Disk::new(Abilities { punch: true, zero: true })
+    }
+
+    fn run(disk: &mut Disk, what: What) -> Work {
+        let id = disk.submit(0, Token(0), what);
+        let mut rng = Rng::new(1);
+        while !disk.step(id, &mut rng) {}
+        disk.works.remove(&id).expect("it was submitted")
+    }
+
+    fn write(disk: &mut Disk, byte: u8, durable: bool) {
+        let data = Slice::from(vec![byte; 4 * SECTOR]);
+        run(disk, What::Write { offset: 0, data, durable });
+    }
+
+    fn first(disk: &Disk) -> Vec<u8> {
+        (0..4).map(|sector| disk.visible.get(&sector).map_or(0, |content| content[0])).collect()
+    }
+
+    #[test]
+    fn what_was_synced_stays_and_the_rest_is_torn() {
+        let mut torn = 0;
+        for seed in 0..50 {
+            let mut disk = disk();
+            write(&mut disk, 1, false);
+            run(&mut disk, What::Sync);
+            write(&mut disk, 2, false);
+            assert_eq!(first(&disk), [2; 4]);
+            disk.lose_power(&mut Rng::new(seed));
+            let left = first(&disk);
+            assert!(left.iter().all(|byte| matches!(byte, 1 | 2)));
+            torn += usize::from(left.contains(&1) && left.contains(&2));
+        }
+        assert!(torn > 10, "{torn}");
+    }
+
+    #[test]
+    fn a_durable_write_stays() {
+        let mut disk = disk();
+        write(&mut disk, 1, false);
+        write(&mut disk, 2, true);
+        disk.lose_power(&mut Rng::new(3));
+        assert_eq!(first(&disk), [2; 4]);
+    }
+
+    #[test]
+    fn a_sync_covers_only_what_was_done_before_it() {
+        let mut disk = disk();
+        let data = Slice::from(vec![9; SECTOR]);
+        let late = disk.submit(0, Token(0), What::Write { offset: 0, data, durable: false });
+        run(&mut disk, What::Sync);
+        assert!(!disk.is_past(disk.mark()));
+        while !disk.step(late, &mut Rng::new(1)) {}
+        assert!(!disk.volatile.is_empty());
+    }
+}

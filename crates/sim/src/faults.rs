@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What goes wrong, done.
+
+use std::time::Duration;
+
+use clock::Instant;
+
+use crate::net::LinkId;
+use crate::options::Fault;
+use crate::run::Run;
+use crate::world::Due;
+use crate::world::Plan;
+
+/// How much slower a slow disk is.
+const SLOW: u32 = 100;
+
+fn millis(count: u32) -> Duration {
+    Duration::from_millis(u64::from(count))
+}
+
+impl Run {
+    /// Does `fault`; which connection or machine it meets is drawn now.
+    pub(crate) fn inflict(&mut self, fault: Fault) {
+        let world = std::rc::Rc::clone(&self.world);
+        {
+            let mut world = world.borrow_mut();
+            let now = world.now;
+            world.trace.step(now, &[5], || format!("fault: {fault:?}"));
+        }
+        let met = match fault {
+            Fault::Cut => self.on_link(|world, link| world.cut(link)),
+            Fault::Stall(length) => self.on_link(|world, id| {
+                let until = world.now + millis(length);
+                if let Some(link) = world.net.links.get_mut(&id) {
+                    link.stalled_until = link.stalled_until.max(until);
+                }
+            }),
+            Fault::HalfOpen => self.on_link(|world, id| {
+                if let Some(link) = world.net.links.get_mut(&id) {
+                    link.dead = true;
+                }
+            }),
+            Fault::Flip => self.flip(),
+            Fault::Kill(length) => self.stop_machine(false, length),
+            Fault::PowerLoss(length) => self.stop_machine(true, length),
+            Fault::HostCrash(length) => self.stop_host(length),
+            Fault::SlowDisk(length) => {
+                let mut world = world.borrow_mut();
+                world.weather.disk_factor = SLOW;
+                world.after(millis(length), Due::Plan(Plan::Recover));
+                true
+            }
+            Fault::DiskError(count) => {
+                let mut world = world.borrow_mut();
+                let disk = self.rng.index(world.disks.len());
+                world.disks[disk].errors = count;
+                true
+            }
+            Fault::Sleep(length) => {
+                let mut world = world.borrow_mut();
+                world.now = world.now + millis(length);
+                true
+            }
+            Fault::SetClock(seconds) => {
+                world.borrow_mut().wall += i64::from(seconds);
+                true
+            }
+        };
+        if met {
+            world.borrow_mut().tally.fault(fault.name());
+        }
+    }
+
+    /// Does something to a connection, if there is one.
+    fn on_link(&mut self, what: impl FnOnce(&mut crate::world::World, LinkId)) -> bool {
+        let mut world = self.world.borrow_mut();
+        let ids: Vec<LinkId> = world.net.links.keys().copied().collect();
+        let Some(id) = ids.get(self.rng.index(ids.len())).copied() else { return false };
+        what(&mut world, id);
+        true
+    }
+
+    fn flip(&mut self) -> bool {
+        let mut world = self.world.borrow_mut();
+        let links = world.net.links.iter().filter(|(_, link)| link.tap.has_digests());
+        let ids: Vec<LinkId> = links.map(|(id, _)| *id).collect();
+        let Some(id) = ids.get(self.rng.index(ids.len())) else { return false };
+        let side = self.rng.index(2);
+        if let Some(link) = world.net.links.get_mut(id) {
+            link.pipes[side].flips += 1;
+        }
+        true
+    }
+
+    fn stop_machine(&mut self, dark: bool, length: u32) -> bool {
+        let index = self.rng.index(self.machines.len());
+        let machine = &mut self.machines[index];
+        if machine.solo.is_none() || machine.plan.memory {
+            return false;
+        }
+        machine.crash(dark);
+        let mut world = self.world.borrow_mut();
+        if dark {
+            for unit in &self.stage.units[index] {
+                self.stage.models[*unit].power_lost(world.now);
+            }
+        }
+        world.after(millis(length), Due::Plan(Plan::Start(machine.desk)));
+        true
+    }
+
+    fn stop_host(&mut self, length: u32) -> bool {
+        let index = self.rng.index(self.hosts.len());
+        let host = &mut self.hosts[index];
+        if host.pump.is_none() {
+            return false;
+        }
+        host.crash(&mut self.stage);
+        let desk = host.desk;
+        self.world.borrow_mut().after(millis(length), Due::Plan(Plan::Start(desk)));
+        true
+    }
+
+    /// Writes of sessions that are over cannot come about any more: once the target's ends of their
+    /// connections are closed and the disks have done what was submitted until then.
+    pub(crate) fn settle_ghosts(&mut self) {
+        let world = self.world.borrow();
+        let now: Instant = world.now;
+        let (machines, models) = (&self.machines, &mut self.stage.models);
+        self.stage.ghosts.retain_mut(|ghost| {
+            let closed =
+                |id: &LinkId| world.net.links.get(id).is_none_or(|link| link.ends[1].closed);
+            let disks = &machines[ghost.target].disks;
+            if ghost.mark.is_none() && ghost.links.iter().all(closed) {
+                ghost.mark =
+                    Some(disks.iter().map(|disk| (*disk, world.disks[*disk].mark())).collect());
+            }
+            let past = |mark: &Vec<(usize, u64)>| {
+                mark.iter().all(|(disk, mark)| world.disks[*disk].is_past(*mark))
+            };
+            let over = ghost.mark.as_ref().is_some_and(past);
+            if over {
+                models[ghost.unit].exorcise(ghost.lba, ghost.count, now);
+            }
+            !over
+        });
+    }
+}

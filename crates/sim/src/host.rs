@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A host: the initiator's pump, its sessions, and the load that it puts on them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clock::Instant;
+use initiator::Config;
+use initiator::Data;
+use initiator::Done;
+use initiator::Error;
+use initiator::Event;
+use initiator::Kind;
+use initiator::Options;
+use initiator::Pump;
+use initiator::Request;
+use initiator::Retry;
+use initiator::SessionId;
+use initiator::Settings;
+use iscsi::initiator::Ending;
+use wire::scsi::cdb::BlockCommand;
+use wire::scsi::opcode::Opcode;
+
+use crate::model::Model;
+use crate::model::Version;
+use crate::options::SessionPlan;
+use crate::port::SimConnector;
+use crate::port::SimPort;
+use crate::rng::Rng;
+use crate::world;
+use crate::world::Due;
+use crate::world::Plan;
+use crate::world::Shared;
+
+/// FUA in the flags of a block command (SBC-4 §5.40).
+const FUA: u8 = 0x08;
+
+/// Data buffers of a host, bytes.
+const POOL: usize = 32 << 20;
+
+/// Name of target `number`.
+pub(crate) fn target_name(number: usize) -> String {
+    format!("iqn.2026-01.local.lunwire.sim:target-{number}")
+}
+
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Read,
+    Write { version: Version, durable: bool },
+    Flush,
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    what: What,
+    unit: usize,
+    lba: usize,
+    count: usize,
+    asked: Instant,
+}
+
+/// A write whose end is not known: it may still come about.
+#[derive(Debug)]
+pub(crate) struct Ghost {
+    pub(crate) unit: usize,
+    pub(crate) lba: usize,
+    pub(crate) count: usize,
+    pub(crate) host: usize,
+    pub(crate) slot: usize,
+    pub(crate) target: usize,
+    /// Connections that it may have gone over.
+    pub(crate) links: Vec<u64>,
+    /// The targets' ends are closed; when this much disk work is done it is over.
+    pub(crate) mark: Option<Vec<(usize, u64)>>,
+}
+
+/// What all hosts share besides the world.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    /// All units of all targets.
+    pub(crate) models: Vec<Model>,
+    /// Of each target: its units in `models`.
+    pub(crate) units: Vec<Vec<usize>>,
+    /// Whose writes all go to stable storage.
+    pub(crate) always_durable: Vec<bool>,
+    pub(crate) ghosts: Vec<Ghost>,
+    pub(crate) next_version: Version,
+    /// New load is wanted.
+    pub(crate) loading: bool,
+    /// Units are being read as a whole.
+    pub(crate) verifying: bool,
+    /// Sessions may be lost.
+    pub(crate) may_lose: bool,
+    /// Requests may fail.
+    pub(crate) may_fail: bool,
+    pub(crate) failure: Option<String>,
+}
+
+impl Stage {
+    pub(crate) fn fail(&mut self, text: String) {
+        self.failure.get_or_insert(text);
+    }
+}
+
+/// One session of a host, over all its lives.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) plan: SessionPlan,
+    id: Option<SessionId>,
+    up: bool,
+    left: u32,
+    pub(crate) operations: BTreeMap<u64, Operation>,
+    /// The next block to verify, of each unit of the target.
+    pub(crate) verified: Vec<usize>,
+    planned: bool,
+}
+
+/// A host.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) index: usize,
+    pub(crate) desk: usize,
+    pub(crate) pump: Option<Pump<SimPort>>,
+    pub(crate) slots: Vec<Slot>,
+    rng: Rng,
+    world: Shared,
+    tag: u64,
+}
+
+impl Host {
+    pub(crate) fn new(world: &Shared, index: usize, plans: &[SessionPlan], seed: u64) -> Self {
+        let desk = world.borrow_mut().add_desk(format!("host {index}"));
+        let slots = plans.iter().map(|plan| Slot {
+            plan: plan.clone(),
+            id: None,
+            up: false,
+            left: plan.operations,
+            operations: BTreeMap::new(),
+            verified: Vec::new(),
+            planned: false,
+        });
+        Self {
+            index,
+            desk,
+            pump: None,
+            slots: slots.collect(),
+            rng: Rng::stream(seed, 100 + index as u64),
+            world: Shared::clone(world),
+            tag: 0,
+        }
+    }
+
+    /// Boots, and opens its sessions.
+    pub(crate) fn start(&mut self) {
+        let rng = Rng::new(self.rng.next());
+        let port = SimPort::new(&self.world, self.desk, rng, Vec::new());
+        let connector = SimConnector { world: Shared::clone(&self.world), desk: self.desk };
+        let config = Config { pool_bytes_max: POOL, ..Config::default() };
+        let pump = Pump::new(port, Box::new(connector), &config);
+        self.pump = Some(pump.expect("address space is left for a pool"));
+        self.world.borrow_mut().desks[self.desk].state = world::State::Up;
+        for slot in 0..self.slots.len() {
+            self.plan(slot, Duration::ZERO);
+        }
+    }
+
+    /// Loses its power. Nobody will ever know how its requests ended.
+    pub(crate) fn crash(&mut self, stage: &mut Stage) {
+        self.pump = None;
+        self.world.borrow_mut().crash(self.desk, true);
+        for slot in 0..self.slots.len() {
+            for (_, operation) in std::mem::take(&mut self.slots[slot].operations) {
+                if matches!(operation.what, What::Write { .. }) {
+                    self.haunt(slot, &operation, stage);
+                }
+            }
+            (self.slots[slot].id, self.slots[slot].up) = (None, false);
+            self.slots[slot].planned = false;
+        }
+    }
+
+    /// Looks again at a slot after `delay`.
+    fn plan(&mut self, slot: usize, delay: Duration) {
+        if !std::mem::replace(&mut self.slots[slot].planned, true) {
+            let plan = Plan::Load(self.index, slot);
+            self.world.borrow_mut().after(delay, Due::Plan(plan));
+        }
+    }
+
+    /// Plans all slots that may have something to do.
+    pub(crate) fn plan_all(&mut self) {
+        for slot in 0..self.slots.len() {
+            self.plan(slot, Duration::from_micros(1));
+        }
+    }
+
+    /// A planned look: opens the session or posts requests.
+    pub(crate) fn load(&mut self, slot: usize, stage: &mut Stage) {
+        self.slots[slot].planned = false;
+        let Some(pump) = &mut self.pump else { return };
+        let entry = &mut self.slots[slot];
+        let wanted =
+            (stage.loading && entry.left > 0) || stage.verifying && !entry.verified.is_empty();
+        if !wanted {
+            return;
+        }
+        if entry.id.is_none() {
+            match pump.open(options(&entry.plan, self.index)) {
+                Ok(id) => entry.id = Some(id),
+                Err(error) => stage.fail(format!("cannot open a session: {error}")),
+            }
+            self.turn(stage);
+            return;
+        }
+        let posted =
+            if stage.verifying { self.verify(slot, stage) } else { self.post(slot, stage) };
+        self.turn(stage);
+        let entry = &self.slots[slot];
+        if posted && entry.operations.len() < entry.plan.depth {
+            let pause = self.rng.micros(0..=entry.plan.pause);
+            self.plan(slot, pause);
+        }
+    }
+
+    /// Posts one request of the load. False if there was no place for it.
+    fn post(&mut self, slot: usize, stage: &mut Stage) -> bool {
+        let entry = &self.slots[slot];
+        if entry.operations.len() >= entry.plan.depth {
+            return false;
+        }
+        let units = &stage.units[entry.plan.target];
+        let lun = self.rng.index(units.len());
+        let unit = units[lun];
+        let model = &stage.models[unit];
+        let count = 1 + self.rng.index(entry.plan.blocks_max.min(model.len()));
+        let lba = self.rng.index(model.len() - count + 1);
+        let durable = self.rng.chance(150);
+        let what = match self.rng.below(100) {
+            0..45 => What::Read,
+            45..92 => What::Write { version: stage.next_version, durable },
+            _ => What::Flush,
+        };
+        if matches!(what, What::Write { .. }) && !model.is_free(lba, count) {
+            return true;
+        }
+        self.slots[slot].left = self.slots[slot].left.saturating_sub(1);
+        let operation = Operation { what, unit, lba, count, asked: self.world.borrow().now };
+        self.submit(slot, lun, operation, stage);
+        true
+    }
+
+    /// Posts the next request that reads a unit as a whole.
+    fn verify(&mut self, slot: usize, stage: &mut Stage) -> bool {
+        let entry = &mut self.slots[slot];
+        let units = &stage.units[entry.plan.target];
+        let open = (0..)
+            .zip(&entry.verified)
+            .find(|(lun, at)| units.get(*lun).is_some_and(|unit| **at < stage.models[*unit].len()));
+        let Some((lun, lba)) = open.map(|(lun, at)| (lun, *at)) else { return false };
+        let unit = units[lun];
+        let count = entry.plan.blocks_max.min(stage.models[unit].len() - lba);
+        entry.verified[lun] += count;
+        let asked = self.world.borrow().now;
+        let operation = Operation { what: What::Read, unit, lba, count, asked };
+        self.submit(slot, lun, operation, stage);
+        true
+    }
+
+    fn submit(&mut self, slot: usize, lun: usize, operation: Operation, stage: &mut Stage) {
+        let Operation { what, unit, lba, count, asked } = operation;
+        let model = &mut stage.models[unit];
+        let bytes = u32::try_from(count * model.block_len()).unwrap_or(0);
+        let command = |opcode, flags| {
+            let length = u32::try_from(count).unwrap_or(0);
+            let (lba, group_number) = (lba as u64, 0);
+            let command = BlockCommand { opcode, lba, length, flags, group_number };
+            command.emit().expect("a small range fits sixteen bytes")
+        };
+        let (cdb, data) = match what {
+            What::Read => (command(Opcode::READ_16, 0), Data::In(bytes)),
+            What::Write { version, durable } => {
+                stage.next_version += 1;
+                model.begin(lba, count, version, asked);
+                let flags = if durable { FUA } else { 0 };
+                let data = model.content(lba, count, version);
+                (command(Opcode::WRITE_16, flags), Data::Out(data.into()))
+            }
+            What::Flush => (command(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
+        };
+        let entry = &mut self.slots[slot];
+        let retry = match what {
+            What::Write { .. } if !entry.plan.repeat => Retry::IfNotDone,
+            _ => Retry::Always,
+        };
+        let lun = u16::try_from(lun).unwrap_or(0);
+        self.tag += 1;
+        let request = Request { lun, cdb, data, retry };
+        let (Some(pump), Some(id)) = (&mut self.pump, entry.id) else { return };
+        match pump.post(id, self.tag, request) {
+            Ok(()) => {
+                entry.operations.insert(self.tag, operation);
+            }
+            Err((error, _)) => {
+                if let What::Write { version, .. } = what {
+                    model.retract(lba, count, version);
+                }
+                self.world.borrow_mut().tally.end(&format!("not taken: {}", kind_name(&error)));
+            }
+        }
+    }
+
+    /// Lets the pump run, and takes what it tells.
+    pub(crate) fn turn(&mut self, stage: &mut Stage) {
+        let Some(pump) = &mut self.pump else { return };
+        pump.turn(None);
+        // What the turn found may have changed what it waits for.
+        pump.turn(None);
+        while let Some(event) = self.pump.as_mut().and_then(Pump::next_event) {
+            self.event(event, stage);
+        }
+    }
+
+    fn slot_of(&self, session: SessionId) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.id == Some(session))
+    }
+
+    fn event(&mut self, event: Event, stage: &mut Stage) {
+        match event {
+            Event::Done { session, tag, result } => {
+                let Some(slot) = self.slot_of(session) else { return };
+                let Some(operation) = self.slots[slot].operations.remove(&tag) else {
+                    return stage.fail(format!("request {tag} of host {} ended twice", self.index));
+                };
+                self.ended(slot, &operation, result, stage);
+                self.plan(slot, Duration::from_micros(1));
+            }
+            Event::Up { session, .. } => {
+                let Some(slot) = self.slot_of(session) else { return };
+                self.slots[slot].up = true;
+                let (host, now) = (self.index, self.world.borrow().now);
+                self.world.borrow_mut().tally.mark("session up");
+                // The session is a new one in the place of the old one: nothing of that can come.
+                let Stage { ghosts, models, .. } = stage;
+                ghosts.retain(|ghost| {
+                    let laid = ghost.host == host && ghost.slot == slot && !ghost.links.is_empty();
+                    if laid {
+                        models[ghost.unit].exorcise(ghost.lba, ghost.count, now);
+                    }
+                    !laid
+                });
+                self.plan(slot, Duration::from_micros(1));
+            }
+            Event::Down { session, error } => {
+                let Some(slot) = self.slot_of(session) else { return };
+                self.slots[slot].up = false;
+                let mut world = self.world.borrow_mut();
+                world.tally.end(&format!("down: {}", kind_name(&error)));
+                let now = world.now;
+                world.trace.note(now, || format!("host {}: {error}", self.index));
+                drop(world);
+                if !stage.may_lose {
+                    stage.fail(format!("a session was lost without a fault: {error}"));
+                }
+            }
+            Event::Ended { session, error } => self.closed(session, error, stage),
+            _ => {}
+        }
+    }
+
+    fn closed(&mut self, session: SessionId, error: Option<Error>, stage: &mut Stage) {
+        let Some(slot) = self.slot_of(session) else { return };
+        if let Some(pump) = &mut self.pump {
+            pump.forget(session);
+        }
+        (self.slots[slot].id, self.slots[slot].up) = (None, false);
+        for ghost in &mut stage.ghosts {
+            // The next session has another name and takes no place.
+            if ghost.host == self.index && ghost.slot == slot {
+                ghost.slot = usize::MAX;
+            }
+        }
+        if let Some(error) = error {
+            self.world.borrow_mut().tally.end(&format!("given up: {}", kind_name(&error)));
+            if !stage.may_lose {
+                stage.fail(format!("a session ended without a fault: {error}"));
+            }
+        }
+        let pause = self.rng.micros(1000..=5_000_000);
+        self.plan(slot, pause);
+    }
+
+    /// A request ended.
+    fn ended(
+        &mut self,
+        slot: usize,
+        operation: &Operation,
+        result: Result<Done, Error>,
+        stage: &mut Stage,
+    ) {
+        let Operation { what, unit, lba, count, asked } = *operation;
+        let now = self.world.borrow().now;
+        let name = match what {
+            What::Read => "read",
+            What::Write { .. } => "write",
+            What::Flush => "flush",
+        };
+        let how = match &result {
+            Ok(_) => format!("{name} good"),
+            Err(error) => format!("{name} {}", kind_name(error)),
+        };
+        let mut world = self.world.borrow_mut();
+        world.tally.end(&how);
+        let parts = [4, self.index as u64, lba as u64, count as u64, u64::from(result.is_ok())];
+        world.trace.step(now, &parts, || {
+            let host = self.index;
+            format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
+        });
+        drop(world);
+        let target = self.slots[slot].plan.target;
+        let model = &mut stage.models[unit];
+        match (what, result) {
+            (What::Read, Ok(done)) => {
+                let bytes = done.data.as_deref().unwrap_or_default();
+                let expected = count * model.block_len();
+                if bytes.len() != expected {
+                    let text = format!("{} bytes came instead of {expected}", bytes.len());
+                    return stage.fail(text);
+                }
+                if let Err(wrong) = model.check(lba, bytes, asked, now) {
+                    stage.fail(wrong.0);
+                }
+            }
+            (What::Write { version, durable }, Ok(_)) => {
+                let durable = durable || stage.always_durable[target];
+                model.acknowledge(lba, count, version, durable, now);
+            }
+            (What::Flush, Ok(_)) => model.flushed(asked),
+            (_, Err(error)) => {
+                if matches!(what, What::Write { .. }) {
+                    match error.kind() {
+                        Kind::Status { .. } | Kind::Ending(Ending::Aborted | Ending::TimedOut) => {
+                            // It is over, but how far did it get?
+                            model.doubt(lba, count);
+                            model.exorcise(lba, count, now);
+                        }
+                        _ => self.haunt(slot, operation, stage),
+                    }
+                }
+                if !stage.may_fail {
+                    stage.fail(format!("a request failed without a fault: {error}"));
+                }
+            }
+        }
+    }
+
+    /// A write may come about at any time until its session is known to be over.
+    fn haunt(&self, slot: usize, operation: &Operation, stage: &mut Stage) {
+        let Operation { unit, lba, count, .. } = *operation;
+        let target = self.slots[slot].plan.target;
+        let world = self.world.borrow();
+        let between =
+            |link: &crate::net::Link| link.ends[0].desk == self.desk && link.ends[1].desk == target;
+        let links = world.net.links.iter().filter(|(_, link)| between(link));
+        let links: Vec<u64> = links.map(|(id, _)| *id).collect();
+        stage.models[unit].doubt(lba, count);
+        let slot = if self.pump.is_some() { slot } else { usize::MAX };
+        let (host, mark) = (self.index, None);
+        stage.ghosts.push(Ghost { unit, lba, count, host, slot, target, links, mark });
+    }
+
+    /// Asks all sessions to log out.
+    pub(crate) fn log_out(&mut self, stage: &mut Stage) {
+        let Some(pump) = &mut self.pump else { return };
+        for slot in &mut self.slots {
+            slot.left = 0;
+            slot.verified.clear();
+            if let Some(id) = slot.id {
+                pump.close(id);
+            }
+        }
+        self.turn(stage);
+    }
+
+    /// Whether all its load is done.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.slots.iter().all(|slot| slot.left == 0)
+    }
+
+    /// Whether no request is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.iter().all(|slot| slot.operations.is_empty())
+    }
+
+    /// Whether all that `verify` wanted was read.
+    pub(crate) fn has_verified(&self, stage: &Stage) -> bool {
+        self.slots.iter().all(|slot| {
+            let units = &stage.units[slot.plan.target];
+            let whole = |(at, unit): (&usize, &usize)| *at >= stage.models[*unit].len();
+            slot.operations.is_empty() && slot.verified.iter().zip(units).all(whole)
+        })
+    }
+
+    /// Whether no session is left.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.slots.iter().all(|slot| slot.id.is_none())
+    }
+}
+
+/// The options of a session.
+fn options(plan: &SessionPlan, host: usize) -> Options {
+    Options {
+        initiator: format!("iqn.2026-01.local.lunwire.sim:host-{host}"),
+        settings: Settings {
+            max_recv_data_segment_length: plan.segment,
+            max_burst_length: plan.burst,
+            first_burst_length: plan.first_burst,
+            initial_r2t: plan.initial_r2t,
+            immediate_data: plan.immediate,
+            max_outstanding_r2t: plan.r2t,
+            header_digest: plan.digests[0],
+            data_digest: plan.digests[1],
+            command_timeout: Duration::from_secs(plan.command_timeout),
+            ..Settings::default()
+        },
+        connect_patience: Duration::from_secs(plan.patience),
+        reconnect_patience: Duration::from_secs(plan.patience),
+        ..Options::new(world::portal(plan.target), Some(target_name(plan.target)))
+    }
+}
+
+/// A short name for counting.
+pub(crate) fn kind_name(error: &Error) -> String {
+    match error.kind() {
+        Kind::Unreachable { .. } => "unreachable".to_owned(),
+        Kind::Login(error) => format!("login {error:?}"),
+        Kind::Session(error) => {
+            let text = format!("{error:?}");
+            text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
+        }
+        Kind::Ending(ending) => format!("{ending:?}"),
+        Kind::Status { status, sense, .. } => {
+            let sense = sense.map(|sense| format!("{:?}/{:02x}", sense.key, sense.asc));
+            format!("status {status:02x} {}", sense.unwrap_or_default())
+        }
+        Kind::Closed => "closed".to_owned(),
+        other => other.to_string(),
+    }
+}

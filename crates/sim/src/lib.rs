@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whole systems in one thread from one seed; `main.rs` and tests call [`run`].
+//!
+//! The pumps of both roles run as they are, with all that they join: only the engine is another one
+//! (`port.rs`), over a world with its own time, network and disks. A seed draws everything
+//! (`options.rs`); equal seeds give equal traces.
+//!
+//! ```text
+//! host.rs --Pump--> port.rs --+                  +-- port.rs <--Solo-- machine.rs
+//!    |                        +--> world.rs <----+
+//! model.rs             wires.rs net.rs tap.rs disk.rs
+//! ```
+#![forbid(unsafe_code)]
+
+mod check;
+mod disk;
+mod faults;
+mod host;
+mod machine;
+mod model;
+mod net;
+mod options;
+mod port;
+mod report;
+mod rng;
+mod run;
+mod tap;
+mod trace;
+mod wires;
+mod world;
+
+pub use options::Class;
+pub use options::Fault;
+pub use options::Options;
+pub use options::SessionPlan;
+pub use options::TargetPlan;
+pub use report::Outcome;
+pub use report::Tally;
+pub use run::run;
+pub use trace::Digest;

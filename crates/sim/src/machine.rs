@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A target: the target's pump over stores on simulated disks.
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use buf::Pool;
+use iscsi::target::Settings;
+use scsi::Identity;
+use scsi::LogicalUnit;
+use store::FileId;
+use store::Geometry;
+use store::Store;
+use target::AuthenticationPolicy;
+use target::Node;
+use target::Solo;
+use target::SoloPlan;
+
+use crate::disk::SECTOR;
+use crate::host::target_name;
+use crate::options::TargetPlan;
+use crate::port::SimPort;
+use crate::rng::Rng;
+use crate::wires;
+use crate::world;
+use crate::world::Place;
+use crate::world::Shared;
+
+/// A target, up or down.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) desk: usize,
+    pub(crate) plan: TargetPlan,
+    pub(crate) solo: Option<Solo<SimPort>>,
+    /// Its disks, one a unit.
+    pub(crate) disks: Vec<usize>,
+    blocks: usize,
+    rng: Rng,
+    world: Shared,
+}
+
+impl Machine {
+    /// Made before any host, so that its desk has its number.
+    pub(crate) fn new(world: &Shared, plan: &TargetPlan, blocks: usize, seed: u64) -> Self {
+        let mut shared = world.borrow_mut();
+        let desk = shared.desks.len();
+        shared.add_desk(format!("target {desk}"));
+        let [punch, zero] = plan.abilities;
+        let first = shared.disks.len();
+        for _ in 0..plan.luns {
+            shared.disks.push(crate::disk::Disk::new(crate::disk::Abilities { punch, zero }));
+        }
+        let disks = (first..shared.disks.len()).collect();
+        drop(shared);
+        let rng = Rng::stream(seed, 50 + desk as u64);
+        let world = Shared::clone(world);
+        Self { desk, plan: plan.clone(), solo: None, disks, blocks, rng, world }
+    }
+
+    /// Starts serving.
+    pub(crate) fn start(&mut self) {
+        let listener = wires::handle();
+        {
+            let mut world = self.world.borrow_mut();
+            world.desks[self.desk].state = world::State::Up;
+            world.handles.insert(listener.as_raw_fd(), Place::Listener);
+        }
+        let port =
+            SimPort::new(&self.world, self.desk, Rng::new(self.rng.next()), self.disks.clone());
+        let plan = SoloPlan {
+            portals: vec![SocketAddr::from(([0, 0, 0, 0], 0)).into()],
+            nodes: vec![self.node()],
+            discovery: AuthenticationPolicy::default(),
+            pool: Pool::new(self.plan.pool).expect("address space is left for a pool"),
+            login_timeout: Duration::from_secs(15),
+            hold_back: Duration::ZERO,
+            sessions_max: 64,
+        };
+        self.solo = Some(Solo::new(port, plan, vec![listener]));
+        self.world.borrow_mut().ready.insert(self.desk);
+    }
+
+    fn node(&self) -> Node {
+        let plan = &self.plan;
+        let name = target_name(self.desk);
+        let luns = (0..plan.luns).map(|number| {
+            let identity = Identity::derive(&name, number, "LUNWIRE", "SIMULATED");
+            let block = u32::try_from(plan.block_len).unwrap_or(0);
+            let unit = LogicalUnit::new(identity, self.store(number), block);
+            (number, Arc::new(unit.expect("a legal unit")))
+        });
+        Node {
+            luns: luns.collect(),
+            alias: None,
+            access: Vec::new(),
+            authentication: AuthenticationPolicy::default(),
+            settings: self.settings(),
+            redirect: None,
+            name,
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let plan = &self.plan;
+        Settings {
+            max_recv_data_segment_length: plan.segment,
+            max_burst_length: plan.burst,
+            first_burst_length: plan.first_burst,
+            initial_r2t: plan.initial_r2t,
+            immediate_data: plan.immediate,
+            max_outstanding_r2t: plan.r2t,
+            header_digest: plan.digests[0],
+            data_digest: plan.digests[1],
+            queue_depth: plan.window,
+            error_recovery_level: plan.recovery,
+            ping_interval: Duration::from_secs(plan.ping),
+            ..Settings::default()
+        }
+    }
+
+    fn store(&self, number: u16) -> Arc<dyn Store> {
+        let bytes = (self.blocks * self.plan.block_len) as u64;
+        if self.plan.memory {
+            return Arc::new(store::memory::Memory::new(bytes).expect("memory for a small disk"));
+        }
+        let geometry = Geometry {
+            bytes,
+            read_only: false,
+            discard_granularity: Some(512),
+            volatile_cache: !self.plan.sync,
+            physical_block: u32::try_from(SECTOR).unwrap_or(512),
+            rotational: false,
+        };
+        Arc::new(store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync))
+    }
+
+    /// Lets the pump run.
+    pub(crate) fn turn(&mut self) {
+        if let Some(solo) = &mut self.solo {
+            solo.turn();
+        }
+    }
+
+    /// The process is killed, or with `dark` the machine loses its power.
+    pub(crate) fn crash(&mut self, dark: bool) {
+        self.solo = None;
+        let mut world = self.world.borrow_mut();
+        world.crash(self.desk, dark);
+        let world = &mut *world;
+        for disk in &self.disks {
+            if dark {
+                world.disks[*disk].lose_power(&mut world.disk_rng);
+            } else {
+                world.disks[*disk].lose_process(self.desk, &mut world.disk_rng);
+            }
+        }
+    }
+}

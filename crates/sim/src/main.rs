@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs simulations: one seed, or as many as fit into a time.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+use std::time::Instant;
+
+use clap::Parser;
+use lunwire_sim::Class;
+use lunwire_sim::Options;
+use lunwire_sim::Tally;
+use lunwire_sim::run;
+
+/// Runs initiators and targets in one thread, from a seed.
+#[derive(Debug, Parser)]
+#[command(name = "lunwire-sim", version)]
+struct Args {
+    /// Run this seed alone and print what it drew.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The first seed of many; by default drawn from the clock.
+    #[arg(long, conflicts_with = "seed")]
+    from: Option<u64>,
+    /// How long to go on, seconds of real time.
+    #[arg(long, default_value_t = 60, conflicts_with = "seed")]
+    time: u64,
+    /// How many seeds at most.
+    #[arg(long, default_value_t = u64::MAX, conflicts_with = "seed", hide_default_value = true)]
+    count: u64,
+    /// Faults of this class only: calm, network, target, host, disk, scarce or mixed; by default
+    /// each in turn.
+    #[arg(long, value_parser = class)]
+    class: Option<Class>,
+    /// Print each step.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+}
+
+fn class(name: &str) -> Result<Class, String> {
+    let names: Vec<&str> = Class::ALL.into_iter().map(Class::name).collect();
+    Class::find(name).ok_or_else(|| format!("no class {name}; there are {}", names.join(", ")))
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match args.seed {
+        Some(seed) => one(seed, &args),
+        None => many(&args),
+    }
+}
+
+/// The class of a seed if none is asked for.
+fn class_of(seed: u64, args: &Args) -> Class {
+    let count = Class::ALL.len() as u64;
+    let index = usize::try_from(seed % count).unwrap_or(0);
+    args.class.unwrap_or(Class::ALL[index])
+}
+
+fn one(seed: u64, args: &Args) -> ExitCode {
+    let options = Options::draw(seed, class_of(seed, args));
+    print!("{options}");
+    let outcome = run(&options, args.trace);
+    println!("{}", outcome.tally);
+    println!("trace {}", outcome.digest);
+    match outcome.failure {
+        Some(failure) => {
+            println!("FAILED at {failure}");
+            ExitCode::FAILURE
+        }
+        None => ExitCode::SUCCESS,
+    }
+}
+
+fn many(args: &Args) -> ExitCode {
+    let begun = Instant::now();
+    let first = args.from.unwrap_or_else(|| {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0)
+    });
+    println!("seeds from {first}");
+    let mut tally = Tally::default();
+    let mut failures = 0;
+    for seed in (first..).take(usize::try_from(args.count).unwrap_or(usize::MAX)) {
+        if begun.elapsed() >= Duration::from_secs(args.time) {
+            break;
+        }
+        let class = class_of(seed, args);
+        let options = Options::draw(seed, class);
+        let outcome = run(&options, false);
+        tally.add(&outcome.tally);
+        if let Some(failure) = outcome.failure {
+            failures += 1;
+            println!("FAILED seed {seed} class {}: {failure}", class.name());
+            println!("  lunwire-sim --seed {seed} --class {}", class.name());
+        }
+    }
+    println!("{tally}");
+    println!("{failures} failures in {:.1} s", begun.elapsed().as_secs_f64());
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

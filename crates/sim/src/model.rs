@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What each block may contain: the oracle of the content.
+//!
+//! Each write has a number of its own, its *version*, and fills its blocks with bytes that follow
+//! from version and address; version 0 is all zeroes. What is kept is kept of each sector, since
+//! neither a reader beside a write nor a loss of power sees whole blocks. One write at most is
+//! under way on a sector, so it is described by few candidates, each with the time in which it may
+//! be seen.
+
+use std::ops::Range;
+
+use clock::Instant;
+
+use crate::disk::SECTOR;
+use crate::rng::mix;
+
+/// Names a write; 0: never written, or zeroed.
+pub(crate) type Version = u64;
+
+/// A content that a sector may have.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    version: Version,
+    /// From when on a read may see it.
+    from: Instant,
+    /// Until when; None: still.
+    until: Option<Instant>,
+    /// When the write was acknowledged.
+    acknowledged: Option<Instant>,
+}
+
+/// A sector.
+#[derive(Debug)]
+struct Sector {
+    candidates: Vec<Candidate>,
+    /// What a loss of power leaves at the least: one of these,
+    stable: Vec<Version>,
+    /// or one of those that came later, in order.
+    since: Vec<Version>,
+    /// A write is under way.
+    writing: Option<Version>,
+    /// A write that nobody waits for any more may still take effect.
+    ghosts: u32,
+    /// When the last of them was known to be none, or the power was lost.
+    settled: Instant,
+}
+
+/// One logical unit.
+#[derive(Debug)]
+pub(crate) struct Model {
+    sectors: Vec<Sector>,
+    block_len: usize,
+    unit: u64,
+    /// A read beside a write may see bytes of both.
+    mixes: bool,
+}
+
+/// A content that may not be there.
+#[derive(Debug)]
+pub(crate) struct Wrong(pub(crate) String);
+
+impl Sector {
+    /// A read that was under way from `asked` to `now` found `version`. A quiet sector has one
+    /// content from then on, whichever it was.
+    fn settle(&mut self, version: Version, asked: Instant, now: Instant) {
+        let quiet = self.writing.is_none()
+            && self.ghosts == 0
+            && self.settled < asked
+            && self.candidates.iter().all(|candidate| {
+                candidate.from < asked && candidate.until.is_none_or(|until| until < asked)
+            });
+        if !quiet {
+            return;
+        }
+        for candidate in &mut self.candidates {
+            if candidate.version != version {
+                // A read that began earlier may still tell of it.
+                candidate.until.get_or_insert(now);
+            }
+        }
+        if self.since.is_empty() {
+            self.stable = vec![version];
+        }
+    }
+}
+
+impl Model {
+    /// A unit of zeroes.
+    pub(crate) fn new(
+        unit: u64,
+        blocks: usize,
+        block_len: usize,
+        mixes: bool,
+        now: Instant,
+    ) -> Self {
+        let candidate = Candidate { version: 0, from: now, until: None, acknowledged: Some(now) };
+        let sector = || Sector {
+            candidates: vec![candidate],
+            stable: vec![0],
+            since: Vec::new(),
+            writing: None,
+            ghosts: 0,
+            settled: now,
+        };
+        let sectors = blocks * (block_len / SECTOR);
+        Self { sectors: (0..sectors).map(|_| sector()).collect(), block_len, unit, mixes }
+    }
+
+    /// Blocks.
+    pub(crate) const fn len(&self) -> usize {
+        self.sectors.len() / (self.block_len / SECTOR)
+    }
+
+    /// The sectors of some blocks.
+    const fn span(&self, lba: usize, count: usize) -> Range<usize> {
+        let each = self.block_len / SECTOR;
+        lba * each..(lba + count) * each
+    }
+
+    fn range(&mut self, lba: usize, count: usize) -> &mut [Sector] {
+        let span = self.span(lba, count);
+        &mut self.sectors[span]
+    }
+
+    pub(crate) const fn block_len(&self) -> usize {
+        self.block_len
+    }
+
+    /// Whether a write may begin here.
+    pub(crate) fn is_free(&self, lba: usize, count: usize) -> bool {
+        self.sectors[self.span(lba, count)]
+            .iter()
+            .all(|sector| sector.writing.is_none() && sector.ghosts == 0)
+    }
+
+    /// Bytes of `count` blocks of a write.
+    pub(crate) fn content(&self, lba: usize, count: usize, version: Version) -> Vec<u8> {
+        let mut bytes = vec![0; count * self.block_len];
+        if version != 0 {
+            for (at, sector) in self.span(lba, count).zip(bytes.chunks_mut(SECTOR)) {
+                fill(sector, self.unit, at as u64, version);
+            }
+        }
+        bytes
+    }
+
+    /// A write of `version` is given to the initiator.
+    pub(crate) fn begin(&mut self, lba: usize, count: usize, version: Version, now: Instant) {
+        for sector in self.range(lba, count) {
+            sector.writing = Some(version);
+            let new = Candidate { version, from: now, until: None, acknowledged: None };
+            sector.candidates.push(new);
+            sector.since.push(version);
+        }
+    }
+
+    /// It was acknowledged; `durable`: it must survive a loss of power.
+    pub(crate) fn acknowledge(
+        &mut self,
+        lba: usize,
+        count: usize,
+        version: Version,
+        durable: bool,
+        now: Instant,
+    ) {
+        for sector in self.range(lba, count) {
+            sector.writing = None;
+            for candidate in &mut sector.candidates {
+                if candidate.version == version && candidate.until.is_none() {
+                    candidate.acknowledged = Some(now);
+                } else {
+                    candidate.until.get_or_insert(now);
+                }
+            }
+            if durable {
+                sector.stable = vec![version];
+                sector.since.clear();
+            }
+        }
+    }
+
+    /// Nobody knows what became of it. Until `exorcise` it may still take effect.
+    pub(crate) fn doubt(&mut self, lba: usize, count: usize) {
+        for sector in self.range(lba, count) {
+            sector.writing = None;
+            sector.ghosts += 1;
+        }
+    }
+
+    /// A doubtful write has had its effect or never will.
+    pub(crate) fn exorcise(&mut self, lba: usize, count: usize, now: Instant) {
+        for sector in self.range(lba, count) {
+            sector.ghosts = sector.ghosts.saturating_sub(1);
+            sector.settled = now;
+        }
+    }
+
+    /// It was certainly not carried out.
+    pub(crate) fn retract(&mut self, lba: usize, count: usize, version: Version) {
+        for sector in self.range(lba, count) {
+            sector.writing = None;
+            sector.candidates.retain(|candidate| candidate.version != version);
+            sector.since.retain(|since| *since != version);
+        }
+    }
+
+    /// A flush that was given to the initiator at `asked` was acknowledged. Where it is not certain
+    /// what it covers, nothing is concluded.
+    pub(crate) fn flushed(&mut self, asked: Instant) {
+        for sector in &mut self.sectors {
+            let writing = sector.writing;
+            let open = |candidate: &&Candidate| {
+                candidate.until.is_none() && Some(candidate.version) != writing
+            };
+            let covered = sector.ghosts == 0
+                && sector.settled <= asked
+                && sector.candidates.iter().filter(open).all(|candidate| {
+                    candidate.from <= asked && candidate.acknowledged.is_none_or(|at| at <= asked)
+                });
+            if covered {
+                sector.stable =
+                    sector.candidates.iter().filter(open).map(|found| found.version).collect();
+                sector.since = writing.into_iter().collect();
+            }
+        }
+    }
+
+    /// The power was lost: each block is what was stable, or anything since.
+    pub(crate) fn power_lost(&mut self, now: Instant) {
+        for sector in &mut self.sectors {
+            let mut left = sector.stable.clone();
+            left.extend(&sector.since);
+            left.sort_unstable();
+            left.dedup();
+            let writing = sector.writing;
+            for candidate in &mut sector.candidates {
+                // Answers that are under way may still tell of what was lost.
+                if candidate.until.is_none() && Some(candidate.version) != writing {
+                    candidate.until = Some(now);
+                }
+            }
+            let again = left.iter().filter(|version| Some(**version) != writing);
+            sector.candidates.extend(again.map(|version| Candidate {
+                version: *version,
+                from: now,
+                until: None,
+                acknowledged: None,
+            }));
+            sector.stable = left;
+            sector.since = writing.into_iter().collect();
+            sector.settled = now;
+        }
+    }
+
+    /// A read that was under way from `asked` to `now` found `bytes`.
+    pub(crate) fn check(
+        &mut self,
+        lba: usize,
+        bytes: &[u8],
+        asked: Instant,
+        now: Instant,
+    ) -> Result<(), Wrong> {
+        let first = self.span(lba, 0).start;
+        for (at, content) in (first..).zip(bytes.chunks(SECTOR)) {
+            let sector = &self.sectors[at];
+            let seen = |candidate: &&Candidate| {
+                candidate.from <= now && candidate.until.is_none_or(|until| until >= asked)
+            };
+            let visible = || sector.candidates.iter().filter(seen).map(|found| found.version);
+            match version_of(content, self.unit, at as u64) {
+                Some(version) if visible().any(|other| other == version) => {
+                    self.sectors[at].settle(version, asked, now);
+                }
+                None if self.mixes && self.is_mixture(at, content, visible()) => {}
+                _ => return Err(Wrong(self.describe(at, content, asked))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether each byte of `content` is of one of these writes.
+    fn is_mixture(
+        &self,
+        at: usize,
+        content: &[u8],
+        versions: impl Iterator<Item = Version>,
+    ) -> bool {
+        let contents: Vec<Vec<u8>> = versions
+            .map(|version| {
+                let mut expected = vec![0; content.len()];
+                if version != 0 {
+                    fill(&mut expected, self.unit, at as u64, version);
+                }
+                expected
+            })
+            .collect();
+        (0..content.len()).all(|byte| contents.iter().any(|other| other[byte] == content[byte]))
+    }
+
+    /// Whether every block has but one content and nothing is under way.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.sectors.iter().all(|sector| sector.writing.is_none() && sector.ghosts == 0)
+    }
+
+    fn describe(&self, at: usize, content: &[u8], asked: Instant) -> String {
+        let sector = &self.sectors[at];
+        let found = version_of(content, self.unit, at as u64).map_or_else(
+            || format!("no content of any write to it ({:02x?}...)", &content[..16]),
+            |version| format!("version {version}"),
+        );
+        let may: Vec<String> = sector
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.until.is_none_or(|until| until >= asked))
+            .map(|candidate| candidate.version.to_string())
+            .collect();
+        format!("unit {}, sector {at} has {found}, may have {}", self.unit, may.join(", "))
+    }
+}
+
+/// Fills a block: its version, its address, then bytes that follow from both.
+fn fill(block: &mut [u8], unit: u64, at: u64, version: Version) {
+    let salt = mix(version ^ mix(at.wrapping_add(unit << 40)));
+    for (number, word) in (0..).zip(block.as_chunks_mut::<8>().0) {
+        *word = match number {
+            0 => version.to_le_bytes(),
+            1 => (unit << 40 | at).to_le_bytes(),
+            _ => mix(salt.wrapping_add(number)).to_le_bytes(),
+        };
+    }
+}
+
+/// Which write a whole block is of; None: of none.
+fn version_of(block: &[u8], unit: u64, at: u64) -> Option<Version> {
+    let version = u64::from_le_bytes(*block.first_chunk::<8>()?);
+    if version == 0 {
+        return block.iter().all(|byte| *byte == 0).then_some(0);
+    }
+    let mut expected = vec![0; block.len()];
+    fill(&mut expected, unit, at, version);
+    (expected == block).then_some(version)
+}
+
+#[cfg(test)]
+mod tests;

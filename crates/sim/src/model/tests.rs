@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::*;
+
+fn model() -> Model {
+    Model::new(1, 8, 512, false, Instant(0))
+}
+
+fn found(model: &mut Model, version: Version, asked: u64, now: u64) -> bool {
+    let content = model.content(2, 1, version);
+    model.check(2, &content, Instant(asked), Instant(now)).is_ok()
+}
+
+fn write(model: &mut Model, version: Version, at: u64, durable: bool) {
+    model.begin(2, 1, version, Instant(at));
+    model.acknowledge(2, 1, version, durable, Instant(at + 5));
+}
+
+#[test]
+fn an_acknowledged_write_hides_what_was_before() {
+    let mut model = model();
+    model.begin(2, 1, 1, Instant(10));
+    assert!(found(&mut model, 0, 11, 12));
+    assert!(found(&mut model, 1, 11, 12));
+    model.acknowledge(2, 1, 1, false, Instant(20));
+    assert!(found(&mut model, 0, 15, 30), "it was asked before the end of the write");
+    assert!(!found(&mut model, 0, 21, 30));
+    assert!(found(&mut model, 1, 21, 30));
+    assert!(!found(&mut model, 2, 21, 30), "nobody wrote that");
+}
+
+#[test]
+fn foreign_and_torn_blocks_are_found() {
+    let mut model = model();
+    write(&mut model, 1, 10, false);
+    let mut content = model.content(2, 1, 1);
+    assert!(model.check(3, &content, Instant(20), Instant(21)).is_err(), "of another block");
+    content[511] ^= 1;
+    assert!(model.check(2, &content, Instant(20), Instant(21)).is_err());
+}
+
+#[test]
+fn power_brings_back_only_what_was_not_flushed() {
+    let mut model = model();
+    write(&mut model, 1, 10, false);
+    model.flushed(Instant(20));
+    write(&mut model, 2, 30, false);
+    write(&mut model, 3, 40, false);
+    model.power_lost(Instant(50));
+    assert!(!found(&mut model, 0, 60, 61));
+    assert!(found(&mut model, 2, 60, 61));
+    assert!(!found(&mut model, 3, 62, 63), "it was seen to be the other one");
+    model.power_lost(Instant(70));
+    assert!(found(&mut model, 2, 80, 81), "a second loss of power takes no more");
+}
+
+#[test]
+fn a_flush_covers_only_what_was_acknowledged_before_it() {
+    let mut model = model();
+    model.begin(2, 1, 1, Instant(10));
+    model.acknowledge(2, 1, 1, false, Instant(30));
+    model.flushed(Instant(20));
+    model.power_lost(Instant(50));
+    assert!(found(&mut model, 0, 60, 61));
+}
+
+#[test]
+fn a_durable_write_stays() {
+    let mut model = model();
+    write(&mut model, 1, 10, false);
+    write(&mut model, 2, 20, true);
+    model.power_lost(Instant(50));
+    assert!(!found(&mut model, 1, 60, 61));
+    assert!(found(&mut model, 2, 60, 61));
+}
+
+#[test]
+fn a_doubtful_write_may_come_until_it_is_settled() {
+    let mut model = model();
+    model.begin(2, 1, 1, Instant(10));
+    model.doubt(2, 1);
+    assert!(!model.is_free(2, 1));
+    assert!(found(&mut model, 0, 20, 21));
+    assert!(found(&mut model, 1, 30, 31));
+    model.exorcise(2, 1, Instant(40));
+    assert!(model.is_free(2, 1));
+    assert!(found(&mut model, 1, 50, 51));
+    assert!(!found(&mut model, 0, 60, 61), "the other one was seen when all was settled");
+}

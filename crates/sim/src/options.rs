@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
+
+use std::fmt;
+use std::time::Duration;
+
+use initiator::DigestOffer;
+use iscsi::target::DigestPolicy;
+
+use crate::rng::Rng;
+
+/// Which faults may be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Class {
+    /// None: every request must succeed.
+    Calm,
+    /// Of connections and bytes.
+    Network,
+    /// Targets are killed, machines lose power.
+    Target,
+    /// Hosts crash.
+    Host,
+    /// Disks are slow and fail.
+    Disk,
+    /// Memory is short, queues are small.
+    Scarce,
+    /// All of these.
+    Mixed,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Self; 7] = [
+        Self::Calm,
+        Self::Network,
+        Self::Target,
+        Self::Host,
+        Self::Disk,
+        Self::Scarce,
+        Self::Mixed,
+    ];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::Network => "network",
+            Self::Target => "target",
+            Self::Host => "host",
+            Self::Disk => "disk",
+            Self::Scarce => "scarce",
+            Self::Mixed => "mixed",
+        }
+    }
+
+    /// The class with this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A connection is reset at both ends.
+    Cut,
+    /// A connection carries nothing for so many milliseconds.
+    Stall(u32),
+    /// A connection carries nothing any more, and nobody is told.
+    HalfOpen,
+    /// A bit of what one side sends under a digest is flipped.
+    Flip,
+    /// The process of a target is killed and comes back after so many milliseconds.
+    Kill(u32),
+    /// The machine of a target loses its power for so many milliseconds.
+    PowerLoss(u32),
+    /// A host loses its power for so many milliseconds.
+    HostCrash(u32),
+    /// All disk work takes a hundred times as long for so many milliseconds.
+    SlowDisk(u32),
+    /// So many works of a disk fail.
+    DiskError(u32),
+    /// All machines sleep for so many milliseconds.
+    Sleep(u32),
+    /// Clocks on walls are set by so many seconds.
+    SetClock(i32),
+}
+
+impl Fault {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cut => "connections cut",
+            Self::Stall(_) => "connections stalled",
+            Self::HalfOpen => "connections half open",
+            Self::Flip => "flips ordered",
+            Self::Kill(_) => "targets killed",
+            Self::PowerLoss(_) => "power losses",
+            Self::HostCrash(_) => "hosts crashed",
+            Self::SlowDisk(_) => "slow spells of disks",
+            Self::DiskError(_) => "spells of disk errors",
+            Self::Sleep(_) => "clock jumps",
+            Self::SetClock(_) => "wall clocks set",
+        }
+    }
+}
+
+/// What a session wishes.
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_structs)] // built here and by shrinking
+pub struct SessionPlan {
+    /// Which target.
+    pub target: usize,
+    /// MaxRecvDataSegmentLength of the initiator, bytes.
+    pub segment: u32,
+    /// MaxBurstLength, bytes.
+    pub burst: u32,
+    /// FirstBurstLength, bytes.
+    pub first_burst: u32,
+    /// InitialR2T.
+    pub initial_r2t: bool,
+    /// ImmediateData.
+    pub immediate: bool,
+    /// MaxOutstandingR2T.
+    pub r2t: u16,
+    /// HeaderDigest and DataDigest.
+    pub digests: [DigestOffer; 2],
+    /// Requests outstanding.
+    pub depth: usize,
+    /// Requests in all.
+    pub operations: u32,
+    /// Longest request, blocks.
+    pub blocks_max: usize,
+    /// Longest pause between requests, microseconds.
+    pub pause: u64,
+    /// Whether writes whose end is unknown are sent again.
+    pub repeat: bool,
+    /// Seconds after which a command is aborted; 0: never.
+    pub command_timeout: u64,
+    /// How long to try to get a lost session back, seconds.
+    pub patience: u64,
+}
+
+/// What a target is.
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_structs)] // built here and by shrinking
+pub struct TargetPlan {
+    /// Logical units.
+    pub luns: u16,
+    /// Logical block length, bytes.
+    pub block_len: usize,
+    /// Its units are in memory, without disks behind them.
+    pub memory: bool,
+    /// Every write goes to stable storage.
+    pub sync: bool,
+    /// MaxRecvDataSegmentLength of the target, bytes.
+    pub segment: u32,
+    /// MaxBurstLength, bytes.
+    pub burst: u32,
+    /// FirstBurstLength, bytes.
+    pub first_burst: u32,
+    /// InitialR2T.
+    pub initial_r2t: bool,
+    /// ImmediateData.
+    pub immediate: bool,
+    /// MaxOutstandingR2T.
+    pub r2t: u16,
+    /// HeaderDigest and DataDigest.
+    pub digests: [DigestPolicy; 2],
+    /// Command window.
+    pub window: u16,
+    /// Bound of the pool, bytes.
+    pub pool: usize,
+    /// The disk can punch holes, and zero.
+    pub abilities: [bool; 2],
+    /// Highest ErrorRecoveryLevel.
+    pub recovery: u8,
+    /// Seconds of silence before a ping.
+    pub ping: u64,
+}
+
+/// Everything that a seed draws.
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_structs)] // built here and by shrinking
+pub struct Options {
+    /// The seed.
+    pub seed: u64,
+    /// The class.
+    pub class: Class,
+    /// Targets.
+    pub targets: Vec<TargetPlan>,
+    /// Hosts, each with its sessions.
+    pub hosts: Vec<Vec<SessionPlan>>,
+    /// One way, microseconds.
+    pub latency: (u64, u64),
+    /// Largest piece that is sent or received at once, bytes.
+    pub piece: usize,
+    /// Window of a connection, bytes.
+    pub window: (u64, u64),
+    /// A step of disk work, microseconds.
+    pub disk: (u64, u64),
+    /// Blocks of each unit that are used.
+    pub blocks: usize,
+    /// Length of the safety phase at the most.
+    pub length: Duration,
+    /// When what happens.
+    pub faults: Vec<(Duration, Fault)>,
+}
+
+impl Options {
+    /// Draws from `seed`, faults of `class` only.
+    #[must_use]
+    pub fn draw(seed: u64, class: Class) -> Self {
+        let mut rng = Rng::stream(seed, 0);
+        let targets: Vec<TargetPlan> =
+            (0..rng.pick(&[1, 1, 1, 2])).map(|_| target(&mut rng, class)).collect();
+        let hosts: Vec<Vec<SessionPlan>> = (0..rng.pick(&[1, 1, 2, 3]))
+            .map(|_| {
+                let sessions = rng.pick(&[1, 1, 2]);
+                (0..sessions).map(|_| session(&mut rng, targets.len(), class)).collect()
+            })
+            .collect();
+        let length = Duration::from_secs(rng.within(20..=400));
+        let latencies = [(20, 60), (50, 500), (200, 20_000), (1000, 100_000)];
+        // Without faults nothing may take so long that somebody loses patience.
+        let latency = rng.pick(if class == Class::Calm { &latencies[..2] } else { &latencies });
+        let low = rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
+        let mut options = Self {
+            seed,
+            class,
+            targets,
+            hosts,
+            latency,
+            piece: rng.pick(&[64, 512, 1460, 9000, 65_536, 1 << 20]),
+            window: (low, low * rng.pick(&[1, 4, 16])),
+            disk: rng.pick(&[(10, 50), (50, 500), (100, 20_000)]),
+            blocks: rng.pick(&[16, 64, 256]),
+            length,
+            faults: faults(&mut Rng::stream(seed, 3), class, length),
+        };
+        options.reconcile();
+        options
+    }
+
+    /// Takes out what cannot work, or would take too long to simulate.
+    fn reconcile(&mut self) {
+        for session in self.hosts.iter_mut().flatten() {
+            let target = &mut self.targets[session.target];
+            for (offer, policy) in session.digests.iter().zip(&mut target.digests) {
+                if *offer == DigestOffer::Off && *policy == DigestPolicy::Required {
+                    *policy = DigestPolicy::Any;
+                }
+            }
+            if self.piece < 512 {
+                session.blocks_max = session.blocks_max.min(4);
+            }
+            if self.class == Class::Calm {
+                session.command_timeout = 0;
+            }
+        }
+    }
+}
+
+const SEGMENTS: [u32; 6] = [512, 1024, 4096, 8192, 65_536, 262_144];
+const BURSTS: [u32; 6] = [512, 4096, 16_384, 65_536, 262_144, 1 << 20];
+
+fn target(rng: &mut Rng, class: Class) -> TargetPlan {
+    use DigestPolicy as D;
+    let memory = !matches!(class, Class::Target | Class::Disk | Class::Mixed) && rng.chance(300);
+    let burst = rng.pick(&BURSTS);
+    let scarce = matches!(class, Class::Scarce | Class::Mixed) && rng.chance(600);
+    TargetPlan {
+        luns: rng.pick(&[1, 1, 2, 3]),
+        block_len: rng.pick(&[512, 512, 4096]),
+        memory,
+        sync: rng.chance(150),
+        segment: rng.pick(&SEGMENTS),
+        burst,
+        first_burst: rng.pick(&BURSTS).min(burst),
+        initial_r2t: rng.chance(300),
+        immediate: rng.chance(700),
+        r2t: rng.pick(&[1, 2, 8]),
+        digests: [(); 2].map(|()| rng.pick(&[D::Any, D::Any, D::Any, D::Required])),
+        window: if scarce { rng.pick(&[1, 2, 4]) } else { rng.pick(&[1, 8, 32, 128]) },
+        pool: if scarce { rng.pick(&[64 << 10, 256 << 10, 1 << 20]) } else { 32 << 20 },
+        abilities: [rng.chance(500), rng.chance(500)],
+        recovery: rng.pick(&[0, 1, 2]),
+        ping: rng.pick(&[2, 10, 30]),
+    }
+}
+
+fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
+    use DigestOffer as D;
+    let burst = rng.pick(&BURSTS);
+    let flips = matches!(class, Class::Network | Class::Mixed) && rng.chance(600);
+    let offers =
+        if flips { [D::Required; 4] } else { [D::Off, D::Allowed, D::Preferred, D::Required] };
+    let pause = rng.pick(&[0, 1000, 100_000, 2_000_000]);
+    SessionPlan {
+        target: rng.index(targets),
+        segment: rng.pick(&SEGMENTS),
+        burst,
+        first_burst: rng.pick(&BURSTS).min(burst),
+        initial_r2t: rng.chance(300),
+        immediate: rng.chance(700),
+        r2t: rng.pick(&[1, 4, 16]),
+        digests: [(); 2].map(|()| rng.pick(&offers)),
+        depth: rng.pick(&[1, 2, 8, 32]),
+        operations: u32::try_from(rng.within(50..=200)).unwrap_or(50),
+        blocks_max: rng.pick(&[1, 4, 16, 64]),
+        pause,
+        repeat: rng.chance(700),
+        command_timeout: rng.pick(&[0, 5, 30, 60]),
+        patience: rng.pick(&[30, 120, 600]),
+    }
+}
+
+fn faults(rng: &mut Rng, class: Class, length: Duration) -> Vec<(Duration, Fault)> {
+    let kinds: &[u8] = match class {
+        Class::Calm | Class::Scarce => &[],
+        Class::Network => &[0, 0, 1, 1, 2, 3, 3, 9],
+        Class::Target => &[4, 5, 5, 0],
+        Class::Host => &[6, 6, 0, 1],
+        Class::Disk => &[7, 8, 5],
+        Class::Mixed => &[0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10],
+    };
+    if kinds.is_empty() {
+        return Vec::new();
+    }
+    let span = u64::try_from(length.as_millis()).unwrap_or(0);
+    let mut faults: Vec<(Duration, Fault)> = (0..rng.within(1..=20))
+        .map(|_| {
+            let at = Duration::from_millis(rng.below(span));
+            let short = u32::try_from(rng.within(1..=30_000)).unwrap_or(1);
+            let fault = match rng.pick(kinds) {
+                0 => Fault::Cut,
+                1 => Fault::Stall(short),
+                2 => Fault::HalfOpen,
+                3 => Fault::Flip,
+                4 => Fault::Kill(short),
+                5 => Fault::PowerLoss(short),
+                6 => Fault::HostCrash(short),
+                7 => Fault::SlowDisk(short),
+                8 => Fault::DiskError(1 + short % 5),
+                9 => Fault::Sleep(short * 2),
+                _ => Fault::SetClock(i32::try_from(short).unwrap_or(0) - 15_000),
+            };
+            (at, fault)
+        })
+        .collect();
+    faults.sort();
+    faults
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {} class {}", self.seed, self.class.name())?;
+        writeln!(
+            f,
+            "network latency {:?} us, pieces to {} bytes, windows {:?} bytes; disk {:?} us; {} \
+             blocks a unit; safety {:?}",
+            self.latency, self.piece, self.window, self.disk, self.blocks, self.length
+        )?;
+        for (number, target) in self.targets.iter().enumerate() {
+            writeln!(f, "target {number}: {target:?}")?;
+        }
+        for (number, host) in self.hosts.iter().enumerate() {
+            for session in host {
+                writeln!(f, "host {number}: {session:?}")?;
+            }
+        }
+        for (at, fault) in &self.faults {
+            writeln!(f, "at {:>9.3} s {fault:?}", at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The engine of the simulator: a port without a kernel, over the world.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clock::Instant;
+use engine::Event;
+use engine::Port;
+use engine::Socket;
+use engine::Token;
+use engine::Waker;
+use engine::Work;
+use initiator::Attempt;
+use initiator::Connector;
+
+use crate::disk::What;
+use crate::net::LinkId;
+use crate::net::Segment;
+use crate::net::Sending;
+use crate::net::Side;
+use crate::rng::Rng;
+use crate::wires::ECANCELED;
+use crate::world::Dial;
+use crate::world::Due;
+use crate::world::Place;
+use crate::world::Shared;
+
+/// A turn of a pump takes at least so long, so that one who polls gets on.
+const TURN: Duration = Duration::from_micros(1);
+
+/// Time since 1970 at the start of a run.
+const WALL: i64 = 1_800_000_000;
+
+/// One thread's port.
+#[derive(Debug)]
+pub(crate) struct SimPort {
+    world: Shared,
+    desk: usize,
+    waker: Waker,
+    rng: Rng,
+    /// By the number of a file: the disk it stands for.
+    files: Vec<usize>,
+}
+
+impl SimPort {
+    /// The port of `desk`; file `n` of its stores is disk `files[n]`.
+    pub(crate) fn new(world: &Shared, desk: usize, rng: Rng, files: Vec<usize>) -> Self {
+        let waker = Waker::new().expect("descriptors are left: a port takes one");
+        Self { world: Shared::clone(world), desk, waker, rng, files }
+    }
+
+    /// Where a socket leads to, if it is a connection.
+    fn end(&self, socket: Socket) -> Option<(LinkId, Side)> {
+        match self.world.borrow().desks[self.desk].sockets.get(&socket.0)? {
+            Place::End(link, side) => Some((*link, *side)),
+            Place::Listener => None,
+        }
+    }
+
+    fn receive(&self, token: Token, socket: Socket) {
+        let mut world = self.world.borrow_mut();
+        let Some(Place::End(id, side)) = world.desks[self.desk].sockets.get(&socket.0).copied()
+        else {
+            let error = Some(ECANCELED);
+            return world.tell(self.desk, token, Event::ReceiveEnded { error });
+        };
+        if let Some(link) = world.net.links.get_mut(&id) {
+            link.ends[side].receiving = Some(token);
+        }
+        world.feed(id, side);
+    }
+
+    fn send(&self, token: Token, socket: Socket, list: buf::SgList) {
+        let mut world = self.world.borrow_mut();
+        if let Some(Place::End(id, side)) = world.desks[self.desk].sockets.get(&socket.0).copied()
+            && let Some(link) = world.net.links.get_mut(&id)
+            && !link.ends[side].closed
+        {
+            debug_assert!(link.ends[side].sending.is_none(), "one send at a time");
+            link.ends[side].sending = Some(Sending { token, list, taken: 0, bytes: None });
+            return world.after(TURN, Due::Push(id, side));
+        }
+        world.tell(self.desk, token, Event::Sent { list, result: Err(ECANCELED) });
+    }
+
+    fn file(&self, token: Token, file: u32, what: What) {
+        let disk = self.files[file as usize];
+        self.world.borrow_mut().disk_submit(self.desk, disk, token, what);
+    }
+}
+
+impl Port for SimPort {
+    fn add_socket(&mut self, fd: OwnedFd) -> Socket {
+        let mut world = self.world.borrow_mut();
+        let place = world.handles.get(&fd.as_raw_fd()).copied();
+        let desk = &mut world.desks[self.desk];
+        desk.next_socket += 1;
+        let number = desk.next_socket;
+        if let Some(place) = place {
+            desk.sockets.insert(number, place);
+            if let Place::End(id, side) = place
+                && let Some(link) = world.net.links.get_mut(&id)
+            {
+                link.ends[side].fd = Some(fd);
+            }
+        }
+        Socket(number)
+    }
+
+    fn add_file(&mut self, _id: u32, _file: Arc<OwnedFd>, _direct: bool) {}
+
+    fn remove_file(&mut self, _id: u32) {}
+
+    fn submit(&mut self, token: Token, work: Work) {
+        match work {
+            Work::Accept { .. } => {
+                self.world.borrow_mut().desks[self.desk].accepting = Some(token);
+            }
+            Work::Receive { socket } => self.receive(token, socket),
+            Work::Send { socket, list } => self.send(token, socket, list),
+            Work::Detach { .. } => {
+                // Connections move between reactors, and here there is one.
+                let event = Event::Detached { connection: None };
+                self.world.borrow_mut().tell(self.desk, token, event);
+            }
+            Work::Read { file, offset, buf } => self.file(token, file, What::Read { offset, buf }),
+            Work::Write { file, offset, data, durable } => {
+                self.file(token, file, What::Write { offset, data, durable });
+            }
+            Work::Sync { file } => self.file(token, file, What::Sync),
+            Work::Punch { file, offset, length } => {
+                self.file(token, file, What::Zero { offset, length, punch: true });
+            }
+            Work::Zero { file, offset, length } => {
+                self.file(token, file, What::Zero { offset, length, punch: false });
+            }
+        }
+    }
+
+    fn pause(&mut self, socket: Socket) {
+        if let Some((id, side)) = self.end(socket)
+            && let Some(link) = self.world.borrow_mut().net.links.get_mut(&id)
+        {
+            link.ends[side].paused = true;
+        }
+    }
+
+    fn resume(&mut self, socket: Socket) {
+        if let Some((id, side)) = self.end(socket) {
+            let mut world = self.world.borrow_mut();
+            if let Some(link) = world.net.links.get_mut(&id) {
+                link.ends[side].paused = false;
+            }
+            world.feed(id, side);
+        }
+    }
+
+    fn shutdown(&mut self, socket: Socket) {
+        let Some((id, side)) = self.end(socket) else { return };
+        let mut world = self.world.borrow_mut();
+        let Some(link) = world.net.links.get_mut(&id) else { return };
+        if link.ends[side].sending.is_some() {
+            link.ends[side].shut = true;
+        } else {
+            world.signal(id, side, Segment::Fin);
+        }
+    }
+
+    fn close(&mut self, socket: Socket) {
+        let mut world = self.world.borrow_mut();
+        match world.desks[self.desk].sockets.remove(&socket.0) {
+            Some(Place::End(id, side)) => world.close_end(id, side, false),
+            Some(Place::Listener) => world.desks[self.desk].accepting = None,
+            None => {}
+        }
+    }
+
+    fn next_event(&mut self) -> Option<(Token, Event)> {
+        if self.waker.answer() {
+            return Some((Token(0), Event::Woken));
+        }
+        self.world.borrow_mut().desks[self.desk].events.pop_front()
+    }
+
+    fn wait(&mut self, deadline: Option<Instant>) {
+        let mut world = self.world.borrow_mut();
+        world.desks[self.desk].wait += 1;
+        if self.waker.answer() {
+            world.tell(self.desk, Token(0), Event::Woken);
+        }
+        if let Some(deadline) = deadline {
+            let at = deadline.max(world.now + TURN);
+            let wait = world.desks[self.desk].wait;
+            world.at(at, Due::Wake(self.desk, wait));
+        }
+    }
+
+    fn wait_n(&mut self, _count: usize, deadline: Instant) {
+        self.wait(Some(deadline));
+    }
+
+    fn now(&self) -> Instant {
+        self.world.borrow().now
+    }
+
+    fn wall_clock(&self) -> Duration {
+        let world = self.world.borrow();
+        let seconds = u64::try_from(WALL.saturating_add(world.wall)).unwrap_or(0);
+        Duration::from_secs(seconds) + world.now.since(crate::trace::START)
+    }
+
+    fn random(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.rng.fill(bytes);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+}
+
+/// Makes the connections of a simulated host.
+#[derive(Debug)]
+pub(crate) struct SimConnector {
+    pub(crate) world: Shared,
+    pub(crate) desk: usize,
+}
+
+impl Connector for SimConnector {
+    fn connect(&mut self, portals: Vec<String>, _others: Vec<String>, waker: Waker) -> Attempt {
+        let (result, attempt) = mpsc::channel();
+        let mut world = self.world.borrow_mut();
+        let to = portals.first().and_then(|portal| world.listener(portal));
+        let delay = world.latency() * 2;
+        let (from, silent) = (self.desk, false);
+        let dial = Dial { from, to, portals, result, waker, silent };
+        world.after(delay, Due::Dial(Box::new(dial)));
+        attempt
+    }
+}

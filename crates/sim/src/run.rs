@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One run: safety phase under faults, then everything must drain, be right and be gone.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clock::Instant;
+
+use crate::host::Host;
+use crate::host::Stage;
+use crate::machine::Machine;
+use crate::model::Model;
+use crate::options::Class;
+use crate::options::Fault;
+use crate::options::Options;
+use crate::report::Outcome;
+use crate::rng::Rng;
+use crate::trace::START;
+use crate::world::Due;
+use crate::world::Plan;
+use crate::world::Shared;
+use crate::world::Weather;
+use crate::world::World;
+
+/// How often the runner looks whether a phase is over.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Requests, sessions and machines must be done so long after the faults stopped: the longest
+/// patience of a session, and what it takes to find a half open connection.
+const DRAIN_MAX: Duration = Duration::from_secs(1500);
+
+/// Reading everything again takes no longer.
+const VERIFY_MAX: Duration = Duration::from_secs(3000);
+
+/// Sessions log out, and nothing is left of them, in this time.
+const LEAVE_MAX: Duration = Duration::from_secs(300);
+
+/// Turns of pumps at one moment: more is a loop without an end.
+const TURNS_MAX: u32 = 100_000;
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Safety,
+    Drain,
+    Verify,
+    Leave,
+    Over,
+}
+
+/// A run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) world: Shared,
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) stage: Stage,
+    pub(crate) options: Options,
+    pub(crate) rng: Rng,
+    phase: Phase,
+    until: Instant,
+    turns: u32,
+}
+
+/// Runs what `options` say; prints each step with `print`.
+#[must_use]
+pub fn run(options: &Options, print: bool) -> Outcome {
+    let mut run = Run::new(options);
+    run.world.borrow_mut().trace.print = print;
+    run.start();
+    while run.phase != Phase::Over && run.stage.failure.is_none() {
+        run.step();
+    }
+    run.outcome()
+}
+
+impl Run {
+    fn new(options: &Options) -> Self {
+        let weather = Weather {
+            latency: options.latency,
+            piece: options.piece,
+            window: options.window,
+            disk: options.disk,
+            disk_factor: 1,
+        };
+        let world = Rc::new(RefCell::new(World::new(options.seed, weather)));
+        let seed = options.seed;
+        let machines: Vec<Machine> = options
+            .targets
+            .iter()
+            .map(|plan| Machine::new(&world, plan, options.blocks, seed))
+            .collect();
+        let hosts = (0..).zip(&options.hosts);
+        let hosts = hosts.map(|(index, plans)| Host::new(&world, index, plans, seed)).collect();
+        let mut models = Vec::new();
+        let mut units = Vec::new();
+        for target in &options.targets {
+            units.push((models.len()..models.len() + usize::from(target.luns)).collect());
+            for _ in 0..target.luns {
+                let unit = models.len() as u64 + 1;
+                // A memory store lends its pages to the connection as they are.
+                let (blocks, mixes) = (options.blocks, target.memory);
+                models.push(Model::new(unit, blocks, target.block_len, mixes, START));
+            }
+        }
+        let stage = Stage {
+            models,
+            units,
+            always_durable: options.targets.iter().map(|target| target.sync).collect(),
+            ghosts: Vec::new(),
+            next_version: 1,
+            loading: true,
+            verifying: false,
+            may_lose: options
+                .faults
+                .iter()
+                .any(|(_, fault)| !matches!(fault, Fault::DiskError(_) | Fault::SetClock(_))),
+            may_fail: options.class != Class::Calm,
+            failure: None,
+        };
+        let until = START + options.length;
+        let rng = Rng::stream(seed, 4);
+        let (options, phase, turns) = (options.clone(), Phase::Safety, 0);
+        Self { world, machines, hosts, stage, options, rng, phase, until, turns }
+    }
+
+    fn start(&mut self) {
+        self.machines.iter_mut().for_each(Machine::start);
+        self.hosts.iter_mut().for_each(Host::start);
+        let mut world = self.world.borrow_mut();
+        for (index, (at, _)) in self.options.faults.iter().enumerate() {
+            world.at(START + *at, Due::Plan(Plan::Fault(index)));
+        }
+        world.after(LOOK, Due::Plan(Plan::Look));
+    }
+
+    /// Gives all pumps that have something to do their turns, then goes on in time.
+    fn step(&mut self) {
+        let ready = self.world.borrow_mut().ready.pop_first();
+        if let Some(desk) = ready {
+            self.turns += 1;
+            if self.turns > TURNS_MAX {
+                let name = self.world.borrow().desks[desk].name.clone();
+                return self.stage.fail(format!("{name} turns without an end"));
+            }
+            match self.machines.get_mut(desk) {
+                Some(machine) => machine.turn(),
+                None => {
+                    if let Some(host) = self.hosts.iter_mut().find(|host| host.desk == desk) {
+                        host.turn(&mut self.stage);
+                    }
+                }
+            }
+            return self.judge();
+        }
+        let before = self.world.borrow().now;
+        let stepped = self.world.borrow_mut().step();
+        if self.world.borrow().now > before {
+            self.turns = 0;
+        }
+        match stepped {
+            Ok(true) => {}
+            Ok(false) => self.stage.fail("nothing will ever happen again".to_owned()),
+            Err(plan) => self.carry_out(plan),
+        }
+        self.judge();
+    }
+
+    /// Looks at what is to hold after every step.
+    fn judge(&mut self) {
+        let broken = self.world.borrow_mut().tally.broken.pop();
+        if let Some(broken) = broken {
+            self.stage.fail(broken);
+        }
+        if !self.stage.ghosts.is_empty() {
+            self.settle_ghosts();
+        }
+    }
+
+    fn carry_out(&mut self, plan: Plan) {
+        match plan {
+            Plan::Fault(index) if self.phase == Phase::Safety => {
+                let fault = self.options.faults[index].1;
+                self.inflict(fault);
+            }
+            Plan::Fault(_) => {}
+            Plan::Start(desk) => self.revive(desk),
+            Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
+            Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),
+            Plan::Look => {
+                self.look();
+                self.world.borrow_mut().after(LOOK, Due::Plan(Plan::Look));
+            }
+        }
+    }
+
+    fn revive(&mut self, desk: usize) {
+        if let Some(machine) = self.machines.get_mut(desk) {
+            if machine.solo.is_none() {
+                machine.start();
+            }
+        } else if let Some(host) = self.hosts.iter_mut().find(|host| host.desk == desk)
+            && host.pump.is_none()
+        {
+            host.start();
+        }
+    }
+
+    /// Whether the phase is over, or takes too long.
+    fn look(&mut self) {
+        let now = self.world.borrow().now;
+        let idle = self.hosts.iter().all(Host::is_idle);
+        let exhausted = idle && self.hosts.iter().all(Host::is_exhausted);
+        match self.phase {
+            Phase::Safety if now >= self.until || exhausted => self.calm(),
+            Phase::Drain if idle && self.is_up() => {
+                if self.stage.ghosts.is_empty() {
+                    self.verify();
+                } else {
+                    self.hang_up();
+                }
+            }
+            Phase::Verify if self.hosts.iter().all(|host| host.has_verified(&self.stage)) => {
+                self.phase = Phase::Leave;
+                self.until = now + LEAVE_MAX;
+                self.stage.verifying = false;
+                for host in &mut self.hosts {
+                    host.log_out(&mut self.stage);
+                }
+            }
+            Phase::Leave if self.leftovers().is_empty() => self.phase = Phase::Over,
+            Phase::Drain | Phase::Verify | Phase::Leave if now >= self.until => self.overdue(),
+            _ => {}
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.machines.iter().all(|machine| machine.solo.is_some())
+            && self.hosts.iter().all(|host| host.pump.is_some())
+    }
+
+    /// The faults stop.
+    fn calm(&mut self) {
+        self.phase = Phase::Drain;
+        self.stage.loading = false;
+        let mut world = self.world.borrow_mut();
+        let now = world.now;
+        self.until = now + DRAIN_MAX;
+        world.trace.note(now, || "the faults stop".to_owned());
+        world.weather.disk_factor = 1;
+        world.disks.iter_mut().for_each(|disk| disk.errors = 0);
+        for link in world.net.links.values_mut() {
+            link.stalled_until = now;
+            link.pipes.iter_mut().for_each(|pipe| pipe.flips = 0);
+        }
+    }
+
+    /// Doubtful writes are over when their connections are: those that nobody ends are cut.
+    fn hang_up(&mut self) {
+        let mut world = self.world.borrow_mut();
+        let links: Vec<u64> =
+            self.stage.ghosts.iter().flat_map(|ghost| ghost.links.iter().copied()).collect();
+        links.into_iter().for_each(|link| world.cut(link));
+    }
+
+    /// Everything is read once more.
+    fn verify(&mut self) {
+        self.phase = Phase::Verify;
+        let now = self.world.borrow().now;
+        self.until = now + VERIFY_MAX;
+        self.stage.verifying = true;
+        if let Some(unit) = self.stage.models.iter().position(|model| !model.is_quiet()) {
+            self.stage.fail(format!("unit {} has writes under way that nobody knows", unit + 1));
+        }
+        let mut targets: Vec<bool> = vec![false; self.machines.len()];
+        for host in &mut self.hosts {
+            for slot in &mut host.slots {
+                let target = slot.plan.target;
+                if !std::mem::replace(&mut targets[target], true) {
+                    slot.verified = vec![0; self.stage.units[target].len()];
+                }
+            }
+            host.plan_all();
+        }
+    }
+
+    /// What is still there though everybody has left.
+    fn leftovers(&self) -> String {
+        let mut left = Vec::new();
+        for machine in &self.machines {
+            if let Some(solo) = &machine.solo {
+                let holdings = solo.holdings();
+                if holdings != target::Holdings::default() {
+                    left.push(format!("target {} holds {holdings:?}", machine.desk));
+                }
+            }
+        }
+        for host in &self.hosts {
+            let bytes = host.pump.as_ref().map_or(0, |pump| pump.pool().bytes_in_use());
+            if !host.is_gone() || bytes > 0 {
+                left.push(format!("host {} has sessions, or {bytes} bytes", host.index));
+            }
+        }
+        left.join("; ")
+    }
+
+    fn overdue(&mut self) {
+        let mut text = format!("{:?} does not end", self.phase);
+        for host in &self.hosts {
+            for (number, slot) in host.slots.iter().enumerate() {
+                let count = slot.operations.len();
+                text.push_str(&format!("; host {}.{number}: {count} requests", host.index));
+            }
+        }
+        let left = self.leftovers();
+        self.stage.fail(format!("{text}; {left}"));
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let mut world = self.world.borrow_mut();
+        let now = world.now;
+        let mut tally = std::mem::take(&mut world.tally);
+        tally.runs = 1;
+        tally.time = now.since(START);
+        let failure = self
+            .stage
+            .failure
+            .take()
+            .map(|text| format!("{:.6} s: {text}", crate::trace::seconds(now)));
+        Outcome { digest: world.trace.digest(), tally, failure }
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Listens to a connection as it was sent, before the network does anything to it.
+//!
+//! It knows no more of the protocol than where a PDU begins and ends and what its digests cover
+//! (RFC 7143 §11.2): enough to say which bytes may be flipped so that the receiver must notice, and
+//! to show each header to the invariants.
+
+use std::ops::Range;
+
+use wire::iscsi::BHS_LEN;
+
+use crate::check::Checks;
+use crate::net::Side;
+
+const DIGEST_LEN: usize = 4;
+const LOGIN_REQUEST: u8 = 0x03;
+const LOGIN_RESPONSE: u8 = 0x23;
+const OPCODE: u8 = 0x3f;
+/// T bit and NSG = 3: full feature phase follows (RFC 7143 §11.13).
+const TRANSIT: u8 = 0x80;
+const NEXT_STAGE: u8 = 0x03;
+/// Longest text of a login that is looked at, bytes.
+const TEXT_MAX: usize = 16 << 10;
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Half {
+    header: Vec<u8>,
+    /// Bytes of the header with AHS and digest, once the BHS is there.
+    header_len: usize,
+    /// Bytes of data, padding and digest that are still to come.
+    data_left: usize,
+    data_len: usize,
+    text: Vec<u8>,
+    /// What it sends from here on has digests.
+    full_feature: bool,
+}
+
+/// What was heard on one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Tap {
+    halves: [Half; 2],
+    header_digest: bool,
+    data_digest: bool,
+    pub(crate) checks: Checks,
+}
+
+impl Tap {
+    /// Bytes that `side` sends. Gives those ranges of them that a digest covers.
+    pub(crate) fn hear(&mut self, side: Side, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut covered = Vec::new();
+        let mut at = 0;
+        while at < bytes.len() {
+            let half = &mut self.halves[side];
+            let full_feature = half.full_feature;
+            let rest = &bytes[at..];
+            let headed = half.header.len() >= BHS_LEN && half.header.len() == half.header_len;
+            if headed && half.data_left > 0 {
+                let taken = rest.len().min(half.data_left);
+                half.data_left -= taken;
+                if !full_feature && half.text.len() < TEXT_MAX {
+                    half.text.extend_from_slice(&rest[..taken]);
+                }
+                if full_feature && self.data_digest {
+                    covered.push(at..at + taken);
+                }
+                at += taken;
+                if half.data_left == 0 {
+                    self.pdu(side);
+                }
+                continue;
+            }
+            let wanted = if half.header.len() < BHS_LEN { BHS_LEN } else { half.header_len };
+            let taken = rest.len().min(wanted - half.header.len());
+            half.header.extend_from_slice(&rest[..taken]);
+            if full_feature && self.header_digest {
+                covered.push(at..at + taken);
+            }
+            at += taken;
+            if half.header.len() == BHS_LEN && wanted == BHS_LEN {
+                self.lengths(side);
+            }
+            let half = &self.halves[side];
+            let complete = half.header.len() >= BHS_LEN && half.header.len() == half.header_len;
+            if complete && half.data_left == 0 {
+                self.pdu(side);
+            }
+        }
+        covered
+    }
+
+    /// The BHS is there: how long is the rest?
+    fn lengths(&mut self, side: Side) {
+        let half = &mut self.halves[side];
+        let digest = |on: bool| if on && half.full_feature { DIGEST_LEN } else { 0 };
+        half.header_len = BHS_LEN + usize::from(half.header[4]) * 4 + digest(self.header_digest);
+        let length = [0, half.header[5], half.header[6], half.header[7]];
+        half.data_len = u32::from_be_bytes(length) as usize;
+        let padded = half.data_len.next_multiple_of(4);
+        half.data_left = if padded > 0 { padded + digest(self.data_digest) } else { 0 };
+    }
+
+    /// A PDU is complete.
+    fn pdu(&mut self, side: Side) {
+        let half = &mut self.halves[side];
+        let header = std::mem::take(&mut half.header);
+        let text = std::mem::take(&mut half.text);
+        let data_len = half.data_len;
+        (half.header_len, half.data_len) = (0, 0);
+        let bhs: [u8; BHS_LEN] = std::array::from_fn(|at| header[at]);
+        let opcode = bhs[0] & OPCODE;
+        if !half.full_feature && matches!(opcode, LOGIN_REQUEST | LOGIN_RESPONSE) {
+            // Padding belongs to no pair.
+            let text = text.get(..data_len).unwrap_or(&text);
+            self.login(side, &bhs, text);
+        } else {
+            self.checks.pdu(side, &header, data_len);
+        }
+    }
+
+    fn login(&mut self, side: Side, bhs: &[u8; BHS_LEN], text: &[u8]) {
+        self.checks.login(side, bhs, text);
+        if side == 1 {
+            let has = |pair: &[u8]| text.split(|byte| *byte == 0).any(|found| found == pair);
+            self.header_digest |= has(b"HeaderDigest=CRC32C");
+            self.data_digest |= has(b"DataDigest=CRC32C");
+            let moves_on = bhs[1] & TRANSIT != 0 && bhs[1] & NEXT_STAGE == NEXT_STAGE;
+            if moves_on && bhs[36] == 0 {
+                self.halves.iter_mut().for_each(|half| half.full_feature = true);
+                self.checks.begin();
+            }
+        }
+    }
+
+    /// Whether the connection is logged in.
+    pub(crate) const fn is_up(&self) -> bool {
+        self.halves[1].full_feature
+    }
+
+    /// Whether some bytes of it are covered by a digest.
+    pub(crate) const fn has_digests(&self) -> bool {
+        self.is_up() && (self.header_digest || self.data_digest)
+    }
+}

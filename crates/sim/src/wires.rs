@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How bytes get from one end of a connection to the other.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use engine::Chunk;
+use engine::Event;
+use initiator::Connected;
+use initiator::Error;
+use rustix::net::AddressFamily;
+use rustix::net::SocketType;
+
+use crate::net::End;
+use crate::net::Link;
+use crate::net::LinkId;
+use crate::net::Segment;
+use crate::net::Side;
+use crate::tap::Tap;
+use crate::trace::fingerprint;
+use crate::world::Dial;
+use crate::world::Due;
+use crate::world::Place;
+use crate::world::State;
+use crate::world::World;
+
+const EPIPE: i32 = 32;
+const ECONNRESET: i32 = 104;
+pub(crate) const ECANCELED: i32 = 125;
+
+/// A silent peer lets an attempt to connect last so long.
+const DIAL_PATIENCE: Duration = Duration::from_secs(10);
+
+impl World {
+    /// The time that one segment takes.
+    pub(crate) fn latency(&mut self) -> Duration {
+        let (low, high) = self.weather.latency;
+        self.net_rng.micros(low..=high)
+    }
+
+    /// An attempt to connect comes to its end.
+    pub(crate) fn dial(&mut self, mut dial: Dial) {
+        let state = dial.to.map(|to| (self.desks[to].state, self.desks[to].accepting));
+        let refusal = match state {
+            Some((State::Up, Some(_))) => None,
+            Some((State::Dark, _)) if !dial.silent => {
+                dial.silent = true;
+                return self.after(DIAL_PATIENCE, Due::Dial(Box::new(dial)));
+            }
+            Some((State::Dark, _)) => Some("timed out"),
+            _ => Some("connection refused"),
+        };
+        if self.desks[dial.from].state != State::Up {
+            return;
+        }
+        let result = match (refusal, dial.to) {
+            (None, Some(to)) => Ok(self.join(dial.from, to, &dial.portals)),
+            (reason, _) => {
+                let reason = reason.unwrap_or("unreachable").to_owned();
+                Err(Error::unreachable(&dial.portals, reason))
+            }
+        };
+        let made = u64::from(result.is_ok());
+        let names = (self.desks[dial.from].name.clone(), refusal.unwrap_or("connected"));
+        self.trace.step(self.now, &[2, dial.from as u64, made], || {
+            format!("{} dials: {}", names.0, names.1)
+        });
+        // Who asked may be gone.
+        let _ = dial.result.send(result);
+        dial.waker.wake();
+        self.ready.insert(dial.from);
+    }
+
+    /// Makes a connection.
+    fn join(&mut self, from: usize, to: usize, portals: &[String]) -> Connected {
+        let fds = [handle(), handle()];
+        let (low, high) = self.weather.window;
+        let window = self.net_rng.within(low..=high);
+        let link = Link {
+            ends: [from, to].map(|desk| End { desk, ..End::default() }),
+            pipes: Default::default(),
+            stalled_until: self.now,
+            dead: false,
+            window: usize::try_from(window).unwrap_or(usize::MAX),
+            tap: Tap::default(),
+        };
+        let id = self.net.insert(link);
+        for (side, fd) in fds.iter().enumerate() {
+            self.handles.insert(fd.as_raw_fd(), Place::End(id, side));
+        }
+        let [ours, theirs] = fds;
+        let number = u16::try_from(id % 60_000).unwrap_or(0) + 1024;
+        let peer = SocketAddr::from(([10, 1, 0, 1], number));
+        if let Some(token) = self.desks[to].accepting {
+            self.tell(to, token, Event::Accepted { connection: theirs, peer });
+        }
+        let portal = portals.first().cloned().unwrap_or_default();
+        let peer = SocketAddr::from(([10, 0, 0, 1], 3260));
+        Connected { stream: TcpStream::from(ours), peer, portal }
+    }
+
+    /// The next bytes of a send go on their way.
+    pub(crate) fn push(&mut self, id: LinkId, side: Side) {
+        let piece = self.weather.piece as u64;
+        let (latency, most) = (self.latency(), self.net_rng.within(1..=piece));
+        let Some(link) = self.net.links.get_mut(&id) else { return };
+        let room = link.room(side).min(usize::try_from(most).unwrap_or(usize::MAX));
+        let end = &mut link.ends[side];
+        if end.closed || end.ending.is_some_and(|error| error.is_some()) {
+            return self.fail_send(id, side);
+        }
+        let Some(sending) = &mut end.sending else { return self.finish(id, side) };
+        let left = sending.list.len() - sending.taken;
+        let taken = left.min(room);
+        if taken == 0 && left > 0 {
+            return;
+        }
+        let fresh;
+        let bytes = match &sending.bytes {
+            Some(bytes) => bytes,
+            None => {
+                fresh = sending.list.to_vec();
+                if sending.taken > 0 {
+                    sending.bytes = Some(fresh.clone());
+                }
+                &fresh
+            }
+        };
+        let bytes = bytes[sending.taken..sending.taken + taken].to_vec();
+        sending.taken += taken;
+        let complete = sending.taken == sending.list.len();
+        let done = if complete { end.sending.take() } else { None };
+        let desk = end.desk;
+        if !bytes.is_empty() {
+            self.carry(id, side, bytes, latency);
+        }
+        match done {
+            Some(done) => {
+                self.tell(desk, done.token, Event::Sent { list: done.list, result: Ok(()) });
+                self.finish(id, side);
+            }
+            None => self.after(Duration::from_micros(1), Due::Push(id, side)),
+        }
+    }
+
+    /// Bytes are on their way.
+    fn carry(&mut self, id: LinkId, side: Side, mut bytes: Vec<u8>, latency: Duration) {
+        let Some(link) = self.net.links.get_mut(&id) else { return };
+        let covered = link.tap.hear(side, &bytes);
+        self.tally.broken.append(&mut link.tap.checks.broken);
+        let parts = [3, id, side as u64, fingerprint(&bytes)];
+        let now = self.now;
+        self.trace.step(now, &parts, || format!("link {id}.{side} sends {} bytes", bytes.len()));
+        let pipe = &mut link.pipes[side];
+        if pipe.flips > 0 && !covered.is_empty() {
+            pipe.flips -= 1;
+            let range = covered[self.net_rng.index(covered.len())].clone();
+            let at = range.start + self.net_rng.index(range.len());
+            let flip = 1 << self.net_rng.below(8);
+            bytes[at] ^= flip;
+            self.tally.flips += 1;
+            self.trace.note(now, || format!("link {id}.{side}: byte {at} is flipped by {flip:#x}"));
+        }
+        let arrives = (now + latency).max(pipe.last);
+        pipe.last = arrives;
+        pipe.bytes += bytes.len();
+        self.tally.bytes += bytes.len() as u64;
+        pipe.segments.push_back((arrives, Segment::Bytes(bytes)));
+        self.at(arrives, Due::Arrival(id, side));
+    }
+
+    /// A send was the last one, and end of stream or the end of the socket was asked for.
+    fn finish(&mut self, id: LinkId, side: Side) {
+        let Some(link) = self.net.links.get_mut(&id) else { return };
+        if std::mem::take(&mut link.ends[side].shut) {
+            self.signal(id, side, Segment::Fin);
+        }
+    }
+
+    /// Sends end of stream or reset behind what is on its way.
+    pub(crate) fn signal(&mut self, id: LinkId, side: Side, segment: Segment) {
+        let latency = self.latency();
+        let Some(link) = self.net.links.get_mut(&id) else { return };
+        let pipe = &mut link.pipes[side];
+        let arrives = (self.now + latency).max(pipe.last);
+        pipe.last = arrives;
+        pipe.segments.push_back((arrives, segment));
+        self.at(arrives, Due::Arrival(id, side));
+    }
+
+    /// A segment that `from` sent is there.
+    pub(crate) fn arrive(&mut self, id: LinkId, from: Side) {
+        let now = self.now;
+        let Some(link) = self.net.links.get_mut(&id) else { return };
+        if link.dead {
+            return;
+        }
+        if link.stalled_until > now {
+            let until = link.stalled_until;
+            return self.at(until, Due::Arrival(id, from));
+        }
+        let to = 1 - from;
+        let Some((_, segment)) = link.pipes[from].segments.pop_front() else { return };
+        let state = self.desks[link.ends[to].desk].state;
+        let end = &mut link.ends[to];
+        if let Segment::Bytes(bytes) = &segment {
+            link.pipes[from].bytes -= bytes.len();
+        }
+        if end.closed {
+            // A port that is gone answers by a reset, once.
+            if state != State::Dark && matches!(segment, Segment::Bytes(_)) {
+                self.signal(id, to, Segment::Reset);
+            }
+            return self.forget_if_over(id);
+        }
+        match segment {
+            Segment::Bytes(bytes) => end.unread.extend(bytes),
+            Segment::Fin => {
+                end.ending.get_or_insert(None);
+            }
+            Segment::Reset => {
+                end.unread.clear();
+                end.ending = Some(Some(ECONNRESET));
+            }
+        }
+        self.feed(id, to);
+        if self
+            .net
+            .links
+            .get(&id)
+            .is_some_and(|link| link.ends[to].ending == Some(Some(ECONNRESET)))
+        {
+            self.fail_send(id, to);
+        }
+    }
+
+    /// Gives a port what has arrived for it.
+    pub(crate) fn feed(&mut self, id: LinkId, side: Side) {
+        loop {
+            let piece = self.net_rng.within(1..=self.weather.piece as u64);
+            let Some(link) = self.net.links.get_mut(&id) else { return };
+            let end = &mut link.ends[side];
+            let Some(token) = end.receiving.filter(|_| !end.paused && !end.closed) else { return };
+            let desk = end.desk;
+            if end.unread.is_empty() {
+                if let Some(error) = end.ending {
+                    end.receiving = None;
+                    self.tell(desk, token, Event::ReceiveEnded { error });
+                }
+                return;
+            }
+            let length = end.unread.len().min(usize::try_from(piece).unwrap_or(usize::MAX));
+            let bytes: Vec<u8> = drain(&mut end.unread, length);
+            self.tell(desk, token, Event::Received { bytes: Chunk::from(bytes) });
+            self.after(Duration::from_micros(1), Due::Push(id, 1 - side));
+        }
+    }
+
+    /// A send cannot go on.
+    fn fail_send(&mut self, id: LinkId, side: Side) {
+        let Some(link) = self.net.links.get_mut(&id) else { return };
+        let errno = if link.ends[side].closed { ECANCELED } else { EPIPE };
+        let desk = link.ends[side].desk;
+        if let Some(sending) = link.ends[side].sending.take() {
+            let event = Event::Sent { list: sending.list, result: Err(errno) };
+            self.tell(desk, sending.token, event);
+        }
+    }
+
+    /// The port gives an end up; the peer is told by end of stream, or by a reset if `abruptly`.
+    pub(crate) fn close_end(&mut self, id: LinkId, side: Side, abruptly: bool) {
+        let Some(link) = self.net.links.get_mut(&id) else { return };
+        let end = &mut link.ends[side];
+        if end.closed {
+            return;
+        }
+        let unread = !end.unread.is_empty();
+        let ended = end.ending.is_some_and(|error| error.is_some());
+        end.closed = true;
+        end.unread = VecDeque::new();
+        let fd = end.fd.take();
+        let (desk, receiving) = (end.desk, end.receiving.take());
+        if let Some(fd) = fd {
+            self.handles.remove(&fd.as_raw_fd());
+        }
+        if let Some(token) = receiving {
+            self.tell(desk, token, Event::ReceiveEnded { error: Some(ECANCELED) });
+        }
+        self.fail_send(id, side);
+        if !ended {
+            let reset = abruptly || unread;
+            self.signal(id, side, if reset { Segment::Reset } else { Segment::Fin });
+        }
+        self.forget_if_over(id);
+    }
+
+    fn forget_if_over(&mut self, id: LinkId) {
+        if let Some(link) = self.net.links.get_mut(&id)
+            && link.is_over()
+        {
+            self.net.links.remove(&id);
+        }
+    }
+
+    /// Both ends hear that the connection is gone.
+    pub(crate) fn cut(&mut self, id: LinkId) {
+        for side in [0, 1] {
+            let Some(link) = self.net.links.get_mut(&id) else { return };
+            let pipe = &mut link.pipes[side];
+            (pipe.bytes, pipe.last) = (0, self.now);
+            pipe.segments.clear();
+            self.signal(id, side, Segment::Reset);
+        }
+    }
+}
+
+/// A descriptor that stands for an end of a connection.
+pub(crate) fn handle() -> OwnedFd {
+    rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
+        .expect("descriptors are left: each connection takes two")
+}
+
+fn drain(from: &mut VecDeque<u8>, length: usize) -> Vec<u8> {
+    if length == from.len() {
+        return Vec::from(std::mem::take(from));
+    }
+    from.drain(..length).collect()
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Everything that ports share: the time, what is due, connections and disks.
+//!
+//! Nothing in here calls a pump. The runner takes what is due, gives pumps their turns, and these
+//! come back through their ports.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::BinaryHeap;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clock::Instant;
+use engine::Event;
+use engine::Token;
+use engine::Waker;
+use initiator::Connected;
+use initiator::Error;
+use std::sync::mpsc::Sender;
+
+use crate::disk::Disk;
+use crate::disk::What;
+use crate::net::LinkId;
+use crate::net::Net;
+use crate::net::Side;
+use crate::report::Tally;
+use crate::rng::Rng;
+use crate::trace::START;
+use crate::trace::Trace;
+
+/// Shared by the runner and all ports; borrowed for one call at a time.
+pub(crate) type Shared = Rc<RefCell<World>>;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(crate) enum Due {
+    /// The first segment of this direction arrives.
+    Arrival(LinkId, Side),
+    /// A sender may go on.
+    Push(LinkId, Side),
+    /// Work of a disk goes on.
+    Disk(usize, u64),
+    /// A port's wait is over; the number tells whether it still is that wait.
+    Wake(usize, u64),
+    /// An attempt to connect ends.
+    Dial(Box<Dial>),
+    /// For the runner.
+    Plan(Plan),
+}
+
+/// What the runner asked to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// The next fault of the list.
+    Fault(usize),
+    /// A node comes back.
+    Start(usize),
+    /// A slow spell of the disks is over.
+    Recover,
+    /// A session of a host may have work to post.
+    Load(usize, usize),
+    /// Look whether all is quiet.
+    Look,
+}
+
+/// An attempt to connect.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    pub(crate) from: usize,
+    /// The port that listens there; None: nobody ever does.
+    pub(crate) to: Option<usize>,
+    pub(crate) portals: Vec<String>,
+    pub(crate) result: Sender<Result<Connected, Error>>,
+    pub(crate) waker: Waker,
+    /// The attempt is given up if the other side is silent.
+    pub(crate) silent: bool,
+}
+
+/// What the world knows of a port.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) events: VecDeque<(Token, Event)>,
+    /// Sockets of the port, by their number.
+    pub(crate) sockets: BTreeMap<u32, Place>,
+    pub(crate) next_socket: u32,
+    /// Stamp of the last wait.
+    pub(crate) wait: u64,
+    pub(crate) state: State,
+    /// Token of `Work::Accept`.
+    pub(crate) accepting: Option<Token>,
+    pub(crate) name: String,
+}
+
+/// What a socket is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Listener,
+    End(LinkId, Side),
+}
+
+/// Whether there is a machine behind a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Up,
+    /// The process is gone, the machine says so.
+    Stopped,
+    /// Nothing answers.
+    Dark,
+}
+
+/// How the network and the disks are.
+#[derive(Clone, Debug)]
+pub(crate) struct Weather {
+    /// One way, microseconds.
+    pub(crate) latency: (u64, u64),
+    /// Largest piece that is sent or received at once, bytes.
+    pub(crate) piece: usize,
+    pub(crate) window: (u64, u64),
+    /// A step of disk work, microseconds.
+    pub(crate) disk: (u64, u64),
+    /// All disk work takes so many times as long.
+    pub(crate) disk_factor: u32,
+}
+
+/// Everything that ports share.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    agenda: BinaryHeap<Reverse<(Instant, u64)>>,
+    dues: BTreeMap<u64, Due>,
+    order: u64,
+    pub(crate) ready: BTreeSet<usize>,
+    pub(crate) desks: Vec<Desk>,
+    pub(crate) net: Net,
+    pub(crate) disks: Vec<Disk>,
+    /// What the numbers of descriptors mean that ports will be given.
+    pub(crate) handles: BTreeMap<i32, Place>,
+    pub(crate) weather: Weather,
+    pub(crate) net_rng: Rng,
+    pub(crate) disk_rng: Rng,
+    pub(crate) trace: Trace,
+    pub(crate) tally: Tally,
+    /// Added to the time that clocks on walls show, seconds.
+    pub(crate) wall: i64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, weather: Weather) -> Self {
+        Self {
+            now: START,
+            agenda: BinaryHeap::new(),
+            dues: BTreeMap::new(),
+            order: 0,
+            ready: BTreeSet::new(),
+            desks: Vec::new(),
+            net: Net::default(),
+            disks: Vec::new(),
+            handles: BTreeMap::new(),
+            weather,
+            net_rng: Rng::stream(seed, 1),
+            disk_rng: Rng::stream(seed, 2),
+            trace: Trace::default(),
+            tally: Tally::default(),
+            wall: 0,
+        }
+    }
+
+    pub(crate) fn add_desk(&mut self, name: String) -> usize {
+        self.desks.push(Desk {
+            events: VecDeque::new(),
+            sockets: BTreeMap::new(),
+            next_socket: 0,
+            wait: 0,
+            state: State::Up,
+            accepting: None,
+            name,
+        });
+        self.desks.len() - 1
+    }
+
+    /// `due` after `delay`.
+    pub(crate) fn after(&mut self, delay: Duration, due: Due) {
+        self.at(self.now + delay, due);
+    }
+
+    /// `due` at `at`, behind what is due then already.
+    pub(crate) fn at(&mut self, at: Instant, due: Due) {
+        self.order += 1;
+        self.agenda.push(Reverse((at, self.order)));
+        self.dues.insert(self.order, due);
+    }
+
+    /// Goes on to the next moment at which something is due, and does it. A plan is given to the
+    /// runner. False: nothing is due.
+    pub(crate) fn step(&mut self) -> Result<bool, Plan> {
+        let Some(Reverse((at, order))) = self.agenda.pop() else { return Ok(false) };
+        self.now = self.now.max(at);
+        match self.dues.remove(&order) {
+            Some(Due::Arrival(link, side)) => self.arrive(link, side),
+            Some(Due::Push(link, side)) => self.push(link, side),
+            Some(Due::Disk(disk, work)) => self.disk_step(disk, work),
+            Some(Due::Wake(desk, wait)) if self.desks[desk].wait == wait => {
+                self.ready.insert(desk);
+            }
+            Some(Due::Wake(..)) => {}
+            Some(Due::Dial(dial)) => self.dial(*dial),
+            Some(Due::Plan(plan)) => return Err(plan),
+            None => {}
+        }
+        Ok(true)
+    }
+
+    /// Gives an event to a port.
+    pub(crate) fn tell(&mut self, desk: usize, token: Token, event: Event) {
+        let entry = &mut self.desks[desk];
+        if entry.state == State::Up {
+            entry.events.push_back((token, event));
+            self.ready.insert(desk);
+        }
+    }
+
+    /// A disk takes work.
+    pub(crate) fn disk_submit(&mut self, desk: usize, disk: usize, token: Token, what: What) {
+        let id = self.disks[disk].submit(desk, token, what);
+        self.disk_later(disk, id);
+    }
+
+    fn disk_later(&mut self, disk: usize, id: u64) {
+        let (low, high) = self.weather.disk;
+        let delay = self.disk_rng.micros(low..=high) * self.weather.disk_factor;
+        self.after(delay, Due::Disk(disk, id));
+    }
+
+    fn disk_step(&mut self, disk: usize, id: u64) {
+        if !self.disks[disk].works.contains_key(&id) {
+            return;
+        }
+        if !self.disks[disk].step(id, &mut self.disk_rng) {
+            return self.disk_later(disk, id);
+        }
+        let Some(work) = self.disks[disk].works.remove(&id) else { return };
+        let errno = work.fails.unwrap_or(0);
+        let parts = [1, disk as u64, id, u64::from(errno.unsigned_abs())];
+        self.trace.step(self.now, &parts, || format!("disk {disk}: work {id} ends, {errno}"));
+        let result = work.fails.map_or(Ok(()), Err);
+        let event = match work.what {
+            What::Read { buf, .. } => {
+                let length = buf.len();
+                Event::Read { buf, result: result.map(|()| length) }
+            }
+            What::Write { .. } => Event::Wrote { result },
+            What::Sync => Event::Synced { result },
+            What::Zero { punch: true, .. } => Event::Punched { result },
+            What::Zero { punch: false, .. } => Event::Zeroed { result },
+        };
+        self.tell(work.desk, work.token, event);
+    }
+}
+
+/// Address of the portal of target `number`.
+pub(crate) fn portal(number: usize) -> String {
+    format!("10.0.0.{}:3260", number + 1)
+}
+
+impl World {
+    /// The port behind a portal: targets have the first desks.
+    pub(crate) fn listener(&self, address: &str) -> Option<usize> {
+        (0..self.desks.len()).find(|number| portal(*number) == address)
+    }
+
+    /// A process or a machine goes: its sockets are gone, its work is forgotten, what the disks
+    /// have taken goes on. `dark`: nobody is told.
+    pub(crate) fn crash(&mut self, desk: usize, dark: bool) {
+        self.desks[desk].state = if dark { State::Dark } else { State::Stopped };
+        let ends: Vec<(LinkId, Side)> = self
+            .net
+            .links
+            .iter()
+            .flat_map(|(id, link)| [(*id, 0, link.ends[0].desk), (*id, 1, link.ends[1].desk)])
+            .filter(|(_, _, of)| *of == desk)
+            .map(|(id, side, _)| (id, side))
+            .collect();
+        for (id, side) in ends {
+            if dark && let Some(link) = self.net.links.get_mut(&id) {
+                // Neither end of stream nor reset leaves the machine.
+                link.ends[side].ending = Some(Some(0));
+                link.ends[side].sending = None;
+                link.pipes[side].segments.clear();
+                link.pipes[side].bytes = 0;
+            }
+            self.close_end(id, side, true);
+        }
+        let entry = &mut self.desks[desk];
+        entry.events.clear();
+        entry.sockets.clear();
+        entry.accepting = None;
+        entry.wait += 1;
+        self.ready.remove(&desk);
+    }
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Seeds that are run each time: a few of every class, and those that found a defect.
+
+use lunwire_sim::Class;
+use lunwire_sim::Options;
+use lunwire_sim::run;
+
+/// Seeds of each class. Without optimization a run takes a second or so.
+const SEEDS: u64 = 3;
+
+fn passes(seed: u64, class: Class) {
+    let options = Options::draw(seed, class);
+    let outcome = run(&options, false);
+    assert_eq!(outcome.failure, None, "of this system:\n{options}");
+    assert!(!outcome.tally.ends.is_empty(), "nobody asked for anything:\n{options}");
+}
+
+#[test]
+fn every_class_is_safe_and_alive() {
+    for class in Class::ALL {
+        (1..=SEEDS).for_each(|seed| passes(seed, class));
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_again() {
+    for class in Class::ALL {
+        let options = Options::draw(11, class);
+        let (first, again) = (run(&options, false), run(&options, false));
+        assert_eq!(first.digest, again.digest, "{}", class.name());
+        let other = run(&Options::draw(12, class), false);
+        assert_ne!(first.digest, other.digest, "{}", class.name());
+    }
+}
+
+/// `seeds/*.txt`: lines of seed and class, then what was wrong.
+#[test]
+fn seeds_that_found_defects_pass_now() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds");
+    let mut ran = 0;
+    for file in std::fs::read_dir(folder).expect("the folder of seeds") {
+        let path = file.expect("readable").path();
+        let text = std::fs::read_to_string(&path).expect("readable");
+        for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+            let mut words = line.split_whitespace();
+            let seed = words.next().and_then(|word| word.parse().ok()).expect("a seed");
+            let class = words.next().and_then(Class::find).expect("a class");
+            passes(seed, class);
+            ran += 1;
+        }
+    }
+    assert!(ran > 0, "no seed is kept");
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A target of one reactor in the caller's thread, over a port of the caller's.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use buf::Pool;
+use engine::Port;
+
+use crate::authentication::AuthenticationPolicy;
+use crate::authentication::Challenges;
+use crate::mail::Letter;
+use crate::mail::Mailbox;
+use crate::mail::SessionSnapshot;
+use crate::node::Node;
+use crate::node::Nodes;
+use crate::node::Portal;
+use crate::pump::Pump;
+use crate::reactor::Shared;
+use crate::registry::Registry;
+
+/// What a [`Solo`] target needs to start.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_structs)] // who starts one builds it
+pub struct SoloPlan {
+    /// The portals that it tells initiators of.
+    pub portals: Vec<Portal>,
+    /// What to serve. The port must know the files of the stores.
+    pub nodes: Vec<Node>,
+    /// What initiators have to prove in discovery sessions.
+    pub discovery: AuthenticationPolicy,
+    /// Data buffers.
+    pub pool: Pool,
+    /// A login that takes longer is closed.
+    pub login_timeout: Duration,
+    /// Answers to an initiator with many commands outstanding wait at most so long for others.
+    pub hold_back: Duration,
+    /// More sessions are refused.
+    pub sessions_max: usize,
+}
+
+/// A target of one reactor. It makes no thread, reads no clock and waits nowhere but in its port,
+/// so who owns the port owns all that happens.
+#[derive(Debug)]
+pub struct Solo<P> {
+    pump: Pump<P>,
+    shared: Arc<Shared>,
+}
+
+impl<P: Port> Solo<P> {
+    /// Serves `plan` over `port` to whoever comes to `listeners`.
+    pub fn new(port: P, plan: SoloPlan, listeners: Vec<OwnedFd>) -> Self {
+        let shared = Arc::new(Shared {
+            nodes: Nodes::new(plan.nodes, plan.portals, plan.discovery),
+            challenges: Challenges::default(),
+            registry: Registry::new(plan.sessions_max),
+            mailboxes: vec![Mailbox::new(port.waker())],
+            files: Vec::new(),
+            login_timeout: plan.login_timeout,
+            hold_back: plan.hold_back,
+        });
+        let mut pump = Pump::new(port, plan.pool, Arc::clone(&shared), 0);
+        pump.listen(listeners);
+        Self { pump, shared }
+    }
+
+    /// Does what there is to do, then waits in the port once. False: it was stopped, and all is
+    /// over.
+    pub fn turn(&mut self) -> bool {
+        self.pump.turn()
+    }
+
+    /// Begins to stop, see [`Target::stop`](crate::Target::stop).
+    pub fn stop(&mut self, grace: Duration) {
+        self.send(Letter::Stop { grace });
+    }
+
+    /// All sessions.
+    pub fn sessions(&mut self) -> Vec<SessionSnapshot> {
+        let (reply, replies) = mpsc::channel();
+        self.send(Letter::Snapshot { reply });
+        self.pump.letters();
+        replies.try_recv().unwrap_or_default()
+    }
+
+    /// What it holds now: connections, sessions, store work under way, bytes of its pool.
+    #[must_use]
+    pub fn holdings(&self) -> Holdings {
+        self.pump.holdings()
+    }
+
+    fn send(&self, letter: Letter) {
+        if let Some(mailbox) = self.shared.mailboxes.first() {
+            mailbox.send(letter);
+        }
+    }
+}
+
+/// What a reactor holds; all zero when nobody is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // a list of counts
+pub struct Holdings {
+    /// Connections, of whatever phase.
+    pub connections: usize,
+    /// Sessions, of whatever state.
+    pub sessions: usize,
+    /// Store work under way.
+    pub ios: usize,
+    /// Task management functions under way.
+    pub managements: usize,
+    /// Commands that wait for others.
+    pub waiting: usize,
+    /// Jobs that belong to no session.
+    pub jobs: usize,
+    /// Bytes of the pool in use.
+    pub pool_bytes: usize,
+}
