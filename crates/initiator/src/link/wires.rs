@@ -272,7 +272,7 @@ impl Link {
     }
 
     /// Connects to one of the portals, another one for each connection as far as there are several.
-    fn attempt<P: Port>(&self, place: usize, context: &Context<'_, P>) -> Attempt {
+    fn attempt<P: Port>(&self, place: usize, context: &mut Context<'_, P>) -> Attempt {
         let mut portals: Vec<String> =
             self.options.portals.iter().map(|portal| with_port(portal)).collect();
         // After a temporary redirection the session is where no portal of the options is.
