@@ -78,8 +78,8 @@ use copy_raw as stream;
 #[cfg(test)]
 mod tests {
     use super::{copy, copy_raw_away};
-    use crate::limits::STREAM_MIN;
     use crate::Pool;
+    use crate::limits::STREAM_MIN;
 
     #[test]
     fn every_distance_and_length_copies_exactly() {

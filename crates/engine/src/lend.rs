@@ -86,7 +86,11 @@ impl Pipe {
         unsafe { refer(&into, &probe) }?;
         let mut read = [0];
         rustix::io::read(&out, &mut read)?;
-        if read == PROBE { Ok(Self { into, out, held: 0 }) } else { Err(io::ErrorKind::Other.into()) }
+        if read == PROBE {
+            Ok(Self { into, out, held: 0 })
+        } else {
+            Err(io::ErrorKind::Other.into())
+        }
     }
 
     /// Moves all of `gather` into `socket`, or as much as it takes now.
