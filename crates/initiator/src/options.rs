@@ -90,8 +90,8 @@ impl Options {
     }
 }
 
-/// The initiator's part of a session id (RFC 7143 §11.12.5): with an enterprise number type 01, else
-/// type 10, 24 random bits; then a qualifier.
+/// The initiator's part of a session id (RFC 7143 §11.12.5): with an enterprise number type 01,
+/// else type 10, 24 random bits; then a qualifier.
 pub(crate) const fn isid(enterprise: Option<u32>, random: [u8; 5]) -> Isid {
     let [a, b, c, d, e] = random;
     match enterprise {
