@@ -81,13 +81,13 @@ class Session:
     def number(self):
         return int(self.name.removeprefix("session"))
 
-    def disks(self, count=1, kind="block"):
+    def disks(self, count=1):
         """Names of its block devices by LUN, when there are so many."""
         printed = self.guest.run(f"""
             . ./lib.sh
-            within 30 eval '[ $(disks {self.name} | wc -l) -ge {count} ]'
-            disks {self.name}
-            udevadm settle --timeout=20 || true""")
+            within 120 eval '[ $(disks {self.name} | wc -l) -ge {count} ]'
+            udevadm settle --timeout=60 > /dev/null 2>&1 || true
+            disks {self.name}""")
         return [f"/dev/{name}" for name in printed.split()]
 
     @property
@@ -174,7 +174,7 @@ class Guest:
         return self.run(f"""set -e
             modprobe sg
             folder=$(readlink -f /sys/block/{os.path.basename(disk)}/device)
-            udevadm settle --timeout=20
+            udevadm settle --timeout=60 > /dev/null 2>&1 || true
             basename $folder > /sys/bus/scsi/drivers/sd/unbind
             echo /dev/$(ls $folder/scsi_generic)""").strip()
 
@@ -184,7 +184,7 @@ class Guest:
             . ./lib.sh
             folder=$(readlink -f /sys/class/scsi_generic/{os.path.basename(sg)}/device)
             basename $folder > /sys/bus/scsi/drivers/sd/bind
-            within 30 ls $folder/block""")
+            within 120 ls $folder/block""")
 
     def cut(self, port, how="drop"):
         """From now on no packet goes to or comes from this port of the host; `reject`: the

@@ -18,10 +18,17 @@ def two_initiators_reserve(disk):
 def the_loser_is_fenced_off(disk):
     """As cluster software fences: a writes, b preempts and aborts; from then on no write of a
     arrives, and a's load ends with an error."""
-    linux, target = disk.linux, disk.target
-    a, b = (linux.log_in(target, iface=name, initiator=f"iqn.2026-01.test.lunwire:{name}")
-            for name in ("fencea", "fenceb"))
-    one, two = (session.disks(len(disk.session.devices))[0] for session in (a, b))
+    sessions = [disk.linux.log_in(disk.target, iface=name,
+                                  initiator=f"iqn.2026-01.test.lunwire:{name}")
+                for name in ("fencea", "fenceb")]
+    try:
+        fence(disk.linux, *(session.disks(len(disk.session.devices))[0] for session in sessions))
+    finally:
+        for session in sessions:
+            session.log_out()
+
+
+def fence(linux, one, two):
     reserve = "sg_persist --out --no-inquiry"
     linux.status(f"sg_turs {one}; sg_turs {two}")
     linux.run(f"""set -e
@@ -29,24 +36,22 @@ def the_loser_is_fenced_off(disk):
         {reserve} --register --param-sark=0xb {two}
         {reserve} --reserve --param-rk=0xa --prout-type=5 {one}""")
     load = linux.start(f"fio --name=load --filename={one} --size=16M --rw=randwrite --bs=4k "
-                       "--direct=1 --ioengine=libaio --iodepth=8 --time_based --runtime=120")
+                       "--direct=1 --ioengine=libaio --iodepth=8 --time_based --runtime=240")
     # The fifth number counts the writes that have ended.
-    linux.run(". ./lib.sh; within 60 eval 'read -r _ _ _ _ writes _ < "
+    linux.run(". ./lib.sh; within 120 eval 'read -r _ _ _ _ writes _ < "
               f"/sys/block/{os.path.basename(one)}/stat; [ $writes -gt 50 ]'")
     linux.run(f"{reserve} --preempt-abort --param-rk=0xb --param-sark=0xa --prout-type=5 {two}")
-    fenced = linux.run(f"dd if={two} bs=1M count=16 iflag=direct status=none | sha256sum")
-    status, said = load.wait(60)
+    reading = f"dd if={two} bs=1M count=16 iflag=direct status=none | sha256sum"
+    fenced = linux.run(reading)
+    status, said = load.wait(180)
     if status == 0 or not re.search(r"err=\s*(52|5|84)\b", said):
         raise Failed(f"a's load: status {status}\n{said}")
-    again = linux.run(f"dd if={two} bs=1M count=16 iflag=direct status=none | sha256sum")
-    expect("the disk after the fence", again, fenced)
+    expect("the disk after the fence", linux.run(reading), fenced)
     linux.run(f"""set -e
         sg_persist --in --no-inquiry -k {two} | grep -q '0xb$'
         ! sg_persist --in --no-inquiry -k {two} | grep -q '0xa$'
         dd if=/dev/zero of={two} bs=4k count=1 oflag=direct status=none
         {reserve} --clear --param-rk=0xb {two}""")
-    a.log_out()
-    b.log_out()
 
 
 @case(on="once", noisy=True)

@@ -239,7 +239,7 @@ fn check_numbers(requests: &[(usize, Request)]) {
                 let next = next.expect("the leading connection comes first");
                 let ahead = next.0.wrapping_sub(login.cmd_sn.0);
                 // Commands of another connection may pass the proxy before or after the login.
-                assert!(ahead < 64 || ahead > u32::MAX - 64, "{next:?} and {:?}", login.cmd_sn);
+                assert!(!(64..=u32::MAX - 64).contains(&ahead), "{next:?} and {:?}", login.cmd_sn);
                 tsih.push((*at, login.tsih));
             }
             Request::Login(login) => next = Some(login.cmd_sn),

@@ -315,7 +315,7 @@ fn what_comes_twice_counts_once() {
     let twice = |pdu: &Passing| match pdu.response() {
         Some(Response::DataIn(data)) if data.status.is_none() => Fate::Twice,
         Some(Response::R2t(_)) => Fate::Twice,
-        Some(Response::Scsi(_)) if pdu.index % 2 == 0 => Fate::Twice,
+        Some(Response::Scsi(_)) if pdu.index.is_multiple_of(2) => Fate::Twice,
         _ => Fate::Pass,
     };
     over_a_bad_network(

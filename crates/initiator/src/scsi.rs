@@ -233,6 +233,7 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
         physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
         read_only,
+        protection: capacity.protection,
     })
 }
 

@@ -183,12 +183,17 @@ fn kill_9_leaves_each_block_with_what_belongs_to_it() {
             *done = *sent;
         }
     }
-    // What another program changes is found out, before and after a restart.
+    // What another program changes is found out.
     let bytes = std::fs::read(&disk).unwrap();
     let mut changed = bytes;
     changed[700] ^= 1;
     std::fs::write(&disk, changed).unwrap();
     let daemon = Daemon::start(&config);
+    let url = format!("iscsi://{}/{TARGET}/0", daemon.portal);
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_lunwire")).args(["inspect", &url]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.lines().any(|line| line.contains("protection") && line.contains("type 1")));
     let error = Host::new(&daemon.portal).read(0).unwrap_err();
     let sense = error.sense().expect("sense data");
     assert_eq!((sense.key, sense.asc, sense.ascq), (SenseKey::AbortedCommand, 0x10, 1));

@@ -60,16 +60,12 @@ pub(crate) struct Place {
 }
 
 impl Terms {
-    /// What the command at the gate says; the unit is of type `kind`. 32-byte CDBs are for type 2
-    /// alone, and with it the others cannot carry protection information (SBC-3 §4.22.2.4).
+    /// What the command at the gate says; the unit is of type `kind`. With type 2, for which alone
+    /// the 32-byte commands are, the others cannot carry protection information (SBC-3 §4.22.2.4).
     pub(crate) fn of(context: &Context<'_>, kind: ProtectionType) -> Result<Self, Fault> {
         let cdb = &context.cdb;
         let (code, long) = (cdb.protect(), cdb.opcode() == Opcode::VARIABLE_LENGTH);
-        let fits = match kind {
-            ProtectionType::Two => long || code == 0,
-            ProtectionType::One | ProtectionType::Three => !long,
-        };
-        if !fits {
+        if kind == ProtectionType::Two && !long && code != 0 {
             return Err(sense::INVALID_OPCODE.into());
         }
         if code > CODE_MAX {

@@ -3,6 +3,7 @@
 mod commands;
 mod crash;
 mod format;
+mod hostile;
 mod rules;
 
 use crate::testing::Bench;

@@ -76,7 +76,7 @@ fn a_unit_that_is_formatted_without_is_like_any_other() {
     let ask = |name, code| Ask::new(name, code, 5, 1);
     assert_eq!(bench.sense_out(&ask(Name::Write, 0).short(), &block(3)), None);
     assert_eq!(bench.data(&ask(Name::Read, 0).short()), block(3));
-    assert_eq!(bench.data(&ask(Name::Read, 0).long()), block(3));
+    assert_eq!(codes(bench.sense(&ask(Name::Read, 0).long())), (5, 0x20, 0));
     for name in [Name::Read, Name::Write, Name::Verify, Name::Same, Name::Or] {
         let sense = bench.sense_out(&ask(name, 1).short(), &[0; 520]).expect("refused");
         assert_eq!(codes(Some(sense)), FIELD);

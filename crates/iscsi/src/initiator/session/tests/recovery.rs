@@ -58,10 +58,7 @@ fn reject(lab: &mut Lab, reason: u8, request: Request) {
 fn reassigned(lab: &Lab) -> Vec<(ConnectionId, TaskId)> {
     lab.ops_at
         .iter()
-        .filter_map(|(at, op)| match op {
-            Placed::Reassign(task) => Some((*at, *task)),
-            _ => None,
-        })
+        .map(|(at, Placed::Reassign(task))| (*at, *task))
         .collect()
 }
 
