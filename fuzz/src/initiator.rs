@@ -49,7 +49,8 @@ enum Step {
     Command { write: bool },
     DataIn { at: u8, task: u8, sn: i8, offset: i8, length: u16, flags: u8 },
     R2t { at: u8, task: u8, sn: i8, offset: i8, length: u16 },
-    Status { at: u8, task: u8, status: u8, response: bool, stat_sn: i8, exp_data_sn: u8, sense: bool },
+    /// `how`: status, response, sense data.
+    Status { at: u8, task: u8, how: (u8, bool, bool), stat_sn: i8, exp_data_sn: u8 },
     NopIn { at: u8, itt: bool, ttt: bool, stat_sn: i8 },
     /// An answer to the last request of a kind.
     Answer { at: u8, kind: u8, response: u8, stat_sn: i8 },
@@ -302,13 +303,13 @@ impl<'a> World<'a> {
                 let Some((place, task)) = self.pick(task) else { return };
                 let Some(books) = self.sent.get_mut(place) else { return };
                 let (r2t_sn, at_offset) = (offset(books.0, sn), offset(books.1, by));
-                let desired_length = u32::from(length) % 4200;
+                let desired_length = u32::from(length) % 4200 + 1;
                 books.0 = books.0.wrapping_add(1);
                 books.1 = books.1.wrapping_add(desired_length);
                 let pdu = R2t {
                     lun: LunField::default(),
                     itt: itt(task),
-                    ttt: Ttt(r2t_sn),
+                    ttt: Ttt(r2t_sn & 0xff),
                     numbers: self.numbers(self.place(at), 0),
                     r2t_sn: R2tSn(r2t_sn),
                     offset: at_offset,
@@ -316,7 +317,7 @@ impl<'a> World<'a> {
                 };
                 (at, Response::R2t(pdu), Vec::new())
             }
-            Step::Status { at, task, status, response, stat_sn, exp_data_sn, sense } => {
+            Step::Status { at, task, how: (status, response, sense), stat_sn, exp_data_sn } => {
                 let Some((place, task)) = self.pick(task) else { return };
                 let came = self.sent.get(place).map_or(0, |books| books.0);
                 let pdu = ScsiResponse {

@@ -4,8 +4,9 @@
 //! [`raw`] is a connection that sends any bytes, right or wrong, and reads what comes back;
 //! [`initiator`] is a logged-in session on top of it whose every field a test may bend; [`host`]
 //! an operating system that uses one logical unit through it; [`server`] starts our own target in
-//! this process, once on each engine; [`proxy`] is a bad network on the way to it; [`tasks`] keeps tasks open and ends them. The tests are in
-//! `tests/`, a file for each chapter, and say in their first line which requirement they prove.
+//! this process, once on each engine; [`proxy`] is a bad network on the way to it; [`tasks`] keeps
+//! tasks open and ends them. The tests are in `tests/`, a file for each chapter, and say in their
+//! first line which requirement they prove.
 //!
 //! This is a library for tests: what does not come as it must ends in a panic that says so.
 #![forbid(unsafe_code)]

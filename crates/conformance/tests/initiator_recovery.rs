@@ -328,8 +328,9 @@ fn what_comes_twice_counts_once() {
             // Each R2T is answered once.
             let r2ts = passed.iter().filter(|pdu| matches!(pdu.response(), Some(Response::R2t(_))));
             let ends = passed.iter().filter(|pdu| {
-            matches!(pdu.request(), Some(Request::DataOut(out)) if out.ttt != Ttt::NONE && out.final_)
-        });
+                let Some(Request::DataOut(out)) = pdu.request() else { return false };
+                out.ttt != Ttt::NONE && out.final_
+            });
             assert_eq!(r2ts.count(), ends.count());
         },
     );

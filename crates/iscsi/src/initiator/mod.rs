@@ -61,7 +61,7 @@ pub struct Settings {
     /// Whether PDUs of a sequence have to come in order (RFC 7143 §13.18); if not, it is as the
     /// target likes.
     pub data_pdu_in_order: bool,
-    /// Whether sequences have to come in order (RFC 7143 §13.19); if not, it is as the target likes.
+    /// Whether sequences have to come in order (RFC 7143 §13.19); if not, as the target likes.
     pub data_sequence_in_order: bool,
     /// Whether to ask for markers of RFC 3720 in both directions.
     pub markers: bool,

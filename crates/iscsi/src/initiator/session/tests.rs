@@ -35,19 +35,13 @@ fn parameters() -> Parameters {
     }
 }
 
-/// An op whose connection matters.
-#[derive(Clone, Copy)]
-enum Placed {
-    Reassign(TaskId),
-}
-
 /// A session and what it said.
 struct Lab {
     session: Session,
     ops: Vec<Op>,
     told: Vec<Indication>,
-    /// What only sessions do that outlive a connection, and where.
-    ops_at: Vec<(ConnectionId, Placed)>,
+    /// What was to be reassigned, and where.
+    reassigned: Vec<(ConnectionId, TaskId)>,
     reassignments: Vec<TaskManagementRequest>,
     closed: Option<(SessionError, Duration)>,
 }
@@ -70,8 +64,8 @@ impl Lab {
             parameters,
         };
         let session = Session::new(login, &Settings::default(), START);
-        let (ops, told, ops_at, reassignments) = Default::default();
-        Self { session, ops, told, ops_at, reassignments, closed: None }
+        let (ops, told, reassigned, reassignments) = Default::default();
+        Self { session, ops, told, reassigned, reassignments, closed: None }
     }
 
     fn new() -> Self {
@@ -82,7 +76,7 @@ impl Lab {
         while let Some((at, output)) = self.session.poll_output_at() {
             match output {
                 Output::Op(Op::Reassign { task, request }) => {
-                    self.ops_at.push((at, Placed::Reassign(task)));
+                    self.reassigned.push((at, task));
                     self.reassignments.push(request);
                 }
                 Output::Op(op) => self.ops.push(op),

@@ -74,8 +74,8 @@ impl Tcp {
         self.tasks.holds(task)
     }
 
-    /// Takes a task out, to go on with it on another connection ([`Tcp::adopt`]). Nothing more of it
-    /// is sent here.
+    /// Takes a task out, to go on with it on another connection ([`Tcp::adopt`]). Nothing more of
+    /// it is sent here.
     pub fn carry(&mut self, task: TaskId) -> Option<Carried> {
         self.tasks.carry(task)
     }
@@ -91,8 +91,8 @@ impl Tcp {
         self.tasks.adopt(carried);
     }
 
-    /// Takes an op. `Release`, `Quiet` and the received side of `NoticeKeys`, hold at once, the rest in
-    /// order. After `Terminate` nothing is taken but `Release`.
+    /// Takes an op. `Release`, `Quiet` and the received side of `NoticeKeys` hold at once, the rest
+    /// in order. After `Terminate` nothing is taken but `Release`.
     pub fn submit(&mut self, op: Op) {
         match op {
             Op::Release { task } => self.tasks.release(task),

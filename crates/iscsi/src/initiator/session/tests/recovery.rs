@@ -55,13 +55,6 @@ fn reject(lab: &mut Lab, reason: u8, request: Request) {
     lab.control(Response::Reject(reject), &header);
 }
 
-fn reassigned(lab: &Lab) -> Vec<(ConnectionId, TaskId)> {
-    lab.ops_at
-        .iter()
-        .map(|(at, Placed::Reassign(task))| (*at, *task))
-        .collect()
-}
-
 /// Covers: ERL-12, SNK-05.
 #[test]
 fn a_status_before_its_data_is_not_acknowledged() {
@@ -203,7 +196,7 @@ fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     lab.drain();
     let Some(Request::Logout(logout)) = lab.requests().last().copied() else { panic!("a logout") };
     assert_eq!((logout.reason, logout.cid, logout.exp_stat_sn), (2, Cid(1), StatSn(500)));
-    assert!(reassigned(&lab).is_empty(), "not before the answer");
+    assert!(lab.reassigned.is_empty(), "not before the answer");
     // The target has the first of both, and not the second.
     let window = Numbers {
         stat_sn: lab.session.exp_stat_sn(),
@@ -214,15 +207,10 @@ fn commands_are_sent_again_or_reassigned_when_the_logout_has_succeeded() {
     let (time2wait, time2retain) = (0, 20);
     let answer = LogoutResponse { response: 0, itt, numbers: window, time2wait, time2retain };
     lab.control(Response::Logout(answer), &[]);
-    assert_eq!(reassigned(&lab), [(LEADING, of_other[0])]);
+    assert_eq!(lab.reassigned, [(LEADING, of_other[0])]);
     let commands = lab.commands();
     let (again, ..) = commands.last().unwrap();
     assert_eq!((again.cmd_sn, again.itt), (numbers[1], super::itt(of_other[1])));
-    let Some(Placed::Reassign(_)) =
-        lab.ops_at.iter().map(|(_, op)| *op).find(|op| matches!(op, Placed::Reassign(_)))
-    else {
-        panic!("a reassignment")
-    };
     let joining = join(&mut lab, OTHER);
     assert_eq!((joining.cid, joining.cmd_sn), (Cid(1), lab.session.cmd_sn));
     let management = lab.reassignments.last().copied().unwrap();
