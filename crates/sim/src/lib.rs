@@ -16,6 +16,7 @@ mod check;
 mod disk;
 mod faults;
 mod host;
+mod lies;
 mod machine;
 mod model;
 mod net;

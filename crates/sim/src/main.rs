@@ -28,10 +28,13 @@ struct Args {
     /// How many seeds at most.
     #[arg(long, default_value_t = u64::MAX, conflicts_with = "seed", hide_default_value = true)]
     count: u64,
-    /// Faults of this class only: calm, network, target, host, disk, scarce or mixed; by default
+    /// Faults of this class only: calm, network, target, host, disk, scarce, liar or mixed; by default
     /// each in turn.
     #[arg(long, value_parser = class)]
     class: Option<Class>,
+    /// Stop at the first failure.
+    #[arg(long, conflicts_with = "seed")]
+    fail_fast: bool,
     /// Print each step.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -93,6 +96,9 @@ fn many(args: &Args) -> ExitCode {
             failures += 1;
             println!("FAILED seed {seed} class {}: {failure}", class.name());
             println!("  lunwire-sim --seed {seed} --class {}", class.name());
+            if args.fail_fast {
+                break;
+            }
         }
     }
     println!("{tally}");
