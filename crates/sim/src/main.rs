@@ -11,6 +11,7 @@ use lunwire_sim::Class;
 use lunwire_sim::Options;
 use lunwire_sim::Tally;
 use lunwire_sim::run;
+use lunwire_sim::shrink;
 
 /// Runs initiators and targets in one thread, from a seed.
 #[derive(Debug, Parser)]
@@ -28,8 +29,8 @@ struct Args {
     /// How many seeds at most.
     #[arg(long, default_value_t = u64::MAX, conflicts_with = "seed", hide_default_value = true)]
     count: u64,
-    /// Faults of this class only: calm, network, target, host, disk, scarce, liar or mixed; by default
-    /// each in turn.
+    /// Faults of this class only: calm, network, target, host, disk, scarce, liar or mixed; by
+    /// default each in turn.
     #[arg(long, value_parser = class)]
     class: Option<Class>,
     /// Stop at the first failure.
@@ -38,6 +39,9 @@ struct Args {
     /// Print each step.
     #[arg(long, requires = "seed")]
     trace: bool,
+    /// Make the failing system smaller as long as it fails, and print it.
+    #[arg(long, requires = "seed")]
+    shrink: bool,
 }
 
 fn class(name: &str) -> Result<Class, String> {
@@ -69,6 +73,11 @@ fn one(seed: u64, args: &Args) -> ExitCode {
     match outcome.failure {
         Some(failure) => {
             println!("FAILED at {failure}");
+            if args.shrink
+                && let Some((smaller, failure)) = shrink(&options)
+            {
+                println!("\nsmaller:\n{smaller}FAILED at {failure}");
+            }
             ExitCode::FAILURE
         }
         None => ExitCode::SUCCESS,

@@ -234,8 +234,9 @@ impl Options {
             .collect();
         let length = Duration::from_secs(rng.within(20..=400));
         let latencies = [(20, 60), (50, 500), (200, 20_000), (1000, 100_000)];
+        let quiet = matches!(class, Class::Calm | Class::Scarce);
         // Without faults nothing may take so long that somebody loses patience.
-        let latency = rng.pick(if class == Class::Calm { &latencies[..2] } else { &latencies });
+        let latency = rng.pick(if quiet { &latencies[..2] } else { &latencies });
         let low = rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         let mut options = Self {
             seed,
