@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build test test-long test-quick lint docs bench fuzz sim sim-long interop vm-test \
+.PHONY: help run build test test-long test-quick lint docs bench bench-crc fuzz sim sim-long interop vm-test \
     clean
 
 help: ## Lists the targets
@@ -22,8 +22,8 @@ build: ## Builds the release binary
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test
 
-test-long: build ## What takes longer: broken lines in a virtual machine, 8 minutes
-	@scripts/test setup cable
+test-long: build ## What takes longer, in a virtual machine: broken lines, resets, sg3-utils, 15 minutes
+	@scripts/test setup cable resets disk
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
 	@scripts/test fmt tidy clippy docs unit compliance licences
@@ -40,6 +40,9 @@ bench: build ## Speed as ratios to tgt, about 10 minutes
 	@interop/setup
 	@bench/run --gate
 
+bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about a minute
+	@bench/crc/run
+
 fuzz: ## Fuzzes each target; SECONDS_EACH=30
 	@scripts/fuzz
 
@@ -49,9 +52,9 @@ sim: ## Simulates initiators and targets under faults for 60 seconds; SECONDS_SI
 sim-long: ## The same for an hour, or SECONDS_SIM
 	@scripts/sim $${SECONDS_SIM:-3600}
 
-interop: build ## libiscsi, QEMU, tgt, kill -9 and hostile input against a running server
-	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes bad-input login-flood \
-	    discovery isns store-faults
+interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against a running server
+	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes wipes bad-input \
+	    login-flood discovery isns store-faults boot
 
 vm-test: build ## The kernel's own initiator in a virtual machine
 	@scripts/test volumes kernel cable disk

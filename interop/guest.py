@@ -81,13 +81,13 @@ class Session:
     def number(self):
         return int(self.name.removeprefix("session"))
 
-    def disks(self, count=1, kind="block"):
+    def disks(self, count=1):
         """Names of its block devices by LUN, when there are so many."""
         printed = self.guest.run(f"""
             . ./lib.sh
-            within 30 eval '[ $(disks {self.name} | wc -l) -ge {count} ]'
-            disks {self.name}
-            udevadm settle --timeout=20 || true""")
+            within 120 eval '[ $(disks {self.name} | wc -l) -ge {count} ]'
+            udevadm settle --timeout=60 > /dev/null 2>&1 || true
+            disks {self.name}""")
         return [f"/dev/{name}" for name in printed.split()]
 
     @property
@@ -167,6 +167,24 @@ class Guest:
             echo "session=$session" """, **settings)
         name = re.search(r"^session=(session\d+)$", printed, re.M)[1]
         return Session(self, iqn, portal, iface, name)
+
+    def release(self, disk):
+        """Takes a disk from the kernel's disk driver, which sends commands of its own; the name by
+        which it is still there."""
+        return self.run(f"""set -e
+            modprobe sg
+            folder=$(readlink -f /sys/block/{os.path.basename(disk)}/device)
+            udevadm settle --timeout=60 > /dev/null 2>&1 || true
+            basename $folder > /sys/bus/scsi/drivers/sd/unbind
+            echo /dev/$(ls $folder/scsi_generic)""").strip()
+
+    def take(self, sg):
+        """Undoes `release`; the disk may have another name afterwards."""
+        self.run(f"""set -e
+            . ./lib.sh
+            folder=$(readlink -f /sys/class/scsi_generic/{os.path.basename(sg)}/device)
+            basename $folder > /sys/bus/scsi/drivers/sd/bind
+            within 120 ls $folder/block""")
 
     def cut(self, port, how="drop"):
         """From now on no packet goes to or comes from this port of the host; `reject`: the

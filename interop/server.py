@@ -222,6 +222,75 @@ class Tgtd(Target):
         self.process.wait()
 
 
+class Istgt(Target):
+    """Debian's istgt, one disk of 64 MiB. `settings`: lines of its section Global, `unit`: of the
+    target; `accounts`: lines of the group of accounts."""
+
+    CONFIGURATION = """
+[Global]
+  NodeBase "{node}"
+  PidFile {folder}/pid
+  AuthFile {folder}/accounts
+  MediaDirectory {folder}
+  DiscoveryAuthMethod Auto
+  MaxSessions 16
+  MaxConnections 4
+  DefaultTime2Wait 2
+  DefaultTime2Retain 20
+  {settings}
+[UnitControl]
+  AuthMethod None
+  Portal UC1 127.0.0.1:{control}
+  Netmask 127.0.0.1
+[PortalGroup1]
+  Portal DA1 127.0.0.1:{port}
+[InitiatorGroup1]
+  InitiatorName "ALL"
+  Netmask 127.0.0.0/8
+[LogicalUnit1]
+  TargetName {name}
+  Mapping PortalGroup1 InitiatorGroup1
+  UnitType Disk
+  {unit}
+  LUN0 Storage {folder}/disk 64MB
+"""
+
+    def __init__(self, settings=(), unit=("AuthMethod None", "UseDigest Auto"), accounts=()):
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(prefix="istgt-test-")
+        folder, (node, name) = self.folder.name, IQN.split(":")
+        self.port = free_port()
+        with open(f"{folder}/disk", "wb") as disk:
+            disk.truncate(64 << 20)
+        with open(f"{folder}/accounts", "w") as file:
+            file.write("\n  ".join(["[AuthGroup1]", *accounts, ""]))
+        with open(f"{folder}/conf", "w") as file:
+            file.write(self.CONFIGURATION.format(
+                node=node, name=name, folder=folder, port=self.port, control=free_port(),
+                settings="\n  ".join(settings), unit="\n  ".join(unit)))
+        self.urls[0] = f"{self.portal_url}/{IQN}/0"
+        self.log = tempfile.NamedTemporaryFile(prefix="istgt-test-", suffix=".log")
+        self.process = subprocess.Popen(
+            ["/usr/sbin/istgt", "-D", "-c", f"{folder}/conf"], stdin=subprocess.DEVNULL,
+            stdout=self.log, stderr=self.log, preexec_fn=die_with_parent)
+        self.wait_listening()
+
+    def wait_listening(self):
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex((self.host, self.port)) == 0:
+                    return
+            if time.monotonic() > deadline or not self.alive():
+                self.kill()
+                raise RuntimeError(f"istgt did not start\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def stop(self):
+        """It waits for its sessions as long as they like."""
+        self.kill()
+
+
 def start(*stores, engine=None, options=(), prefix=(), listen="127.0.0.1:0", environment=None,
           peer=None):
     """A running target. `prefix`: words before the command, for example taskset."""

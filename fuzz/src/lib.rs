@@ -5,6 +5,7 @@
 
 mod authentication;
 mod disk;
+mod initiator;
 mod input;
 mod machine;
 mod pdu;
@@ -12,6 +13,7 @@ mod target;
 
 use crate::authentication::authentication;
 use crate::disk::Disk;
+pub use crate::initiator::initiator_machine;
 use crate::input::Input;
 pub use crate::machine::target_machine;
 use crate::target::Target;

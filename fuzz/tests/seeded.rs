@@ -79,6 +79,11 @@ fn target_machine() {
 }
 
 #[test]
+fn initiator_machine() {
+    drive(lunwire_fuzz::initiator_machine);
+}
+
+#[test]
 fn isns_reply() {
     drive(lunwire_fuzz::isns_reply);
 }

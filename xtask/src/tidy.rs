@@ -26,7 +26,7 @@ const RANKS: &[(&str, u8)] = &[
     ("lunwire-scsi", 2),
     ("lunwire-target", 3),
     ("lunwire-initiator", 3),
-    ("lunwire", 4),
+    ("lunwire", 5),
     ("lunwire-lab", 4),
     ("lunwire-conformance", 4),
     ("lunwire-sim", 4),

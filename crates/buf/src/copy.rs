@@ -45,7 +45,7 @@ pub(crate) unsafe fn copy_raw_away(dst: *mut u8, src: *const u8, len: usize) {
 /// As for [`copy_raw_away`], and the ranges do not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    use std::arch::x86_64::{__m128i, _mm_sfence, _mm_stream_si128};
 
     /// Bytes of a cache line: written whole, it leaves the processor in one piece.
     const LINE: usize = 64;
@@ -53,29 +53,23 @@ unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
     const { assert!(LINE == 4 * WORD) };
     let head = dst.align_offset(LINE).min(len);
     let body = (len - head) / LINE * LINE;
-    // SAFETY: head + body is at most len, so every address is within the caller's ranges; the
-    // stores are at multiples of LINE, hence aligned; SSE2 is part of x86-64. The fence makes the
-    // stores visible before anything that the caller publishes afterwards.
-    unsafe {
-        ptr::copy_nonoverlapping(src, dst, head);
-        for at in (head..head + body).step_by(LINE) {
-            let from = src.add(at).cast::<__m128i>();
-            #[allow(clippy::cast_ptr_alignment)] // a multiple of LINE, see above
-            let to = dst.add(at).cast::<__m128i>();
-            let words = [
-                _mm_loadu_si128(from),
-                _mm_loadu_si128(from.add(1)),
-                _mm_loadu_si128(from.add(2)),
-                _mm_loadu_si128(from.add(3)),
-            ];
-            for (number, word) in words.into_iter().enumerate() {
-                _mm_stream_si128(to.add(number), word);
-            }
+    // SAFETY: `head` is at most `len`, and the ranges do not overlap (the caller's promise).
+    unsafe { ptr::copy_nonoverlapping(src, dst, head) };
+    for at in (head..head + body).step_by(LINE) {
+        // SAFETY: at + LINE is at most `len`: within what is readable; unaligned is said.
+        let words = unsafe { src.wrapping_add(at).cast::<[__m128i; 4]>().read_unaligned() };
+        for (number, word) in words.into_iter().enumerate() {
+            let to = dst.wrapping_add(at + number * WORD).cast::<__m128i>();
+            // SAFETY: within what is writable, as above, and aligned, since the line is. SSE2 is
+            // part of x86-64.
+            unsafe { _mm_stream_si128(to, word) };
         }
-        _mm_sfence();
-        let rest = head + body;
-        ptr::copy_nonoverlapping(src.add(rest), dst.add(rest), len - rest);
     }
+    // SAFETY: SSE is part of x86-64. What is published afterwards is not seen before these stores.
+    unsafe { _mm_sfence() };
+    let (from, to) = (src.wrapping_add(head + body), dst.wrapping_add(head + body));
+    // SAFETY: what is left of the two ranges.
+    unsafe { ptr::copy_nonoverlapping(from, to, len - head - body) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -84,8 +78,8 @@ use copy_raw as stream;
 #[cfg(test)]
 mod tests {
     use super::{copy, copy_raw_away};
-    use crate::limits::STREAM_MIN;
     use crate::Pool;
+    use crate::limits::STREAM_MIN;
 
     #[test]
     fn every_distance_and_length_copies_exactly() {
@@ -106,14 +100,19 @@ mod tests {
         }
     }
 
+    fn numbered(len: usize) -> Vec<u8> {
+        (0..len).map(|i| u8::try_from(i % 251).expect("below 256")).collect()
+    }
+
     #[test]
     fn streaming_copies_exactly_wherever_it_begins_and_ends() {
-        let from: Vec<u8> = (0..STREAM_MIN + 512).map(|i| (i % 251) as u8).collect();
+        let from = numbered(STREAM_MIN + 512);
         for offset in 0..70 {
             for len in [0, 63, STREAM_MIN - 1, STREAM_MIN, STREAM_MIN + 1, STREAM_MIN + 100] {
                 let mut to = vec![0xee; STREAM_MIN + 512];
+                let (dst, src) = (to[offset..].as_mut_ptr(), from[7..].as_ptr());
                 // SAFETY: both vectors are longer than the offset and the length together.
-                unsafe { copy_raw_away(to.as_mut_ptr().add(offset), from.as_ptr().add(7), len) };
+                unsafe { copy_raw_away(dst, src, len) };
                 assert!(to[offset..offset + len] == from[7..7 + len], "{offset} {len}");
                 assert!(to[..offset].iter().all(|byte| *byte == 0xee), "{offset} {len}");
                 assert!(to[offset + len..].iter().all(|byte| *byte == 0xee), "{offset} {len}");
@@ -124,12 +123,13 @@ mod tests {
     #[test]
     fn streaming_leaves_ranges_that_overlap_to_the_ordinary_copy() {
         for distance in [1, 64, STREAM_MIN - 1, STREAM_MIN] {
-            let mut bytes: Vec<u8> = (0..3 * STREAM_MIN).map(|i| (i % 251) as u8).collect();
+            let mut bytes = numbered(3 * STREAM_MIN);
             let mut model = bytes.clone();
             model.copy_within(100..100 + STREAM_MIN, 100 + distance);
             let base = bytes.as_mut_ptr();
+            let (dst, src) = (base.wrapping_add(100 + distance), base.wrapping_add(100));
             // SAFETY: both ranges end before the vector does.
-            unsafe { copy_raw_away(base.add(100 + distance), base.add(100), STREAM_MIN) };
+            unsafe { copy_raw_away(dst, src, STREAM_MIN) };
             assert!(bytes == model, "{distance}");
         }
     }

@@ -11,6 +11,7 @@
 //! in 1..=31, and `O_DIRECT` asks for alignment too.
 
 mod buf;
+mod cache;
 mod copy;
 mod limits;
 mod map;
@@ -20,6 +21,7 @@ mod sg;
 mod slice;
 
 pub use buf::Buf;
+pub use cache::purge;
 pub use copy::copy;
 pub use limits::{BUF_LEN_MAX, PAGE};
 pub use pool::Pool;

@@ -19,9 +19,9 @@ pub(crate) const CLASS_SIZES: [usize; 7] =
 pub(crate) const POOL_BYTES_MAX: usize = 4 << 40;
 
 /// Length from which bytes are streamed past the caches into a region, bytes. Measured on a server
-/// processor of 2023: 128 KiB blocks over 1 GiB go in at 16 to 19 GB/s in place of 9, and a target's
-/// writes of 128 KiB and 1 MiB are a fifth to a third quicker; with 4 KiB writes there is nothing in
-/// it, and a small block may well be read again while the cache has it.
+/// processor of 2023: 128 KiB blocks over 1 GiB go in at 16 to 19 GB/s in place of 9, and a
+/// target's writes of 128 KiB and 1 MiB are a fifth to a third quicker. With 4 KiB writes there is
+/// nothing in it, and a small block may well be read again while the cache has it.
 pub(crate) const STREAM_MIN: usize = 32 << 10;
 
 /// References to one buffer: past this a counter that leaks references would wrap and free memory

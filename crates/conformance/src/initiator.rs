@@ -221,6 +221,7 @@ impl Initiator {
     /// A command without data.
     pub fn command(&mut self, lun: u8, cdb: &[u8]) -> ScsiCommand {
         let mut bytes = [0; 32];
+        let len = if cdb.len() > 16 { 32 } else { 16 };
         bytes.get_mut(..cdb.len()).expect("a short CDB").copy_from_slice(cdb);
         ScsiCommand {
             immediate: false,
@@ -234,7 +235,7 @@ impl Initiator {
             expected_length: 0,
             cmd_sn: self.take_cmd_sn(),
             exp_stat_sn: self.exp_stat_sn,
-            cdb: Cdb { bytes, len: 16 },
+            cdb: Cdb { bytes, len },
             bidi_read_length: None,
         }
     }

@@ -4,7 +4,7 @@
 //! [`raw`] is a connection that sends any bytes, right or wrong, and reads what comes back;
 //! [`initiator`] is a logged-in session on top of it whose every field a test may bend; [`host`]
 //! an operating system that uses one logical unit through it; [`server`] starts our own target in
-//! this process, once on each engine; [`tasks`] keeps tasks open and ends them. The tests are in
+//! this process, once on each engine; [`proxy`] is a bad network on the way to it; [`tasks`] keeps tasks open and ends them. The tests are in
 //! `tests/`, a file for each chapter, and say in their first line which requirement they prove.
 //!
 //! This is a library for tests: what does not come as it must ends in a panic that says so.
@@ -12,6 +12,7 @@
 
 pub mod host;
 pub mod initiator;
+pub mod proxy;
 pub mod raw;
 pub mod server;
 pub mod tasks;
@@ -19,6 +20,10 @@ pub mod tasks;
 pub use host::Host;
 pub use initiator::Initiator;
 pub use initiator::LoginPlan;
+pub use proxy::Digests;
+pub use proxy::Fate;
+pub use proxy::Passing;
+pub use proxy::Proxy;
 pub use raw::Heard;
 pub use raw::Pdu;
 pub use raw::Raw;

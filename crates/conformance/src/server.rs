@@ -9,6 +9,7 @@ use engine::Choice;
 use iscsi::target::Settings;
 use scsi::Identity;
 use scsi::LogicalUnit;
+use scsi::ProtectionType;
 use store::Store;
 use store::spec::FileSpec;
 use store::spec::Spec;
@@ -130,6 +131,39 @@ fn file(stores: &mut Stores) -> Arc<dyn Store> {
     let path = file.path().to_str().expect("UTF-8").to_owned();
     let spec = FileSpec { path, size: None, direct: false, read_only: false, sync: false };
     stores.open(&Spec::File(spec)).expect("a file")
+}
+
+/// Gives [`TARGET`] a disk with protection information: in a file, with a side file beside it, or
+/// in memory.
+pub fn add_protected(plan: &mut Plan, number: u16, kind: ProtectionType, medium: Medium) {
+    // Nothing of it is left once the target has opened it.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("disk").display().to_string();
+    let spec = match medium {
+        Medium::Memory => Spec::Memory { bytes: UNIT_BYTES },
+        Medium::File => Spec::File(FileSpec {
+            path,
+            size: Some(UNIT_BYTES),
+            direct: false,
+            read_only: false,
+            sync: false,
+        }),
+    };
+    let (store, format) = plan.stores.open_protected(&spec, BLOCK, kind).expect("a disk");
+    let identity = Identity::derive(TARGET, number, "LUNWIRE", "VIRTUAL DISK");
+    let unit = LogicalUnit::protected(identity, store, format).expect("a legal unit");
+    let node = plan.nodes.iter_mut().find(|node| node.name == TARGET).expect("the target");
+    node.luns.push((number, Arc::new(unit)));
+}
+
+/// Where a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // tests choose
+pub enum Medium {
+    /// In memory.
+    Memory,
+    /// In a file.
+    File,
 }
 
 impl Server {

@@ -20,6 +20,9 @@ pub const TARGET_WARM_RESET: u8 = 6;
 /// As by power.
 pub const TARGET_COLD_RESET: u8 = 7;
 
+/// Status TASK ABORTED (SAM-5 §5.3.1).
+pub const TASK_ABORTED: u8 = 0x40;
+
 /// COMMANDS CLEARED BY ANOTHER INITIATOR.
 pub const COMMANDS_CLEARED: (u8, u8, u8) = (0x06, 0x2f, 0x00);
 
@@ -53,6 +56,13 @@ pub fn complete(session: &mut Initiator, first: &R2t) {
     assert_eq!(second.itt, first.itt);
     answer(session, &second);
     assert_eq!(session.finish(first.itt).code, 0);
+}
+
+/// Sends the block that an R2T asks for; the command was ended by another session, which its own
+/// hears as TAS says by default (SPC-4 §7.5.8).
+pub fn expect_aborted(session: &mut Initiator, r2t: &R2t) {
+    answer(session, r2t);
+    assert_eq!(session.finish(r2t.itt).code, TASK_ABORTED);
 }
 
 /// Sends an immediate task management request.
@@ -108,9 +118,18 @@ fn control_page(session: &mut Initiator) -> Vec<u8> {
 
 /// Protects unit 0 against writing (SWP), which changes its mode parameters.
 pub fn protect(session: &mut Initiator) {
+    change_control(session, |page| page[4] |= 0x08);
+}
+
+/// Unit 0 does not answer commands that another session ends (TAS is 0).
+pub fn leave_aborted_unanswered(session: &mut Initiator) {
+    change_control(session, |page| page[5] &= !0x40);
+}
+
+fn change_control(session: &mut Initiator, change: impl Fn(&mut [u8])) {
     let mut list = control_page(session);
     list[..4].fill(0);
-    list[8] |= 0x08;
+    change(&mut list[4..]);
     let length = u8::try_from(list.len()).expect("a short page");
     let command = session.command(0, &[0x15, 0x10, 0, 0, length, 0]);
     let command = ScsiCommand { write: true, expected_length: length.into(), ..command };

@@ -173,6 +173,45 @@ fn a_corrupt_last_pdu_is_rejected_and_ends_the_command() {
     );
 }
 
+/// A path that corrupts a command again and again: its retries have the number that it has, nothing
+/// that comes later runs before it, and it runs once.
+///
+/// Covers: CMD-19.
+#[test]
+fn a_command_keeps_its_number_however_often_it_is_sent() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = with_digests(server, &[]);
+            let write = session.write_blocks(0, 0, 1);
+            let bad = corrupt(&session, &Request::Command(write), &[1; 512]);
+            let later = session.test_unit_ready(0);
+            for tries in 0..3 {
+                session.raw.write(&bad);
+                let reject = session.expect_reject(0x02);
+                assert_eq!(reject.word(28), write.cmd_sn.0, "ExpCmdSN did not move");
+                if tries == 0 {
+                    session.start(&later);
+                }
+                session.expect_quiet();
+            }
+            session.send(&Request::Command(write), &[1; 512]);
+            let mut answered = [session.read(), session.read()].map(|pdu| match pdu.response() {
+                Response::Scsi(answer) => (answer.itt, answer.status),
+                other => panic!("a status was due: {other:?}"),
+            });
+            answered.sort_by_key(|(itt, _)| itt.0);
+            assert_eq!(answered, [(write.itt, 0), (later.itt, 0)]);
+            // Under its old number it is not run again.
+            session.send(&Request::Command(write), &[2; 512]);
+            session.expect_quiet();
+            let read = session.read_blocks(0, 0, 1);
+            assert_eq!(read.cmd_sn.0, write.cmd_sn.0 + 2);
+            assert_eq!(session.run(&read).data, [1; 512]);
+        },
+    );
+}
+
 /// Covers: DGT-07, CMD-24.
 #[test]
 fn a_command_with_corrupt_immediate_data_was_never_there() {

@@ -81,6 +81,42 @@ fn what_is_written_is_read() {
     );
 }
 
+/// A process that serves disks and uses disks is one node: it logs in under the name that it is
+/// discovered by, here even to itself.
+///
+/// Covers: NAM-02.
+#[test]
+fn a_node_has_one_name_in_both_roles() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let initiator = Initiator::start(&Config::default()).unwrap();
+            let mut discovery = Options::new(server.portal().to_string(), None);
+            discovery.initiator = TARGET.to_owned();
+            let found = initiator.discover(discovery).unwrap();
+            let mut options = options(server);
+            options.initiator.clone_from(&found[0].name);
+            let session = initiator.connect(options).unwrap();
+            let sessions = server.target().sessions();
+            let own = sessions.iter().find(|session| session.target.is_some()).unwrap();
+            assert_eq!(own.target.as_deref(), Some(own.initiator.as_str()));
+            let disk = Disk::open(&session, 0).unwrap();
+            disk.write_at(0, &[7; 512]).unwrap();
+            session.logout();
+        },
+    );
+}
+
+/// A dead connection is noticed and replaced before a command is given up.
+///
+/// Covers: TMO-05.
+#[test]
+fn timers_of_the_transport_are_shorter_than_those_of_commands() {
+    let settings = Settings::default();
+    let recovery = settings.ping_interval + settings.ping_timeout + settings.login_timeout;
+    assert!(recovery < settings.command_timeout);
+}
+
 #[test]
 fn every_way_of_sending_write_data() {
     for (initial_r2t, immediate) in [(true, true), (true, false), (false, true), (false, false)] {

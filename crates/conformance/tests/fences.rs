@@ -264,6 +264,7 @@ fn fast_abort_tells_each_other_connection() {
             // Nobody's data is waited for.
             let here = expect_termination(&mut pair[1], 0);
             let there = expect_termination(&mut fast, 0);
+            assert_eq!(fast.finish(foreign.itt).code, TASK_ABORTED, "and nothing is waited for");
             old.expect_quiet();
             let [first, second] = &mut pair;
             second.cmd_sn = first.cmd_sn;
@@ -276,8 +277,7 @@ fn fast_abort_tells_each_other_connection() {
             acknowledge(first);
             first.expect_quiet();
             expect_tag_until_confirmed(&mut fast, &foreign, &there);
-            answer(&mut old, &foreign_old);
-            old.expect_quiet();
+            expect_aborted(&mut old, &foreign_old);
             second.cmd_sn = first.cmd_sn;
             complete(second, &other_unit);
             first.cmd_sn = second.cmd_sn;
@@ -313,11 +313,14 @@ fn each_session_hears_what_it_has_agreed_to() {
             manage(&mut old, TARGET_WARM_RESET, 0, Itt::NONE);
             assert_eq!(managed(&mut old), 0);
             let told = [expect_termination(&mut fast, 0), expect_termination(&mut fast, 1)];
+            for r2t in [zero, one] {
+                assert_eq!(fast.finish(r2t.itt).code, TASK_ABORTED);
+            }
             for (r2t, message) in [zero, one].iter().zip(&told) {
                 expect_tag_until_confirmed(&mut fast, r2t, message);
             }
             for r2t in [open.0, open.1] {
-                answer(&mut fence, &r2t);
+                expect_aborted(&mut fence, &r2t);
             }
             fence.expect_quiet();
             idle.expect_quiet();
@@ -342,8 +345,9 @@ fn data_of_third_parties_is_not_waited_for() {
             let half = DataOut { final_: false, ..two.data_out(&foreign) };
             two.send(&Request::DataOut(half), &[1; 256]);
             let rest = DataOut { data_sn: DataSn(1), offset: 256, ..two.data_out(&foreign) };
-            two.send(&Request::DataOut(rest), &[1; 256]);
             two.expect_quiet();
+            two.send(&Request::DataOut(rest), &[1; 256]);
+            assert_eq!(two.finish(foreign.itt).code, TASK_ABORTED);
             assert_eq!(attention(&mut two, 0), DEVICE_RESET);
             expect_untouched(&mut two, 0, 2);
         },

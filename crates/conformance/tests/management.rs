@@ -60,27 +60,42 @@ fn clear_task_set_ends_the_tasks_of_all_nexuses() {
     on_each_engine(
         |_| {},
         |server| {
-            let (mut one, mut two, mut three) = (session(server), session(server), session(server));
-            assert_eq!(task_set_type(&mut one), 0, "one task set for all nexuses");
-            let foreign = open_write(&mut two, 0, 2);
-            let other_unit = open_write(&mut two, 1, 1);
-            // A hole in front of a command of the third party: nobody waits for it.
-            three.take_cmd_sn();
-            let behind = three.test_unit_ready(0);
-            three.start(&behind);
-            three.expect_quiet();
-            manage(&mut one, CLEAR_TASK_SET, 0, Itt::NONE);
-            assert_eq!(managed(&mut one), 0);
-            // Without FastAbort the others hear nothing of it (RFC 7143 §4.2.3.3).
-            answer(&mut two, &foreign);
-            two.expect_quiet();
-            assert_eq!(attention(&mut two, 0), COMMANDS_CLEARED);
-            assert_eq!(attention(&mut two, 0), (0, 0, 0));
-            complete(&mut two, &other_unit);
-            expect_untouched(&mut one, 0, 2);
-            three.expect_quiet();
+            for tas in [true, false] {
+                let mut one = session(server);
+                if !tas {
+                    leave_aborted_unanswered(&mut one);
+                }
+                clear_task_set(server, one, tas);
+            }
         },
     );
+}
+
+/// Others hear of the end of their tasks by a status each, or else by a unit attention. Without
+/// FastAbort iSCSI itself tells them nothing (RFC 7143 §4.2.3.3).
+fn clear_task_set(server: &Server, mut one: Initiator, tas: bool) {
+    let (mut two, mut three) = (session(server), session(server));
+    assert_eq!(task_set_type(&mut one), 0, "one task set for all nexuses");
+    let foreign = open_write(&mut two, 0, 2);
+    let other_unit = open_write(&mut two, 1, 1);
+    // A hole in front of a command of the third party: nobody waits for it.
+    three.take_cmd_sn();
+    let behind = three.test_unit_ready(0);
+    three.start(&behind);
+    three.expect_quiet();
+    manage(&mut one, CLEAR_TASK_SET, 0, Itt::NONE);
+    assert_eq!(managed(&mut one), 0);
+    if tas {
+        expect_aborted(&mut two, &foreign);
+    } else {
+        answer(&mut two, &foreign);
+        two.expect_quiet();
+        assert_eq!(attention(&mut two, 0), COMMANDS_CLEARED);
+    }
+    assert_eq!(attention(&mut two, 0), (0, 0, 0));
+    complete(&mut two, &other_unit);
+    expect_untouched(&mut one, 0, 2);
+    three.expect_quiet();
 }
 
 /// TST of the control mode page (SPC-4 §7.5.8).
@@ -104,8 +119,7 @@ fn logical_unit_reset_ends_all_tasks_and_tells_everybody() {
             manage(&mut one, LOGICAL_UNIT_RESET, 0, Itt::NONE);
             answer(&mut one, &mine);
             assert_eq!(managed(&mut one), 0);
-            answer(&mut two, &foreign);
-            two.expect_quiet();
+            expect_aborted(&mut two, &foreign);
             for session in [&mut one, &mut two, &mut three] {
                 let (key, code, _) = attention(session, 0);
                 assert_eq!((key, code), (0x06, 0x29));

@@ -56,9 +56,8 @@ fn warm_reset_ends_the_tasks_of_all_units_and_sessions() {
             }
             assert_eq!(managed(&mut one), 0);
             for r2t in &foreign {
-                answer(&mut two, r2t);
+                expect_aborted(&mut two, r2t);
             }
-            two.expect_quiet();
             for session in [&mut one, &mut two, &mut three] {
                 for lun in [0, 1] {
                     assert_eq!(attention(session, lun), DEVICE_RESET);

@@ -85,6 +85,41 @@ fn write(session: &mut Initiator, block: u32, data: &[u8]) {
     assert_eq!(session.finish(command.itt).code, GOOD);
 }
 
+/// An initiator that wants the smallest bursts gets them, each with F; few of them ask to be
+/// acknowledged, and any part comes again just as it was.
+///
+/// Covers: DIN-01, SNK-07.
+#[test]
+fn a_long_read_in_the_smallest_bursts() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = recovering(server, &[("MaxBurstLength", "512")]);
+            let read = session.read_blocks(0, 0, 2048);
+            let pdus = read_pdus(&mut session, &read);
+            assert_eq!(pdus.len(), 2048);
+            let mut asking = 0;
+            for (number, pdu) in (0..).zip(&pdus) {
+                let Response::DataIn(part) = pdu.response() else { panic!("{pdu:?}") };
+                assert_eq!((part.data_sn, part.offset), (DataSn(number), number * 512));
+                assert!(part.final_ && pdu.data.len() == 512);
+                asking += u32::from(part.acknowledge);
+            }
+            assert!((1..64).contains(&asking), "{asking} of 2048 ask to be acknowledged");
+            let snack = Snack {
+                itt: read.itt,
+                beg_run: 100,
+                run_length: 300,
+                ..session.snack(DATA, StatSn(session.exp_stat_sn.0 - 1))
+            };
+            send_snack(&mut session, snack);
+            for pdu in &pdus[100..400] {
+                assert!(replica(&session.read()) == replica(pdu), "{:?}", pdu.header);
+            }
+        },
+    );
+}
+
 /// Covers: ERL-02, ERL-03, REA-02.
 #[test]
 fn the_lower_level_is_agreed_on() {

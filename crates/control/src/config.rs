@@ -167,6 +167,10 @@ pub struct Lun {
     pub space_warning: Option<Spanned<String>>,
     /// Logical block length, 512 or 4096; default 512.
     pub block: Option<Spanned<u32>>,
+    /// T10 protection information of type 1, 2 or 3 beside each block: in `PATH.pi` for
+    /// `file:PATH`, in memory for `memory:`. Default: none. It is the type of a new disk; a host
+    /// can change it (FORMAT UNIT), and it stays so.
+    pub protection: Option<Spanned<u8>>,
     /// Unit serial number; default: derived from target name and number.
     pub serial: Option<Spanned<String>>,
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The choice of the kernel, made once.
 
+#[cfg(target_arch = "aarch64")]
+use crate::aarch64;
+use crate::{bitwise, sarwate, slicing8};
 #[cfg(target_arch = "x86_64")]
-use crate::sse42;
-use crate::{bitwise, slicing8};
+use crate::{clmul128, clmul256, clmul512, sse42};
 use std::env;
 use std::fmt;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -14,46 +16,98 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub enum Tier {
     /// The definition itself: the oracle of the others.
     Bitwise,
-    /// Tables, on any processor.
+    /// One table, on any processor.
+    Sarwate,
+    /// Eight tables, on any processor.
     Slicing8,
+    /// The CRC instructions of ARMv8.
+    Aarch64,
     /// The `crc32` instruction of x86-64 processors with SSE 4.2.
     Sse42,
+    /// That instruction beside carry-less multiplication, 128 bits wide.
+    Clmul128,
+    /// The same with 256 bits: AVX2 and VPCLMULQDQ.
+    Clmul256,
+    /// The same with 512 bits: AVX-512 and VPCLMULQDQ.
+    Clmul512,
 }
 
 impl Tier {
     /// All of them, whether the processor has them or not.
-    pub const ALL: [Self; 3] = [Self::Bitwise, Self::Slicing8, Self::Sse42];
+    pub const ALL: [Self; 8] = [
+        Self::Bitwise,
+        Self::Sarwate,
+        Self::Slicing8,
+        Self::Aarch64,
+        Self::Sse42,
+        Self::Clmul128,
+        Self::Clmul256,
+        Self::Clmul512,
+    ];
 
     /// The name in reports and in `LUNWIRE_CRC`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bitwise => "bitwise",
+            Self::Sarwate => "sarwate",
             Self::Slicing8 => "slicing8",
+            Self::Aarch64 => "aarch64",
             Self::Sse42 => "sse42",
+            Self::Clmul128 => "clmul128",
+            Self::Clmul256 => "clmul256",
+            Self::Clmul512 => "clmul512",
         }
     }
 
     /// True if the processor can run it.
     pub fn is_available(self) -> bool {
-        match self {
-            Self::Bitwise | Self::Slicing8 => true,
-            #[cfg(target_arch = "x86_64")]
-            Self::Sse42 => std::arch::is_x86_feature_detected!("sse4.2"),
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Sse42 => false,
-        }
+        self.kernel().is_some()
     }
 
-    fn kernel(self) -> &'static Kernel {
+    /// None if the processor cannot run it.
+    fn kernel(self) -> Option<&'static Kernel> {
         match self {
-            Self::Bitwise => &BITWISE,
-            Self::Slicing8 => &SLICING8,
+            Self::Bitwise => Some(&BITWISE),
+            Self::Sarwate => Some(&SARWATE),
+            Self::Slicing8 => Some(&SLICING8),
             #[cfg(target_arch = "x86_64")]
-            Self::Sse42 => &SSE42,
-            #[cfg(not(target_arch = "x86_64"))]
-            Self::Sse42 => &SLICING8,
+            Self::Sse42 => has_crc32().then_some(&SSE42),
+            #[cfg(target_arch = "x86_64")]
+            Self::Clmul128 => has_clmul128().then_some(&CLMUL128),
+            #[cfg(target_arch = "x86_64")]
+            Self::Clmul256 => has_clmul256().then_some(&CLMUL256),
+            #[cfg(target_arch = "x86_64")]
+            Self::Clmul512 => has_clmul512().then_some(&CLMUL512),
+            #[cfg(target_arch = "aarch64")]
+            Self::Aarch64 => std::arch::is_aarch64_feature_detected!("crc").then_some(&AARCH64),
+            #[allow(unreachable_patterns)] // those of other processors
+            _ => None,
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_crc32() -> bool {
+    std::arch::is_x86_feature_detected!("sse4.2")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_clmul128() -> bool {
+    has_crc32() && std::arch::is_x86_feature_detected!("pclmulqdq")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_clmul256() -> bool {
+    has_clmul128()
+        && std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("vpclmulqdq")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_clmul512() -> bool {
+    has_clmul256()
+        && std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512vl")
 }
 
 impl fmt::Display for Tier {
@@ -85,10 +139,7 @@ pub fn tier() -> Tier {
 /// # Errors
 /// If the processor cannot run it; nothing changes.
 pub fn force(tier: Tier) -> Result<(), Unavailable> {
-    if !tier.is_available() {
-        return Err(Unavailable(tier));
-    }
-    install(tier);
+    install(tier.kernel().ok_or(Unavailable(tier))?);
     Ok(())
 }
 
@@ -111,20 +162,54 @@ pub(crate) fn copy_update(register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
 ///
 /// JUSTIFICATION: the instruction may only be compiled into functions that ask for it, and calling
 /// one is unsafe; the safe way, tables, takes ten times as long for 8 KiB.
-struct Kernel {
-    tier: Tier,
+pub(crate) struct Kernel {
+    pub(crate) tier: Tier,
     update: unsafe fn(u32, &[u8]) -> u32,
     /// Both sides have the same length.
     copy_update: unsafe fn(u32, &mut [u8], &[u8]) -> u32,
 }
 
-static BITWISE: Kernel =
-    Kernel { tier: Tier::Bitwise, update: bitwise::update, copy_update: bitwise::copy_update };
-static SLICING8: Kernel =
-    Kernel { tier: Tier::Slicing8, update: slicing8::update, copy_update: slicing8::copy_update };
+/// The kernel of a module.
+macro_rules! kernel_of {
+    ($module:ident, $tier:ident) => {
+        Kernel { tier: Tier::$tier, update: $module::update, copy_update: $module::copy_update }
+    };
+}
+
+static BITWISE: Kernel = kernel_of!(bitwise, Bitwise);
+static SARWATE: Kernel = kernel_of!(sarwate, Sarwate);
+static SLICING8: Kernel = kernel_of!(slicing8, Slicing8);
+#[cfg(target_arch = "aarch64")]
+static AARCH64: Kernel = kernel_of!(aarch64, Aarch64);
 #[cfg(target_arch = "x86_64")]
-static SSE42: Kernel =
-    Kernel { tier: Tier::Sse42, update: sse42::update, copy_update: sse42::copy_update };
+static SSE42: Kernel = kernel_of!(sse42, Sse42);
+#[cfg(target_arch = "x86_64")]
+static CLMUL128: Kernel = kernel_of!(clmul128, Clmul128);
+#[cfg(target_arch = "x86_64")]
+static CLMUL256: Kernel = kernel_of!(clmul256, Clmul256);
+#[cfg(target_arch = "x86_64")]
+static CLMUL512: Kernel = kernel_of!(clmul512, Clmul512);
+
+#[cfg(test)]
+impl Kernel {
+    pub(crate) fn run(&self, register: u32, bytes: &[u8]) -> u32 {
+        assert!(self.tier.is_available());
+        // SAFETY: its tier is available.
+        unsafe { (self.update)(register, bytes) }
+    }
+
+    pub(crate) fn run_copy(&self, register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
+        assert!(self.tier.is_available() && dst.len() == src.len());
+        // SAFETY: its tier is available.
+        unsafe { (self.copy_update)(register, dst, src) }
+    }
+}
+
+/// Those that this processor runs.
+#[cfg(test)]
+pub(crate) fn kernels() -> impl Iterator<Item = &'static Kernel> {
+    Tier::ALL.into_iter().filter_map(Tier::kernel)
+}
 
 /// Null until the first use; then one of the statics above whose tier is available.
 static CURRENT: AtomicPtr<Kernel> = AtomicPtr::new(std::ptr::null_mut());
@@ -145,12 +230,11 @@ fn detect() -> &'static Kernel {
     let wish = env::var("LUNWIRE_CRC").ok();
     let named = |tier: &Tier| wish.as_deref() == Some(tier.name());
     let available = || Tier::ALL.into_iter().rev().filter(|tier| tier.is_available());
-    install(available().find(named).or_else(|| available().next()).unwrap_or(Tier::Slicing8))
+    let tier = available().find(named).or_else(|| available().next());
+    install(tier.and_then(Tier::kernel).unwrap_or(&SLICING8))
 }
 
-/// `tier` is available.
-fn install(tier: Tier) -> &'static Kernel {
-    let kernel = tier.kernel();
+fn install(kernel: &'static Kernel) -> &'static Kernel {
     CURRENT.store(std::ptr::from_ref(kernel).cast_mut(), Ordering::Relaxed);
     kernel
 }

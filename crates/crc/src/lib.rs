@@ -1,21 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CRC32C, the digest of iSCSI and of MPA; any crate may call it.
+//! CRC32C, the digest of iSCSI and of MPA, and the guard of T10 protection information; any crate
+//! may call it.
 //!
 //! RFC 7143 §13.1: generator 0x11edc6f41, input and output reflected, initial value and final
 //! complement all ones. The fastest kernel that the processor has is found once, at the first use;
-//! the variable `LUNWIRE_CRC` (`bitwise`, `slicing8`, `sse42`) or [`force`] choose another one, for
-//! tests.
+//! the variable `LUNWIRE_CRC`, which takes the [names](Tier::name) of [`Tier`], or [`force`] choose
+//! another one, for tests and measurements.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
 mod bitwise;
+#[cfg(target_arch = "x86_64")]
+mod clmul128;
+#[cfg(target_arch = "x86_64")]
+mod clmul256;
+#[cfg(target_arch = "x86_64")]
+mod clmul512;
 mod combine;
+mod dif;
 mod dispatch;
+#[cfg(target_arch = "x86_64")]
+mod fold;
 mod limits;
+mod sarwate;
+mod sg;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod shift;
 mod slicing8;
 #[cfg(target_arch = "x86_64")]
 mod sse42;
 
 pub use combine::combine;
+pub use dif::crc16_t10dif;
 pub use dispatch::{Tier, Unavailable, force, tier};
+pub use sg::{Piece, PieceMut};
 
 /// The CRC of `bytes` with its own wire form appended (the residue): what a check over data and
 /// digest together must give.

@@ -3,32 +3,46 @@
 //! instruction.
 
 use crate::bitwise::advance_byte;
-use crate::limits::COPY_STEP;
+use crate::sarwate;
 
 type Tables = [[u32; 256]; 8];
 
 /// The register behind `bytes`.
 pub(crate) fn update(mut register: u32, bytes: &[u8]) -> u32 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for [a, b, c, d, e, f, g, h] in words {
-        let low = register ^ u32::from_le_bytes([*a, *b, *c, *d]);
-        let [a, b, c, d] = low.to_le_bytes();
-        register = at(7, a) ^ at(6, b) ^ at(5, c) ^ at(4, d);
-        register ^= at(3, *e) ^ at(2, *f) ^ at(1, *g) ^ at(0, *h);
+    let (words, rest) = bytes.as_chunks();
+    for word in words {
+        register = step(register, word);
     }
+    finish(register, rest)
+}
+
+/// Copies `src` to `dst`, which has the same length, a word at a time, each of which is taken in
+/// while it is at hand; the register behind the bytes.
+pub(crate) fn copy_update(mut register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
+    let (to, dst) = dst.as_chunks_mut();
+    let (from, src) = src.as_chunks();
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+        register = step(register, from);
+    }
+    dst.copy_from_slice(src);
+    finish(register, src)
+}
+
+/// The register behind one more word.
+#[inline]
+fn step(register: u32, [a, b, c, d, e, f, g, h]: &[u8; 8]) -> u32 {
+    let low = register ^ u32::from_le_bytes([*a, *b, *c, *d]);
+    let [a, b, c, d] = low.to_le_bytes();
+    let low = at(7, a) ^ at(6, b) ^ at(5, c) ^ at(4, d);
+    low ^ at(3, *e) ^ at(2, *f) ^ at(1, *g) ^ at(0, *h)
+}
+
+/// The register behind less than a word, by the first of the tables.
+fn finish(mut register: u32, rest: &[u8]) -> u32 {
     for byte in rest {
         let [low, ..] = register.to_le_bytes();
         register = (register >> 8) ^ at(0, low ^ byte);
-    }
-    register
-}
-
-/// Copies `src` to `dst`, which has the same length, in steps that stay in the nearest cache; the
-/// register behind the bytes.
-pub(crate) fn copy_update(mut register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
-    for (dst, src) in dst.chunks_mut(COPY_STEP).zip(src.chunks(COPY_STEP)) {
-        dst.copy_from_slice(src);
-        register = update(register, dst);
     }
     register
 }
@@ -42,19 +56,15 @@ fn at(table: usize, byte: u8) -> u32 {
 static TABLES: Tables = tables();
 
 const fn tables() -> Tables {
-    let mut tables = [[0; 256]; 8];
-    let mut byte = 0;
-    let mut value = 0;
-    while byte < 256 {
-        let mut register = advance_byte(value);
-        let mut table = 0;
-        while table < 8 {
-            tables[table][byte] = register;
-            register = advance_byte(register);
-            table += 1;
+    let mut tables = [sarwate::table(); 8];
+    let mut table = 1;
+    while table < 8 {
+        let mut byte = 0;
+        while byte < 256 {
+            tables[table][byte] = advance_byte(tables[table - 1][byte]);
+            byte += 1;
         }
-        byte += 1;
-        value += 1;
+        table += 1;
     }
     tables
 }

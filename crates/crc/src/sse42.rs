@@ -2,7 +2,7 @@
 //! The `crc32` instruction in three streams: it takes three cycles, but a new one can start in
 //! each.
 
-use crate::combine::{multiply, power_of_bytes};
+use crate::shift::Shift;
 use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u32, _mm_crc32_u64};
 
 /// The register behind `bytes`.
@@ -33,7 +33,12 @@ fn three_streams<const N: usize>(register: u64, block: &[u8], shift: &Shift) -> 
         second = _mm_crc32_u64(second, u64::from_le_bytes(*b));
         third = _mm_crc32_u64(third, u64::from_le_bytes(*c));
     }
-    third ^ shift.apply(second ^ shift.apply(first))
+    join(shift, first, second, third)
+}
+
+#[inline]
+fn join(shift: &Shift, first: u64, second: u64, third: u64) -> u64 {
+    u64::from(low_half(third) ^ shift.apply(low_half(second) ^ shift.apply(low_half(first))))
 }
 
 /// Copies `src` to `dst`, which has the same length; the register behind the bytes. The stores find
@@ -55,15 +60,6 @@ pub(crate) fn copy_update(register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
     one_stream(register, dst)
 }
 
-#[inline]
-#[target_feature(enable = "sse4.2")]
-fn two_words(mut register: u64, bytes: &[u8; 16]) -> u64 {
-    for word in bytes.as_chunks().0 {
-        register = _mm_crc32_u64(register, u64::from_le_bytes(*word));
-    }
-    register
-}
-
 /// As [`three_streams`], and copies `src` to `dst`: by 16 bytes, as stores of 8 would hold the
 /// instruction up.
 #[inline]
@@ -83,21 +79,22 @@ fn copy_three_streams<const N: usize>(
     let to = to_a.as_chunks_mut::<16>().0.iter_mut().zip(to_b.as_chunks_mut::<16>().0);
     for (((a, b), c), ((to_a, to_b), to_c)) in from.zip(to.zip(to_c.as_chunks_mut::<16>().0)) {
         (*to_a, *to_b, *to_c) = (*a, *b, *c);
-        first = two_words(first, a);
-        second = two_words(second, b);
-        third = two_words(third, c);
+        first = words_of(first, a);
+        second = words_of(second, b);
+        third = words_of(third, c);
     }
-    third ^ shift.apply(second ^ shift.apply(first))
+    join(shift, first, second, third)
 }
 
+/// The register behind `bytes`, word by word.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn one_stream(mut register: u64, bytes: &[u8]) -> u32 {
+pub(crate) fn one_stream(mut register: u64, bytes: &[u8]) -> u32 {
     let (words, bytes) = bytes.as_chunks();
-    for word in words {
-        register = _mm_crc32_u64(register, u64::from_le_bytes(*word));
+    for bytes in words {
+        register = word(register, u64::from_le_bytes(*bytes));
     }
-    let mut register = low(register);
+    let mut register = low_half(register);
     let (words, bytes) = bytes.as_chunks();
     for word in words {
         register = _mm_crc32_u32(register, u32::from_le_bytes(*word));
@@ -108,8 +105,25 @@ fn one_stream(mut register: u64, bytes: &[u8]) -> u32 {
     register
 }
 
+/// The register behind the words of `bytes`.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+pub(crate) fn words_of<const N: usize>(mut register: u64, bytes: &[u8; N]) -> u64 {
+    for bytes in bytes.as_chunks().0 {
+        register = word(register, u64::from_le_bytes(*bytes));
+    }
+    register
+}
+
+/// The register behind one word.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+pub(crate) fn word(register: u64, word: u64) -> u64 {
+    _mm_crc32_u64(register, word)
+}
+
 /// The instruction leaves the upper half zero.
-const fn low(register: u64) -> u32 {
+pub(crate) const fn low_half(register: u64) -> u32 {
     (register & 0xffff_ffff) as u32
 }
 
@@ -124,33 +138,3 @@ const _: () = assert!(LONG.is_multiple_of(16) && SHORT.is_multiple_of(16));
 
 static SHIFT_LONG: Shift = Shift::new(LONG as u64);
 static SHIFT_SHORT: Shift = Shift::new(SHORT as u64);
-
-/// What a fixed number of zero bytes does to each byte of a register.
-struct Shift([[u32; 256]; 4]);
-
-impl Shift {
-    const fn new(bytes: u64) -> Self {
-        let power = power_of_bytes(bytes);
-        let mut tables = [[0; 256]; 4];
-        let mut byte = 0;
-        let mut value = 0;
-        while byte < 256 {
-            let mut table = 0;
-            while table < 4 {
-                tables[table][byte] = multiply(power, value << (8 * table));
-                table += 1;
-            }
-            byte += 1;
-            value += 1;
-        }
-        Self(tables)
-    }
-
-    #[inline]
-    fn apply(&self, register: u64) -> u64 {
-        let [a, b, c, d] = low(register).to_le_bytes();
-        let [first, second, third, fourth] = &self.0;
-        let low = first[usize::from(a)] ^ second[usize::from(b)];
-        u64::from(low ^ third[usize::from(c)] ^ fourth[usize::from(d)])
-    }
-}

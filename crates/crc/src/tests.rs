@@ -1,47 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-use crate::{Crc32c, RESIDUE, Tier, Unavailable, bitwise, combine, crc32c, force, slicing8, tier};
+use crate::dispatch::{Kernel, kernels};
+use crate::{
+    Crc32c, Piece, PieceMut, RESIDUE, Tier, Unavailable, bitwise, combine, crc32c, force, tier,
+};
 use proptest::prelude::*;
 
-type Update = fn(u32, &[u8]) -> u32;
-
-#[cfg(target_arch = "x86_64")]
-fn sse42(register: u32, bytes: &[u8]) -> u32 {
-    assert!(Tier::Sse42.is_available(), "chosen only where available");
-    // SAFETY: the processor has SSE 4.2.
-    unsafe { crate::sse42::update(register, bytes) }
-}
-
-/// All kernels that this processor runs.
-fn kernels() -> Vec<(Tier, Update)> {
-    let mut kernels: Vec<(Tier, Update)> =
-        vec![(Tier::Bitwise, bitwise::update), (Tier::Slicing8, slicing8::update)];
-    #[cfg(target_arch = "x86_64")]
-    if Tier::Sse42.is_available() {
-        kernels.push((Tier::Sse42, sse42));
-    }
-    kernels
-}
-
-type CopyUpdate = fn(u32, &mut [u8], &[u8]) -> u32;
-
-#[cfg(target_arch = "x86_64")]
-fn sse42_copy(register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
-    assert!(Tier::Sse42.is_available(), "chosen only where available");
-    // SAFETY: the processor has SSE 4.2.
-    unsafe { crate::sse42::copy_update(register, dst, src) }
-}
-
-/// As [`kernels`], with copy.
-fn copying_kernels() -> Vec<(Tier, CopyUpdate)> {
-    let mut kernels: Vec<(Tier, CopyUpdate)> =
-        vec![(Tier::Bitwise, bitwise::copy_update), (Tier::Slicing8, slicing8::copy_update)];
-    #[cfg(target_arch = "x86_64")]
-    if Tier::Sse42.is_available() {
-        kernels.push((Tier::Sse42, sse42_copy));
-    }
-    kernels
-}
+/// In debug builds a sample of lengths, coprime to all powers of two.
+const LENGTH_STEP: usize = if cfg!(debug_assertions) { 61 } else { 1 };
 
 /// Bytes without a pattern that a wrong table could share.
 fn noise(len: usize) -> Vec<u8> {
@@ -90,40 +56,91 @@ fn every_kernel_gives_the_vectors_of_the_standard() {
     for (bytes, crc, wire) in vectors() {
         assert_eq!(crc32c(&bytes), crc);
         assert_eq!(crc.to_le_bytes(), wire);
-        for (tier, update) in kernels() {
-            assert_eq!(!update(!0, &bytes), crc, "{tier}, {} bytes", bytes.len());
+        for kernel in kernels() {
+            assert_eq!(!kernel.run(!0, &bytes), crc, "{}, {} bytes", kernel.tier, bytes.len());
         }
         let with_digest = [bytes.as_slice(), &wire].concat();
         assert_eq!(crc32c(&with_digest), RESIDUE);
     }
 }
 
+/// The register of the oracle, from `register` on, behind each length of `bytes`.
+fn oracle(register: u32, bytes: &[u8]) -> Vec<u32> {
+    let mut registers = vec![register];
+    for byte in bytes {
+        let last = registers.last().copied().expect("not empty");
+        registers.push(bitwise::update(last, &[*byte]));
+    }
+    registers
+}
+
+/// `bytes` at an address that is `alignment` more than a multiple of 64, and where they start.
+fn at_alignment(alignment: usize, bytes: &[u8]) -> (Vec<u8>, usize) {
+    let mut memory = vec![0xee; bytes.len() + 192];
+    let start = memory.as_ptr().align_offset(64) + alignment;
+    memory[start..start + bytes.len()].copy_from_slice(bytes);
+    (memory, start)
+}
+
+/// Runs a kernel with copy, to a place at `alignment`; nothing around it may change.
+fn copied(kernel: &Kernel, register: u32, alignment: usize, src: &[u8]) -> u32 {
+    let (mut memory, start) = at_alignment(alignment, &vec![0; src.len()]);
+    let end = start + src.len();
+    let register = kernel.run_copy(register, &mut memory[start..end], src);
+    assert!(memory[start..end] == *src, "{}, {} bytes: the copy", kernel.tier, src.len());
+    let around = memory[..start].iter().chain(&memory[end..]);
+    assert!(around.copied().all(|byte| byte == 0xee), "{}: beyond the end", kernel.tier);
+    register
+}
+
 #[test]
 fn every_kernel_agrees_with_the_oracle_at_all_lengths() {
     let bytes = noise(4096);
-    let mut oracle = vec![0x1234_5678];
-    for byte in &bytes {
-        let last = oracle.last().copied().expect("not empty");
-        oracle.push(bitwise::update(last, &[*byte]));
-    }
-    for (tier, update) in kernels().into_iter().filter(|(tier, _)| *tier != Tier::Bitwise) {
+    let oracle = oracle(0x1234_5678, &bytes);
+    for kernel in kernels().filter(|kernel| kernel.tier != Tier::Bitwise) {
         for (len, expected) in oracle.iter().enumerate() {
-            assert_eq!(update(0x1234_5678, &bytes[..len]), *expected, "{tier}, {len} bytes");
+            let actual = kernel.run(0x1234_5678, &bytes[..len]);
+            assert_eq!(actual, *expected, "{}, {len} bytes", kernel.tier);
+            let actual = copied(kernel, 0x1234_5678, len % 64, &bytes[..len]);
+            assert_eq!(actual, *expected, "{}, {len} bytes, copied", kernel.tier);
         }
     }
 }
 
 #[test]
 fn every_kernel_agrees_with_the_oracle_at_all_alignments() {
-    let bytes = noise(4096 + 128);
-    let start = bytes.as_ptr().align_offset(64);
+    let bytes = noise(4096);
+    let oracle = oracle(!0, &bytes);
     for alignment in 0..64 {
-        for len in [1, 7, 8, 9, 48, 335, 336, 343, 1000, 4079, 4080, 4096] {
-            let piece = &bytes[start + alignment..start + alignment + len];
-            let expected = bitwise::update(!0, piece);
-            for (tier, update) in kernels() {
-                assert_eq!(update(!0, piece), expected, "{tier}, {len} bytes at {alignment}");
+        let (memory, start) = at_alignment(alignment, &bytes);
+        let lens = (alignment..=4096).step_by(LENGTH_STEP).chain([4096]);
+        for kernel in kernels().filter(|kernel| kernel.tier != Tier::Bitwise) {
+            for len in lens.clone() {
+                let piece = &memory[start..start + len];
+                let (tier, expected) = (kernel.tier, oracle[len]);
+                assert_eq!(kernel.run(!0, piece), expected, "{tier}, {len} bytes at {alignment}");
             }
+            for len in lens.clone().step_by(16) {
+                let piece = &memory[start..start + len];
+                let (tier, expected) = (kernel.tier, oracle[len]);
+                let actual = copied(kernel, !0, (5 * alignment) % 64, piece);
+                assert_eq!(actual, expected, "{tier}, {len} bytes copied from {alignment}");
+            }
+        }
+    }
+}
+
+#[test]
+fn long_messages_agree_with_the_oracle() {
+    let bytes = noise(150_000);
+    let oracle = oracle(7, &bytes);
+    let lens = [8191, 8192, 12_288, 20_480, 24_576, 40_960, 65_535, 65_536, 131_072, 149_999];
+    for kernel in kernels().filter(|kernel| kernel.tier != Tier::Bitwise) {
+        for len in lens.into_iter().chain((0..150_000).step_by(11_117)) {
+            let piece = &bytes[..len];
+            assert_eq!(kernel.run(7, piece), oracle[len], "{}, {len} bytes", kernel.tier);
+            let actual = copied(kernel, 7, len % 64, piece);
+            assert_eq!(actual, oracle[len], "{}, {len} bytes, copied", kernel.tier);
         }
     }
 }
@@ -131,11 +148,12 @@ fn every_kernel_agrees_with_the_oracle_at_all_alignments() {
 #[test]
 fn a_split_at_any_point_changes_nothing() {
     let bytes: Vec<u8> = (0..=255).cycle().take(8192).collect();
-    for (tier, update) in kernels() {
-        let step = if tier == Tier::Bitwise { 97 } else { 1 };
+    for kernel in kernels() {
+        let step = if kernel.tier == Tier::Bitwise { 97 } else { 1 };
         for at in (0..=bytes.len()).step_by(step) {
             let (a, b) = bytes.split_at(at);
-            assert_eq!(!update(update(!0, a), b), 0x2770_f75a, "{tier}, split at {at}");
+            let crc = !kernel.run(kernel.run(!0, a), b);
+            assert_eq!(crc, 0x2770_f75a, "{}, split at {at}", kernel.tier);
         }
     }
     for at in (0..=bytes.len()).step_by(11) {
@@ -149,15 +167,7 @@ fn a_split_at_any_point_changes_nothing() {
 
 #[test]
 fn the_copy_arrives_and_counts() {
-    let bytes = noise(10_000);
-    for (tier, copy_update) in copying_kernels() {
-        for len in (0..700).step_by(3).chain([4079, 4080, 4081, 4095, 4096, 4097, 8192, 10_000]) {
-            let mut copy = vec![0; len];
-            let register = copy_update(!0, &mut copy, &bytes[..len]);
-            assert!(copy == bytes[..len], "{tier}, {len} bytes");
-            assert_eq!(!register, crc32c(&bytes[..len]), "{tier}, {len} bytes");
-        }
-    }
+    let bytes = noise(5000);
     let mut crc = Crc32c::default();
     let mut copy = vec![0; 5000];
     crc.copy_update(&mut copy[..48], &bytes[..48]);
@@ -198,8 +208,55 @@ fn a_kernel_can_be_forced_and_named() {
         }
     }
     assert!(tier().is_available());
-    assert_eq!(Tier::ALL.map(Tier::name), ["bitwise", "slicing8", "sse42"]);
+    assert_eq!(kernels().count(), Tier::ALL.into_iter().filter(|t| t.is_available()).count());
+    assert!(kernels().all(|kernel| Tier::ALL.contains(&kernel.tier)));
+    assert_eq!(Tier::ALL.map(Tier::name)[..3], ["bitwise", "sarwate", "slicing8"]);
     assert_eq!(Unavailable(Tier::Sse42).to_string(), "the processor has no sse42");
+}
+
+/// Data with markers, as FAST05 has it: `C` is 0 for the markers.
+#[test]
+fn pieces_that_do_not_count_are_copied_only() {
+    let data = noise(3000);
+    let (first, second) = data.split_at(1234);
+    let list = || {
+        [(first, true), (b"mark".as_slice(), false), (second, true), (b"mark".as_slice(), false)]
+            .map(|(bytes, counts)| Piece { bytes, counts })
+    };
+    let mut crc = Crc32c::new();
+    crc.update_list(list());
+    assert_eq!(crc.finish(), crc32c(&data));
+
+    let (mut crc, mut wire) = (Crc32c::new(), vec![0; 3008]);
+    assert_eq!(crc.gather(&mut wire, list()), 3008);
+    assert_eq!(crc.finish(), crc32c(&data));
+    assert_eq!(wire, [first, b"mark", second, b"mark"].concat());
+
+    let (mut landed, mut markers) = (vec![0; 3000], [0; 8]);
+    let (to_first, to_second) = landed.split_at_mut(1234);
+    let (to_mark, to_last) = markers.split_at_mut(4);
+    let parts = [(to_first, true), (to_mark, false), (to_second, true), (to_last, false)];
+    let mut crc = Crc32c::new();
+    let pieces = parts.map(|(bytes, counts)| PieceMut { bytes, counts });
+    assert_eq!(crc.scatter(pieces, &wire), 3008);
+    assert_eq!(crc.finish(), crc32c(&data));
+    assert_eq!((landed, markers.as_slice()), (data, b"markmark".as_slice()));
+}
+
+#[test]
+fn lists_and_buffers_of_other_lengths_end_with_the_shorter() {
+    let bytes = noise(100);
+    let piece = |len: usize| Piece { bytes: &bytes[..len], counts: true };
+    let (mut crc, mut short) = (Crc32c::new(), [0; 60]);
+    assert_eq!(crc.gather(&mut short, [piece(40), piece(40), piece(40)]), 60);
+    assert_eq!(crc.finish(), crc32c(&short));
+    assert_eq!(short, *[&bytes[..40], &bytes[..20]].concat());
+    let (mut crc, mut first, mut second) = (Crc32c::new(), [0; 60], [0; 60]);
+    let pieces = [first.as_mut_slice(), &mut second].map(|bytes| PieceMut { bytes, counts: true });
+    assert_eq!(crc.scatter(pieces, &bytes), 100);
+    assert_eq!(crc.finish(), crc32c(&bytes));
+    assert_eq!([&first[..], &second[..40]].concat(), bytes);
+    assert_eq!(second[40..], [0; 20]);
 }
 
 proptest! {
@@ -210,9 +267,9 @@ proptest! {
     ) {
         let whole = parts.concat();
         let expected = bitwise::update(register, &whole);
-        for (_, update) in kernels() {
-            prop_assert_eq!(update(register, &whole), expected);
-            let in_parts = parts.iter().fold(register, |register, part| update(register, part));
+        for kernel in kernels() {
+            prop_assert_eq!(kernel.run(register, &whole), expected);
+            let in_parts = parts.iter().fold(register, |at, part| kernel.run(at, part));
             prop_assert_eq!(in_parts, expected);
         }
         let combined = parts.iter().fold(0, |crc, part| {

@@ -4,6 +4,7 @@
 use wire::iscsi::Cdb;
 use wire::scsi::cdb::BlockCommand;
 use wire::scsi::opcode::Opcode;
+use wire::scsi::protection::ProtectionType;
 
 use crate::Error;
 use crate::Kind;
@@ -26,6 +27,8 @@ pub struct Geometry {
     pub physical: u32,
     /// Nothing can be written.
     pub read_only: bool,
+    /// Formatted with protection information of this type, which is not asked for here.
+    pub protection: Option<ProtectionType>,
 }
 
 impl Geometry {
@@ -113,6 +116,7 @@ mod tests {
         unmap_zeros: false,
         physical: 512,
         read_only: false,
+        protection: None,
     };
 
     #[test]

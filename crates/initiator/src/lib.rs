@@ -52,5 +52,6 @@ pub use url::Url;
 pub use url::UrlError;
 
 pub use iscsi::initiator::DigestOffer;
+pub use iscsi::initiator::Policy;
 pub use iscsi::initiator::Settings;
 pub use iscsi::initiator::discovery::Discovered;

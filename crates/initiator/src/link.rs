@@ -11,28 +11,26 @@
 //! ```
 
 mod jobs;
+mod wires;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use buf::Buf;
-use buf::SgList;
 use buf::Slice;
 use clock::Instant;
 use engine::Port;
-use engine::Socket;
+use iscsi::initiator::ConnectionId;
 use iscsi::initiator::Identity;
 use iscsi::initiator::Indication;
+use iscsi::initiator::Joining;
 use iscsi::initiator::Login;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::LoginOutput;
 use iscsi::initiator::Output;
 use iscsi::initiator::Session;
 use iscsi::initiator::SessionError;
-use iscsi::initiator::datamover::Op;
-use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::discovery::Discovered;
-use mover::tcp::initiator::Tcp;
 use wire::iscsi::Cdb;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
@@ -40,6 +38,7 @@ use wire::iscsi::Isid;
 use wire::iscsi::LunField;
 
 use self::jobs::Jobs;
+use self::wires::Wire;
 use crate::Error;
 use crate::Kind;
 use crate::Options;
@@ -160,9 +159,8 @@ pub(crate) struct Link {
     options: Options,
     isid: Isid,
     state: State,
-    /// Counts connections, so that late events of an old one are known.
-    pub(crate) epoch: u32,
-    wire: Option<Wire>,
+    /// The connections, by their place in the session.
+    wires: Vec<Wire>,
     jobs: Jobs,
     /// Since when there is no session.
     down_since: Option<Instant>,
@@ -179,21 +177,11 @@ pub(crate) struct Link {
 #[derive(Debug)]
 enum State {
     Connecting(Attempt),
-    Login(Box<Login>),
+    /// The leading connection logs in.
+    Login,
     Up(Box<Session>),
     Waiting(Instant),
     Dead(Error),
-}
-
-/// A connection as the port has it.
-#[derive(Debug)]
-struct Wire {
-    socket: Socket,
-    peer: SocketAddr,
-    portal: String,
-    mover: Tcp,
-    /// The list to fill; None while it is under way.
-    list: Option<SgList>,
 }
 
 impl Link {
@@ -211,8 +199,7 @@ impl Link {
             // T = 10: 24 random bits and a qualifier (RFC 7143 §11.12.5).
             isid: Isid([0x80, a, b, c, d, e]),
             state: State::Waiting(context.now),
-            epoch: 0,
-            wire: None,
+            wires: Vec::new(),
             jobs: Jobs::default(),
             down_since: None,
             attempts: 0,
@@ -271,93 +258,32 @@ impl Link {
         matches!(self.state, State::Dead(_))
     }
 
-    /// Bytes of the connection: READ and WRITE come back here.
-    pub(crate) fn received<P: Port>(&mut self, bytes: &[u8], context: &mut Context<'_, P>) {
-        let (mut rest, epoch) = (bytes, self.epoch);
-        while !rest.is_empty() && self.epoch == epoch {
-            let Some(wire) = &mut self.wire else { return };
-            let (taken, event) = wire.mover.feed(rest);
-            rest = rest.get(taken..).unwrap_or_default();
-            let Some(event) = event else { continue };
-            let data = wire.mover.control_data();
-            match &mut self.state {
-                State::Login(login) => login.handle_event(event, data, context.now),
-                State::Up(session) => session.handle_event(event, data, context.now),
-                State::Connecting(_) | State::Waiting(_) | State::Dead(_) => return,
-            }
-            self.settle(context);
-        }
-        // R2Ts are answered without an event.
-        context.touch(self.id);
-        self.issue(context);
-    }
-
-    pub(crate) fn disconnected<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        match &mut self.state {
-            State::Login(login) => login.handle_disconnect(),
-            State::Up(session) => session.handle_disconnect(),
-            State::Connecting(_) | State::Waiting(_) | State::Dead(_) => return,
-        }
-        self.settle(context);
-    }
-
-    pub(crate) fn sent<P: Port>(
-        &mut self,
-        mut list: SgList,
-        result: Result<(), i32>,
-        context: &mut Context<'_, P>,
-    ) {
-        let Some(wire) = &mut self.wire else { return };
-        list.clear();
-        wire.list = Some(list);
-        wire.mover.handle_sent();
-        if result.is_err() {
-            self.disconnected(context);
-        }
-    }
-
-    /// Fills and gives out the next list.
-    pub(crate) fn transmit(&mut self) -> Option<(Socket, SgList)> {
-        let exp_stat_sn = match &self.state {
-            State::Login(login) => login.exp_stat_sn(),
-            State::Up(session) => session.exp_stat_sn(),
-            _ => return None,
-        };
-        let wire = self.wire.as_mut()?;
-        let mut list = wire.list.take()?;
-        if wire.mover.poll_transmit(&mut list, exp_stat_sn) {
-            return Some((wire.socket, list));
-        }
-        wire.list = Some(list);
-        None
-    }
-
     /// When something is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let own = match &self.state {
-            State::Connecting(_) | State::Dead(_) => None,
-            State::Login(login) => login.poll_timeout(),
+            State::Connecting(_) | State::Login | State::Dead(_) => None,
             State::Up(session) => session.poll_timeout(),
             State::Waiting(until) => Some(*until),
         };
-        [own, self.jobs.deadline()].into_iter().flatten().min()
+        let logins = self.wires.iter().filter_map(Wire::deadline);
+        logins.chain(own).chain(self.jobs.deadline()).min()
     }
 
     /// Does what is due.
     pub(crate) fn expire<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let now = context.now;
+        for wire in &mut self.wires {
+            wire.expire(now);
+        }
         match &mut self.state {
-            State::Login(login) if login.poll_timeout().is_some_and(|at| at <= now) => {
-                login.handle_timeout(now);
-                self.settle(context);
-            }
             State::Up(session) if session.poll_timeout().is_some_and(|at| at <= now) => {
                 session.handle_timeout(now);
-                self.settle(context);
             }
             State::Waiting(until) if *until <= now => self.connect(context),
             _ => {}
         }
+        self.settle(context);
+        self.join_wanted(context);
         if self.jobs.wake(now) {
             self.issue(context);
         }
@@ -365,6 +291,7 @@ impl Link {
 
     /// Looks whether a connection stands.
     pub(crate) fn look<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        self.look_for_joins(context);
         let State::Connecting(attempt) = &self.state else { return };
         let connected = match attempt.try_recv() {
             Ok(Ok(connected)) => connected,
@@ -375,24 +302,22 @@ impl Link {
                 return self.lost(error.into(), Duration::ZERO, context);
             }
         };
-        let login = match self.login(context) {
+        let login = match self.login(None, context) {
             Ok(login) => login,
             Err(error) => return self.lost(error, Duration::ZERO, context),
         };
-        self.epoch = context.next_epoch();
-        let socket = context.take_over(connected.stream.into(), self.id, self.epoch);
-        self.wire = Some(Wire {
-            socket,
-            peer: connected.peer,
-            portal: connected.portal,
-            mover: Tcp::new(),
-            list: Some(SgList::new()),
-        });
-        self.state = State::Login(Box::new(login));
+        let mut wire = Wire::default();
+        wire.begin(connected, login, self.id, context);
+        self.wires = vec![wire];
+        self.state = State::Login;
         self.settle(context);
     }
 
-    fn login<P: Port>(&self, context: &mut Context<'_, P>) -> Result<Login, Error> {
+    fn login<P: Port>(
+        &self,
+        joining: Option<Joining>,
+        context: &mut Context<'_, P>,
+    ) -> Result<Login, Error> {
         let options = &self.options;
         let identity = Identity {
             initiator: options.initiator.clone(),
@@ -401,7 +326,11 @@ impl Link {
             discovery: options.target.is_none(),
             isid: self.isid,
             cid: Cid(0),
-            portal_group_tag: None,
+            // A session spans portals of one group only (RFC 7143 §4.4.3).
+            portal_group_tag: match &self.state {
+                State::Up(session) => session.login().portal_group_tag,
+                _ => None,
+            },
         };
         let mut random = [0; limits::CHALLENGE_LEN + 5];
         context.random(&mut random)?;
@@ -410,8 +339,14 @@ impl Link {
             let challenge = iscsi::chap::Challenge::new(identifier, &challenge)?;
             Some(iscsi::chap::Client::new(account, options.algorithms.clone(), challenge))
         });
-        let cmd_sn = CmdSn(u32::from_be_bytes([a, b, c, d]));
-        Ok(Login::new(identity, &options.settings, client, cmd_sn, context.now))
+        let (settings, now) = (&options.settings, context.now);
+        Ok(match joining {
+            Some(joining) => Login::join(identity, settings, client, joining, now),
+            None => {
+                let cmd_sn = CmdSn(u32::from_be_bytes([a, b, c, d]));
+                Login::new(identity, settings, client, cmd_sn, now)
+            }
+        })
     }
 
     fn connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
@@ -431,31 +366,42 @@ impl Link {
         self.state = State::Connecting(context.connect(first, others));
     }
 
-    /// Carries everything that the machine has to say.
+    /// Carries everything that the machines have to say.
     fn settle<P: Port>(&mut self, context: &mut Context<'_, P>) {
         context.touch(self.id);
-        loop {
-            match &mut self.state {
-                State::Login(login) => match login.poll_output() {
-                    Some(output) => self.login_output(output, context),
-                    None => return,
-                },
-                State::Up(session) => match session.poll_output() {
-                    Some(output) => self.session_output(output, context),
-                    None => return,
-                },
-                State::Connecting(_) | State::Waiting(_) | State::Dead(_) => return,
-            }
+        while let Some((at, output)) = self.next_login_output() {
+            self.login_output(at, output, context);
+        }
+        while let State::Up(session) = &mut self.state {
+            let Some((at, output)) = session.poll_output_at() else { return };
+            self.session_output(at, output, context);
         }
     }
 
-    fn login_output<P: Port>(&mut self, output: LoginOutput, context: &mut Context<'_, P>) {
+    /// What a login has to say, and on which connection.
+    fn next_login_output(&mut self) -> Option<(ConnectionId, LoginOutput)> {
+        let logins = self.wires.iter_mut().zip(0..);
+        let mut outputs = logins.filter_map(|(wire, at)| Some((ConnectionId(at), wire.poll()?)));
+        outputs.next()
+    }
+
+    fn login_output<P: Port>(
+        &mut self,
+        at: ConnectionId,
+        output: LoginOutput,
+        context: &mut Context<'_, P>,
+    ) {
+        match (output, &self.state) {
+            (LoginOutput::Op(op), _) => self.submit(at, op),
+            (output, State::Up(_)) => self.join_ended(at, output, context),
+            (output, _) => self.leading_ended(output, context),
+        }
+    }
+
+    /// The login of the leading connection is over.
+    fn leading_ended<P: Port>(&mut self, output: LoginOutput, context: &mut Context<'_, P>) {
         match output {
-            LoginOutput::Op(op) => {
-                if let Some(wire) = &mut self.wire {
-                    wire.mover.submit(op);
-                }
-            }
+            LoginOutput::Op(_) => {}
             LoginOutput::Done(login) => {
                 let mut session = Session::new(*login, &self.options.settings, context.now);
                 if self.options.target.is_none() {
@@ -466,8 +412,9 @@ impl Link {
                 self.was_up = true;
                 (self.down_since, self.attempts, self.redirects) = (None, 0, 0);
                 self.avoid = None;
-                if let Some(wire) = &self.wire {
-                    context.tell(Event::Up { session: self.id, peer: wire.peer });
+                if let Some(wire) = self.wires.first_mut() {
+                    wire.is_in();
+                    context.tell(Event::Up { session: self.id, peer: wire.peer() });
                 }
                 self.issue(context);
             }
@@ -487,7 +434,7 @@ impl Link {
             }
             LoginOutput::Failed(error) => {
                 let hopeless = !error.is_transient() && !self.may_come_back(&error);
-                self.avoid = self.wire.as_ref().map(|wire| wire.portal.clone());
+                self.avoid = self.wires.first().map(|wire| wire.portal().to_owned());
                 self.hang_up(context);
                 let error = self.error(Kind::Login(error));
                 if hopeless {
@@ -503,15 +450,14 @@ impl Link {
         self.was_up && matches!(error, LoginError::Refused(0x0203) | LoginError::Stream(_))
     }
 
-    fn session_output<P: Port>(&mut self, output: Output, context: &mut Context<'_, P>) {
+    fn session_output<P: Port>(
+        &mut self,
+        at: ConnectionId,
+        output: Output,
+        context: &mut Context<'_, P>,
+    ) {
         match output {
-            Output::Op(op) => {
-                let Some(wire) = &mut self.wire else { return };
-                if let Op::Release { task } = &op {
-                    self.jobs.keep(*task, wire.mover.detach(*task));
-                }
-                wire.mover.submit(op);
-            }
+            Output::Op(op) => self.session_op(at, op, context),
             Output::Indication(indication) => self.indicate(indication, context),
             Output::Closed { error, time2wait } => {
                 self.hang_up(context);
@@ -575,21 +521,14 @@ impl Link {
         context.tell(Event::Ended { session: self.id, error });
     }
 
+    /// Closes all connections. What the port still tells of them meets no link.
     fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        if let Some(wire) = self.wire.take() {
-            context.hang_up(wire.socket);
+        for mut wire in self.wires.drain(..) {
+            wire.hang_up(context);
         }
-        // What the port still tells of this connection meets no link.
-        self.epoch = 0;
     }
 
     fn error(&self, kind: Kind) -> Error {
         Error::new(kind).at_target(self.options.target.as_deref())
-    }
-
-    pub(crate) fn task_attached(&mut self, task: TaskId, write: Option<Slice>, read: Option<Buf>) {
-        if let Some(wire) = &mut self.wire {
-            wire.mover.attach(task, write, read);
-        }
     }
 }

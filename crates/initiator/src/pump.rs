@@ -265,23 +265,21 @@ impl<P: Port> Pump<P> {
     fn dispatch(&mut self, token: Token, event: engine::Event) {
         use engine::Event as E;
         let index = usize::try_from(token.0 >> INDEX_SHIFT & INDEX_MASK).unwrap_or(usize::MAX);
-        let epoch = token.0 & u64::from(u32::MAX);
-        let current = |link: &Link| u64::from(link.epoch) == epoch;
+        let epoch = u32::try_from(token.0 & u64::from(u32::MAX)).unwrap_or(0);
         match event {
             E::Received { bytes } => {
-                with_link!(self, index, |link, context| if current(link) {
-                    link.received(&bytes, &mut context);
+                with_link!(self, index, |link, context| {
+                    link.received(epoch, &bytes, &mut context);
                 });
             }
             E::Sent { list, result } => {
-                with_link!(self, index, |link, context| if current(link) {
-                    link.sent(list, result, &mut context);
-                    context.touch(link.id);
+                with_link!(self, index, |link, context| {
+                    link.sent(epoch, list, result, &mut context);
                 });
             }
             E::ReceiveEnded { .. } => {
-                with_link!(self, index, |link, context| if current(link) {
-                    link.disconnected(&mut context);
+                with_link!(self, index, |link, context| {
+                    link.disconnected(epoch, &mut context);
                 });
             }
             E::Woken => {
@@ -301,10 +299,10 @@ impl<P: Port> Pump<P> {
             if link.id != id {
                 continue;
             }
-            if let Some((socket, list)) = link.transmit() {
-                let token = token(SEND, id.index, link.epoch);
-                self.port.submit(token, Work::Send { socket, list });
-            }
+            let port = &mut self.port;
+            link.transmit(|socket, list, epoch| {
+                port.submit(token(SEND, id.index, epoch), Work::Send { socket, list });
+            });
         }
     }
 }

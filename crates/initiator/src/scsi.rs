@@ -99,6 +99,7 @@ pub fn capacity(unit: &mut impl Execute) -> Result<Capacity, Error> {
             Ok(Capacity {
                 last_lba: last.into(),
                 block_length,
+                protection: None,
                 physical_exponent: 0,
                 provisioning: Provisioning::Full,
                 lowest_aligned_lba: 0,
@@ -207,9 +208,14 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
     if !(512..=65536).contains(&block) || !block.is_power_of_two() {
         return Err(not_a_disk(format!("blocks of {block} bytes are not supported")));
     }
-    let limits = optional(vpd(unit, vpd::BLOCK_LIMITS))?
-        .and_then(|content| vpd::BlockLimits::parse(&content));
-    let provisioning = optional(vpd(unit, vpd::LOGICAL_BLOCK_PROVISIONING))?
+    // Only pages that the unit lists: some targets answer others in a way that costs the session.
+    let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
+    let mut page = |code| match pages.contains(&code) {
+        true => optional(vpd(unit, code)),
+        false => Ok(None),
+    };
+    let limits = page(vpd::BLOCK_LIMITS)?.and_then(|content| vpd::BlockLimits::parse(&content));
+    let provisioning = page(vpd::LOGICAL_BLOCK_PROVISIONING)?
         .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
     let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
     let read_only = mode
@@ -227,6 +233,7 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
         physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
         read_only,
+        protection: capacity.protection,
     })
 }
 
@@ -237,5 +244,57 @@ fn optional<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(error) if is_unsupported(&error) => Ok(None),
         Err(error) if matches!(error.kind(), Kind::Malformed(_)) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buf::Pool;
+
+    /// A disk of 2048 blocks that has these pages and ends the session over any other.
+    struct Picky {
+        pages: Vec<u8>,
+        asked: Vec<u8>,
+    }
+
+    impl Picky {
+        fn answer(&mut self, cdb: &[u8]) -> Vec<u8> {
+            match cdb {
+                [0x12, 0, ..] => [&[0, 0, 5, 2, 31][..], &[0; 31]].concat(),
+                [0x12, 1, page, ..] => {
+                    self.asked.push(*page);
+                    assert!(self.pages.contains(page), "page {page:#x} was never listed");
+                    let content = if *page == 0 { self.pages.clone() } else { vec![0; 60] };
+                    vpd::page(0, *page, &content)
+                }
+                [0x9e, 0x10, ..] => {
+                    [&2047u64.to_be_bytes()[..], &512u32.to_be_bytes(), &[0; 20]].concat()
+                }
+                [0x1a, ..] => vec![3, 0, 0, 0],
+                _ => Vec::new(),
+            }
+        }
+    }
+
+    impl Execute for Picky {
+        fn execute(&mut self, cdb: Cdb, data: Data, _: Retry) -> Result<Done, Error> {
+            let answer = self.answer(&cdb.bytes);
+            let Data::In(_) = data else { return Ok(Done { data: None }) };
+            let pool = Pool::new(1 << 20).expect("room");
+            let mut buf = pool.take(answer.len()).expect("a small buffer");
+            buf.copy_from_slice(&answer);
+            Ok(Done { data: Some(buf) })
+        }
+    }
+
+    #[test]
+    fn only_pages_that_are_listed_are_asked_for() {
+        for pages in [vec![0, 0x83], vec![0, 0xb0], vec![0, 0xb0, 0xb2]] {
+            let mut unit = Picky { pages: pages.clone(), asked: Vec::new() };
+            assert_eq!(geometry(&mut unit).expect("a disk").blocks, 2048);
+            let wanted: Vec<u8> = pages.into_iter().filter(|page| *page != 0x83).collect();
+            assert_eq!(unit.asked, wanted);
+        }
     }
 }

@@ -37,18 +37,22 @@ pub enum Op {
         /// The task that a SCSI Response ends.
         task: Option<TaskId>,
     },
-    /// Put_Data (§5.2): `data` to the initiator's buffer at `offset`; one burst, whose last PDU has
-    /// F set and, with `status`, S. Data-In PDUs without status carry `numbers` without StatSN.
+    /// Put_Data (§5.2): `data` to the initiator's buffer at `offset`; in bursts, whose last PDU has
+    /// F set; the last one of all has, with `status`, S too. Data-In PDUs without status carry
+    /// `numbers` without StatSN. One operation for all, however small the bursts: what it costs
+    /// does not depend on what the initiator wishes.
     PutData {
         /// The task.
         task: TaskId,
         /// Its tag.
         itt: Itt,
-        /// The bytes of the burst.
+        /// All bytes.
         data: Slice,
         /// Place in the initiator's buffer, bytes.
         offset: u32,
-        /// Numbers of the PDU.
+        /// Bytes of each burst but the last: at least 1.
+        burst: u32,
+        /// Numbers of each PDU; StatSN counts with `status`.
         numbers: Numbers,
         /// What travels with the last PDU.
         status: Option<CollapsedStatus>,
@@ -148,7 +152,11 @@ pub struct NumberedPut {
     pub data_sn: DataSn,
     /// Bytes of each PDU but the last: at least 1.
     pub segment: u32,
-    /// Whether the last PDU ends a burst: F.
+    /// Where in the initiator's buffer a burst began, bytes.
+    pub burst_at: u32,
+    /// Bytes of each burst from there on, at least 1: a PDU that ends one has F.
+    pub burst: u32,
+    /// Whether the last PDU ends a burst in any case.
     pub final_: bool,
     /// The last PDU asks for a DataACK with this tag and LUN: A.
     pub acknowledge: Option<(Ttt, LunField)>,

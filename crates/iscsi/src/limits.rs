@@ -40,3 +40,6 @@ pub const CHAP_SECRET_LEN_MAX: usize = 1024;
 const _: () = assert!(LOGIN_TEXT_LEN_MAX >= LOGIN_SEGMENT_LEN_MAX);
 const _: () = assert!(LOGIN_EXCHANGES_MAX as usize * LOGIN_SEGMENT_LEN_MAX >= LOGIN_TEXT_LEN_MAX);
 const _: () = assert!(LOGIN_TEXT_LEN_MAX + LOGIN_ANSWER_LEN_MAX < 64 * 1024);
+
+/// Most connections of a session: more than one for each path between two machines buys nothing.
+pub const CONNECTIONS_MAX: u16 = 32;

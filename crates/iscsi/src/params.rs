@@ -209,6 +209,17 @@ impl Values {
         Self(core::array::from_fn(|place| TABLE[place].default))
     }
 
+    /// Sets the wish for `id`: the nearest value that its range has (RFC 7143 §13).
+    pub(crate) fn wish(&mut self, id: Id, value: u32) {
+        let value = match &id.key().rule {
+            Rule::Number(range) | Rule::Minimum(range) | Rule::Maximum(range) => {
+                value.clamp(*range.start(), *range.end())
+            }
+            _ => value,
+        };
+        self.set(id, value);
+    }
+
     /// Sets the value of `id`.
     pub fn set(&mut self, id: Id, value: u32) {
         self.0[id as usize] = value;

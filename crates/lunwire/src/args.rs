@@ -2,8 +2,10 @@
 //! The arguments of every command.
 
 mod client;
+mod lab;
 
 pub(crate) use client::*;
+pub(crate) use lab::*;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -70,6 +72,9 @@ pub(crate) enum Command {
     /// Show or change the states of target port groups of a running daemon
     #[command(after_help = ALUA_EXAMPLES)]
     Alua(AluaOptions),
+    /// Re-run a published study on this machine
+    #[command(after_help = LAB_EXAMPLES)]
+    Lab(LabOptions),
 }
 
 const LUN_EXAMPLES: &str = "\
@@ -142,6 +147,10 @@ pub(crate) struct ServeOptions {
     /// What backs a LUN (repeatable: LUN 0, 1, ...) [default: memory:1G]
     #[arg(long, value_name = "STORE")]
     pub(crate) lun: Vec<String>,
+    /// T10 protection information of those LUNs: 1, 2 or 3, in PATH.pi beside file:PATH, in memory
+    /// beside memory: [default: none]
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) protection: Option<u8>,
     /// Name by which initiators of that target, and discovery, must log in (CHAP)
     #[arg(long, value_name = "NAME")]
     pub(crate) chap_user: Option<String>,
@@ -179,7 +188,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
     /// Folder for what outlives the daemon: reservations, mode parameters and identifying
-    /// information that hosts ask to keep [default: none, and hosts are told so]
+    /// information that hosts ask to keep, wipes that have not ended [default: none, and hosts are
+    /// told so]
     #[arg(long, value_name = "PATH")]
     pub(crate) state_dir: Option<PathBuf>,
     /// error, warn, info, debug or trace [default: info]

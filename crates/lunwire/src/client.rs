@@ -26,8 +26,10 @@ use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
 use initiator::Options;
+use initiator::Policy;
 use initiator::Queue;
 use initiator::SessionId;
+use initiator::Settings;
 use initiator::Url;
 use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
@@ -110,8 +112,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         options.initiator = iscsi::name::normalize_configured(name)
             .map_err(|error| usage("--initiator", name, error))?;
     }
-    options.settings.header_digest = digest("--header-digest", client.header_digest.as_deref())?;
-    options.settings.data_digest = digest("--data-digest", client.data_digest.as_deref())?;
+    negotiate(client, &mut options.settings)?;
     if let Some(patience) = &client.patience {
         options.reconnect_patience = time("--patience", patience)?;
     }
@@ -125,6 +126,26 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         options.algorithms = client.chap_algorithms.iter().map(named).collect::<Result<_>>()?;
     }
     Ok(options)
+}
+
+/// What is asked for in negotiation.
+fn negotiate(client: &ClientOptions, settings: &mut Settings) -> Result<()> {
+    settings.header_digest = digest("--header-digest", client.header_digest.as_deref())?;
+    settings.data_digest = digest("--data-digest", client.data_digest.as_deref())?;
+    settings.connections = client.connections;
+    settings.policy = match client.policy.as_deref() {
+        None | Some("round-robin") => Policy::RoundRobin,
+        Some("least-outstanding") => Policy::LeastOutstanding,
+        Some(other) => {
+            return Err(usage("--policy", other, "round-robin or least-outstanding is right"));
+        }
+    };
+    settings.error_recovery_level = client.recovery_level;
+    settings.data_pdu_in_order = !client.any_order;
+    settings.data_sequence_in_order = !client.any_order;
+    settings.markers = client.markers;
+    settings.fast_abort = client.fast_abort;
+    Ok(())
 }
 
 fn digest(flag: &str, text: Option<&str>) -> Result<DigestOffer> {

@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => commands::bench::run(&options),
         Command::Shell(options) => commands::shell::run(&options),
         Command::Alua(options) => commands::alua::run(&options),
+        Command::Lab(options) => commands::lab::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

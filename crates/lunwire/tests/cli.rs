@@ -341,3 +341,26 @@ fn port_groups_are_shown_and_changed() {
     assert!(json.contains("\"state\":\"unavailable\""), "{json}");
     assert_eq!(daemon.stop(), 0);
 }
+
+#[test]
+fn the_laboratory_writes_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("fast05");
+    let out = out.to_str().unwrap();
+    let ran = lunwire(&["lab", "run", "fast05", "--rounds", "1", "--size-max", "8K", "--out", out]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("Figure 17") && text.contains("index.html"), "{text}");
+    assert!(Path::new(out).join("index.html").exists());
+
+    let wrong = lunwire(&["lab", "run", "fast05", "--size-max", "1M"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("--size-max"));
+    let occupied = folder.path().join("file");
+    std::fs::write(&occupied, "").unwrap();
+    let occupied = occupied.to_str().unwrap();
+    let arguments = ["lab", "run", "fast05", "--rounds", "1", "--size-max", "512"];
+    let refused = lunwire(&[arguments.as_slice(), &["--out", occupied]].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("--out"), "{}", stderr(&refused));
+}

@@ -30,6 +30,10 @@ pub const UNSOLICITED_MAX: usize = 512;
 /// costs to 8 KiB.
 pub const COVERAGE_RANGES_MAX: usize = 1024;
 
+/// Runs of missing Data-In or R2Ts that an initiator keeps of one task: with more than that lost
+/// here and there, another connection serves it better.
+pub const MISSING_RUNS_MAX: usize = 256;
+
 /// Ranges whose memory a slot for bursts keeps from one burst to the next.
 pub const COVERAGE_KEEP: usize = 16;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a unit keeps over a loss of power: reservations, mode parameters, identification.
+//! What a unit keeps over a loss of power: reservations, mode parameters, identification, a wipe
+//! that has not ended.
 //!
 //! ```text
 //! magic:4 version:4 unit:8 body sum:4
@@ -37,11 +38,14 @@ pub enum Kept {
     ModeParameters,
     /// Identifying information.
     Identification,
+    /// A FORMAT UNIT or SANITIZE that has not ended well.
+    Wipe,
 }
 
 impl Kept {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Reservations, Self::ModeParameters, Self::Identification];
+    pub const ALL: [Self; 4] =
+        [Self::Reservations, Self::ModeParameters, Self::Identification, Self::Wipe];
 
     /// Its name, as part of a file's name.
     #[must_use]
@@ -50,6 +54,7 @@ impl Kept {
             Self::Reservations => "reservations",
             Self::ModeParameters => "modes",
             Self::Identification => "identification",
+            Self::Wipe => "wipe",
         }
     }
 
@@ -58,6 +63,7 @@ impl Kept {
             Self::Reservations => *b"LWPR",
             Self::ModeParameters => *b"LWMP",
             Self::Identification => *b"LWID",
+            Self::Wipe => *b"LWWI",
         }
     }
 

@@ -127,6 +127,9 @@ pub const OVERWRITES_MAX: u8 = 31;
 /// Longest FORMAT UNIT parameter list: a long header and a pattern of one block.
 pub const FORMAT_LIST_LEN_MAX: u32 = 8 + 4 + 4096;
 
+/// Longest parameter list of LOG SELECT, bytes: the three counters that can be set need 48.
+pub(crate) const LOG_LIST_LEN_MAX: u16 = 1024;
+
 /// Longest name of an initiator port: an iSCSI name of 223 bytes and `,i,0x` with an ISID.
 pub const PORT_NAME_LEN_MAX: usize = 223 + 17;
 

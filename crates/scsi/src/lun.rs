@@ -18,6 +18,8 @@ use crate::kept::Keeper;
 use crate::kept::Kept;
 use crate::kept::RestoreError;
 use crate::limits;
+use crate::protect::Protection;
+use crate::protect::ProtectionFormat;
 use crate::sbc::wipe::Wiping;
 use crate::sense;
 use crate::sense::Fault;
@@ -47,7 +49,9 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
 use store::Geometry;
 use store::Store;
+use store::beside::Beside;
 use wire::scsi::mmc;
+use wire::scsi::protection::ProtectionType;
 
 /// Why a store cannot be a logical unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,6 +78,14 @@ pub enum UnitError {
         bytes: u64,
         /// Block length.
         block: u32,
+    },
+    /// Protection information is kept for another number of blocks.
+    #[error("protection information is kept for {formatted} blocks, and the store has {blocks}")]
+    Formatted {
+        /// As it is formatted.
+        formatted: u64,
+        /// What the store has.
+        blocks: u64,
     },
     /// Names a field of the identity that hosts would not accept.
     #[error("serial number must be 1 to 64 printable ASCII characters")]
@@ -117,6 +129,7 @@ pub struct LogicalUnit {
     tokens: Tokens,
     wiping: Wiping,
     atomic_max: Option<u32>,
+    protection: Option<Protection>,
 }
 
 /// What is out of the ordinary with a unit, so that one load tells that nothing is.
@@ -191,6 +204,26 @@ impl LogicalUnit {
         Self::of_kind(&table::OPTICAL, identity, store, mmc::BLOCK_LEN)
     }
 
+    /// A disk that hosts can format with protection information, and that is formatted so now.
+    ///
+    /// # Errors
+    /// As [`LogicalUnit::new`]; or if the disk is formatted with another capacity than its store
+    /// has.
+    pub fn protected(
+        identity: Identity,
+        store: Arc<Beside>,
+        format: ProtectionFormat,
+    ) -> Result<Self, UnitError> {
+        let mut unit = Self::new(identity, store, format.block)?;
+        if unit.blocks() != format.blocks {
+            return Err(UnitError::Formatted { formatted: format.blocks, blocks: unit.blocks() });
+        }
+        unit.commands = &table::PROTECTED;
+        unit.modes.protect();
+        unit.protection = Some(Protection::new(format.kind));
+        Ok(unit)
+    }
+
     fn of_kind(
         commands: &'static Commands,
         identity: Identity,
@@ -242,6 +275,7 @@ impl LogicalUnit {
             tokens: Tokens::default(),
             wiping: Wiping::default(),
             atomic_max,
+            protection: None,
         })
     }
 
@@ -271,6 +305,7 @@ impl LogicalUnit {
                 self.show_modes();
             }
             Kept::Identification => self.identification.keep(keeper, state, number)?,
+            Kept::Wipe => self.keep_wipes(keeper, state)?,
         }
         Ok(self)
     }
@@ -303,8 +338,28 @@ impl LogicalUnit {
         self.atomic_max.is_some()
     }
 
+    /// What it knows if it can be formatted with protection information.
+    pub(crate) const fn protection(&self) -> Option<&Protection> {
+        self.protection.as_ref()
+    }
+
+    /// How it is formatted; None without protection information.
+    pub fn protection_type(&self) -> Option<ProtectionType> {
+        self.protection.as_ref().and_then(Protection::kind)
+    }
+
+    /// False where a copy would leave protection information behind, or there is nothing to copy
+    /// to.
+    pub(crate) fn takes_part_in_copies(&self) -> bool {
+        self.protection.is_none() && !self.is_optical()
+    }
+
     pub(crate) const fn wiping(&self) -> &Wiping {
         &self.wiping
+    }
+
+    pub(crate) const fn wiping_mut(&mut self) -> &mut Wiping {
+        &mut self.wiping
     }
 
     pub(crate) const fn tokens(&self) -> &Tokens {

@@ -187,7 +187,7 @@ impl Nexus {
     /// The disk with this NAA, among those that this nexus sees.
     pub(crate) fn unit_named(&self, naa: &[u8]) -> Option<&Arc<Mapped>> {
         let mut all = self.map.iter().map(|mapping| &mapping.mapped);
-        all.find(|mapped| !mapped.unit.is_optical() && mapped.unit.identity().naa == naa)
+        all.find(|mapped| mapped.unit.takes_part_in_copies() && mapped.unit.identity().naa == naa)
     }
 
     #[inline]

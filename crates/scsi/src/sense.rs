@@ -200,6 +200,21 @@ pub(crate) const fn invalid_parameter_bit(byte: u16, bit: u8) -> Sense {
     Sense::new(SenseKey::IllegalRequest, 0x26, 0).with_field(field)
 }
 
+/// x/10/01 LOGICAL BLOCK GUARD CHECK FAILED.
+pub(crate) const fn guard_check_failed(key: SenseKey) -> Sense {
+    Sense::new(key, 0x10, 0x01)
+}
+
+/// x/10/02 LOGICAL BLOCK APPLICATION TAG CHECK FAILED.
+pub(crate) const fn application_tag_check_failed(key: SenseKey) -> Sense {
+    Sense::new(key, 0x10, 0x02)
+}
+
+/// x/10/03 LOGICAL BLOCK REFERENCE TAG CHECK FAILED.
+pub(crate) const fn reference_tag_check_failed(key: SenseKey) -> Sense {
+    Sense::new(key, 0x10, 0x03)
+}
+
 /// 5/0E/03 INVALID FIELD IN COMMAND INFORMATION UNIT: the initiator means to send fewer bytes than
 /// the CDB says. Refused before anything is written; `needed` keeps the residual truthful (RFC 7143
 /// §11.4.5.2).

@@ -31,7 +31,7 @@ pub(crate) struct Totals {
     pub(crate) verify_errors: u64,
 }
 
-/// Which sums LOG SELECT resets.
+/// Which sums LOG SELECT resets, or sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
     Traffic,
@@ -136,6 +136,19 @@ impl Statistics {
                 Counter::WriteErrors => base.write_errors = now.write_errors,
                 Counter::VerifyErrors => base.verify_errors = now.verify_errors,
             }
+        }
+    }
+
+    /// Lets one sum go on from `count`.
+    pub(crate) fn set(&self, counter: Counter, count: u64, live: impl Fn(&mut Totals)) {
+        self.reset(&[counter], live);
+        let mut base = self.base.lock();
+        match counter {
+            // What was measured cannot be set.
+            Counter::Traffic => {}
+            Counter::ReadErrors => base.read_errors = base.read_errors.wrapping_sub(count),
+            Counter::WriteErrors => base.write_errors = base.write_errors.wrapping_sub(count),
+            Counter::VerifyErrors => base.verify_errors = base.verify_errors.wrapping_sub(count),
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod copy;
 mod mmc;
+mod protected;
 mod sbc;
 mod spc;
 
@@ -18,6 +19,7 @@ use wire::iscsi::Cdb;
 pub(crate) use wire::scsi::cdb::CDB_LEN_MAX;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::opcode::Opcode;
+use wire::scsi::protection::ProtectionType;
 
 /// Bytes of a CDB that are checked at once, and all that commands other than the variable length
 /// ones have.
@@ -69,6 +71,8 @@ pub(crate) enum Flag {
     Explicit = 1 << 12,
     /// Exists only where the store promises whole writes.
     Atomic = 1 << 13,
+    /// Exists only with type 2 protection.
+    TypeTwo = 1 << 14,
 }
 
 impl Entry {
@@ -120,8 +124,8 @@ impl Entry {
             .guarded(Guard::Decides)
     }
 
-    /// A 32-byte block command: `flags` of byte 10. The reference and application tags that the
-    /// host expects are nothing without protection information, and are ignored.
+    /// A 32-byte block command: `flags` of byte 10. A disk has them with type 2 protection only,
+    /// whose tags they carry (SBC-4 §5.19 and others).
     const fn long(action: u16, flags: u8, handler: Handler) -> Self {
         let mut usage = [0; CDB_LEN_MAX - 1];
         usage[5] = 0x1f;
@@ -135,7 +139,7 @@ impl Entry {
         }
         let mut entry = Self::new(Opcode::VARIABLE_LENGTH, &usage, handler);
         entry.service_action = Some(action);
-        entry
+        entry.with(Flag::TypeTwo).with(Flag::Protect)
     }
 
     const fn with(mut self, flag: Flag) -> Self {
@@ -161,11 +165,12 @@ impl Entry {
     }
 
     /// False if the unit lacks what the command is for.
-    pub(crate) const fn supported(&self, unit: &LogicalUnit) -> bool {
+    pub(crate) fn supported(&self, unit: &LogicalUnit) -> bool {
         (!self.has(Flag::Discard) || unit.can_discard())
             && (!self.has(Flag::Kept) || unit.identification().is_kept())
             && (!self.has(Flag::Explicit) || unit.access().is_explicit())
             && (!self.has(Flag::Atomic) || unit.atomic_max().is_some())
+            && (!self.has(Flag::TypeTwo) || unit.protection_type() == Some(ProtectionType::Two))
     }
 
     /// CDB usage data as it is true for `unit`.
@@ -215,6 +220,7 @@ impl Entry {
             (Flag::Kept, "state is kept (`--state-dir`)"),
             (Flag::Explicit, "hosts may change access states"),
             (Flag::Atomic, "the store promises whole writes"),
+            (Flag::TypeTwo, "type 2 protection"),
         ];
         Supported {
             opcode: self.opcode.0,
@@ -307,10 +313,17 @@ impl Commands {
         entries.find(|entry| entry.service_action == action).ok_or_else(|| self.not_found(cdb))
     }
 
-    /// Why a command is refused that is not supported: for its service action where the operation
-    /// code has some, else for the operation code.
+    /// Why a command is refused that the unit has not what it takes for.
     #[cold]
-    pub(crate) fn not_found(&self, cdb: &CdbView<'_>) -> Fault {
+    pub(crate) fn not_supported(&self, entry: &Entry, cdb: &CdbView<'_>) -> Fault {
+        // SBC-3 §4.22.2: where type 2 protection is not enabled.
+        if entry.has(Flag::TypeTwo) { sense::INVALID_OPCODE.into() } else { self.not_found(cdb) }
+    }
+
+    /// Why an unknown command is refused: for its service action where the operation code has some,
+    /// else for the operation code.
+    #[cold]
+    fn not_found(&self, cdb: &CdbView<'_>) -> Fault {
         let has_actions = self.of_opcode(cdb.opcode()).any(|entry| entry.service_action.is_some());
         match cdb.opcode() {
             Opcode::VARIABLE_LENGTH => sense::invalid_field(8).into(),
@@ -335,6 +348,8 @@ impl Commands {
 
 /// Of a disk.
 pub(crate) static DISK: Commands = Commands::new(&MERGED);
+/// Of a disk that can be formatted with protection information.
+pub(crate) static PROTECTED: Commands = Commands::new(&protected::COMMANDS);
 /// Of a CD or DVD drive.
 pub(crate) static OPTICAL: Commands = Commands::new(mmc::COMMANDS);
 

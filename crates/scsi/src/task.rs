@@ -10,6 +10,32 @@
 //!      before any step the task may have to Wait for others
 //! ```
 
+mod parts;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use parts::condition_met;
+pub(crate) use parts::data;
+pub(crate) use parts::data_in;
+pub(crate) use parts::data_out;
+pub(crate) use parts::done;
+pub(crate) use parts::good;
+pub(crate) use step::ACA_ACTIVE;
+pub(crate) use step::BUSY;
+pub(crate) use step::CHECK_CONDITION;
+pub(crate) use step::CONDITION_MET;
+pub use step::Completion;
+pub use step::DRAWN_LEN;
+pub use step::Drawn;
+pub(crate) use step::GOOD;
+pub use step::Input;
+pub(crate) use step::RESERVATION_CONFLICT;
+pub use step::Request;
+pub use step::Step;
+pub(crate) use step::TASK_SET_FULL;
+pub use step::Victims;
+
 use crate::Nexus;
 use crate::copy::machine::Copy;
 use crate::copy::using::Populating;
@@ -19,6 +45,8 @@ use crate::exclusion::Hold;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use crate::nexus::Mapped;
+use crate::protect::Protected;
+use crate::protect::unmap::Unmap as ProtectedUnmap;
 use crate::sbc::compare::Compare;
 use crate::sbc::rw::Read;
 use crate::sbc::rw::Write;
@@ -44,149 +72,16 @@ use crate::taskset::Place;
 use crate::taskset::Sharing;
 use crate::taskset::Turn;
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-use buf::Slice;
-use clock::Instant;
 use store::Op;
 use store::Outcome;
 use store::Store;
 use wire::iscsi::Attribute;
-use wire::iscsi::Cdb;
-use wire::iscsi::LunField;
 use wire::scsi::Sense;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::mode::QueueError;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent;
-use wire::scsi::token::SECRET_LEN;
-
-/// Status GOOD (SAM-5 §5.3).
-pub(crate) const GOOD: u8 = 0x00;
-/// Status CONDITION MET (SAM-5 §5.3).
-pub(crate) const CONDITION_MET: u8 = 0x04;
-/// Status RESERVATION CONFLICT (SAM-5 §5.3).
-pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
-/// Status CHECK CONDITION (SAM-5 §5.3).
-pub(crate) const CHECK_CONDITION: u8 = 0x02;
-/// Status BUSY (SAM-5 §5.3).
-pub(crate) const BUSY: u8 = 0x08;
-/// Status TASK SET FULL (SAM-5 §5.3).
-pub(crate) const TASK_SET_FULL: u8 = 0x28;
-/// Status ACA ACTIVE (SAM-5 §5.3).
-pub(crate) const ACA_ACTIVE: u8 = 0x30;
-
-/// One command as SAM gives it (SAM-5 §5.4.2).
-#[derive(Clone, Copy, Debug)]
-pub struct Request {
-    /// The LUN bytes as they came.
-    pub lun: LunField,
-    /// The CDB as it came.
-    pub cdb: Cdb,
-    /// Task attribute.
-    pub attribute: Attribute,
-    /// Bytes that the initiator means to send.
-    pub expected_out: u32,
-    /// Bytes that the initiator has room for.
-    pub expected_in: u32,
-}
-
-/// What must happen next.
-#[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must know every one
-pub enum Step {
-    /// Receive Data-Out: resume with [`Input::DataOut`] when `length` bytes are there. Never more
-    /// than [`Request::expected_out`].
-    ReceiveDataOut {
-        /// Bytes, from offset 0.
-        length: u32,
-    },
-    /// Run on [`Task::store`]; resume with [`Input::Store`].
-    Store(Op),
-    /// Others must end first, on any reactor: resume with [`Input::Turn`] soon.
-    Wait,
-    /// Abort tasks of the unit, on any reactor, but not this one; resume with [`Input::Turn`] when
-    /// none of their work is left.
-    Abort {
-        /// Whose.
-        victims: Victims,
-    },
-    /// Say what time it is: resume with [`Input::Clock`].
-    Clock,
-    /// Give time and randomness: resume with [`Input::Drawn`].
-    Draw,
-    /// Run this task, which belongs to no nexus, with [`Task::work`] and Turn first, until it is
-    /// complete; what its completion says is for nobody.
-    Spawn {
-        /// The task.
-        job: Box<Task>,
-        /// Ends the command now; None: resume it with [`Input::Turn`] when the job is over.
-        completion: Option<Completion>,
-    },
-    /// Over.
-    Complete(Completion),
-}
-
-/// Whose tasks are to be aborted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the pump must know every one
-pub enum Victims {
-    /// Of these initiator ports other than the own one: names as in
-    /// [`NexusNames::initiator_port`](crate::NexusNames::initiator_port).
-    Ports(Vec<String>),
-    /// Of the nexus that the task belongs to.
-    OwnNexus,
-    /// Of every nexus.
-    Everybody,
-}
-
-/// How a command ended.
-#[derive(Debug)]
-pub struct Completion {
-    /// SAM status code.
-    pub status: u8,
-    /// Sense data; only with CHECK CONDITION.
-    pub sense: Vec<u8>,
-    /// Data for the initiator, of which the first [`Request::expected_in`] bytes travel. May be
-    /// shorter than `presented` where the initiator has no room for more.
-    pub data_in: Option<Slice>,
-    /// Bytes that the command had for, or asked of, the initiator: the base of the residual (RFC
-    /// 7143 §11.4.5).
-    pub presented: u64,
-    /// The initiator must see this end after all before it and before all after it (RFC 7143
-    /// §4.2.2.3.4).
-    pub fence: bool,
-}
-
-/// What a step gave.
-#[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must know every one
-pub enum Input {
-    /// The bytes that were asked for.
-    DataOut(Slice),
-    /// How the store operation ended.
-    Store(Outcome),
-    /// After [`Step::Wait`], [`Step::Abort`] and [`Step::Spawn`].
-    Turn,
-    /// After [`Step::Clock`]: milliseconds since 1970-01-01 UTC.
-    Clock(u64),
-    /// After [`Step::Draw`].
-    Drawn(Drawn),
-}
-
-/// What a task cannot know by itself.
-#[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // the pump makes it
-pub struct Drawn {
-    /// From the system's generator; None if it has nothing to give.
-    pub random: Option<[u8; DRAWN_LEN]>,
-    /// The time that counts tokens' lives.
-    pub now: Instant,
-}
-
-/// Random bytes of one [`Step::Draw`]: the number and the secret of a ROD token.
-pub const DRAWN_LEN: usize = 8 + SECRET_LEN;
 
 /// A command under way. What it holds of the unit is free again when it is complete or dropped: a
 /// task that is dropped while the store works for it must be kept until that work is done.
@@ -249,6 +144,8 @@ pub(crate) enum Machine {
     Using(Box<Using>),
     Wipe(Box<Wipe>),
     Awaiting(Awaiting),
+    Protected(Box<Protected>),
+    ProtectedUnmap(Box<ProtectedUnmap>),
 }
 
 /// What a handler makes of a command.
@@ -414,6 +311,7 @@ impl Task {
             match &self.machine {
                 Machine::Read(read) => mapped.link.traffic.count_read(read.bytes()),
                 Machine::Write(write) => mapped.link.traffic.count_write(write.bytes()),
+                Machine::Protected(protected) => protected.count(&mapped.link.traffic),
                 _ => {}
             }
         }
@@ -626,6 +524,8 @@ impl Machine {
                 Ok(step)
             }
             Self::Awaiting(awaiting) => awaiting.resume(&input),
+            Self::Protected(protected) => protected.resume(unit, input),
+            Self::ProtectedUnmap(unmap) => unmap.resume(unit, input),
             // A job has no nexus.
             Self::Wipe(_) => Err(sense::INTERNAL.into()),
         }
@@ -653,133 +553,4 @@ fn is_preempt_and_abort(request: &Request) -> bool {
     let cdb = CdbView::new(&request.cdb);
     cdb.opcode() == Opcode::PERSISTENT_RESERVE_OUT
         && cdb.service_action() == persistent::PREEMPT_AND_ABORT
-}
-
-/// A command that ends at once with GOOD.
-pub(crate) const fn good(presented: u64) -> Started {
-    (Machine::Done, Step::Complete(sense::good(presented)))
-}
-
-/// The end of a PRE-FETCH whose blocks are all there.
-pub(crate) fn condition_met() -> Completion {
-    Completion { status: CONDITION_MET, ..sense::good(0) }
-}
-
-/// A command that ends at once with parameter data, cut to its allocation length. The cut is no
-/// residual (RFC 7143 §11.4.5.3).
-pub(crate) fn data(mut bytes: Vec<u8>, allocation: u32) -> Started {
-    bytes.truncate(usize::try_from(allocation).unwrap_or(usize::MAX));
-    let presented = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    let data_in = (!bytes.is_empty()).then(|| Slice::from(bytes));
-    let completion = Completion { data_in, ..sense::good(presented) };
-    (Machine::Done, Step::Complete(completion))
-}
-
-/// The first `length` bytes that were asked for as Data-Out.
-pub(crate) fn data_out(input: Input, length: u32) -> Result<Slice, Fault> {
-    let Input::DataOut(data) = input else { return Err(sense::INTERNAL.into()) };
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    data.part(0..length).ok_or_else(|| sense::INTERNAL.into())
-}
-
-/// The outcome of an operation whose first block is `lba`.
-pub(crate) fn done(input: Input, lba: u64) -> Result<(), Fault> {
-    match input {
-        Input::Store(Outcome::Done) => Ok(()),
-        Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
-        _ => Err(sense::INTERNAL.into()),
-    }
-}
-
-/// The `length` bytes of a read whose first block is `lba`.
-pub(crate) fn data_in(input: Input, lba: u64, length: u32) -> Result<Slice, Fault> {
-    match input {
-        Input::Store(Outcome::Data(data)) if usize::try_from(length) == Ok(data.len()) => Ok(data),
-        Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
-        _ => Err(sense::INTERNAL.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limits;
-    use crate::testing::Bench;
-    use crate::testing::cdb;
-    use crate::testing::run;
-    use alloc::vec;
-    use proptest::prelude::*;
-    use wire::scsi::Sense;
-
-    /// A CDB: random, or that of a supported command with only bits that it understands, and a
-    /// small address.
-    fn any_cdb() -> impl Strategy<Value = [u8; 32]> {
-        let unit = Bench::new().unit;
-        let supported = (any::<prop::sample::Index>(), any::<[u8; 32]>(), any::<bool>()).prop_map(
-            move |(index, mut bytes, small)| {
-                let entries: Vec<_> = crate::table::DISK.all().collect();
-                let entry = entries[index.index(entries.len())];
-                let (usage, _) = entry.usage_for(&unit);
-                if small && entry.length >= 10 {
-                    bytes[2..4].fill(0);
-                    bytes[12..18].fill(0);
-                    bytes[28..30].fill(0);
-                    if entry.length == 16 {
-                        bytes[4..8].fill(0);
-                        bytes[8] = 0;
-                        bytes[10..12].fill(0);
-                    } else if entry.length == 12 {
-                        bytes[6..8].fill(0);
-                    }
-                    bytes[4] = 0;
-                }
-                for (byte, usage) in bytes.iter_mut().zip(usage) {
-                    *byte &= usage;
-                }
-                for (byte, bare) in bytes.iter_mut().zip(entry.bare()) {
-                    *byte |= bare;
-                }
-                bytes
-            },
-        );
-        prop_oneof![1 => any::<[u8; 32]>(), 4 => supported]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(1500))]
-
-        #[test]
-        fn every_command_ends_with_a_legal_status(
-            bytes in any_cdb(), lun in prop_oneof![9 => Just([0; 8]), 1 => any::<[u8; 8]>()],
-            out in prop_oneof![Just(0), Just(512), 0_usize..8192, Just(1 << 21)],
-            expected_in in prop_oneof![Just(0), 0_u32..5000, Just(1 << 22)], fill: u8,
-        ) {
-            let out = vec![fill; out];
-            let request = Request {
-                lun: LunField(lun),
-                cdb: cdb(&bytes),
-                attribute: Attribute::Simple,
-                expected_out: u32::try_from(out.len()).expect("short"),
-                expected_in,
-            };
-            let completion = run(&Bench::new().nexus, request, &out);
-            match completion.status {
-                GOOD => {
-                    prop_assert!(completion.sense.is_empty());
-                    let data = completion.data_in.map_or(0, |data| data.len() as u64);
-                    prop_assert!(data <= completion.presented);
-                    prop_assert!(completion.presented <= u64::from(limits::TRANSFER_MAX));
-                }
-                CONDITION_MET => prop_assert!(matches!(bytes[0], 0x34 | 0x90)),
-                RESERVATION_CONFLICT => prop_assert!(completion.sense.is_empty()),
-                status => {
-                    prop_assert_eq!(status, CHECK_CONDITION);
-                    prop_assert!(completion.data_in.is_none());
-                    prop_assert!(completion.sense.len() <= usize::from(limits::SENSE_LEN_MAX));
-                    let sense = Sense::parse(&completion.sense).expect("sense data");
-                    prop_assert!(sense.field.is_none_or(|field| field.byte < 5000));
-                }
-            }
-        }
-    }
 }

@@ -6,10 +6,16 @@ use crate::DRAWN_LEN;
 use crate::Drawn;
 use crate::Identity;
 use crate::Input;
+use crate::KeepFailed;
+use crate::Keeper;
+use crate::Kept;
 use crate::LogicalUnit;
 use crate::Nexus;
 use crate::NexusNames;
+use crate::ProtectionFormat;
+use crate::ProtectionType;
 use crate::Request;
+use crate::RestoreError;
 use crate::Step;
 use crate::Task;
 use alloc::string::ToString;
@@ -30,6 +36,7 @@ use store::Outcome;
 use store::Run;
 use store::Store;
 use store::Submitted;
+use store::beside::Beside;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::LunField;
@@ -144,6 +151,23 @@ impl Store for Disk {
     }
 }
 
+/// Keeps one state, or fails.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    pub(crate) state: spin::Mutex<Option<Vec<u8>>>,
+    pub(crate) broken: spin::Mutex<bool>,
+}
+
+impl Keeper for Shelf {
+    fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
+        if *self.broken.lock() {
+            return Err(KeepFailed);
+        }
+        *self.state.lock() = Some(state.to_vec());
+        Ok(())
+    }
+}
+
 /// A disk at LUN 0 and a nexus whose first unit attention has been reported.
 pub(crate) struct Bench {
     pub(crate) disk: Arc<Disk>,
@@ -158,6 +182,10 @@ pub(crate) fn names(initiator: &str) -> NexusNames {
         portal_group_tag: 1,
         relative_port: 1,
     }
+}
+
+fn identity() -> Identity {
+    Identity::derive("iqn.2026-01.org.example:target", 0, "LUNWIRE", "disk")
 }
 
 impl Bench {
@@ -176,13 +204,38 @@ impl Bench {
         Self::of(geometry, |identity, disk| LogicalUnit::optical(identity, disk))
     }
 
+    /// A disk that is formatted with protection information, and what stands beside it.
+    pub(crate) fn protected(kind: Option<ProtectionType>, block: u32) -> (Self, Arc<Disk>) {
+        let format = ProtectionFormat { kind, block, blocks: geometry().bytes / u64::from(block) };
+        let side = Disk::new(Geometry { bytes: format.side_len(), ..geometry() });
+        let beside = Arc::<Disk>::clone(&side);
+        let bench = Self::of(geometry(), |identity, disk| {
+            LogicalUnit::protected(identity, Arc::new(Beside::new(disk, beside)), format)
+        });
+        (bench, side)
+    }
+
     fn of(
         geometry: Geometry,
         unit: impl FnOnce(Identity, Arc<Disk>) -> Result<LogicalUnit, crate::UnitError>,
     ) -> Self {
         let disk = Disk::new(geometry);
-        let identity = Identity::derive("iqn.2026-01.org.example:target", 0, "LUNWIRE", "disk");
-        let unit = Arc::new(unit(identity, Arc::<Disk>::clone(&disk)).expect("a good disk"));
+        let unit = unit(identity(), Arc::<Disk>::clone(&disk)).expect("a good disk");
+        Self::at(disk, unit)
+    }
+
+    /// A unit as after power on, with what `shelf` holds.
+    pub(crate) fn powered_on(kept: Kept, shelf: &Arc<Shelf>) -> Result<Self, RestoreError> {
+        let disk = Disk::new(geometry());
+        let unit = LogicalUnit::new(identity(), Arc::<Disk>::clone(&disk), 512);
+        let state = shelf.state.lock().clone();
+        let keeper = Arc::<Shelf>::clone(shelf);
+        let unit = unit.expect("a good disk").with_keeper(kept, keeper, state.as_deref())?;
+        Ok(Self::at(disk, unit))
+    }
+
+    fn at(disk: Arc<Disk>, unit: LogicalUnit) -> Self {
+        let unit = Arc::new(unit);
         let nexus = Nexus::new(names("iqn.a,i,0x1"), vec![(0, Arc::clone(&unit))]);
         let bench = Self { disk, unit, nexus };
         assert_eq!(bench.sense(&[0; 6]).map(|sense| (sense.asc, sense.ascq)), Some((0x29, 0)));

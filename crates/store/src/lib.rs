@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod beside;
 pub mod file;
 pub mod filter;
 mod limits;

@@ -9,6 +9,7 @@ mod filter;
 mod size;
 
 pub use error::SpecError;
+pub use error::Unprotectable;
 pub use filter::Filter;
 pub use size::SizeError;
 pub use size::parse_size;
@@ -82,6 +83,29 @@ impl Spec {
             Self::Iso { .. } => true,
             Self::Filtered { behind, .. } => behind.is_optical(),
             _ => false,
+        }
+    }
+
+    /// What is behind all filters.
+    pub fn unfiltered(&self) -> &Self {
+        match self {
+            Self::Filtered { behind, .. } => behind.unfiltered(),
+            other => other,
+        }
+    }
+
+    /// Whether protection information can be kept beside its blocks.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn protectable(&self) -> Result<(), Unprotectable> {
+        match self {
+            Self::Memory { .. } | Self::File(_) => Ok(()),
+            Self::Null { .. } => Err(Unprotectable::Null),
+            Self::Iso { .. } => Err(Unprotectable::Iso),
+            Self::Stripe { .. } => Err(Unprotectable::Stripe),
+            Self::Filtered { filter: Filter::Atomic, .. } => Err(Unprotectable::Atomic),
+            Self::Filtered { behind, .. } => behind.protectable(),
         }
     }
 

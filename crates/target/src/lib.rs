@@ -37,6 +37,7 @@ pub use registry::SESSIONS_MAX;
 pub use solo::Holdings;
 pub use solo::Solo;
 pub use solo::SoloPlan;
+pub use stores::ProtectionError;
 pub use stores::StoreError;
 pub use stores::Stores;
 pub use volume::Rescanned;

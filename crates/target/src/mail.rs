@@ -107,8 +107,10 @@ impl Whose {
 pub(crate) enum Effect {
     /// CLEAR TASK SET: 2F/00 for a nexus that lost tasks.
     Cleared,
-    /// LOGICAL UNIT RESET: the unit itself raises 29/03 for all.
+    /// LOGICAL UNIT RESET and TARGET WARM RESET: the unit itself raises 29/03 for all.
     Reset,
+    /// TARGET COLD RESET: no task is answered, and all sessions end.
+    PowerOn,
 }
 
 /// The letter box of a reactor.

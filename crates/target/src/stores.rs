@@ -2,6 +2,10 @@
 //! Opens stores and remembers the files behind them, which every reactor must know and a stop must
 //! flush.
 
+mod protection;
+
+pub use protection::ProtectionError;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -55,6 +59,9 @@ pub enum StoreError {
     /// Stores that are no stripe.
     #[error("cannot stripe these stores: {0}")]
     Stripe(#[from] StripeError),
+    /// A disk that cannot have protection information.
+    #[error(transparent)]
+    Protection(#[from] ProtectionError),
 }
 
 /// Writes the operations of a store to the log of the daemon.

@@ -60,7 +60,9 @@ pub enum VolumeError {
         lun: u16,
     },
     /// Not one writable file.
-    #[error("LUN {lun} is not one writable file: only file: without readonly can do this")]
+    #[error(
+        "LUN {lun} is not one writable file: only file: without readonly and protection can do this"
+    )]
     NotAFile {
         /// The number.
         lun: u16,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use buf::Buf;
+use buf::Slice;
 use clock::Instant;
 use engine::Port;
 use iscsi::initiator::Command;
@@ -42,8 +43,10 @@ const TASK_SET_FULL: u8 = 0x28;
 pub(super) struct Job {
     pub(super) tag: u64,
     pub(super) request: Request,
-    /// Room for data from the unit; with the mover while the command is with the session.
+    /// Room for data from the unit; with the mover while the command is on a connection.
     room: Option<Buf>,
+    /// The mover of a connection has the buffers.
+    attached: bool,
     losses: u32,
     attentions: u32,
     aborts: u32,
@@ -76,7 +79,9 @@ enum Verdict {
 impl Jobs {
     pub(super) fn insert(&mut self, tag: u64, request: Request, room: Option<Buf>) {
         let (losses, attentions, aborts, busy, busy_since) = (0, 0, 0, 0, None);
-        let job = Job { tag, request, room, losses, attentions, aborts, busy, busy_since };
+        let attached = false;
+        let job =
+            Job { tag, request, room, attached, losses, attentions, aborts, busy, busy_since };
         let place = self.jobs.insert(job);
         self.ready.push_back(place);
     }
@@ -106,6 +111,18 @@ impl Jobs {
         self.ready.clear();
         self.delayed.clear();
         self.jobs.drain().collect()
+    }
+
+    /// The buffers of a task that is sent for the first time; None if they are with a mover.
+    pub(super) fn take_buffers(&mut self, task: TaskId) -> Option<(Option<Slice>, Option<Buf>)> {
+        let place = self.of_task(task)?;
+        let job = self.jobs.get_mut(place).filter(|job| !job.attached)?;
+        job.attached = true;
+        let write = match &job.request.data {
+            Data::Out(data) => Some(data.clone()),
+            Data::None | Data::In(_) => None,
+        };
+        Some((write, job.room.take()))
     }
 
     fn bind(&mut self, task: TaskId, place: usize) {
@@ -146,14 +163,9 @@ impl Link {
                 data_in,
             };
             let Ok(task) = session.command(command, context.now) else { break };
-            let write = match &job.request.data {
-                Data::Out(data) => Some(data.clone()),
-                Data::None | Data::In(_) => None,
-            };
-            let read = job.room.take();
+            job.attached = false;
             self.jobs.ready.pop_front();
             self.jobs.bind(task, place);
-            self.task_attached(task, write, read);
             any = true;
         }
         if any {
@@ -175,7 +187,9 @@ impl Link {
         let Some(place) = self.jobs.of_task(task) else { return };
         let closing = self.closing;
         let Some(job) = self.jobs.jobs.get_mut(place) else { return };
-        job.room = buf;
+        if job.attached {
+            job.room = buf;
+        }
         let received = match &outcome {
             Outcome::Done(completion) => completion.received,
             Outcome::Failed(_) => 0,

@@ -11,13 +11,19 @@
 use alloc::vec::Vec;
 
 use thiserror::Error;
+use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
+use wire::iscsi::LunField;
 use wire::iscsi::Numbers;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::ScsiResponse;
+use wire::iscsi::StatSn;
+use wire::iscsi::TaskManagementRequest;
+use wire::iscsi::Ttt;
 
+pub use crate::datamover::Markers;
 pub use crate::datamover::TaskId;
 
 /// What the core asks of the mover. Ops of one connection are carried out in order.
@@ -42,6 +48,20 @@ pub enum Op {
         immediate: u32,
         /// Where unsolicited data ends, immediate data included, bytes.
         unsolicited_end: u32,
+    },
+    /// Send_Control of a TASK REASSIGN, for a task that was begun on another connection: what comes
+    /// next for it may be what came before. The mover fills in ExpDataSN (RFC 7143 §11.5.6).
+    Reassign {
+        /// The task.
+        task: TaskId,
+        /// The PDU.
+        request: TaskManagementRequest,
+    },
+    /// Send nothing more for a task that is to end; what comes for it is taken as ever (RFC 7143
+    /// §4.2.3.4).
+    Quiet {
+        /// The task.
+        task: TaskId,
     },
     /// Deallocate_Task_Resources (§5.4): forget the task; nothing more is sent or placed for it.
     Release {
@@ -70,6 +90,15 @@ pub struct Keys {
     pub max_burst_length: u32,
     /// Most R2Ts of a task that may wait for their data.
     pub max_outstanding_r2t: u16,
+    /// PDUs and sequences of a command come in order of their offsets (RFC 7143 §13.18, §13.19).
+    pub data_in_order: bool,
+    /// ErrorRecoveryLevel is above 0: what is lost is told and comes again (RFC 7143 §7.1.5).
+    pub recovery: bool,
+    /// PDUs of tasks that have ended may still come, and are passed over: there are other
+    /// connections, or something is sent again.
+    pub strays: bool,
+    /// Markers of RFC 3720.
+    pub markers: Markers,
 }
 
 impl Keys {
@@ -81,6 +110,10 @@ impl Keys {
         max_recv_data_segment_length: 8192,
         max_burst_length: 0,
         max_outstanding_r2t: 0,
+        data_in_order: true,
+        recovery: false,
+        strays: false,
+        markers: Markers { send: None, receive: None },
     };
 }
 
@@ -99,8 +132,46 @@ pub enum Event {
     Ended(Ended),
     /// A PDU without status that moves the command window.
     Window(Numbers),
+    /// Above ErrorRecoveryLevel 0: Data-In or R2Ts of a task did not come, or were damaged.
+    Incomplete {
+        /// The task.
+        task: TaskId,
+        /// What is missing and was not told before.
+        lost: Option<Run>,
+        /// The status came in this PDU; [`Event::Ended`] follows when nothing is missing any more.
+        has_status: bool,
+        /// Of the PDU.
+        numbers: Numbers,
+    },
+    /// Above ErrorRecoveryLevel 0: a numbered PDU was damaged and dropped.
+    StatusLost(StatSn),
+    /// Above ErrorRecoveryLevel 0: a Data-In asks for an acknowledgement, and nothing before it is
+    /// missing (RFC 7143 §11.7.2).
+    Acknowledge {
+        /// The task.
+        task: TaskId,
+        /// A copy from the PDU.
+        lun: LunField,
+        /// A copy from the PDU.
+        ttt: Ttt,
+        /// The next DataSN.
+        next: DataSn,
+        /// Of the PDU.
+        numbers: Numbers,
+    },
+    /// The status of a task that has ended: of use for its numbers only.
+    Stray(Numbers),
     /// The byte stream or its sender cannot be trusted any more: the core ends the connection.
     Violation(Violation),
+}
+
+/// A run of DataSNs or R2TSNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first one.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
 }
 
 /// How a command ended, with what the mover has booked for it.
@@ -179,6 +250,9 @@ pub enum Violation {
         /// The expected transfer, bytes.
         buffer: u32,
     },
+    /// RFC 3720 §A.2.
+    #[error("a marker that does not point to the next pdu")]
+    Marker,
     /// RFC 7143 §13.17.
     #[error("more r2ts at once than the {0} that were agreed")]
     TooManyR2ts(u16),

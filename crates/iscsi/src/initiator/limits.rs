@@ -15,6 +15,26 @@ pub(super) const DISCOVERY_TEXT_LEN_MAX: usize = 4 << 20;
 /// Text responses that one exchange may have: the longest text in segments of 512 bytes.
 pub(super) const TEXT_EXCHANGES_MAX: u32 = 8192;
 
+/// StatSNs that may have come before one that is missing: more than a command window holds.
+pub(super) const STATUSES_AHEAD_MAX: usize = 64 * 1024;
+
+/// How often missing statuses of a connection are asked for before it is given up. Statuses of a
+/// deep queue may be damaged one by one.
+pub(super) const STATUS_SNACKS_MAX: u32 = 256;
+
+/// How often missing data of a command is asked for before the command is given up: on a path that
+/// damages every second PDU, a megabyte in PDUs of 8 KiB gets through.
+pub(super) const DATA_SNACKS_MAX: u16 = 256;
+
+/// How often a command whose PDU the target rejected as damaged is sent again.
+pub(super) const RESENDS_MAX: u8 = 8;
+
+/// Pause before the second try to log a connection in; it doubles with each further one.
+pub(super) const REJOIN_MIN: Duration = Duration::from_millis(100);
+
+/// Longest pause between two tries to log a connection in.
+pub(super) const REJOIN_MAX: Duration = Duration::from_secs(5);
+
 /// Task management functions that may be under way at once: each is immediate, and targets need
 /// not take more than a few of those (RFC 7143 §4.2.2.1).
 pub(super) const MANAGEMENTS_MAX: usize = 4;

@@ -11,6 +11,7 @@
 //! and leaves the state as it is.
 
 mod error;
+mod markers;
 mod negotiation;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use self::negotiation::Negotiation;
 use self::negotiation::push;
 use super::Authenticated;
 use super::Identity;
+use super::Joining;
 use super::LoggedIn;
 use super::LoginOutput;
 use super::Settings;
@@ -63,8 +65,10 @@ pub struct Login {
     negotiation: Negotiation,
     deadline: Instant,
     cmd_sn: CmdSn,
-    /// None before the first response.
-    exp_stat_sn: Option<StatSn>,
+    exp_stat_sn: StatSn,
+    /// Responses are counted from the first one on.
+    counts: bool,
+    /// Of the requests: zero for a new session (RFC 7143 §11.12.6).
     tsih: Tsih,
     /// Of responses with C=1.
     text: Vec<u8>,
@@ -105,7 +109,35 @@ impl Login {
         cmd_sn: CmdSn,
         now: Instant,
     ) -> Self {
-        let negotiation = Negotiation::new(&identity, settings);
+        let negotiation = Negotiation::new(&identity, settings, None);
+        let new = (Tsih(0), cmd_sn, StatSn(0));
+        Self::begin(identity, settings, client, negotiation, new, now)
+    }
+
+    /// As [`Login::new`], for one more connection of a session, or one that replaces a connection
+    /// that is gone (RFC 7143 §6.3.4). The identity is that of the session; its CID does not count.
+    #[must_use]
+    pub fn join(
+        mut identity: Identity,
+        settings: &Settings,
+        client: Option<Client>,
+        joining: Joining,
+        now: Instant,
+    ) -> Self {
+        identity.cid = joining.cid;
+        let numbers = (joining.tsih, joining.cmd_sn, joining.exp_stat_sn);
+        let negotiation = Negotiation::new(&identity, settings, Some(joining.parameters));
+        Self::begin(identity, settings, client, negotiation, numbers, now)
+    }
+
+    fn begin(
+        identity: Identity,
+        settings: &Settings,
+        client: Option<Client>,
+        negotiation: Negotiation,
+        (tsih, cmd_sn, exp_stat_sn): (Tsih, CmdSn, StatSn),
+        now: Instant,
+    ) -> Self {
         let security = match client {
             None => Security::Off,
             Some(client) => Security::Offered(Box::new(client)),
@@ -116,8 +148,9 @@ impl Login {
             negotiation,
             deadline: now + settings.login_timeout,
             cmd_sn,
-            exp_stat_sn: None,
-            tsih: Tsih(0),
+            exp_stat_sn,
+            counts: false,
+            tsih,
             text: Vec::new(),
             exchanges: 0,
             authenticated: Authenticated::Nobody,
@@ -136,7 +169,7 @@ impl Login {
         let handled = match event {
             Event::Control { response: Response::Login(response) } => self.response(response, data),
             Event::Violation(violation) => Err(LoginError::Stream(violation)),
-            Event::Control { .. } | Event::Ended(_) | Event::Window(_) => Err(LoginError::OtherPdu),
+            _ => Err(LoginError::OtherPdu),
         };
         if let Err(error) = handled {
             self.fail(error);
@@ -170,8 +203,8 @@ impl Login {
 
     /// ExpStatSN of the next request (RFC 7143 §11.12.9).
     #[must_use]
-    pub fn exp_stat_sn(&self) -> StatSn {
-        self.exp_stat_sn.unwrap_or_default()
+    pub const fn exp_stat_sn(&self) -> StatSn {
+        self.exp_stat_sn
     }
 
     /// The first request: who we are, whom we want, how we may prove ourselves.
@@ -183,7 +216,9 @@ impl Login {
         }
         let kind = usize::from(self.identity.discovery);
         let kind = params::SESSION_TYPES.get(kind).copied().unwrap_or_default();
-        push(&mut text, Id::SessionType.key().name, kind);
+        if self.tsih == Tsih(0) {
+            push(&mut text, Id::SessionType.key().name, kind);
+        }
         if let Some(target) = &self.identity.target {
             push(&mut text, Id::TargetName.key().name, target);
         }
@@ -206,7 +241,7 @@ impl Login {
             version_max: 0,
             version_min: 0,
             isid: self.identity.isid,
-            tsih: Tsih(0),
+            tsih: self.tsih,
             itt: control_itt(0),
             cid: self.identity.cid,
             cmd_sn: self.cmd_sn,
@@ -276,6 +311,9 @@ impl Login {
         if response.tsih == Tsih(0) {
             return Err(LoginError::Malformed("TSIH 0 at the end of a login"));
         }
+        if self.tsih != Tsih(0) && response.tsih != self.tsih {
+            return Err(LoginError::Malformed("another TSIH"));
+        }
         let expected = self.identity.portal_group_tag;
         if let (Some(got), Some(expected)) = (self.negotiation.portal_group_tag, expected)
             && got != expected
@@ -284,7 +322,10 @@ impl Login {
         }
         let (max, expected) = (response.numbers.max_cmd_sn, response.numbers.exp_cmd_sn);
         // Both are ignored if they contradict each other (RFC 7143 §4.2.2.1).
-        let max_cmd_sn = if max.is_before(expected.minus(1)) { self.cmd_sn.minus(1) } else { max };
+        let (exp_cmd_sn, max_cmd_sn) = match max.is_before(expected.minus(1)) {
+            true => (self.cmd_sn, self.cmd_sn.minus(1)),
+            false => (expected, max),
+        };
         let logged_in = LoggedIn {
             tsih: response.tsih,
             cid: self.identity.cid,
@@ -293,6 +334,7 @@ impl Login {
             portal_group_tag: self.negotiation.portal_group_tag,
             authentication: self.authenticated,
             cmd_sn: self.cmd_sn,
+            exp_cmd_sn,
             max_cmd_sn,
             exp_stat_sn: self.exp_stat_sn(),
             parameters: self.negotiation.finish()?,
@@ -318,13 +360,10 @@ impl Login {
             return Err(LoginError::Stage { got: response.current, current });
         }
         let stat_sn = response.numbers.stat_sn;
-        if self.exp_stat_sn.is_some_and(|expected| expected != stat_sn) {
+        if self.counts && self.exp_stat_sn != stat_sn {
             return Err(LoginError::Malformed("StatSN out of order"));
         }
-        self.exp_stat_sn = Some(stat_sn.plus(1));
-        if response.tsih != Tsih(0) {
-            self.tsih = response.tsih;
-        }
+        (self.counts, self.exp_stat_sn) = (true, stat_sn.plus(1));
         Ok(())
     }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The initiator role: a [`Login`] for each new connection, a [`Session`] once it is in full
-//! feature phase. A session has one connection and ErrorRecoveryLevel 0: what breaks the
-//! connection ends the session, and a new login of the same ISID reinstates it.
+//! The initiator role: a [`Login`] for each new connection, a [`Session`] once the first one is in
+//! full feature phase.
+//!
+//! At ErrorRecoveryLevel 0 with one connection, what breaks the connection ends the session, and a
+//! new login of the same ISID reinstates it. Above, or with several connections, a session outlives
+//! its connections ([`Session::wanted`]).
 
 pub mod datamover;
 pub mod discovery;
@@ -35,7 +38,9 @@ use wire::iscsi::Tsih;
 
 use self::datamover::Keys;
 use self::datamover::Op;
+pub use crate::target::ConnectionId;
 pub use crate::target::Parameters;
+pub use crate::target::TaskReporting;
 
 /// What the initiator offers in negotiation and how patient it is. A wish outside the range of its
 /// key is taken as the nearest end of the range (RFC 7143 §13).
@@ -53,6 +58,26 @@ pub struct Settings {
     pub immediate_data: bool,
     /// Most R2Ts of a task at once (RFC 7143 §13.17).
     pub max_outstanding_r2t: u16,
+    /// Whether PDUs of a sequence have to come in order (RFC 7143 §13.18); if not, it is as the
+    /// target likes.
+    pub data_pdu_in_order: bool,
+    /// Whether sequences have to come in order (RFC 7143 §13.19); if not, it is as the target likes.
+    pub data_sequence_in_order: bool,
+    /// Whether to ask for markers of RFC 3720 in both directions.
+    pub markers: bool,
+    /// Highest ErrorRecoveryLevel to ask for (RFC 7143 §13.20); discovery sessions have 0.
+    pub error_recovery_level: u8,
+    /// DefaultTime2Wait to ask for, seconds (RFC 7143 §13.15).
+    pub time2wait: u16,
+    /// DefaultTime2Retain to ask for, seconds (RFC 7143 §13.16): for so long a target keeps tasks
+    /// whose connection is gone, at ErrorRecoveryLevel 2. At other levels 0 is asked for.
+    pub time2retain: u16,
+    /// How many connections the session is to have, as far as the target agrees (RFC 7143 §13.2).
+    pub connections: u16,
+    /// Which of them commands go to.
+    pub policy: Policy,
+    /// Whether to ask for TaskReporting=FastAbort (RFC 7143 §4.2.3.4, §13.23).
+    pub fast_abort: bool,
     /// Header digests (RFC 7143 §13.1).
     pub header_digest: DigestOffer,
     /// Data digests (RFC 7143 §13.1).
@@ -77,6 +102,15 @@ impl Default for Settings {
             initial_r2t: false,
             immediate_data: true,
             max_outstanding_r2t: 8,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            markers: false,
+            error_recovery_level: 0,
+            time2wait: 0,
+            time2retain: 20,
+            connections: 1,
+            policy: Policy::RoundRobin,
+            fast_abort: false,
             header_digest: DigestOffer::Allowed,
             data_digest: DigestOffer::Allowed,
             login_timeout: Duration::from_secs(15),
@@ -85,6 +119,16 @@ impl Default for Settings {
             command_timeout: Duration::from_secs(60),
         }
     }
+}
+
+/// Which of the connections of a session a command goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // callers choose
+pub enum Policy {
+    /// One after the other.
+    RoundRobin,
+    /// The one with the fewest commands under way.
+    LeastOutstanding,
 }
 
 /// Which digests an initiator offers.
@@ -121,6 +165,23 @@ pub struct Identity {
     pub portal_group_tag: Option<u16>,
 }
 
+/// A connection that a session wants to have: for [`Login::join`].
+#[derive(Clone, Debug)]
+pub struct Joining {
+    /// Its place in the session.
+    pub connection: ConnectionId,
+    /// What the target gave to the session.
+    pub tsih: Tsih,
+    /// That of the connection that it replaces, or another one.
+    pub cid: Cid,
+    /// The session's next CmdSN, which the login does not use up (RFC 7143 §11.12.8).
+    pub cmd_sn: CmdSn,
+    /// ExpStatSN of the connection that it replaces; 0 if there was none (RFC 7143 §11.12.9).
+    pub exp_stat_sn: StatSn,
+    /// What the session has agreed on; what is a connection's own is negotiated anew.
+    pub parameters: Parameters,
+}
+
 /// What a finished login hands to its session.
 #[derive(Clone, Debug)]
 pub struct LoggedIn {
@@ -138,6 +199,8 @@ pub struct LoggedIn {
     pub authentication: Authenticated,
     /// Of the next command.
     pub cmd_sn: CmdSn,
+    /// The CmdSN that the target expects next.
+    pub exp_cmd_sn: CmdSn,
     /// The last CmdSN that the target takes.
     pub max_cmd_sn: CmdSn,
     /// The StatSN that is expected next.
@@ -150,13 +213,20 @@ impl LoggedIn {
     /// What the mover must know from the first PDU of the full feature phase on.
     #[must_use]
     pub const fn keys(&self) -> Keys {
+        let agreed = &self.parameters;
+        let recovery = agreed.error_recovery_level > 0;
+        let fast = matches!(agreed.task_reporting, TaskReporting::FastAbort);
         Keys {
-            header_digest: self.parameters.header_digest,
-            data_digest: self.parameters.data_digest,
-            max_send_data_segment_length: self.parameters.max_send_data_segment_length,
-            max_recv_data_segment_length: self.parameters.max_recv_data_segment_length,
-            max_burst_length: self.parameters.max_burst_length,
-            max_outstanding_r2t: self.parameters.max_outstanding_r2t,
+            header_digest: agreed.header_digest,
+            data_digest: agreed.data_digest,
+            max_send_data_segment_length: agreed.max_send_data_segment_length,
+            max_recv_data_segment_length: agreed.max_recv_data_segment_length,
+            max_burst_length: agreed.max_burst_length,
+            max_outstanding_r2t: agreed.max_outstanding_r2t,
+            data_in_order: agreed.data_pdu_in_order && agreed.data_sequence_in_order,
+            recovery,
+            strays: recovery || fast || agreed.max_connections > 1,
+            markers: agreed.markers,
         }
     }
 }

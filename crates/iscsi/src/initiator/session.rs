@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A session in full feature phase: one connection, ErrorRecoveryLevel 0. Read RFC 7143 §4.2.2
-//! (numbers), §4.2.5 (data), §7.5 to §7.9 (errors) and §11.9 to §11.18 first.
+//! A session in full feature phase. Read RFC 7143 §4.2.2 (numbers), §4.2.5 (data), §7 (errors) and
+//! §11.9 to §11.18 first.
 //!
 //! ```text
 //! Active --target asks for a logout--> Draining --nothing under way, or time is over--+
@@ -10,8 +10,19 @@
 //!
 //! Commands wait here, in order, until the command window takes them. Whatever ends the session,
 //! each command gets exactly one [`Indication::Ended`].
+//!
+//! - `connection`: which connections there are and where a command goes.
+//! - `statuses`: which statuses of a connection have come.
+//! - `recovery`: above ErrorRecoveryLevel 0, what is lost is asked for (SNACK).
+//! - `failover`: what becomes of the commands of a connection that is gone.
+//! - `control`: all that is no SCSI command; `management`: task management.
 
+mod connection;
 mod control;
+mod failover;
+mod management;
+mod recovery;
+mod statuses;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -38,7 +49,13 @@ use wire::iscsi::Response;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::StatSn;
 
+use self::connection::Connection;
+use self::connection::Connections;
+use self::connection::LEADING;
 use self::control::Controls;
+use self::failover::Failover;
+use self::statuses::Arrival;
+use super::ConnectionId;
 use super::LoggedIn;
 use super::Settings;
 use super::datamover::Ended;
@@ -54,7 +71,10 @@ const CHECK_CONDITION: u8 = 0x02;
 
 /// One session of an initiator.
 ///
-/// Drain [`Session::poll_output`] after each call, then ask [`Session::poll_timeout`].
+/// Drain [`Session::poll_output_at`] after each call, then ask [`Session::wanted`] and
+/// [`Session::poll_timeout`]. A session that was negotiated to one connection and to
+/// ErrorRecoveryLevel below 2 never has another one than the leading one: for such sessions there
+/// are calls that need not name it.
 #[derive(Debug)]
 pub struct Session {
     login: LoggedIn,
@@ -66,17 +86,17 @@ pub struct Session {
     cmd_sn: CmdSn,
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
-    exp_stat_sn: StatSn,
+    connections: Connections,
     tasks: Tasks,
     /// Commands that wait for the window, in order.
     waiting: VecDeque<TaskId>,
     /// When commands have taken too long, in the order in which they came; ended ones stay in it.
     deadlines: VecDeque<(Instant, TaskId)>,
     controls: Controls,
-    heard: Instant,
+    failover: Failover,
     /// Why it is closed.
     ended_by: Option<SessionError>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<(ConnectionId, Output)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +118,9 @@ impl Session {
     /// A session whose login has ended at `now`.
     #[must_use]
     pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self {
-        Self {
+        let segment = login.parameters.max_send_data_segment_length;
+        let leading = Connection::new(login.cid, login.exp_stat_sn, segment, now);
+        let mut session = Self {
             command_timeout: settings.command_timeout,
             ping_interval: settings.ping_interval,
             ping_timeout: settings.ping_timeout,
@@ -106,20 +128,22 @@ impl Session {
             cmd_sn: login.cmd_sn,
             exp_cmd_sn: login.cmd_sn,
             max_cmd_sn: login.max_cmd_sn,
-            exp_stat_sn: login.exp_stat_sn,
+            connections: Connections::new(leading, settings.policy),
             tasks: Tasks::default(),
             waiting: VecDeque::new(),
             deadlines: VecDeque::new(),
             controls: Controls::default(),
-            heard: now,
+            failover: Failover::default(),
             ended_by: None,
             outputs: VecDeque::new(),
             login,
-        }
+        };
+        session.want_more(settings.connections, now);
+        session
     }
 
     /// Send SCSI Command (SAM-5 §5.4.2): goes out as soon as the command window takes it. The pump
-    /// gives the mover the buffers of the task before it drains the outputs.
+    /// gives the mover the buffers of the task before it submits the op that sends it.
     ///
     /// # Errors
     /// [`Refused`]; nothing was taken then.
@@ -143,35 +167,55 @@ impl Session {
         Ok(task)
     }
 
-    /// Takes what the mover tells; `data`: the data segment of the PDU at hand.
+    /// As [`Session::handle_event_at`], of the leading connection.
     pub fn handle_event(&mut self, event: Event, data: &[u8], now: Instant) {
+        self.handle_event_at(LEADING, event, data, now);
+    }
+
+    /// Takes what the mover of a connection tells; `data`: the data segment of the PDU at hand.
+    pub fn handle_event_at(&mut self, at: ConnectionId, event: Event, data: &[u8], now: Instant) {
         if self.state == State::Closed {
             return;
         }
-        self.heard = now;
+        let Some(connection) = self.connections.get_mut(at).filter(|connection| connection.is_up())
+        else {
+            return;
+        };
+        connection.heard = now;
         let handled = match event {
-            Event::Ended(ended) => self.ended(&ended, data),
-            Event::Control { response } => self.control(&response, data, now),
+            Event::Ended(ended) => self.ended(at, &ended, data),
+            Event::Control { response } => self.control(at, &response, data, now),
             Event::Window(numbers) => {
                 self.move_window(numbers);
                 Ok(())
             }
             Event::Violation(violation) => Err(SessionError::Violation(violation)),
+            event => self.recover(at, &event),
         };
+        let handled = handled.and_then(|()| self.ask_for_statuses(at));
         if let Err(error) = handled {
-            return self.close(error, None);
+            return self.fail(at, error, now);
         }
         self.send_waiting();
         self.logout_if_drained(now);
     }
 
-    /// The connection is gone.
+    /// The leading connection is gone.
     pub fn handle_disconnect(&mut self) {
-        let error = match self.state {
-            State::LoggingOut { asked, .. } => ending_of(asked),
-            _ => SessionError::Disconnected,
-        };
-        self.close(error, None);
+        let now = self.connections.get(LEADING).map_or(Instant(0), |leading| leading.heard);
+        self.handle_disconnect_at(LEADING, now);
+    }
+
+    /// A connection is gone.
+    pub fn handle_disconnect_at(&mut self, at: ConnectionId, now: Instant) {
+        match self.state {
+            State::LoggingOut { asked, .. } if self.controls.logout_at == at => {
+                self.close(ending_of(asked), None);
+            }
+            // The target closes one after the other.
+            State::LoggingOut { .. } => {}
+            _ => self.fail(at, SessionError::Disconnected, now),
+        }
     }
 
     /// Lets the time be `now`.
@@ -184,13 +228,21 @@ impl Session {
             }
             _ => {}
         }
-        if let Err(error) = self.ping_if_silent(now).and_then(|()| self.expire(now)) {
+        self.ping_silent(now);
+        let expired = self.expire(now).and_then(|()| self.expire_failover(now));
+        if let Err(error) = expired {
             self.close(error, None);
         }
     }
 
-    /// What must be carried out next.
+    /// What must be carried out next, of a session that has one connection.
     pub fn poll_output(&mut self) -> Option<Output> {
+        self.poll_output_at().map(|(_, output)| output)
+    }
+
+    /// What must be carried out next, and on which connection: that of an op; of anything else it
+    /// means nothing.
+    pub fn poll_output_at(&mut self) -> Option<(ConnectionId, Output)> {
         self.outputs.pop_front()
     }
 
@@ -204,13 +256,19 @@ impl Session {
         };
         let command = self.deadlines.front().map(|(at, _)| *at);
         let times = [state, command, self.controls.abort_deadline(), self.ping_deadline()];
-        times.into_iter().flatten().min()
+        times.into_iter().flatten().chain(self.failover_deadline()).min()
     }
 
-    /// ExpStatSN of what goes out now.
+    /// ExpStatSN of what goes out now on the leading connection.
     #[must_use]
-    pub const fn exp_stat_sn(&self) -> StatSn {
-        self.exp_stat_sn
+    pub fn exp_stat_sn(&self) -> StatSn {
+        self.exp_stat_sn_at(LEADING)
+    }
+
+    /// ExpStatSN of what goes out now on a connection.
+    #[must_use]
+    pub fn exp_stat_sn_at(&self, at: ConnectionId) -> StatSn {
+        self.connections.get(at).map_or(StatSn(0), |connection| connection.statuses.expected())
     }
 
     /// What was agreed at login.
@@ -231,6 +289,12 @@ impl Session {
         self.tasks.len()
     }
 
+    /// Connections in full feature phase.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.connections.iter().filter(|(_, connection)| connection.is_up()).count()
+    }
+
     /// Whether new commands are taken.
     #[must_use]
     pub fn is_active(&self) -> bool {
@@ -247,23 +311,35 @@ impl Session {
             "no command beyond the window"
         );
         assert!(self.state != State::Closed || self.tasks.len() == 0, "nothing outlives it");
+        for (id, connection) in self.connections.iter() {
+            connection.statuses.check();
+            let load = self.tasks.of(id).len();
+            assert_eq!(load, connection.load as usize, "commands of connection {}", id.0);
+        }
+        self.check_failover();
     }
 
     /// Sends what the window takes, in order (RFC 7143 §4.2.2.1).
     fn send_waiting(&mut self) {
-        while self.state == State::Active && !self.cmd_sn.is_after(self.max_cmd_sn) {
+        while self.state == State::Active
+            && !self.cmd_sn.is_after(self.max_cmd_sn)
+            && !self.waiting.is_empty()
+        {
+            let Some(at) = self.connections.choose() else { return };
             let Some(id) = self.waiting.pop_front() else { return };
-            self.send(id);
+            let number = self.cmd_sn;
+            self.cmd_sn = number.plus(1);
+            self.tasks.mark_sent(id, number, at);
+            self.connections.shift_load(None, Some(at));
+            self.send(id, number, at);
         }
     }
 
-    fn send(&mut self, id: TaskId) {
+    /// Sends a command, for the first time or again under its number.
+    fn send(&mut self, id: TaskId, number: CmdSn, at: ConnectionId) {
         let Some(task) = self.tasks.get(id) else { return };
         let command = task.command;
-        let (immediate, unsolicited_end) = self.unasked(command.data_out);
-        let number = self.cmd_sn;
-        self.cmd_sn = number.plus(1);
-        self.tasks.mark_sent(id, number);
+        let (immediate, unsolicited_end) = self.unasked(command.data_out, at);
         let command = ScsiCommand {
             immediate: false,
             final_: unsolicited_end == immediate,
@@ -275,40 +351,39 @@ impl Session {
             itt: itt(id),
             expected_length: command.data_out.max(command.data_in),
             cmd_sn: number,
-            exp_stat_sn: self.exp_stat_sn,
+            exp_stat_sn: self.exp_stat_sn_at(at),
             cdb: command.cdb,
             bidi_read_length: None,
         };
-        self.op(Op::SendCommand { task: id, command, immediate, unsolicited_end });
+        self.op(at, Op::SendCommand { task: id, command, immediate, unsolicited_end });
     }
 
     /// How much of `length` bytes goes as immediate data, and where unsolicited data ends (RFC 7143
     /// §13.10, §13.11, §4.2.5.2).
-    fn unasked(&self, length: u32) -> (u32, u32) {
+    fn unasked(&self, length: u32, at: ConnectionId) -> (u32, u32) {
         let agreed = &self.login.parameters;
         let first = length.min(agreed.first_burst_length);
-        let immediate = match agreed.immediate_data {
-            true => first.min(agreed.max_send_data_segment_length),
-            false => 0,
-        };
+        let segment = self.connections.get(at).map_or(0, |connection| connection.segment);
+        let immediate = if agreed.immediate_data { first.min(segment) } else { 0 };
         (immediate, if agreed.initial_r2t { immediate } else { first })
     }
 
-    fn ended(&mut self, ended: &Ended, data: &[u8]) -> Result<(), SessionError> {
+    fn ended(&mut self, at: ConnectionId, ended: &Ended, data: &[u8]) -> Result<(), SessionError> {
         let response = &ended.response;
         self.move_window(response.numbers);
-        if !self.count_status(response.numbers.stat_sn)? {
+        if !self.count_status(at, response.numbers.stat_sn)? {
             return Ok(());
         }
         let Some(task) = self.tasks.get(ended.task) else { return Ok(()) };
         let (expected, aborting) = (task.command.data_in, task.aborting);
+        let damaged = ended.damaged || task.given_up;
         let sense = sense_of(data);
         if response.response == 0 && response.status == CHECK_CONDITION && data.is_empty() {
             return Err(SessionError::NoSense);
         }
         let outcome = if response.response != 0 {
             Outcome::Failed(Ending::TargetFailure(response.response))
-        } else if ended.damaged {
+        } else if damaged {
             Outcome::Failed(Ending::Damaged)
         } else {
             let unused = match response.residual {
@@ -333,10 +408,11 @@ impl Session {
         let Some(task) = self.tasks.remove(id) else { return };
         if task.sent.is_none() {
             self.waiting.retain(|waiting| *waiting != id);
+        } else {
+            self.connections.shift_load(Some(task.connection), None);
         }
-        self.op(Op::Release { task: id });
-        let ended = Indication::Ended { task: id, outcome };
-        self.outputs.push_back(Output::Indication(ended));
+        self.op(task.connection, Op::Release { task: id });
+        self.indicate(Indication::Ended { task: id, outcome });
     }
 
     /// MaxCmdSN and ExpCmdSN of a PDU: never backwards, and both ignored where they contradict each
@@ -355,15 +431,16 @@ impl Session {
 
     /// A PDU that takes a StatSN. False for one that came before; a gap means that a status was
     /// lost, which ends a session without recovery (RFC 7143 §7.9).
-    fn count_status(&mut self, stat_sn: StatSn) -> Result<bool, SessionError> {
-        if stat_sn.is_before(self.exp_stat_sn) {
-            return Ok(false);
+    fn count_status(&mut self, at: ConnectionId, got: StatSn) -> Result<bool, SessionError> {
+        let recovers = self.recovers();
+        let Some(connection) = self.connections.get_mut(at) else { return Ok(false) };
+        let expected = connection.statuses.expected();
+        let lost = SessionError::StatusLost { got, expected };
+        if !recovers && got.is_after(expected) {
+            return Err(lost);
         }
-        if stat_sn != self.exp_stat_sn {
-            return Err(SessionError::StatusLost { got: stat_sn, expected: self.exp_stat_sn });
-        }
-        self.exp_stat_sn = stat_sn.plus(1);
-        Ok(true)
+        let arrival = connection.statuses.take(got).map_err(|_| lost)?;
+        Ok(arrival == Arrival::New)
     }
 
     /// Drops the front of the deadlines as far as it belongs to commands that have ended.
@@ -372,6 +449,15 @@ impl Session {
             && self.tasks.get(*task).is_none()
         {
             self.deadlines.pop_front();
+        }
+    }
+
+    /// A connection has failed, or what came on it: what it means for the session.
+    fn fail(&mut self, at: ConnectionId, error: SessionError, now: Instant) {
+        if error.is_of_connection() && self.may_go_on(at) {
+            self.lose(at, now);
+        } else {
+            self.close(error, None);
         }
     }
 
@@ -389,36 +475,49 @@ impl Session {
         }
         self.deadlines.clear();
         self.end_controls();
-        self.op(Op::Terminate);
+        self.end_connections();
         let time2wait = time2wait.unwrap_or(self.login.parameters.time2wait);
         let time2wait = Duration::from_secs(time2wait.into());
-        self.outputs.push_back(Output::Closed { error, time2wait });
+        self.outputs.push_back((LEADING, Output::Closed { error, time2wait }));
     }
 
-    fn op(&mut self, op: Op) {
-        self.outputs.push_back(Output::Op(op));
+    fn op(&mut self, at: ConnectionId, op: Op) {
+        self.outputs.push_back((at, Output::Op(op)));
     }
 
     fn indicate(&mut self, indication: Indication) {
-        self.outputs.push_back(Output::Indication(indication));
+        self.outputs.push_back((LEADING, Output::Indication(indication)));
     }
 
     /// A PDU that is neither data nor the status of a command.
     fn control(
         &mut self,
+        at: ConnectionId,
         response: &Response,
         data: &[u8],
         now: Instant,
     ) -> Result<(), SessionError> {
+        let numbers = match response {
+            Response::NopIn(pdu) => return self.nop_in(at, pdu),
+            Response::Login(_) => return Err(SessionError::UnexpectedPdu("login response")),
+            Response::Scsi(_) | Response::DataIn(_) | Response::R2t(_) => return Ok(()),
+            Response::TaskManagement(pdu) => pdu.numbers,
+            Response::Text(pdu) => pdu.numbers,
+            Response::Logout(pdu) => pdu.numbers,
+            Response::Async(pdu) => pdu.numbers,
+            Response::Reject(pdu) => pdu.numbers,
+        };
+        self.move_window(numbers);
+        if !self.count_status(at, numbers.stat_sn)? {
+            return Ok(());
+        }
         match response {
-            Response::NopIn(pdu) => self.nop_in(pdu),
-            Response::TaskManagement(pdu) => self.managed(pdu),
+            Response::TaskManagement(pdu) => self.managed(pdu, now),
             Response::Text(pdu) => self.text(pdu, data),
-            Response::Logout(pdu) => self.logged_out(pdu),
-            Response::Async(pdu) => self.asynchronous(pdu, data, now),
-            Response::Reject(pdu) => self.rejected(pdu, data),
-            Response::Login(_) => Err(SessionError::UnexpectedPdu("login response")),
-            Response::Scsi(_) | Response::DataIn(_) | Response::R2t(_) => Ok(()),
+            Response::Logout(pdu) => self.logged_out(pdu, now),
+            Response::Async(pdu) => self.asynchronous(at, pdu, data, now),
+            Response::Reject(pdu) => self.rejected(at, pdu, data, now),
+            _ => Ok(()),
         }
     }
 }

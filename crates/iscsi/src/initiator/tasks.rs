@@ -5,8 +5,10 @@ use alloc::vec::Vec;
 
 use wire::iscsi::CmdSn;
 use wire::iscsi::Itt;
+use wire::iscsi::StatSn;
 
 use super::Command;
+use super::ConnectionId;
 use super::datamover::TaskId;
 use super::datamover::itt;
 use super::datamover::slot;
@@ -18,8 +20,33 @@ pub(super) struct Task {
     pub(super) command: Command,
     /// None while it waits for the command window.
     pub(super) sent: Option<CmdSn>,
+    /// Where it was sent: its allegiance (RFC 7143 §4.2.5.1).
+    pub(super) connection: ConnectionId,
     /// Task management that ends it is under way.
     pub(super) aborting: bool,
+    /// Whether its connection is gone.
+    pub(super) home: Home,
+    /// Missing data will not come: it fails when its status is there.
+    pub(super) given_up: bool,
+    /// The number of its status, which waits for missing data.
+    pub(super) held: Option<StatSn>,
+    /// How often missing data was asked for.
+    pub(super) snacks: u16,
+    /// How often it was sent again because the target had dropped it.
+    pub(super) resends: u8,
+}
+
+/// Whether a command that was sent has a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    /// It has.
+    There,
+    /// Its connection is gone and not yet logged out.
+    Gone,
+    /// It waits for its turn to be reassigned.
+    Queued,
+    /// Its reassignment was asked for.
+    Asked,
 }
 
 #[derive(Debug, Default)]
@@ -49,7 +76,17 @@ impl Tasks {
             }
         };
         let slot = self.slots.get_mut(index as usize)?;
-        slot.task = Some(Task { command, sent: None, aborting: false });
+        slot.task = Some(Task {
+            command,
+            sent: None,
+            connection: ConnectionId(0),
+            aborting: false,
+            home: Home::There,
+            given_up: false,
+            held: None,
+            snacks: 0,
+            resends: 0,
+        });
         Some(TaskId { index, generation: slot.generation })
     }
 
@@ -64,10 +101,11 @@ impl Tasks {
     }
 
     /// The task goes out with this number.
-    pub(super) fn mark_sent(&mut self, id: TaskId, number: CmdSn) {
+    pub(super) fn mark_sent(&mut self, id: TaskId, number: CmdSn, connection: ConnectionId) {
         if let Some(task) = self.get_mut(id) {
-            assert!(task.sent.is_none(), "a command is sent once");
+            assert!(task.sent.is_none(), "a command gets one number");
             task.sent = Some(number);
+            task.connection = connection;
             self.sent += 1;
         }
     }
@@ -96,6 +134,15 @@ impl Tasks {
     pub(super) fn ids(&self) -> Vec<TaskId> {
         let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.task.is_some());
         live.map(|(slot, index)| TaskId { index, generation: slot.generation }).collect()
+    }
+
+    /// Those that were sent on a connection, in no order.
+    pub(super) fn of(&self, connection: ConnectionId) -> Vec<TaskId> {
+        let its = |task: &Task| task.sent.is_some() && task.connection == connection;
+        let live = self.slots.iter().zip(0..);
+        live.filter(|(slot, _)| slot.task.as_ref().is_some_and(its))
+            .map(|(slot, index)| TaskId { index, generation: slot.generation })
+            .collect()
     }
 
     pub(super) fn len(&self) -> usize {

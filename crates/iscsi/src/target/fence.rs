@@ -65,11 +65,6 @@ impl Fences {
         *self = Self::default();
     }
 
-    /// True while responses of tasks have to get in line.
-    pub(super) const fn holds(&self) -> bool {
-        self.holds
-    }
-
     /// Panics if an invariant does not hold.
     pub(super) fn check(&self) {
         assert!(self.stage != Stage::Open || self.line.is_empty(), "the line moves");

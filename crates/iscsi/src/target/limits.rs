@@ -28,8 +28,7 @@ pub(super) const TEXT_REQUEST_MAX: usize = 16 * 1024;
 /// Pairs in the requests of one text exchange: full feature phase has a handful of keys.
 pub(super) const TEXT_PAIRS_MAX: usize = 128;
 
-/// Most connections of a session: more than one for each path between two machines buys nothing.
-pub(super) const CONNECTIONS_MAX: u16 = 32;
+pub(super) use crate::limits::CONNECTIONS_MAX;
 
 /// A session whose last connection is being replaced waits at least so long for the login that
 /// replaces it.
@@ -67,6 +66,9 @@ pub(super) const RESEND_COST: usize = 256;
 /// What a connection may send again before more is acknowledged, bytes: a SNACK of 48 bytes can ask
 /// for everything, and hundreds of them arrive at once. What is acknowledged is paid back.
 pub(super) const RESEND_CREDIT: usize = 2 * RETAINED_BYTES_MAX;
+
+/// Runs that the data of an answer is kept as: 16 MiB in the usual bursts of 256 KiB.
+pub(super) const ANSWER_RUNS_MAX: u32 = 64;
 
 /// Status that stays unacknowledged for so long makes us ask (RFC 7143 §7.1.4.2): longer than a
 /// busy initiator is silent, short enough to free what is kept for it.

@@ -25,7 +25,8 @@ use crate::window::Position;
 use alloc::vec::Vec;
 use clock::Instant;
 use wire::iscsi::{
-    CmdSn, Itt, LunField, Response, ScsiCommand, TaskManagementRequest, TaskManagementResponse,
+    CmdSn, DataSn, Itt, LunField, Response, ScsiCommand, TaskManagementRequest,
+    TaskManagementResponse,
 };
 
 /// Functions (RFC 7143 §11.5.1).
@@ -68,9 +69,20 @@ pub(super) struct Pending {
     lun: LunField,
     cmd_sn: CmdSn,
     immediate: bool,
-    /// None for one that was refused.
+    /// None for one that was refused, and for TASK REASSIGN.
     function: Option<Function>,
+    /// What is reassigned once the answer leaves.
+    claim: Option<Claim>,
     stage: Stage,
+}
+
+/// What TASK REASSIGN was granted.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    /// The referenced task tag.
+    task: Itt,
+    /// ExpDataSN.
+    from: DataSn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +117,12 @@ impl Managements {
     /// True if its answer is in line.
     pub(super) fn is_answered(&self, id: u32) -> bool {
         self.get(id).is_some_and(|pending| matches!(pending.stage, Stage::Answered { .. }))
+    }
+
+    /// True if the reassignment of this task is in line.
+    pub(super) fn claims(&self, task: Itt) -> bool {
+        let claims = self.pending.iter().filter_map(|pending| pending.claim);
+        claims.into_iter().any(|claim| claim.task == task)
     }
 
     pub(super) fn clear(&mut self) {
@@ -310,6 +328,7 @@ impl Session {
             cmd_sn: request.cmd_sn,
             immediate: request.immediate,
             function,
+            claim: None,
             stage,
         });
         id
@@ -322,8 +341,21 @@ impl Session {
         request: &TaskManagementRequest,
         response: u8,
     ) -> Result<(), Violation> {
+        self.answer_in_turn(pdu, request, response, None)
+    }
+
+    fn answer_in_turn(
+        &mut self,
+        pdu: &Pdu<'_>,
+        request: &TaskManagementRequest,
+        response: u8,
+        claim: Option<Claim>,
+    ) -> Result<(), Violation> {
         let stage = Stage::Answered { response, additional: 0 };
         let id = self.push_management(pdu, request, None, stage);
+        if let Some(pending) = self.managements.pending.last_mut() {
+            pending.claim = claim;
+        }
         if !self.get_in_line(Holder::Management(id), Fence::None) {
             self.answer_management(id);
         }
@@ -388,9 +420,17 @@ impl Session {
         };
         let pending = self.managements.pending.remove(at);
         self.open_window();
+        let (response, granted) = match pending.claim {
+            // What was granted may have changed while the answer was in line.
+            Some(claim) => self.judge_reassignment(claim.task),
+            None => (response, None),
+        };
         let numbers = self.response_numbers(pending.connection);
         let answer = TaskManagementResponse { response, additional, itt: pending.itt, numbers };
         self.send(pending.connection, Response::TaskManagement(answer), Vec::new());
+        if let (Some(task), Some(claim)) = (granted, pending.claim) {
+            self.reassign(task, pending.connection, claim.from);
+        }
         Some(pending.connection)
     }
 }

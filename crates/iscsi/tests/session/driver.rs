@@ -600,11 +600,11 @@ impl Watch {
                     assert!(self.recovers() || response.snack_tag == 0);
                 }
             }
-            Op::PutData { task, data, numbers, status, .. } => {
+            Op::PutData { task, data, burst, numbers, status, .. } => {
                 self.see_allegiance(id, *task);
                 self.see_numbers(id, *numbers, status.is_some());
                 assert!(!data.is_empty());
-                assert!(data.len() <= self.parameters.max_burst_length as usize);
+                assert!((1..=self.parameters.max_burst_length).contains(burst));
                 assert!(!self.answered.contains(task) && !self.released.contains(task));
                 if let Some(status) = status {
                     assert!(matches!(status.status, 0 | 4), "only good status collapses");
@@ -623,7 +623,9 @@ impl Watch {
                     status => self.see_numbers(id, put.numbers, status.is_some()),
                 }
                 assert!(self.recovers() && !put.data.is_empty() && put.segment > 0);
-                assert!(put.data.len() <= self.parameters.max_burst_length as usize);
+                assert!((1..=self.parameters.max_burst_length).contains(&put.burst));
+                let in_whole_segments = put.burst.is_multiple_of(put.segment);
+                assert!(in_whole_segments || put.data.len() <= put.burst as usize);
                 assert!(!self.released.contains(&put.task));
             }
             Op::GetNumbered(get) => {

@@ -2,14 +2,17 @@
 //! Response fences over several connections (RFC 7143 §4.2.2.3).
 
 use super::driver::*;
+use iscsi::datamover::TaskId;
 use iscsi::service::{Completion, ServiceResponse};
 use iscsi::target::{ConnectionId, Output, TaskReporting};
-use wire::iscsi::Response;
+use std::time::Duration;
+use wire::iscsi::{Itt, Response, ScsiCommand, TaskManagementRequest};
 
 /// Functions (RFC 7143 §11.5.1, RFC 7144 §6.3).
 const CLEAR_ACA: u8 = 3;
 const LOGICAL_UNIT_RESET: u8 = 5;
 const TARGET_WARM_RESET: u8 = 6;
+const TASK_REASSIGN: u8 = 8;
 const I_T_NEXUS_RESET: u8 = 11;
 
 /// StatSN of the second connection at its start.
@@ -147,4 +150,116 @@ fn a_fence_falls_with_its_task() {
     driver.complete(tasks[1], good());
     let outputs = driver.abort(tasks[0]);
     assert_eq!(answers(&outputs), 1, "nothing is in the way any more: {outputs:?}");
+}
+
+/// A task whose connection was logged out for recovery, and an open fence: one status on the third
+/// connection is not acknowledged, and a fenced response on the second waits for that. The task is
+/// kept for four seconds more.
+fn fence_before_a_reassignment() -> (Driver, [ConnectionId; 2], ScsiCommand, TaskId) {
+    let setup = Setup::new().keys(|keys| {
+        keys.max_connections = 3;
+        keys.error_recovery_level = 2;
+        keys.time2retain = 10;
+        keys.task_reporting = TaskReporting::ResponseFence;
+    });
+    let mut driver = setup.start();
+    let (second, _) = driver.join(8, SECOND_STAT_SN);
+    let (third, _) = driver.join(9, SECOND_STAT_SN);
+    let command = driver.command();
+    let task = driver.start(command);
+    driver.lose(OWN);
+    driver.on(second);
+    let logout = driver.logout(2);
+    driver.log_out(logout);
+    driver.acknowledge();
+    driver.wait(Duration::from_secs(8));
+    driver.acknowledge();
+    driver.silent = true;
+    driver.on(third);
+    let other = driver.command();
+    let other = driver.start(other);
+    scsi(&driver.complete(other, good()));
+    driver.on(second);
+    let other = driver.command();
+    let other = driver.start(other);
+    assert_eq!(answers(&driver.complete(other, fenced())), 0, "the fence is open");
+    (driver, [second, third], command, task)
+}
+
+fn reassign(driver: &mut Driver, itt: Itt) -> Vec<Output> {
+    let request = driver.management(TASK_REASSIGN);
+    driver.manage(TaskManagementRequest { referenced_task: itt, ..request })
+}
+
+/// The fence closes: the responses that were in line leave.
+fn close_fence(driver: &mut Driver, [second, third]: [ConnectionId; 2]) -> Vec<Output> {
+    driver.on(third).exp_stat_sn += 1;
+    assert_eq!(answers(&driver.acknowledge()), 1, "the fenced one alone");
+    driver.on(second).exp_stat_sn += 1;
+    driver.acknowledge()
+}
+
+/// Codes of the answers to task management requests.
+fn codes(outputs: &[Output]) -> Vec<u8> {
+    let code = |response: &Response| match response {
+        Response::TaskManagement(answer) => Some(answer.response),
+        _ => None,
+    };
+    responses(outputs).iter().filter_map(code).collect()
+}
+
+/// The answer is in line like any other, and the task waits with it.
+///
+/// Covers: REA-03, STS-11.
+#[test]
+fn a_reassignment_waits_in_line() {
+    let (mut driver, connections, command, task) = fence_before_a_reassignment();
+    assert_eq!(answers(&reassign(&mut driver, command.itt)), 0, "in line, not refused");
+    assert!(driver.complete(task, good()).is_empty(), "it belongs to no connection yet");
+    let outputs = close_fence(&mut driver, connections);
+    let [Response::TaskManagement(first), Response::Scsi(second)] = responses(&outputs)[..] else {
+        panic!("{outputs:?}")
+    };
+    assert_eq!((first.response, second.itt), (0, command.itt));
+}
+
+/// The second of two requests finds the task where the first has put it.
+#[test]
+fn a_reassignment_in_line_is_granted_once() {
+    let (mut driver, connections, command, _) = fence_before_a_reassignment();
+    for _ in 0..2 {
+        assert_eq!(answers(&reassign(&mut driver, command.itt)), 0);
+    }
+    assert_eq!(codes(&close_fence(&mut driver, connections)), [0, 3]);
+}
+
+/// Whoever came in time is in time, however long the fence stands.
+#[test]
+fn a_reassignment_in_line_keeps_its_task() {
+    let (mut driver, connections, command, task) = fence_before_a_reassignment();
+    reassign(&mut driver, command.itt);
+    let outputs = driver.wait(Duration::from_millis(4100));
+    assert!(!ended(&outputs, task), "{outputs:?}");
+    assert_eq!(codes(&close_fence(&mut driver, connections)), [0]);
+    assert_eq!(scsi(&driver.complete(task, good())).itt, command.itt);
+}
+
+/// A task that is aborted meanwhile is not there any more; one that ended is not either.
+#[test]
+fn a_reassignment_in_line_finds_that_its_task_has_ended() {
+    let (mut driver, connections, command, task) = fence_before_a_reassignment();
+    reassign(&mut driver, command.itt);
+    driver.abort(task);
+    assert_eq!(codes(&close_fence(&mut driver, connections)), [1]);
+}
+
+/// With the connection of the request the claim is gone: time runs again.
+#[test]
+fn a_reassignment_falls_with_its_connection() {
+    let (mut driver, [second, third], command, task) = fence_before_a_reassignment();
+    driver.on(third);
+    reassign(&mut driver, command.itt);
+    driver.lose(third);
+    driver.on(second);
+    assert!(ended(&driver.wait(Duration::from_millis(4100)), task));
 }

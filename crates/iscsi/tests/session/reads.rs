@@ -9,13 +9,19 @@ use wire::iscsi::{CollapsedStatus, Residual, ScsiCommand};
 
 /// Offset, length and status of Data-In bursts.
 fn put(outputs: &[Output]) -> Vec<(u32, usize, Option<CollapsedStatus>)> {
-    let put = |output: &Output| match output {
-        Output::Op(_, Op::PutData { offset, data, status, .. }) => {
-            Some((*offset, data.len(), *status))
+    let mut bursts = Vec::new();
+    for output in outputs {
+        let Output::Op(_, Op::PutData { offset, data, burst, status, .. }) = output else {
+            continue;
+        };
+        assert_eq!(*offset, 0, "one operation for all");
+        let total = u32::try_from(data.len()).unwrap();
+        for at in (0..total).step_by(*burst as usize) {
+            let end = total.min(at + burst);
+            bursts.push((at, (end - at) as usize, status.filter(|_| end == total)));
         }
-        _ => None,
-    };
-    outputs.iter().filter_map(put).collect()
+    }
+    bursts
 }
 
 const GOOD: CollapsedStatus = CollapsedStatus { status: 0, residual: Residual::None };
@@ -45,20 +51,23 @@ fn a_read_of_300000_bytes_is_two_bursts() {
     assert_eq!(put(&outputs), [(0, 262_144, None), (262_144, 37_856, Some(GOOD))]);
 }
 
+/// What an initiator can make us queue for a read does not grow with the smallness of its bursts.
 #[test]
-fn bursts_carry_the_bytes_of_their_place() {
-    let mut driver = Setup::new().keys(|keys| keys.max_burst_length = 512).start();
-    let command = driver.read(1200);
-    let task = driver.start(command);
-    let outputs = driver.complete(task, data(1200));
-    let mut bytes = Vec::new();
-    for output in &outputs {
-        if let Output::Op(_, Op::PutData { data, offset, .. }) = output {
-            assert_eq!(*offset as usize, bytes.len());
-            bytes.extend_from_slice(data.bytes().unwrap());
-        }
+fn small_bursts_cost_no_more_operations() {
+    for (level, operations) in [(0, 1), (1, 64)] {
+        let setup = Setup::new().keys(|keys| {
+            keys.max_burst_length = 512;
+            keys.error_recovery_level = level;
+        });
+        let mut driver = setup.start();
+        let command = driver.read(4 << 20);
+        let task = driver.start(command);
+        let outputs = driver.complete(task, data(4 << 20));
+        let puts = outputs.iter().filter(|output| {
+            matches!(output, Output::Op(_, Op::PutData { .. } | Op::PutNumbered(_)))
+        });
+        assert_eq!(puts.count(), operations, "level {level}");
     }
-    assert_eq!(bytes, data(1200).data_in.unwrap().bytes().unwrap());
 }
 
 /// Covers: DIN-03, SRS-08.

@@ -145,6 +145,24 @@ fn a_burst_that_does_not_end_is_asked_for_again() {
     assert_eq!(overdue(&driver.wait(Duration::from_secs(60))), 0);
 }
 
+/// Hosts give a command up after 30 s as a rule: there is time for several tries before.
+///
+/// Covers: TMO-05.
+#[test]
+fn lost_data_is_asked_for_several_times_before_a_host_gives_up() {
+    let mut driver = recovering();
+    let write = driver.write(4096);
+    let (task, _) = driver.start_write(write, Immediate::None, 4096);
+    let mut tries = 0;
+    for _ in 0..30 {
+        if overdue(&driver.wait(Duration::from_secs(1))) > 0 {
+            tries += asked(&driver.failed(task, DataError::Overdue)).len();
+        }
+        driver.acknowledge();
+    }
+    assert!(tries >= 3, "{tries} tries in 30 s");
+}
+
 /// Wrong amounts are no loss: the initiator does not know what it does.
 #[test]
 fn a_burst_of_the_wrong_length_fails_the_task() {

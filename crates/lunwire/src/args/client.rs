@@ -44,6 +44,26 @@ pub(crate) struct ClientOptions {
     /// CRC32C over data: off, allowed, preferred or required [default: allowed]
     #[arg(long, value_name = "WHEN", help_heading = "Session")]
     pub(crate) data_digest: Option<String>,
+    /// Connections of a session; they share its commands
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Session",
+          value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub(crate) connections: u16,
+    /// Which connection a command goes to: round-robin or least-outstanding [default: round-robin]
+    #[arg(long, value_name = "HOW", help_heading = "Session")]
+    pub(crate) policy: Option<String>,
+    /// ErrorRecoveryLevel to ask for: 0 makes a new session, 1 repairs data, 2 connections, too
+    #[arg(long, value_name = "LEVEL", default_value_t = 0, help_heading = "Session",
+          value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) recovery_level: u8,
+    /// Let the target send and ask for data in any order
+    #[arg(long, help_heading = "Session")]
+    pub(crate) any_order: bool,
+    /// Ask for the markers of RFC 3720
+    #[arg(long, help_heading = "Session")]
+    pub(crate) markers: bool,
+    /// Ask for TaskReporting=FastAbort
+    #[arg(long, help_heading = "Session")]
+    pub(crate) fast_abort: bool,
     /// How long to try to get a lost session back [default: 60s]
     #[arg(long, value_name = "TIME", help_heading = "Session")]
     pub(crate) patience: Option<String>,

@@ -13,6 +13,7 @@ use wire::scsi::inquiry::Standard;
 use wire::scsi::mode;
 use wire::scsi::mode::ModeData;
 use wire::scsi::opcode::Opcode;
+use wire::scsi::protection::ProtectionType;
 use wire::scsi::vpd;
 use wire::scsi::vpd::Designator;
 
@@ -113,6 +114,7 @@ impl Facts {
             "blocks": geometry.blocks,
             "physical_block_bytes": geometry.physical,
             "read_only": geometry.read_only,
+            "protection": geometry.protection.map(ProtectionType::number),
             "unmap": geometry.unmap_max > 0,
             "unmapped_reads_zero": geometry.unmap_zeros,
             "write_cache": self.write_cache,
@@ -149,6 +151,12 @@ impl Facts {
                 ),
             ],
             vec!["read only".into(), yes(geometry.read_only)],
+            vec![
+                "protection".into(),
+                geometry
+                    .protection
+                    .map_or_else(|| "none".into(), |of| format!("type {}", of.number())),
+            ],
             vec!["write cache".into(), or_unknown(self.write_cache.map(yes))],
             vec![
                 "unmap".into(),

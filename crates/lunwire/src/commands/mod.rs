@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod discover;
 pub(crate) mod explain;
 pub(crate) mod inspect;
+pub(crate) mod lab;
 pub(crate) mod lun;
 pub(crate) mod serve;
 pub(crate) mod shell;

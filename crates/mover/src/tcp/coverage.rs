@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::limits::{COVERAGE_KEEP, COVERAGE_RANGES_MAX};
 
 /// Ranges of offsets, half open, ascending; none touches another.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Coverage {
     ranges: Vec<(u32, u32)>,
 }
@@ -56,6 +56,30 @@ impl Coverage {
         Ok(())
     }
 
+    /// Takes the bytes from `start` up to `end` out again, as far as they were entered; they count
+    /// as one range more at most, so this is never refused.
+    pub(super) fn remove(&mut self, start: u32, end: u32) {
+        let place = self.ranges.partition_point(|range| range.1 <= start);
+        let Some(range) = self.ranges.get(place).copied() else { return };
+        if range.0 >= end {
+            return;
+        }
+        debug_assert!(range.0 <= start && end <= range.1, "what was entered at once lies together");
+        let parts = [(range.0, start), (end, range.1)];
+        let parts = parts.into_iter().filter(|part| part.0 < part.1);
+        self.ranges.splice(place..=place, parts);
+    }
+
+    /// How many bytes there are from offset 0 on without a gap.
+    pub(super) fn prefix(&self) -> u32 {
+        self.ranges.first().filter(|range| range.0 == 0).map_or(0, |range| range.1)
+    }
+
+    /// Whether there are bytes behind a gap.
+    pub(super) fn has_gap(&self) -> bool {
+        self.ranges.last().is_some_and(|range| range.1 > self.prefix())
+    }
+
     /// Forgets all; the memory of an odd burst goes back.
     pub(super) fn clear(&mut self) {
         self.ranges.clear();
@@ -64,7 +88,8 @@ impl Coverage {
 
     /// Asserts what always holds.
     pub(super) fn check(&self) {
-        assert!(self.ranges.len() <= COVERAGE_RANGES_MAX, "bounded");
+        // What is taken out of a range may split one that was the last allowed.
+        assert!(self.ranges.len() <= COVERAGE_RANGES_MAX + 1, "bounded");
         assert!(self.ranges.iter().all(|range| range.0 < range.1), "no empty range");
         assert!(self.ranges.is_sorted_by(|left, right| left.1 < right.0), "apart, ascending");
     }
@@ -106,6 +131,24 @@ mod tests {
         coverage.check();
         coverage.clear();
         assert!(coverage.ranges.capacity() <= COVERAGE_KEEP);
+    }
+
+    #[test]
+    fn what_is_taken_out_can_be_entered_again() {
+        let mut coverage = Coverage::default();
+        assert_eq!((coverage.prefix(), coverage.has_gap()), (0, false));
+        assert_eq!(coverage.insert(0, 30), Ok(()));
+        coverage.remove(10, 20);
+        assert_eq!(coverage.ranges, [(0, 10), (20, 30)]);
+        assert_eq!((coverage.prefix(), coverage.has_gap()), (10, true));
+        coverage.remove(20, 30);
+        assert_eq!((coverage.prefix(), coverage.has_gap()), (10, false));
+        coverage.remove(0, 10);
+        assert_eq!((coverage.prefix(), coverage.has_gap()), (0, false));
+        coverage.remove(5, 8);
+        assert_eq!(coverage.insert(4, 8), Ok(()));
+        assert_eq!((coverage.prefix(), coverage.has_gap()), (0, true));
+        coverage.check();
     }
 
     proptest! {

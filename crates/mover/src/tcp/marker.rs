@@ -17,7 +17,13 @@ use buf::{SgList, Slice};
 use wire::iscsi::{BHS_LEN, MARKER_LEN, Marker, pad4};
 
 use super::DIGEST_LEN;
-use iscsi::datamover::Keys;
+
+/// Which digests PDUs have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Digests {
+    pub(super) header: bool,
+    pub(super) data: bool,
+}
 
 /// Where the next marker of one direction stands.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +71,7 @@ impl Inserter {
 
     /// Replaces a list of whole PDUs by the same with markers. The bytes are copied: markers serve
     /// old peers and studies, not speed.
-    pub(super) fn mark(&mut self, list: &mut SgList, keys: &Keys) {
+    pub(super) fn mark(&mut self, list: &mut SgList, digests: Digests) {
         let payload = list.to_vec();
         let mut rest = payload.as_slice();
         let mut marked = Vec::with_capacity(payload.len() + payload.len() / 2);
@@ -73,7 +79,7 @@ impl Inserter {
         while !rest.is_empty() {
             let at = payload.len() - rest.len();
             while next_pdu < at {
-                next_pdu += pdu_len(payload.get(next_pdu..).unwrap_or_default(), keys);
+                next_pdu += pdu_len(payload.get(next_pdu..).unwrap_or_default(), digests);
             }
             if self.0.until == 0 {
                 let pointer = u32::try_from(next_pdu - at).unwrap_or(u32::MAX);
@@ -143,12 +149,12 @@ impl Stripper {
 
 /// Bytes of the PDU that `bytes` begin with, digests included. At least one, so that a caller that
 /// goes from PDU to PDU gets on.
-pub(super) fn pdu_len(bytes: &[u8], keys: &Keys) -> usize {
+pub(super) fn pdu_len(bytes: &[u8], digests: Digests) -> usize {
     let [_, _, _, _, ahs, l2, l1, l0] = *bytes.first_chunk().unwrap_or(&[0; 8]);
     let header = BHS_LEN + usize::from(ahs) * 4;
     let data = u32::from_be_bytes([0, l2, l1, l0]) as usize;
-    let header_digest = if keys.header_digest { DIGEST_LEN } else { 0 };
-    let data_digest = if keys.data_digest && data > 0 { DIGEST_LEN } else { 0 };
+    let header_digest = if digests.header { DIGEST_LEN } else { 0 };
+    let data_digest = if digests.data && data > 0 { DIGEST_LEN } else { 0 };
     header + header_digest + pad4(data) + data_digest
 }
 
@@ -173,11 +179,12 @@ mod tests {
         let mut header = [0; BHS_LEN];
         header[4] = 2;
         header[7] = 5;
-        let keys = Keys { header_digest: true, data_digest: true, ..Keys::LOGIN };
-        assert_eq!(pdu_len(&header, &keys), 48 + 8 + 4 + 8 + 4);
-        assert_eq!(pdu_len(&header, &Keys::LOGIN), 48 + 8 + 8);
+        let on = Digests { header: true, data: true };
+        let off = Digests { header: false, data: false };
+        assert_eq!(pdu_len(&header, on), 48 + 8 + 4 + 8 + 4);
+        assert_eq!(pdu_len(&header, off), 48 + 8 + 8);
         header[7] = 0;
-        assert_eq!(pdu_len(&header, &keys), 48 + 8 + 4);
-        assert_eq!(pdu_len(&[], &Keys::LOGIN), 48);
+        assert_eq!(pdu_len(&header, on), 48 + 8 + 4);
+        assert_eq!(pdu_len(&[], off), 48);
     }
 }

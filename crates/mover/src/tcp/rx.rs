@@ -23,12 +23,12 @@ use wire::iscsi::{
 
 use super::DIGEST_LEN;
 use super::burst::{BurstKey, Integrity};
-use super::marker::{Next, Stripper, pdu_len};
+use super::marker::{Digests, Next, Stripper, pdu_len};
 use super::segment::{Context, Pdu, Sink, update};
 use crate::limits::{AHS_LEN_MAX, CONTROL_KEEP};
 
 /// Bytes of a header up to the end of its lengths (RFC 7143 §11.2.1).
-const LENGTHS_END: usize = 8;
+pub(super) const LENGTHS_END: usize = 8;
 
 /// The receiving side of a connection.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gather {
     bytes: [u8; DIGEST_LEN],
-    have: usize,
+    pub(super) have: usize,
 }
 
 /// What a step of the machine came to.
@@ -198,7 +198,8 @@ impl Rx {
     /// Bytes of the PDU under way that have not come: what a marker points over. None while its
     /// lengths have not come.
     fn left_of_pdu(&self) -> Option<usize> {
-        let whole = pdu_len(&self.header, &self.keys);
+        let digests = Digests { header: self.keys.header_digest, data: self.keys.data_digest };
+        let whole = pdu_len(&self.header, digests);
         let header_digest = if self.keys.header_digest { DIGEST_LEN } else { 0 };
         let data_digest = if self.pdu.crc.is_some() { DIGEST_LEN } else { 0 };
         let after_header = || whole.saturating_sub(self.header_len + header_digest);

@@ -21,7 +21,7 @@ use wire::iscsi::{
 
 use super::burst::{self, BurstKey, Kind};
 use super::counters::Counters;
-use super::marker::Inserter;
+use super::marker::{Digests, Inserter};
 use super::task::Tasks;
 use crate::limits::{
     COPY_STEP, INLINE_DATA_MAX, PIECES_PER_PDU, TRANSMIT_BYTES_MAX, TRANSMIT_PIECES_MAX,
@@ -175,7 +175,8 @@ impl Tx {
             self.progress = 0;
         }
         if let Some(markers) = &mut self.markers {
-            markers.mark(list, &self.keys);
+            let digests = Digests { header: self.keys.header_digest, data: self.keys.data_digest };
+            markers.mark(list, digests);
         }
         self.position += list.len() as u64;
         self.run_silent(context.tasks);
@@ -283,9 +284,9 @@ impl Tx {
         push_trailer(length as usize, crc, list);
     }
 
-    /// One burst of Data-In PDUs, each as long as the peer takes it.
+    /// Bursts of Data-In PDUs, each as long as the peer takes it.
     fn put_data(&mut self, op: &Op, list: &mut SgList, context: &mut Context<'_>) -> Progress {
-        let Op::PutData { task, itt, data, offset, numbers, status } = op else {
+        let Op::PutData { task, itt, data, offset, burst, numbers, status } = op else {
             return Progress::Done;
         };
         let total = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -294,7 +295,12 @@ impl Tx {
         }
         let length_max = self.keys.data_in_segment();
         while has_room(list) {
-            let length = (total - self.progress).min(length_max);
+            // Mostly all is one burst.
+            let left = match total > *burst {
+                true => (total - self.progress).min(burst - self.progress % burst),
+                false => total - self.progress,
+            };
+            let length = left.min(length_max);
             let Some(part) = part(data, self.progress, length) else { return Progress::Done };
             let Some(segment) = self.segment(part, list, context) else { return Progress::Waits };
             let length = u32::try_from(segment.data.len()).unwrap_or(length);
@@ -303,7 +309,7 @@ impl Tx {
             let Some(books) = context.tasks.open(*task) else { return Progress::Done };
             let status = if last { *status } else { None };
             let data_in = DataIn {
-                final_: last,
+                final_: length == left,
                 acknowledge: false,
                 status,
                 lun: LunField::default(),
@@ -402,8 +408,10 @@ impl Tx {
             let acknowledge = put.acknowledge.filter(|_| last);
             let status = put.status.filter(|_| last);
             let (ttt, lun) = acknowledge.unwrap_or_else(no_tag);
+            let offset = put.offset.wrapping_add(self.progress);
+            let in_bursts = offset.wrapping_add(length).wrapping_sub(put.burst_at);
             let data_in = DataIn {
-                final_: put.final_ && last,
+                final_: in_bursts.is_multiple_of(put.burst) || put.final_ && last,
                 acknowledge: acknowledge.is_some(),
                 status,
                 lun,
@@ -414,7 +422,7 @@ impl Tx {
                     None => Numbers { stat_sn: StatSn(0), ..put.numbers },
                 },
                 data_sn: DataSn(put.data_sn.0.wrapping_add(self.progress / segment)),
-                offset: put.offset.wrapping_add(self.progress),
+                offset,
             };
             context.counters.pdus_out.data_in += 1;
             self.push_header(data_in.emit(length), list, context);

@@ -53,7 +53,7 @@ impl Context<'_> {
         }
         let entry = found?;
         if !entry.supported(self.unit) {
-            return Err(self.unit.commands.not_found(&self.cdb));
+            return Err(self.unit.commands.not_supported(entry, &self.cdb));
         }
         entry.check(&self.request.cdb)?;
         if self.unit.special.load(Ordering::SeqCst) & Special::OBSTACLES != 0 {

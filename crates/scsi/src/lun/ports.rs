@@ -170,6 +170,10 @@ impl LogicalUnit {
         self.statistics.reset(counters, |totals| self.sum_traffic(totals));
     }
 
+    pub(crate) fn set_statistic(&self, counter: Counter, count: u64) {
+        self.statistics.set(counter, count, |totals| self.sum_traffic(totals));
+    }
+
     fn sum_traffic(&self, totals: &mut Totals) {
         self.ports.lock().iter().for_each(|port| port.link.traffic.sum(totals));
     }

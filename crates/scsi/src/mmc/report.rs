@@ -16,6 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use wire::scsi::mmc;
 use wire::scsi::mmc::Addresses;
+use wire::scsi::mmc::Current;
 use wire::scsi::mmc::Feature;
 use wire::scsi::mmc::Profile;
 
@@ -52,38 +53,20 @@ pub(crate) fn configuration(context: &Context<'_>) -> Result<Started, Fault> {
 
 /// Every feature of the drive, ascending (MMC-6 §5.3).
 fn features(unit: &LogicalUnit, profile: Profile) -> Vec<Feature> {
-    let feature = |code, version, persistent, current, data| Feature {
-        code,
-        version,
-        persistent,
-        current,
-        data,
-    };
+    let current = |holds| if holds { Current::Yes } else { Current::No };
     let (cd, dvd) = (profile == Profile::CdRom, profile == Profile::DvdRom);
-    let profiles = vec![0, 0x10, u8::from(dvd), 0, 0, 0x08, u8::from(cd), 0];
-    // Blocks that are read at once: one sector of a CD, an ECC block of a DVD.
+    // One sector of a CD, an ECC block of a DVD.
     let blocking = if dvd { 16 } else { 1 };
-    let mut serial = unit.identity().serial.as_bytes().to_vec();
-    serial.resize(serial.len().next_multiple_of(4), b' ');
-    let [_, length_1, length_2, length_3] = mmc::BLOCK_LEN.to_be_bytes();
     vec![
-        feature(0x0000, 0, true, true, profiles),
-        // Core: SCSI; device busy events are not told.
-        feature(0x0001, 2, true, true, vec![0, 0, 0, 1, 0, 0, 0, 0]),
-        feature(0x0002, 1, true, true, vec![0; 4]),
-        // Removable medium: a tray that can be opened and locked.
-        feature(0x0003, 0, true, true, vec![0x29, 0, 0, 0]),
-        feature(
-            0x0010,
-            0,
-            false,
-            cd || dvd,
-            vec![0, length_1, length_2, length_3, 0, blocking, 0, 0],
-        ),
-        feature(0x001e, 2, false, cd, vec![0; 4]),
-        feature(0x001f, 0, false, dvd, Vec::new()),
-        feature(0x0105, 0, true, true, Vec::new()),
-        feature(0x0108, 0, true, true, serial),
+        Feature::profile_list(profile),
+        Feature::core(),
+        Feature::morphing(),
+        Feature::removable_medium(),
+        Feature::random_readable(blocking, current(cd || dvd)),
+        Feature::cd_read(current(cd)),
+        Feature::dvd_read(current(dvd)),
+        Feature::timeout(),
+        Feature::serial_number(&unit.identity().serial),
     ]
 }
 

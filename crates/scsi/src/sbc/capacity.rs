@@ -26,6 +26,7 @@ fn capacity(unit: &LogicalUnit) -> Capacity {
     Capacity {
         last_lba: unit.blocks() - 1,
         block_length: unit.block(),
+        protection: unit.protection_type(),
         physical_exponent: u8::try_from(per_physical.ilog2().min(15)).unwrap_or(15),
         provisioning: if unit.can_discard() {
             Provisioning::ManagedZeros

@@ -128,7 +128,7 @@ impl Same {
 }
 
 /// `block` over and over, `length` bytes, at an aligned address.
-pub(super) fn repeat(block: &[u8], length: u64) -> Slice {
+pub(crate) fn repeat(block: &[u8], length: u64) -> Slice {
     let length = usize::try_from(length).unwrap_or(0);
     let mut bytes: Vec<u8> = Vec::with_capacity(length + ALIGNMENT);
     let skip = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);

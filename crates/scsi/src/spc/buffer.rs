@@ -10,15 +10,8 @@ use crate::spc::parameters;
 use crate::task;
 use crate::task::Started;
 use crate::task::data;
-use alloc::vec;
 use alloc::vec::Vec;
-
-/// MODE: what buffers there are.
-const DESCRIPTOR: u8 = 0x03;
-/// MODE: the echo buffer.
-const ECHO: u8 = 0x0a;
-/// MODE: how large the echo buffer is.
-const ECHO_DESCRIPTOR: u8 = 0x0b;
+use wire::scsi::buffer;
 
 /// What one nexus has written to its echo buffer.
 #[derive(Debug, Default)]
@@ -38,18 +31,16 @@ pub(crate) fn read(context: &Context<'_>) -> Result<Started, Fault> {
     let cdb = &context.cdb;
     let bytes = match cdb.byte(1) & 0x1f {
         // No buffer of any number.
-        DESCRIPTOR => vec![0; 4],
-        ECHO => {
+        buffer::DESCRIPTOR => buffer::NO_BUFFER.to_vec(),
+        buffer::ECHO => {
             let bytes = context.link.echo.0.lock().clone();
             if bytes.is_empty() {
                 return Err(sense::COMMAND_SEQUENCE.into());
             }
             bytes
         }
-        ECHO_DESCRIPTOR => {
-            // EBOS = 0: no other nexus writes to this one.
-            let [high, low] = limits::ECHO_BUFFER_LEN.to_be_bytes();
-            vec![0, 0, high, low]
+        buffer::ECHO_DESCRIPTOR => {
+            buffer::EchoDescriptor { capacity: limits::ECHO_BUFFER_LEN }.emit().to_vec()
         }
         _ => return Err(sense::invalid_bit(1, 4).into()),
     };
@@ -59,7 +50,7 @@ pub(crate) fn read(context: &Context<'_>) -> Result<Started, Fault> {
 /// WRITE BUFFER.
 pub(crate) fn write(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, length) = (&context.cdb, context.cdb.u32_at(5) & 0x00ff_ffff);
-    if cdb.byte(1) & 0x1f != ECHO {
+    if cdb.byte(1) & 0x1f != buffer::ECHO {
         return Err(sense::invalid_bit(1, 4).into());
     }
     if length > u32::from(limits::ECHO_BUFFER_LEN) {

@@ -70,6 +70,7 @@ pub(crate) fn elsewhere(cdb: &CdbView<'_>, peripheral: u8) -> Result<Started, Fa
             normal_aca: false,
             port_groups: PortGroups::None,
             third_party_copy: false,
+            protect: false,
             version_descriptors: [0; inquiry::VERSION_DESCRIPTORS_MAX],
         }
         .emit()
@@ -108,7 +109,8 @@ fn standard(unit: &LogicalUnit) -> Standard {
             true => PortGroups::None,
             false => unit.access().who_changes(),
         },
-        third_party_copy: !unit.is_optical(),
+        third_party_copy: unit.takes_part_in_copies(),
+        protect: unit.protection().is_some(),
         version_descriptors: [
             inquiry::SAM_5,
             inquiry::SPC_4,
@@ -122,6 +124,11 @@ fn standard(unit: &LogicalUnit) -> Standard {
     }
 }
 
+/// Copies pass by what a protected unit keeps beside its blocks: it takes no part in them.
+fn is_page(unit: &LogicalUnit, code: u8) -> bool {
+    code != vpd::THIRD_PARTY_COPY || unit.takes_part_in_copies()
+}
+
 fn peripheral(unit: &LogicalUnit) -> u8 {
     if unit.is_optical() { inquiry::TYPE_OPTICAL } else { inquiry::TYPE_DISK }
 }
@@ -129,13 +136,15 @@ fn peripheral(unit: &LogicalUnit) -> u8 {
 fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
     let page = |content: &[u8]| vpd::page(peripheral(unit), code, content);
     let pages: &[u8] = if unit.is_optical() { &OPTICAL_PAGES } else { &PAGES };
+    let pages: Vec<u8> = pages.iter().copied().filter(|page| is_page(unit, *page)).collect();
     Ok(match code {
         code if !pages.contains(&code) => return Err(sense::invalid_field(2).into()),
-        vpd::SUPPORTED_PAGES => page(pages),
+        vpd::SUPPORTED_PAGES => page(&pages),
         vpd::UNIT_SERIAL_NUMBER => page(unit.identity().serial.as_bytes()),
         vpd::DEVICE_IDENTIFICATION => page(&designators(nexus, unit)),
         vpd::EXTENDED_INQUIRY => page(
             &ExtendedInquiry {
+                protection: unit.protection().is_some(),
                 volatile_cache: unit.geometry().volatile_cache,
                 sense_len_max: limits::SENSE_LEN_MAX,
             }

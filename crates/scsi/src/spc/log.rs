@@ -3,11 +3,13 @@
 //! temperature, general statistics, informational exceptions.
 
 use crate::attention::Attention;
+use crate::limits;
 use crate::lun::Context;
 use crate::lun::Link;
 use crate::lun::LogicalUnit;
 use crate::sense;
 use crate::sense::Fault;
+use crate::spc::parameters;
 use crate::statistics::Counter;
 use crate::statistics::Totals;
 use crate::task;
@@ -15,6 +17,7 @@ use crate::task::Started;
 use crate::task::data;
 use alloc::vec;
 use alloc::vec::Vec;
+use wire::scsi::copy::Malformed;
 use wire::scsi::log;
 use wire::scsi::log::Format;
 use wire::scsi::provisioning;
@@ -30,12 +33,6 @@ const PAGES: [u8; 8] = [
     log::GENERAL_STATISTICS,
     log::INFORMATIONAL_EXCEPTIONS,
 ];
-
-/// TOTAL UNCORRECTED ERRORS, parameter of the error counter pages.
-const UNCORRECTED: u16 = 0x0006;
-
-/// Reads without data: the temperature is not known.
-const TEMPERATURE_UNKNOWN: u8 = 0xff;
 
 /// PC: which values of the parameters are meant (SPC-4 §6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +69,7 @@ pub(crate) fn log_sense(context: &Context<'_>) -> Result<Started, Fault> {
         return Err(sense::invalid_field(3).into());
     }
     if code == log::SUPPORTED_PAGES {
-        let list: Vec<u8> = if all_subpages {
-            pages().flat_map(|page| [page, 0]).chain([0, log::ALL_SUBPAGES]).collect()
-        } else {
-            pages().collect()
-        };
-        return Ok(data(log::page(code, subpage, &list), u32::from(cdb.u16_at(7))));
+        return Ok(data(log::supported(pages(), subpage), u32::from(cdb.u16_at(7))));
     }
     let parameters = parameters(unit, code, values);
     if parameters.last().is_some_and(|(last, ..)| pointer > *last) {
@@ -94,7 +86,7 @@ fn parameters(unit: &LogicalUnit, code: u8, values: Values) -> Vec<Parameter> {
         Values::Cumulative => unit.totals(),
         Values::Default => Totals::default(),
     };
-    let counter = |count: u64| vec![(UNCORRECTED, Format::Counter, count.to_be_bytes().to_vec())];
+    let counter = |count: u64| vec![(log::UNCORRECTED, Format::Counter, log::counter(count))];
     match code {
         log::WRITE_ERRORS => counter(totals.write_errors),
         log::READ_ERRORS => counter(totals.read_errors),
@@ -106,8 +98,7 @@ fn parameters(unit: &LogicalUnit, code: u8, values: Values) -> Vec<Parameter> {
             pairs.map(|(code, count)| (code, Format::List, count.emit().to_vec())).collect()
         }
         log::TEMPERATURE => {
-            let unknown = [0, TEMPERATURE_UNKNOWN].to_vec();
-            vec![(0, Format::List, unknown.clone()), (1, Format::List, unknown)]
+            vec![(0, Format::List, log::temperature()), (1, Format::List, log::temperature())]
         }
         log::GENERAL_STATISTICS => {
             let blocks = |bytes: u64| bytes / u64::from(unit.block());
@@ -119,7 +110,7 @@ fn parameters(unit: &LogicalUnit, code: u8, values: Values) -> Vec<Parameter> {
             };
             vec![(1, Format::List, statistics.emit().to_vec())]
         }
-        _ => vec![(0, Format::List, vec![0, 0, TEMPERATURE_UNKNOWN, 0])],
+        _ => vec![(0, Format::List, log::no_exception())],
     }
 }
 
@@ -136,14 +127,14 @@ fn counters(code: u8) -> Option<&'static [Counter]> {
     })
 }
 
-/// LOG SELECT without a list: counters begin anew, those of one page or of all (SPC-4 §6.7). Single
-/// parameters cannot be set, so a list is refused; so is SP, for the counters are not kept.
+/// LOG SELECT: without a list counters begin anew, those of one page or of all; with one, single
+/// counters are set (SPC-4 §6.7). SP is refused, for the counters are not kept.
 pub(crate) fn log_select(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
+    let (code, subpage, length) = (cdb.byte(2) & 0x3f, cdb.byte(3), cdb.u16_at(7));
     let resets = cdb.bit(1, 1);
-    if cdb.u16_at(7) != 0 {
-        return Err(sense::invalid_field(7).into());
+    if length != 0 {
+        return receive_list(context, length);
     }
     // With PCR the PC field means nothing; without, values are set to those of PC.
     let begins_anew = resets || values(cdb.byte(2) >> 6)? == Values::Default;
@@ -153,8 +144,69 @@ pub(crate) fn log_select(context: &Context<'_>) -> Result<Started, Fault> {
     }
     if begins_anew {
         unit.reset_statistics(counters);
-        let own = context.nexus.link_to(unit).map(core::ptr::from_ref::<Link>);
-        unit.establish_at_others(own, Attention::LogChanged);
+        tell_others(context);
     }
     Ok(task::good(0))
+}
+
+fn tell_others(context: &Context<'_>) {
+    let own = context.nexus.link_to(context.unit).map(core::ptr::from_ref::<Link>);
+    context.unit.establish_at_others(own, Attention::LogChanged);
+}
+
+/// The pages stand in the list, so the CDB names none, and nothing is reset besides.
+fn receive_list(context: &Context<'_>, length: u16) -> Result<Started, Fault> {
+    let cdb = &context.cdb;
+    if cdb.bit(1, 1) {
+        return Err(sense::invalid_bit(1, 1).into());
+    }
+    if values(cdb.byte(2) >> 6)? != Values::Cumulative {
+        return Err(sense::invalid_bit(2, 7).into());
+    }
+    if cdb.byte(2) & 0x3f != 0 {
+        return Err(sense::invalid_bit(2, 5).into());
+    }
+    if cdb.byte(3) != 0 {
+        return Err(sense::invalid_field(3).into());
+    }
+    if length > limits::LOG_LIST_LEN_MAX {
+        return Err(sense::invalid_field(7).into());
+    }
+    parameters::receive(context, u32::from(length), |context, list| {
+        let wanted = settings(list)?;
+        for (counter, count) in &wanted {
+            context.unit.set_statistic(*counter, *count);
+        }
+        if !wanted.is_empty() {
+            tell_others(context);
+        }
+        Ok(task::good(u64::try_from(list.len()).unwrap_or(u64::MAX)))
+    })
+}
+
+/// What a list sets; nothing is set if one parameter of it cannot be.
+fn settings(list: &[u8]) -> Result<Vec<(Counter, u64)>, Fault> {
+    let refused = |malformed| match malformed {
+        Malformed::Field(at) => sense::invalid_parameter(at),
+        _ => sense::PARAMETER_LIST_LENGTH,
+    };
+    let mut wanted = Vec::new();
+    for page in log::parse_pages(list).map_err(refused)? {
+        let counter = match (page.code, page.subpage) {
+            (log::WRITE_ERRORS, 0) => Counter::WriteErrors,
+            (log::READ_ERRORS, 0) => Counter::ReadErrors,
+            (log::VERIFY_ERRORS, 0) => Counter::VerifyErrors,
+            // Not there, or what it says is measured.
+            _ => return Err(sense::invalid_parameter(page.at).into()),
+        };
+        for parameter in page.parameters().map_err(refused)? {
+            if parameter.code != log::UNCORRECTED {
+                return Err(sense::invalid_parameter(parameter.at).into());
+            }
+            let at = parameter.at.saturating_add(3);
+            let count = parameter.count().ok_or_else(|| sense::invalid_parameter(at))?;
+            wanted.push((counter, count));
+        }
+    }
+    Ok(wanted)
 }

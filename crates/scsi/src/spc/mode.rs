@@ -13,7 +13,6 @@ use crate::task::data;
 use alloc::vec::Vec;
 use wire::scsi::mode;
 use wire::scsi::mode::BlockDescriptor;
-use wire::scsi::mode::Control;
 use wire::scsi::mode::ControlExtension;
 use wire::scsi::mode::DeviceSpecific;
 use wire::scsi::mode::Header;
@@ -130,7 +129,7 @@ pub(super) fn page_of(unit: &LogicalUnit, page: PageCode, control: PageControl) 
 fn mask_of(unit: &LogicalUnit, page: PageCode) -> Option<Vec<u8>> {
     match page {
         (mode::CACHING, 0) => Some(unit.modes().caching_mask().to_vec()),
-        (mode::CONTROL, 0) => Some(Control::CHANGEABLE.to_vec()),
+        (mode::CONTROL, 0) => Some(unit.modes().control_mask().to_vec()),
         _ => {
             let mut bytes = page_of(unit, page, PageControl::Default)?;
             let header = if page.1 == 0 { 2 } else { 4 };

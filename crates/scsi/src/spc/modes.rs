@@ -34,6 +34,8 @@ pub(crate) struct Modes {
     /// The saved ones; whoever changes anything has it locked.
     saved: spin::Mutex<Option<Parameters>>,
     keeper: Option<Arc<dyn Keeper>>,
+    /// The bits of the control page that can be changed.
+    control_mask: [u8; 12],
 }
 
 /// What a change led to.
@@ -61,6 +63,8 @@ impl Parameters {
             | u32::from(control.task_aborted_status) << 3
             | u32::from(self.caching.write_cache) << 4
             | u32::from(control.queue_error as u8) << 5
+            | u32::from(control.application_tag_owner) << 7
+            | u32::from(control.protection_unchecked_if_zero) << 8
     }
 
     fn unpack(word: u32) -> Self {
@@ -72,22 +76,34 @@ impl Parameters {
             software_write_protect: bit(2),
             task_aborted_status: bit(3),
             queue_error: QueueError::from_code(code).unwrap_or_default(),
+            application_tag_owner: bit(7),
+            protection_unchecked_if_zero: bit(8),
         };
         Self { control, caching: Caching { write_cache: bit(4) } }
     }
 }
 
 impl Modes {
-    /// With default values. `volatile`: the store has a cache that WCE speaks of.
+    /// With default values. `volatile`: the store has a cache that WCE speaks of. TAS is set: a
+    /// host whose command another one aborts is told at once; it would have to wait for its own
+    /// time-out otherwise.
     pub(crate) fn new(volatile: bool) -> Self {
-        let caching = Caching { write_cache: volatile };
-        let default = Parameters { caching, ..Parameters::default() };
+        let default = Parameters {
+            control: Control { task_aborted_status: true, ..Control::default() },
+            caching: Caching { write_cache: volatile },
+        };
         Self {
             word: AtomicU32::new(default.pack()),
             default,
             saved: spin::Mutex::new(None),
             keeper: None,
+            control_mask: Control::CHANGEABLE,
         }
+    }
+
+    /// Of a unit that can be formatted with protection information.
+    pub(crate) const fn protect(&mut self) {
+        self.control_mask = Control::PROTECTED_CHANGEABLE;
     }
 
     /// With somebody who keeps saved values, and what was kept of the unit `number` last.
@@ -161,9 +177,14 @@ impl Modes {
     fn emit(&self, values: Parameters, number: u64) -> Vec<u8> {
         let mut body = Vec::new();
         let control = values.control.emit();
-        push(&mut body, &control, &Control::CHANGEABLE);
+        push(&mut body, &control, &self.control_mask);
         push(&mut body, &values.caching.emit(), &self.caching_mask());
         kept::seal(Kept::ModeParameters, number, &body)
+    }
+
+    /// What of the control page can be changed.
+    pub(crate) const fn control_mask(&self) -> &[u8; 12] {
+        &self.control_mask
     }
 
     /// What of the caching page can be changed.
@@ -179,7 +200,7 @@ impl Modes {
             let length = usize::from(u16::from_be_bytes(rest.take()?));
             let bytes = rest.bytes(length)?;
             let whole = if page == mode::CONTROL {
-                Control::CHANGEABLE.len()
+                self.control_mask.len()
             } else {
                 self.caching_mask().len()
             };
@@ -189,6 +210,11 @@ impl Modes {
             match page {
                 mode::CONTROL => {
                     values.control = Control::parse(bytes).ok_or(RestoreError::Damaged)?;
+                    if self.control_mask == Control::CHANGEABLE {
+                        // A unit that is no longer to be protected.
+                        values.control.application_tag_owner = false;
+                        values.control.protection_unchecked_if_zero = false;
+                    }
                 }
                 // A store that has lost its cache since then has none to be switched.
                 _ if self.has_cache() => {
@@ -228,14 +254,16 @@ mod tests {
     }
 
     fn any_parameters() -> impl Strategy<Value = Parameters> {
-        (any::<[bool; 5]>(), prop::sample::select(alloc::vec![0_u8, 1, 3])).prop_map(
-            |([tst, sense, swp, tas, cache], code)| Parameters {
+        (any::<[bool; 7]>(), prop::sample::select(alloc::vec![0_u8, 1, 3])).prop_map(
+            |([tst, sense, swp, tas, cache, ato, dpicz], code)| Parameters {
                 control: Control {
                     task_set_each_nexus: tst,
                     descriptor_sense: sense,
                     software_write_protect: swp,
                     task_aborted_status: tas,
                     queue_error: QueueError::from_code(code).expect("legal"),
+                    application_tag_owner: ato,
+                    protection_unchecked_if_zero: dpicz,
                 },
                 caching: Caching { write_cache: cache },
             },
@@ -245,12 +273,14 @@ mod tests {
     fn kept() -> (Modes, Arc<Shelf>) {
         let shelf = Arc::new(Shelf::default());
         let mut modes = Modes::new(true);
+        modes.protect();
         modes.keep(Arc::<Shelf>::clone(&shelf), None, 7).expect("nothing was kept");
         (modes, shelf)
     }
 
     fn again(state: &[u8], volatile: bool) -> Result<Modes, RestoreError> {
         let mut modes = Modes::new(volatile);
+        modes.protect();
         modes.keep(Arc::new(Shelf::default()), Some(state), 7).map(|()| modes)
     }
 
@@ -270,7 +300,7 @@ mod tests {
     fn values_without_a_keeper_last_until_a_reset() {
         let modes = Modes::new(true);
         let mut wanted = modes.default();
-        wanted.control.task_aborted_status = true;
+        wanted.control.task_aborted_status = false;
         assert_eq!(modes.change(wanted, Lasting::Saved, 7), Err(KeepFailed));
         assert_eq!(modes.current(), modes.default());
         let done = modes.change(wanted, Lasting::UntilReset, 7);

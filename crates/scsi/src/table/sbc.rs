@@ -102,21 +102,16 @@ pub(super) const COMMANDS: &[Entry] = &[
         .with(Flag::Discard),
     sanitize(actions::OVERWRITE, 0xa0, sanitize::overwrite),
     sanitize(actions::BLOCK_ERASE, 0xa0, sanitize::block_erase).with(Flag::Discard),
-    sanitize(actions::EXIT_FAILURE_MODE, 0, sanitize::exit_failure_mode),
-    Entry::long(opcode::READ_32, 0x1a, rw::read).with(Flag::Medium).with(Flag::Protect),
-    Entry::long(opcode::VERIFY_32, 0x16, verify::verify).with(Flag::Medium).with(Flag::Protect),
-    Entry::long(opcode::WRITE_32, 0x1a, rw::write)
-        .with(Flag::Medium)
-        .with(Flag::Writes)
-        .with(Flag::Protect),
+    sanitize(actions::EXIT_FAILURE_MODE, 0x80, sanitize::exit_failure_mode),
+    Entry::long(opcode::READ_32, 0x1a, rw::read).with(Flag::Medium),
+    Entry::long(opcode::VERIFY_32, 0x16, verify::verify).with(Flag::Medium),
+    Entry::long(opcode::WRITE_32, 0x1a, rw::write).with(Flag::Medium).with(Flag::Writes),
     Entry::long(opcode::WRITE_AND_VERIFY_32, 0x16, write_verify::write_and_verify)
         .with(Flag::Medium)
-        .with(Flag::Writes)
-        .with(Flag::Protect),
+        .with(Flag::Writes),
     Entry::long(opcode::WRITE_SAME_32, 0x09, same::write_same)
         .with(Flag::Medium)
         .with(Flag::Writes)
-        .with(Flag::Protect)
         .with(Flag::UnmapBit),
     Entry::new(
         Opcode::READ_16,

@@ -118,6 +118,27 @@ pub enum SpecError {
     },
 }
 
+/// Why a store cannot hold protection information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unprotectable {
+    /// It drops what is written.
+    #[error("`null:` keeps nothing, protection information neither: use memory: or file:")]
+    Null,
+    /// No disk.
+    #[error("a CD or DVD has no protection information: leave it out")]
+    Iso,
+    /// Several.
+    #[error("`stripe:` has no one file beside which to keep protection information: use file:")]
+    Stripe,
+    /// Two stores cannot promise that together.
+    #[error(
+        "protection information is written apart, so that `atomic` cannot be promised: \
+         leave one of them out"
+    )]
+    Atomic,
+}
+
 /// How to write the kind that `word` means, or all kinds.
 fn usage_of(word: &str) -> &'static str {
     match word {

@@ -37,7 +37,7 @@ enum By {
     /// A command of its own session, which does not end itself.
     Command(TaskId),
     /// Another session.
-    Another,
+    Another(Effect),
 }
 
 /// A function under way on this reactor.
@@ -98,12 +98,11 @@ impl<P: Port> Pump<P> {
         }
         let effect = match function {
             Function::ClearTaskSet => Some(Effect::Cleared),
-            Function::LogicalUnitReset | Function::TargetWarmReset | Function::TargetColdReset => {
-                Some(Effect::Reset)
-            }
+            Function::LogicalUnitReset | Function::TargetWarmReset => Some(Effect::Reset),
+            Function::TargetColdReset => Some(Effect::PowerOn),
             _ => None,
         };
-        if effect == Some(Effect::Reset) {
+        if matches!(effect, Some(Effect::Reset | Effect::PowerOn)) {
             // Before the others, so that no copy begins another piece.
             units.iter().for_each(|unit| unit.end_copies());
         }
@@ -217,7 +216,7 @@ impl<P: Port> Pump<P> {
         if !nexus.is_some_and(|nexus| whose.includes(nexus)) {
             return;
         }
-        let ended = self.end_tasks(key, units, By::Another);
+        let ended = self.end_tasks(key, units, By::Another(effect));
         if ended.is_empty() {
             return;
         }
@@ -248,7 +247,8 @@ impl<P: Port> Pump<P> {
             if by == By::Command(task.id) {
                 continue;
             }
-            let is_told = by == By::Another && unit.reports_aborted_tasks();
+            let is_told = matches!(by, By::Another(Effect::Cleared | Effect::Reset))
+                && unit.reports_aborted_tasks();
             if is_told { &mut told } else { &mut tasks }.push(task.id);
             if !touched.iter().any(|of| Arc::ptr_eq(of, unit)) {
                 touched.push(Arc::clone(unit));

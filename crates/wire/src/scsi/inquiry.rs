@@ -81,6 +81,8 @@ pub struct Standard {
     pub port_groups: PortGroups,
     /// 3PC: third-party copies.
     pub third_party_copy: bool,
+    /// PROTECT: the unit can be formatted with protection information.
+    pub protect: bool,
     /// Version descriptors, zero where there is none.
     pub version_descriptors: [u16; VERSION_DESCRIPTORS_MAX],
 }
@@ -97,6 +99,7 @@ impl Standard {
         bytes[3] = 0x12 | if self.normal_aca { 0x20 } else { 0 };
         bytes[4] = ADDITIONAL_LEN;
         bytes[5] = (self.port_groups as u8) << 4 | u8::from(self.third_party_copy) << 3;
+        bytes[5] |= u8::from(self.protect);
         bytes[7] = 0x02; // CMDQUE
         put(&mut bytes, 8, self.vendor);
         put(&mut bytes, 16, self.product);
@@ -123,6 +126,7 @@ impl Standard {
             normal_aca: get_u8(bytes, 3)? & 0x20 != 0,
             port_groups: PortGroups::of(get_u8(bytes, 5)?),
             third_party_copy: get_u8(bytes, 5)? & 0x08 != 0,
+            protect: get_u8(bytes, 5)? & 0x01 != 0,
             version_descriptors,
         })
     }
@@ -155,10 +159,11 @@ mod tests {
             normal_aca: true,
             port_groups: PortGroups::Implicit,
             third_party_copy: true,
+            protect: true,
             version_descriptors: [SAM_5, SPC_4, SBC_3, ISCSI, 0, 0, 0, 0],
         };
         let bytes = standard.emit();
-        assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x18, 0, 2]);
+        assert_eq!(bytes[..8], [0, 0, 6, 0x32, 91, 0x19, 0, 2]);
         assert_eq!(&bytes[8..36], b"LUNWIRE disk            0.1.");
         assert_eq!(bytes[58..68], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x60, 0, 0]);
     }
@@ -173,7 +178,7 @@ mod tests {
         fn round_trip(
             peripheral: u8, version: u8, vendor: [u8; 8], product: [u8; 16], revision: [u8; 4],
             version_descriptors: [u16; 8], port_groups in 0_u8..4, third_party_copy: bool,
-            normal_aca: bool,
+            normal_aca: bool, protect: bool,
         ) {
             let standard = Standard {
                 peripheral,
@@ -184,6 +189,7 @@ mod tests {
                 normal_aca,
                 port_groups: PortGroups::of(port_groups << 4),
                 third_party_copy,
+                protect,
                 version_descriptors,
             };
             prop_assert_eq!(Standard::parse(&standard.emit()), Some(standard));

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parameter data of CD and DVD drives (MMC-6): a medium with one session of one data track.
 
-use super::field::get_u8;
-use super::field::get_u16;
+mod feature;
+
+pub use feature::Current;
+pub use feature::Feature;
+pub use feature::Profile;
+pub use feature::configuration;
+pub use feature::parse_configuration;
+
 use super::field::get_u32;
 use super::field::put;
 use alloc::vec;
@@ -107,81 +113,6 @@ fn with_length(mut bytes: Vec<u8>) -> Vec<u8> {
     let length = u16::try_from(bytes.len().saturating_sub(2)).unwrap_or(u16::MAX);
     put(&mut bytes, 0, length.to_be_bytes());
     bytes
-}
-
-/// A profile (MMC-6 §5.3.1, table 93).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those that this crate writes
-#[repr(u16)]
-pub enum Profile {
-    /// No medium.
-    None = 0x0000,
-    /// CD-ROM.
-    CdRom = 0x0008,
-    /// DVD-ROM.
-    DvdRom = 0x0010,
-}
-
-/// A feature descriptor (MMC-6 §5.2.1).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Feature {
-    /// Feature code.
-    pub code: u16,
-    /// VERSION, four bits.
-    pub version: u8,
-    /// It is always current.
-    pub persistent: bool,
-    /// It is current now.
-    pub current: bool,
-    /// What depends on the feature; a multiple of four bytes.
-    pub data: Vec<u8>,
-}
-
-/// Length of the header of GET CONFIGURATION data, bytes.
-const FEATURE_HEADER_LEN: usize = 8;
-
-/// GET CONFIGURATION data (MMC-6 §6.6.3).
-#[must_use]
-pub fn configuration<'a>(
-    profile: Profile,
-    features: impl IntoIterator<Item = &'a Feature>,
-) -> Vec<u8> {
-    let [high, low] = (profile as u16).to_be_bytes();
-    let mut bytes = vec![0, 0, 0, 0, 0, 0, high, low];
-    for feature in features {
-        let [high, low] = feature.code.to_be_bytes();
-        let flags = (feature.version & 0x0f) << 2
-            | u8::from(feature.persistent) << 1
-            | u8::from(feature.current);
-        let length = u8::try_from(feature.data.len()).unwrap_or(0);
-        bytes.extend_from_slice(&[high, low, flags, length]);
-        bytes.extend_from_slice(feature.data.get(..usize::from(length)).unwrap_or_default());
-    }
-    let length = u32::try_from(bytes.len() - 4).unwrap_or(u32::MAX);
-    put(&mut bytes, 0, length.to_be_bytes());
-    bytes
-}
-
-/// Reads GET CONFIGURATION data as current profile and features; ends at the first one that is cut.
-#[must_use]
-pub fn parse_configuration(bytes: &[u8]) -> Option<(u16, Vec<Feature>)> {
-    let profile = get_u16(bytes, 6)?;
-    let mut features = Vec::new();
-    let mut rest = bytes.get(FEATURE_HEADER_LEN..)?;
-    while let (Some(code), Some(flags), Some(length)) =
-        (get_u16(rest, 0), get_u8(rest, 2), get_u8(rest, 3))
-    {
-        let Some((feature, after)) = rest.split_at_checked(4 + usize::from(length)) else { break };
-        features.push(Feature {
-            code,
-            version: flags >> 2 & 0x0f,
-            persistent: flags & 2 != 0,
-            current: flags & 1 != 0,
-            data: feature.get(4..).unwrap_or_default().to_vec(),
-        });
-        rest = after;
-    }
-    Some((profile, features))
 }
 
 /// Class of media events, as a number and as a bit of a request (MMC-6 §6.7.2).
@@ -416,30 +347,10 @@ mod tests {
         assert_eq!(capabilities_page(true)[6], 0x2b);
     }
 
-    fn feature() -> impl Strategy<Value = Feature> {
-        (any::<u16>(), 0_u8..16, any::<bool>(), any::<bool>(), 0_usize..4).prop_map(
-            |(code, version, persistent, current, words)| Feature {
-                code,
-                version,
-                persistent,
-                current,
-                data: vec![7; words * 4],
-            },
-        )
-    }
-
     proptest! {
         #[test]
-        fn configurations_round_trip(features in proptest::collection::vec(feature(), 0..20)) {
-            let bytes = configuration(Profile::DvdRom, &features);
-            let length = u32::try_from(bytes.len()).unwrap() - 4;
-            prop_assert_eq!(get_u32(&bytes, 0), Some(length));
-            prop_assert_eq!(parse_configuration(&bytes), Some((0x10, features)));
-        }
-
-        #[test]
         fn parse_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = (parse_configuration(&bytes), parse_toc(&bytes));
+            let _ = parse_toc(&bytes);
         }
     }
 }

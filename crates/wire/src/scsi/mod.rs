@@ -3,6 +3,7 @@
 
 pub mod alua;
 pub mod asc;
+pub mod buffer;
 pub mod capacity;
 pub mod cdb;
 pub mod command;
@@ -18,6 +19,7 @@ pub mod mmc;
 pub mod mode;
 pub mod opcode;
 pub mod persistent;
+pub mod protection;
 pub mod provisioning;
 pub mod reservations;
 pub mod rsoc;

@@ -283,11 +283,20 @@ pub struct Control {
     pub software_write_protect: bool,
     /// TAS: commands that another nexus aborts end with TASK ABORTED.
     pub task_aborted_status: bool,
+    /// ATO: application tags of protection information belong to the hosts (SBC-3 §4.22.3).
+    pub application_tag_owner: bool,
+    /// DPICZ: protection information of a command whose protection field is zero is not checked.
+    pub protection_unchecked_if_zero: bool,
 }
 
 impl Control {
-    /// The page as a mask of the fields above: TST (its lowest bit), D_SENSE, QERR, SWP and TAS.
+    /// The page as a mask of the fields that mean something for every unit: TST (its lowest bit),
+    /// D_SENSE, QERR, SWP and TAS.
     pub const CHANGEABLE: [u8; 12] = [CONTROL, 10, 0x24, 0x06, 0x08, 0x40, 0, 0, 0, 0, 0, 0];
+
+    /// With those of protection information too: DPICZ and ATO.
+    pub const PROTECTED_CHANGEABLE: [u8; 12] =
+        [CONTROL, 10, 0x2c, 0x06, 0x08, 0xc0, 0, 0, 0, 0, 0, 0];
 
     /// Writes the page: QUEUE ALGORITHM MODIFIER is 1, for simple tasks are not ordered among each
     /// other; BUSY TIMEOUT PERIOD is FFFFh, for no limit is promised.
@@ -298,9 +307,10 @@ impl Control {
         bytes[0] = CONTROL;
         bytes[1] = 10;
         bytes[2] = bit(self.task_set_each_nexus, 5) | bit(self.descriptor_sense, 2);
+        bytes[2] |= bit(self.protection_unchecked_if_zero, 3);
         bytes[3] = 0x10 | (self.queue_error as u8) << 1;
         bytes[4] = bit(self.software_write_protect, 3);
-        bytes[5] = bit(self.task_aborted_status, 6);
+        bytes[5] = bit(self.task_aborted_status, 6) | bit(self.application_tag_owner, 7);
         put(&mut bytes, 8, [0xff, 0xff]);
         bytes
     }
@@ -319,6 +329,8 @@ impl Control {
             queue_error: QueueError::from_code(three >> 1)?,
             software_write_protect: four & 0x08 != 0,
             task_aborted_status: five & 0x40 != 0,
+            application_tag_owner: five & 0x80 != 0,
+            protection_unchecked_if_zero: two & 0x08 != 0,
         })
     }
 }
@@ -420,6 +432,8 @@ mod tests {
             queue_error: QueueError::AbortNexus,
             software_write_protect: true,
             task_aborted_status: true,
+            application_tag_owner: true,
+            protection_unchecked_if_zero: true,
         };
         let pages = control.emit();
         assert_eq!(Control::parse(&pages), Some(control));

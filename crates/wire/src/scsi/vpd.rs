@@ -162,20 +162,27 @@ pub fn designators(content: &[u8]) -> Vec<Designator> {
     list
 }
 
-/// Content of page 86 (SPC-4 §7.8.7) for a unit with simple tasks and no protection information.
+/// Content of page 86 (SPC-4 §7.8.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtendedInquiry {
+    /// SPT, GRD_CHK, APP_CHK and REF_CHK: the unit can be formatted with protection information of
+    /// types 1, 2 and 3, all of whose fields are checked.
+    pub protection: bool,
     /// V_SUP: a volatile cache is there.
     pub volatile_cache: bool,
     /// MAXIMUM SUPPORTED SENSE DATA LENGTH, bytes.
     pub sense_len_max: u8,
 }
 
+/// SPT = 111b, GRD_CHK, APP_CHK, REF_CHK.
+const EVERY_PROTECTION: u8 = 0x3f;
+
 impl ExtendedInquiry {
     /// Writes the content; HEADSUP, ORDSUP, SIMPSUP and LUICLR are set.
     #[must_use]
     pub fn emit(&self) -> [u8; LONG_CONTENT_LEN] {
         let mut bytes = [0; LONG_CONTENT_LEN];
+        bytes[0] = if self.protection { EVERY_PROTECTION } else { 0 };
         bytes[1] = 0x07;
         bytes[2] = u8::from(self.volatile_cache);
         bytes[3] = 0x01;
@@ -187,6 +194,7 @@ impl ExtendedInquiry {
     #[must_use]
     pub fn parse(content: &[u8]) -> Option<Self> {
         Some(Self {
+            protection: get_u8(content, 0)? & EVERY_PROTECTION == EVERY_PROTECTION,
             volatile_cache: get_u8(content, 2)? & 1 != 0,
             sense_len_max: get_u8(content, 9)?,
         })
@@ -396,8 +404,9 @@ mod tests {
         let flat = BlockDeviceCharacteristics { rotation_rate: 1, read_after_block_erase: true };
         assert_eq!(flat.emit()[..4], [0, 1, 0, 0x40]);
         assert_eq!(BlockDeviceCharacteristics::parse(&flat.emit()), Some(flat));
-        let extended = ExtendedInquiry { volatile_cache: true, sense_len_max: 252 };
-        assert_eq!(extended.emit()[..10], [0, 7, 1, 1, 0, 0, 0, 0, 0, 252]);
+        let extended =
+            ExtendedInquiry { protection: true, volatile_cache: true, sense_len_max: 252 };
+        assert_eq!(extended.emit()[..10], [0x3f, 7, 1, 1, 0, 0, 0, 0, 0, 252]);
         assert_eq!(ExtendedInquiry::parse(&extended.emit()), Some(extended));
     }
 

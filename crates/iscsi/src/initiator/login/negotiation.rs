@@ -9,6 +9,7 @@ use wire::iscsi::keys;
 use wire::iscsi::keys::TextWriter;
 
 use super::LoginError;
+use super::markers::OwnMarkers;
 use crate::datamover::Markers;
 use crate::initiator::DigestOffer;
 use crate::initiator::Identity;
@@ -30,8 +31,7 @@ use crate::params::Use;
 use crate::params::Values;
 use crate::target::TaskReporting;
 
-/// What is offered in a normal session, in this order. What is not built is offered away:
-/// recovery, several connections, data out of order.
+/// What is offered in a normal session, in this order.
 const NORMAL: &[Id] = &[
     Id::HeaderDigest,
     Id::DataDigest,
@@ -47,6 +47,9 @@ const NORMAL: &[Id] = &[
     Id::DataSequenceInOrder,
     Id::ErrorRecoveryLevel,
 ];
+
+/// What each connection negotiates for itself (RFC 7143 §13: CO).
+const CONNECTION: &[Id] = &[Id::HeaderDigest, Id::DataDigest];
 
 /// What has a meaning in a discovery session.
 const DISCOVERY: &[Id] = &[
@@ -70,13 +73,22 @@ pub(super) struct Negotiation {
     seen: KeySet,
     /// MaxRecvDataSegmentLength was declared.
     declared: bool,
+    /// Of the session that a connection is added to.
+    session_wide: Option<Parameters>,
+    fast_abort: bool,
+    markers: OwnMarkers,
     pub(super) target_alias: Option<String>,
     pub(super) portal_group_tag: Option<u16>,
     pub(super) address: Option<String>,
 }
 
 impl Negotiation {
-    pub(super) fn new(identity: &Identity, settings: &Settings) -> Self {
+    /// `session_wide`: of the session that the connection is added to, if there is one.
+    pub(super) fn new(
+        identity: &Identity,
+        settings: &Settings,
+        session_wide: Option<Parameters>,
+    ) -> Self {
         let session = if identity.discovery { SessionType::Discovery } else { SessionType::Normal };
         Self {
             session,
@@ -89,6 +101,9 @@ impl Negotiation {
             offered: KeySet::default(),
             seen: KeySet::default(),
             declared: false,
+            session_wide,
+            fast_abort: settings.fast_abort,
+            markers: OwnMarkers::new(settings.markers),
             target_alias: None,
             portal_group_tag: None,
             address: None,
@@ -101,6 +116,7 @@ impl Negotiation {
         push(text, declared.name, &negotiate::text(declared, self.wish.get(declared.id)));
         self.declared = true;
         let ids = match self.session {
+            _ if self.session_wide.is_some() => CONNECTION,
             SessionType::Normal => NORMAL,
             SessionType::Discovery => DISCOVERY,
         };
@@ -113,6 +129,13 @@ impl Negotiation {
             };
             push(text, key.name, &value);
             let _ = self.offered.insert(*id);
+        }
+        if self.session == SessionType::Normal {
+            if self.fast_abort && self.session_wide.is_none() {
+                push(text, Id::TaskReporting.key().name, "FastAbort,ResponseFence,RFC3720");
+                let _ = self.offered.insert(Id::TaskReporting);
+            }
+            self.markers.offer(text);
         }
     }
 
@@ -138,6 +161,7 @@ impl Negotiation {
                 self.answer(key, value, answers);
                 Ok(())
             }
+            Rule::Obsolete if self.markers.are_wanted() => self.markers.conclude(key, value),
             Rule::Obsolete => {
                 push(answers, key.name, negotiate::REJECT);
                 Ok(())
@@ -160,11 +184,22 @@ impl Negotiation {
         let byte = |id| u8::try_from(values.get(id)).unwrap_or(u8::MAX);
         let declared = if self.declared { &self.wish } else { &Values::defaults() };
         let max_burst_length = values.get(Id::MaxBurstLength);
-        Ok(Parameters {
+        let own = Connection {
             header_digest: values.is_yes(Id::HeaderDigest),
             data_digest: values.is_yes(Id::DataDigest),
             max_send_data_segment_length: values.get(Id::MaxRecvDataSegmentLength),
             max_recv_data_segment_length: declared.get(Id::MaxRecvDataSegmentLength),
+            markers: self.markers.agreed(),
+        };
+        if let Some(session) = &self.session_wide {
+            return Ok(own.with(session.clone()));
+        }
+        Ok(Parameters {
+            header_digest: own.header_digest,
+            data_digest: own.data_digest,
+            max_send_data_segment_length: own.max_send_data_segment_length,
+            max_recv_data_segment_length: own.max_recv_data_segment_length,
+            markers: own.markers,
             max_burst_length,
             // A default above the agreed MaxBurstLength can only mean MaxBurstLength.
             first_burst_length: values.get(Id::FirstBurstLength).min(max_burst_length),
@@ -177,11 +212,13 @@ impl Negotiation {
             error_recovery_level: byte(Id::ErrorRecoveryLevel),
             data_pdu_in_order: values.is_yes(Id::DataPduInOrder),
             data_sequence_in_order: values.is_yes(Id::DataSequenceInOrder),
-            // Never offered, and offers of it are answered so.
-            task_reporting: TaskReporting::Rfc3720,
+            // Where it is not offered, offers of it are answered with what is old.
+            task_reporting: match values.get(Id::TaskReporting) {
+                2 => TaskReporting::FastAbort,
+                1 => TaskReporting::ResponseFence,
+                _ => TaskReporting::Rfc3720,
+            },
             protocol_level: byte(Id::ProtocolLevel),
-            // Obsolete keys are never offered, and offers of them rejected.
-            markers: Markers::default(),
         })
     }
 
@@ -264,7 +301,29 @@ impl Negotiation {
     }
 }
 
-fn wrong(key: &'static Key, value: &str) -> LoginError {
+/// What each connection has for itself.
+struct Connection {
+    header_digest: bool,
+    data_digest: bool,
+    max_send_data_segment_length: u32,
+    max_recv_data_segment_length: u32,
+    markers: Markers,
+}
+
+impl Connection {
+    fn with(self, session: Parameters) -> Parameters {
+        Parameters {
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            max_send_data_segment_length: self.max_send_data_segment_length,
+            max_recv_data_segment_length: self.max_recv_data_segment_length,
+            markers: self.markers,
+            ..session
+        }
+    }
+}
+
+pub(super) fn wrong(key: &'static Key, value: &str) -> LoginError {
     let value = value.chars().take(limits::QUOTE_LEN_MAX).collect();
     LoginError::Answer { key: key.name, value }
 }
@@ -288,32 +347,26 @@ const fn digest_list(offer: DigestOffer) -> &'static str {
 /// What this initiator wishes of each key.
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
-    let mut within = |id: Id, value: u32| {
-        let value = match &id.key().rule {
-            Rule::Number(range) | Rule::Minimum(range) | Rule::Maximum(range) => {
-                value.clamp(*range.start(), *range.end())
-            }
-            _ => value,
-        };
-        wish.set(id, value);
-    };
+    let mut within = |id: Id, value: u32| wish.wish(id, value);
     within(Id::HeaderDigest, digest_bits(settings.header_digest));
     within(Id::DataDigest, digest_bits(settings.data_digest));
-    within(Id::MaxConnections, 1);
+    let connections = settings.connections.min(limits::CONNECTIONS_MAX);
+    within(Id::MaxConnections, connections.into());
     within(Id::InitialR2T, u32::from(settings.initial_r2t));
     within(Id::ImmediateData, u32::from(settings.immediate_data));
     within(Id::MaxRecvDataSegmentLength, settings.max_recv_data_segment_length);
     within(Id::MaxBurstLength, settings.max_burst_length);
     let first = settings.first_burst_length.min(settings.max_burst_length);
     within(Id::FirstBurstLength, first);
-    within(Id::DefaultTime2Wait, 0);
-    within(Id::DefaultTime2Retain, 0);
+    within(Id::DefaultTime2Wait, settings.time2wait.into());
+    let keeps_tasks = settings.error_recovery_level >= 2;
+    within(Id::DefaultTime2Retain, if keeps_tasks { settings.time2retain.into() } else { 0 });
     within(Id::MaxOutstandingR2T, settings.max_outstanding_r2t.into());
-    within(Id::DataPduInOrder, 1);
-    within(Id::DataSequenceInOrder, 1);
-    within(Id::ErrorRecoveryLevel, 0);
-    // TaskReporting is not offered, so that what is old holds; offers of it are answered so.
-    within(Id::TaskReporting, 1);
+    within(Id::DataPduInOrder, settings.data_pdu_in_order.into());
+    within(Id::DataSequenceInOrder, settings.data_sequence_in_order.into());
+    within(Id::ErrorRecoveryLevel, settings.error_recovery_level.into());
+    // Unless FastAbort is wanted it is not offered, and offers of it are answered with what is old.
+    within(Id::TaskReporting, if settings.fast_abort { 0b111 } else { 1 });
     within(Id::ProtocolLevel, 1);
     within(Id::RdmaExtensions, 0);
     wish

@@ -35,11 +35,20 @@ fn parameters() -> Parameters {
     }
 }
 
+/// An op whose connection matters.
+#[derive(Clone, Copy)]
+enum Placed {
+    Reassign(TaskId),
+}
+
 /// A session and what it said.
 struct Lab {
     session: Session,
     ops: Vec<Op>,
     told: Vec<Indication>,
+    /// What only sessions do that outlive a connection, and where.
+    ops_at: Vec<(ConnectionId, Placed)>,
+    reassignments: Vec<TaskManagementRequest>,
     closed: Option<(SessionError, Duration)>,
 }
 
@@ -55,12 +64,14 @@ impl Lab {
             portal_group_tag: None,
             authentication: Authenticated::Nobody,
             cmd_sn: CmdSn(u32::MAX - 1),
+            exp_cmd_sn: CmdSn(u32::MAX - 1),
             max_cmd_sn: CmdSn(1),
             exp_stat_sn: StatSn(u32::MAX),
             parameters,
         };
         let session = Session::new(login, &Settings::default(), START);
-        Self { session, ops: Vec::new(), told: Vec::new(), closed: None }
+        let (ops, told, ops_at, reassignments) = Default::default();
+        Self { session, ops, told, ops_at, reassignments, closed: None }
     }
 
     fn new() -> Self {
@@ -68,8 +79,12 @@ impl Lab {
     }
 
     fn drain(&mut self) {
-        while let Some(output) = self.session.poll_output() {
+        while let Some((at, output)) = self.session.poll_output_at() {
             match output {
+                Output::Op(Op::Reassign { task, request }) => {
+                    self.ops_at.push((at, Placed::Reassign(task)));
+                    self.reassignments.push(request);
+                }
                 Output::Op(op) => self.ops.push(op),
                 Output::Indication(indication) => self.told.push(indication),
                 Output::Closed { error, time2wait } => self.closed = Some((error, time2wait)),
@@ -604,3 +619,6 @@ fn answers_to_nothing_end_the_session() {
 fn control_itt_of_nobody() -> Itt {
     crate::initiator::datamover::control_itt(999)
 }
+
+#[path = "tests/recovery.rs"]
+mod recovery;

@@ -167,6 +167,9 @@ pub enum Refused {
     /// The task has ended.
     #[error("no such task")]
     NoTask,
+    /// There is no connection for it now.
+    #[error("its connection is being recovered")]
+    Recovering,
 }
 
 /// Why a session ended.
@@ -199,6 +202,9 @@ pub enum SessionError {
     /// RFC 7143 §11.4.7.
     #[error("the target broke the protocol: CHECK CONDITION without sense data")]
     NoSense,
+    /// RFC 7143 §7.7.
+    #[error("the target broke the protocol: {0}")]
+    Malformed(&'static str),
     /// RFC 7143 §4.3.
     #[error("the target broke the protocol: unexpected {0}")]
     UnexpectedPdu(&'static str),
@@ -214,4 +220,20 @@ pub enum SessionError {
     /// RFC 7143 §11.15.
     #[error("no answer to a logout")]
     LogoutTimeout,
+    /// RFC 7143 §7.2.2.
+    #[error("the target does not give back the commands of a connection that broke")]
+    NotRecovered,
+}
+
+impl SessionError {
+    /// Whether another connection may do better (RFC 7143 §7.1.4.3).
+    pub(super) const fn is_of_connection(&self) -> bool {
+        match self {
+            Self::Disconnected | Self::PingTimeout | Self::StatusLost { .. } => true,
+            Self::Violation(violation) => {
+                matches!(violation, Violation::HeaderDigest | Violation::DataDigest)
+            }
+            _ => false,
+        }
+    }
 }

@@ -453,15 +453,7 @@ fn pairs(text: &[u8]) -> Pairs<'_> {
 /// wished by [`Security`].
 fn wishes(settings: &Settings) -> Values {
     let mut wish = Values::defaults();
-    let mut within = |id: Id, value: u32| {
-        let value = match &id.key().rule {
-            Rule::Number(range) | Rule::Minimum(range) | Rule::Maximum(range) => {
-                value.clamp(*range.start(), *range.end())
-            }
-            _ => value,
-        };
-        wish.set(id, value);
-    };
+    let mut within = |id: Id, value: u32| wish.wish(id, value);
     within(Id::HeaderDigest, digests(settings.header_digest));
     within(Id::DataDigest, digests(settings.data_digest));
     within(Id::MaxConnections, settings.max_connections.min(CONNECTIONS_MAX).into());

@@ -2,9 +2,10 @@
 //! Functions that are about one task, and what is particular to resets of the whole target.
 
 use super::{
-    FUNCTION_COMPLETE, FUNCTION_REJECTED, Pdu, REASSIGN_NOT_SUPPORTED, STILL_ALLEGIANT, Session,
-    Stage, TARGET_COLD_RESET, TARGET_WARM_RESET, TASK_DOES_NOT_EXIST, lun_key,
+    Claim, FUNCTION_COMPLETE, FUNCTION_REJECTED, Pdu, REASSIGN_NOT_SUPPORTED, STILL_ALLEGIANT,
+    Session, Stage, TARGET_COLD_RESET, TARGET_WARM_RESET, TASK_DOES_NOT_EXIST, lun_key,
 };
+use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::service::{Function, Indication, Management};
 use crate::target::TargetReset;
@@ -54,27 +55,27 @@ impl Session {
         self.indicate(Indication::Management(Management { id, function, lun: request.lun }));
     }
 
-    /// TASK REASSIGN (RFC 7143 §7.2.2, §11.5.1): the response comes before all else of the task.
+    /// TASK REASSIGN (RFC 7143 §7.2.2, §11.5.1): the response comes before all else of the task. A
+    /// task that is granted stays where it is until the response leaves.
     pub(super) fn run_reassign(
         &mut self,
         pdu: &Pdu<'_>,
         request: &TaskManagementRequest,
     ) -> Result<(), Violation> {
-        let response = match self.reassignment(request.referenced_task) {
-            Reassignment::NotSupported => REASSIGN_NOT_SUPPORTED,
-            Reassignment::StillAllegiant => STILL_ALLEGIANT,
-            Reassignment::NoTask => TASK_DOES_NOT_EXIST,
-            // The response would have to wait, and the task with it: may be sent again.
-            Reassignment::Granted(_) if self.fences.holds() => {
-                return Err(Violation::TooManyImmediate);
-            }
-            Reassignment::Granted(task) => {
-                self.refuse_management(pdu, request, FUNCTION_COMPLETE)?;
-                self.reassign(task, pdu.connection, request.exp_data_sn);
-                return Ok(());
-            }
-        };
-        self.refuse_management(pdu, request, response)
+        let task = request.referenced_task;
+        let (response, granted) = self.judge_reassignment(task);
+        let claim = granted.map(|_| Claim { task, from: request.exp_data_sn });
+        self.answer_in_turn(pdu, request, response, claim)
+    }
+
+    /// The response to TASK REASSIGN as things are, and the task if it is granted.
+    pub(super) fn judge_reassignment(&self, task: Itt) -> (u8, Option<TaskId>) {
+        match self.reassignment(task) {
+            Reassignment::NotSupported => (REASSIGN_NOT_SUPPORTED, None),
+            Reassignment::StillAllegiant => (STILL_ALLEGIANT, None),
+            Reassignment::NoTask => (TASK_DOES_NOT_EXIST, None),
+            Reassignment::Granted(task) => (FUNCTION_COMPLETE, Some(task)),
+        }
     }
 
     /// True for the tag of a task management request or text exchange under way.

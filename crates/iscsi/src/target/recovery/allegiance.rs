@@ -149,14 +149,24 @@ impl Session {
 
     /// When the tasks of some lost connection are cleared.
     pub(super) fn lost_deadline(&self) -> Option<Instant> {
-        self.recovery.lost.iter().map(|lost| lost.deadline).min()
+        let unclaimed = self.recovery.lost.iter().filter(|lost| !self.is_claimed(lost));
+        unclaimed.map(|lost| lost.deadline).min()
+    }
+
+    /// True if somebody has come in time for a task of it, and the answer is in line.
+    fn is_claimed(&self, lost: &Lost) -> bool {
+        let mut tasks = self.tasks.iter().filter(|task| task.orphan == Some(lost.key));
+        tasks.any(|task| self.managements.claims(task.command.itt))
     }
 
     /// Clears the tasks of lost connections that nobody came for (RFC 7143 §7.5).
     pub(super) fn expire_lost(&mut self) {
         let now = self.now;
-        let due = |lost: &Lost| lost.deadline <= now;
-        while let Some(at) = self.recovery.lost.iter().position(due) {
+        let due = |session: &Self| {
+            let mut lost = session.recovery.lost.iter();
+            lost.position(|lost| lost.deadline <= now && !session.is_claimed(lost))
+        };
+        while let Some(at) = due(self) {
             self.clear_lost(at);
         }
     }

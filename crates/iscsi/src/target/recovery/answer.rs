@@ -9,9 +9,9 @@
 use super::retained::with_window;
 use crate::datamover::{NumberedPut, Op, TaskId};
 use crate::service::Completion;
-use crate::target::ConnectionId;
 use crate::target::session::{Pdu, Session};
 use crate::target::task::{Task, collapses, sense_segment};
+use crate::target::{ConnectionId, limits};
 use crate::violation::{Sense, Violation};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -65,7 +65,7 @@ pub(super) struct Resumption {
     pub(super) from: DataSn,
 }
 
-/// One burst of Data-In PDUs, or the front of one.
+/// One burst of Data-In PDUs, or several where they are many, or the front of such.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// DataSN of the first PDU.
@@ -74,7 +74,10 @@ struct Run {
     length: u32,
     /// Bytes of each PDU but the last.
     segment: u32,
-    /// The last PDU has F.
+    /// Where a burst began, and bytes of each burst from there on: a PDU that ends one has F.
+    burst_at: u32,
+    burst: u32,
+    /// The last PDU has F in any case.
     ends: bool,
     /// The last PDU has A and this tag.
     tag: Option<Ttt>,
@@ -106,6 +109,29 @@ impl Run {
             tag: self.tag.filter(|_| is_last),
             ..*self
         })
+    }
+}
+
+/// How the data of an answer is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    segment: u32,
+    burst: u32,
+    run: u32,
+}
+
+impl Cut {
+    /// For `left` bytes. Each burst is a run, unless they are so many that an initiator could buy
+    /// much memory by a small MaxBurstLength: then a run has several, all of whole segments, so
+    /// that its PDUs can still be told apart by their numbers.
+    fn new(left: u32, segment: u32, burst: u32) -> Self {
+        if left.div_ceil(burst) <= limits::ANSWER_RUNS_MAX {
+            return Self { segment, burst, run: burst };
+        }
+        let segment = segment.min(burst);
+        let burst = burst - burst % segment;
+        let bursts = left.div_ceil(burst).div_ceil(limits::ANSWER_RUNS_MAX);
+        Self { segment, burst, run: burst.saturating_mul(bursts) }
     }
 }
 
@@ -333,8 +359,8 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the data of an answer from the PDU `number` on, in bursts of MaxBurstLength. Each
-    /// burst but the last asks to be acknowledged (RFC 7143 §11.7.2).
+    /// Sends the data of an answer from the PDU `number` on, in bursts of MaxBurstLength. Each run
+    /// but the last asks to be acknowledged (RFC 7143 §11.7.2).
     fn put_from(&mut self, task: TaskId, number: u32) {
         let burst = self.login.parameters.max_burst_length.max(1);
         let Some((id, _)) = self.tasks.draining_tag(task) else { return };
@@ -344,21 +370,23 @@ impl Session {
         let total = u32::try_from(data.len()).expect("cut to the expected length, 32 bits");
         let mut offset = answer.offset_of(number);
         answer.cut(number);
+        let Cut { segment, burst, run } = Cut::new(total.saturating_sub(offset), segment, burst);
         while offset < total {
-            let length = burst.min(total - offset);
+            let length = run.min(total - offset);
             let more = length < total - offset;
             let tag = match self.connection_mut(id) {
                 Some(connection) if more => Some(connection.next_ttt()),
                 _ => None,
             };
             let Some(answer) = self.tasks.answer_mut(task) else { return };
-            let run = Run { first: answer.next, offset, length, segment, ends: true, tag };
-            answer.next = run.next();
-            answer.runs.push(run);
+            let (first, burst_at, ends) = (answer.next, offset, true);
+            let made = Run { first, offset, length, segment, burst_at, burst, ends, tag };
+            answer.next = made.next();
+            answer.runs.push(made);
             if answer.collapsed && !more {
                 self.number_status(task, id);
             }
-            self.put_run(task, &run);
+            self.put_run(task, &made);
             offset += length;
         }
     }
@@ -382,6 +410,8 @@ impl Session {
             numbers,
             data_sn: DataSn(run.first),
             segment: run.segment,
+            burst_at: run.burst_at,
+            burst: run.burst,
             final_: run.ends,
             acknowledge: run.tag.map(|tag| (tag, lun)),
             status,
@@ -477,4 +507,30 @@ impl Session {
 /// Whether a task has data that is kept.
 pub(in crate::target) fn keeps_data(task: &Task) -> bool {
     task.answer.as_ref().is_some_and(|answer| answer.kept_bytes() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bursts_are_a_run_each() {
+        let cut = Cut::new(1 << 20, 8192, 262_144);
+        assert_eq!(cut, Cut { segment: 8192, burst: 262_144, run: 262_144 });
+        let cut = Cut::new(64 * 1000, 300, 1000);
+        assert_eq!(cut, Cut { segment: 300, burst: 1000, run: 1000 });
+    }
+
+    #[test]
+    fn many_bursts_share_runs_and_have_whole_segments() {
+        for left in [64_001, 1 << 20, 4 << 20, u32::MAX] {
+            for (segment, burst) in [(300, 1000), (8192, 512), (512, 512), (999, 1000)] {
+                let cut = Cut::new(left, segment, burst);
+                assert!(cut.segment <= segment && (1..=burst).contains(&cut.burst));
+                assert!(cut.burst.is_multiple_of(cut.segment));
+                assert!(cut.run.is_multiple_of(cut.burst));
+                assert!(left.div_ceil(cut.run) <= limits::ANSWER_RUNS_MAX);
+            }
+        }
+    }
 }

@@ -70,22 +70,11 @@ impl Session {
     fn put_data(&mut self, task: TaskId, data: Slice, status: Option<CollapsedStatus>) {
         let Some((connection, itt)) = self.tasks.draining_tag(task) else { return };
         let burst = self.login.parameters.max_burst_length.max(1);
-        let total = u32::try_from(data.len()).expect("cut to the expected length, 32 bits");
-        let mut offset = 0;
-        while total - offset > burst {
-            let end = offset + burst;
-            let data = part(&data, offset, end).expect("a range within the slice");
-            let numbers = self.numbers(connection);
-            self.op(connection, Op::PutData { task, itt, data, offset, numbers, status: None });
-            offset = end;
-        }
-        let data = if offset == 0 { Some(data) } else { part(&data, offset, total) };
-        let data = data.expect("a range within the slice");
         let numbers = match status {
             Some(_) => self.response_numbers(connection),
             None => self.numbers(connection),
         };
-        self.op(connection, Op::PutData { task, itt, data, offset, numbers, status });
+        self.op(connection, Op::PutData { task, itt, data, offset: 0, burst, numbers, status });
     }
 }
 

@@ -2,11 +2,14 @@
 //! The initiator's end of one connection over a byte stream: places Data-In, answers R2Ts, and
 //! believes nothing that a target says about lengths, offsets and numbers.
 
+mod books;
 mod rx;
 mod task;
 #[cfg(test)]
 mod tests;
 mod tx;
+
+use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::SgList;
@@ -15,6 +18,8 @@ use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
 use wire::iscsi::StatSn;
+
+pub use task::Carried;
 
 use rx::Rx;
 use task::Tasks;
@@ -63,11 +68,35 @@ impl Tcp {
         self.tasks.get_mut(task)?.read.take()
     }
 
-    /// Takes an op. `Release`, and the received side of `NoticeKeys`, hold at once, the rest in
+    /// Whether a task is here.
+    #[must_use]
+    pub fn holds(&self, task: TaskId) -> bool {
+        self.tasks.holds(task)
+    }
+
+    /// Takes a task out, to go on with it on another connection ([`Tcp::adopt`]). Nothing more of it
+    /// is sent here.
+    pub fn carry(&mut self, task: TaskId) -> Option<Carried> {
+        self.tasks.carry(task)
+    }
+
+    /// Takes all tasks out: this connection is gone.
+    pub fn carry_all(&mut self) -> Vec<Carried> {
+        let all: Vec<TaskId> = self.tasks.ids().collect();
+        all.into_iter().filter_map(|task| self.tasks.carry(task)).collect()
+    }
+
+    /// Goes on with a task of another connection. What comes next for it may be what came before.
+    pub fn adopt(&mut self, carried: Carried) {
+        self.tasks.adopt(carried);
+    }
+
+    /// Takes an op. `Release`, `Quiet` and the received side of `NoticeKeys`, hold at once, the rest in
     /// order. After `Terminate` nothing is taken but `Release`.
     pub fn submit(&mut self, op: Op) {
         match op {
             Op::Release { task } => self.tasks.release(task),
+            Op::Quiet { task } => self.tasks.silence(task),
             Op::NoticeKeys(keys) => {
                 self.rx.set_keys(keys);
                 self.tx.submit(op);
@@ -75,6 +104,10 @@ impl Tcp {
             Op::SendCommand { task, ref command, .. } => {
                 self.tasks.begin(task, command);
                 self.tx.submit(op);
+            }
+            Op::Reassign { task, mut request } => {
+                request.exp_data_sn = self.tasks.resume(task);
+                self.tx.submit(Op::Reassign { task, request });
             }
             op => self.tx.submit(op),
         }

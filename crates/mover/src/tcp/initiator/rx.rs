@@ -25,16 +25,26 @@ use wire::iscsi::BhsView;
 use wire::iscsi::CmdSn;
 use wire::iscsi::DataIn;
 use wire::iscsi::DataSn;
+use wire::iscsi::Itt;
 use wire::iscsi::Numbers;
+use wire::iscsi::R2t;
 use wire::iscsi::Residual;
 use wire::iscsi::Response;
 use wire::iscsi::ScsiResponse;
+use wire::iscsi::StatSn;
 use wire::iscsi::pad4;
 
+use super::super::DIGEST_LEN;
+use super::super::marker::Digests;
+use super::super::marker::Next;
+use super::super::marker::Stripper;
+use super::super::marker::pdu_len;
 use super::super::rx::Gather;
+use super::super::rx::LENGTHS_END;
 use super::super::rx::take_up_to;
 use super::super::segment::deposit;
 use super::super::segment::update;
+use super::task::Place;
 use super::task::Tasks;
 use super::tx::Burst;
 use super::tx::Tx;
@@ -45,6 +55,12 @@ use crate::limits::CONTROL_KEEP;
 pub(super) struct Rx {
     keys: Keys,
     violation: Option<Violation>,
+    /// Some where the stream has markers.
+    markers: Option<Stripper>,
+    /// There are markers, or there was a violation: the one question that each call asks.
+    is_special: bool,
+    /// Bytes of the stream that were taken.
+    position: u64,
     phase: Phase,
     header: [u8; BHS_LEN],
     have: usize,
@@ -73,8 +89,10 @@ enum Phase {
 enum Sink {
     /// Into `control`.
     Control(Response),
-    /// Into the buffer of the task, from `at` on.
-    Data { task: TaskId, pdu: DataIn, at: usize },
+    /// Into the buffer of the task, from `at` on; `odd`: the task has books, or gets some.
+    Data { task: TaskId, pdu: DataIn, at: usize, odd: bool },
+    /// Nowhere: it came before, or belongs to a task that has ended.
+    Nowhere(Response),
 }
 
 impl Default for Rx {
@@ -82,6 +100,9 @@ impl Default for Rx {
         Self {
             keys: Keys::LOGIN,
             violation: None,
+            markers: None,
+            is_special: false,
+            position: 0,
             phase: Phase::Header,
             header: [0; BHS_LEN],
             have: 0,
@@ -97,8 +118,14 @@ impl Default for Rx {
 }
 
 impl Rx {
-    pub(super) const fn set_keys(&mut self, keys: Keys) {
+    pub(super) fn set_keys(&mut self, keys: Keys) {
         self.keys = keys;
+        if let Some(interval) = keys.markers.receive
+            && self.markers.is_none()
+        {
+            self.markers = Some(Stripper::new(interval, self.position));
+            self.is_special = true;
+        }
     }
 
     pub(super) fn control_data(&self) -> &[u8] {
@@ -112,21 +139,96 @@ impl Rx {
         tasks: &mut Tasks,
         tx: &mut Tx,
     ) -> (usize, Option<Event>) {
-        if let Some(violation) = self.violation {
-            return (bytes.len(), Some(Event::Violation(violation)));
-        }
         let mut rest = bytes;
+        let event = match self.is_special {
+            true => self.advance_marked(&mut rest, tasks, tx),
+            false => self.advance(&mut rest, tasks, tx),
+        };
+        let taken = bytes.len() - rest.len();
+        self.position += taken as u64;
+        (taken, event)
+    }
+
+    /// Takes bytes up to an event, or all of them.
+    fn advance(&mut self, rest: &mut &[u8], tasks: &mut Tasks, tx: &mut Tx) -> Option<Event> {
         while !rest.is_empty() {
-            match self.step(&mut rest, tasks, tx) {
+            match self.step(rest, tasks, tx) {
                 Ok(None) => {}
-                Ok(Some(event)) => return (bytes.len() - rest.len(), Some(event)),
+                Ok(Some(event)) => return Some(event),
                 Err(violation) => {
-                    self.violation = Some(violation);
-                    return (bytes.len(), Some(Event::Violation(violation)));
+                    *rest = &[];
+                    return Some(self.violate(violation));
                 }
             }
         }
-        (bytes.len(), None)
+        None
+    }
+
+    /// As `advance`, in a stream that is over, or that has markers: takes these out, checks them,
+    /// and feeds what is between them.
+    fn advance_marked(
+        &mut self,
+        rest: &mut &[u8],
+        tasks: &mut Tasks,
+        tx: &mut Tx,
+    ) -> Option<Event> {
+        if let Some(violation) = self.violation {
+            *rest = &[];
+            return Some(Event::Violation(violation));
+        }
+        while !rest.is_empty() {
+            match self.markers.as_mut()?.next(rest) {
+                Next::Starved => return None,
+                Next::Marker(marker) => {
+                    let pointer = marker.pointer().map(|pointer| pointer as usize);
+                    if pointer.is_none() || self.left_of_pdu().is_some_and(|at| pointer != Some(at))
+                    {
+                        *rest = &[];
+                        return Some(self.violate(Violation::Marker));
+                    }
+                }
+                Next::Payload(until) => {
+                    let mut part = rest.get(..until).unwrap_or(rest);
+                    let length = part.len();
+                    let event = self.advance(&mut part, tasks, tx);
+                    let taken = length - part.len();
+                    *rest = rest.get(taken..).unwrap_or_default();
+                    self.markers.as_mut()?.pass(taken);
+                    if event.is_some() {
+                        return event;
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn violate(&mut self, violation: Violation) -> Event {
+        self.violation = Some(violation);
+        self.is_special = true;
+        Event::Violation(violation)
+    }
+
+    /// Bytes of the PDU under way that have not come: what a marker points over. None while its
+    /// lengths have not come.
+    fn left_of_pdu(&self) -> Option<usize> {
+        let digests = Digests { header: self.keys.header_digest, data: self.keys.data_digest };
+        let whole = pdu_len(&self.header, digests);
+        let header_digest = if digests.header { DIGEST_LEN } else { 0 };
+        let data_digest = if self.crc.is_some() { DIGEST_LEN } else { 0 };
+        match self.phase {
+            // The last PDU is whole, or none has begun.
+            Phase::Header if matches!(self.have, 0 | BHS_LEN) => Some(0),
+            Phase::Header if self.have < LENGTHS_END => None,
+            Phase::Header => Some(whole.saturating_sub(self.have)),
+            Phase::HeaderDigest => {
+                let after = whole.saturating_sub(BHS_LEN + header_digest);
+                Some(DIGEST_LEN - self.digest.have + after)
+            }
+            Phase::Data => Some(self.data_left + self.padding_left + data_digest),
+            Phase::Padding => Some(self.padding_left + data_digest),
+            Phase::DataDigest => Some(DIGEST_LEN - self.digest.have),
+        }
     }
 
     fn step(
@@ -178,9 +280,9 @@ impl Rx {
                 }
                 let computed = self.crc.take().map(Crc32c::finish);
                 if computed != Some(self.digest.value()) {
-                    self.damage(tasks)?;
+                    return self.damage(tasks);
                 }
-                Ok(self.end(tasks))
+                self.end(tasks)
             }
         }
     }
@@ -210,7 +312,7 @@ impl Rx {
             self.phase = Phase::DataDigest;
             return Ok(None);
         }
-        Ok(self.end(tasks))
+        self.end(tasks)
     }
 
     /// The header is whole and verified: decides where the data goes, before any memory is taken
@@ -223,32 +325,51 @@ impl Rx {
         }
         let malformed = Violation::Malformed { opcode: bhs.opcode() };
         let response = Response::parse(&self.header).map_err(|_| malformed)?;
-        self.sink = match response {
-            Response::DataIn(pdu) => {
-                let (task, books) = tasks.find(pdu.itt)?;
-                let at = books.admit(&pdu, length)? as usize;
-                Sink::Data { task, pdu, at }
-            }
-            Response::R2t(pdu) => {
-                let (task, books) = tasks.find(pdu.itt)?;
-                books.ask(&pdu, &self.keys)?;
-                tx.burst(Burst::solicited(task, &pdu));
-                Sink::Control(response)
-            }
-            Response::Scsi(pdu) => {
-                tasks.find(pdu.itt)?;
-                Sink::Control(response)
-            }
-            _ => Sink::Control(response),
-        };
+        self.sink = self.sink_of(response, length, tasks, tx)?;
         self.data_left = length as usize;
         self.padding_left = pad4(self.data_left) - self.data_left;
         self.crc = (self.keys.data_digest && length > 0).then(Crc32c::new);
         if length == 0 {
-            return self.end_checked(tasks);
+            return self.end(tasks);
         }
         self.phase = Phase::Data;
         Ok(None)
+    }
+
+    fn sink_of(
+        &self,
+        response: Response,
+        length: u32,
+        tasks: &mut Tasks,
+        tx: &mut Tx,
+    ) -> Result<Sink, Violation> {
+        let tag = match &response {
+            Response::DataIn(pdu) => pdu.itt,
+            Response::R2t(pdu) => pdu.itt,
+            Response::Scsi(pdu) => pdu.itt,
+            _ => return Ok(Sink::Control(response)),
+        };
+        let (task, books) = match tasks.find(tag) {
+            Ok(found) => found,
+            Err(_) if self.keys.strays => return Ok(Sink::Nowhere(response)),
+            Err(unknown) => return Err(unknown),
+        };
+        match response {
+            Response::DataIn(pdu) => match books.admit(&pdu, length, &self.keys)? {
+                Place::At(at) => {
+                    let odd = books.books.is_some() || pdu.acknowledge && self.keys.recovery;
+                    Ok(Sink::Data { task, pdu, at: at as usize, odd })
+                }
+                Place::Nowhere => Ok(Sink::Nowhere(response)),
+            },
+            Response::R2t(pdu) => {
+                if books.ask(&pdu, &self.keys)? {
+                    tx.burst(Burst::solicited(task, &pdu));
+                }
+                Ok(Sink::Control(response))
+            }
+            _ => Ok(Sink::Control(response)),
+        }
     }
 
     fn place(&mut self, part: &[u8], tasks: &mut Tasks) {
@@ -263,76 +384,153 @@ impl Rx {
                 *at += part.len();
                 deposit(&mut self.crc, place, part);
             }
+            Sink::Nowhere(_) => update(&mut self.crc, part),
         }
     }
 
-    /// The data digest is wrong. Data may be left out, as the command still ends; but a status or a
-    /// control PDU that is lost leaves a gap that nothing fills at ErrorRecoveryLevel 0 (RFC 7143
-    /// §7.8).
-    fn damage(&self, tasks: &mut Tasks) -> Result<(), Violation> {
-        let Sink::Data { task, pdu, .. } = &self.sink else { return Err(Violation::DataDigest) };
-        if pdu.status.is_some() {
-            return Err(Violation::DataDigest);
+    /// The data digest is wrong. Above ErrorRecoveryLevel 0 what is lost comes again. At level 0
+    /// data may be left out, as the command still ends; but a status or a control PDU that is lost
+    /// leaves a gap that nothing fills (RFC 7143 §7.8).
+    fn damage(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
+        self.phase = Phase::Header;
+        match self.sink {
+            Sink::Data { task, pdu, .. } if self.keys.recovery => {
+                let length =
+                    BhsView::new_checked(&self.header).map(|bhs| bhs.data_segment_length());
+                let Some(books) = tasks.get_mut(task) else { return Ok(None) };
+                books.retract(&pdu, length.unwrap_or(0))?;
+                let has_status = pdu.status.is_some();
+                let lost = books.books().take_found();
+                Ok(Some(Event::Incomplete { task, lost, has_status, numbers: pdu.numbers }))
+            }
+            Sink::Data { pdu, task, .. } if pdu.status.is_none() => {
+                if let Some(task) = tasks.get_mut(task) {
+                    task.damaged = true;
+                }
+                Ok(self.window(pdu.numbers))
+            }
+            Sink::Control(response) | Sink::Nowhere(response) if self.keys.recovery => {
+                Ok(stat_sn(&response).map(Event::StatusLost))
+            }
+            _ => Err(Violation::DataDigest),
         }
-        if let Some(task) = tasks.get_mut(*task) {
-            task.damaged = true;
-        }
-        Ok(())
-    }
-
-    /// As `end`, for a PDU without data, whose books may be wrong.
-    fn end_checked(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        self.check_books(tasks)?;
-        Ok(self.end(tasks))
-    }
-
-    /// A status that counts more Data-In and R2Ts than came: some were lost (RFC 7143 §7.9).
-    fn check_books(&self, tasks: &mut Tasks) -> Result<(), Violation> {
-        let Sink::Control(Response::Scsi(pdu)) = &self.sink else { return Ok(()) };
-        let (_, books) = tasks.find(pdu.itt)?;
-        if pdu.response == 0 && pdu.exp_data_sn.0 > books.next_sn {
-            return Err(Violation::Sequence { got: pdu.exp_data_sn.0, expected: books.next_sn });
-        }
-        Ok(())
     }
 
     /// The PDU is whole: what it means to the core.
-    fn end(&mut self, tasks: &mut Tasks) -> Option<Event> {
+    fn end(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
         self.phase = Phase::Header;
         match self.sink {
-            Sink::Data { task, pdu, .. } => match pdu.status {
-                None => self.window(pdu.numbers),
-                Some(status) => {
+            Sink::Data { task, pdu, odd: true, .. } => Ok(self.end_odd(task, &pdu, tasks)?),
+            Sink::Data { task, pdu, .. } => match response_of(&pdu) {
+                None => Ok(self.window(pdu.numbers)),
+                Some(mut response) => {
                     self.max_cmd_sn = pdu.numbers.max_cmd_sn;
-                    let books = tasks.get_mut(task)?;
-                    let response = ScsiResponse {
-                        response: 0,
-                        status: status.status,
-                        status_qualifier: 0,
-                        itt: pdu.itt,
-                        snack_tag: 0,
-                        numbers: pdu.numbers,
-                        exp_data_sn: DataSn(books.next_sn),
-                        bidi_read_residual: Residual::None,
-                        residual: status.residual,
-                    };
+                    let Some(books) = tasks.get_mut(task) else { return Ok(None) };
+                    response.exp_data_sn = DataSn(books.next_sn);
                     let (received, damaged) = (books.received, books.damaged);
-                    Some(Event::Ended(Ended { task, response, received, damaged }))
+                    Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
                 }
             },
-            Sink::Control(Response::R2t(pdu)) => self.window(pdu.numbers),
-            Sink::Control(Response::Scsi(response)) => {
-                self.max_cmd_sn = response.numbers.max_cmd_sn;
-                if let Err(violation) = self.check_books(tasks) {
-                    self.violation = Some(violation);
-                    return Some(Event::Violation(violation));
-                }
-                let (task, books) = tasks.find(response.itt).ok()?;
-                let (received, damaged) = (books.received, books.damaged);
-                Some(Event::Ended(Ended { task, response, received, damaged }))
+            Sink::Control(Response::R2t(pdu)) => self.end_r2t(&pdu, tasks),
+            Sink::Control(Response::Scsi(response)) => self.end_status(response, tasks),
+            Sink::Control(response) => Ok(Some(Event::Control { response })),
+            Sink::Nowhere(Response::Scsi(pdu)) => Ok(Some(Event::Stray(pdu.numbers))),
+            Sink::Nowhere(Response::DataIn(pdu)) if pdu.status.is_some() => {
+                Ok(Some(Event::Stray(pdu.numbers)))
             }
-            Sink::Control(response) => Some(Event::Control { response }),
+            Sink::Nowhere(Response::DataIn(DataIn { numbers, .. }))
+            | Sink::Nowhere(Response::R2t(R2t { numbers, .. })) => Ok(self.window(numbers)),
+            Sink::Nowhere(_) => Ok(None),
         }
+    }
+
+    fn end_r2t(&mut self, pdu: &R2t, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
+        let Ok((task, books)) = tasks.find(pdu.itt) else { return Ok(None) };
+        if books.books.is_none() {
+            return Ok(self.window(pdu.numbers));
+        }
+        self.settle(task, pdu.numbers, tasks)
+    }
+
+    /// A SCSI Response: ends its task, unless something before it is missing.
+    fn end_status(
+        &mut self,
+        response: ScsiResponse,
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
+        self.max_cmd_sn = response.numbers.max_cmd_sn;
+        let Ok((task, books)) = tasks.find(response.itt) else { return Ok(None) };
+        if books.takes_data() {
+            books.close_count(&response, &self.keys)?;
+        } else {
+            // A target that has a status does not wait for the answer to an R2T.
+            books.books = None;
+        }
+        if books.books.is_some() && response.response == 0 {
+            books.books().held = Some((response, self.control.clone()));
+            return self.settle(task, response.numbers, tasks);
+        }
+        let (received, damaged) = (books.received, books.damaged);
+        Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
+    }
+
+    /// A Data-In of a task that has books, or that asks for an acknowledgement.
+    fn end_odd(
+        &mut self,
+        task: TaskId,
+        pdu: &DataIn,
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
+        let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
+        match response_of(pdu) {
+            Some(response) => entry.books().held = Some((response, Vec::new())),
+            None if pdu.acknowledge && self.keys.recovery => {
+                entry.books().acknowledge = Some((pdu.lun, pdu.ttt));
+            }
+            None => {}
+        }
+        self.settle(task, pdu.numbers, tasks)
+    }
+
+    /// What the books of a task say after a PDU of it.
+    fn settle(
+        &mut self,
+        task: TaskId,
+        numbers: Numbers,
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
+        let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
+        let (next, received) = (entry.next_sn, entry.received);
+        let books = entry.books();
+        let lost = books.take_found();
+        let is_status = |held: &(ScsiResponse, Vec<u8>)| held.0.numbers == numbers;
+        let has_status = books.held.as_ref().is_some_and(is_status);
+        if lost.is_some() || books.is_missing() && has_status {
+            return Ok(Some(Event::Incomplete { task, lost, has_status, numbers }));
+        }
+        if books.is_missing() {
+            return Ok(self.window(numbers));
+        }
+        if let Some((mut response, sense)) = books.held.take() {
+            if books.has_gap() {
+                return Err(Violation::Offset { offset: next, expected: received });
+            }
+            self.max_cmd_sn = numbers.max_cmd_sn;
+            self.control = sense;
+            response.exp_data_sn = DataSn(next);
+            let damaged = entry.damaged;
+            return Ok(Some(Event::Ended(Ended { task, response, received, damaged })));
+        }
+        let event = match books.acknowledge.take() {
+            Some((lun, ttt)) => {
+                entry.confirm();
+                let next = DataSn(next);
+                Some(Event::Acknowledge { task, lun, ttt, next, numbers })
+            }
+            None => self.window(numbers),
+        };
+        entry.close_books();
+        Ok(event)
     }
 
     /// Told only where it changes, so that most data PDUs need no event.
@@ -345,14 +543,45 @@ impl Rx {
     }
 }
 
+/// The status in a Data-In as a SCSI Response would say it.
+fn response_of(pdu: &DataIn) -> Option<ScsiResponse> {
+    let status = pdu.status?;
+    Some(ScsiResponse {
+        response: 0,
+        status: status.status,
+        status_qualifier: 0,
+        itt: pdu.itt,
+        snack_tag: 0,
+        numbers: pdu.numbers,
+        exp_data_sn: DataSn(0),
+        bidi_read_residual: Residual::None,
+        residual: status.residual,
+    })
+}
+
+/// The StatSN that a PDU takes; None of one that takes none (RFC 7143 §4.2.2.2).
+fn stat_sn(response: &Response) -> Option<StatSn> {
+    let numbers = match response {
+        Response::NopIn(pdu) if pdu.itt == Itt::NONE => return None,
+        Response::DataIn(pdu) if pdu.status.is_none() => return None,
+        Response::R2t(_) => return None,
+        Response::NopIn(pdu) => pdu.numbers,
+        Response::Scsi(pdu) => pdu.numbers,
+        Response::TaskManagement(pdu) => pdu.numbers,
+        Response::Login(pdu) => pdu.numbers,
+        Response::Text(pdu) => pdu.numbers,
+        Response::DataIn(pdu) => pdu.numbers,
+        Response::Logout(pdu) => pdu.numbers,
+        Response::Async(pdu) => pdu.numbers,
+        Response::Reject(pdu) => pdu.numbers,
+    };
+    Some(numbers.stat_sn)
+}
+
 /// Before the first PDU.
 const NOTHING: Sink = Sink::Control(Response::NopIn(wire::iscsi::NopIn {
     lun: wire::iscsi::LunField([0; 8]),
-    itt: wire::iscsi::Itt::NONE,
+    itt: Itt::NONE,
     ttt: wire::iscsi::Ttt::NONE,
-    numbers: Numbers {
-        stat_sn: wire::iscsi::StatSn(0),
-        exp_cmd_sn: CmdSn(0),
-        max_cmd_sn: CmdSn(0),
-    },
+    numbers: Numbers { stat_sn: StatSn(0), exp_cmd_sn: CmdSn(0), max_cmd_sn: CmdSn(0) },
 }));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a connection keeps for each task: its buffers, and what must come next.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use buf::Buf;
@@ -12,11 +13,15 @@ use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
 use wire::iscsi::DataIn;
+use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
 use wire::iscsi::R2t;
 use wire::iscsi::ScsiCommand;
+use wire::iscsi::ScsiResponse;
 
-/// Books of one task on one connection.
+use super::books::Books;
+
+/// What one connection keeps of one task.
 #[derive(Debug)]
 pub(super) struct Task {
     /// Sent to the target; byte 0 is byte 0 of the command's buffer.
@@ -37,6 +42,30 @@ pub(super) struct Task {
     /// R2Ts whose data is not yet on its way.
     pub(super) open_r2ts: u16,
     begun: bool,
+    /// It came from another connection: the target says where it goes on.
+    resumed: bool,
+    /// Nothing more is sent for it.
+    pub(super) quiet: bool,
+    /// Before this number and byte all is acknowledged to the target.
+    confirmed: (u32, u32),
+    /// Only of a task whose PDUs did not come in order.
+    pub(super) books: Option<Box<Books>>,
+}
+
+/// A task on its way from one connection to another.
+#[derive(Debug)]
+pub struct Carried {
+    id: TaskId,
+    task: Task,
+}
+
+/// Where the data of a Data-In goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Into the buffer, from this byte on.
+    At(u32),
+    /// Nowhere: it came before.
+    Nowhere,
 }
 
 #[derive(Debug, Default)]
@@ -73,8 +102,52 @@ impl Tasks {
             asked: 0,
             open_r2ts: 0,
             begun: false,
+            resumed: false,
+            quiet: false,
+            confirmed: (0, 0),
+            books: None,
         };
         *slot = Slot { generation: id.generation, task: Some(task) };
+    }
+
+    pub(super) fn holds(&self, id: TaskId) -> bool {
+        let slot = self.slots.get(id.index as usize);
+        slot.is_some_and(|slot| slot.generation == id.generation && slot.task.is_some())
+    }
+
+    /// Takes a task out, for another connection.
+    pub(super) fn carry(&mut self, id: TaskId) -> Option<Carried> {
+        let slot = self.slots.get_mut(id.index as usize)?;
+        if slot.generation != id.generation {
+            return None;
+        }
+        let task = slot.task.take()?;
+        self.live -= 1;
+        Some(Carried { id, task })
+    }
+
+    /// Goes on with a task of another connection: the first DataSN or R2TSN that has not come. What
+    /// came after it is forgotten (RFC 7143 §11.5.6).
+    pub(super) fn resume(&mut self, id: TaskId) -> DataSn {
+        self.get_mut(id).map_or(DataSn(0), |task| {
+            task.rewind();
+            DataSn(task.next_sn)
+        })
+    }
+
+    /// All tasks.
+    pub(super) fn ids(&self) -> impl Iterator<Item = TaskId> {
+        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.task.is_some());
+        live.map(|(slot, index)| TaskId { index, generation: slot.generation })
+    }
+
+    /// Takes a task over from another connection.
+    pub(super) fn adopt(&mut self, carried: Carried) {
+        let Carried { id, task } = carried;
+        self.open(id, None, None);
+        if let Some(slot) = self.slots.get_mut(id.index as usize) {
+            slot.task = Some(task);
+        }
     }
 
     /// The command goes out: what it may transfer is bounded by its buffers, too.
@@ -86,6 +159,9 @@ impl Tasks {
         };
         task.out_len = bounded(command.write, task.write.as_ref().map(Slice::len));
         task.in_len = bounded(command.read, task.read.as_ref().map(|buf| buf.len()));
+        // A command that is sent once more begins from its first byte.
+        (task.received, task.next_sn, task.asked, task.open_r2ts) = (0, 0, 0, 0);
+        (task.books, task.resumed, task.damaged, task.confirmed) = (None, false, false, (0, 0));
         task.begun = true;
     }
 
@@ -106,6 +182,13 @@ impl Tasks {
         }
     }
 
+    /// Nothing more is sent for a task.
+    pub(super) fn silence(&mut self, id: TaskId) {
+        if let Some(task) = self.get_mut(id) {
+            task.quiet = true;
+        }
+    }
+
     pub(super) fn release(&mut self, id: TaskId) {
         let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
         if slot.generation == id.generation && slot.task.take().is_some() {
@@ -123,53 +206,179 @@ impl Tasks {
         for task in self.slots.iter().filter_map(|slot| slot.task.as_ref()) {
             assert!(task.received <= task.in_len, "data lies in the buffer");
             assert!(task.asked <= task.out_len, "what was asked for lies in the buffer");
+            if let Some(books) = &task.books {
+                books.check(task.next_sn, task.in_len);
+            }
         }
+    }
+}
+
+impl Carried {
+    /// Which task.
+    #[must_use]
+    pub const fn id(&self) -> TaskId {
+        self.id
+    }
+
+    /// The read buffer, of a task that goes nowhere any more.
+    #[must_use]
+    pub fn into_read(self) -> Option<Buf> {
+        self.task.read
     }
 }
 
 impl Task {
     /// Whether a Data-In of `length` bytes may come now; counts it. Returns where it goes.
-    pub(super) fn admit(&mut self, pdu: &DataIn, length: u32) -> Result<u32, Violation> {
-        self.count(pdu.data_sn.0)?;
-        if length == 0 {
-            return Ok(self.received);
+    pub(super) fn admit(
+        &mut self,
+        pdu: &DataIn,
+        length: u32,
+        keys: &Keys,
+    ) -> Result<Place, Violation> {
+        let is_next = pdu.data_sn.0 == self.next_sn && pdu.offset == self.received;
+        if !is_next || self.books.is_some() {
+            return self.admit_odd(pdu, length, keys);
         }
-        let end = pdu.offset.checked_add(length).filter(|end| *end <= self.in_len);
-        let Some(end) = end else {
-            let (offset, buffer) = (pdu.offset, self.in_len);
-            return Err(Violation::Range { offset, length, buffer });
-        };
-        // Both orders are agreed, so each byte comes right behind the one before it (RFC 7143
-        // §13.18, §13.19). A gap would leave old bytes in the buffer.
-        if pdu.offset != self.received {
-            return Err(Violation::Offset { offset: pdu.offset, expected: self.received });
-        }
-        self.received = end;
-        Ok(pdu.offset)
+        self.received = self.end_of(pdu, length)?;
+        self.next_sn = self.next_sn.wrapping_add(1);
+        Ok(Place::At(pdu.offset))
     }
 
-    /// Whether an R2T may come now; counts it.
-    pub(super) fn ask(&mut self, pdu: &R2t, keys: &Keys) -> Result<(), Violation> {
-        self.count(pdu.r2t_sn.0)?;
+    /// One that does not come right behind the one before, or of a task where that has happened.
+    fn admit_odd(&mut self, pdu: &DataIn, length: u32, keys: &Keys) -> Result<Place, Violation> {
+        if self.resumed && pdu.data_sn.0 <= self.next_sn && pdu.offset <= self.received {
+            // The target goes on earlier than it had to: what it sends counts.
+            (self.resumed, self.next_sn, self.received) = (false, pdu.data_sn.0, pdu.offset);
+            self.books = None;
+            return self.admit(pdu, length, keys);
+        }
+        if !self.count(pdu.data_sn.0, keys)? {
+            return Ok(Place::Nowhere);
+        }
+        if length == 0 {
+            return Ok(Place::At(self.received));
+        }
+        let end = self.end_of(pdu, length)?;
+        if self.books.is_none() && pdu.offset == self.received {
+            self.received = end;
+            return Ok(Place::At(pdu.offset));
+        }
+        // Where both orders are agreed and nothing may be lost, each byte comes right behind the
+        // one before it (RFC 7143 §13.18, §13.19). A gap would leave old bytes in the buffer.
+        if keys.data_in_order && !keys.recovery {
+            return Err(Violation::Offset { offset: pdu.offset, expected: self.received });
+        }
+        let books = self.books();
+        books.cover(pdu.offset, end)?;
+        self.received = books.received();
+        Ok(Place::At(pdu.offset))
+    }
+
+    /// The range of a Data-In lies in the buffer.
+    fn end_of(&self, pdu: &DataIn, length: u32) -> Result<u32, Violation> {
+        let end = pdu.offset.checked_add(length).filter(|end| *end <= self.in_len);
+        let (offset, buffer) = (pdu.offset, self.in_len);
+        end.ok_or(Violation::Range { offset, length, buffer })
+    }
+
+    /// The data of an admitted Data-In was damaged on its way: as if it had not come.
+    pub(super) fn retract(&mut self, pdu: &DataIn, length: u32) -> Result<(), Violation> {
+        let books = self.books();
+        books.uncover(pdu.offset, pdu.offset.saturating_add(length));
+        books.miss(pdu.data_sn.0, pdu.data_sn.0.saturating_add(1))?;
+        self.received = books.received();
+        Ok(())
+    }
+
+    /// Whether an R2T may come now; counts it. False for one that came before.
+    pub(super) fn ask(&mut self, pdu: &R2t, keys: &Keys) -> Result<bool, Violation> {
+        if self.resumed && pdu.r2t_sn.0 <= self.next_sn {
+            (self.resumed, self.next_sn) = (false, pdu.r2t_sn.0);
+        }
+        if !self.count(pdu.r2t_sn.0, keys)? {
+            return Ok(false);
+        }
         let (offset, length) = (pdu.offset, pdu.desired_length);
         let range = Violation::R2tRange { offset, length, buffer: self.out_len };
         let end = offset.checked_add(length).filter(|end| *end <= self.out_len).ok_or(range)?;
-        if length > keys.max_burst_length || offset < self.asked {
+        // A recovery R2T asks again (RFC 7143 §11.8).
+        let backwards = offset < self.asked && keys.data_in_order && !keys.recovery;
+        if length > keys.max_burst_length || backwards {
             return Err(range);
         }
         if self.open_r2ts >= keys.max_outstanding_r2t {
             return Err(Violation::TooManyR2ts(keys.max_outstanding_r2t));
         }
-        self.asked = end;
+        self.asked = self.asked.max(end);
         self.open_r2ts += 1;
+        Ok(true)
+    }
+
+    /// Counts a DataSN or R2TSN; false for one that came before.
+    fn count(&mut self, got: u32, keys: &Keys) -> Result<bool, Violation> {
+        let expected = self.next_sn;
+        if got == expected {
+            self.next_sn = got.wrapping_add(1);
+            return Ok(true);
+        }
+        if !keys.recovery {
+            return Err(Violation::Sequence { got, expected });
+        }
+        if got < expected {
+            return Ok(self.books.as_mut().is_some_and(|books| books.fill(got)));
+        }
+        self.books().miss(expected, got)?;
+        self.next_sn = got.saturating_add(1);
+        Ok(true)
+    }
+
+    /// Whether the command reads.
+    pub(super) const fn takes_data(&self) -> bool {
+        self.in_len > 0
+    }
+
+    /// A status says how many Data-In and R2Ts there were (RFC 7143 §11.4.8).
+    pub(super) fn close_count(&mut self, pdu: &ScsiResponse, keys: &Keys) -> Result<(), Violation> {
+        let (got, expected) = (pdu.exp_data_sn.0, self.next_sn);
+        if pdu.response != 0 || got <= expected {
+            return Ok(());
+        }
+        if !keys.recovery {
+            return Err(Violation::Sequence { got, expected });
+        }
+        self.books().miss(expected, got)?;
+        self.next_sn = got;
         Ok(())
     }
 
-    fn count(&mut self, got: u32) -> Result<(), Violation> {
-        if got != self.next_sn {
-            return Err(Violation::Sequence { got, expected: self.next_sn });
+    /// The books, opened if there were none.
+    pub(super) fn books(&mut self) -> &mut Books {
+        let received = self.received;
+        self.books.get_or_insert_with(|| Box::new(Books::new(received)))
+    }
+
+    /// Drops the books once they say nothing any more.
+    pub(super) fn close_books(&mut self) {
+        if self.books.as_ref().is_some_and(|books| books.are_empty()) {
+            self.books = None;
         }
-        self.next_sn = self.next_sn.wrapping_add(1);
-        Ok(())
+    }
+
+    /// Forgets all that came behind a gap: another connection goes on from there.
+    fn rewind(&mut self) {
+        self.resumed = true;
+        self.open_r2ts = 0;
+        self.quiet = false;
+        let Some(books) = self.books.take() else { return };
+        (self.next_sn, self.received) = self.confirmed;
+        self.books = books.resume().map(Box::new);
+    }
+
+    /// All that has come is acknowledged to the target.
+    pub(super) fn confirm(&mut self) {
+        self.confirmed = (self.next_sn, self.received);
+        if let Some(books) = &mut self.books {
+            books.confirm();
+        }
     }
 }

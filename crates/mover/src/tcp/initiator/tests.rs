@@ -26,6 +26,7 @@ const KEYS: Keys = Keys {
     max_recv_data_segment_length: 1024,
     max_burst_length: 4096,
     max_outstanding_r2t: 2,
+    ..Keys::LOGIN
 };
 
 const DIGESTS: Keys = Keys { header_digest: true, data_digest: true, ..KEYS };
@@ -422,3 +423,6 @@ proptest! {
         let _ = sent(&mut tcp);
     }
 }
+
+#[path = "tests/recovery.rs"]
+mod recovery;

@@ -25,6 +25,8 @@ use wire::iscsi::Request;
 use wire::iscsi::StatSn;
 use wire::iscsi::Ttt;
 
+use super::super::marker::Digests;
+use super::super::marker::Inserter;
 use super::super::tx::has_room;
 use super::super::tx::part;
 use super::super::tx::push_trailer;
@@ -37,6 +39,10 @@ use crate::limits::SEND_SEGMENT_MAX;
 pub(super) struct Tx {
     keys: Keys,
     items: VecDeque<Item>,
+    /// Some where the stream has markers.
+    markers: Option<Inserter>,
+    /// Bytes of the stream that were given out.
+    position: u64,
     sending: bool,
     end: End,
     /// The header under construction, kept for its memory.
@@ -98,6 +104,8 @@ impl Default for Tx {
         Self {
             keys: Keys::LOGIN,
             items: VecDeque::new(),
+            markers: None,
+            position: 0,
             sending: false,
             end: End::Open,
             header: Vec::new(),
@@ -145,6 +153,11 @@ impl Tx {
                 self.items.push_front(Item::Burst(burst));
             }
         }
+        if let Some(markers) = &mut self.markers {
+            let digests = Digests { header: self.keys.header_digest, data: self.keys.data_digest };
+            markers.mark(list, digests);
+        }
+        self.position += list.len() as u64;
         self.run_silent();
         self.sending = !list.is_empty();
         self.sending
@@ -162,9 +175,18 @@ impl Tx {
     fn run_silent(&mut self) {
         while let Some(Item::Op(Op::NoticeKeys(_) | Op::Terminate)) = self.items.front() {
             match self.items.pop_front() {
-                Some(Item::Op(Op::NoticeKeys(keys))) => self.keys = keys,
+                Some(Item::Op(Op::NoticeKeys(keys))) => self.set_keys(keys),
                 _ => self.end = End::Reached,
             }
+        }
+    }
+
+    fn set_keys(&mut self, keys: Keys) {
+        self.keys = keys;
+        if let Some(interval) = keys.markers.send
+            && self.markers.is_none()
+        {
+            self.markers = Some(Inserter::new(interval, self.position));
         }
     }
 
@@ -197,14 +219,20 @@ impl Tx {
                 Progress::Then(Burst { task, ttt, lun, next, end, data_sn: 0 })
             }
             Op::NoticeKeys(keys) => {
-                self.keys = keys;
+                debug_assert!(list.is_empty(), "a login has sent all that it had to say");
+                self.set_keys(keys);
                 Progress::Done
             }
             Op::Terminate => {
                 self.end = End::Reached;
                 Progress::Done
             }
-            Op::Release { .. } => Progress::Done,
+            Op::Reassign { mut request, .. } => {
+                request.exp_stat_sn = exp_stat_sn;
+                self.push(&Request::TaskManagement(request), None, list);
+                Progress::Done
+            }
+            Op::Release { .. } | Op::Quiet { .. } => Progress::Done,
         }
     }
 
@@ -216,7 +244,8 @@ impl Tx {
         tasks: &mut Tasks,
         exp_stat_sn: StatSn,
     ) -> Progress {
-        let Some(books) = tasks.get_mut(burst.task) else { return Progress::Done };
+        let books = tasks.get_mut(burst.task).filter(|books| !books.quiet);
+        let Some(books) = books else { return Progress::Done };
         // Multiples of four, so that only the last PDU is padded (RFC 7143 §11.7.7).
         let length_max = self.keys.max_send_data_segment_length.min(SEND_SEGMENT_MAX) & !3;
         let length = (burst.end - burst.next).min(length_max.max(4));
@@ -284,7 +313,9 @@ const fn stamp(request: &mut Request, exp_stat_sn: StatSn) {
         Request::Login(pdu) => pdu.exp_stat_sn = exp_stat_sn,
         Request::Text(pdu) => pdu.exp_stat_sn = exp_stat_sn,
         Request::DataOut(pdu) => pdu.exp_stat_sn = exp_stat_sn,
-        Request::Logout(pdu) => pdu.exp_stat_sn = exp_stat_sn,
+        // Of a single connection it is that of the one to be closed (RFC 7143 §11.14.4).
+        Request::Logout(pdu) if pdu.reason == 0 => pdu.exp_stat_sn = exp_stat_sn,
+        Request::Logout(_) => {}
         Request::Snack(pdu) => pdu.exp_stat_sn = exp_stat_sn,
     }
 }

@@ -74,10 +74,14 @@ fn what_is_sent_has_markers_in_their_places() {
                     bytes.extend(host.drain());
                 }
             }
+            let digests = super::super::marker::Digests {
+                header: plain.header_digest,
+                data: plain.data_digest,
+            };
             let mut pdus = Vec::new();
             let mut rest = payload.as_slice();
             while !rest.is_empty() {
-                let (pdu, tail) = rest.split_at(super::super::marker::pdu_len(rest, &plain));
+                let (pdu, tail) = rest.split_at(super::super::marker::pdu_len(rest, digests));
                 pdus.push(pdu.to_vec());
                 rest = tail;
             }

@@ -345,6 +345,7 @@ pub(super) fn put(index: u32, data: Slice, offset: u32, good: Option<u32>) -> Op
         itt: Itt(index),
         data,
         offset,
+        burst: 1 << 24,
         numbers: numbers(good.unwrap_or(0xaaaa)),
         status: good.map(|_| CollapsedStatus { status: 0, residual: Residual::None }),
     }

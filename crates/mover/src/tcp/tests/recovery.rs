@@ -16,6 +16,8 @@ fn put(index: u32, data: Slice, data_sn: u32, segment: u32) -> NumberedPut {
         numbers: numbers(9),
         data_sn: DataSn(data_sn),
         segment,
+        burst_at: 1000,
+        burst: u32::MAX,
         final_: true,
         acknowledge: None,
         status: None,
@@ -71,6 +73,25 @@ fn a_run_goes_out_under_its_numbers() {
             assert_eq!(part.status, (index == 5).then_some(status));
             assert_eq!(part.numbers.stat_sn, StatSn(if index == 5 { 9 } else { 0 }));
         }
+    }
+}
+
+/// A run of several bursts, and a part of it that is sent again: F stands where it stood.
+#[test]
+fn a_run_may_have_several_bursts() {
+    for (from, to) in [(0, 10_000), (1536, 5120), (512, 1024)] {
+        let mut host = Host::logged_in(PLAIN);
+        let data = Slice::from(pattern(10_000)).part(from..to).expect("within");
+        let offset = 1000 + u32::try_from(from).expect("short");
+        let run = NumberedPut { offset, burst: 2048, final_: false, ..put(1, data, 0, 512) };
+        host.submit(Op::PutNumbered(Box::new(run)));
+        let mut at = from;
+        for (response, bytes) in responses(&host.drain(), PLAIN) {
+            let Response::DataIn(part) = response else { panic!("{response:?}") };
+            at += bytes.len();
+            assert_eq!(part.final_, at.is_multiple_of(2048), "at {at}");
+        }
+        assert_eq!(at, to);
     }
 }
 

@@ -113,17 +113,47 @@ fn no_segment_is_longer_than_the_peer_takes() {
     }
 }
 
+/// One operation, many bursts: the last PDU of each has F, and no PDU is in two.
+///
+/// Covers: DIN-01.
+#[test]
+fn bursts_end_where_they_should() {
+    for (length_max, burst) in [(512, 2048), (8192, 512), (1000, 2500), (600, 1001)] {
+        for keys in [PLAIN, DIGESTS] {
+            let keys = keys_with(length_max, keys);
+            let mut host = Host::logged_in(keys);
+            let Op::PutData { task, itt, data, offset, numbers, status, .. } =
+                put(1, Slice::from(pattern(10_000)), 0, Some(1))
+            else {
+                panic!("no PutData");
+            };
+            host.submit(Op::PutData { task, itt, data, offset, burst, numbers, status });
+            let mut at = 0;
+            for (number, (data_in, data)) in (0..).zip(data_ins(&responses(&host.drain(), keys))) {
+                let length = u32::try_from(data.len()).expect("short");
+                assert_eq!((data_in.data_sn, data_in.offset), (DataSn(number), at));
+                assert_eq!(data[..], pattern(10_000)[at as usize..][..data.len()]);
+                assert!(length <= length_max && at % burst + length <= burst, "within one burst");
+                at += length;
+                assert_eq!(data_in.final_, at % burst == 0 || at == 10_000);
+                assert_eq!(data_in.status.is_some(), at == 10_000);
+            }
+            assert_eq!(at, 10_000);
+        }
+    }
+}
+
 /// Covers: FMT-01, DGT-01.
 #[test]
 fn the_answer_to_the_inquiry_is_as_recorded() {
     let mut host = Host::logged_in(PLAIN);
-    let Op::PutData { task, data, offset, status, .. } =
+    let Op::PutData { task, data, offset, burst, status, .. } =
         put(0x11, Slice::from(zeros(36)), 0, Some(0))
     else {
         panic!("no PutData");
     };
     let numbers = numbers(101);
-    host.submit(Op::PutData { task, itt: Itt(0x11), data, offset, numbers, status });
+    host.submit(Op::PutData { task, itt: Itt(0x11), data, offset, burst, numbers, status });
     let expected = receive::hex(
         "25810000000000240000000000000000 00000011ffffffff0000006500000006
          00000025000000000000000000000000",

@@ -3,6 +3,7 @@
 
 use super::*;
 use wire::scsi::opcode;
+use wire::scsi::protection::ProtectionType;
 use wire::scsi::status;
 use wire::scsi::status::Provisioning;
 
@@ -140,6 +141,8 @@ fn long_cdb(action: u16, lba: u64, length: u32, flags: u8) -> [u8; 32] {
     (cdb[0], cdb[7], cdb[10]) = (0x7f, 0x18, flags);
     cdb[8..10].copy_from_slice(&action.to_be_bytes());
     cdb[12..20].copy_from_slice(&lba.to_be_bytes());
+    // The tag of a block that was written without one (SBC-3 §5.32).
+    cdb[20..24].fill(0xff);
     cdb[28..].copy_from_slice(&length.to_be_bytes());
     cdb
 }
@@ -147,26 +150,25 @@ fn long_cdb(action: u16, lba: u64, length: u32, flags: u8) -> [u8; 32] {
 /// Covers-scsi: 7F/0009, 7F/000A, 7F/000B, 7F/000C, 7F/000D.
 #[test]
 fn long_commands_do_what_the_short_ones_do() {
-    let bench = Bench::new();
-    let data = pattern(1024);
-    let write = long_cdb(opcode::WRITE_32, 5, 2, FUA);
-    assert_eq!(bench.sense_out(&write, &data), None);
-    assert_eq!(bench.data(&long_cdb(opcode::READ_32, 5, 2, 0)), data);
-    assert_eq!(bench.log(), [Seen::Durable(2560, 1024), Seen::Read(2560, 1024)]);
-    assert_eq!(bench.sense_out(&long_cdb(opcode::VERIFY_32, 5, 2, 2), &data), None);
-    let other = bench.sense_out(&long_cdb(opcode::VERIFY_32, 5, 2, 2), &[0; 1024]);
+    let (bench, _) = Bench::protected(Some(ProtectionType::Two), 512);
+    let data = pattern(512);
+    assert_eq!(bench.sense_out(&long_cdb(opcode::WRITE_32, 5, 1, FUA), &data), None);
+    assert_eq!(bench.data(&long_cdb(opcode::READ_32, 5, 1, 0)), data);
+    assert_eq!(bench.sense_out(&long_cdb(opcode::VERIFY_32, 5, 1, 2), &data), None);
+    let other = bench.sense_out(&long_cdb(opcode::VERIFY_32, 5, 1, 2), &[0; 512]);
     assert_eq!(codes(other), (0xe, 0x1d, 0));
-    assert_eq!(bench.sense_out(&long_cdb(opcode::WRITE_AND_VERIFY_32, 5, 2, 2), &data), None);
-    bench.log();
+    let anew = [0x77; 512];
+    assert_eq!(bench.sense_out(&long_cdb(opcode::WRITE_AND_VERIFY_32, 5, 1, 2), &anew), None);
+    assert_eq!(bench.data(&long_cdb(opcode::READ_32, 5, 1, 0)), anew);
     assert_eq!(bench.sense(&long_cdb(opcode::WRITE_SAME_32, 0, 8, 0x09)), None);
-    assert_eq!(bench.log(), [Seen::Discard(0, 4096)]);
+    assert_eq!(bench.data(&long_cdb(opcode::READ_32, 5, 1, 0)), [0; 512]);
     let beyond = bench.sense(&long_cdb(opcode::READ_32, BLOCKS, 1, 0));
     assert_eq!(codes(beyond), (5, 0x21, 0));
 }
 
 #[test]
 fn long_commands_check_their_length_and_flags() {
-    let bench = large();
+    let (bench, _) = Bench::protected(Some(ProtectionType::Two), 512);
     let field = |cdb: &[u8]| {
         let sense = bench.sense(cdb).expect("refused");
         sense.field.map(|field| (field.byte, field.bit))
@@ -177,8 +179,24 @@ fn long_commands_check_their_length_and_flags() {
     assert_eq!(field(&short), Some((7, None)));
     assert_eq!(field(&good[..16]), Some((7, None)), "without the rest");
     assert_eq!(field(&long_cdb(0x000e, 0, 1, 0)), Some((8, None)));
-    assert_eq!(field(&long_cdb(opcode::READ_32, 0, 1, 0x20)), Some((10, Some(7))));
+    assert_eq!(field(&long_cdb(opcode::READ_32, 0, 1, 0xc0)), Some((10, Some(7))));
     assert_eq!(field(&long_cdb(opcode::VERIFY_32, 0, 1, 4)), Some((10, Some(2))));
     assert_eq!(field(&long_cdb(opcode::WRITE_SAME_32, 0, 1, 0x10)), Some((10, Some(4))));
-    assert_eq!(field(&long_cdb(opcode::READ_32, 0, 8193, 0)), Some((28, None)));
+}
+
+#[test]
+fn long_commands_are_for_type_two_protection_alone() {
+    let kinds = [None, Some(ProtectionType::One), Some(ProtectionType::Three)];
+    let benches = kinds.map(|kind| Bench::protected(kind, 512).0);
+    for bench in benches.iter().chain([&Bench::new()]) {
+        for action in [
+            opcode::READ_32,
+            opcode::VERIFY_32,
+            opcode::WRITE_32,
+            opcode::WRITE_AND_VERIFY_32,
+            opcode::WRITE_SAME_32,
+        ] {
+            assert_eq!(codes(bench.sense(&long_cdb(action, 0, 1, 0))), (5, 0x20, 0), "{action}");
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use super::Content;
 use super::Kind;
-use super::begin;
+use super::begin_as;
 use crate::limits;
 use crate::lun::Context;
 use crate::sense;
@@ -16,6 +16,8 @@ use wire::scsi::format::FORMAT_LONG_LEN;
 use wire::scsi::format::FORMAT_SHORT_LEN;
 use wire::scsi::format::Format;
 use wire::scsi::format::FormatHeader;
+use wire::scsi::protection::BadProtection;
+use wire::scsi::protection::ProtectionType;
 
 /// FORMAT UNIT. CMPLIST and DEFECT LIST FORMAT speak of a defect list, which is always empty.
 pub(crate) fn format_unit(context: &Context<'_>) -> Result<Started, Fault> {
@@ -25,7 +27,8 @@ pub(crate) fn format_unit(context: &Context<'_>) -> Result<Started, Fault> {
         if cdb.byte(1) & 0x2f != 0 {
             return Err(sense::invalid_bit(1, 5).into());
         }
-        return begin(context, Kind::Format, Content::zeros(context.unit), false, 0);
+        let protection = protection(context, 0)?;
+        return begin_as(context, protection, Content::zeros(context.unit), false, 0);
     };
     // The list says itself how long it is: as much of it is taken as there is.
     let least = match header {
@@ -55,9 +58,7 @@ fn begin_with(context: &Context<'_>, bytes: &[u8]) -> Result<Started, Fault> {
         Malformed::Field(at) => sense::invalid_parameter(at),
         _ => sense::PARAMETER_LIST_LENGTH,
     })?;
-    if list.protection_usage != 0 {
-        return Err(sense::invalid_parameter_bit(0, 2).into());
-    }
+    let protection = protection(context, list.protection_usage)?;
     if list.protection_interval != 0 {
         return Err(sense::invalid_parameter(3).into());
     }
@@ -76,5 +77,17 @@ fn begin_with(context: &Context<'_>, bytes: &[u8]) -> Result<Started, Fault> {
         Content::pattern(context.unit, list.pattern, 1, false)
     };
     let presented = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    begin(context, Kind::Format, content, list.immediate, presented)
+    begin_as(context, protection, content, list.immediate, presented)
+}
+
+/// What FMTPINFO and PROTECTION FIELD USAGE ask for. Of a unit that cannot be protected the table
+/// lets no FMTPINFO through.
+fn protection(context: &Context<'_>, usage: u8) -> Result<(Kind, Option<ProtectionType>), Fault> {
+    let information = context.cdb.byte(1) >> 6;
+    ProtectionType::of_format(information, usage).map(|kind| (Kind::Format, kind)).map_err(|bad| {
+        match bad {
+            BadProtection::Information => sense::invalid_bit(1, 7).into(),
+            BadProtection::Usage => sense::invalid_parameter_bit(0, 2).into(),
+        }
+    })
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!          FORMAT, SANITIZE                 done
 //! ordinary ----------------> wiping ------------------> ordinary
-//!                              | a store fails             ^
+//!                              | a store fails, a crash    ^
 //!                              v                           | SANITIZE, FORMAT;
 //!                            failed -----------------------+ EXIT FAILURE MODE where AUSE was set
 //! ```
@@ -14,9 +14,14 @@
 //! it is.
 
 pub(crate) mod format;
+mod protection;
 pub(crate) mod sanitize;
+mod state;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use state::Kind;
+pub(crate) use state::Wiping;
 
 use crate::limits;
 use crate::lun::Context;
@@ -35,30 +40,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use buf::Slice;
 use core::sync::atomic::AtomicU8;
-use core::sync::atomic::AtomicU16;
 use core::sync::atomic::Ordering;
+use protection::Reprotection;
 use store::Op;
-use wire::scsi::Sense;
-
-/// What a unit knows of its last or present wipe.
-#[derive(Debug, Default)]
-pub(crate) struct Wiping {
-    /// Parts of 65536.
-    progress: AtomicU16,
-    /// Of [`Kind`].
-    kind: AtomicU8,
-}
-
-/// What wipes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    Format = 0,
-    /// A failure is left by another SANITIZE only.
-    Sanitize = 1,
-    /// AUSE: a failure is left by EXIT FAILURE MODE too.
-    SanitizeUnrestricted = 2,
-}
+use wire::scsi::protection::ProtectionType;
 
 /// With what.
 #[derive(Debug)]
@@ -80,12 +65,15 @@ pub(crate) struct Wipe {
     at: u64,
     pass: u8,
     stage: Stage,
+    protection: Option<Reprotection>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Writing,
     Flushing,
+    /// How the unit is formatted is being written.
+    Formatting,
     Over,
 }
 
@@ -107,16 +95,33 @@ fn begin(
     immediate: bool,
     presented: u64,
 ) -> Result<Started, Fault> {
+    begin_as(context, (kind, context.unit.protection_type()), content, immediate, presented)
+}
+
+/// Begins, and gives a unit that can be protected a type.
+fn begin_as(
+    context: &Context<'_>,
+    (kind, protection): (Kind, Option<ProtectionType>),
+    content: Content,
+    immediate: bool,
+    presented: u64,
+) -> Result<Started, Fault> {
     let unit = context.unit;
     let own = context.nexus.mapped_unit(unit).ok_or(sense::INTERNAL)?;
     if !unit.make_special(Special::Wiping) {
         return Err(unit.wiping_sense().into());
     }
-    unit.wiping().kind.store(kind as u8, Ordering::Release);
-    unit.wiping().progress.store(0, Ordering::Release);
+    // Kept before the first byte changes: after a crash nobody takes the rest for a whole medium.
+    if unit.note_wipe(Some(kind)).is_err() {
+        unit.make_ordinary(Special::Wiping);
+        return Err(sense::INTERNAL.into());
+    }
+    unit.wiping().begin(kind);
     unit.make_ordinary(Special::WipeFailed);
     let result = Arc::new(AtomicU8::new(0));
-    let wipe = Wipe { content, result: Arc::clone(&result), at: 0, pass: 0, stage: Stage::Writing };
+    let protection = Reprotection::new(unit, protection, own);
+    let stage = Stage::Writing;
+    let wipe = Wipe { content, result: Arc::clone(&result), at: 0, pass: 0, stage, protection };
     let job = Box::new(task::Task::job(Arc::clone(own), Machine::Wipe(Box::new(wipe))));
     if immediate {
         let completion = Some(sense::good(presented));
@@ -132,24 +137,6 @@ impl Awaiting {
             (Input::Turn, FAILED) => Err(self.kind.failed().into()),
             (Input::Turn, _) => Ok(Step::Complete(sense::good(self.presented))),
             _ => Err(sense::INTERNAL.into()),
-        }
-    }
-}
-
-impl Kind {
-    const fn of(code: u8) -> Self {
-        match code {
-            0 => Self::Format,
-            1 => Self::Sanitize,
-            _ => Self::SanitizeUnrestricted,
-        }
-    }
-
-    /// What medium access commands are told after a failure, and who asked for it.
-    const fn failed(self) -> Sense {
-        match self {
-            Self::Format => sense::FORMAT_FAILED,
-            Self::Sanitize | Self::SanitizeUnrestricted => sense::SANITIZE_FAILED,
         }
     }
 }
@@ -189,20 +176,33 @@ impl Wipe {
             self.end(unit, FAILED);
             return Err(fault);
         }
-        if self.stage == Stage::Flushing {
+        if let Some(op) = self.protection.as_mut().and_then(Reprotection::clear) {
+            return Ok(Step::Store(op));
+        }
+        if self.stage == Stage::Formatting {
             self.end(unit, 0);
             return Ok(Step::Complete(sense::good(0)));
         }
         let end = unit.blocks() * u64::from(unit.block());
-        if self.at >= end {
+        if self.stage == Stage::Flushing {
+            if self.pass == self.content.passes() {
+                if let Some(op) = self.protection.as_ref().and_then(|of| of.header(unit)) {
+                    self.stage = Stage::Formatting;
+                    return Ok(Step::Store(op));
+                }
+                self.end(unit, 0);
+                return Ok(Step::Complete(sense::good(0)));
+            }
+            self.stage = Stage::Writing;
+        } else if self.at >= end {
+            // Each pass reaches the medium: in a cache the next one would overwrite it.
             self.pass += 1;
             self.at = 0;
-        }
-        self.show(unit, end);
-        if self.pass == self.content.passes() {
             self.stage = Stage::Flushing;
+            self.show(unit, end);
             return Ok(Step::Store(Op::Flush));
         }
+        self.show(unit, end);
         let op = self.op(end)?;
         self.at += op.range().1;
         Ok(Step::Store(op))
@@ -233,29 +233,16 @@ impl Wipe {
     fn end(&mut self, unit: &LogicalUnit, result: u8) {
         self.stage = Stage::Over;
         self.result.store(result, Ordering::Release);
+        if let (0, Some(protection)) = (result, &self.protection) {
+            protection.take_effect(unit);
+        }
+        // What was kept stays where the end cannot be: then the next start takes the wipe for
+        // failed, which costs another one and no data.
         if result == FAILED {
             unit.make_special(Special::WipeFailed);
+        } else {
+            let _kept = unit.note_wipe(None);
         }
         unit.make_ordinary(Special::Wiping);
-    }
-}
-
-impl LogicalUnit {
-    /// How far FORMAT UNIT or SANITIZE is.
-    pub(crate) fn wiping_sense(&self) -> Sense {
-        let sense = match self.wiping_kind() {
-            Kind::Format => sense::FORMAT_IN_PROGRESS,
-            Kind::Sanitize | Kind::SanitizeUnrestricted => sense::SANITIZE_IN_PROGRESS,
-        };
-        sense.with_progress(self.wiping().progress.load(Ordering::Acquire))
-    }
-
-    /// What is told of a wipe that failed.
-    pub(crate) fn wipe_failed_sense(&self) -> Sense {
-        self.wiping_kind().failed()
-    }
-
-    pub(crate) fn wiping_kind(&self) -> Kind {
-        Kind::of(self.wiping().kind.load(Ordering::Acquire))
     }
 }

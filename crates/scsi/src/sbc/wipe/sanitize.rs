@@ -5,6 +5,7 @@
 use super::Content;
 use super::Kind;
 use super::begin;
+use crate::kept::KeepFailed;
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::Special;
@@ -63,6 +64,7 @@ pub(crate) fn exit_failure_mode(context: &Context<'_>) -> Result<Started, Fault>
         if unit.wiping_kind() != Kind::SanitizeUnrestricted {
             return Err(sense::invalid_bit(1, 4).into());
         }
+        unit.note_wipe(None).map_err(|KeepFailed| sense::INTERNAL)?;
         unit.make_ordinary(Special::WipeFailed);
     }
     Ok(task::good(0))

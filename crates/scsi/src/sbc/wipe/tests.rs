@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+use super::Wiping;
+use crate::Kept;
+use crate::RestoreError;
 use crate::Step;
 use crate::Task;
+use crate::kept;
 use crate::task::Input;
 use crate::testing::BLOCKS;
 use crate::testing::Bench;
 use crate::testing::Seen;
+use crate::testing::Shelf;
 use crate::testing::codes;
 use crate::testing::geometry;
 use crate::testing::request;
 use crate::testing::submit;
 use crate::testing::work;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use buf::Slice;
@@ -70,8 +76,10 @@ fn overwriting_writes_the_pattern_so_many_times_and_flushes() {
     assert_eq!(bench.sense_out(&sanitize(0x01, 8), &list), None);
     assert!(all(&bench, 0xaa));
     let log = bench.log();
-    let writes = log.iter().filter(|seen| matches!(seen, Seen::Write(..))).count();
-    assert_eq!((writes, log.last()), (3 * 2, Some(&Seen::Flush)));
+    assert_eq!(log.len(), 3 * 3);
+    for pass in log.chunks(3) {
+        assert!(matches!(pass, [Seen::Write(..), Seen::Write(..), Seen::Flush]), "{pass:?}");
+    }
     let inverted = overwrite(0x82, &[0xf0]);
     assert_eq!(bench.sense_out(&sanitize(0x01, 5), &inverted), None);
     assert!(all(&bench, 0x0f), "the second pass is the complement");
@@ -123,7 +131,9 @@ fn lists_that_are_wrong_are_refused() {
         assert_eq!(codes(bench.sense_out(&sanitize(action, 8), &[0; 8])), (5, 0x24, 0));
     }
     assert_eq!(bench.log(), []);
-    assert_eq!(bench.sense(&sanitize(0x1f, 0)), None, "there is no failure to exit from");
+    for action in [0x1f, 0x9f] {
+        assert_eq!(bench.sense(&sanitize(action, 0)), None, "there is no failure to exit from");
+    }
 }
 
 /// Covers-scsi: 48/01.
@@ -243,4 +253,68 @@ fn a_protected_disk_is_not_wiped() {
         assert_eq!(codes(bench.sense(cdb)), (7, 0x27, 0));
     }
     assert_eq!(bench.log(), []);
+}
+
+/// The unit as it is after a start with what is on the shelf.
+fn started(shelf: &Arc<Shelf>) -> Bench {
+    Bench::powered_on(Kept::Wipe, shelf).expect("ours")
+}
+
+/// Covers-scsi: 48/01, 48/02, 48/1F.
+#[test]
+fn a_wipe_that_a_crash_cut_short_has_failed() {
+    for (ause, exits) in [(0x00, false), (0x20, true)] {
+        let shelf = Arc::new(Shelf::default());
+        let bench = started(&shelf);
+        assert_eq!(bench.sense(&READ), None);
+        let mut job = job(&bench, &sanitize(0x81 | ause, 8), &overwrite(1, &[5; 4]));
+        assert!(matches!(job.work(Input::Turn), Step::Store(_)), "it has begun, no more");
+        let bench = started(&shelf);
+        assert!(bench.unit.wipe_has_failed());
+        assert_eq!(codes(bench.sense(&READ)), FAILED);
+        assert_eq!(bench.sense(&sanitize(0x1f, 0)).is_none(), exits);
+        assert_eq!(bench.unit.wipe_has_failed(), !exits);
+        assert_eq!(started(&shelf).sense(&READ).is_none(), exits);
+        let bench = started(&shelf);
+        assert_eq!(bench.sense(&sanitize(0x02, 0)), None);
+        assert_eq!(bench.sense(&READ), None);
+        assert_eq!(started(&shelf).sense(&READ), None, "a wipe that ended well is over");
+    }
+}
+
+/// Covers-scsi: 04, 48/02.
+#[test]
+fn a_failure_outlives_a_crash() {
+    for (cdb, told) in [(&sanitize(0x02, 0)[..], FAILED), (&[4, 0, 0, 0, 0, 0], (3, 0x31, 1))] {
+        let shelf = Arc::new(Shelf::default());
+        let bench = started(&shelf);
+        *bench.disk.error.lock() = Some(Error::Write);
+        assert_eq!(codes(bench.sense(cdb)), told);
+        assert_eq!(codes(started(&shelf).sense(&READ)), told);
+    }
+}
+
+/// Covers-scsi: 04, 48/02.
+#[test]
+fn nothing_is_wiped_that_cannot_be_kept() {
+    let shelf = Arc::new(Shelf::default());
+    let bench = started(&shelf);
+    *shelf.broken.lock() = true;
+    for cdb in [&sanitize(0x02, 0)[..], &[4, 0, 0, 0, 0, 0]] {
+        assert_eq!(codes(bench.sense(cdb)), (4, 0x44, 0));
+    }
+    assert_eq!(bench.log(), []);
+    assert_eq!(bench.sense(&READ), None);
+}
+
+#[test]
+fn hostile_state_of_a_wipe_is_refused() {
+    let unit = Bench::new().unit;
+    for body in [&[][..], &[4], &[1, 0]] {
+        let mut wiping = Wiping::default();
+        let state = kept::seal(Kept::Wipe, unit.number(), body);
+        let shelf = Arc::new(Shelf::default());
+        let refused = wiping.keep(shelf, Some(&state), unit.number());
+        assert_eq!(refused, Err(RestoreError::Damaged), "{body:?}");
+    }
 }

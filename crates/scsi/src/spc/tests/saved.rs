@@ -4,50 +4,14 @@
 use super::select::select;
 use super::*;
 use crate::Completion;
-use crate::KeepFailed;
-use crate::Keeper;
 use crate::Kept;
-use crate::LogicalUnit;
-use crate::RestoreError;
-use crate::testing::Disk;
 use crate::testing::Seen;
+use crate::testing::Shelf;
 use crate::testing::sense_of;
-
-/// Keeps one state, or fails.
-#[derive(Debug, Default)]
-struct Shelf {
-    state: spin::Mutex<Option<Vec<u8>>>,
-    broken: spin::Mutex<bool>,
-}
-
-impl Keeper for Shelf {
-    fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
-        if *self.broken.lock() {
-            return Err(KeepFailed);
-        }
-        *self.state.lock() = Some(state.to_vec());
-        Ok(())
-    }
-}
-
-/// A unit as after power on, with what `shelf` holds.
-fn powered_on(kept: Kept, shelf: &Arc<Shelf>) -> Result<Bench, RestoreError> {
-    let old = Bench::new();
-    let disk = Disk::new(geometry());
-    let unit = LogicalUnit::new(old.unit.identity().clone(), Arc::<Disk>::clone(&disk), 512);
-    let state = shelf.state.lock().clone();
-    let keeper = Arc::<Shelf>::clone(shelf);
-    let unit = unit.expect("a good disk").with_keeper(kept, keeper, state.as_deref())?;
-    let unit = Arc::new(unit);
-    let nexus = Nexus::new(names("iqn.a,i,0x1"), vec![(0, Arc::clone(&unit))]);
-    let bench = Bench { disk, unit, nexus };
-    assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x29, 0));
-    Ok(bench)
-}
 
 fn bench_with(kept: Kept) -> (Bench, Arc<Shelf>) {
     let shelf = Arc::new(Shelf::default());
-    (powered_on(kept, &shelf).expect("nothing is kept"), shelf)
+    (Bench::powered_on(kept, &shelf).expect("nothing is kept"), shelf)
 }
 
 /// MODE SELECT(6) with SP.
@@ -79,14 +43,14 @@ fn saved_values_are_in_force_after_power_on_and_after_a_reset() {
     bench.nexus.logical_unit_reset(&bench.unit);
     assert_eq!(codes(bench.sense(&[0; 6])), (6, 0x29, 3));
     assert_eq!(page(&bench, 0)[2..6], [0x24, 0x16, 8, 0x40]);
-    let again = powered_on(Kept::ModeParameters, &shelf).expect("our own");
+    let again = Bench::powered_on(Kept::ModeParameters, &shelf).expect("our own");
     assert_eq!(page(&again, 0)[2..6], [0x24, 0x16, 8, 0x40]);
-    assert_eq!(page(&again, 2)[2..6], [0, 0x10, 0, 0]);
+    assert_eq!(page(&again, 2)[2..6], [0, 0x10, 0, 0x40], "TAS by default");
     assert_eq!(codes(again.sense_out(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[1; 512])), (7, 0x27, 2));
     // An empty list saves what is in force.
     assert_eq!(select(&again, &control(0, 0, 0, 0)), (0, 0, 0));
     assert_eq!(again.sense(&[0x15, 0x11, 0, 0, 0, 0]), None);
-    let third = powered_on(Kept::ModeParameters, &shelf).expect("our own");
+    let third = Bench::powered_on(Kept::ModeParameters, &shelf).expect("our own");
     assert_eq!(page(&third, 0)[2..6], [0, 0x10, 0, 0]);
 }
 
@@ -106,11 +70,11 @@ fn damaged_state_is_refused() {
     let good = shelf.state.lock().clone().expect("kept");
     for cut in 0..good.len() {
         *shelf.state.lock() = Some(good[..cut].to_vec());
-        assert!(powered_on(Kept::ModeParameters, &shelf).is_err(), "cut at {cut}");
+        assert!(Bench::powered_on(Kept::ModeParameters, &shelf).is_err(), "cut at {cut}");
         let mut bad = good.clone();
         bad[cut] ^= 4;
         *shelf.state.lock() = Some(bad);
-        assert!(powered_on(Kept::ModeParameters, &shelf).is_err(), "changed at {cut}");
+        assert!(Bench::powered_on(Kept::ModeParameters, &shelf).is_err(), "changed at {cut}");
     }
 }
 
@@ -179,14 +143,14 @@ fn identifying_information_outlives_power_off() {
     assert_eq!(set_information(&bench, 0, &[7; 512]).status, 0);
     assert_eq!(set_information(&bench, 2, b"database\0").status, 0);
     assert_eq!(ready(), (6, 0x3f, 5));
-    let again = powered_on(Kept::Identification, &shelf).expect("our own");
+    let again = Bench::powered_on(Kept::Identification, &shelf).expect("our own");
     for bench in [&bench, &again] {
         assert_eq!(information(bench, 0), [7; 512]);
         assert_eq!(information(bench, 2), b"database\0");
     }
     assert_eq!(set_information(&again, 0, &[]).status, 0);
     assert_eq!(information(&again, 0), []);
-    let third = powered_on(Kept::Identification, &shelf).expect("our own");
+    let third = Bench::powered_on(Kept::Identification, &shelf).expect("our own");
     assert_eq!((information(&third, 0).len(), information(&third, 2).len()), (0, 9));
 }
 

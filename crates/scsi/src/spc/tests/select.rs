@@ -9,9 +9,9 @@ use crate::testing::sense_of;
 use alloc::sync::Arc;
 use store::Error;
 
-/// A list for MODE SELECT(6) with the control page; bytes 2 and 4 of it.
+/// A list for MODE SELECT(6) with the control page; bytes 2 and 4 of it. TAS is as by default.
 fn list(two: u8, four: u8) -> [u8; 16] {
-    [0, 0, 0, 0, 0x0a, 10, two, 0x10, four, 0, 0, 0, 0xff, 0xff, 0, 0]
+    [0, 0, 0, 0, 0x0a, 10, two, 0x10, four, 0x40, 0, 0, 0xff, 0xff, 0, 0]
 }
 
 pub(super) fn select(bench: &Bench, list: &[u8]) -> (u8, u8, u8) {
@@ -191,9 +191,58 @@ fn commands_are_counted_whoever_sent_them() {
     assert_eq!(statistics(&bench, 0x59), [1, 0, 0, 3]);
 }
 
+fn log_select(bench: &Bench, list: &[u8]) -> Option<Sense> {
+    let [high, low] = u16::try_from(list.len()).expect("short").to_be_bytes();
+    bench.sense_out(&[0x4c, 0, 0x40, 0, 0, 0, 0, high, low, 0], list)
+}
+
+/// Covers-scsi: 4C, 4D.
+#[test]
+fn a_list_sets_counters() {
+    let bench = Bench::new();
+    let other = Nexus::new(names("iqn.b,i,0x2"), vec![(0, Arc::clone(&bench.unit))]);
+    let ready = || codes(sense_of(&run(&other, request(Lun::Unit(0), &[0; 6], &[], 0), &[])));
+    ready();
+    let list =
+        [2, 0, 0, 12, 0, 6, 0, 8, 0, 0, 0, 0, 0, 0, 1, 44, 3, 0, 0, 5, 0, 6, 0, 1, 9, 5, 0, 0, 0];
+    assert_eq!(log_select(&bench, &list), None);
+    assert_eq!(ready(), (6, 0x2a, 2));
+    assert_eq!(log(&bench, 0x42, 0)[14..], [1, 44]);
+    assert_eq!((log(&bench, 0x43, 0)[15], log(&bench, 0x45, 0)[15]), (9, 0));
+    *bench.disk.error.lock() = Some(Error::Read);
+    bench.sense(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    *bench.disk.error.lock() = None;
+    assert_eq!(log(&bench, 0x43, 0)[15], 10, "it counts from there");
+}
+
 /// Covers-scsi: 4C.
 #[test]
-fn log_select_resets_and_does_nothing_else() {
+fn a_list_with_one_parameter_that_cannot_be_set_sets_nothing() {
+    let bench = Bench::new();
+    let good = [2, 0, 0, 5, 0, 6, 0, 1, 7];
+    for (rest, at) in [
+        (&[3, 0, 0, 5, 0, 1, 0, 1, 7][..], 13),
+        (&[3, 0, 0, 4, 0, 6, 0, 0], 16),
+        (&[0x0d, 0, 0, 6, 0, 0, 3, 2, 0, 40], 9),
+        (&[0x19, 0, 0, 0], 9),
+        (&[0x3e, 0, 0, 0], 9),
+        (&[0x43, 1, 0, 0], 9),
+        (&[2, 0, 0, 5, 0, 6, 0, 1, 7], 9),
+    ] {
+        let sense = log_select(&bench, &[&good, rest].concat()).expect("refused");
+        assert_eq!(codes(Some(sense)), (5, 0x26, 0), "{rest:?}");
+        assert_eq!(sense.field.map(|field| field.byte), Some(at), "{rest:?}");
+    }
+    for rest in [&[3, 0, 0][..], &[3, 0, 0, 1], &[3, 0, 0, 4, 0, 6, 0, 1]] {
+        let sense = log_select(&bench, &[&good, rest].concat());
+        assert_eq!(codes(sense), (5, 0x1a, 0), "{rest:?}");
+    }
+    assert_eq!(log(&bench, 0x42, 0)[15], 0);
+}
+
+/// Covers-scsi: 4C.
+#[test]
+fn log_select_resets() {
     let bench = Bench::new();
     *bench.disk.error.lock() = Some(Error::Read);
     bench.sense(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
@@ -207,7 +256,11 @@ fn log_select_resets_and_does_nothing_else() {
     assert_eq!((log(&bench, 0x43, 0)[15], log(&bench, 0x45, 0)[15]), (0, 1));
     assert_eq!(field_of(&bench, &[0x4c, 2, 0x41, 0, 0, 0, 0, 0, 0, 0]), Some((2, Some(5))));
     assert_eq!(field_of(&bench, &[0x4c, 2, 0x43, 1, 0, 0, 0, 0, 0, 0]), Some((3, None)));
-    assert_eq!(field_of(&bench, &[0x4c, 2, 0x43, 0, 0, 0, 0, 0, 4, 0]), Some((7, None)));
+    assert_eq!(field_of(&bench, &[0x4c, 2, 0x40, 0, 0, 0, 0, 0, 4, 0]), Some((1, Some(1))));
+    assert_eq!(field_of(&bench, &[0x4c, 0, 0x43, 0, 0, 0, 0, 0, 4, 0]), Some((2, Some(5))));
+    assert_eq!(field_of(&bench, &[0x4c, 0, 0x40, 1, 0, 0, 0, 0, 4, 0]), Some((3, None)));
+    assert_eq!(field_of(&bench, &[0x4c, 0, 0xc0, 0, 0, 0, 0, 0, 4, 0]), Some((2, Some(7))));
+    assert_eq!(field_of(&bench, &[0x4c, 0, 0x40, 0, 0, 0, 0, 4, 1, 0]), Some((7, None)));
     assert_eq!(field_of(&bench, &[0x4c, 3, 0x43, 0, 0, 0, 0, 0, 0, 0]), Some((1, Some(0))));
     assert_eq!(field_of(&bench, &[0x4c, 0, 0x03, 0, 0, 0, 0, 0, 0, 0]), Some((2, Some(7))));
 }

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Task management. Read first: RFC 7143 §4.2.3 (multi-task abort), §7.11 (time-outs), §11.5,
+//! §11.6.
+
+use alloc::vec::Vec;
+
+use clock::Instant;
+use wire::iscsi::Itt;
+use wire::iscsi::LunField;
+use wire::iscsi::Request;
+use wire::iscsi::TaskManagementRequest;
+use wire::iscsi::TaskManagementResponse;
+
+use super::Ending;
+use super::Function;
+use super::Indication;
+use super::Outcome;
+use super::Refused;
+use super::Session;
+use super::SessionError;
+use super::State;
+use super::connection::LEADING;
+use super::control::Controls;
+use crate::initiator::ConnectionId;
+use crate::initiator::TaskReporting;
+use crate::initiator::datamover::Op;
+use crate::initiator::datamover::TaskId;
+use crate::initiator::datamover::itt;
+use crate::initiator::limits;
+use crate::initiator::tasks::Home;
+use crate::initiator::tasks::Task;
+
+/// "Function rejected" (RFC 7143 §11.6.1).
+pub(super) const REJECTED: u8 = 255;
+
+/// A function that is under way.
+#[derive(Debug)]
+pub(super) struct Management {
+    pub(super) itt: Itt,
+    job: Job,
+    at: ConnectionId,
+    pub(super) until: Instant,
+    /// The command that it is about has ended by itself.
+    concluded: bool,
+}
+
+/// What a function is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    /// Somebody asked for it by this name.
+    User(u32, Function),
+    /// A command took too long.
+    Expired(TaskId),
+    /// The connection of a command is gone.
+    Reassign(TaskId),
+}
+
+impl Controls {
+    /// Whether one more function may be under way.
+    pub(super) fn has_room(&self) -> bool {
+        self.managements.len() < limits::MANAGEMENTS_MAX
+    }
+
+    /// Books a function; gives its tag.
+    pub(super) fn begin(&mut self, job: Job, at: ConnectionId, now: Instant) -> Itt {
+        let itt = self.next_itt();
+        let until = now + limits::ABORT_TIMEOUT;
+        self.managements.push(Management { itt, job, at, until, concluded: false });
+        itt
+    }
+
+    /// A task that is being aborted has ended by itself.
+    pub(super) fn concluded(&mut self, task: TaskId) {
+        for management in &mut self.managements {
+            management.concluded |= match management.job {
+                Job::User(_, Function::AbortTask(of)) | Job::Expired(of) => of == task,
+                Job::User(..) | Job::Reassign(_) => false,
+            };
+        }
+    }
+}
+
+impl Session {
+    /// Starts a task management function; [`Indication::Managed`] follows.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn manage(&mut self, function: Function, now: Instant) -> Result<u32, Refused> {
+        if self.login.discovery {
+            return Err(Refused::Discovery);
+        }
+        if self.state != State::Active {
+            return Err(Refused::Closed);
+        }
+        if !self.controls.has_room() {
+            return Err(Refused::Full);
+        }
+        let at = match function {
+            Function::AbortTask(task) => {
+                let entry = self.tasks.get(task).ok_or(Refused::NoTask)?;
+                (entry.home == Home::There).then_some(entry.connection)
+            }
+            _ => self.connections.any_up(),
+        };
+        let at = at.ok_or(Refused::Recovering)?;
+        let id = self.controls.next_id;
+        self.controls.next_id = id.wrapping_add(1);
+        self.send_management(Job::User(id, function), function, at, now);
+        Ok(id)
+    }
+
+    /// Commands that took too long are aborted; what cannot be aborted ends the session (RFC 7143
+    /// §7.11).
+    pub(super) fn expire(&mut self, now: Instant) -> Result<(), SessionError> {
+        if self.controls.abort_deadline().is_some_and(|at| now >= at) {
+            return Err(SessionError::AbortTimeout);
+        }
+        self.forget_ended();
+        while let Some((at, id)) = self.deadlines.front().copied()
+            && at <= now
+        {
+            self.deadlines.pop_front();
+            let Some(task) = self.tasks.get(id) else { continue };
+            let at = task.connection;
+            if task.sent.is_none() {
+                self.end_task(id, Outcome::Failed(Ending::TimedOut));
+            } else if task.home != Home::There {
+                // Recovery has a bound of its own.
+                self.deadlines.push_back((now + self.command_timeout, id));
+            } else if !task.aborting {
+                if !self.controls.has_room() {
+                    return Err(SessionError::AbortTimeout);
+                }
+                self.send_management(Job::Expired(id), Function::AbortTask(id), at, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_management(&mut self, job: Job, function: Function, at: ConnectionId, now: Instant) {
+        let (code, lun) = match function {
+            Function::AbortTask(_) => (1, LunField::default()),
+            Function::AbortTaskSet(lun) => (2, lun),
+            Function::ClearTaskSet(lun) => (4, lun),
+            Function::LogicalUnitReset(lun) => (5, lun),
+            Function::TargetWarmReset => (6, LunField::default()),
+        };
+        let mut request = TaskManagementRequest {
+            immediate: true,
+            function: code,
+            lun,
+            itt: Itt::NONE,
+            referenced_task: Itt::NONE,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn_at(at),
+            ref_cmd_sn: self.cmd_sn,
+            exp_data_sn: wire::iscsi::DataSn(0),
+        };
+        if let Function::AbortTask(task) = function
+            && let Some(entry) = self.tasks.get_mut(task)
+        {
+            request.lun = entry.command.lun;
+            request.referenced_task = itt(task);
+            entry.aborting = true;
+            let Some(number) = entry.sent else {
+                // It never was on the wire, so there is nothing to abort there.
+                self.end_task(task, Outcome::Failed(Ending::Aborted));
+                return self.tell_managed(job, Some(0));
+            };
+            request.ref_cmd_sn = number;
+        }
+        request.itt = self.controls.begin(job, at, now);
+        self.send_control(at, Request::TaskManagement(request), Vec::new());
+        self.silence(function, at);
+    }
+
+    /// With FastAbort, what the function ends sends nothing more on the connection that asks (RFC
+    /// 7143 §4.2.3.4).
+    fn silence(&mut self, function: Function, at: ConnectionId) {
+        if self.login.parameters.task_reporting != TaskReporting::FastAbort {
+            return;
+        }
+        match function {
+            Function::AbortTask(_) => {}
+            Function::AbortTaskSet(lun)
+            | Function::ClearTaskSet(lun)
+            | Function::LogicalUnitReset(lun) => self.quiet(at, Some(lun)),
+            Function::TargetWarmReset => self.quiet(at, None),
+        }
+    }
+
+    /// The commands of a connection, of one unit or of all, send nothing more.
+    pub(super) fn quiet(&mut self, at: ConnectionId, lun: Option<LunField>) {
+        for task in self.tasks.of(at) {
+            let its = |entry: &Task| {
+                entry.command.data_out > 0 && lun.is_none_or(|lun| lun == entry.command.lun)
+            };
+            if self.tasks.get(task).is_some_and(its) {
+                self.op(at, Op::Quiet { task });
+            }
+        }
+    }
+
+    pub(super) fn managed(
+        &mut self,
+        pdu: &TaskManagementResponse,
+        now: Instant,
+    ) -> Result<(), SessionError> {
+        let place = self.controls.managements.iter().position(|entry| entry.itt == pdu.itt);
+        let Some(place) = place else {
+            return Err(SessionError::UnexpectedPdu("task management response"));
+        };
+        self.management_answered(place, pdu.response, now)
+    }
+
+    /// A function was refused as a PDU; false if the tag is of no function.
+    pub(super) fn management_rejected(
+        &mut self,
+        tag: Itt,
+        now: Instant,
+    ) -> Result<bool, SessionError> {
+        let place = self.controls.managements.iter().position(|entry| entry.itt == tag);
+        let Some(place) = place else { return Ok(false) };
+        self.management_answered(place, REJECTED, now).map(|()| true)
+    }
+
+    fn management_answered(
+        &mut self,
+        place: usize,
+        response: u8,
+        now: Instant,
+    ) -> Result<(), SessionError> {
+        let management = self.controls.managements.swap_remove(place);
+        if let Job::Reassign(task) = management.job {
+            return self.reassigned(task, response, now);
+        }
+        self.conclude(&management, response)?;
+        self.tell_managed(management.job, Some(response));
+        self.reassign_more(now);
+        Ok(())
+    }
+
+    fn tell_managed(&mut self, job: Job, response: Option<u8>) {
+        if let Job::User(id, _) = job {
+            self.indicate(Indication::Managed { id, response });
+        }
+    }
+
+    /// Ends the tasks that a function ended (RFC 7143 §4.2.3.3). Their status, if there was one,
+    /// came before this response.
+    fn conclude(&mut self, management: &Management, response: u8) -> Result<(), SessionError> {
+        let (done, gone) = (response == 0, response <= 1);
+        let (function, ending) = match management.job {
+            Job::User(_, function) => (function, Ending::Aborted),
+            Job::Expired(task) | Job::Reassign(task) => {
+                (Function::AbortTask(task), Ending::TimedOut)
+            }
+        };
+        let lun = match function {
+            Function::AbortTask(task) if gone => {
+                self.end_task(task, Outcome::Failed(ending));
+                return Ok(());
+            }
+            Function::AbortTask(task) => {
+                if matches!(management.job, Job::Expired(_)) && !management.concluded {
+                    return Err(SessionError::AbortTimeout);
+                }
+                if let Some(entry) = self.tasks.get_mut(task) {
+                    entry.aborting = false;
+                }
+                return Ok(());
+            }
+            Function::AbortTaskSet(lun)
+            | Function::ClearTaskSet(lun)
+            | Function::LogicalUnitReset(lun) => Some(lun),
+            Function::TargetWarmReset => None,
+        };
+        for id in if done { self.tasks.ids() } else { Vec::new() } {
+            let hit = self.tasks.get(id).is_some_and(|task| {
+                task.sent.is_some() && lun.is_none_or(|lun| lun == task.command.lun)
+            });
+            if hit {
+                self.end_task(id, Outcome::Failed(Ending::Aborted));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was asked for on a connection that is gone: functions fail, time-outs begin again.
+    pub(super) fn requests_lost(&mut self, at: ConnectionId, now: Instant) {
+        let managements = core::mem::take(&mut self.controls.managements);
+        for management in managements {
+            if management.at != at {
+                self.controls.managements.push(management);
+                continue;
+            }
+            match management.job {
+                // Asked for again once the connection is logged out.
+                Job::Reassign(_) => {}
+                Job::Expired(task) => {
+                    if let Some(entry) = self.tasks.get_mut(task) {
+                        entry.aborting = false;
+                        self.deadlines.push_back((now + self.command_timeout, task));
+                    }
+                }
+                Job::User(_, function) => {
+                    if let Function::AbortTask(task) = function
+                        && let Some(entry) = self.tasks.get_mut(task)
+                    {
+                        entry.aborting = false;
+                    }
+                    self.tell_managed(management.job, Some(REJECTED));
+                }
+            }
+        }
+        if self.controls.text_is_at(at) {
+            self.controls.text = None;
+            self.indicate(Indication::TargetsRejected(0));
+        }
+    }
+
+    /// The session ends: nothing is under way any more.
+    pub(super) fn end_controls(&mut self) {
+        let controls = core::mem::take(&mut self.controls);
+        for management in controls.managements {
+            self.tell_managed(management.job, None);
+        }
+        debug_assert!(self.connections.get(LEADING).is_some(), "there is always one");
+    }
+}

@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Figures 11, 12, 14 to 17 of the study beside ours, and what ours say of them.
+
+use super::theirs;
+use super::touching::Costs;
+use super::{Measured, OfTiers};
+use crate::figure::{Figure, Kind, Line, bytes, number};
+use crate::report::{Report, Section, Table};
+
+/// Places of the kernels in what was measured.
+const SARWATE: usize = 0;
+const SLICING8: usize = 1;
+const BEST: usize = 2;
+
+/// Places of the states of the caches.
+const COLD: usize = 0;
+const WARM: usize = 1;
+
+/// The whole report.
+pub(super) fn report(measured: &Measured) -> Report {
+    Report {
+        name: "fast05",
+        title: "FAST05: the cost of iSCSI without a network, theirs and ours".to_owned(),
+        preface: preface(measured),
+        sections: vec![
+            profile(measured, SARWATE),
+            protocol(measured),
+            crc(measured),
+            profile(measured, SLICING8),
+            profile(measured, BEST),
+            one_go(measured),
+            throughput(measured),
+            writes(measured),
+        ],
+    }
+}
+
+fn preface(measured: &Measured) -> Vec<String> {
+    let best = measured.tiers[BEST];
+    vec![
+        format!(
+            "Theirs: a Pentium M at 1.7 GHz. Ours: {}; cycles are those of the time-stamp counter, \
+             {:.2} GHz, medians of {} runs. The best CRC32C kernel of this machine is {best}.",
+            processor(),
+            measured.per_second / 1e9,
+            measured.rounds
+        ),
+        format!(
+            "As in the study: {} connections, {} commands in turn, PDUs of 8 KiB, both digests, the \
+             status in the last Data-In. Cold: data is purged from all caches, everything else from \
+             the two nearest ones, and headers are brought back as TCP has just looked at them.",
+            theirs::CONNECTIONS,
+            theirs::COMMANDS
+        ),
+        "Otherwise than in the study: each connection is a session of its own and data comes in \
+         order, since that is what our initiator negotiates; cycles for the protocol are measured \
+         without digests and with 4 bytes of data, those for copy and CRC for the same bytes without \
+         protocol."
+            .to_owned(),
+    ]
+}
+
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    let name = line.and_then(|line| line.split_once(": ")).map(|(_, name)| name.to_owned());
+    name.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// Protocol of a single cold Data-In.
+fn protocol_of_one(measured: &Measured) -> f64 {
+    measured.protocol.first().map_or(0.0, |(_, costs)| costs[COLD])
+}
+
+/// The largest size of one PDU that was measured, and its costs, cold.
+fn largest(measured: &Measured, tier: usize) -> (u32, Costs) {
+    let last = measured.costs.last();
+    last.map_or_else(|| (1, Costs::default()), |(size, all)| (*size, all[tier][COLD]))
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    100.0 * part / whole.max(1e-9)
+}
+
+/// Figures 11 and 15, and the same with the best kernel: protocol, copy and CRC one after the other.
+fn profile(measured: &Measured, tier: usize) -> Section {
+    let name = measured.tiers[tier].name();
+    let (figure, file) = match tier {
+        SARWATE => ("Figure 11", "figure-11"),
+        SLICING8 => ("Figure 15", "figure-15"),
+        _ => ("Beside figures 11 and 15", "best-kernel"),
+    };
+    let mut section =
+        Section::new(format!("{figure}: cost of a Data-In, copy, then CRC by {name}, cold"));
+    let mut table = Table::new(&[
+        "read",
+        "protocol",
+        "copy",
+        "CRC",
+        "sum",
+        "shares, %",
+        "in one go",
+        "theirs, sum",
+    ]);
+    let protocol = protocol_of_one(measured);
+    let mut bars = Vec::new();
+    for (size, all) in &measured.costs {
+        let Costs { copy, crc, .. } = all[tier][COLD];
+        let sum = protocol + copy + crc;
+        let shares = [protocol, copy, crc].map(|part| format!("{:.0}", percent(part, sum)));
+        table.row(vec![
+            bytes((*size).into()),
+            number(protocol),
+            number(copy),
+            number(crc),
+            number(sum),
+            shares.join("/"),
+            number(of_size(&measured.reads, *size)[tier][COLD]),
+            their_sum(tier, *size),
+        ]);
+        bars.push((bytes((*size).into()), vec![protocol, copy, crc]));
+    }
+    section.tables.push(table);
+    let title = format!("Cycles for a Data-In, {name}, this machine");
+    let kind = Kind::Bars { parts: vec!["protocol", "copy", "CRC"], bars };
+    section.figures.push(Figure { file, title, unit: "cycles", kind });
+    conclude_profile(measured, tier, &mut section);
+    section
+}
+
+/// From the cycles per byte of the text.
+fn their_sum(tier: usize, size: u32) -> String {
+    let per_byte = match tier {
+        SARWATE => theirs::SARWATE,
+        SLICING8 => theirs::SLICING8,
+        _ => return "-".to_owned(),
+    };
+    let total = match (tier, size) {
+        (SARWATE, 8192) => theirs::TOTAL_SARWATE,
+        (SLICING8, 8192) => theirs::TOTAL_SLICING8,
+        _ => {
+            return format!(
+                "~{}",
+                number(theirs::PROTOCOL_COLD + (per_byte + theirs::COPY) * f64::from(size))
+            );
+        }
+    };
+    number(total)
+}
+
+fn conclude_profile(measured: &Measured, tier: usize, section: &mut Section) {
+    let (size, Costs { copy, crc, .. }) = largest(measured, tier);
+    let protocol = protocol_of_one(measured);
+    let sum = protocol + copy + crc;
+    let [of_protocol, of_copy, of_crc] = [protocol, copy, crc].map(|part| percent(part, sum));
+    let ours =
+        format!("{of_protocol:.0}/{of_copy:.0}/{of_crc:.0} % here at {}", bytes(size.into()));
+    match tier {
+        SARWATE => {
+            let [a, b, c] = theirs::SHARES_8K;
+            let [d, e, f] = theirs::SHARES_512;
+            section.conclude(
+                of_crc > 50.0,
+                format!(
+                    "CRC is most of the cost of a Data-In. Protocol/copy/CRC: {a}/{b}/{c} % there \
+                     at 8 KiB ({d}/{e}/{f} % at 512 B), {ours}."
+                ),
+            );
+        }
+        SLICING8 => {
+            let [a, b, c] = theirs::SHARES_8K_SLICING8;
+            let ratio = crc / copy.max(1e-9);
+            section.conclude(
+                (0.5..=2.0).contains(&ratio),
+                format!(
+                    "With slicing-by-8 CRC costs as much as the copy. {a}/{b}/{c} % there, {ours}: \
+                     {ratio:.1} times the copy."
+                ),
+            );
+            let before = largest(measured, SARWATE).1;
+            let gain = (protocol + before.copy + before.crc) / sum;
+            let theirs = theirs::TOTAL_SARWATE / theirs::TOTAL_SLICING8;
+            section.conclude(
+                gain > 1.5,
+                format!("It makes iSCSI about twice as fast: {theirs:.1} there, {gain:.1} here."),
+            );
+        }
+        _ => section.conclude(
+            of_crc > 50.0,
+            format!("CRC is most of the cost with the instructions of today, too: {ours}."),
+        ),
+    }
+}
+
+/// Figure 12.
+fn protocol(measured: &Measured) -> Section {
+    let mut section = Section::new("Figure 12: protocol cost of a Data-In of 8 KiB");
+    let mut table = Table::new(&["read", "cold", "warm", "theirs, cold", "theirs, warm"]);
+    for (pdus, costs) in &measured.protocol {
+        let their = match pdus {
+            1 => number(theirs::PROTOCOL_COLD),
+            8 => number(theirs::PROTOCOL_64K),
+            _ => "-".to_owned(),
+        };
+        table.row(vec![
+            bytes(u64::from(pdus * theirs::SEGMENT)),
+            number(costs[COLD]),
+            number(costs[WARM]),
+            their,
+            number(theirs::PROTOCOL_WARM),
+        ]);
+    }
+    section.tables.push(table);
+    let line = |name: &str, state: usize| Line {
+        name: name.to_owned(),
+        points: measured
+            .protocol
+            .iter()
+            .map(|(pdus, costs)| (u64::from(pdus * theirs::SEGMENT), costs[state]))
+            .collect(),
+        published: false,
+    };
+    let published = |name: &str, first: f64, last: f64| Line {
+        name: name.to_owned(),
+        points: vec![(8 << 10, first), (64 << 10, last)],
+        published: true,
+    };
+    let lines = vec![
+        line("ours, cold", COLD),
+        line("ours, warm", WARM),
+        published("theirs, cold", theirs::PROTOCOL_COLD, theirs::PROTOCOL_64K),
+        published("theirs, warm", theirs::PROTOCOL_WARM, theirs::PROTOCOL_WARM),
+    ];
+    section.figures.push(Figure {
+        file: "figure-12",
+        title: "Protocol cost of a Data-In over the size of the read".to_owned(),
+        unit: "cycles",
+        kind: Kind::Lines(lines),
+    });
+    let (first, last) = (measured.protocol.first(), measured.protocol.last());
+    if let (Some((_, first)), Some((pdus, last))) = (first, last) {
+        section.conclude(
+            *pdus > 1 && last[COLD] < 0.8 * first[COLD],
+            format!(
+                "Later PDUs of a read find its context in cache: {:.0} to {:.0} cycles there, {:.0} \
+                 to {:.0} here for {}.",
+                theirs::PROTOCOL_COLD,
+                theirs::PROTOCOL_64K,
+                first[COLD],
+                last[COLD],
+                bytes(u64::from(pdus * theirs::SEGMENT))
+            ),
+        );
+    }
+    section
+}
+
+/// Figure 14.
+fn crc(measured: &Measured) -> Section {
+    let mut section = Section::new("Figure 14: CRC of what is in cache");
+    let names = measured.tiers.map(|tier| format!("{tier}, cycles"));
+    let mut head = vec!["bytes"];
+    head.extend(names.iter().map(String::as_str));
+    head.extend(["ratio", "theirs: Sarwate", "slicing-by-8"]);
+    let mut table = Table::new(&head);
+    for (size, all) in &measured.costs {
+        let of = all.map(|costs| costs[WARM].crc);
+        let mut row = vec![bytes((*size).into())];
+        row.extend(of.map(number));
+        row.push(format!("{:.2}", of[SARWATE] / of[SLICING8].max(1e-9)));
+        row.push(number(theirs::SARWATE * f64::from(*size)));
+        row.push(number(theirs::SLICING8 * f64::from(*size)));
+        table.row(row);
+    }
+    section.tables.push(table);
+    let ours = (0..3).map(|tier| Line {
+        name: measured.tiers[tier].name().to_owned(),
+        points: points(&measured.costs, |all| all[tier][WARM].crc),
+        published: false,
+    });
+    let published =
+        [("theirs, Sarwate", theirs::SARWATE), ("theirs, slicing-by-8", theirs::SLICING8)].map(
+            |(name, per_byte)| Line {
+                name: name.to_owned(),
+                points: measured
+                    .costs
+                    .iter()
+                    .map(|(size, _)| (u64::from(*size), per_byte * f64::from(*size)))
+                    .collect(),
+                published: true,
+            },
+        );
+    section.figures.push(Figure {
+        file: "figure-14",
+        title: "CRC of a data segment and its header".to_owned(),
+        unit: "cycles",
+        kind: Kind::Lines(ours.chain(published).collect()),
+    });
+    if let Some((size, all)) = measured.costs.last() {
+        let of = all.map(|costs| costs[WARM].crc / f64::from(*size));
+        let [sarwate, slicing8, best] = of;
+        section.conclude(
+            sarwate / slicing8.max(1e-9) > 2.0,
+            format!(
+                "Slicing-by-8 is three times as fast as Sarwate's algorithm: {} to {} cycles for a \
+                 byte there, {sarwate:.2} to {slicing8:.2} here ({:.1} times); {} takes {best:.3} \
+                 ({:.0} times).",
+                theirs::SARWATE,
+                theirs::SLICING8,
+                sarwate / slicing8.max(1e-9),
+                measured.tiers[BEST],
+                sarwate / best.max(1e-9),
+            ),
+        );
+    }
+    section
+}
+
+fn points<T>(all: &[(u32, T)], value: impl Fn(&T) -> f64) -> Vec<(u64, f64)> {
+    all.iter().map(|(size, one)| (u64::from(*size), value(one))).collect()
+}
+
+/// Figure 16.
+fn one_go(measured: &Measured) -> Section {
+    let mut section =
+        Section::new("Figure 16: copy and CRC one after the other and in one go, cold");
+    let mut table = Table::new(&[
+        "kernel",
+        "bytes",
+        "copy, then CRC",
+        "in one go",
+        "saved, %",
+        "theirs, saved, %",
+    ]);
+    let mut bars = Vec::new();
+    for (tier, published) in [
+        (SARWATE, Some(theirs::SAVED_SARWATE)),
+        (SLICING8, Some(theirs::SAVED_SLICING8)),
+        (BEST, None),
+    ] {
+        let name = measured.tiers[tier].name();
+        for (size, all) in &measured.costs {
+            let Costs { copy, crc, fused } = all[tier][COLD];
+            let saved = percent(copy + crc - fused, copy + crc);
+            let at_last = *size == largest(measured, tier).0;
+            let their = published.filter(|_| at_last);
+            table.row(vec![
+                name.to_owned(),
+                bytes((*size).into()),
+                number(copy + crc),
+                number(fused),
+                format!("{saved:.0}"),
+                their.map_or_else(|| "-".to_owned(), |saved| format!("{saved:.0}")),
+            ]);
+            if at_last {
+                bars.push((format!("{name} sequential"), vec![copy, crc, 0.0]));
+                bars.push((format!("{name} in-one-go"), vec![0.0, 0.0, fused]));
+                let claim = match published {
+                    Some(their) => format!("saves {their:.0} % there"),
+                    None => "is not in the study".to_owned(),
+                };
+                section.conclude(
+                    saved > 5.0,
+                    format!(
+                        "Copying and CRC in one go save time: {name} {claim}, {saved:.0} % here \
+                         ({:.0} to {fused:.0} cycles for {}).",
+                        copy + crc,
+                        bytes((*size).into())
+                    ),
+                );
+            }
+        }
+    }
+    section.tables.push(table);
+    section.figures.push(Figure {
+        file: "figure-16",
+        title: format!("Copy and CRC of {}, cold", bytes(largest(measured, BEST).0.into())),
+        unit: "cycles",
+        kind: Kind::Bars { parts: vec!["copy", "CRC", "in one go"], bars },
+    });
+    section
+}
+
+/// What was measured for a size.
+fn of_size(all: &[(u32, OfTiers<f64>)], size: u32) -> OfTiers<f64> {
+    let found = all.iter().find(|(known, _)| *known == size);
+    found.map_or_else(OfTiers::default, |(_, costs)| *costs)
+}
+
+/// MB/s of PDUs of `size` bytes that take `cycles`.
+fn rate(measured: &Measured, size: u32, cycles: f64) -> f64 {
+    f64::from(size) * measured.per_second / cycles.max(1e-9) / 1e6
+}
+
+/// Figure 17.
+fn throughput(measured: &Measured) -> Section {
+    let mut section = Section::new("Figure 17: throughput of reads, cold, projected from cycles");
+    let [sarwate, slicing8, best] = measured.tiers.map(|tier| tier.name());
+    let heads = [
+        format!("{sarwate}, one after the other"),
+        format!("{slicing8}, one after the other"),
+        format!("{slicing8}, in one go"),
+        format!("{best}, in one go"),
+    ];
+    let mut table = Table::new(&["read", &heads[0], &heads[1], &heads[2], &heads[3]]);
+    let mut lines = heads.clone().map(|name| Line { name, points: Vec::new(), published: false });
+    let mut ends = [0.0; 4];
+    for (size, path) in &measured.reads {
+        let segment = theirs::SEGMENT.min(*size);
+        let pdus = size / segment;
+        let protocol = measured.protocol.iter().find(|(known, _)| *known == pdus);
+        let protocol = protocol.map_or_else(|| protocol_of_one(measured), |(_, costs)| costs[COLD]);
+        let costs = measured.costs.iter().find(|(known, _)| *known == segment);
+        let costs = costs.map_or_else(OfTiers::default, |(_, costs)| *costs);
+        let sequential = |tier: usize| protocol + costs[tier][COLD].copy + costs[tier][COLD].crc;
+        let cycles =
+            [sequential(SARWATE), sequential(SLICING8), path[SLICING8][COLD], path[BEST][COLD]];
+        let rates = cycles.map(|cycles| rate(measured, segment, cycles));
+        let mut row = vec![bytes((*size).into())];
+        row.extend(rates.map(number));
+        table.row(row);
+        for (line, rate) in lines.iter_mut().zip(rates) {
+            line.points.push((u64::from(*size), rate));
+        }
+        ends = rates;
+    }
+    section.tables.push(table);
+    let size_max = measured.reads.last().map_or(8192, |(size, _)| u64::from(*size));
+    let flat = |name: &str, value: f64| Line {
+        name: name.to_owned(),
+        points: vec![(512, value), (size_max, value)],
+        published: true,
+    };
+    let mut lines = Vec::from(lines);
+    lines.push(flat("10 GbE", theirs::LINE_RATE));
+    lines.push(flat("theirs, before", theirs::BEFORE));
+    lines.push(flat("theirs, after", theirs::AFTER));
+    section.figures.push(Figure {
+        file: "figure-17",
+        title: "MB/s that one processor could read (theirs with TCP, at most)".to_owned(),
+        unit: "MB/s",
+        kind: Kind::Lines(lines),
+    });
+    let [before, _, after, today] = ends;
+    let (gain, published) = (after / before.max(1e-9), theirs::AFTER / theirs::BEFORE);
+    section.conclude(
+        gain > 2.0,
+        format!(
+            "Both improvements together make reads {published:.1} times as fast: {} to {} MB/s there \
+             with a TCP stack below, {before:.0} to {after:.0} MB/s here without one ({gain:.1} \
+             times); {best} makes it {today:.0}.",
+            theirs::BEFORE,
+            theirs::AFTER
+        ),
+    );
+    section.conclude(
+        after < theirs::LINE_RATE,
+        format!(
+            "With tables iSCSI stays below the {:.0} MB/s of 10 GbE: {after:.0} MB/s on one \
+             processor here.",
+            theirs::LINE_RATE
+        ),
+    );
+    section
+}
+
+/// Writes, of which the study has words and no figure.
+fn writes(measured: &Measured) -> Section {
+    let mut section = Section::new("Writes: cost of a Data-Out with both digests");
+    let mut head = vec!["write".to_owned()];
+    head.extend(measured.tiers.map(|tier| format!("{tier}, cold")));
+    head.extend(measured.tiers.map(|tier| format!("{tier}, warm")));
+    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let mut table = Table::new(&head);
+    for (size, path) in &measured.writes {
+        let mut row = vec![bytes((*size).into())];
+        row.extend((0..3).map(|tier| number(path[tier][COLD])));
+        row.extend((0..3).map(|tier| number(path[tier][WARM])));
+        table.row(row);
+    }
+    section.tables.push(table);
+    let mut table = Table::new(&["I/O", "Data-In, cold", "Data-Out, cold", "warm", "warm"]);
+    for ((pdus, read), (_, write)) in measured.protocol.iter().zip(&measured.protocol_out) {
+        table.row(vec![
+            bytes(u64::from(pdus * theirs::SEGMENT)),
+            number(read[COLD]),
+            number(write[COLD]),
+            number(read[WARM]),
+            number(write[WARM]),
+        ]);
+    }
+    section.tables.push(table);
+    let (read, write) = (measured.protocol.last(), measured.protocol_out.last());
+    if let (Some((pdus, read)), Some((_, write))) = (read, write) {
+        section.conclude(
+            write[COLD] < read[COLD],
+            format!(
+                "Writes cost less protocol than reads: {:.0} against {:.0} cycles for a PDU of {} \
+                 here. A write is not copied at all: its gather list points into its buffer.",
+                write[COLD],
+                read[COLD],
+                bytes(u64::from(pdus * theirs::SEGMENT))
+            ),
+        );
+    }
+    section
+}

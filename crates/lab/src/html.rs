@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A report as one page without anything outside of it.
+
+use std::fmt::Write as _;
+
+use crate::report::{Report, Section, Table};
+
+/// The page.
+pub(crate) fn page(report: &Report) -> String {
+    let title = escape(&report.title);
+    let mut page = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n\
+         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
+    );
+    for line in &report.preface {
+        let _ = writeln!(page, "<p>{}</p>", escape(line));
+    }
+    for section in &report.sections {
+        push_section(&mut page, section);
+    }
+    page.push_str("</body></html>\n");
+    page
+}
+
+fn push_section(page: &mut String, section: &Section) {
+    let _ = writeln!(page, "<h2>{}</h2>", escape(&section.title));
+    for conclusion in &section.conclusions {
+        let (class, text) = (conclusion.verdict(), escape(&conclusion.text));
+        let _ = writeln!(page, "<p class=\"{class}\"><b>{class}</b>: {text}</p>");
+    }
+    for figure in &section.figures {
+        page.push_str(&figure.svg());
+    }
+    for table in &section.tables {
+        push_table(page, table);
+    }
+}
+
+fn push_table(page: &mut String, table: &Table) {
+    let row = |tag: &str, cells: &[String]| {
+        let cells = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell)));
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    page.push_str("<table>\n");
+    page.push_str(&row("th", &table.head));
+    for cells in &table.rows {
+        page.push_str(&row("td", cells));
+    }
+    page.push_str("</table>\n");
+}
+
+/// Text that is no markup.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const STYLE: &str = "body{font-family:sans-serif;max-width:56em;margin:2em auto;padding:0 1em;\
+    line-height:1.4}table{border-collapse:collapse;margin:1em 0}th,td{border:1px solid #bbb;\
+    padding:.2em .6em;text-align:right}th{background:#eee}.supported b{color:#176d2c}\
+    .contradicted b{color:#a3201a}svg{max-width:100%;height:auto;display:block;margin:1em 0}";

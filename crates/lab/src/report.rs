@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a study found.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::figure::Figure;
+use crate::html;
+
+/// What a study found, figure by figure.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// Short name of the study.
+    pub name: &'static str,
+    /// What it is about.
+    pub title: String,
+    /// How and on what it was measured, and where that differs from the study.
+    pub preface: Vec<String>,
+    /// The figures.
+    pub sections: Vec<Section>,
+}
+
+/// A figure of the study and ours.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Section {
+    /// Such as "Figure 11: ...".
+    pub title: String,
+    /// The figures of both, side by side.
+    pub tables: Vec<Table>,
+    /// Drawn as SVG.
+    pub(crate) figures: Vec<Figure>,
+    /// What ours says about theirs.
+    pub conclusions: Vec<Conclusion>,
+}
+
+/// What a measurement says about a claim of the study.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Conclusion {
+    /// Whether it is so here, too.
+    pub supports: bool,
+    /// The claim and our figures.
+    pub text: String,
+}
+
+/// Rows of text under a head.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Table {
+    /// Names of the columns.
+    pub head: Vec<String>,
+    /// As many cells each.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Section {
+    pub(crate) fn new(title: impl Into<String>) -> Self {
+        let title = title.into();
+        Self { title, tables: Vec::new(), figures: Vec::new(), conclusions: Vec::new() }
+    }
+
+    pub(crate) fn conclude(&mut self, supports: bool, text: String) {
+        self.conclusions.push(Conclusion { supports, text });
+    }
+}
+
+impl Conclusion {
+    /// "supported" or "contradicted".
+    #[must_use]
+    pub const fn verdict(&self) -> &'static str {
+        if self.supports { "supported" } else { "contradicted" }
+    }
+}
+
+impl Table {
+    pub(crate) fn new(head: &[&str]) -> Self {
+        Self { head: head.iter().map(|cell| (*cell).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+}
+
+impl Report {
+    /// For a terminal: tables in columns.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n\n", self.title);
+        for line in &self.preface {
+            let _ = writeln!(text, "{line}");
+        }
+        for section in &self.sections {
+            let _ = writeln!(text, "\n{}\n", section.title);
+            for table in &section.tables {
+                let _ = writeln!(text, "{}", columns(table));
+            }
+            for conclusion in &section.conclusions {
+                let _ = writeln!(text, "{}: {}", conclusion.verdict(), conclusion.text);
+            }
+        }
+        text
+    }
+
+    /// Writes `index.html`, `results.json` and one SVG for each figure into `folder`, which is
+    /// made if it is not there. Gives the path of the page.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+        fs::create_dir_all(folder)?;
+        for figure in self.sections.iter().flat_map(|section| &section.figures) {
+            fs::write(folder.join(format!("{}.svg", figure.file)), figure.svg())?;
+        }
+        fs::write(folder.join("results.json"), format!("{:#}\n", self.json()))?;
+        let page = folder.join("index.html");
+        fs::write(&page, html::page(self))?;
+        Ok(page)
+    }
+
+    fn json(&self) -> Value {
+        let sections: Vec<Value> = self.sections.iter().map(section_json).collect();
+        json!({
+            "study": self.name,
+            "title": self.title,
+            "preface": self.preface,
+            "sections": sections,
+        })
+    }
+}
+
+fn section_json(section: &Section) -> Value {
+    let tables: Vec<Value> = section
+        .tables
+        .iter()
+        .map(|table| json!({"head": table.head, "rows": table.rows}))
+        .collect();
+    let conclusions: Vec<Value> = section
+        .conclusions
+        .iter()
+        .map(|one| json!({"verdict": one.verdict(), "text": one.text}))
+        .collect();
+    json!({"title": section.title, "tables": tables, "conclusions": conclusions})
+}
+
+fn columns(table: &Table) -> String {
+    let all = || std::iter::once(&table.head).chain(&table.rows);
+    let widths: Vec<usize> = (0..table.head.len())
+        .map(|at| all().filter_map(|row| row.get(at)).map(String::len).max().unwrap_or(0))
+        .collect();
+    let mut text = String::new();
+    for row in all() {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+        let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("  "));
+    }
+    text
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The arguments of `lunwire lab`.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use clap::Subcommand;
+
+pub(crate) const LAB_EXAMPLES: &str = "\
+Examples:
+  lunwire lab run fast05
+      what protocol, copy and CRC of each PDU cost here, beside what was published
+  lunwire lab run fast05 --rounds 5 --size-max 8K --out /tmp/fast05
+      a quick look; index.html, results.json and the figures go to /tmp/fast05";
+
+const FAST05_EXAMPLES: &str = "\
+Examples:
+  lunwire lab run fast05
+      about a minute; the page is lab/fast05/index.html
+  lunwire lab run fast05 --rounds 5 --size-max 8K --out /tmp/fast05
+      a quick look
+  lunwire lab run fast05 --cpu 1
+      on processor 1, while others keep away from it
+
+Needs no network and no root. What else the machine does shows in the figures: let it be idle.";
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LabOptions {
+    #[command(subcommand)]
+    pub(crate) action: LabAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabAction {
+    /// Run a study on this machine and write a report
+    #[command(subcommand)]
+    Run(Study),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Study {
+    /// The fast path of an initiator without a network (Joglekar et al., FAST 2005)
+    #[command(after_help = FAST05_EXAMPLES)]
+    Fast05(Fast05Options),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Fast05Options {
+    /// Where the report goes
+    #[arg(long, value_name = "FOLDER", default_value = "lab/fast05")]
+    pub(crate) out: PathBuf,
+    /// Runs of 40 commands for each figure; medians count
+    #[arg(long, value_name = "N", default_value_t = 31,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) rounds: u16,
+    /// Largest read and write, 512 to 64K
+    #[arg(long, value_name = "SIZE", default_value = "64K")]
+    pub(crate) size_max: String,
+    /// Run on this processor; the last that is allowed if it is not given
+    #[arg(long, value_name = "N")]
+    pub(crate) cpu: Option<usize>,
+}

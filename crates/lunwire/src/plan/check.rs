@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Single values of the file and of the command line.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use control::config::Source;
+use control::units;
+use engine::Choice;
+use target::SESSIONS_MAX;
+use toml::Spanned;
+
+use crate::args::Usage;
+
+/// More threads than this serve no machine that we know.
+const REACTORS_MAX: usize = 256;
+
+/// A value of a file, checked; a problem gets its place.
+pub(crate) fn checked<T: Display, V, E: Display>(
+    source: &Source,
+    field: &str,
+    value: &Spanned<T>,
+    check: impl FnOnce(&T) -> Result<V, E>,
+) -> Result<V> {
+    check(value.get_ref()).map_err(|problem| source.error(field, value, problem).into())
+}
+
+/// A value of the command line, checked.
+pub(crate) fn option<V, E: Display>(
+    flag: &str,
+    value: impl Display,
+    checked: Result<V, E>,
+) -> Result<V> {
+    checked.map_err(|problem| Usage(format!("{flag} {value}: {problem}")).into())
+}
+
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned())
+}
+
+pub(super) fn engine(text: &str) -> Result<Choice, &'static str> {
+    match text {
+        "auto" => Ok(Choice::Auto),
+        "uring" => Ok(Choice::Uring),
+        "epoll" => Ok(Choice::Epoll),
+        _ => Err("auto, uring or epoll is right"),
+    }
+}
+
+pub(super) fn reactors(count: usize) -> Result<usize, &'static str> {
+    if (1..=REACTORS_MAX).contains(&count) { Ok(count) } else { Err("1 to 256 is right") }
+}
+
+pub(super) fn allowed_cpu(cpu: usize) -> Result<usize, String> {
+    let allowed = engine::affinity::allowed_cpus();
+    if allowed.contains(&cpu) { Ok(cpu) } else { Err(format!("one of {allowed:?} is right")) }
+}
+
+pub(super) fn login_timeout(text: &str) -> Result<Duration, &'static str> {
+    match units::duration(text)? {
+        Duration::ZERO => Err("it cannot be zero; 15s is a good value"),
+        time => Ok(time),
+    }
+}
+
+pub(super) fn sessions(count: usize) -> Result<usize, String> {
+    match count {
+        1..=SESSIONS_MAX => Ok(count),
+        _ => Err(format!("1 to {SESSIONS_MAX} is right")),
+    }
+}
+
+pub(super) fn log_level(text: &str) -> Result<String, &'static str> {
+    match text {
+        "error" | "warn" | "info" | "debug" | "trace" => Ok(text.to_owned()),
+        _ => Err("error, warn, info, debug or trace is right"),
+    }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A logical unit of the configuration.
+
+use anyhow::Result;
+use control::config;
+use control::config::Source;
+use scsi::ProtectionType;
+use store::spec::Filter;
+use store::spec::Spec;
+
+use super::checked;
+
+/// A LUN number that fits the flat addressing method of SAM-5 §4.7.7.
+const LUN_NUMBER_MAX: u16 = 16_383;
+
+#[derive(Debug)]
+pub(crate) struct DraftLun {
+    pub(super) number: u16,
+    pub(super) store: String,
+    pub(super) spec: Spec,
+    pub(super) block: u32,
+    pub(super) protection: Option<ProtectionType>,
+    pub(super) serial: Option<String>,
+    /// Bytes; zero: hosts are not warned.
+    pub(super) space_warning: u64,
+}
+
+impl DraftLun {
+    pub(super) fn new(number: u16, word: &str, spec: Spec) -> Self {
+        Self {
+            number,
+            store: word.to_owned(),
+            spec,
+            block: 512,
+            protection: None,
+            serial: None,
+            space_warning: 0,
+        }
+    }
+
+    pub(super) fn from_file(source: &Source, number: u16, lun: &config::Lun) -> Result<Self> {
+        let word = lun.store.get_ref();
+        let spec = checked(source, "target.lun.store", &lun.store, |text| text.parse::<Spec>())?;
+        let mut draft = Self::new(number, word, spec);
+        for word in &lun.filters {
+            draft.spec = checked(source, "target.lun.filters", word, |text| {
+                let filter: Filter = text.parse()?;
+                format!("{},{filter}", draft.spec).parse::<Spec>()
+            })?;
+            draft.store = format!("{},{}", draft.store, word.get_ref());
+        }
+        if let Some(value) = &lun.block {
+            draft.block = checked(source, "target.lun.block", value, |b| {
+                if draft.spec.is_optical() {
+                    return Err("a CD or DVD has blocks of 2048 bytes; leave it out");
+                }
+                block(*b)
+            })?;
+        }
+        if let Some(value) = &lun.protection {
+            draft.protection = Some(checked(source, "target.lun.protection", value, |n| {
+                protection(*n, &draft.spec)
+            })?);
+        }
+        if let Some(value) = &lun.space_warning {
+            draft.space_warning = checked(source, "target.lun.space-warning", value, |text| {
+                if draft.spec.is_optical() {
+                    return Err("a CD or DVD takes no space; leave it out".to_owned());
+                }
+                store::spec::parse_size(text).map_err(|error| error.to_string())
+            })?;
+        }
+        if let Some(value) = &lun.serial {
+            let serial = checked(source, "target.lun.serial", value, |text| serial(text))?;
+            draft.serial = Some(serial);
+        }
+        Ok(draft)
+    }
+}
+
+pub(super) fn number(number: u16) -> Result<u16, &'static str> {
+    if number <= LUN_NUMBER_MAX { Ok(number) } else { Err("0 to 16383 is right") }
+}
+
+fn block(length: u32) -> Result<u32, &'static str> {
+    if matches!(length, 512 | 4096) { Ok(length) } else { Err("512 or 4096 is right") }
+}
+
+pub(super) fn protection(number: u8, spec: &Spec) -> Result<ProtectionType, String> {
+    spec.protectable().map_err(|error| error.to_string())?;
+    ProtectionType::from_number(number).ok_or_else(|| "1, 2 or 3 is right".into())
+}
+
+fn serial(text: &str) -> Result<String, &'static str> {
+    let good = (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if good { Ok(text.to_owned()) } else { Err("1 to 32 printable ASCII characters are right") }
+}

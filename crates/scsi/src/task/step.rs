@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What goes to and fro between a command under way and who runs it.
+
+use super::Task;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use buf::Slice;
+use clock::Instant;
+use store::Op;
+use store::Outcome;
+use wire::iscsi::Attribute;
+use wire::iscsi::Cdb;
+use wire::iscsi::LunField;
+use wire::scsi::token::SECRET_LEN;
+
+/// Status GOOD (SAM-5 §5.3).
+pub(crate) const GOOD: u8 = 0x00;
+/// Status CONDITION MET (SAM-5 §5.3).
+pub(crate) const CONDITION_MET: u8 = 0x04;
+/// Status RESERVATION CONFLICT (SAM-5 §5.3).
+pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
+/// Status CHECK CONDITION (SAM-5 §5.3).
+pub(crate) const CHECK_CONDITION: u8 = 0x02;
+/// Status BUSY (SAM-5 §5.3).
+pub(crate) const BUSY: u8 = 0x08;
+/// Status TASK SET FULL (SAM-5 §5.3).
+pub(crate) const TASK_SET_FULL: u8 = 0x28;
+/// Status ACA ACTIVE (SAM-5 §5.3).
+pub(crate) const ACA_ACTIVE: u8 = 0x30;
+
+/// One command as SAM gives it (SAM-5 §5.4.2).
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The LUN bytes as they came.
+    pub lun: LunField,
+    /// The CDB as it came.
+    pub cdb: Cdb,
+    /// Task attribute.
+    pub attribute: Attribute,
+    /// Bytes that the initiator means to send.
+    pub expected_out: u32,
+    /// Bytes that the initiator has room for.
+    pub expected_in: u32,
+}
+
+/// What must happen next.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // the pump must know every one
+pub enum Step {
+    /// Receive Data-Out: resume with [`Input::DataOut`] when `length` bytes are there. Never more
+    /// than [`Request::expected_out`].
+    ReceiveDataOut {
+        /// Bytes, from offset 0.
+        length: u32,
+    },
+    /// Run on [`Task::store`]; resume with [`Input::Store`].
+    Store(Op),
+    /// Others must end first, on any reactor: resume with [`Input::Turn`] soon.
+    Wait,
+    /// Abort tasks of the unit, on any reactor, but not this one; resume with [`Input::Turn`] when
+    /// none of their work is left.
+    Abort {
+        /// Whose.
+        victims: Victims,
+    },
+    /// Say what time it is: resume with [`Input::Clock`].
+    Clock,
+    /// Give time and randomness: resume with [`Input::Drawn`].
+    Draw,
+    /// Run this task, which belongs to no nexus, with [`Task::work`] and Turn first, until it is
+    /// complete; what its completion says is for nobody.
+    Spawn {
+        /// The task.
+        job: Box<Task>,
+        /// Ends the command now; None: resume it with [`Input::Turn`] when the job is over.
+        completion: Option<Completion>,
+    },
+    /// Over.
+    Complete(Completion),
+}
+
+/// Whose tasks are to be aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // the pump must know every one
+pub enum Victims {
+    /// Of these initiator ports other than the own one: names as in
+    /// [`NexusNames::initiator_port`](crate::NexusNames::initiator_port).
+    Ports(Vec<String>),
+    /// Of the nexus that the task belongs to.
+    OwnNexus,
+    /// Of every nexus.
+    Everybody,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// SAM status code.
+    pub status: u8,
+    /// Sense data; only with CHECK CONDITION.
+    pub sense: Vec<u8>,
+    /// Data for the initiator, of which the first [`Request::expected_in`] bytes travel. May be
+    /// shorter than `presented` where the initiator has no room for more.
+    pub data_in: Option<Slice>,
+    /// Bytes that the command had for, or asked of, the initiator: the base of the residual (RFC
+    /// 7143 §11.4.5).
+    pub presented: u64,
+    /// The initiator must see this end after all before it and before all after it (RFC 7143
+    /// §4.2.2.3.4).
+    pub fence: bool,
+}
+
+/// What a step gave.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // the pump must know every one
+pub enum Input {
+    /// The bytes that were asked for.
+    DataOut(Slice),
+    /// How the store operation ended.
+    Store(Outcome),
+    /// After [`Step::Wait`], [`Step::Abort`] and [`Step::Spawn`].
+    Turn,
+    /// After [`Step::Clock`]: milliseconds since 1970-01-01 UTC.
+    Clock(u64),
+    /// After [`Step::Draw`].
+    Drawn(Drawn),
+}
+
+/// What a task cannot know by itself.
+#[derive(Clone, Debug)]
+#[allow(clippy::exhaustive_structs)] // the pump makes it
+pub struct Drawn {
+    /// From the system's generator; None if it has nothing to give.
+    pub random: Option<[u8; DRAWN_LEN]>,
+    /// The time that counts tokens' lives.
+    pub now: Instant,
+}
+
+/// Random bytes of one [`Step::Draw`]: the number and the secret of a ROD token.
+pub const DRAWN_LEN: usize = 8 + SECRET_LEN;

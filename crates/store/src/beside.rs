@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two stores as one: data, and what is kept beside them.
+
+use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage};
+use alloc::sync::Arc;
+
+/// The first byte of the side store: data can never reach so far, since a file has no more than
+/// 2^63 bytes.
+pub const SIDE: u64 = 1 << 63;
+
+/// Data at 0 and what is kept beside them, such as protection information, at [`SIDE`].
+///
+/// Its geometry is that of the data; who uses it knows how much there is beside. A Flush is that of
+/// both, the side first. It cannot get another size, for the side would have to get one with it.
+#[derive(Debug)]
+pub struct Beside {
+    data: Arc<dyn Store>,
+    side: Arc<dyn Store>,
+}
+
+impl Beside {
+    /// `side` must not have filters that need time: their Io could not be told from that of
+    /// `data`.
+    pub fn new(data: Arc<dyn Store>, side: Arc<dyn Store>) -> Self {
+        Self { data, side }
+    }
+
+    /// `op` as the side store sees it; None if it is for the data.
+    fn of_side(op: &Op) -> Option<Op> {
+        let (offset, _) = op.range();
+        let offset = offset.checked_sub(SIDE)?;
+        Some(match *op {
+            Op::Flush => return None,
+            Op::Read { length, .. } => Op::Read { offset, length },
+            Op::Write { ref data, durable, .. } => {
+                Op::Write { offset, data: data.clone(), durable }
+            }
+            Op::Discard { length, .. } => Op::Discard { offset, length },
+            Op::Zero { length, .. } => Op::Zero { offset, length },
+            Op::Status { length, .. } => Op::Status { offset, length },
+        })
+    }
+
+    /// After the side is flushed come the data.
+    fn then_data(&self, submitted: Submitted) -> Submitted {
+        match submitted {
+            Submitted::Done(Outcome::Done) => self.data.submit(&Op::Flush),
+            other => other,
+        }
+    }
+
+    fn is_of_side(&self, io: &Io) -> bool {
+        matches!(io, Io::Sync { file } if self.side.file() == Some(*file))
+    }
+}
+
+impl Store for Beside {
+    fn geometry(&self) -> Geometry {
+        let data = self.data.geometry();
+        let volatile_cache = data.volatile_cache || self.side.geometry().volatile_cache;
+        let read_only = data.read_only || self.side.geometry().read_only;
+        Geometry { volatile_cache, read_only, ..data }
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        if op.changes() && self.geometry().read_only {
+            return Submitted::Done(Outcome::Failed(Error::ReadOnly));
+        }
+        match Self::of_side(op) {
+            Some(op) => self.side.submit(&op),
+            None if matches!(op, Op::Flush) => self.then_data(self.side.submit(op)),
+            None => self.data.submit(op),
+        }
+    }
+
+    fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        match Self::of_side(op) {
+            Some(op) => self.side.complete(&op, io, result),
+            None if matches!(op, Op::Flush) && self.is_of_side(io) => {
+                self.then_data(self.side.complete(op, io, result))
+            }
+            None => self.data.complete(op, io, result),
+        }
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.data.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FileId;
+    use crate::file::File;
+    use crate::memory::Memory;
+    use buf::Slice;
+
+    fn geometry(bytes: u64, read_only: bool) -> Geometry {
+        Geometry {
+            bytes,
+            read_only,
+            discard_granularity: Some(512),
+            volatile_cache: true,
+            physical_block: 512,
+            rotational: false,
+        }
+    }
+
+    fn read(store: &Beside, offset: u64) -> alloc::vec::Vec<u8> {
+        match store.submit(&Op::Read { offset, length: 4 }) {
+            Submitted::Done(Outcome::Data(data)) => data.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_byte_has_its_store() {
+        let memory = |bytes| Arc::new(Memory::new(bytes).expect("room"));
+        let store = Beside::new(memory(4096), memory(1024));
+        assert_eq!(store.geometry().bytes, 4096);
+        let write = |offset, byte| {
+            let data = Slice::from(alloc::vec![byte; 4]);
+            let done = store.submit(&Op::Write { offset, data, durable: true });
+            assert!(matches!(done, Submitted::Done(Outcome::Done)), "{done:?}");
+        };
+        write(8, 1);
+        write(SIDE + 8, 2);
+        assert_eq!((read(&store, 8), read(&store, SIDE + 8)), ([1; 4].to_vec(), [2; 4].to_vec()));
+        store.submit(&Op::Discard { offset: SIDE, length: 1024 });
+        assert_eq!((read(&store, 8), read(&store, SIDE + 8)), ([1; 4].to_vec(), [0; 4].to_vec()));
+        assert!(matches!(store.submit(&Op::Flush), Submitted::Done(Outcome::Done)));
+        let beyond = store.submit(&Op::Read { offset: SIDE + 1024, length: 1 });
+        assert!(matches!(beyond, Submitted::Done(Outcome::Failed(Error::Range))));
+    }
+
+    #[test]
+    fn a_flush_is_of_both_and_the_side_comes_first() {
+        let file =
+            |id, read_only| Arc::new(File::new(FileId(id), geometry(4096, read_only), false));
+        let store = Beside::new(file(1, false), file(2, false));
+        let sync_of = |submitted: &Submitted| match submitted {
+            Submitted::Io(Io::Sync { file }) => file.0,
+            other => panic!("{other:?}"),
+        };
+        let first = store.submit(&Op::Flush);
+        assert_eq!(sync_of(&first), 2);
+        let next =
+            store.complete(&Op::Flush, &Io::Sync { file: FileId(2) }, IoResult::Other(Ok(())));
+        assert_eq!(sync_of(&next), 1);
+        let last =
+            store.complete(&Op::Flush, &Io::Sync { file: FileId(1) }, IoResult::Other(Ok(())));
+        assert!(matches!(last, Submitted::Done(Outcome::Done)));
+        let failed =
+            store.complete(&Op::Flush, &Io::Sync { file: FileId(2) }, IoResult::Other(Err(5)));
+        assert!(matches!(failed, Submitted::Done(Outcome::Failed(Error::Write))));
+        assert_eq!((store.file(), store.set_bytes(8192)), (None, false), "it cannot be resized");
+    }
+
+    #[test]
+    fn one_that_is_read_only_makes_both_so() {
+        let file =
+            |id, read_only| Arc::new(File::new(FileId(id), geometry(4096, read_only), false));
+        let store = Beside::new(file(1, false), file(2, true));
+        assert!(store.geometry().read_only);
+        for offset in [0, SIDE] {
+            let refused = store.submit(&Op::Zero { offset, length: 512 });
+            assert!(matches!(refused, Submitted::Done(Outcome::Failed(Error::ReadOnly))));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Opens what stands beside the blocks of a disk with protection information: memory beside memory,
+//! `PATH.pi` beside the file `PATH`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::files::FileError;
+use engine::files::OpenOptions;
+use scsi::FormatError;
+use scsi::PROTECTION_HEADER_LEN;
+use scsi::ProtectionFormat;
+use scsi::ProtectionType;
+use store::FileId;
+use store::Geometry;
+use store::Store;
+use store::beside::Beside;
+use store::spec::FileSpec;
+use store::spec::Spec;
+use store::spec::Unprotectable;
+
+use super::StoreError;
+use super::StoreFile;
+use super::Stores;
+
+/// Why a disk cannot have protection information; the text says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProtectionError {
+    /// The kind of its store.
+    #[error(transparent)]
+    Kind(#[from] Unprotectable),
+    /// A device has no folder of its own.
+    #[error(
+        "{path} is a block device, and nothing can be kept beside it: \
+         leave protection out, or use a file"
+    )]
+    BlockDevice {
+        /// The device.
+        path: String,
+    },
+    /// A file that is read only, and was never formatted with protection information.
+    #[error("{side} is missing or empty: serve {path} without readonly once, so that it is made")]
+    NeverMade {
+        /// The file beside.
+        side: String,
+        /// The disk.
+        path: String,
+    },
+    /// The file beside is not what it must be.
+    #[error(
+        "{side} cannot hold the protection information of {path}: {problem}; \
+         try: leave protection out, or move it away: the disk is then unprotected until written"
+    )]
+    Header {
+        /// The file beside.
+        side: String,
+        /// The disk.
+        path: String,
+        /// What is wrong.
+        problem: FormatError,
+    },
+    /// The file beside is of another disk, or the disk is another one now.
+    #[error("{side} is for {found} blocks of {block} bytes, and {path} has {blocks} of {wanted}")]
+    Other {
+        /// The file beside.
+        side: String,
+        /// The disk.
+        path: String,
+        /// Blocks that it is for.
+        found: u64,
+        /// Their length.
+        block: u32,
+        /// Blocks of the disk.
+        blocks: u64,
+        /// Their length.
+        wanted: u32,
+    },
+    /// The file beside cannot be opened.
+    #[error("protection information of {path}: {source}")]
+    Open {
+        /// The disk.
+        path: String,
+        /// What is wrong with the file beside.
+        source: FileError,
+    },
+    /// The file beside cannot be read or written.
+    #[error("cannot use {side}: {source}")]
+    Side {
+        /// The file beside.
+        side: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}
+
+/// A file beside another one.
+struct Side<'a> {
+    spec: &'a FileSpec,
+    path: String,
+    wanted: ProtectionFormat,
+}
+
+impl Stores {
+    /// Opens what `spec` says, and what stands beside it: a disk of `block` bytes a block, that is
+    /// formatted with protection information of type `kind` if it was not formatted before.
+    ///
+    /// # Errors
+    /// As [`Stores::open`]; or if the store cannot have protection information.
+    pub fn open_protected(
+        &mut self,
+        spec: &Spec,
+        block: u32,
+        kind: ProtectionType,
+    ) -> Result<(Arc<Beside>, ProtectionFormat), StoreError> {
+        spec.protectable().map_err(ProtectionError::from)?;
+        let (files, data) = (self.files.len(), self.open(spec)?);
+        let bytes = data.geometry().bytes;
+        let format = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
+        let (side, format): (Arc<dyn Store>, _) = match spec.unfiltered() {
+            Spec::File(file) => {
+                if self.files.get(files).is_some_and(|file| file.block_device) {
+                    return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());
+                }
+                let path = format!("{}.pi", file.path);
+                self.open_side(&Side { spec: file, path, wanted: format })?
+            }
+            _ => (self.open(&Spec::Memory { bytes: format.side_len() })?, format),
+        };
+        Ok((Arc::new(Beside::new(data, side)), format))
+    }
+
+    fn open_side(
+        &mut self,
+        side: &Side<'_>,
+    ) -> Result<(Arc<dyn Store>, ProtectionFormat), StoreError> {
+        let there = Path::new(&side.path).exists();
+        if !there && side.spec.read_only {
+            return Err(side.never_made().into());
+        }
+        let length = side.wanted.side_len();
+        let options = OpenOptions {
+            read_only: side.spec.read_only,
+            direct: false,
+            create_size: (!there).then_some(length),
+        };
+        let open = engine::files::open(side.path.as_ref(), &options)
+            .map_err(|source| ProtectionError::Open { path: side.spec.path.clone(), source })?;
+        let failed = |source| ProtectionError::Side { side: side.path.clone(), source };
+        let format = side.formatted(&open.fd.try_clone().map_err(failed)?.into(), open.bytes)?;
+        let id = FileId(u32::try_from(self.files.len()).expect("far fewer than 2^32 stores"));
+        self.files.push(StoreFile {
+            id,
+            fd: Arc::clone(&open.fd),
+            direct: false,
+            path: side.path.clone(),
+            writable: !side.spec.read_only,
+            block_device: false,
+        });
+        let geometry = Geometry {
+            bytes: open.bytes.max(length),
+            read_only: side.spec.read_only,
+            discard_granularity: open.discard_granularity,
+            volatile_cache: open.volatile_cache && !side.spec.sync,
+            physical_block: open.physical_block,
+            rotational: open.rotational,
+        };
+        Ok((Arc::new(store::file::File::new(id, geometry, side.spec.sync)), format))
+    }
+}
+
+impl Side<'_> {
+    /// How the disk is formatted, which is written down if it was not yet. A disk that has grown
+    /// while nobody served it has more blocks beside it.
+    fn formatted(&self, file: &File, bytes: u64) -> Result<ProtectionFormat, ProtectionError> {
+        let failed = |source| ProtectionError::Side { side: self.path.clone(), source };
+        let mut header = [0; PROTECTION_HEADER_LEN];
+        file.read_exact_at(&mut header, 0).map_err(failed)?;
+        let found = ProtectionFormat::parse(&header).map_err(|problem| self.damaged(problem))?;
+        let format = match found {
+            None if self.spec.read_only => return Err(self.never_made()),
+            None => self.wanted,
+            Some(found) => self.fitting(found)?,
+        };
+        if found != Some(format) || bytes < format.side_len() {
+            self.make(file, bytes, &format).map_err(failed)?;
+        }
+        if found.is_none() {
+            tracing::info!(
+                side = self.path,
+                "made; blocks that are on the disk already are protected once they are written"
+            );
+        }
+        Ok(format)
+    }
+
+    /// What the header says, if the disk still is what it says.
+    fn fitting(&self, found: ProtectionFormat) -> Result<ProtectionFormat, ProtectionError> {
+        let wanted = self.wanted;
+        let grown = wanted.blocks > found.blocks;
+        if found.block != wanted.block
+            || found.blocks > wanted.blocks
+            || (grown && self.spec.read_only)
+        {
+            return Err(ProtectionError::Other {
+                side: self.path.clone(),
+                path: self.spec.path.clone(),
+                found: found.blocks,
+                block: found.block,
+                blocks: wanted.blocks,
+                wanted: wanted.block,
+            });
+        }
+        if found.kind != wanted.kind {
+            let number = found.kind.map_or(0, ProtectionType::number);
+            tracing::info!(side = self.path, "formatted by a host: protection type {number}");
+        }
+        Ok(ProtectionFormat { blocks: wanted.blocks, ..found })
+    }
+
+    /// Gives the file its length and its header, and the folder its entry, on stable storage.
+    fn make(&self, file: &File, bytes: u64, format: &ProtectionFormat) -> io::Result<()> {
+        if bytes < format.side_len() {
+            file.set_len(format.side_len())?;
+        }
+        file.write_all_at(&format.emit(), 0)?;
+        file.sync_all()?;
+        match Path::new(&self.path).parent() {
+            Some(folder) if folder != Path::new("") => File::open(folder)?.sync_all(),
+            _ => File::open(".")?.sync_all(),
+        }
+    }
+
+    fn never_made(&self) -> ProtectionError {
+        ProtectionError::NeverMade { side: self.path.clone(), path: self.spec.path.clone() }
+    }
+
+    fn damaged(&self, problem: FormatError) -> ProtectionError {
+        let (side, path) = (self.path.clone(), self.spec.path.clone());
+        ProtectionError::Header { side, path, problem }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn spec(folder: &Path, more: &str) -> Spec {
+        format!("file:{}/disk{more}", folder.display()).parse().unwrap()
+    }
+
+    fn open(spec: &Spec) -> Result<ProtectionFormat, String> {
+        let mut stores = Stores::new();
+        let opened = stores.open_protected(spec, 512, ProtectionType::One);
+        opened.map(|(_, format)| format).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_side_file_is_made_once_and_grows_with_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let side = folder.path().join("disk.pi");
+        let format = open(&spec(folder.path(), ",size=1M")).unwrap();
+        assert_eq!((format.kind, format.blocks), (Some(ProtectionType::One), 2048));
+        assert_eq!(fs::metadata(&side).unwrap().len(), format.side_len());
+        // A host has formatted it otherwise.
+        let other = ProtectionFormat { kind: Some(ProtectionType::Three), ..format };
+        let file = File::options().write(true).open(&side).unwrap();
+        file.write_all_at(&other.emit(), 0).unwrap();
+        assert_eq!(open(&spec(folder.path(), "")), Ok(other));
+        assert_eq!(open(&spec(folder.path(), ",readonly")), Ok(other));
+        let disk = File::options().write(true).open(folder.path().join("disk")).unwrap();
+        disk.set_len(2 << 20).unwrap();
+        assert!(open(&spec(folder.path(), ",readonly")).is_err(), "it cannot be made longer");
+        assert_eq!(open(&spec(folder.path(), "")), Ok(ProtectionFormat { blocks: 4096, ..other }));
+        assert_eq!(fs::metadata(&side).unwrap().len(), 4096 + 4096 * 32);
+        disk.set_len(1 << 20).unwrap();
+        let error = open(&spec(folder.path(), "")).unwrap_err();
+        assert!(error.contains("4096 blocks") && error.contains("disk.pi"), "{error}");
+    }
+
+    #[test]
+    fn what_cannot_be_protected_is_refused_and_told_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let never = spec(folder.path(), ",readonly");
+        fs::write(folder.path().join("disk"), [0; 4096]).unwrap();
+        assert!(open(&never).unwrap_err().contains("without readonly once"));
+        fs::write(folder.path().join("disk.pi"), [7; 8192]).unwrap();
+        let error = open(&spec(folder.path(), "")).unwrap_err();
+        assert!(error.contains("no protection information of ours"), "{error}");
+        for (word, why) in [
+            ("null:1M", "keeps nothing"),
+            ("iso:/disc", "CD or DVD"),
+            ("stripe:64K(memory:1M;memory:1M)", "no one file"),
+            ("memory:1M,atomic", "atomic"),
+        ] {
+            let error = open(&word.parse().unwrap()).unwrap_err();
+            assert!(error.contains(why), "{word}: {error}");
+        }
+        assert!(open(&"memory:1M,log".parse().unwrap()).is_ok());
+    }
+}
