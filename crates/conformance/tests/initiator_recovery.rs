@@ -272,16 +272,19 @@ fn read(block: u32, count: u16, retry: Retry) -> Post {
 /// Covers: CMD-19, CMD-23, CMD-25.
 #[test]
 fn write_data_that_was_damaged_is_sent_again() {
-    // Each write command once, and some of its data.
-    fn some(pdu: &Passing) -> Option<[u32; 2]> {
-        match pdu.request()? {
-            Request::Command(command) if command.write => Some([command.itt.0, u32::MAX]),
-            Request::DataOut(out) if out.data_sn.0 % 3 == 1 => Some([out.itt.0, out.offset]),
-            _ => None,
-        }
-    }
+    let script = || -> Box<dyn FnMut(&Passing) -> Fate + Send> {
+        let mut writes = 0;
+        Box::new(move |pdu: &Passing| match pdu.request() {
+            Some(Request::Command(command)) if command.write => {
+                writes += 1;
+                if writes % 3 == 1 { Fate::Damage } else { Fate::Pass }
+            }
+            Some(Request::DataOut(_)) if pdu.index % 7 == 2 => Fate::Damage,
+            _ => Fate::Pass,
+        })
+    };
     over_a_bad_network(
-        || once(some, Fate::Damage),
+        script,
         |_| {},
         |session, proxy| {
             write_and_read(session, 1 << 20);

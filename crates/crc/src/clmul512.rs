@@ -16,8 +16,8 @@ const WIDTH: usize = 64;
 /// Bytes from which on vectors are faster than words.
 const VECTORS_MIN: usize = 128;
 
-/// An operation on 512 bits takes the unit of the crc32 instruction along: 16 words beside a group
-/// made a message as slow as without them, 8 no faster.
+/// An operation on 512 bits takes the unit of the crc32 instruction along: 8 or 16 words beside a
+/// group gained nothing.
 const WITH_STREAMS: bool = false;
 
 crate::fold::kernel!("avx512f,avx512vl,vpclmulqdq,pclmulqdq,sse4.2");

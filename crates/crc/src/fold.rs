@@ -9,8 +9,8 @@
 //! product times x; the constants have one power less for it. `K` below is 32 bits in the upper
 //! half of a word.
 //!
-//! A lane X = A x^64 + B may be replaced by A K1 x + B K2 x further on, which is the same modulo the
-//! generator: moved by D bytes, K1 = x^(8D+63) and K2 = x^(8D-1).
+//! A lane X = A x^64 + B may be replaced by A K1 x + B K2 x further on, which is the same modulo
+//! the generator: moved by D bytes, K1 = x^(8D+63) and K2 = x^(8D-1).
 //!
 //! # A message
 //!
@@ -59,9 +59,9 @@ pub(crate) const LINE: usize = 64;
 
 /// How far ahead of itself a copy asks for its bytes. Where they were in memory, 2 and 4 KiB gained
 /// a fifth, 512 bytes less; where they are in cache it costs nothing. What lies behind the copy is
-/// not asked for: a segment of 8 KiB alone took an eighth longer with it. Streaming stores gained more
-/// where the destination was in memory, but made it 2 to 6 times as slow where it was in cache, and
-/// who takes the copy on, to send or to store it, would find it in memory.
+/// not asked for: 512 bytes to 2 KiB alone took half as long again with it. Streaming stores gained
+/// more where the destination was in memory, but made it 2 to 6 times as slow where it was in
+/// cache, and who takes the copy on, to send or to store it, would find it in memory.
 pub(crate) const AHEAD: usize = 2048;
 
 /// The constants of each lane that move it by `distance` bytes.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// after it has begun. Where the processor has none that a program may read, it is a clock in
 /// nanoseconds.
 ///
-/// JUSTIFICATION: the clock takes 20 ns and more, which is a tenth of what it would have to measure.
+/// JUSTIFICATION: the clock takes 20 ns and more, a tenth of what it would have to measure.
 #[must_use]
 pub fn now() -> u64 {
     #[cfg(target_arch = "x86_64")]

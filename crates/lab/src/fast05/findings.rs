@@ -46,16 +46,16 @@ fn preface(measured: &Measured) -> Vec<String> {
             measured.rounds
         ),
         format!(
-            "As in the study: {} connections, {} commands in turn, PDUs of 8 KiB, both digests, the \
-             status in the last Data-In. Cold: data is purged from all caches, everything else from \
-             the two nearest ones, and headers are brought back as TCP has just looked at them.",
+            "As in the study: {} connections, {} commands in turn, PDUs of 8 KiB, both digests, \
+             the status in the last Data-In. Cold: data is purged from all caches, everything else \
+             from the two nearest ones, and headers are brought back as TCP has just looked at them.",
             theirs::CONNECTIONS,
             theirs::COMMANDS
         ),
         "Otherwise than in the study: each connection is a session of its own and data comes in \
          order, since that is what our initiator negotiates; cycles for the protocol are measured \
-         without digests and with 4 bytes of data, those for copy and CRC for the same bytes without \
-         protocol."
+         without digests and with 4 bytes of data, those for copy and CRC for the same bytes \
+         without protocol."
             .to_owned(),
     ]
 }
@@ -82,7 +82,7 @@ fn percent(part: f64, whole: f64) -> f64 {
     100.0 * part / whole.max(1e-9)
 }
 
-/// Figures 11 and 15, and the same with the best kernel: protocol, copy and CRC one after the other.
+/// Figures 11 and 15, and the same with the best kernel: copy and CRC one after the other.
 fn profile(measured: &Measured, tier: usize) -> Section {
     let name = measured.tiers[tier].name();
     let (figure, file) = match tier {
@@ -242,8 +242,8 @@ fn protocol(measured: &Measured) -> Section {
         section.conclude(
             *pdus > 1 && last[COLD] < 0.8 * first[COLD],
             format!(
-                "Later PDUs of a read find its context in cache: {:.0} to {:.0} cycles there, {:.0} \
-                 to {:.0} here for {}.",
+                "Later PDUs of a read find its context in cache: {:.0} to {:.0} cycles there, \
+                 {:.0} to {:.0} here for {}.",
                 theirs::PROTOCOL_COLD,
                 theirs::PROTOCOL_64K,
                 first[COLD],
@@ -446,8 +446,8 @@ fn throughput(measured: &Measured) -> Section {
     section.conclude(
         gain > 2.0,
         format!(
-            "Both improvements together make reads {published:.1} times as fast: {} to {} MB/s there \
-             with a TCP stack below, {before:.0} to {after:.0} MB/s here without one ({gain:.1} \
+            "Both improvements together make reads {published:.1} times as fast: {} to {} MB/s \
+             there with a TCP stack below, {before:.0} to {after:.0} MB/s here without one ({gain:.1} \
              times); {best} makes it {today:.0}.",
             theirs::BEFORE,
             theirs::AFTER
