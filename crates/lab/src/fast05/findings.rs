@@ -46,16 +46,15 @@ fn preface(measured: &Measured) -> Vec<String> {
             measured.rounds
         ),
         format!(
-            "As in the study: {} connections, {} commands in turn, PDUs of 8 KiB, both digests, \
-             the status in the last Data-In. Cold: data is purged from all caches, everything else \
+            "As in the study: one session of {} connections, {} commands in turn, PDUs of 8 KiB, both \
+             digests, the status in the last Data-In. Cold: data is purged from all caches, everything else \
              from the two nearest ones, and headers are brought back: TCP has just looked at them.",
             theirs::CONNECTIONS,
             theirs::COMMANDS
         ),
-        "Otherwise than in the study: each connection is a session of its own and data comes in \
-         order; cycles for the protocol are measured \
-         without digests and with 4 bytes of data, those for copy and CRC for the same bytes \
-         without protocol."
+        "Data comes out of order: each two PDUs of a read change places. Cycles for the protocol \
+         are measured without digests and with 4 bytes of data, those for copy and CRC for the \
+         same bytes without protocol."
             .to_owned(),
     ]
 }
