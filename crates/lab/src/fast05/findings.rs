@@ -46,9 +46,10 @@ fn preface(measured: &Measured) -> Vec<String> {
             measured.rounds
         ),
         format!(
-            "As in the study: one session of {} connections, {} commands in turn, PDUs of 8 KiB, both \
-             digests, the status in the last Data-In. Cold: data is purged from all caches, everything else \
-             from the two nearest ones, and headers are brought back: TCP has just looked at them.",
+            "As in the study: one session of {} connections, {} commands in turn, PDUs of 8 KiB, \
+             both digests, the status in the last Data-In. Cold: data is purged from all caches, \
+             everything else from the two nearest ones, and headers are brought back: TCP has just \
+             looked at them.",
             theirs::CONNECTIONS,
             theirs::COMMANDS
         ),
