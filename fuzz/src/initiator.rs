@@ -46,23 +46,68 @@ const SEGMENT: usize = 1024;
 /// What happens next. Places are taken modulo what there is, numbers are offsets to right ones.
 #[derive(Arbitrary, Debug)]
 enum Step {
-    Command { write: bool },
-    DataIn { at: u8, task: u8, sn: i8, offset: i8, length: u16, flags: u8 },
-    R2t { at: u8, task: u8, sn: i8, offset: i8, length: u16 },
+    Command {
+        write: bool,
+    },
+    DataIn {
+        at: u8,
+        task: u8,
+        sn: i8,
+        offset: i8,
+        length: u16,
+        flags: u8,
+    },
+    R2t {
+        at: u8,
+        task: u8,
+        sn: i8,
+        offset: i8,
+        length: u16,
+    },
     /// `how`: status, response, sense data.
-    Status { at: u8, task: u8, how: (u8, bool, bool), stat_sn: i8, exp_data_sn: u8 },
-    NopIn { at: u8, itt: bool, ttt: bool, stat_sn: i8 },
+    Status {
+        at: u8,
+        task: u8,
+        how: (u8, bool, bool),
+        stat_sn: i8,
+        exp_data_sn: u8,
+    },
+    NopIn {
+        at: u8,
+        itt: bool,
+        ttt: bool,
+        stat_sn: i8,
+    },
     /// An answer to the last request of a kind.
-    Answer { at: u8, kind: u8, response: u8, stat_sn: i8 },
-    Async { at: u8, event: u8, parameter: u8, stat_sn: i8 },
+    Answer {
+        at: u8,
+        kind: u8,
+        response: u8,
+        stat_sn: i8,
+    },
+    Async {
+        at: u8,
+        event: u8,
+        parameter: u8,
+        stat_sn: i8,
+    },
     /// Of the last PDU of ours.
-    Reject { at: u8, reason: u8, stat_sn: i8 },
-    Window { ahead: i8 },
+    Reject {
+        at: u8,
+        reason: u8,
+        stat_sn: i8,
+    },
+    Window {
+        ahead: i8,
+    },
     Noise(u8, [u8; 8]),
     /// The next PDU is damaged.
     Damage,
     Cut(u8),
-    Join { fails: bool, hopeless: bool },
+    Join {
+        fails: bool,
+        hopeless: bool,
+    },
     Time(u8),
     Manage(u8, u8),
     Targets,

@@ -8,6 +8,7 @@ mod covers;
 mod lessons;
 mod lexer;
 mod metadata;
+mod mutants;
 mod readme;
 mod scsi;
 mod tidy;
@@ -22,6 +23,7 @@ usage: cargo xtask TASK
   tidy                  the rules of the house that a machine can judge
   compliance            writes docs/COMPLIANCE.md and the table of README.md
   compliance --check    fails when it is stale, wrong or leaves a requirement of ours open
+  mutants [NAME...]     breaks lines in a copy; the simulator must notice each within a minute
   scsi                  writes docs/SCSI.md
   scsi --check          fails when it is stale, or a command is named by no test
   compliance --open     lists the requirements of the target without test and without reason";
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["scsi", "--check"] => scsi::check(),
         ["compliance"] => compliance::write(),
         ["compliance", "--check"] => compliance::check(),
+        ["mutants", names @ ..] => mutants::run(names),
         ["compliance", "--open"] => compliance::list_open(),
         _ => {
             eprintln!("{USAGE}");

@@ -36,16 +36,21 @@ pub(crate) fn output_of(program: &str, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Every UTF-8 file that git tracks or would track, generated ones left out.
-pub(crate) fn files() -> Result<Vec<File>> {
+/// The path of every file that git tracks or would track.
+pub(crate) fn paths() -> Result<Vec<String>> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listing = output_of("git", &arguments)?;
+    Ok(listing.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+/// Every UTF-8 file that git tracks or would track, generated ones left out.
+pub(crate) fn files() -> Result<Vec<File>> {
     let mut files = Vec::new();
-    for path in listing.split('\0').filter(|path| !path.is_empty() && !path.ends_with(".lock")) {
+    for path in paths()?.iter().filter(|path| !path.ends_with(".lock")) {
         // A file that was deleted but not yet from the index.
         let Ok(bytes) = std::fs::read(root().join(path)) else { continue };
         if let Ok(text) = String::from_utf8(bytes) {
-            files.push(File { path: path.to_owned(), text });
+            files.push(File { path: path.clone(), text });
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));

@@ -272,13 +272,19 @@ fn read(block: u32, count: u16, retry: Retry) -> Post {
 /// Covers: CMD-19, CMD-23, CMD-25.
 #[test]
 fn write_data_that_was_damaged_is_sent_again() {
-    let damage = |pdu: &Passing| match pdu.request() {
-        Some(Request::Command(command)) if command.write && pdu.index % 4 == 1 => Fate::Damage,
-        Some(Request::DataOut(_)) if pdu.index % 7 == 2 => Fate::Damage,
-        _ => Fate::Pass,
+    let script = || -> Box<dyn FnMut(&Passing) -> Fate + Send> {
+        let mut writes = 0;
+        Box::new(move |pdu: &Passing| match pdu.request() {
+            Some(Request::Command(command)) if command.write => {
+                writes += 1;
+                if writes % 3 == 1 { Fate::Damage } else { Fate::Pass }
+            }
+            Some(Request::DataOut(_)) if pdu.index % 7 == 2 => Fate::Damage,
+            _ => Fate::Pass,
+        })
     };
     over_a_bad_network(
-        || Box::new(damage),
+        script,
         |_| {},
         |session, proxy| {
             write_and_read(session, 1 << 20);

@@ -44,6 +44,7 @@ use crate::Kind;
 use crate::Options;
 use crate::connect::Attempt;
 use crate::limits;
+use crate::options::isid;
 use crate::pump::Context;
 use crate::url::with_port;
 
@@ -192,12 +193,11 @@ impl Link {
     ) -> Result<Self, Error> {
         let mut random = [0; 5];
         context.random(&mut random)?;
-        let [a, b, c, d, e] = random;
+        let isid = isid(options.enterprise, random);
         let mut link = Self {
             id,
             options,
-            // T = 10: 24 random bits and a qualifier (RFC 7143 §11.12.5).
-            isid: Isid([0x80, a, b, c, d, e]),
+            isid,
             state: State::Waiting(context.now),
             wires: Vec::new(),
             jobs: Jobs::default(),

@@ -8,6 +8,7 @@ use engine::Choice;
 use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
 use iscsi::initiator::Settings;
+use wire::iscsi::Isid;
 
 use crate::Url;
 use crate::limits;
@@ -46,6 +47,9 @@ pub struct Options {
     pub target: Option<String>,
     /// Our own iSCSI name.
     pub initiator: String,
+    /// The enterprise number that IANA gave to our vendor, 24 bits: it goes into the ISID (RFC 7143
+    /// §11.12.5). None: random bits do.
+    pub enterprise: Option<u32>,
     /// Our alias, for the target's display.
     pub alias: Option<String>,
     /// By what we prove who we are and, if a target is in it, what it has to prove.
@@ -68,6 +72,7 @@ impl Options {
             portals: vec![portal],
             target,
             initiator: default_initiator(),
+            enterprise: None,
             alias: None,
             account: None,
             algorithms: ALGORITHMS.to_vec(),
@@ -85,6 +90,19 @@ impl Options {
     }
 }
 
+/// The initiator's part of a session id (RFC 7143 §11.12.5): with an enterprise number type 01,
+/// else type 10, 24 random bits; then a qualifier.
+pub(crate) const fn isid(enterprise: Option<u32>, random: [u8; 5]) -> Isid {
+    let [a, b, c, d, e] = random;
+    match enterprise {
+        Some(number) => {
+            let [_, high, middle, low] = number.to_be_bytes();
+            Isid([0x40, high, middle, low, d, e])
+        }
+        None => Isid([0x80, a, b, c, d, e]),
+    }
+}
+
 /// A name for this machine: the same each time, as far as it has a host name.
 #[must_use]
 pub fn default_initiator() -> String {
@@ -98,4 +116,17 @@ pub fn default_initiator() -> String {
         .collect();
     let host = if host.is_empty() { "host" } else { host.as_str() };
     format!("iqn.2026-01.local.lunwire:{host}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: SES-25, SES-26.
+    #[test]
+    fn session_ids_name_the_vendor_where_it_has_a_number() {
+        let random = [0xff, 0xfe, 0xfd, 0xfc, 0xfb];
+        assert_eq!(isid(None, random), Isid([0x80, 0xff, 0xfe, 0xfd, 0xfc, 0xfb]));
+        assert_eq!(isid(Some(32473), random), Isid([0x40, 0, 0x7e, 0xd9, 0xfc, 0xfb]));
+    }
 }

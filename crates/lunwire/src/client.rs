@@ -113,6 +113,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
             .map_err(|error| usage("--initiator", name, error))?;
     }
     negotiate(client, &mut options.settings)?;
+    options.enterprise = client.enterprise_number;
     if let Some(patience) = &client.patience {
         options.reconnect_patience = time("--patience", patience)?;
     }

@@ -554,3 +554,88 @@ fn a_disk_that_shrinks_is_named() {
     });
     assert!(said.contains("has changed its size from 32768 to 16384 blocks"), "{said}");
 }
+
+#[test]
+fn sessions_are_negotiated_as_the_options_say() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:16M"], &["--markers"]);
+    let url = daemon.urls[0].as_str();
+    let (image, back) = (files.path("image"), files.path("back"));
+    std::fs::write(&image, pattern(4 << 20)).unwrap();
+    let session = [
+        "--connections",
+        "3",
+        "--policy",
+        "least-outstanding",
+        "--recovery-level",
+        "2",
+        "--any-order",
+        "--markers",
+        "--fast-abort",
+        "--data-digest",
+        "required",
+        "--enterprise-number",
+        "32473",
+    ];
+    good(&[&["write", url, &image, "--quiet", "--verify"], &session[..]].concat());
+    good(&[&["read", url, &back, "--quiet", "--length", "4M"], &session[..]].concat());
+    assert!(std::fs::read(&back).unwrap() == pattern(4 << 20));
+    fails(2, &["read", url, &back, "--policy", "sideways"], &["--policy", "round-robin"]);
+    fails(2, &["read", url, &back, "--recovery-level", "3"], &["--recovery-level"]);
+    fails(2, &["read", url, &back, "--connections", "0"], &["--connections"]);
+    fails(2, &["read", url, &back, "--enterprise-number", "16777216"], &["--enterprise-number"]);
+}
+
+/// A load whose content is verified goes on while the daemon is killed ten times: what it had
+/// acknowledged is there.
+#[test]
+fn a_daemon_that_is_killed_ten_times_loses_nothing() {
+    const CHUNK: usize = 64 << 10;
+    const CHUNKS: u64 = 32;
+    let files = Files::new();
+    let disk = files.path("disk");
+    std::fs::write(&disk, vec![0; 16 << 20]).unwrap();
+    let lun = format!("file:{disk}");
+    let mut daemon = Daemon::start(files.folder.path(), &[&lun], &[]);
+    let portal = daemon.portal().to_owned();
+    let mut options = initiator::Options::new(portal.clone(), Some(TARGET.to_owned()));
+    options.reconnect_patience = Duration::from_secs(120);
+    let initiator = initiator::Initiator::start(&initiator::Config::default()).unwrap();
+    let session = initiator.connect(options).unwrap();
+    let content = |chunk: u64, round: u64| -> Vec<u8> {
+        (chunk << 32 | round).to_be_bytes().iter().copied().cycle().take(CHUNK).collect()
+    };
+    let rounds = std::sync::atomic::AtomicU64::new(0);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let disk = initiator::Disk::open(&session, 0).unwrap();
+            let mut back = vec![0; CHUNK];
+            for round in 1.. {
+                for chunk in 0..CHUNKS {
+                    let at = chunk * CHUNK as u64;
+                    disk.read_at(at, &mut back).unwrap();
+                    let was = if round == 1 { vec![0; CHUNK] } else { content(chunk, round - 1) };
+                    assert!(back == was, "chunk {chunk} in round {round}");
+                    disk.write_at(at, &content(chunk, round)).unwrap();
+                }
+                rounds.store(round, order);
+                if over.load(order) {
+                    return;
+                }
+            }
+        });
+        for time in 1..=10 {
+            let (before, begin) = (rounds.load(order), Instant::now());
+            while rounds.load(order) < before + 1 {
+                assert!(begin.elapsed() < Duration::from_secs(120), "no way on after kill {time}");
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            daemon.kill();
+            daemon.restart(&portal, &[&lun]);
+        }
+        over.store(true, order);
+    });
+    session.logout();
+}

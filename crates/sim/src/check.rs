@@ -93,6 +93,13 @@ impl Checks {
         self.note(judged);
     }
 
+    /// Data of the command `tag` was lied about: it must not end well.
+    pub(crate) fn distrust(&mut self, tag: u32) {
+        if let Some(task) = self.tasks.get_mut(&tag) {
+            task.distrusted = true;
+        }
+    }
+
     fn note(&mut self, judged: Judgement) {
         if let Err(why) = judged {
             self.broken.push(why);

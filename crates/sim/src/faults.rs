@@ -6,8 +6,10 @@ use std::time::Duration;
 use clock::Instant;
 
 use crate::net::LinkId;
+use crate::net::Pipe;
 use crate::options::Fault;
 use crate::run::Run;
+use crate::tap::Tap;
 use crate::world::Due;
 use crate::world::Plan;
 
@@ -40,7 +42,8 @@ impl Run {
                     link.dead = true;
                 }
             }),
-            Fault::Flip => self.flip(),
+            Fault::Flip => self.on_pipe(Tap::has_digests, |pipe| pipe.flips += 1),
+            Fault::Lie => self.on_pipe(Tap::is_bare, |pipe| pipe.lies += 1),
             Fault::Kill(length) => self.stop_machine(false, length),
             Fault::PowerLoss(length) => self.stop_machine(true, length),
             Fault::HostCrash(length) => self.stop_host(length),
@@ -80,14 +83,15 @@ impl Run {
         true
     }
 
-    fn flip(&mut self) -> bool {
+    /// Does something to a direction of a connection that is `fit`, if there is one.
+    fn on_pipe(&mut self, fit: fn(&Tap) -> bool, what: impl FnOnce(&mut Pipe)) -> bool {
         let mut world = self.world.borrow_mut();
-        let links = world.net.links.iter().filter(|(_, link)| link.tap.has_digests());
+        let links = world.net.links.iter().filter(|(_, link)| fit(&link.tap));
         let ids: Vec<LinkId> = links.map(|(id, _)| *id).collect();
         let Some(id) = ids.get(self.rng.index(ids.len())) else { return false };
         let side = self.rng.index(2);
         if let Some(link) = world.net.links.get_mut(id) {
-            link.pipes[side].flips += 1;
+            what(&mut link.pipes[side]);
         }
         true
     }

@@ -11,6 +11,7 @@ use lunwire_sim::Class;
 use lunwire_sim::Options;
 use lunwire_sim::Tally;
 use lunwire_sim::run;
+use lunwire_sim::shrink;
 
 /// Runs initiators and targets in one thread, from a seed.
 #[derive(Debug, Parser)]
@@ -28,13 +29,19 @@ struct Args {
     /// How many seeds at most.
     #[arg(long, default_value_t = u64::MAX, conflicts_with = "seed", hide_default_value = true)]
     count: u64,
-    /// Faults of this class only: calm, network, target, host, disk, scarce or mixed; by default
-    /// each in turn.
+    /// Faults of this class only: calm, network, target, host, disk, scarce, liar or mixed; by
+    /// default each in turn.
     #[arg(long, value_parser = class)]
     class: Option<Class>,
+    /// Stop at the first failure.
+    #[arg(long, conflicts_with = "seed")]
+    fail_fast: bool,
     /// Print each step.
     #[arg(long, requires = "seed")]
     trace: bool,
+    /// Make the failing system smaller as long as it fails, and print it.
+    #[arg(long, requires = "seed")]
+    shrink: bool,
 }
 
 fn class(name: &str) -> Result<Class, String> {
@@ -66,6 +73,11 @@ fn one(seed: u64, args: &Args) -> ExitCode {
     match outcome.failure {
         Some(failure) => {
             println!("FAILED at {failure}");
+            if args.shrink
+                && let Some((smaller, failure)) = shrink(&options)
+            {
+                println!("\nsmaller:\n{smaller}FAILED at {failure}");
+            }
             ExitCode::FAILURE
         }
         None => ExitCode::SUCCESS,
@@ -93,6 +105,9 @@ fn many(args: &Args) -> ExitCode {
             failures += 1;
             println!("FAILED seed {seed} class {}: {failure}", class.name());
             println!("  lunwire-sim --seed {seed} --class {}", class.name());
+            if args.fail_fast {
+                break;
+            }
         }
     }
     println!("{tally}");

@@ -70,6 +70,8 @@ pub(crate) struct Pipe {
     pub(crate) last: Instant,
     /// A byte of the next data is to be flipped.
     pub(crate) flips: u32,
+    /// So many of the next headers are to lie.
+    pub(crate) lies: u32,
 }
 
 /// A connection.

@@ -25,19 +25,22 @@ pub enum Class {
     Disk,
     /// Memory is short, queues are small.
     Scarce,
+    /// One side says what is not so, well formed.
+    Liar,
     /// All of these.
     Mixed,
 }
 
 impl Class {
     /// Every class.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Calm,
         Self::Network,
         Self::Target,
         Self::Host,
         Self::Disk,
         Self::Scarce,
+        Self::Liar,
         Self::Mixed,
     ];
 
@@ -51,6 +54,7 @@ impl Class {
             Self::Host => "host",
             Self::Disk => "disk",
             Self::Scarce => "scarce",
+            Self::Liar => "liar",
             Self::Mixed => "mixed",
         }
     }
@@ -74,6 +78,8 @@ pub enum Fault {
     HalfOpen,
     /// A bit of what one side sends under a digest is flipped.
     Flip,
+    /// One side sends a wrong DataSN, offset or StatSN: the other must end the connection.
+    Lie,
     /// The process of a target is killed and comes back after so many milliseconds.
     Kill(u32),
     /// The machine of a target loses its power for so many milliseconds.
@@ -99,6 +105,7 @@ impl Fault {
             Self::Stall(_) => "connections stalled",
             Self::HalfOpen => "connections half open",
             Self::Flip => "flips ordered",
+            Self::Lie => "lies ordered",
             Self::Kill(_) => "targets killed",
             Self::PowerLoss(_) => "power losses",
             Self::HostCrash(_) => "hosts crashed",
@@ -227,8 +234,9 @@ impl Options {
             .collect();
         let length = Duration::from_secs(rng.within(20..=400));
         let latencies = [(20, 60), (50, 500), (200, 20_000), (1000, 100_000)];
+        let quiet = matches!(class, Class::Calm | Class::Scarce);
         // Without faults nothing may take so long that somebody loses patience.
-        let latency = rng.pick(if class == Class::Calm { &latencies[..2] } else { &latencies });
+        let latency = rng.pick(if quiet { &latencies[..2] } else { &latencies });
         let low = rng.pick(&[4 << 10, 16 << 10, 64 << 10]);
         let mut options = Self {
             seed,
@@ -309,7 +317,8 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         initial_r2t: rng.chance(300),
         immediate: rng.chance(700),
         r2t: rng.pick(&[1, 4, 16]),
-        digests: [(); 2].map(|()| rng.pick(&offers)),
+        // A header digest would unmask a liar.
+        digests: [if class == Class::Liar { D::Off } else { rng.pick(&offers) }, rng.pick(&offers)],
         depth: rng.pick(&[1, 2, 8, 32]),
         operations: u32::try_from(rng.within(50..=200)).unwrap_or(50),
         blocks_max: rng.pick(&[1, 4, 16, 64]),
@@ -327,6 +336,7 @@ fn faults(rng: &mut Rng, class: Class, length: Duration) -> Vec<(Duration, Fault
         Class::Target => &[4, 5, 5, 0],
         Class::Host => &[6, 6, 0, 1],
         Class::Disk => &[7, 8, 5],
+        Class::Liar => &[11],
         Class::Mixed => &[0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 10],
     };
     if kinds.is_empty() {
@@ -348,6 +358,7 @@ fn faults(rng: &mut Rng, class: Class, length: Duration) -> Vec<(Duration, Fault
                 7 => Fault::SlowDisk(short),
                 8 => Fault::DiskError(1 + short % 5),
                 9 => Fault::Sleep(short * 2),
+                11 => Fault::Lie,
                 _ => Fault::SetClock(i32::try_from(short).unwrap_or(0) - 15_000),
             };
             (at, fault)

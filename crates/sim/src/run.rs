@@ -11,6 +11,7 @@ use crate::host::Host;
 use crate::host::Stage;
 use crate::machine::Machine;
 use crate::model::Model;
+use crate::net::Link;
 use crate::options::Class;
 use crate::options::Fault;
 use crate::options::Options;
@@ -169,7 +170,11 @@ impl Run {
 
     /// Looks at what is to hold after every step.
     fn judge(&mut self) {
-        let broken = self.world.borrow_mut().tally.broken.pop();
+        let broken = {
+            let mut world = self.world.borrow_mut();
+            let believed = if world.lies.is_empty() { None } else { world.believed() };
+            believed.or_else(|| world.tally.broken.pop())
+        };
         if let Some(broken) = broken {
             self.stage.fail(broken);
         }
@@ -252,7 +257,7 @@ impl Run {
         world.disks.iter_mut().for_each(|disk| disk.errors = 0);
         for link in world.net.links.values_mut() {
             link.stalled_until = now;
-            link.pipes.iter_mut().for_each(|pipe| pipe.flips = 0);
+            link.pipes.iter_mut().for_each(|pipe| (pipe.flips, pipe.lies) = (0, 0));
         }
     }
 
@@ -301,6 +306,13 @@ impl Run {
             if !host.is_gone() || bytes > 0 {
                 left.push(format!("host {} has sessions, or {bytes} bytes", host.index));
             }
+        }
+        let world = self.world.borrow();
+        // An end that no port has taken belongs to an attempt that was given up.
+        let open = |link: &&Link| link.ends.iter().any(|end| end.fd.is_some() && !end.closed);
+        let links = world.net.links.values().filter(open).count();
+        if links > 0 {
+            left.push(format!("{links} connections are open"));
         }
         left.join("; ")
     }

@@ -36,6 +36,15 @@ struct Half {
     full_feature: bool,
 }
 
+/// What bytes are.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    /// Ranges of them that a digest covers.
+    pub(crate) covered: Vec<Range<usize>>,
+    /// Where headers begin that are whole in them, of the full feature phase and without a digest.
+    pub(crate) headers: Vec<usize>,
+}
+
 /// What was heard on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
@@ -46,9 +55,9 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Bytes that `side` sends. Gives those ranges of them that a digest covers.
-    pub(crate) fn hear(&mut self, side: Side, bytes: &[u8]) -> Vec<Range<usize>> {
-        let mut covered = Vec::new();
+    /// Bytes that `side` sends.
+    pub(crate) fn hear(&mut self, side: Side, bytes: &[u8]) -> Heard {
+        let (mut covered, mut headers) = (Vec::new(), Vec::new());
         let mut at = 0;
         while at < bytes.len() {
             let half = &mut self.halves[side];
@@ -76,6 +85,9 @@ impl Tap {
             if full_feature && self.header_digest {
                 covered.push(at..at + taken);
             }
+            if full_feature && !self.header_digest && taken == BHS_LEN && wanted == BHS_LEN {
+                headers.push(at);
+            }
             at += taken;
             if half.header.len() == BHS_LEN && wanted == BHS_LEN {
                 self.lengths(side);
@@ -86,7 +98,7 @@ impl Tap {
                 self.pdu(side);
             }
         }
-        covered
+        Heard { covered, headers }
     }
 
     /// The BHS is there: how long is the rest?
@@ -135,6 +147,11 @@ impl Tap {
     /// Whether the connection is logged in.
     pub(crate) const fn is_up(&self) -> bool {
         self.halves[1].full_feature
+    }
+
+    /// Whether it is logged in without header digests.
+    pub(crate) const fn is_bare(&self) -> bool {
+        self.is_up() && !self.header_digest
     }
 
     /// Whether some bytes of it are covered by a digest.

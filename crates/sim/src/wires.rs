@@ -150,11 +150,14 @@ impl World {
     /// Bytes are on their way.
     fn carry(&mut self, id: LinkId, side: Side, mut bytes: Vec<u8>, latency: Duration) {
         let Some(link) = self.net.links.get_mut(&id) else { return };
-        let covered = link.tap.hear(side, &bytes);
+        let heard = link.tap.hear(side, &bytes);
+        let covered = heard.covered;
         self.tally.broken.append(&mut link.tap.checks.broken);
         let parts = [3, id, side as u64, fingerprint(&bytes)];
         let now = self.now;
         self.trace.step(now, &parts, || format!("link {id}.{side} sends {} bytes", bytes.len()));
+        self.maybe_lie(id, side, &heard.headers, &mut bytes);
+        let Some(link) = self.net.links.get_mut(&id) else { return };
         let pipe = &mut link.pipes[side];
         if pipe.flips > 0 && !covered.is_empty() {
             pipe.flips -= 1;

@@ -23,6 +23,7 @@ use std::sync::mpsc::Sender;
 
 use crate::disk::Disk;
 use crate::disk::What;
+use crate::lies::Lie;
 use crate::net::LinkId;
 use crate::net::Net;
 use crate::net::Side;
@@ -143,6 +144,7 @@ pub(crate) struct World {
     pub(crate) disk_rng: Rng,
     pub(crate) trace: Trace,
     pub(crate) tally: Tally,
+    pub(crate) lies: Vec<Lie>,
     /// Added to the time that clocks on walls show, seconds.
     pub(crate) wall: i64,
 }
@@ -164,6 +166,7 @@ impl World {
             disk_rng: Rng::stream(seed, 2),
             trace: Trace::default(),
             tally: Tally::default(),
+            lies: Vec::new(),
             wall: 0,
         }
     }

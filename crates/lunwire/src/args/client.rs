@@ -44,6 +44,10 @@ pub(crate) struct ClientOptions {
     /// CRC32C over data: off, allowed, preferred or required [default: allowed]
     #[arg(long, value_name = "WHEN", help_heading = "Session")]
     pub(crate) data_digest: Option<String>,
+    /// IANA enterprise number of our vendor, for session ids [default: random bits]
+    #[arg(long, value_name = "N", help_heading = "Session",
+          value_parser = clap::value_parser!(u32).range(0..1 << 24))]
+    pub(crate) enterprise_number: Option<u32>,
     /// Connections of a session; they share its commands
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Session",
           value_parser = clap::value_parser!(u16).range(1..=32))]

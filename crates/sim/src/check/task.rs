@@ -39,6 +39,8 @@ pub(super) struct Task {
     /// Bytes of Data-In, and those of the sequence that is not ended.
     received: u32,
     sequence: u32,
+    /// The target was told what is not so.
+    pub(super) distrusted: bool,
 }
 
 impl Task {
@@ -63,6 +65,7 @@ impl Task {
             data_sn: 0,
             received: 0,
             sequence: 0,
+            distrusted: false,
         })
     }
 
@@ -143,6 +146,7 @@ impl Task {
         if status != 0 {
             return Ok(());
         }
+        demand(!self.distrusted, || "the target believed a wrong Data-Out".to_owned())?;
         let moved = if self.write { self.unasked + self.asked } else { self.received };
         let expected = match residual {
             Residual::None | Residual::Overflow(_) => self.expected,

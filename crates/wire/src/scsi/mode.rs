@@ -444,11 +444,11 @@ mod tests {
         }
         let off = Control::default().emit();
         let differs: Vec<u8> = pages.iter().zip(off).map(|(on, off)| on ^ off).collect();
-        assert_eq!(differs[2..], Control::CHANGEABLE[2..]);
+        assert_eq!(differs[2..], Control::PROTECTED_CHANGEABLE[2..]);
         let bytes = emit(Header::Ten, specific, Some(long), &pages);
         assert_eq!(bytes[..8], [0, 34, 0, 0x90, 1, 0, 0, 16]);
         assert_eq!(bytes[8..24], [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0]);
-        assert_eq!(bytes[24..], [0x0a, 10, 0x24, 0x16, 8, 0x40, 0, 0, 0xff, 0xff, 0, 0]);
+        assert_eq!(bytes[24..], [0x0a, 10, 0x2c, 0x16, 8, 0xc0, 0, 0, 0xff, 0xff, 0, 0]);
     }
 
     #[test]

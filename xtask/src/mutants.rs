@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Proves that the simulator sees: breaks one line of the product in a copy, and the simulator must
+//! notice within a minute.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+
+use crate::workspace;
+
+/// One broken line.
+struct Mutant {
+    name: &'static str,
+    file: &'static str,
+    /// What is there, once.
+    from: &'static str,
+    to: &'static str,
+    /// The class of faults that shows it.
+    class: &'static str,
+}
+
+/// Real time within which each must be noticed.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "data-digest-initiator",
+        file: "crates/mover/src/tcp/initiator/rx.rs",
+        from: "if computed != Some(self.digest.value()) {",
+        to: "if computed.is_none() {",
+        class: "network",
+    },
+    Mutant {
+        name: "data-digest-target",
+        file: "crates/mover/src/tcp/rx.rs",
+        from: "if computed == Some(self.digest.value()) {",
+        to: "if computed.is_some() {",
+        class: "network",
+    },
+    Mutant {
+        name: "header-digest-target",
+        file: "crates/mover/src/tcp/rx.rs",
+        from: "if self.digest.value() != crc::crc32c(&self.header) {",
+        to: "if false {",
+        class: "network",
+    },
+    Mutant {
+        name: "flush",
+        file: "crates/store/src/file.rs",
+        from: "Op::Flush => Some(Io::Sync { file }),",
+        to: "Op::Flush => None,",
+        class: "target",
+    },
+    Mutant {
+        name: "fua",
+        file: "crates/scsi/src/sbc/rw.rs",
+        from: "let durable = context.cdb.fua();",
+        to: "let durable = false;",
+        class: "target",
+    },
+    Mutant {
+        name: "write-through",
+        file: "crates/store/src/file.rs",
+        from: "let durable = *durable || self.sync;",
+        to: "let durable = *durable;",
+        class: "target",
+    },
+    Mutant {
+        name: "stat-sn",
+        file: "crates/iscsi/src/status.rs",
+        from: "self.next = number.plus(1);",
+        to: "self.next = number;",
+        class: "calm",
+    },
+    Mutant {
+        name: "data-sn-check-initiator",
+        file: "crates/mover/src/tcp/initiator/task.rs",
+        from: "if got != self.next_sn {",
+        to: "if got < self.next_sn {",
+        class: "liar",
+    },
+    Mutant {
+        name: "r2t-limit",
+        file: "crates/iscsi/src/target/task.rs",
+        from: "|| transfer.open_r2t >= open_max;",
+        to: "|| transfer.open_r2t > open_max;",
+        class: "calm",
+    },
+    Mutant {
+        name: "reinstatement-waits",
+        file: "crates/target/src/pump/lifecycle.rs",
+        from: "if !session.closed || session.ios > 0 {",
+        to: "if !session.closed {",
+        class: "disk",
+    },
+    Mutant {
+        name: "abort-waits",
+        file: "crates/target/src/pump/management.rs",
+        from: "if !lives {",
+        to: "if false {",
+        class: "disk",
+    },
+    Mutant {
+        name: "ping-time-out",
+        file: "crates/iscsi/src/initiator/session/control.rs",
+        from: "if self.controls.ping.is_some() {",
+        to: "if false {",
+        class: "network",
+    },
+    Mutant {
+        name: "socket-closed",
+        file: "crates/target/src/pump/lifecycle.rs",
+        from: "self.port.close(connection.socket);",
+        to: "let _ = connection.socket;",
+        class: "calm",
+    },
+];
+
+/// Runs the mutants with these names, or all.
+pub(crate) fn run(names: &[&str]) -> Result<()> {
+    let tree = workspace::root().join("target/mutants/tree");
+    copy_to(&tree)?;
+    let mut missed = Vec::new();
+    let mut ran = 0;
+    for mutant in MUTANTS.iter().filter(|one| names.is_empty() || names.contains(&one.name)) {
+        ran += 1;
+        match mutant.try_on(&tree)? {
+            Some(what) => println!("{}: {what}", mutant.name),
+            None => missed.push(mutant.name),
+        }
+    }
+    match (ran, missed.as_slice()) {
+        (0, _) => bail!("no mutant has that name"),
+        (_, []) => Ok(()),
+        (_, missed) => bail!("mutants that nobody noticed: {}", missed.join(", ")),
+    }
+}
+
+impl Mutant {
+    /// What the simulator said, and when; None: nothing.
+    fn try_on(&self, tree: &Path) -> Result<Option<String>> {
+        let path = tree.join(self.file);
+        let original = std::fs::read_to_string(&path)?;
+        if original.matches(self.from).count() != 1 {
+            bail!("{}: {} is not once in {}", self.name, self.from, self.file);
+        }
+        std::fs::write(&path, original.replace(self.from, self.to))?;
+        let tried = simulate(tree, self.class);
+        std::fs::write(&path, original)?;
+        tried.with_context(|| format!("mutant {}", self.name))
+    }
+}
+
+/// Builds `tree` and simulates until the first failure.
+fn simulate(tree: &Path, class: &str) -> Result<Option<String>> {
+    let target = workspace::root().join("target/mutants/build");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "-p", "lunwire-sim"])
+        .current_dir(tree)
+        .env("CARGO_TARGET_DIR", &target)
+        // Quick to build is better here than quick to run.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        .env("RUSTFLAGS", "-A warnings")
+        .status()?;
+    if !built.success() {
+        bail!("does not build");
+    }
+    let begun = Instant::now();
+    let output = Command::new(target.join("release/lunwire-sim"))
+        .args(["--fail-fast", "--from", "1", "--class", class, "--time"])
+        .arg(LIMIT.as_secs().to_string())
+        .output()?;
+    let took = begun.elapsed().as_secs_f64();
+    if output.status.success() {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let failed = text.lines().find(|line| line.starts_with("FAILED"));
+    let what = failed.map_or_else(|| String::from_utf8_lossy(&output.stderr).into(), str::to_owned);
+    let what: String = what.lines().next().unwrap_or_default().chars().take(200).collect();
+    Ok(Some(format!("noticed after {took:.1} s: {what}")))
+}
+
+/// Copies what belongs to the workspace; files that have not changed keep their times.
+fn copy_to(tree: &Path) -> Result<()> {
+    let root = workspace::root();
+    for path in workspace::paths()? {
+        let Ok(bytes) = std::fs::read(root.join(&path)) else { continue };
+        let to: PathBuf = tree.join(&path);
+        if std::fs::read(&to).is_ok_and(|there| there == bytes) {
+            continue;
+        }
+        let folder = to.parent().context("a file is in a folder")?;
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(&to, bytes)?;
+    }
+    Ok(())
+}
