@@ -46,16 +46,16 @@ fn preface(measured: &Measured) -> Vec<String> {
             measured.rounds
         ),
         format!(
-            "As in the study: {} connections, {} commands in turn, PDUs of 8 KiB, both digests, \
-             the status in the last Data-In. Cold: data is purged from all caches, everything else \
-             from the two nearest ones, and headers are brought back as TCP has just looked at them.",
+            "As in the study: one session of {} connections, {} commands in turn, PDUs of 8 KiB, \
+             both digests, the status in the last Data-In. Cold: data is purged from all caches, \
+             everything else from the two nearest ones, and headers are brought back: TCP has just \
+             looked at them.",
             theirs::CONNECTIONS,
             theirs::COMMANDS
         ),
-        "Otherwise than in the study: each connection is a session of its own and data comes in \
-         order, since that is what our initiator negotiates; cycles for the protocol are measured \
-         without digests and with 4 bytes of data, those for copy and CRC for the same bytes \
-         without protocol."
+        "Data comes out of order: each two PDUs of a read change places. Cycles for the protocol \
+         are measured without digests and with 4 bytes of data, those for copy and CRC for the \
+         same bytes without protocol."
             .to_owned(),
     ]
 }
@@ -447,8 +447,8 @@ fn throughput(measured: &Measured) -> Section {
         gain > 2.0,
         format!(
             "Both improvements together make reads {published:.1} times as fast: {} to {} MB/s \
-             there with a TCP stack below, {before:.0} to {after:.0} MB/s here without one ({gain:.1} \
-             times); {best} makes it {today:.0}.",
+             there with a TCP stack below, {before:.0} to {after:.0} MB/s here without one \
+             ({gain:.1} times); {best} makes it {today:.0}.",
             theirs::BEFORE,
             theirs::AFTER
         ),

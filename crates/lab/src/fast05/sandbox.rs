@@ -14,7 +14,8 @@ use crc::crc32c;
 use iscsi::datamover::Markers;
 use iscsi::initiator::datamover::{Op, TaskId, itt};
 use iscsi::initiator::{
-    Authenticated, Command, Indication, LoggedIn, Outcome, Output, Parameters, Session, Settings,
+    Authenticated, Command, ConnectionId, Indication, LoggedIn, Outcome, Output, Parameters,
+    Session, Settings,
 };
 use iscsi::target::TaskReporting;
 use mover::tcp::initiator::Tcp;
@@ -55,28 +56,34 @@ pub(crate) struct Load {
     pub(crate) cold: bool,
 }
 
-/// Eight connections and what they share.
+/// A session, its eight connections and what they share.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
+    session: Session,
+    /// By the number of the connection.
     lanes: Vec<Lane>,
+    /// What the target expects next.
+    exp_cmd_sn: CmdSn,
     pool: Pool,
     digests: bool,
     list: SgList,
 }
 
-/// A connection. Our initiator has one in a session.
+/// A connection.
 #[derive(Debug)]
 struct Lane {
-    session: Session,
     tcp: Tcp,
+    /// Of its next status.
     stat_sn: StatSn,
-    exp_cmd_sn: CmdSn,
 }
+
+/// What a command sends from and receives into.
+type Buffers = (Option<Slice>, Option<Buf>);
 
 /// A command whose bytes lie ready.
 #[derive(Debug)]
 struct Ready {
-    lane: usize,
+    lane: ConnectionId,
     task: TaskId,
     /// What the target sends: Data-Ins, or an R2T.
     bytes: Buf,
@@ -88,15 +95,26 @@ impl Sandbox {
     pub(crate) fn new(digests: bool) -> Result<Self, Error> {
         let bytes = COMMANDS * 2 * (BURST as usize);
         let pool = Pool::new(bytes).map_err(|_| Error::Memory(bytes))?;
-        let lanes = (0..CONNECTIONS).map(|cid| Lane::new(digests, cid)).collect();
-        Ok(Self { lanes, pool, digests, list: SgList::new() })
+        let login = login(digests);
+        let settings = Settings { connections: CONNECTIONS, ..Settings::default() };
+        let mut session = Session::new(login.clone(), &settings, NOW);
+        let mut lanes = vec![Lane::new(&login)];
+        while let Some(id) = session.wanted(NOW) {
+            session.begin_join(id);
+            session.joined(id, &login, NOW);
+            lanes.push(Lane::new(&login));
+        }
+        if session.connection_count() != usize::from(CONNECTIONS) {
+            return Err(broken("a session without all of its connections"));
+        }
+        let exp_cmd_sn = login.cmd_sn;
+        Ok(Self { session, lanes, exp_cmd_sn, pool, digests, list: SgList::new() })
     }
 
     /// Cycles for a data PDU: the mean over all of 40 commands.
     pub(crate) fn run(&mut self, load: Load, meter: &Meter) -> Result<f64, Error> {
-        let ready: Vec<Ready> = (0..COMMANDS)
-            .map(|at| self.prepare(at % CONNECTIONS, load))
-            .collect::<Result<_, _>>()?;
+        let ready: Vec<Ready> =
+            (0..COMMANDS).map(|_| self.prepare(load)).collect::<Result<_, _>>()?;
         if load.cold {
             meter.evict();
             for one in &ready {
@@ -126,7 +144,7 @@ impl Sandbox {
     }
 
     /// A command on its way, and what the target sends for it.
-    fn prepare(&mut self, lane: usize, load: Load) -> Result<Ready, Error> {
+    fn prepare(&mut self, load: Load) -> Result<Ready, Error> {
         let length = load.pdus * load.segment;
         let data = self.take(length as usize)?;
         if load.cold {
@@ -134,10 +152,6 @@ impl Sandbox {
         }
         let room = load.pdus as usize * (load.segment as usize + AROUND_MAX) + AROUND_MAX;
         let mut bytes = self.take(room)?;
-        let digests = self.digests;
-        let list = &mut self.list;
-        let lane_of = lane;
-        let lane = self.lanes.get_mut(lane).ok_or_else(|| broken("no such connection"))?;
         let read = load.direction == Direction::Read;
         let command = Command {
             lun: LunField::default(),
@@ -146,43 +160,40 @@ impl Sandbox {
             data_out: if read { 0 } else { length },
             data_in: if read { length } else { 0 },
         };
-        let task = lane.session.command(command, NOW).map_err(broken)?;
-        let (write, read) = if read { (None, Some(data)) } else { (Some(data.freeze()), None) };
-        lane.attach(task, write, read);
-        lane.drain()?;
-        while lane.transmit(list) {}
+        let task = self.session.command(command, NOW).map_err(broken)?;
+        let buffers = if read { (None, Some(data)) } else { (Some(data.freeze()), None) };
+        let lane = self.drain(Some(buffers))?.sent_by;
+        let lane = lane.ok_or_else(|| broken("a command that was not sent"))?;
+        while self.transmit(lane)? {}
+        let digests = self.digests;
         let mut headers = Vec::new();
         let mut at = 0;
-        match load.direction {
-            Direction::Read => {
-                for pdu in 0..load.pdus {
-                    headers.push(at);
-                    let response = lane.data_in(task, pdu, load);
-                    at = put(&mut bytes, at, &response, load.segment as usize, digests)?;
-                }
-            }
-            Direction::Write => {
+        if read {
+            for pdu in 0..load.pdus {
                 headers.push(at);
-                at = put(&mut bytes, at, &lane.r2t(task, length), 0, digests)?;
+                let response = self.data_in(lane, task, pdu, load)?;
+                at = put(&mut bytes, at, &response, load.segment as usize, digests)?;
             }
+        } else {
+            headers.push(at);
+            at = put(&mut bytes, at, &self.r2t(task, length), 0, digests)?;
         }
         bytes.truncate(at);
-        Ok(Ready { lane: lane_of, task, bytes, headers })
+        Ok(Ready { lane, task, bytes, headers })
     }
 
     fn take(&self, len: usize) -> Result<Buf, Error> {
         self.pool.take(len).ok_or(Error::Memory(len))
     }
 
-    fn lane(&mut self, ready: &Ready) -> Result<(&mut Lane, &mut SgList), Error> {
-        let lane = self.lanes.get_mut(ready.lane).ok_or_else(|| broken("no such connection"))?;
-        Ok((lane, &mut self.list))
+    fn lane(&mut self, at: ConnectionId) -> Result<&mut Lane, Error> {
+        let lane = self.lanes.get_mut(usize::from(at.0));
+        lane.ok_or_else(|| broken("no such connection"))
     }
 
     /// The fast path of a read: from bytes to the end of the command.
     fn receive(&mut self, ready: &Ready) -> Result<(), Error> {
-        let (lane, _) = self.lane(ready)?;
-        if lane.feed(&ready.bytes)? != Some(ready.task) {
+        if self.feed(ready.lane, &ready.bytes)? != Some(ready.task) {
             return Err(broken("a read did not end with its last Data-In"));
         }
         Ok(())
@@ -190,10 +201,9 @@ impl Sandbox {
 
     /// The fast path of a write: from the R2T to gather lists of all Data-Outs.
     fn send(&mut self, ready: &Ready) -> Result<(), Error> {
-        let (lane, list) = self.lane(ready)?;
-        lane.feed(&ready.bytes)?;
+        self.feed(ready.lane, &ready.bytes)?;
         let mut any = false;
-        while lane.transmit(list) {
+        while self.transmit(ready.lane)? {
             any = true;
         }
         if any { Ok(()) } else { Err(broken("an R2T was not answered")) }
@@ -201,89 +211,72 @@ impl Sandbox {
 
     /// The status of a write, so that it ends.
     fn answer(&mut self, ready: &Ready) -> Result<(), Error> {
-        let digests = self.digests;
         let mut bytes = self.take(AROUND_MAX)?;
-        let (lane, _) = self.lane(ready)?;
-        let response = lane.status(ready.task);
-        let len = put(&mut bytes, 0, &response, 0, digests)?;
+        let response = self.status(ready.lane, ready.task)?;
+        let len = put(&mut bytes, 0, &response, 0, self.digests)?;
         bytes.truncate(len);
-        if lane.feed(&bytes)? != Some(ready.task) {
+        if self.feed(ready.lane, &bytes)? != Some(ready.task) {
             return Err(broken("a write did not end with its status"));
         }
         Ok(())
     }
-}
 
-impl Lane {
-    fn new(digests: bool, cid: usize) -> Self {
-        let login = LoggedIn {
-            tsih: Tsih(1),
-            cid: Cid(u16::try_from(cid).unwrap_or(0)),
-            discovery: false,
-            target_alias: None,
-            portal_group_tag: None,
-            authentication: Authenticated::Nobody,
-            cmd_sn: CmdSn(1),
-            exp_cmd_sn: CmdSn(1),
-            max_cmd_sn: CmdSn(WINDOW),
-            exp_stat_sn: StatSn(1),
-            parameters: parameters(digests),
-        };
-        let mut tcp = Tcp::new();
-        tcp.submit(Op::NoticeKeys(login.keys()));
-        let session = Session::new(login, &Settings::default(), NOW);
-        Self { session, tcp, stat_sn: StatSn(1), exp_cmd_sn: CmdSn(1) }
-    }
-
-    fn attach(&mut self, task: TaskId, write: Option<Slice>, read: Option<Buf>) {
-        self.tcp.attach(task, write, read);
-    }
-
-    fn transmit(&mut self, list: &mut SgList) -> bool {
-        let any = self.tcp.poll_transmit(list, self.session.exp_stat_sn());
+    fn transmit(&mut self, at: ConnectionId) -> Result<bool, Error> {
+        let exp_stat_sn = self.session.exp_stat_sn_at(at);
+        let lane = self.lanes.get_mut(usize::from(at.0));
+        let lane = lane.ok_or_else(|| broken("no such connection"))?;
+        let any = lane.tcp.poll_transmit(&mut self.list, exp_stat_sn);
         if any {
-            self.tcp.handle_sent();
+            lane.tcp.handle_sent();
         }
-        any
+        Ok(any)
     }
 
     /// Gives the bytes to the mover and what it tells to the session; the task that ended.
-    fn feed(&mut self, mut bytes: &[u8]) -> Result<Option<TaskId>, Error> {
+    fn feed(&mut self, at: ConnectionId, mut bytes: &[u8]) -> Result<Option<TaskId>, Error> {
         let mut ended = None;
         while !bytes.is_empty() {
-            let (taken, event) = self.tcp.feed(bytes);
+            let lane = self.lanes.get_mut(usize::from(at.0));
+            let lane = lane.ok_or_else(|| broken("no such connection"))?;
+            let (taken, event) = lane.tcp.feed(bytes);
             bytes = bytes.get(taken..).unwrap_or_default();
             if let Some(event) = event {
-                self.session.handle_event(event, self.tcp.control_data(), NOW);
-                ended = self.drain()?.or(ended);
+                self.session.handle_event_at(at, event, lane.tcp.control_data(), NOW);
+                ended = self.drain(None)?.ended.or(ended);
             }
         }
         Ok(ended)
     }
 
     /// Carries out what the session wants, as the initiator's pump does.
-    fn drain(&mut self) -> Result<Option<TaskId>, Error> {
-        let mut last = None;
+    fn drain(&mut self, mut buffers: Option<Buffers>) -> Result<Drained, Error> {
+        let mut drained = Drained::default();
         let mut kept = None;
-        while let Some(output) = self.session.poll_output() {
+        while let Some((at, output)) = self.session.poll_output_at() {
             match output {
-                Output::Op(Op::Release { task }) => {
-                    kept = self.tcp.detach(task);
-                    self.tcp.submit(Op::Release { task });
+                Output::Op(op) => {
+                    let tcp = &mut self.lane(at)?.tcp;
+                    if let Op::SendCommand { task, .. } = &op {
+                        let (write, read) = buffers.take().unwrap_or_default();
+                        tcp.attach(*task, write, read);
+                        drained.sent_by = Some(at);
+                    }
+                    if let Op::Release { task } = &op {
+                        kept = tcp.detach(*task);
+                    }
+                    tcp.submit(op);
                 }
-                Output::Op(op) => self.tcp.submit(op),
                 Output::Indication(Indication::Ended { task, outcome: Outcome::Done(done) }) => {
                     let expected = kept.take().map_or(0, |buf: Buf| buf.len());
                     if done.status != 0 || done.received as usize != expected {
                         return Err(broken(done));
                     }
-                    last = Some(task);
+                    drained.ended = Some(task);
                 }
-                Output::Indication(other) => return Err(broken(other)),
-                Output::Closed { error, .. } => return Err(broken(error)),
+                other => return Err(broken(other)),
             }
         }
-        Ok(last)
+        Ok(drained)
     }
 
     fn numbers(&self) -> Numbers {
@@ -292,28 +285,38 @@ impl Lane {
     }
 
     /// Numbers of a PDU that ends a command.
-    fn ending(&mut self) -> Numbers {
+    fn ending(&mut self, at: ConnectionId) -> Result<Numbers, Error> {
         self.exp_cmd_sn = CmdSn(self.exp_cmd_sn.0.wrapping_add(1));
-        let stat_sn = self.stat_sn;
-        self.stat_sn = StatSn(stat_sn.0.wrapping_add(1));
-        Numbers { stat_sn, ..self.numbers() }
+        let numbers = self.numbers();
+        let lane = self.lane(at)?;
+        let stat_sn = lane.stat_sn;
+        lane.stat_sn = StatSn(stat_sn.0.wrapping_add(1));
+        Ok(Numbers { stat_sn, ..numbers })
     }
 
-    /// The last one carries the status.
-    fn data_in(&mut self, task: TaskId, pdu: u32, load: Load) -> Response {
+    /// The last one carries the status. Each two of them change places.
+    fn data_in(
+        &mut self,
+        at: ConnectionId,
+        task: TaskId,
+        pdu: u32,
+        load: Load,
+    ) -> Result<Response, Error> {
         let last = pdu + 1 == load.pdus;
+        let place = if pdu ^ 1 < load.pdus { pdu ^ 1 } else { pdu };
+        let numbers = if last { self.ending(at)? } else { self.numbers() };
         let good = CollapsedStatus { status: 0, residual: Residual::None };
-        Response::DataIn(DataIn {
+        Ok(Response::DataIn(DataIn {
             final_: last,
             acknowledge: false,
             status: last.then_some(good),
             lun: LunField::default(),
             itt: itt(task),
             ttt: Ttt::NONE,
-            numbers: if last { self.ending() } else { self.numbers() },
+            numbers,
             data_sn: DataSn(pdu),
-            offset: pdu * load.segment,
-        })
+            offset: place * load.segment,
+        }))
     }
 
     fn r2t(&self, task: TaskId, length: u32) -> Response {
@@ -328,18 +331,51 @@ impl Lane {
         })
     }
 
-    fn status(&mut self, task: TaskId) -> Response {
-        Response::Scsi(ScsiResponse {
+    fn status(&mut self, at: ConnectionId, task: TaskId) -> Result<Response, Error> {
+        let numbers = self.ending(at)?;
+        Ok(Response::Scsi(ScsiResponse {
             response: 0,
             status: 0,
             status_qualifier: 0,
             itt: itt(task),
             snack_tag: 0,
-            numbers: self.ending(),
+            numbers,
             exp_data_sn: DataSn(1),
             bidi_read_residual: Residual::None,
             residual: Residual::None,
-        })
+        }))
+    }
+}
+
+impl Lane {
+    fn new(login: &LoggedIn) -> Self {
+        let mut tcp = Tcp::new();
+        tcp.submit(Op::NoticeKeys(login.keys()));
+        Self { tcp, stat_sn: login.exp_stat_sn }
+    }
+}
+
+/// What became of the outputs of the session.
+#[derive(Debug, Default)]
+struct Drained {
+    sent_by: Option<ConnectionId>,
+    ended: Option<TaskId>,
+}
+
+/// What each connection is told at its login.
+fn login(digests: bool) -> LoggedIn {
+    LoggedIn {
+        tsih: Tsih(1),
+        cid: Cid(0),
+        discovery: false,
+        target_alias: None,
+        portal_group_tag: None,
+        authentication: Authenticated::Nobody,
+        cmd_sn: CmdSn(1),
+        exp_cmd_sn: CmdSn(1),
+        max_cmd_sn: CmdSn(WINDOW),
+        exp_stat_sn: StatSn(1),
+        parameters: parameters(digests),
     }
 }
 
@@ -375,7 +411,7 @@ fn broken(what: impl Debug) -> Error {
     Error::Sandbox(format!("{what:?}"))
 }
 
-/// Table 2 of the study, as far as our initiator has it: it takes data in order.
+/// Table 2 of the study.
 fn parameters(digests: bool) -> Parameters {
     Parameters {
         header_digest: digests,
@@ -389,10 +425,10 @@ fn parameters(digests: bool) -> Parameters {
         max_outstanding_r2t: 1,
         time2wait: 2,
         time2retain: 0,
-        max_connections: 8,
+        max_connections: CONNECTIONS,
         error_recovery_level: 0,
-        data_pdu_in_order: true,
-        data_sequence_in_order: true,
+        data_pdu_in_order: false,
+        data_sequence_in_order: false,
         protocol_level: 1,
         markers: Markers::default(),
         task_reporting: TaskReporting::Rfc3720,

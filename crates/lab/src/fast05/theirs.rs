@@ -7,7 +7,7 @@
 pub(crate) const COMMANDS: usize = 40;
 
 /// Connections.
-pub(crate) const CONNECTIONS: usize = 8;
+pub(crate) const CONNECTIONS: u16 = 8;
 
 /// MaxRecvDataSegmentLength, bytes.
 pub(crate) const SEGMENT: u32 = 8192;
