@@ -35,6 +35,9 @@ pub(crate) struct Checks {
     tasks: BTreeMap<u32, Task>,
     /// Other requests that wait for their answers: what answers them, and for an abort its task.
     others: BTreeMap<u32, Other>,
+    /// The target has rejected a PDU: a command may come again with its number and tag (RFC 7143
+    /// §7.8).
+    rejected: bool,
     /// Broken invariants, to be taken by the world.
     pub(crate) broken: Vec<String>,
 }
@@ -149,6 +152,9 @@ impl Checks {
     /// CmdSN without gaps, within the window; ExpStatSN never goes back.
     fn number(&mut self, got: CmdSn, immediate: bool, exp_stat_sn: Option<StatSn>) -> Judgement {
         let next = self.cmd_sn;
+        if self.rejected && got.is_before(next) {
+            return exp_stat_sn.map_or(Ok(()), |acknowledged| self.acknowledge(acknowledged));
+        }
         demand(got == next, || format!("CmdSN {got:?} instead of {next:?}"))?;
         if !immediate {
             self.cmd_sn = next.plus(1);
@@ -168,7 +174,7 @@ impl Checks {
 
     fn fresh(&self, itt: Itt) -> Judgement {
         let used = self.tasks.contains_key(&itt.0) || self.others.contains_key(&itt.0);
-        demand(!used && itt != Itt::NONE, || "its tag is in use".to_owned())
+        demand((!used || self.rejected) && itt != Itt::NONE, || "its tag is in use".to_owned())
     }
 
     fn ask(&mut self, itt: Itt, other: Other) -> Judgement {
@@ -228,7 +234,10 @@ impl Checks {
                 Ok(())
             }
             Response::Async(pdu) => self.status(pdu.numbers),
-            Response::Reject(pdu) => self.status(pdu.numbers),
+            Response::Reject(pdu) => {
+                self.rejected = true;
+                self.status(pdu.numbers)
+            }
             Response::Login(_) => Err("not in this phase".to_owned()),
         }
     }

@@ -522,6 +522,8 @@ fn options(plan: &SessionPlan, host: usize) -> Options {
             header_digest: plan.digests[0],
             data_digest: plan.digests[1],
             command_timeout: Duration::from_secs(plan.command_timeout),
+            // Above it commands are sent again with their numbers, which `check.rs` does not know.
+            error_recovery_level: 0,
             ..Settings::default()
         },
         connect_patience: Duration::from_secs(plan.patience),

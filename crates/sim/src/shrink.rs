@@ -54,7 +54,9 @@ fn candidates(options: &Options) -> Vec<Options> {
         }
     }
     for fault in 0..faults {
-        add(&|candidate| drop(candidate.faults.remove(fault)));
+        add(&|candidate| {
+            let _ = candidate.faults.remove(fault);
+        });
     }
     all
 }
