@@ -43,7 +43,9 @@ fn candidates(options: &Options) -> Vec<Options> {
         let sessions = options.hosts[host].len();
         for session in 0..sessions {
             if sessions > 1 {
-                add(&|candidate| drop(candidate.hosts[host].remove(session)));
+                add(&|candidate| {
+                    let _ = candidate.hosts[host].remove(session);
+                });
             }
             if options.hosts[host][session].operations > 1 {
                 add(&|candidate| candidate.hosts[host][session].operations /= 2);
