@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whole systems in one thread from one seed; `main.rs` and tests call [`run`].
+//! Whole systems in one thread from one seed; `main.rs` and tests call [`run()`].
 //!
 //! The pumps of both roles run as they are, with all that they join: only the engine is another one
 //! (`port.rs`), over a world with its own time, network and disks. A seed draws everything
