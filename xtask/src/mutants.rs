@@ -81,8 +81,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "data-sn-check-initiator",
         file: "crates/mover/src/tcp/initiator/task.rs",
-        from: "if got != self.next_sn {",
-        to: "if got < self.next_sn {",
+        from: "if got == expected {",
+        to: "if got >= expected {",
         class: "liar",
     },
     Mutant {
@@ -109,7 +109,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "ping-time-out",
         file: "crates/iscsi/src/initiator/session/control.rs",
-        from: "if self.controls.ping.is_some() {",
+        from: "if connection.ping.is_some() {",
         to: "if false {",
         class: "network",
     },
