@@ -296,9 +296,10 @@ impl Tx {
         let length_max = self.keys.data_in_segment();
         while has_room(list) {
             // Mostly all is one burst.
-            let left = match total > *burst {
-                true => (total - self.progress).min(burst - self.progress % burst),
-                false => total - self.progress,
+            let left = if total > *burst {
+                (total - self.progress).min(burst - self.progress % burst)
+            } else {
+                total - self.progress
             };
             let length = left.min(length_max);
             let Some(part) = part(data, self.progress, length) else { return Progress::Done };

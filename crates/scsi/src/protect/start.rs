@@ -157,18 +157,9 @@ fn verify(context: &Context<'_>, terms: Terms) -> Result<Started, Fault> {
     Ok(started(machine, step))
 }
 
-/// WSNZ is set, as without protection.
 fn write_same(context: &Context<'_>, terms: Terms) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let unmap = cdb.flag(3);
-    if unmap && !unit.can_discard() {
-        return Err(context.flag_field(3).into());
-    }
-    let blocks = cdb.transfer_length();
-    let extent = unit.extent(cdb.lba(), u64::from(blocks))?;
-    if blocks == 0 || blocks > unit.blocks_in(limits::WRITE_SAME_MAX) {
-        return Err(context.length_field().into());
-    }
+    let (unmap, extent) = (cdb.flag(3), same::extent_of(context)?);
     if cdb.opcode() != Opcode::WRITE_SAME_10 && cdb.flag(0) {
         let work = if unmap { Work::Clear } else { Work::Same(Zeros::Written) };
         let mut machine = Protected::new(work, terms, extent, 0).with_zeros(unit);

@@ -46,12 +46,11 @@ enum Content {
     Pattern(Slice),
 }
 
-/// WRITE SAME(10), (16), (32). WSNZ is set: zero blocks are refused, for a host that means "to the
-/// end" by it is as likely wrong as right.
-pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
+/// What a WRITE SAME(10), (16) or (32) is for. WSNZ is set: zero blocks are refused, for a host that
+/// means "to the end" by it is as likely wrong as right.
+pub(crate) fn extent_of(context: &Context<'_>) -> Result<Extent, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let unmap = cdb.flag(3);
-    if unmap && !unit.can_discard() {
+    if cdb.flag(3) && !unit.can_discard() {
         return Err(context.flag_field(3).into());
     }
     let blocks = cdb.transfer_length();
@@ -59,6 +58,13 @@ pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
     if blocks == 0 || blocks > unit.blocks_in(limits::WRITE_SAME_MAX) {
         return Err(context.length_field().into());
     }
+    Ok(extent)
+}
+
+/// WRITE SAME(10), (16), (32).
+pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
+    let (cdb, unit) = (&context.cdb, context.unit);
+    let (unmap, extent) = (cdb.flag(3), extent_of(context)?);
     let no_data_out = cdb.opcode() != Opcode::WRITE_SAME_10 && cdb.flag(0);
     if no_data_out {
         let mut same = Same::new(extent, unmap, 0);
