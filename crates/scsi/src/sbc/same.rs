@@ -46,8 +46,8 @@ enum Content {
     Pattern(Slice),
 }
 
-/// What a WRITE SAME(10), (16) or (32) is for. WSNZ is set: zero blocks are refused, for a host that
-/// means "to the end" by it is as likely wrong as right.
+/// What a WRITE SAME(10), (16) or (32) is for. WSNZ is set: zero blocks are refused, for a host
+/// that means "to the end" by it is as likely wrong as right.
 pub(crate) fn extent_of(context: &Context<'_>) -> Result<Extent, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
     if cdb.flag(3) && !unit.can_discard() {
