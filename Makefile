@@ -43,8 +43,8 @@ bench: build ## Speed beside tgt, libiscsi and the machine's own limit, about 7 
 bench-crc: ## CRC32C and copying with it, beside other crates and memcpy, about a minute
 	@bench/crc/run
 
-fuzz: ## Fuzzes each target; SECONDS_EACH=30
-	@scripts/fuzz
+fuzz: ## Fuzzes each target with a new seed; SECONDS_EACH=30
+	@SEED=$${SEED:-0} scripts/fuzz
 
 sim: ## Simulates initiators and targets under faults for 60 seconds; SECONDS_SIM=60
 	@scripts/sim $${SECONDS_SIM:-60}

@@ -20,7 +20,7 @@ use iscsi::target::Session;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
 use mover::tcp::Tcp;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const LEADING: ConnectionId = ConnectionId(0);
@@ -33,7 +33,7 @@ pub(crate) struct Target<'a> {
     mover: Tcp,
     pool: &'a Pool,
     disk: Disk,
-    tasks: HashMap<TaskId, Command>,
+    tasks: BTreeMap<TaskId, Command>,
     /// Tasks that wait for others.
     waiting: Vec<TaskId>,
     now: Instant,
@@ -54,7 +54,7 @@ impl<'a> Target<'a> {
             mover,
             pool,
             disk: Disk::new(),
-            tasks: HashMap::new(),
+            tasks: BTreeMap::new(),
             waiting: Vec::new(),
             now,
             closed: false,
