@@ -36,7 +36,7 @@ docs: ## Documentation of all items, docs/COMPLIANCE.md and docs/SCSI.md
 	$(CARGO) xtask scsi
 	@scripts/test docs
 
-bench: build ## Speed as ratios to tgt, about 10 minutes
+bench: build ## Speed beside tgt, libiscsi and the machine's own limit, about 7 minutes
 	@interop/setup
 	@bench/run --gate
 
