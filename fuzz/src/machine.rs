@@ -7,7 +7,7 @@
 
 mod commands;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ struct World<'a> {
     /// Which connection has which id.
     members: Vec<Option<usize>>,
     disk: Disk,
-    tasks: HashMap<TaskId, Command>,
+    tasks: BTreeMap<TaskId, Command>,
     /// Commands that wait for the disk, with their next step.
     waiting: VecDeque<(TaskId, scsi::Step)>,
     /// Commands that wait for others.
@@ -140,7 +140,7 @@ impl<'a> World<'a> {
             session: None,
             members: Vec::new(),
             disk: Disk::new(),
-            tasks: HashMap::new(),
+            tasks: BTreeMap::new(),
             waiting: VecDeque::new(),
             blocked: Vec::new(),
             quiesce: VecDeque::new(),

@@ -21,7 +21,7 @@ use iscsi::target::Session;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
 use mover::tcp::Tcp;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const LEADING: ConnectionId = ConnectionId(0);
@@ -34,7 +34,7 @@ pub(crate) struct Target<'a> {
     mover: Tcp,
     pool: &'a Pool,
     disk: Disk,
-    tasks: HashMap<TaskId, Command>,
+    tasks: BTreeMap<TaskId, Command>,
     /// Tasks that wait for others.
     waiting: Vec<TaskId>,
     now: Instant,
@@ -55,7 +55,7 @@ impl<'a> Target<'a> {
             mover,
             pool,
             disk: Disk::new(),
-            tasks: HashMap::new(),
+            tasks: BTreeMap::new(),
             waiting: Vec::new(),
             now,
             closed: false,

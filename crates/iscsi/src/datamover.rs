@@ -16,7 +16,7 @@ use buf::{Buf, Slice};
 use wire::iscsi::{CollapsedStatus, DataSn, Itt, LunField, Numbers, R2tSn, Request, Response, Ttt};
 
 /// Names a task through all layers: a slot of its session's task table and the slot's generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     /// The slot.
     pub index: u32,
