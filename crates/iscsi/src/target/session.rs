@@ -392,6 +392,7 @@ impl Session {
         if !self.is_closed() {
             self.open_window();
             self.tell_open_window();
+            self.ask_if_stuck();
         }
     }
 
