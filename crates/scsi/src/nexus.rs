@@ -266,10 +266,8 @@ fn mappings(
     map: Vec<(u16, Arc<LogicalUnit>)>,
     mapped: impl Fn(Arc<LogicalUnit>) -> Arc<Mapped>,
 ) -> Vec<Mapping> {
-    let mut map: Vec<_> = map
-        .into_iter()
-        .map(|(number, unit)| Mapping { number, mapped: mapped(unit) })
-        .collect();
+    let mut map: Vec<_> =
+        map.into_iter().map(|(number, unit)| Mapping { number, mapped: mapped(unit) }).collect();
     map.sort_by_key(|mapping| mapping.number);
     map.dedup_by_key(|mapping| mapping.number);
     map
