@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod inventory;
 mod isns;
 mod keep;
 mod mail;
@@ -21,6 +22,7 @@ mod volume;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
+pub use inventory::LUN_NUMBER_MAX;
 pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
