@@ -17,6 +17,7 @@ use wire::iscsi::Tsih;
 
 use crate::pump::Handover;
 use crate::registry::Identity;
+use crate::stopwatch::Times;
 use crate::table::Key;
 
 /// A letter to a reactor.
@@ -74,6 +75,10 @@ pub(crate) enum Letter {
     },
     Snapshot {
         reply: Sender<Vec<SessionSnapshot>>,
+    },
+    /// Where the time went.
+    Times {
+        reply: Sender<Times>,
     },
     /// Accept no more, ask initiators to log out, end what is left after `grace`, then leave.
     Stop {

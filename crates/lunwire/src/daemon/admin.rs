@@ -28,6 +28,7 @@ use target::Shrink;
 use target::Target;
 use target::VolumeError;
 
+use crate::client::layers;
 use crate::ports;
 
 /// A peer that is slower than this is not served.
@@ -159,6 +160,7 @@ impl State {
                 targets: self.served(),
                 sessions: self.target.sessions().len(),
             }),
+            Request::Layers => Reply::Layers(layers::told(&self.target.times())),
             Request::Sessions => {
                 let sessions = self.target.sessions();
                 Reply::Sessions { sessions: sessions.into_iter().map(shown).collect() }
