@@ -393,6 +393,9 @@ impl<'a> World<'a> {
                 }
             }
             Output::Indication(indication) => self.indicate(indication),
+            Output::Reserve { connection, task, length, staged } => {
+                self.reserve(connection, task, (length, staged));
+            }
             Output::Detach { connection, task } => {
                 let buf = self.member(connection).and_then(|at| at.mover.detach(task));
                 self.park(task, buf);
@@ -439,6 +442,11 @@ impl<'a> World<'a> {
                     self.forget(task);
                 }
                 self.management.push_back(request.id);
+            }
+            Indication::OutOfBuffers => {
+                if let Some(session) = &mut self.session {
+                    session.give_up_kept_data();
+                }
             }
             Indication::NexusLost => {
                 self.tasks.clear();

@@ -199,6 +199,21 @@ impl<P: Port> Pump<P> {
         posted.unwrap_or(Ok(()))
     }
 
+    /// See [`crate::Queue::declare_segment`].
+    ///
+    /// # Errors
+    /// The session has ended, or is busy with another exchange.
+    pub fn declare_segment(&mut self, session: SessionId, length: u32) -> Result<(), Error> {
+        let known = self.links.get(session.index as usize).is_some_and(|link| link.id == session);
+        if !known {
+            return Err(Error::new(Kind::Closed));
+        }
+        let declared = with_link!(self, session.index as usize, |link, context| {
+            link.declare(length, &mut context)
+        });
+        declared.unwrap_or(Ok(()))
+    }
+
     /// Begins to log out; [`Event::Ended`] follows.
     pub fn close(&mut self, session: SessionId) {
         if self.links.get(session.index as usize).is_some_and(|link| link.id == session) {

@@ -13,6 +13,7 @@ use wire::iscsi::Itt;
 use wire::iscsi::Numbers;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
+use wire::iscsi::ScsiCommand;
 use wire::iscsi::StatSn;
 
 use self::keys::Keys;
@@ -35,9 +36,10 @@ pub(crate) struct Checks {
     tasks: BTreeMap<u32, Task>,
     /// Other requests that wait for their answers: what answers them, and for an abort its task.
     others: BTreeMap<u32, Other>,
-    /// The target has rejected a PDU: a command may come again with its number and tag (RFC 7143
-    /// §7.8).
-    rejected: bool,
+    /// Commands that the target has rejected. They were not received, and at any recovery level
+    /// the gap that they left in the numbers is filled by sending them again as they were, or by an
+    /// abort (RFC 7143 §7.3, §7.2.1).
+    rejected: BTreeMap<u32, ScsiCommand>,
     /// Broken invariants, to be taken by the world.
     pub(crate) broken: Vec<String>,
 }
@@ -75,8 +77,8 @@ impl Checks {
         self.up = true;
     }
 
-    /// A PDU of the full feature phase.
-    pub(crate) fn pdu(&mut self, side: Side, header: &[u8], data_len: usize) {
+    /// A PDU of the full feature phase; `rejected`: the header in the data of a Reject.
+    pub(crate) fn pdu(&mut self, side: Side, header: &[u8], data_len: usize, rejected: &[u8]) {
         if !self.up {
             return;
         }
@@ -94,6 +96,9 @@ impl Checks {
                 }),
         };
         self.note(judged);
+        if let Ok(request) = Request::parse(rejected) {
+            self.reject(&request);
+        }
     }
 
     /// Data of the command `tag` was lied about: it must not end well.
@@ -109,11 +114,41 @@ impl Checks {
         }
     }
 
+    /// The target has rejected this request.
+    fn reject(&mut self, request: &Request) {
+        match request {
+            Request::Command(pdu) => {
+                if self.tasks.remove(&pdu.itt.0).is_some() {
+                    self.rejected.insert(pdu.itt.0, *pdu);
+                }
+            }
+            Request::NopOut(pdu) => drop(self.others.remove(&pdu.itt.0)),
+            Request::Text(pdu) => drop(self.others.remove(&pdu.itt.0)),
+            Request::TaskManagement(pdu) => drop(self.others.remove(&pdu.itt.0)),
+            Request::Logout(pdu) => drop(self.others.remove(&pdu.itt.0)),
+            _ => {}
+        }
+    }
+
+    /// A command comes again: nothing of it may differ.
+    fn retry(&mut self, pdu: &ScsiCommand, before: &ScsiCommand, length: u32) -> Judgement {
+        let same = ScsiCommand { exp_stat_sn: pdu.exp_stat_sn, ..*before };
+        demand(*pdu == same, || format!("it was rejected as {before:?}"))?;
+        self.acknowledge(pdu.exp_stat_sn)?;
+        let task = Task::begin(pdu, length, &self.keys)?;
+        self.tasks.insert(pdu.itt.0, task);
+        Ok(())
+    }
+
     fn request(&mut self, request: &Request, length: u32) -> Judgement {
         let limit = self.keys.segment[1];
         demand(length <= limit, || format!("{length} bytes of data, the target takes {limit}"))?;
         match request {
             Request::Command(pdu) => {
+                let before = self.rejected.remove(&pdu.itt.0);
+                if let Some(before) = before.filter(|before| before.cmd_sn == pdu.cmd_sn) {
+                    return self.retry(pdu, &before, length);
+                }
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 self.fresh(pdu.itt)?;
                 let task = Task::begin(pdu, length, &self.keys)?;
@@ -131,6 +166,8 @@ impl Checks {
                 if pdu.itt == Itt::NONE { Ok(()) } else { self.ask(pdu.itt, Other::Nop) }
             }
             Request::TaskManagement(pdu) => {
+                // An abort fills the gap too.
+                self.rejected.clear();
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task })
             }
@@ -152,9 +189,6 @@ impl Checks {
     /// CmdSN without gaps, within the window; ExpStatSN never goes back.
     fn number(&mut self, got: CmdSn, immediate: bool, exp_stat_sn: Option<StatSn>) -> Judgement {
         let next = self.cmd_sn;
-        if self.rejected && got.is_before(next) {
-            return exp_stat_sn.map_or(Ok(()), |acknowledged| self.acknowledge(acknowledged));
-        }
         demand(got == next, || format!("CmdSN {got:?} instead of {next:?}"))?;
         if !immediate {
             self.cmd_sn = next.plus(1);
@@ -174,7 +208,7 @@ impl Checks {
 
     fn fresh(&self, itt: Itt) -> Judgement {
         let used = self.tasks.contains_key(&itt.0) || self.others.contains_key(&itt.0);
-        demand((!used || self.rejected) && itt != Itt::NONE, || "its tag is in use".to_owned())
+        demand(!used && itt != Itt::NONE, || "its tag is in use".to_owned())
     }
 
     fn ask(&mut self, itt: Itt, other: Other) -> Judgement {
@@ -234,10 +268,7 @@ impl Checks {
                 Ok(())
             }
             Response::Async(pdu) => self.status(pdu.numbers),
-            Response::Reject(pdu) => {
-                self.rejected = true;
-                self.status(pdu.numbers)
-            }
+            Response::Reject(pdu) => self.status(pdu.numbers),
             Response::Login(_) => Err("not in this phase".to_owned()),
         }
     }
@@ -264,6 +295,9 @@ impl Checks {
         let Numbers { exp_cmd_sn, max_cmd_sn, .. } = numbers;
         let next = self.cmd_sn;
         demand(!exp_cmd_sn.is_after(next), || format!("ExpCmdSN is beyond {next:?}"))?;
+        let counted = |pdu: &&ScsiCommand| !pdu.immediate && exp_cmd_sn.is_after(pdu.cmd_sn);
+        let gap = self.rejected.values().find(counted).map(|pdu| pdu.cmd_sn);
+        demand(gap.is_none(), || format!("ExpCmdSN counts {gap:?}, which was rejected"))?;
         let closed = max_cmd_sn.plus(1).is_before(exp_cmd_sn);
         demand(!closed, || "MaxCmdSN is before ExpCmdSN - 1".to_owned())?;
         let before = self.told.replace((exp_cmd_sn, max_cmd_sn));

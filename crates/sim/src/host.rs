@@ -23,10 +23,14 @@ use wire::scsi::opcode::Opcode;
 
 use crate::model::Model;
 use crate::model::Version;
+use crate::options::RESTS;
+use crate::options::Secrets;
 use crate::options::SessionPlan;
 use crate::port::SimConnector;
 use crate::port::SimPort;
 use crate::rng::Rng;
+use crate::secrets;
+use crate::trace::START;
 use crate::world;
 use crate::world::Due;
 use crate::world::Plan;
@@ -83,6 +87,8 @@ pub(crate) struct Stage {
     pub(crate) models: Vec<Model>,
     /// Of each target: its units in `models`.
     pub(crate) units: Vec<Vec<usize>>,
+    /// Of each target: what a login has to prove.
+    pub(crate) secrets: Vec<Secrets>,
     /// Whose writes all go to stable storage.
     pub(crate) always_durable: Vec<bool>,
     pub(crate) ghosts: Vec<Ghost>,
@@ -115,6 +121,8 @@ pub(crate) struct Slot {
     /// The next block to verify, of each unit of the target.
     pub(crate) verified: Vec<usize>,
     planned: bool,
+    /// It posts nothing before.
+    rests_until: Instant,
 }
 
 /// A host.
@@ -140,6 +148,7 @@ impl Host {
             operations: BTreeMap::new(),
             verified: Vec::new(),
             planned: false,
+            rests_until: START,
         });
         Self {
             index,
@@ -207,11 +216,15 @@ impl Host {
             return;
         }
         if entry.id.is_none() {
-            match pump.open(options(&entry.plan, self.index)) {
+            let secrets = stage.secrets[entry.plan.target];
+            match pump.open(options(&entry.plan, self.index, secrets)) {
                 Ok(id) => entry.id = Some(id),
                 Err(error) => stage.fail(format!("cannot open a session: {error}")),
             }
             self.turn(stage);
+            return;
+        }
+        if !stage.verifying && entry.rests_until > self.world.borrow().now {
             return;
         }
         let posted =
@@ -246,9 +259,24 @@ impl Host {
             return true;
         }
         self.slots[slot].left = self.slots[slot].left.saturating_sub(1);
+        self.maybe_rest(slot);
         let operation = Operation { what, unit, lba, count, asked: self.world.borrow().now };
         self.submit(slot, lun, operation, stage);
         true
+    }
+
+    /// Goes to rest after each part of the load.
+    fn maybe_rest(&mut self, slot: usize) {
+        let entry = &mut self.slots[slot];
+        let SessionPlan { rest, operations, .. } = entry.plan;
+        if rest == 0 || entry.left == 0 || !entry.left.is_multiple_of(operations / (RESTS + 1)) {
+            return;
+        }
+        let mut world = self.world.borrow_mut();
+        let until = world.now + Duration::from_secs(1 + self.rng.below(rest));
+        entry.rests_until = until;
+        world.at(until, Due::Plan(Plan::Load(self.index, slot)));
+        world.tally.mark("rest");
     }
 
     /// Posts the next request that reads a unit as a whole.
@@ -509,8 +537,9 @@ impl Host {
 }
 
 /// The options of a session.
-fn options(plan: &SessionPlan, host: usize) -> Options {
+fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
     Options {
+        account: secrets::of_initiator(plan.target, secrets),
         initiator: format!("iqn.2026-01.local.lunwire.sim:host-{host}"),
         settings: Settings {
             max_recv_data_segment_length: plan.segment,

@@ -23,6 +23,7 @@ use crate::host::target_name;
 use crate::options::TargetPlan;
 use crate::port::SimPort;
 use crate::rng::Rng;
+use crate::secrets;
 use crate::wires;
 use crate::world;
 use crate::world::Place;
@@ -95,7 +96,7 @@ impl Machine {
             luns: luns.collect(),
             alias: None,
             access: Vec::new(),
-            authentication: AuthenticationPolicy::default(),
+            authentication: secrets::of_target(self.desk, plan.secrets, plan.algorithm),
             settings: self.settings(),
             redirect: None,
             name,

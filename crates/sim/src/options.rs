@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
+mod extras;
+
 use std::fmt;
 use std::time::Duration;
 
 use initiator::DigestOffer;
+use iscsi::chap::Algorithm;
 use iscsi::target::DigestPolicy;
 
+pub(crate) use self::extras::RESTS;
+pub use self::extras::Secrets;
 use crate::rng::Rng;
 
 /// Which faults may be drawn.
@@ -151,6 +156,8 @@ pub struct SessionPlan {
     pub command_timeout: u64,
     /// How long to try to get a lost session back, seconds.
     pub patience: u64,
+    /// Longest rest, seconds; it has a few.
+    pub rest: u64,
 }
 
 /// What a target is.
@@ -189,6 +196,10 @@ pub struct TargetPlan {
     pub recovery: u8,
     /// Seconds of silence before a ping.
     pub ping: u64,
+    /// What a login has to prove,
+    pub secrets: Secrets,
+    /// and by which hash function.
+    pub algorithm: Algorithm,
 }
 
 /// Everything that a seed draws.
@@ -223,6 +234,14 @@ impl Options {
     /// Draws from `seed`, faults of `class` only.
     #[must_use]
     pub fn draw(seed: u64, class: Class) -> Self {
+        let mut options = Self::plain(seed, class);
+        options.widen();
+        options
+    }
+
+    /// The same system without what is drawn on top of it.
+    #[must_use]
+    pub fn plain(seed: u64, class: Class) -> Self {
         let mut rng = Rng::stream(seed, 0);
         let targets: Vec<TargetPlan> =
             (0..rng.pick(&[1, 1, 1, 2])).map(|_| target(&mut rng, class)).collect();
@@ -299,6 +318,8 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         abilities: [rng.chance(500), rng.chance(500)],
         recovery: rng.pick(&[0, 1, 2]),
         ping: rng.pick(&[2, 10, 30]),
+        secrets: Secrets::None,
+        algorithm: Algorithm::Md5,
     }
 }
 
@@ -326,6 +347,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         repeat: rng.chance(700),
         command_timeout: rng.pick(&[0, 5, 30, 60]),
         patience: rng.pick(&[30, 120, 600]),
+        rest: 0,
     }
 }
 

@@ -19,6 +19,7 @@ const OPCODE: u8 = 0x3f;
 /// T bit and NSG = 3: full feature phase follows (RFC 7143 §11.13).
 const TRANSIT: u8 = 0x80;
 const NEXT_STAGE: u8 = 0x03;
+const REJECT: u8 = 0x3f;
 /// Longest text of a login that is looked at, bytes.
 const TEXT_MAX: usize = 16 << 10;
 
@@ -67,7 +68,8 @@ impl Tap {
             if headed && half.data_left > 0 {
                 let taken = rest.len().min(half.data_left);
                 half.data_left -= taken;
-                if !full_feature && half.text.len() < TEXT_MAX {
+                let wanted = !full_feature || half.header[0] & OPCODE == REJECT;
+                if wanted && half.text.len() < TEXT_MAX {
                     half.text.extend_from_slice(&rest[..taken]);
                 }
                 if full_feature && self.data_digest {
@@ -126,7 +128,8 @@ impl Tap {
             let text = text.get(..data_len).unwrap_or(&text);
             self.login(side, &bhs, text);
         } else {
-            self.checks.pdu(side, &header, data_len);
+            let rejected = if opcode == REJECT { &text[..] } else { &[] };
+            self.checks.pdu(side, &header, data_len, rejected);
         }
     }
 

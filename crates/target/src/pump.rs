@@ -352,6 +352,9 @@ impl<P: Port> Pump<P> {
                 }
                 Some(Output::Indication(indication)) => self.indicate(key, indication),
                 Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::Reserve { connection, task, length, staged }) => {
+                    self.reserve_buf(key, connection, task, (length, staged));
+                }
                 Some(Output::Detach { connection, task }) => self.detach_buf(key, connection, task),
                 Some(Output::Attach { connection, task }) => self.attach_buf(key, connection, task),
                 Some(Output::ConnectionClosed { connection, reason }) => {
@@ -392,6 +395,9 @@ impl<P: Port> Pump<P> {
             // Its mover has given the buffer back.
             Indication::Ended { .. } => {}
             Indication::Management(request) => self.manage(key, request),
+            Indication::OutOfBuffers => {
+                self.give_up_kept_data();
+            }
             Indication::NexusLost => self.lose_nexus(key),
         }
     }
@@ -489,20 +495,10 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(task) = task_of(&mut session.tasks, id) else { return };
         task.wanted = length.min(task.expected_out);
-        // More than is wanted where the initiator announced more unsolicited data than the device
-        // server takes.
-        let wanted = session.machine.buffer_length(id, length) as usize;
-        let buf = match task.immediate.take() {
-            Some((buf, _)) if buf.len() >= wanted => Some(buf),
-            immediate => self.take_buf(wanted).map(|mut buf| {
-                if let Some((staged, valid)) = immediate {
-                    let valid = (valid as usize).min(staged.len()).min(buf.len());
-                    self.watch.copied += valid as u64;
-                    buf[..valid].copy_from_slice(&staged[..valid]);
-                }
-                buf
-            }),
-        };
+        let need = session.machine.buffer_need(id, length);
+        let staged = task.immediate.take();
+        let staged = if need.is_reserved { self.take_reserved(key, id).or(staged) } else { staged };
+        let buf = self.widen(staged, need.length as usize);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(buf) = buf else {
             session.take_task(id);

@@ -101,8 +101,8 @@ impl Tcp {
         self.tasks.adopt(carried);
     }
 
-    /// Takes an op. `Release`, `Quiet` and the received side of `NoticeKeys` hold at once, the rest
-    /// in order. After `Terminate` nothing is taken but `Release`.
+    /// Takes an op. `Release`, `Quiet`, the received side of `NoticeKeys` and lengths that it changes
+    /// alone hold at once, the rest in order. After `Terminate` nothing is taken but `Release`.
     pub fn submit(&mut self, op: Op) {
         match op {
             Op::Release { task } => self.tasks.release(task),
@@ -118,6 +118,10 @@ impl Tcp {
             Op::Reassign { task, mut request } => {
                 request.exp_data_sn = self.tasks.resume(task);
                 self.tx.submit(Op::Reassign { task, request });
+            }
+            Op::Resegment { task, request } => {
+                self.tasks.restart(task, request.tag);
+                self.tx.submit(op);
             }
             op => self.tx.submit(op),
         }

@@ -125,8 +125,10 @@ impl Tx {
         if self.end != End::Open {
             return;
         }
-        if matches!(op, Op::Terminate) {
-            self.end = End::Asked;
+        match op {
+            Op::Terminate => self.end = End::Asked,
+            Op::NoticeKeys(keys) if self.differ_in_lengths(&keys) => return self.set_lengths(keys),
+            _ => {}
         }
         self.items.push_back(Item::Op(op));
         self.run_silent();
@@ -188,6 +190,31 @@ impl Tx {
         }
     }
 
+    /// Whether new keys change nothing of how PDUs are framed.
+    fn differ_in_lengths(&self, keys: &Keys) -> bool {
+        let framing = |keys: &Keys| (keys.header_digest, keys.data_digest, keys.markers);
+        framing(&self.keys) == framing(keys)
+    }
+
+    /// New lengths hold for all that is not on its way: commands that wait here are cut to them.
+    fn set_lengths(&mut self, keys: Keys) {
+        self.keys = keys;
+        let limit = keys.max_send_data_segment_length;
+        for item in &mut self.items {
+            let Item::Op(Op::SendCommand { command, immediate, unsolicited_end, .. }) = item else {
+                continue;
+            };
+            if *immediate > limit {
+                // Without other unsolicited data the target asks for the rest.
+                if *unsolicited_end == *immediate {
+                    *unsolicited_end = limit;
+                }
+                *immediate = limit;
+                command.final_ = *unsolicited_end == limit;
+            }
+        }
+    }
+
     fn set_keys(&mut self, keys: Keys) {
         self.keys = keys;
         if let Some(interval) = keys.markers.send
@@ -237,6 +264,12 @@ impl Tx {
             Op::Reassign { mut request, .. } => {
                 request.exp_stat_sn = exp_stat_sn;
                 self.push(&Request::TaskManagement(request), None, list);
+                Progress::Done
+            }
+            Op::Resegment { request, .. } => {
+                let mut request = Request::Snack(request);
+                stamp(&mut request, exp_stat_sn);
+                self.push(&request, None, list);
                 Progress::Done
             }
             Op::Release { .. } | Op::Quiet { .. } => Progress::Done,
