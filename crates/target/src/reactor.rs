@@ -30,6 +30,7 @@ use crate::node::Nodes;
 use crate::node::Portal;
 use crate::pump::Pump;
 use crate::registry::Registry;
+use crate::stopwatch::Times;
 use crate::stores::Files;
 use crate::stores::StoreFile;
 use crate::stores::Stores;
@@ -242,6 +243,19 @@ impl Target {
             replies.iter().take(self.shared.mailboxes.len()).flatten().collect();
         sessions.sort_by_key(|session| session.tsih);
         sessions
+    }
+
+    /// Where the time of the reactors went.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        let (reply, replies) = mpsc::channel();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Letter::Times { reply: reply.clone() });
+        }
+        drop(reply);
+        let mut all = Times::default();
+        replies.iter().take(self.shared.mailboxes.len()).for_each(|times| all.join(times));
+        all
     }
 
     /// Every unit that the target `name` has now, or none if there is no such target.

@@ -281,6 +281,11 @@ impl Session {
         self.connection(connection).map_or(0, |connection| connection.status.unacknowledged())
     }
 
+    /// The StatSN that the next response on `connection` gets.
+    pub fn next_stat_sn(&self, connection: ConnectionId) -> StatSn {
+        self.connection(connection).map_or(StatSn(0), |connection| connection.status.next())
+    }
+
     /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
     /// step.
     pub fn check(&self) {

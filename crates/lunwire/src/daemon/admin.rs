@@ -29,6 +29,7 @@ use target::Shrink;
 use target::Target;
 use target::VolumeError;
 
+use crate::client::layers;
 use crate::plan::DraftLun;
 use crate::plan::UnitMaker;
 use crate::ports;
@@ -202,6 +203,7 @@ impl State {
                 targets: self.served(),
                 sessions: self.target.sessions().len(),
             }),
+            Request::Layers => Reply::Layers(layers::told(&self.target.times())),
             Request::Sessions => {
                 let sessions = self.target.sessions();
                 Reply::Sessions { sessions: sessions.into_iter().map(shown).collect() }
