@@ -21,6 +21,7 @@ mod volume;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
+pub use engine::ppe::Idle;
 pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
@@ -31,6 +32,7 @@ pub use node::PORTAL_GROUP_TAG;
 pub use node::Portal;
 pub use node::Redirect;
 pub use reactor::Error;
+pub use reactor::Mode;
 pub use reactor::Plan;
 pub use reactor::Target;
 pub use registry::SESSIONS_MAX;
