@@ -18,6 +18,7 @@ use initiator::Retry;
 use initiator::SessionId;
 use initiator::Settings;
 use iscsi::initiator::Ending;
+use iscsi::initiator::Policy;
 use wire::scsi::cdb::BlockCommand;
 use wire::scsi::opcode::Opcode;
 
@@ -41,6 +42,9 @@ const FUA: u8 = 0x08;
 
 /// Data buffers of a host, bytes.
 const POOL: usize = 32 << 20;
+
+/// Without faults no request takes longer, however deep the queue and narrow the window.
+const CALM_MAX: Duration = Duration::from_secs(20);
 
 /// Name of target `number`.
 pub(crate) fn target_name(number: usize) -> String {
@@ -446,6 +450,9 @@ impl Host {
             format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
         });
         drop(world);
+        if !stage.may_fail && now.since(asked) > CALM_MAX {
+            stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
+        }
         let target = self.slots[slot].plan.target;
         let model = &mut stage.models[unit];
         match (what, result) {
@@ -551,8 +558,10 @@ fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
             header_digest: plan.digests[0],
             data_digest: plan.digests[1],
             command_timeout: Duration::from_secs(plan.command_timeout),
-            // Above it commands are sent again with their numbers, which `check.rs` does not know.
-            error_recovery_level: 0,
+            error_recovery_level: plan.recovery,
+            connections: plan.connections,
+            policy: if plan.least { Policy::LeastOutstanding } else { Policy::RoundRobin },
+            markers: plan.markers,
             ..Settings::default()
         },
         connect_patience: Duration::from_secs(plan.patience),

@@ -283,6 +283,11 @@ impl Session {
         self.connection(connection).map_or(0, |connection| connection.status.unacknowledged())
     }
 
+    /// The StatSN that the next response on `connection` gets.
+    pub fn next_stat_sn(&self, connection: ConnectionId) -> StatSn {
+        self.connection(connection).map_or(StatSn(0), |connection| connection.status.next())
+    }
+
     /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
     /// step.
     pub fn check(&self) {
@@ -394,6 +399,7 @@ impl Session {
         if !self.is_closed() {
             self.open_window();
             self.tell_open_window();
+            self.ask_if_stuck();
         }
     }
 

@@ -78,6 +78,7 @@ impl<P: Port> Pump<P> {
             Some((staged, valid)) => self.take_buf(length).map(|mut buf| {
                 let valid = (valid as usize).min(staged.len()).min(buf.len());
                 buf[..valid].copy_from_slice(&staged[..valid]);
+                self.watch.copied += valid as u64;
                 buf
             }),
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Text Requests in full feature phase: SendTargets, and a MaxRecvDataSegmentLength that is declared
-//! anew. Read first: RFC 7143 §6.4 (negotiation in full feature phase), §7.12 (failures), §11.10,
-//! §11.11, §13.12, appendix C.
+//! Text Requests in full feature phase: SendTargets, and a MaxRecvDataSegmentLength that is
+//! declared anew. Read first: RFC 7143 §6.4 (negotiation in full feature phase), §7.12 (failures),
+//! §11.10, §11.11, §13.12, appendix C.
 //!
 //! ```text
 //!   request with F --> F=0, C=1: an empty request fetches the next part ---+
