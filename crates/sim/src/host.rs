@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clock::Instant;
 use initiator::Config;
-use initiator::Data;
 use initiator::Done;
 use initiator::Error;
 use initiator::Event;
@@ -19,8 +18,7 @@ use initiator::SessionId;
 use initiator::Settings;
 use iscsi::initiator::Ending;
 use iscsi::initiator::Policy;
-use wire::scsi::cdb::BlockCommand;
-use wire::scsi::opcode::Opcode;
+use wire::scsi::sense::SenseKey;
 
 use crate::model::Model;
 use crate::model::Version;
@@ -29,6 +27,8 @@ use crate::options::Secrets;
 use crate::options::SessionPlan;
 use crate::port::SimConnector;
 use crate::port::SimPort;
+use crate::request::Form;
+use crate::request::What;
 use crate::rng::Rng;
 use crate::secrets;
 use crate::trace::START;
@@ -36,9 +36,6 @@ use crate::world;
 use crate::world::Due;
 use crate::world::Plan;
 use crate::world::Shared;
-
-/// FUA in the flags of a block command (SBC-4 §5.40).
-const FUA: u8 = 0x08;
 
 /// Data buffers of a host, bytes.
 const POOL: usize = 32 << 20;
@@ -49,14 +46,6 @@ const CALM_MAX: Duration = Duration::from_secs(20);
 /// Name of target `number`.
 pub(crate) fn target_name(number: usize) -> String {
     format!("iqn.2026-01.local.lunwire.sim:target-{number}")
-}
-
-/// What a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    Read,
-    Write { version: Version, durable: bool },
-    Flush,
 }
 
 /// A request under way.
@@ -254,11 +243,15 @@ impl Host {
         let count = 1 + self.rng.index(entry.plan.blocks_max.min(model.len()));
         let lba = self.rng.index(model.len() - count + 1);
         let durable = self.rng.chance(150);
-        let what = match self.rng.below(100) {
+        let mut what = match self.rng.below(100) {
             0..45 => What::Read,
-            45..92 => What::Write { version: stage.next_version, durable },
+            45..92 => What::Write { version: stage.next_version, durable, form: Form::Write },
             _ => What::Flush,
         };
+        let mut count = count;
+        if entry.plan.rare > 0 && self.rng.chance(entry.plan.rare) {
+            count = what.vary(model, lba, count, &mut self.rng);
+        }
         if matches!(what, What::Write { .. }) && !model.is_free(lba, count) {
             return true;
         }
@@ -303,26 +296,14 @@ impl Host {
     fn submit(&mut self, slot: usize, lun: usize, operation: Operation, stage: &mut Stage) {
         let Operation { what, unit, lba, count, asked } = operation;
         let model = &mut stage.models[unit];
-        let bytes = u32::try_from(count * model.block_len()).unwrap_or(0);
-        let command = |opcode, flags| {
-            let length = u32::try_from(count).unwrap_or(0);
-            let (lba, group_number) = (lba as u64, 0);
-            let command = BlockCommand { opcode, lba, length, flags, group_number };
-            command.emit().expect("a small range fits sixteen bytes")
-        };
-        let (cdb, data) = match what {
-            What::Read => (command(Opcode::READ_16, 0), Data::In(bytes)),
-            What::Write { version, durable } => {
-                stage.next_version += 1;
-                model.begin(lba, count, version, asked);
-                let flags = if durable { FUA } else { 0 };
-                let data = model.content(lba, count, version);
-                (command(Opcode::WRITE_16, flags), Data::Out(data.into()))
-            }
-            What::Flush => (command(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
-        };
+        if let What::Write { version, .. } = what {
+            stage.next_version += 1;
+            model.begin(lba, count, version, asked);
+        }
+        let (cdb, data) = what.command(model, lba, count);
         let entry = &mut self.slots[slot];
         let retry = match what {
+            _ if !what.repeats() => Retry::IfNotDone,
             What::Write { .. } if !entry.plan.repeat => Retry::IfNotDone,
             _ => Retry::Always,
         };
@@ -433,11 +414,7 @@ impl Host {
     ) {
         let Operation { what, unit, lba, count, asked } = *operation;
         let now = self.world.borrow().now;
-        let name = match what {
-            What::Read => "read",
-            What::Write { .. } => "write",
-            What::Flush => "flush",
-        };
+        let name = what.name();
         let how = match &result {
             Ok(_) => format!("{name} good"),
             Err(error) => format!("{name} {}", kind_name(error)),
@@ -467,9 +444,26 @@ impl Host {
                     stage.fail(wrong.0);
                 }
             }
-            (What::Write { version, durable }, Ok(_)) => {
+            (What::Write { form: Form::Compare { equal: false, .. }, .. }, Ok(_)) => {
+                stage.fail(format!("what was compared at {lba} was never there"));
+            }
+            // Blocks may stay as they are.
+            (What::Write { form: Form::Unmap, .. }, Ok(_)) => {
+                model.doubt(lba, count);
+                model.exorcise(lba, count, now);
+            }
+            (What::Write { version, durable, .. }, Ok(_)) => {
                 let durable = durable || stage.always_durable[target];
                 model.acknowledge(lba, count, version, durable, now);
+            }
+            (What::Write { version, form: Form::Compare { with, equal }, .. }, Err(error))
+                if is_miscompare(&error) =>
+            {
+                let there = equal && model.was(lba, with, version, (asked, now));
+                model.retract(lba, count, version);
+                if there {
+                    stage.fail(format!("what was compared at {lba} is there: version {with}"));
+                }
             }
             (What::Flush, Ok(_)) => model.flushed(asked),
             (_, Err(error)) => {
@@ -568,6 +562,12 @@ fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
         reconnect_patience: Duration::from_secs(plan.patience),
         ..Options::new(world::portal(plan.target), Some(target_name(plan.target)))
     }
+}
+
+/// MISCOMPARE (SPC-4 §4.5.6).
+fn is_miscompare(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
+        if sense.key == SenseKey::Miscompare)
 }
 
 /// A short name for counting.

@@ -23,6 +23,7 @@ mod net;
 mod options;
 mod port;
 mod report;
+mod request;
 mod rng;
 mod run;
 mod secrets;

@@ -55,6 +55,7 @@ impl Options {
                 (session.recovery, session.connections) = (level, connections);
             }
             session.least = rng.chance(500);
+            session.rare = rng.pick(&[0, 100, 400]);
         }
         self.lengthen(&mut rng);
         if self.class == Class::Disk {
