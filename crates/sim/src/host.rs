@@ -20,6 +20,8 @@ use iscsi::initiator::Ending;
 use iscsi::initiator::Policy;
 use wire::scsi::sense::SenseKey;
 
+use crate::claims::Claim;
+use crate::claims::Nexus;
 use crate::model::Model;
 use crate::model::Version;
 use crate::options::RESTS;
@@ -39,6 +41,9 @@ use crate::world::Shared;
 
 /// Data buffers of a host, bytes.
 const POOL: usize = 32 << 20;
+
+/// So many of a thousand requests of a guard are about its reservation.
+const GUARDS: u64 = 80;
 
 /// Without faults no request takes longer, however deep the queue and narrow the window.
 const CALM_MAX: Duration = Duration::from_secs(20);
@@ -78,6 +83,9 @@ pub(crate) struct Ghost {
 pub(crate) struct Stage {
     /// All units of all targets.
     pub(crate) models: Vec<Model>,
+    /// Of each unit: who may write.
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) next_nexus: Nexus,
     /// Of each target: its units in `models`.
     pub(crate) units: Vec<Vec<usize>>,
     /// Of each target: what a login has to prove.
@@ -108,6 +116,7 @@ impl Stage {
 pub(crate) struct Slot {
     pub(crate) plan: SessionPlan,
     id: Option<SessionId>,
+    nexus: Nexus,
     up: bool,
     left: u32,
     pub(crate) operations: BTreeMap<u64, Operation>,
@@ -136,6 +145,7 @@ impl Host {
         let slots = plans.iter().map(|plan| Slot {
             plan: plan.clone(),
             id: None,
+            nexus: 0,
             up: false,
             left: plan.operations,
             operations: BTreeMap::new(),
@@ -174,8 +184,10 @@ impl Host {
         self.world.borrow_mut().crash(self.desk, true);
         for slot in 0..self.slots.len() {
             for (_, operation) in std::mem::take(&mut self.slots[slot].operations) {
-                if matches!(operation.what, What::Write { .. }) {
-                    self.haunt(slot, &operation, stage);
+                match operation.what {
+                    What::Write { .. } => self.haunt(slot, &operation, stage),
+                    What::Guard(_) => stage.claims[operation.unit].abandon(),
+                    What::Read | What::Flush => {}
                 }
             }
             (self.slots[slot].id, self.slots[slot].up) = (None, false);
@@ -211,7 +223,10 @@ impl Host {
         if entry.id.is_none() {
             let secrets = stage.secrets[entry.plan.target];
             match pump.open(options(&entry.plan, self.index, secrets)) {
-                Ok(id) => entry.id = Some(id),
+                Ok(id) => {
+                    (entry.id, entry.nexus) = (Some(id), stage.next_nexus);
+                    stage.next_nexus += 1;
+                }
                 Err(error) => stage.fail(format!("cannot open a session: {error}")),
             }
             self.turn(stage);
@@ -251,6 +266,12 @@ impl Host {
         let mut count = count;
         if entry.plan.rare > 0 && self.rng.chance(entry.plan.rare) {
             count = what.vary(model, lba, count, &mut self.rng);
+        }
+        if entry.plan.guard
+            && self.rng.chance(GUARDS)
+            && let Some(action) = stage.claims[unit].next(entry.nexus)
+        {
+            what = What::Guard(action);
         }
         if matches!(what, What::Write { .. }) && !model.is_free(lba, count) {
             return true;
@@ -302,6 +323,9 @@ impl Host {
         }
         let (cdb, data) = what.command(model, lba, count);
         let entry = &mut self.slots[slot];
+        if let What::Guard(action) = what {
+            stage.claims[unit].ask(entry.nexus, action);
+        }
         let retry = match what {
             _ if !what.repeats() => Retry::IfNotDone,
             What::Write { .. } if !entry.plan.repeat => Retry::IfNotDone,
@@ -316,8 +340,12 @@ impl Host {
                 entry.operations.insert(self.tag, operation);
             }
             Err((error, _)) => {
-                if let What::Write { version, .. } = what {
-                    model.retract(lba, count, version);
+                match what {
+                    What::Write { version, .. } => model.retract(lba, count, version),
+                    What::Guard(action) => {
+                        stage.claims[unit].end(entry.nexus, action, false, asked);
+                    }
+                    What::Read | What::Flush => {}
                 }
                 self.world.borrow_mut().tally.end(&format!("not taken: {}", kind_name(&error)));
             }
@@ -430,9 +458,20 @@ impl Host {
         if !stage.may_fail && now.since(asked) > CALM_MAX {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
+        if let Err(why) = self.judge(slot, operation, &result, stage) {
+            return stage.fail(why);
+        }
         let target = self.slots[slot].plan.target;
         let model = &mut stage.models[unit];
         match (what, result) {
+            (What::Guard(action), result) => {
+                let nexus = self.slots[slot].nexus;
+                stage.claims[unit].end(nexus, action, result.is_ok(), now);
+            }
+            (What::Write { version, .. }, Err(error)) if is_conflict(&error) && !stage.may_lose => {
+                model.retract(lba, count, version);
+            }
+            (What::Flush, Err(error)) if is_conflict(&error) => {}
             (What::Read, Ok(done)) => {
                 let bytes = done.data.as_deref().unwrap_or_default();
                 let expected = count * model.block_len();
@@ -467,6 +506,7 @@ impl Host {
             }
             (What::Flush, Ok(_)) => model.flushed(asked),
             (_, Err(error)) => {
+                let conflict = is_conflict(&error);
                 if matches!(what, What::Write { .. }) {
                     match error.kind() {
                         Kind::Status { .. } | Kind::Ending(Ending::Aborted | Ending::TimedOut) => {
@@ -477,10 +517,37 @@ impl Host {
                         _ => self.haunt(slot, operation, stage),
                     }
                 }
-                if !stage.may_fail {
+                if !stage.may_fail && !conflict {
                     stage.fail(format!("a request failed without a fault: {error}"));
                 }
             }
+        }
+    }
+
+    /// Whether the reservation of the unit, if there is one, let it end like that.
+    fn judge(
+        &self,
+        slot: usize,
+        operation: &Operation,
+        result: &Result<Done, Error>,
+        stage: &Stage,
+    ) -> Result<(), String> {
+        let Operation { what, unit, asked, .. } = *operation;
+        let (claim, nexus) = (&stage.claims[unit], self.slots[slot].nexus);
+        let conflict = result.as_ref().is_err_and(is_conflict);
+        let carried_out = match result {
+            Ok(_) => true,
+            Err(error) => is_miscompare(error),
+        };
+        match what {
+            What::Guard(_) => Ok(()),
+            _ if conflict && (what == What::Read || !claim.refuses(nexus, asked)) => {
+                Err(format!("a reservation that nobody has refuses {what:?} of unit {unit}"))
+            }
+            What::Write { .. } | What::Flush if carried_out && !claim.lets(nexus, asked) => {
+                Err(format!("a reservation did not keep {what:?} out of unit {unit}"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -562,6 +629,11 @@ fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
         reconnect_patience: Duration::from_secs(plan.patience),
         ..Options::new(world::portal(plan.target), Some(target_name(plan.target)))
     }
+}
+
+/// RESERVATION CONFLICT (SAM-5 §5.3.1).
+fn is_conflict(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { status: 0x18, .. })
 }
 
 /// MISCOMPARE (SPC-4 §4.5.6).

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod claims;
 mod disk;
 mod faults;
 mod host;

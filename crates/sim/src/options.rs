@@ -166,6 +166,8 @@ pub struct SessionPlan {
     pub least: bool,
     /// So many of a thousand writes are rare commands.
     pub rare: u64,
+    /// Reserves units for itself.
+    pub guard: bool,
     /// Longest rest, seconds; it has a few.
     pub rest: u64,
 }
@@ -371,6 +373,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         connections: 1,
         least: false,
         rare: 0,
+        guard: false,
         rest: 0,
     }
 }

@@ -6,8 +6,11 @@ use wire::iscsi::Cdb;
 use wire::scsi::cdb::BlockCommand;
 use wire::scsi::command;
 use wire::scsi::opcode::Opcode;
+use wire::scsi::persistent;
+use wire::scsi::persistent::Type;
 use wire::scsi::unmap;
 
+use crate::claims::Action;
 use crate::model::ALIKE;
 use crate::model::Model;
 use crate::model::Version;
@@ -23,8 +26,14 @@ const UNMAP: u8 = 0x08;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Read,
-    Write { version: Version, durable: bool, form: Form },
+    Write {
+        version: Version,
+        durable: bool,
+        form: Form,
+    },
     Flush,
+    /// The guard's.
+    Guard(Action),
 }
 
 /// How a write is made.
@@ -44,12 +53,30 @@ pub(crate) enum Form {
     Unmap,
 }
 
+/// The key of all guards.
+const KEY: u64 = 0x6775_6172_6400_0001;
+
+fn guard(action: Action) -> (Cdb, Data) {
+    let (code, key, action_key) = match action {
+        Action::Register => (persistent::REGISTER_AND_IGNORE_EXISTING_KEY, 0, KEY),
+        Action::Reserve => (persistent::RESERVE, KEY, 0),
+        Action::Preempt => (persistent::PREEMPT, KEY, KEY),
+        Action::Release => (persistent::RELEASE, KEY, 0),
+    };
+    let cdb = command::persistent_reserve_out(code, Type::WriteExclusive);
+    (cdb, Data::Out(persistent::emit_list(key, action_key).to_vec().into()))
+}
+
 impl What {
     /// For counting.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Flush => "flush",
+            Self::Guard(Action::Register) => "register",
+            Self::Guard(Action::Reserve) => "reserve",
+            Self::Guard(Action::Preempt) => "preempt",
+            Self::Guard(Action::Release) => "release",
             Self::Write { form: Form::Write, .. } => "write",
             Self::Write { form: Form::Compare { equal: true, .. }, .. } => "compare and write",
             Self::Write { form: Form::Compare { equal: false, .. }, .. } => "compare in vain",
@@ -100,6 +127,7 @@ impl What {
         let Self::Write { version, durable, form } = self else {
             return match self {
                 Self::Flush => (block(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
+                Self::Guard(action) => guard(action),
                 _ => (block(Opcode::READ_16, 0), Data::In(bytes)),
             };
         };
