@@ -23,6 +23,7 @@ use crate::connect::Threads;
 use crate::pump::Pump;
 use crate::pump::after;
 use crate::scsi::Execute;
+use crate::stopwatch::Times;
 
 /// A work queue and an event queue over any number of sessions; one thread uses it, nothing runs
 /// besides.
@@ -234,6 +235,15 @@ impl Queue {
         match &self.pump {
             Engine::Uring(pump) => pump.engine(),
             Engine::Epoll(pump) => pump.engine(),
+        }
+    }
+
+    /// Where the time of this queue went.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        match &self.pump {
+            Engine::Uring(pump) => pump.times(),
+            Engine::Epoll(pump) => pump.times(),
         }
     }
 

@@ -36,6 +36,16 @@ pub struct Tcp {
     tasks: Tasks,
 }
 
+/// What a connection has done to payload bytes since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // a list of counts
+pub struct Touched {
+    /// Bytes copied, both ways.
+    pub copied: u64,
+    /// Bytes run through CRC32C, both ways.
+    pub digested: u64,
+}
+
 impl Tcp {
     /// In the state before login: [`iscsi::initiator::datamover::Keys::LOGIN`].
     #[must_use]
@@ -140,6 +150,13 @@ impl Tcp {
     #[must_use]
     pub fn task_count(&self) -> usize {
         self.tasks.count()
+    }
+
+    /// What was done to payload bytes.
+    #[must_use]
+    pub const fn touched(&self) -> Touched {
+        let (rx, tx) = (self.rx.touched(), self.tx.touched());
+        Touched { copied: rx.copied + tx.copied, digested: rx.digested + tx.digested }
     }
 
     /// Asserts what always holds. Looks at every task: for tests and simulation.

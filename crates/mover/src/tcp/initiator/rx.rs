@@ -41,6 +41,7 @@ use super::super::rx::LENGTHS_END;
 use super::super::rx::take_up_to;
 use super::super::segment::deposit;
 use super::super::segment::update;
+use super::Touched;
 use super::task::Place;
 use super::task::Tasks;
 use super::tx::Burst;
@@ -70,6 +71,7 @@ pub(super) struct Rx {
     sink: Sink,
     /// Of the last PDU that told it.
     max_cmd_sn: CmdSn,
+    touched: Touched,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +112,7 @@ impl Default for Rx {
             crc: None,
             sink: NOTHING,
             max_cmd_sn: CmdSn(0),
+            touched: Touched::default(),
         }
     }
 }
@@ -123,6 +126,10 @@ impl Rx {
             self.markers = Some(Stripper::new(interval, self.position));
             self.is_special = true;
         }
+    }
+
+    pub(super) const fn touched(&self) -> Touched {
+        self.touched
     }
 
     pub(super) fn control_data(&self) -> &[u8] {
@@ -370,6 +377,9 @@ impl Rx {
     }
 
     fn place(&mut self, part: &[u8], tasks: &mut Tasks) {
+        if self.crc.is_some() {
+            self.touched.digested += part.len() as u64;
+        }
         match &mut self.sink {
             Sink::Control(_) => {
                 self.control.extend_from_slice(part);
@@ -379,7 +389,7 @@ impl Rx {
                 let buf = tasks.get_mut(*task).and_then(|task| task.read.as_mut());
                 let place = buf.and_then(|buf| buf.get_mut(*at..*at + part.len()));
                 *at += part.len();
-                deposit(&mut self.crc, place, part);
+                self.touched.copied += deposit(&mut self.crc, place, part) as u64;
             }
             Sink::Nowhere(_) => update(&mut self.crc, part),
         }

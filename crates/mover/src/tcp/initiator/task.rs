@@ -235,6 +235,11 @@ impl Carried {
     }
 }
 
+/// The number behind `got`. No command has so many PDUs that there would be none.
+fn after(got: u32, expected: u32) -> Result<u32, Violation> {
+    got.checked_add(1).ok_or(Violation::Sequence { got, expected })
+}
+
 impl Task {
     /// Whether a Data-In of `length` bytes may come now; counts it. Returns where it goes.
     pub(super) fn admit(
@@ -248,7 +253,7 @@ impl Task {
             return self.admit_odd(pdu, length, keys);
         }
         self.received = self.end_of(pdu, length)?;
-        self.next_sn = self.next_sn.wrapping_add(1);
+        self.next_sn = after(pdu.data_sn.0, self.next_sn)?;
         Ok(Place::At(pdu.offset))
     }
 
@@ -345,8 +350,9 @@ impl Task {
     /// Counts a DataSN or R2TSN; false for one that came before.
     fn count(&mut self, got: u32, keys: &Keys) -> Result<bool, Violation> {
         let expected = self.next_sn;
+        let next = after(got, expected)?;
         if got == expected {
-            self.next_sn = got.wrapping_add(1);
+            self.next_sn = next;
             return Ok(true);
         }
         if !keys.recovery {
@@ -356,7 +362,7 @@ impl Task {
             return Ok(self.books.as_mut().is_some_and(|books| books.fill(got)));
         }
         self.books().miss(expected, got)?;
-        self.next_sn = got.saturating_add(1);
+        self.next_sn = next;
         Ok(true)
     }
 

@@ -30,6 +30,7 @@ use super::super::marker::Inserter;
 use super::super::tx::has_room;
 use super::super::tx::part;
 use super::super::tx::push_trailer;
+use super::Touched;
 use super::task::Tasks;
 use crate::limits::INLINE_DATA_MAX;
 use crate::limits::SEND_SEGMENT_MAX;
@@ -47,6 +48,7 @@ pub(super) struct Tx {
     end: End,
     /// The header under construction, kept for its memory.
     header: Vec<u8>,
+    touched: Touched,
 }
 
 #[derive(Debug)]
@@ -109,11 +111,16 @@ impl Default for Tx {
             sending: false,
             end: End::Open,
             header: Vec::new(),
+            touched: Touched::default(),
         }
     }
 }
 
 impl Tx {
+    pub(super) const fn touched(&self) -> Touched {
+        self.touched
+    }
+
     pub(super) fn submit(&mut self, op: Op) {
         if self.end != End::Open {
             return;
@@ -325,13 +332,20 @@ impl Tx {
             // Memory that others may change is copied before its digest is taken.
             (Some(crc), None) => {
                 let copy = data.to_vec();
+                self.touched.copied += copy.len() as u64;
                 crc.update(&copy);
                 Slice::from(copy)
             }
         };
         match data.bytes() {
-            Some(bytes) if bytes.len() <= INLINE_DATA_MAX => list.push_bytes(bytes),
+            Some(bytes) if bytes.len() <= INLINE_DATA_MAX => {
+                self.touched.copied += bytes.len() as u64;
+                list.push_bytes(bytes);
+            }
             _ => list.push(data),
+        }
+        if crc.is_some() {
+            self.touched.digested += length as u64;
         }
         push_trailer(length, crc, list);
     }

@@ -88,6 +88,18 @@ fn what_is_lost_is_told_and_fits_in_later() {
     is_whole(&mut tcp, 500);
 }
 
+/// The last number that fits in the field has none behind it.
+#[test]
+fn no_command_has_as_many_pdus_as_there_are_numbers() {
+    let last = |keys| pdu(keys, Response::DataIn(data_in(u32::MAX, 0, None)), &[0; 100]);
+    let mut tcp = reading(RECOVERY, 100);
+    violates(&mut tcp, &damaged(last(RECOVERY)), |v| matches!(v, Violation::Sequence { .. }));
+    let (mut tcp, _) = writing(RECOVERY, 8192, 0, 0);
+    let ask = R2t { r2t_sn: R2tSn(u32::MAX), ..r2t(0, 0, 4096) };
+    let stream = pdu(RECOVERY, Response::R2t(ask), &[]);
+    violates(&mut tcp, &stream, |v| matches!(v, Violation::Sequence { .. }));
+}
+
 #[test]
 fn sense_data_waits_with_its_status() {
     let mut tcp = reading(RECOVERY, 200);
