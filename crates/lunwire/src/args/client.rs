@@ -277,7 +277,7 @@ Commands:
   segment BYTES                longest data segment that comes from now on
   repeat COUNT FILE            run a script several times
   log FILE                     time of each command, one line each, in microseconds
-  help, quit                   # begins a comment";
+  help, quit, exit             # begins a comment";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ShellOptions {
