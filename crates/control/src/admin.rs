@@ -174,6 +174,8 @@ pub struct Status {
     pub uptime_s: u64,
     /// `uring` or `epoll`.
     pub engine: String,
+    /// `smp` or `amp`.
+    pub mode: String,
     /// Name of the CRC32C kernel in use.
     pub crc32c: String,
     /// How many threads serve.

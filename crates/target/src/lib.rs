@@ -23,6 +23,7 @@ mod volume;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
+pub use engine::ppe::Idle;
 pub use inventory::LUN_NUMBER_MAX;
 pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
@@ -34,6 +35,7 @@ pub use node::PORTAL_GROUP_TAG;
 pub use node::Portal;
 pub use node::Redirect;
 pub use reactor::Error;
+pub use reactor::Mode;
 pub use reactor::Plan;
 pub use reactor::Target;
 pub use registry::SESSIONS_MAX;

@@ -197,6 +197,7 @@ impl State {
                 pid: std::process::id(),
                 uptime_s: self.begun.elapsed().as_secs(),
                 engine: self.target.engine().into(),
+                mode: self.target.mode().name().into(),
                 crc32c: crc::tier().name().into(),
                 reactors: self.target.reactors(),
                 portals: self.target.portals().iter().map(ToString::to_string).collect(),
