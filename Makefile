@@ -54,7 +54,7 @@ sim-long: ## The same for an hour, or SECONDS_SIM
 
 interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against a running server
 	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes wipes bad-input \
-	    login-flood discovery isns store-faults boot
+	    login-flood discovery isns store-faults inventory boot
 
 vm-test: build ## The kernel's own initiator in a virtual machine
 	@scripts/test volumes kernel cable disk
