@@ -23,6 +23,8 @@ pub enum Request {
         /// Seconds.
         timeout_s: u16,
     },
+    /// Where the time of commands went.
+    Layers,
     /// The target port groups of all units.
     PortGroups,
     /// Change the state of a target port group.
@@ -92,6 +94,8 @@ pub enum Reply {
         /// By TSIH.
         sessions: Vec<Session>,
     },
+    /// To `Layers`.
+    Layers(Layers),
     /// To `PortGroups`.
     PortGroups {
         /// By target, number and group.
@@ -170,6 +174,8 @@ pub struct Status {
     pub uptime_s: u64,
     /// `uring` or `epoll`.
     pub engine: String,
+    /// `smp` or `amp`.
+    pub mode: String,
     /// Name of the CRC32C kernel in use.
     pub crc32c: String,
     /// How many threads serve.
@@ -204,6 +210,38 @@ pub struct Lun {
     pub block: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+}
+
+/// Where the time of all reactors went since they began, and which bytes they touched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layers {
+    /// Counts of the time-stamp counter in a second.
+    pub cycles_per_second: u64,
+    /// Commands that were timed: one in a few.
+    pub commands: u64,
+    /// In the order in which a command passes them.
+    pub layers: Vec<LayerTime>,
+    /// Bytes of data moved by the sessions that are there.
+    pub payload: u64,
+    /// Payload bytes copied.
+    pub copied: u64,
+    /// Payload bytes that stores took at once, which is a copy if they keep them in memory.
+    pub stored: u64,
+    /// Payload bytes run through CRC32C.
+    pub digested: u64,
+}
+
+/// Time in one layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerTime {
+    /// Its name.
+    pub name: String,
+    /// Counts of the time-stamp counter.
+    pub cycles: u64,
+    /// How often it was left.
+    pub laps: u64,
+    /// Stays by length: four steps for each doubling of the counts.
+    pub lengths: Vec<u32>,
 }
 
 /// A target port group of a unit.
@@ -276,6 +314,7 @@ mod tests {
         let orders = [
             Request::Status,
             Request::Sessions,
+            Request::Layers,
             Request::LogoutSession { tsih: 7, timeout_s: 10 },
             Request::DropSession { tsih: 7 },
             Request::ResizeLun { target: None, lun: 1, bytes: 1 << 40, shrink: false },

@@ -118,6 +118,8 @@ Examples:
       only for initiators that know the secret
   lunwire serve --config /etc/lunwire.toml
       several targets, access lists, LUN masking
+  lunwire serve --mode amp --cpus 2,3
+      CPU 3 does the work on sockets and files, CPU 2 all the rest
 
 STORE is kind:argument[,option=value]...
   memory:SIZE                               RAM
@@ -176,10 +178,20 @@ pub(crate) struct ServeOptions {
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
+    /// smp: each reactor talks to the kernel itself; amp: polling cores do that for the reactors
+    /// [default: smp]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// Polling cores of --mode amp, at most as many as reactors [default: one for each]
+    #[arg(long, value_name = "N")]
+    pub(crate) ppes: Option<usize>,
+    /// Let the polling cores of --mode amp never sleep: each uses all of its CPU
+    #[arg(long)]
+    pub(crate) poll: bool,
     /// Threads that serve [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) reactors: Option<usize>,
-    /// CPUs to pin the threads to, in turn, for example 0,2
+    /// CPUs to pin the threads to, in turn, for example 0,2: first reactors, then polling cores
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
     /// Longest busy wait before a thread sleeps; 0 never spins [default: 100us]

@@ -3,6 +3,7 @@
 
 mod check;
 mod lun;
+mod mode;
 mod node;
 mod transfer;
 mod unit;
@@ -40,6 +41,7 @@ use check::login_timeout;
 use check::reactors;
 use check::sessions;
 use lun::protection;
+use mode::DraftMode;
 use node::DraftTarget;
 
 pub(crate) use check::address;
@@ -65,6 +67,7 @@ pub(crate) struct Draft {
     pub(crate) listen: Vec<SocketAddr>,
     portal_groups: Vec<Portal>,
     pub(crate) engine: Choice,
+    mode: DraftMode,
     pub(crate) reactors: usize,
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
@@ -93,6 +96,7 @@ impl Draft {
             listen: Vec::new(),
             portal_groups: Vec::new(),
             engine: Choice::Auto,
+            mode: DraftMode::default(),
             reactors: 1,
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
@@ -146,6 +150,7 @@ impl Draft {
         if let Some(value) = &config.engine {
             self.engine = checked(source, "engine", value, |text| engine(text))?;
         }
+        self.mode.take_file(source, &config)?;
         if let Some(value) = &config.reactors {
             self.reactors = checked(source, "reactors", value, |count| reactors(*count))?;
         }
@@ -195,6 +200,7 @@ impl Draft {
         if let Some(text) = &options.engine {
             self.engine = option("--engine", text, engine(text))?;
         }
+        self.mode.take_options(options)?;
         if let Some(count) = options.reactors {
             self.reactors = option("--reactors", count, reactors(count))?;
         }
@@ -281,7 +287,7 @@ impl Draft {
             target.luns.push(DraftLun::new(0, DEFAULT_STORE, spec));
             self.targets.push(target);
         }
-        Ok(())
+        self.mode.check(self.reactors)
     }
 
     /// Makes the units of this configuration.
@@ -321,6 +327,7 @@ impl Draft {
             discovery: self.discovery.clone(),
             stores,
             engine: self.engine,
+            mode: self.mode.mode(self.reactors),
             reactors: self.reactors,
             cpus: self.cpus.clone(),
             spin_max: self.spin,

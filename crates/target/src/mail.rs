@@ -18,6 +18,7 @@ use wire::iscsi::Tsih;
 
 use crate::pump::Handover;
 use crate::registry::Identity;
+use crate::stopwatch::Times;
 use crate::stores::StoreFile;
 use crate::table::Key;
 
@@ -96,6 +97,10 @@ pub(crate) enum Letter {
     },
     Snapshot {
         reply: Sender<Vec<SessionSnapshot>>,
+    },
+    /// Where the time went.
+    Times {
+        reply: Sender<Times>,
     },
     /// Accept no more, ask initiators to log out, end what is left after `grace`, then leave.
     Stop {

@@ -15,6 +15,10 @@ use std::time::Duration;
 use buf::Pool;
 use engine::Choice;
 use engine::Port;
+use engine::ppe::Idle;
+use engine::ppe::Ppe;
+use engine::ppe::Seat;
+use engine::ppe::Settings;
 use scsi::LogicalUnit;
 use wire::iscsi::Tsih;
 
@@ -30,6 +34,7 @@ use crate::node::Nodes;
 use crate::node::Portal;
 use crate::pump::Pump;
 use crate::registry::Registry;
+use crate::stopwatch::Times;
 use crate::stores::Files;
 use crate::stores::StoreFile;
 use crate::stores::Stores;
@@ -47,9 +52,12 @@ pub struct Plan {
     pub stores: Stores,
     /// Which engine to run on.
     pub engine: Choice,
+    /// Who talks to the kernel.
+    pub mode: Mode,
     /// Threads.
     pub reactors: usize,
-    /// CPUs to pin them to, in turn; none: the scheduler decides.
+    /// CPUs to pin them to, in turn, the reactors first and then the polling cores; none: the
+    /// scheduler decides.
     pub cpus: Vec<usize>,
     /// Longest busy wait before a reactor sleeps.
     pub spin_max: Duration,
@@ -63,6 +71,33 @@ pub struct Plan {
     pub sessions_max: usize,
     /// Whether a target that an initiator may not use looks to it like one that is not there.
     pub hide_targets: bool,
+}
+
+/// How work is divided between threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // there is no third way
+pub enum Mode {
+    /// Symmetric: each reactor does all of its work itself.
+    #[default]
+    Smp,
+    /// Asymmetric: polling cores do the reactors' work on sockets and files.
+    Amp {
+        /// How many; the reactors are dealt out to them in turn. At most as many as reactors.
+        cores: usize,
+        /// What a core does with nothing to do.
+        idle: Idle,
+    },
+}
+
+impl Mode {
+    /// As in `--mode`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smp => "smp",
+            Self::Amp { .. } => "amp",
+        }
+    }
 }
 
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
@@ -128,6 +163,7 @@ pub struct Target {
     isns: Mutex<Option<isns::Client>>,
     portals: Vec<SocketAddr>,
     engine: &'static str,
+    mode: Mode,
     /// Held while a disk comes, goes, or takes another size.
     volumes: Mutex<()>,
 }
@@ -149,8 +185,12 @@ impl Target {
         }
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
-        for index in 0..plan.reactors.max(1) {
-            starting.push(Starting::spawn(index, engine, &plan)?);
+        let reactors = plan.reactors.max(1);
+        let failed = |source| Error::Engine { engine: engine.name(), source };
+        let mut seats = seats(engine, reactors, &plan).map_err(failed)?;
+        for index in 0..reactors {
+            let seat = seats.get_mut(index).and_then(Option::take);
+            starting.push(Starting::spawn(index, engine, seat, &plan)?);
         }
         let registration = registration(&plan.nodes, &portals);
         let isns = plan.isns.clone().zip(registration);
@@ -158,7 +198,6 @@ impl Target {
         let mut mailboxes = Vec::new();
         for reactor in &starting {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
-            let failed = |source| Error::Engine { engine: engine.name(), source };
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
         let shared = Arc::new(Shared {
@@ -184,6 +223,7 @@ impl Target {
             isns: Mutex::new(isns),
             portals: portals.iter().map(|portal| portal.address).collect(),
             engine: engine.name(),
+            mode: plan.mode,
             volumes: Mutex::new(()),
         })
     }
@@ -224,6 +264,12 @@ impl Target {
         self.engine
     }
 
+    /// How work is divided.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// How many reactors serve.
     #[must_use]
     pub fn reactors(&self) -> usize {
@@ -242,6 +288,19 @@ impl Target {
             replies.iter().take(self.shared.mailboxes.len()).flatten().collect();
         sessions.sort_by_key(|session| session.tsih);
         sessions
+    }
+
+    /// Where the time of the reactors went.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        let (reply, replies) = mpsc::channel();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Letter::Times { reply: reply.clone() });
+        }
+        drop(reply);
+        let mut all = Times::default();
+        replies.iter().take(self.shared.mailboxes.len()).for_each(|times| all.join(times));
+        all
     }
 
     /// Every unit that the target `name` has now, or none if there is no such target.
@@ -323,7 +382,7 @@ struct Starting {
 }
 
 impl Starting {
-    fn spawn(index: usize, engine: Choice, plan: &Plan) -> io::Result<Self> {
+    fn spawn(index: usize, engine: Choice, seat: Option<Seat>, plan: &Plan) -> io::Result<Self> {
         let (waker_to, waker) = mpsc::channel();
         let (start, start_from) = mpsc::channel();
         let config = engine::Config { spin_max: plan.spin_max, ..engine::Config::default() };
@@ -338,13 +397,37 @@ impl Starting {
                 tracing::warn!(cpu, %error, "cannot pin a reactor");
             }
             let setup = Setup { index, pool, files, waker_to, start_from };
-            match engine {
-                Choice::Epoll => setup.serve(engine::epoll::Epoll::new(&config)),
-                _ => setup.serve(engine::uring::Uring::new(&config)),
+            match (seat, engine) {
+                (Some(seat), _) => setup.serve(Ok(Ppe::from(seat))),
+                (None, Choice::Epoll) => setup.serve(engine::epoll::Epoll::new(&config)),
+                (None, _) => setup.serve(engine::uring::Uring::new(&config)),
             }
         })?;
         Ok(Self { waker, start, thread })
     }
+}
+
+/// Starts the polling cores; a seat at one of them for each reactor, none in the symmetric mode.
+fn seats(engine: Choice, reactors: usize, plan: &Plan) -> io::Result<Vec<Option<Seat>>> {
+    let Mode::Amp { cores, idle } = plan.mode else { return Ok(Vec::new()) };
+    let cores = cores.clamp(1, reactors);
+    let mut seats: Vec<Option<Seat>> = (0..reactors).map(|_| None).collect();
+    for core in 0..cores {
+        let port = engine::Config {
+            spin_max: plan.spin_max,
+            name: format!("ppe-{core}"),
+            ..engine::Config::default()
+        };
+        let cpu = plan.cpus.get((reactors + core) % plan.cpus.len().max(1)).copied();
+        let places = seats.iter_mut().skip(core).step_by(cores);
+        let settings = Settings { engine, port, cpu, idle };
+        for (place, seat) in
+            places.zip(engine::ppe::start(&settings, (reactors - core).div_ceil(cores))?)
+        {
+            *place = Some(seat);
+        }
+    }
+    Ok(seats)
 }
 
 /// What a reactor's thread owns before it serves.

@@ -12,6 +12,9 @@ use std::sync::PoisonError;
 use engine::Choice;
 use engine::Config;
 use engine::epoll::Epoll;
+use engine::ppe::Idle;
+use engine::ppe::Ppe;
+use engine::ppe::Settings;
 use engine::uring::Uring;
 
 mod files;
@@ -37,6 +40,20 @@ macro_rules! suite {
             fn $scenario() {
                 let make = |config: &super::Config| super::Epoll::new(config).unwrap();
                 super::$module::$scenario(make);
+            })*
+        }
+        mod ppe_uring {
+            $(#[test]
+            fn $scenario() {
+                if super::uring_is_allowed() {
+                    super::$module::$scenario(|config| super::ppe(super::Choice::Uring, config));
+                }
+            })*
+        }
+        mod ppe_epoll {
+            $(#[test]
+            fn $scenario() {
+                super::$module::$scenario(|config| super::ppe(super::Choice::Epoll, config));
             })*
         }
     };
@@ -76,6 +93,13 @@ suite! {
     waiting::wakers_race,
     waiting::idle_costs_nothing,
     waiting::short_waits_do_not_sleep,
+}
+
+/// A port that a core of its own serves.
+fn ppe(engine: Choice, config: &Config) -> Ppe {
+    let settings = Settings { engine, port: config.clone(), cpu: None, idle: Idle::Sleep };
+    let mut seats = engine::ppe::start(&settings, 1).unwrap();
+    seats.pop().unwrap().into()
 }
 
 fn uring_is_allowed() -> bool {

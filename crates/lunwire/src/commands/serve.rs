@@ -36,6 +36,7 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let target = Arc::new(Target::start(plan.plan)?);
     tracing::info!(
         engine = target.engine(),
+        mode = target.mode().name(),
         reactors = target.reactors(),
         crc32c = crc::tier().name(),
         "serving"

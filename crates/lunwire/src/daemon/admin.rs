@@ -29,6 +29,7 @@ use target::Shrink;
 use target::Target;
 use target::VolumeError;
 
+use crate::client::layers;
 use crate::plan::DraftLun;
 use crate::plan::UnitMaker;
 use crate::ports;
@@ -196,12 +197,14 @@ impl State {
                 pid: std::process::id(),
                 uptime_s: self.begun.elapsed().as_secs(),
                 engine: self.target.engine().into(),
+                mode: self.target.mode().name().into(),
                 crc32c: crc::tier().name().into(),
                 reactors: self.target.reactors(),
                 portals: self.target.portals().iter().map(ToString::to_string).collect(),
                 targets: self.served(),
                 sessions: self.target.sessions().len(),
             }),
+            Request::Layers => Reply::Layers(layers::told(&self.target.times())),
             Request::Sessions => {
                 let sessions = self.target.sessions();
                 Reply::Sessions { sessions: sessions.into_iter().map(shown).collect() }

@@ -123,6 +123,7 @@ impl<P: Port> Pump<P> {
             paused: false,
             ended: false,
             held_until: None,
+            told: StatSn(0),
         });
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);

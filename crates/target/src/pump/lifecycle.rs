@@ -27,6 +27,8 @@ use crate::mail::Letter;
 use crate::mail::SessionSnapshot;
 use crate::reactor::Shared;
 use crate::solo::Holdings;
+use crate::stopwatch::Stopwatch;
+use crate::stopwatch::Times;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -70,6 +72,7 @@ impl<P: Port> Pump<P> {
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
+            watch: Stopwatch::default(),
         }
     }
 
@@ -362,6 +365,9 @@ impl<P: Port> Pump<P> {
                 Letter::Snapshot { reply } => {
                     let _ = reply.send(self.snapshot());
                 }
+                Letter::Times { reply } => {
+                    let _ = reply.send(self.times());
+                }
                 Letter::Stop { grace } => self.stop(grace),
             }
         }
@@ -392,6 +398,18 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
         self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
+    }
+
+    fn times(&self) -> Times {
+        let mut times = self.watch.times();
+        for (_, session) in self.sessions.iter() {
+            times.payload += session.bytes_in + session.bytes_out;
+        }
+        for (_, connection) in self.connections.iter() {
+            times.copied += connection.mover.counters().bytes_copied;
+            times.digested += connection.mover.counters().bytes_crc;
+        }
+        times
     }
 
     fn snapshot(&self) -> Vec<SessionSnapshot> {
