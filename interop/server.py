@@ -170,7 +170,7 @@ class Tgtd(Target):
         self.control = (os.getpid() * 8 + Tgtd.number) % 32768  # the range that tgtd takes
         self.port = free_port()
         self.log = tempfile.NamedTemporaryFile(prefix="tgtd-test-", suffix=".log")
-        self.files = []
+        self.files, self.paths = [], {}
         self.process = subprocess.Popen(
             [*prefix, "tgtd", "-f", "-C", str(self.control),
              "--iscsi", f"portal=127.0.0.1:{self.port}", *options],
@@ -193,10 +193,24 @@ class Tgtd(Target):
     def configure(self, stores):
         self.admin("--op", "new", "--mode", "target", "--tid", "1", "-T", IQN)
         for number, store in enumerate(stores, 1):
+            self.paths[number] = self.backing(store)
             self.admin("--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun",
-                       str(number), "-b", self.backing(store))
+                       str(number), "-b", self.paths[number])
             self.urls[number] = f"{self.portal_url}/{IQN}/{number}"
         self.admin("--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL")
+
+    def add_with_digests(self):
+        """A second target of the same units whose logins must agree to both digests; its first
+        disk's URL."""
+        self.admin("--op", "new", "--mode", "target", "--tid", "2", "-T", f"{IQN}-digests")
+        for number, path in self.paths.items():
+            self.admin("--op", "new", "--mode", "logicalunit", "--tid", "2", "--lun",
+                       str(number), "-b", path)
+        for name in ("HeaderDigest", "DataDigest"):
+            self.admin("--op", "update", "--mode", "target", "--tid", "2", "-n", name, "-v",
+                       "CRC32C")
+        self.admin("--op", "bind", "--mode", "target", "--tid", "2", "-I", "ALL")
+        return f"{self.portal_url}/{IQN}-digests/{self.lun}"
 
     def backing(self, store):
         kind, _, argument = store.partition(":")

@@ -60,12 +60,16 @@ def a_host_changes_the_state_of_the_way(disk):
     def state():
         return disk.must_say("sg_rtpg -d $D", "SET TARGET PORT GROUPS").split("(")[1].split(")")[0]
 
+    def change(word):
+        """sg_stpg ends with status 0 whatever the disk says."""
+        expect(f"sg_stpg --state={word}", disk.run(f"sg_stpg --tp=1 --state={word} $D 2>&1"), "")
+
     try:
         for code, name in ((1, "active/non optimized"), (0, "active/optimized")):
-            disk.run(f"sg_stpg --tp=1 --state={code} $D")
+            change(code)
             expect("the state", state(), name)
             disk.run("sg_turs $D; dd if=$D of=/dev/null bs=$B count=1 iflag=direct status=none")
-        disk.run("sg_stpg --tp=1 --state=s $D")
+        change("s")
         expect("the state", state(), "standby")
         disk.must_end(NOT_READY, "sg_turs $D")
         disk.must_end(NOT_READY, "sg_raw -r $B $D 28 00 00 00 00 00 00 00 01 00")
@@ -75,5 +79,5 @@ def a_host_changes_the_state_of_the_way(disk):
             said = disk.status(f"sg_stpg {wrong} $D")[1]
             expect(f"sg_stpg {wrong}", "Illegal request" in said, True)
     finally:
-        disk.run("sg_stpg --tp=1 --state=ao $D")
+        change("ao")
     expect("the state", state(), "active/optimized")

@@ -15,6 +15,7 @@ pub mod epoll;
 pub mod files;
 mod filework;
 mod gather;
+pub mod laps;
 pub mod limits;
 mod memory;
 mod pool;
@@ -309,6 +310,12 @@ pub trait Port {
     /// If the system has no randomness for us.
     fn random(&mut self, bytes: &mut [u8]) -> io::Result<()> {
         getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Counts of [`cycles::glance`] that `wait` has spent in system calls other than to sleep: there
+    /// the kernel sends and receives. Zero from a port that does not know.
+    fn kernel_cycles(&self) -> u64 {
+        0
     }
 
     /// Wakes this port from other threads.

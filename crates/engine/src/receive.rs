@@ -94,14 +94,25 @@ pub(crate) struct ReceiveBuffers {
     bytes: usize,
     available: Cell<usize>,
     returns: Returns,
+    spares: Spares,
 }
 
 /// Where buffers go back to.
 enum Returns {
     /// A stack, so that the buffer used last, whose memory is in the cache, is used next.
     Stack(Cell<Vec<u16>>),
-    /// The ring that the kernel takes buffers from.
+    /// The ring that the kernel takes buffers from, in turn.
     Ring(ProvidedRing),
+}
+
+/// Buffers that the kernel does not have, because those that it has are enough.
+#[derive(Default)]
+struct Spares {
+    ids: Cell<Vec<u16>>,
+    /// How many the kernel shall have.
+    wanted: Cell<usize>,
+    /// Buffers that came back since `wanted` was changed.
+    returned: Cell<u32>,
 }
 
 impl ReceiveBuffers {
@@ -119,6 +130,7 @@ impl ReceiveBuffers {
         let ring = ProvidedRing::new(count)?;
         let new = Self::new(count, bytes, Returns::Ring(ring))?;
         new.available.set(0);
+        new.spares.wanted.set(limits::RECEIVE_BUFFERS_HOT);
         (0..count).for_each(|id| new.give_back(id));
         Ok(new)
     }
@@ -127,10 +139,10 @@ impl ReceiveBuffers {
         let total = bytes.checked_mul(usize::from(count)).ok_or(io::ErrorKind::OutOfMemory)?;
         let memory = Arc::new(Mapping::new(total)?);
         let available = Cell::new(usize::from(count));
-        Ok(Rc::new(Self { memory, bytes, available, returns }))
+        Ok(Rc::new(Self { memory, bytes, available, returns, spares: Spares::default() }))
     }
 
-    /// Buffers that nobody holds.
+    /// Buffers that are ready to be filled.
     pub(crate) const fn available(&self) -> usize {
         self.available.get()
     }
@@ -178,9 +190,48 @@ impl ReceiveBuffers {
                 ids.push(id);
                 free.set(ids);
             }
-            Returns::Ring(ring) => ring.push(self.address(id), self.bytes, id),
+            Returns::Ring(ring) => {
+                if !self.is_wanted() {
+                    let mut ids = self.spares.ids.take();
+                    ids.push(id);
+                    return self.spares.ids.set(ids);
+                }
+                ring.push(self.address(id), self.bytes, id);
+            }
         }
         self.available.set(self.available.get() + 1);
+    }
+
+    /// Whether the kernel shall have one more. From time to time it shall have fewer.
+    fn is_wanted(&self) -> bool {
+        let Spares { wanted, returned, .. } = &self.spares;
+        returned.set(returned.get() + 1);
+        if returned.get() >= limits::RECEIVE_BUFFERS_COOLING {
+            returned.set(0);
+            wanted.set(wanted.get().saturating_sub(1).max(limits::RECEIVE_BUFFERS_HOT));
+        }
+        self.available.get() < wanted.get()
+    }
+
+    /// So many sockets found no buffer: each shall find one. A single socket that is faster than we
+    /// are gets no more, since it would only fill what has left the cache.
+    pub(crate) fn want(&self, sockets: usize) {
+        let Returns::Ring(ring) = &self.returns else { return };
+        let Spares { ids, wanted, returned } = &self.spares;
+        let more = limits::RECEIVE_BUFFERS_HOT + sockets.saturating_sub(1);
+        let more = more.min(usize::from(ring.mask) + 1);
+        if more > wanted.get() {
+            wanted.set(more);
+            returned.set(0);
+        }
+        let mut spares = ids.take();
+        while self.available.get() < wanted.get()
+            && let Some(id) = spares.pop()
+        {
+            ring.push(self.address(id), self.bytes, id);
+            self.available.set(self.available.get() + 1);
+        }
+        ids.set(spares);
     }
 
     /// Address of buffer `id`.
@@ -289,6 +340,23 @@ mod tests {
         drop(home);
         assert_eq!(last.len(), 4096);
         assert!(last.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn the_kernel_has_more_buffers_while_more_sockets_need_them() {
+        let home = ReceiveBuffers::ring(64, 4096).unwrap();
+        assert_eq!(home.available(), limits::RECEIVE_BUFFERS_HOT);
+        home.want(1);
+        assert_eq!(home.available(), limits::RECEIVE_BUFFERS_HOT);
+        home.want(20);
+        assert_eq!(home.available(), limits::RECEIVE_BUFFERS_HOT + 19);
+        home.want(1000);
+        assert_eq!(home.available(), 64);
+        for _ in 0..limits::RECEIVE_BUFFERS_COOLING * 60 {
+            home.taken();
+            drop(home.chunk(3, 1));
+        }
+        assert_eq!(home.available(), limits::RECEIVE_BUFFERS_HOT);
     }
 
     #[test]

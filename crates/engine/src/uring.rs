@@ -148,6 +148,9 @@ impl Uring {
     fn restart(&mut self) {
         // All of them: one that has nothing to receive takes no buffer and must not keep the turn
         // from those that have. Who finds none left comes back to this queue, at its end.
+        if !self.starved.is_empty() {
+            self.buffers.want(self.starved.len());
+        }
         if self.buffers.available() > 0 {
             while let Some(index) = self.starved.pop_front() {
                 self.arm_receive(index);
@@ -311,6 +314,10 @@ impl Port for Uring {
 
     fn now(&self) -> Instant {
         monotonic()
+    }
+
+    fn kernel_cycles(&self) -> u64 {
+        self.ring.cycles()
     }
 
     fn waker(&self) -> Waker {

@@ -3,6 +3,7 @@
 //! say what is wrong.
 
 pub(crate) mod histogram;
+pub(crate) mod layers;
 pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plot;

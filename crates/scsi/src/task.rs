@@ -339,13 +339,16 @@ impl Task {
             self.there = copy.place().cloned();
         }
         let (Step::Store(op), Some(there)) = (&step, &self.there) else { return self.broken() };
+        if there.unit.is_special(Special::Withdrawn) {
+            return self.turn_away(sense::UNIT_NOT_SUPPORTED);
+        }
         let shared = op.changes() || there.unit.counts_readers();
         let access = if shared { Access::Shared } else { Access::Free };
         let got = self.hold.acquire(access, &there.unit, &there.link, op);
         if got { step } else { self.wait(step) }
     }
 
-    /// Nobody waits for the end of FORMAT UNIT or SANITIZE.
+    /// Nobody waits for the end of FORMAT UNIT or SANITIZE, or for a unit that has gone.
     #[cold]
     fn turn_away(&mut self, sense: Sense) -> Step {
         let fault = Fault::from(sense);

@@ -2,24 +2,33 @@
 //! Invariants that can be seen on the wire, over the headers as both sides sent them: numbers, the
 //! window, who answers what, and how much data goes where (RFC 7143 §4.2.2, §11).
 
+mod joint;
 mod keys;
 mod task;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use iscsi::serial::Serial;
+use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Itt;
 use wire::iscsi::Numbers;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
+use wire::iscsi::ScsiCommand;
 use wire::iscsi::StatSn;
+use wire::iscsi::Tsih;
 
+use self::joint::Joint;
+pub(crate) use self::joint::Sessions;
 use self::keys::Keys;
 use self::task::Task;
 use crate::net::Side;
 
-/// What is known of one connection, which is all of its session.
+/// What is known of one connection. Where PDUs may come twice, or there are more connections, less
+/// can be said about the order in which numbers come.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     keys: Keys,
@@ -35,9 +44,17 @@ pub(crate) struct Checks {
     tasks: BTreeMap<u32, Task>,
     /// Other requests that wait for their answers: what answers them, and for an abort its task.
     others: BTreeMap<u32, Other>,
-    /// The target has rejected a PDU: a command may come again with its number and tag (RFC 7143
-    /// §7.8).
-    rejected: bool,
+    /// Commands that the target has rejected. They were not received, and at any recovery level
+    /// the gap that they left in the numbers is filled by sending them again as they were, or by an
+    /// abort (RFC 7143 §7.3, §7.2.1).
+    rejected: BTreeMap<u32, ScsiCommand>,
+    /// The session that it belongs to, or asks to join.
+    joint: Option<Rc<RefCell<Joint>>>,
+    /// CID and TSIH of the login requests.
+    cid: Cid,
+    joins: Tsih,
+    /// TSIH and MaxCmdSN of the last login response.
+    joined: (Tsih, CmdSn),
     /// Broken invariants, to be taken by the world.
     pub(crate) broken: Vec<String>,
 }
@@ -50,6 +67,9 @@ enum Other {
     Logout,
     Management { referenced: Itt },
 }
+
+/// Reason of a logout that names no connection (RFC 7143 §11.14.1).
+const CLOSE_SESSION: u8 = 0;
 
 /// Why something is wrong.
 type Judgement = Result<(), String>;
@@ -64,19 +84,47 @@ impl Checks {
         let judged = self.keys.hear(side, text);
         self.note(judged);
         match (side, Request::parse(header), Response::parse(header)) {
-            (0, Ok(Request::Login(login)), _) => self.cmd_sn = login.cmd_sn,
-            (1, _, Ok(Response::Login(login))) => self.stat_sn = login.numbers.stat_sn.plus(1),
+            (0, Ok(Request::Login(login)), _) => {
+                (self.cmd_sn, self.cid, self.joins) = (login.cmd_sn, login.cid, login.tsih);
+            }
+            (1, _, Ok(Response::Login(login))) => {
+                self.stat_sn = login.numbers.stat_sn.plus(1);
+                self.joined = (login.tsih, login.numbers.max_cmd_sn);
+            }
             _ => self.broken.push(format!("side {side} sends no valid login pdu")),
         }
     }
 
-    /// Full feature phase begins.
-    pub(crate) const fn begin(&mut self) {
+    /// Full feature phase begins, at the target with this port.
+    pub(crate) fn begin(&mut self, target: usize, sessions: &mut Sessions) {
         self.up = true;
+        let (tsih, last) = self.joined;
+        let entry = match sessions.get(&(target, tsih.0)) {
+            Some(entry) if self.joins == tsih => {
+                self.keys.join(&entry.borrow().keys);
+                Rc::clone(entry)
+            }
+            _ => {
+                let entry = Rc::new(RefCell::new(Joint::new(self.keys.clone(), last)));
+                sessions.insert((target, tsih.0), Rc::clone(&entry));
+                entry
+            }
+        };
+        self.joint = Some(entry);
     }
 
-    /// A PDU of the full feature phase.
-    pub(crate) fn pdu(&mut self, side: Side, header: &[u8], data_len: usize) {
+    /// Whether PDUs may come twice (RFC 7143 §7.1.5).
+    const fn recovers(&self) -> bool {
+        self.keys.error_recovery_level > 0
+    }
+
+    /// Whether other connections may carry what is missing here.
+    const fn shares(&self) -> bool {
+        self.keys.max_connections > 1
+    }
+
+    /// A PDU of the full feature phase; `rejected`: the header in the data of a Reject.
+    pub(crate) fn pdu(&mut self, side: Side, header: &[u8], data_len: usize, rejected: &[u8]) {
         if !self.up {
             return;
         }
@@ -94,6 +142,9 @@ impl Checks {
                 }),
         };
         self.note(judged);
+        if let Ok(request) = Request::parse(rejected) {
+            self.reject(&request);
+        }
     }
 
     /// Data of the command `tag` was lied about: it must not end well.
@@ -109,11 +160,50 @@ impl Checks {
         }
     }
 
+    /// The target has rejected this request.
+    fn reject(&mut self, request: &Request) {
+        match request {
+            Request::Command(pdu) => {
+                if self.tasks.remove(&pdu.itt.0).is_some() {
+                    self.rejected.insert(pdu.itt.0, *pdu);
+                }
+            }
+            Request::NopOut(pdu) => drop(self.others.remove(&pdu.itt.0)),
+            Request::Text(pdu) => drop(self.others.remove(&pdu.itt.0)),
+            Request::TaskManagement(pdu) => drop(self.others.remove(&pdu.itt.0)),
+            Request::Logout(pdu) => drop(self.others.remove(&pdu.itt.0)),
+            _ => {}
+        }
+    }
+
+    /// A command comes again: nothing of it may differ.
+    fn retry(&mut self, pdu: &ScsiCommand, before: &ScsiCommand, length: u32) -> Judgement {
+        let same = ScsiCommand { exp_stat_sn: pdu.exp_stat_sn, ..*before };
+        demand(*pdu == same, || format!("it was rejected as {before:?}"))?;
+        self.acknowledge(pdu.exp_stat_sn)?;
+        let task = Task::begin(pdu, length, &self.keys)?;
+        self.tasks.insert(pdu.itt.0, task);
+        Ok(())
+    }
+
     fn request(&mut self, request: &Request, length: u32) -> Judgement {
         let limit = self.keys.segment[1];
         demand(length <= limit, || format!("{length} bytes of data, the target takes {limit}"))?;
         match request {
             Request::Command(pdu) => {
+                let before = self.rejected.remove(&pdu.itt.0);
+                if let Some(before) = before.filter(|before| before.cmd_sn == pdu.cmd_sn) {
+                    return self.retry(pdu, &before, length);
+                }
+                let again = self.joint.as_ref().map(|joint| joint.borrow_mut().command(pdu));
+                let again = again.unwrap_or(Ok(false))?;
+                demand(!again || self.recovers() || self.shares(), || "it was sent before".into())?;
+                if again {
+                    self.acknowledge(pdu.exp_stat_sn)?;
+                    let task = Task::begin(pdu, length, &self.keys)?;
+                    self.tasks.insert(pdu.itt.0, task);
+                    return Ok(());
+                }
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 self.fresh(pdu.itt)?;
                 let task = Task::begin(pdu, length, &self.keys)?;
@@ -131,6 +221,8 @@ impl Checks {
                 if pdu.itt == Itt::NONE { Ok(()) } else { self.ask(pdu.itt, Other::Nop) }
             }
             Request::TaskManagement(pdu) => {
+                // An abort fills the gap too.
+                self.rejected.clear();
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task })
             }
@@ -140,9 +232,12 @@ impl Checks {
                 self.ask(pdu.itt, Other::Text)
             }
             Request::Logout(pdu) => {
-                self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
+                // It tells that of the connection that it closes (RFC 7143 §11.14.5).
+                let own = pdu.reason == CLOSE_SESSION || pdu.cid == self.cid;
+                self.number(pdu.cmd_sn, pdu.immediate, own.then_some(pdu.exp_stat_sn))?;
                 self.ask(pdu.itt, Other::Logout)
             }
+            Request::Snack(pdu) if self.recovers() => self.acknowledge(pdu.exp_stat_sn),
             Request::Snack(_) | Request::Login(_) => {
                 Err("not at this recovery level and phase".to_owned())
             }
@@ -152,10 +247,20 @@ impl Checks {
     /// CmdSN without gaps, within the window; ExpStatSN never goes back.
     fn number(&mut self, got: CmdSn, immediate: bool, exp_stat_sn: Option<StatSn>) -> Judgement {
         let next = self.cmd_sn;
-        if self.rejected && got.is_before(next) {
+        let again = got.is_before(next) && (self.recovers() || self.shares());
+        let elsewhere = got.is_after(next) && self.shares();
+        let fits = got == next || again || elsewhere || (immediate && self.shares());
+        demand(fits, || format!("CmdSN {got:?} instead of {next:?}"))?;
+        if !immediate && self.shares() {
+            if !again {
+                self.cmd_sn = got.plus(1);
+            }
+            self.joint.as_ref().map_or(Ok(()), |joint| joint.borrow().takes(got))?;
             return exp_stat_sn.map_or(Ok(()), |acknowledged| self.acknowledge(acknowledged));
         }
-        demand(got == next, || format!("CmdSN {got:?} instead of {next:?}"))?;
+        if again {
+            return exp_stat_sn.map_or(Ok(()), |acknowledged| self.acknowledge(acknowledged));
+        }
         if !immediate {
             self.cmd_sn = next.plus(1);
             let open = self.told.is_none_or(|(_, max)| !got.is_after(max));
@@ -174,7 +279,7 @@ impl Checks {
 
     fn fresh(&self, itt: Itt) -> Judgement {
         let used = self.tasks.contains_key(&itt.0) || self.others.contains_key(&itt.0);
-        demand((!used || self.rejected) && itt != Itt::NONE, || "its tag is in use".to_owned())
+        demand(!used && itt != Itt::NONE, || "its tag is in use".to_owned())
     }
 
     fn ask(&mut self, itt: Itt, other: Other) -> Judgement {
@@ -190,6 +295,11 @@ impl Checks {
     fn response(&mut self, response: &Response, length: u32) -> Judgement {
         let limit = self.keys.segment[0];
         demand(length <= limit, || format!("{length} bytes of data, the initiator takes {limit}"))?;
+        if self.recovers()
+            && let Some(judged) = self.recovery(response)
+        {
+            return judged;
+        }
         match response {
             Response::DataIn(pdu) => {
                 match pdu.status {
@@ -234,12 +344,33 @@ impl Checks {
                 Ok(())
             }
             Response::Async(pdu) => self.status(pdu.numbers),
-            Response::Reject(pdu) => {
-                self.rejected = true;
-                self.status(pdu.numbers)
-            }
+            Response::Reject(pdu) => self.status(pdu.numbers),
             Response::Login(_) => Err("not in this phase".to_owned()),
         }
+    }
+
+    /// What was sent before, or is about a task that has come from another connection.
+    fn recovery(&mut self, response: &Response) -> Option<Judgement> {
+        let stranger = |itt: &Itt| !self.tasks.contains_key(&itt.0);
+        let (numbers, itt) = match response {
+            Response::DataIn(pdu) if pdu.status.is_none() => {
+                return stranger(&pdu.itt).then_some(Ok(()));
+            }
+            Response::R2t(pdu) => return stranger(&pdu.itt).then_some(Ok(())),
+            Response::DataIn(pdu) => (pdu.numbers, Some(pdu.itt)),
+            Response::Scsi(pdu) => (pdu.numbers, Some(pdu.itt)),
+            Response::NopIn(pdu) if pdu.itt != Itt::NONE => (pdu.numbers, None),
+            Response::Text(pdu) => (pdu.numbers, None),
+            Response::Logout(pdu) => (pdu.numbers, None),
+            Response::TaskManagement(pdu) => (pdu.numbers, None),
+            Response::Async(pdu) => (pdu.numbers, None),
+            Response::Reject(pdu) => (pdu.numbers, None),
+            _ => return None,
+        };
+        if numbers.stat_sn.is_before(self.stat_sn) {
+            return Some(Ok(()));
+        }
+        itt.as_ref().is_some_and(stranger).then(|| self.status(numbers))
     }
 
     fn answered(&mut self, numbers: Numbers, itt: Itt) -> Judgement {
@@ -263,7 +394,14 @@ impl Checks {
     fn window(&mut self, numbers: Numbers) -> Judgement {
         let Numbers { exp_cmd_sn, max_cmd_sn, .. } = numbers;
         let next = self.cmd_sn;
-        demand(!exp_cmd_sn.is_after(next), || format!("ExpCmdSN is beyond {next:?}"))?;
+        let known = !exp_cmd_sn.is_after(next) || self.shares();
+        demand(known, || format!("ExpCmdSN is beyond {next:?}"))?;
+        if let Some(joint) = &self.joint {
+            joint.borrow_mut().told(max_cmd_sn);
+        }
+        let counted = |pdu: &&ScsiCommand| !pdu.immediate && exp_cmd_sn.is_after(pdu.cmd_sn);
+        let gap = self.rejected.values().find(counted).map(|pdu| pdu.cmd_sn);
+        demand(gap.is_none(), || format!("ExpCmdSN counts {gap:?}, which was rejected"))?;
         let closed = max_cmd_sn.plus(1).is_before(exp_cmd_sn);
         demand(!closed, || "MaxCmdSN is before ExpCmdSN - 1".to_owned())?;
         let before = self.told.replace((exp_cmd_sn, max_cmd_sn));

@@ -18,15 +18,20 @@ use initiator::Retry;
 use initiator::SessionId;
 use initiator::Settings;
 use iscsi::initiator::Ending;
+use iscsi::initiator::Policy;
 use wire::scsi::cdb::BlockCommand;
 use wire::scsi::opcode::Opcode;
 
 use crate::model::Model;
 use crate::model::Version;
+use crate::options::RESTS;
+use crate::options::Secrets;
 use crate::options::SessionPlan;
 use crate::port::SimConnector;
 use crate::port::SimPort;
 use crate::rng::Rng;
+use crate::secrets;
+use crate::trace::START;
 use crate::world;
 use crate::world::Due;
 use crate::world::Plan;
@@ -37,6 +42,9 @@ const FUA: u8 = 0x08;
 
 /// Data buffers of a host, bytes.
 const POOL: usize = 32 << 20;
+
+/// Without faults no request takes longer, however deep the queue and narrow the window.
+const CALM_MAX: Duration = Duration::from_secs(20);
 
 /// Name of target `number`.
 pub(crate) fn target_name(number: usize) -> String {
@@ -83,6 +91,8 @@ pub(crate) struct Stage {
     pub(crate) models: Vec<Model>,
     /// Of each target: its units in `models`.
     pub(crate) units: Vec<Vec<usize>>,
+    /// Of each target: what a login has to prove.
+    pub(crate) secrets: Vec<Secrets>,
     /// Whose writes all go to stable storage.
     pub(crate) always_durable: Vec<bool>,
     pub(crate) ghosts: Vec<Ghost>,
@@ -115,6 +125,8 @@ pub(crate) struct Slot {
     /// The next block to verify, of each unit of the target.
     pub(crate) verified: Vec<usize>,
     planned: bool,
+    /// It posts nothing before.
+    rests_until: Instant,
 }
 
 /// A host.
@@ -140,6 +152,7 @@ impl Host {
             operations: BTreeMap::new(),
             verified: Vec::new(),
             planned: false,
+            rests_until: START,
         });
         Self {
             index,
@@ -207,11 +220,15 @@ impl Host {
             return;
         }
         if entry.id.is_none() {
-            match pump.open(options(&entry.plan, self.index)) {
+            let secrets = stage.secrets[entry.plan.target];
+            match pump.open(options(&entry.plan, self.index, secrets)) {
                 Ok(id) => entry.id = Some(id),
                 Err(error) => stage.fail(format!("cannot open a session: {error}")),
             }
             self.turn(stage);
+            return;
+        }
+        if !stage.verifying && entry.rests_until > self.world.borrow().now {
             return;
         }
         let posted =
@@ -246,9 +263,24 @@ impl Host {
             return true;
         }
         self.slots[slot].left = self.slots[slot].left.saturating_sub(1);
+        self.maybe_rest(slot);
         let operation = Operation { what, unit, lba, count, asked: self.world.borrow().now };
         self.submit(slot, lun, operation, stage);
         true
+    }
+
+    /// Goes to rest after each part of the load.
+    fn maybe_rest(&mut self, slot: usize) {
+        let entry = &mut self.slots[slot];
+        let SessionPlan { rest, operations, .. } = entry.plan;
+        if rest == 0 || entry.left == 0 || !entry.left.is_multiple_of(operations / (RESTS + 1)) {
+            return;
+        }
+        let mut world = self.world.borrow_mut();
+        let until = world.now + Duration::from_secs(1 + self.rng.below(rest));
+        entry.rests_until = until;
+        world.at(until, Due::Plan(Plan::Load(self.index, slot)));
+        world.tally.mark("rest");
     }
 
     /// Posts the next request that reads a unit as a whole.
@@ -418,6 +450,9 @@ impl Host {
             format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
         });
         drop(world);
+        if !stage.may_fail && now.since(asked) > CALM_MAX {
+            stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
+        }
         let target = self.slots[slot].plan.target;
         let model = &mut stage.models[unit];
         match (what, result) {
@@ -509,8 +544,9 @@ impl Host {
 }
 
 /// The options of a session.
-fn options(plan: &SessionPlan, host: usize) -> Options {
+fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
     Options {
+        account: secrets::of_initiator(plan.target, secrets),
         initiator: format!("iqn.2026-01.local.lunwire.sim:host-{host}"),
         settings: Settings {
             max_recv_data_segment_length: plan.segment,
@@ -522,8 +558,10 @@ fn options(plan: &SessionPlan, host: usize) -> Options {
             header_digest: plan.digests[0],
             data_digest: plan.digests[1],
             command_timeout: Duration::from_secs(plan.command_timeout),
-            // Above it commands are sent again with their numbers, which `check.rs` does not know.
-            error_recovery_level: 0,
+            error_recovery_level: plan.recovery,
+            connections: plan.connections,
+            policy: if plan.least { Policy::LeastOutstanding } else { Policy::RoundRobin },
+            markers: plan.markers,
             ..Settings::default()
         },
         connect_patience: Duration::from_secs(plan.patience),

@@ -23,6 +23,7 @@ use crate::host::target_name;
 use crate::options::TargetPlan;
 use crate::port::SimPort;
 use crate::rng::Rng;
+use crate::secrets;
 use crate::wires;
 use crate::world;
 use crate::world::Place;
@@ -95,7 +96,7 @@ impl Machine {
             luns: luns.collect(),
             alias: None,
             access: Vec::new(),
-            authentication: AuthenticationPolicy::default(),
+            authentication: secrets::of_target(self.desk, plan.secrets, plan.algorithm),
             settings: self.settings(),
             redirect: None,
             name,
@@ -115,6 +116,8 @@ impl Machine {
             data_digest: plan.digests[1],
             queue_depth: plan.window,
             error_recovery_level: plan.recovery,
+            max_connections: plan.connections,
+            markers: plan.markers,
             ping_interval: Duration::from_secs(plan.ping),
             ..Settings::default()
         }

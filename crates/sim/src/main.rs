@@ -2,6 +2,7 @@
 //! Runs simulations: one seed, or as many as fit into a time.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 use std::time::Instant;
@@ -33,6 +34,9 @@ struct Args {
     /// default each in turn.
     #[arg(long, value_parser = class)]
     class: Option<Class>,
+    /// Draw no secrets, markers, recovery, further connections, rare commands and rests.
+    #[arg(long)]
+    plain: bool,
     /// Stop at the first failure.
     #[arg(long, conflicts_with = "seed")]
     fail_fast: bool,
@@ -64,8 +68,13 @@ fn class_of(seed: u64, args: &Args) -> Class {
     args.class.unwrap_or(Class::ALL[index])
 }
 
+fn draw(seed: u64, args: &Args) -> Options {
+    let class = class_of(seed, args);
+    if args.plain { Options::plain(seed, class) } else { Options::draw(seed, class) }
+}
+
 fn one(seed: u64, args: &Args) -> ExitCode {
-    let options = Options::draw(seed, class_of(seed, args));
+    let options = draw(seed, args);
     print!("{options}");
     let outcome = run(&options, args.trace);
     println!("{}", outcome.tally);
@@ -92,15 +101,16 @@ fn many(args: &Args) -> ExitCode {
     });
     println!("seeds from {first}");
     let mut tally = Tally::default();
+    let mut hours: BTreeMap<&str, Duration> = BTreeMap::new();
     let mut failures = 0;
     for seed in (first..).take(usize::try_from(args.count).unwrap_or(usize::MAX)) {
         if begun.elapsed() >= Duration::from_secs(args.time) {
             break;
         }
         let class = class_of(seed, args);
-        let options = Options::draw(seed, class);
-        let outcome = run(&options, false);
+        let outcome = run(&draw(seed, args), false);
         tally.add(&outcome.tally);
+        *hours.entry(class.name()).or_default() += outcome.tally.time;
         if let Some(failure) = outcome.failure {
             failures += 1;
             println!("FAILED seed {seed} class {}: {failure}", class.name());
@@ -111,6 +121,9 @@ fn many(args: &Args) -> ExitCode {
         }
     }
     println!("{tally}");
+    let hours =
+        hours.iter().map(|(name, time)| format!("{name} {:.2}", time.as_secs_f64() / 3600.0));
+    println!("hours of each class: {}", hours.collect::<Vec<_>>().join(", "));
     println!("{failures} failures in {:.1} s", begun.elapsed().as_secs_f64());
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

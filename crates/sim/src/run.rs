@@ -108,6 +108,7 @@ impl Run {
         let stage = Stage {
             models,
             units,
+            secrets: options.targets.iter().map(|target| target.secrets).collect(),
             always_durable: options.targets.iter().map(|target| target.sync).collect(),
             ghosts: Vec::new(),
             next_version: 1,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two stores as one: data, and what is kept beside them.
 
-use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage};
+use crate::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// The first byte of the side store: data can never reach so far, since a file has no more than
 /// 2^63 bytes.
@@ -60,6 +61,12 @@ impl Store for Beside {
         let volatile_cache = data.volatile_cache || self.side.geometry().volatile_cache;
         let read_only = data.read_only || self.side.geometry().read_only;
         Geometry { volatile_cache, read_only, ..data }
+    }
+
+    fn files(&self) -> Vec<FileId> {
+        let mut files = self.data.files();
+        files.extend(self.side.files());
+        files
     }
 
     fn submit(&self, op: &Op) -> Submitted {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod inventory;
 mod isns;
 mod keep;
 mod mail;
@@ -15,6 +16,7 @@ mod pump;
 mod reactor;
 mod registry;
 mod solo;
+mod stopwatch;
 mod stores;
 mod table;
 mod volume;
@@ -22,6 +24,7 @@ mod volume;
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
 pub use engine::ppe::Idle;
+pub use inventory::LUN_NUMBER_MAX;
 pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
@@ -39,6 +42,7 @@ pub use registry::SESSIONS_MAX;
 pub use solo::Holdings;
 pub use solo::Solo;
 pub use solo::SoloPlan;
+pub use stopwatch::Times;
 pub use stores::ProtectionError;
 pub use stores::StoreError;
 pub use stores::Stores;

@@ -34,6 +34,8 @@ use crate::node::Nodes;
 use crate::node::Portal;
 use crate::pump::Pump;
 use crate::registry::Registry;
+use crate::stopwatch::Times;
+use crate::stores::Files;
 use crate::stores::StoreFile;
 use crate::stores::Stores;
 
@@ -108,8 +110,8 @@ pub(crate) struct Shared {
     pub(crate) challenges: Challenges,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Vec<Mailbox>,
-    /// By [`store::FileId`]: for what is asked of a file so rarely that no engine needs to know it.
-    pub(crate) files: Vec<StoreFile>,
+    /// For what is asked of a file so rarely that no engine needs to know it.
+    pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
     /// sleeping for so short a time would cost more than it saves.
@@ -160,10 +162,9 @@ pub struct Target {
     /// None once stopped.
     isns: Mutex<Option<isns::Client>>,
     portals: Vec<SocketAddr>,
-    files: Vec<StoreFile>,
     engine: &'static str,
     mode: Mode,
-    /// Held while the size of a disk changes.
+    /// Held while a disk comes, goes, or takes another size.
     volumes: Mutex<()>,
 }
 
@@ -205,7 +206,7 @@ impl Target {
             challenges: Challenges::default(),
             registry: Registry::new(plan.sessions_max),
             mailboxes,
-            files: plan.stores.files.clone(),
+            files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             hold_back: HOLD_BACK.min(plan.spin_max),
         });
@@ -216,13 +217,11 @@ impl Target {
             reactor.start.send(start).map_err(|_| stopped())?;
             threads.push(reactor.thread);
         }
-        let files = plan.stores.files;
         Ok(Self {
             shared,
             threads: Mutex::new(threads),
             isns: Mutex::new(isns),
             portals: portals.iter().map(|portal| portal.address).collect(),
-            files,
             engine: engine.name(),
             mode: plan.mode,
             volumes: Mutex::new(()),
@@ -231,16 +230,18 @@ impl Target {
 
     /// Every disk: target, number, unit.
     pub(crate) fn disks(&self) -> impl Iterator<Item = (String, u16, Arc<LogicalUnit>)> + '_ {
-        self.shared.nodes.all().iter().flat_map(|node| {
-            let unit = |(number, unit): &(u16, Arc<LogicalUnit>)| {
-                (node.name.clone(), *number, Arc::clone(unit))
-            };
-            node.luns.iter().map(unit)
+        self.shared.nodes.all().iter().flat_map(|served| {
+            let name = &served.node().name;
+            served.luns().into_iter().map(move |(number, unit)| (name.clone(), number, unit))
         })
     }
 
-    pub(crate) fn files(&self) -> &[StoreFile] {
-        &self.files
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.shared.nodes
+    }
+
+    pub(crate) fn files(&self) -> &Files {
+        &self.shared.files
     }
 
     pub(crate) fn mailboxes(&self) -> &[Mailbox] {
@@ -289,15 +290,28 @@ impl Target {
         sessions
     }
 
-    /// Every unit of the target `name`, or none if there is no such target.
+    /// Where the time of the reactors went.
     #[must_use]
-    pub fn units(&self, name: &str) -> Option<&LunMap> {
-        self.shared.nodes.find(name).map(|node| &node.luns)
+    pub fn times(&self) -> Times {
+        let (reply, replies) = mpsc::channel();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Letter::Times { reply: reply.clone() });
+        }
+        drop(reply);
+        let mut all = Times::default();
+        replies.iter().take(self.shared.mailboxes.len()).for_each(|times| all.join(times));
+        all
+    }
+
+    /// Every unit that the target `name` has now, or none if there is no such target.
+    #[must_use]
+    pub fn units(&self, name: &str) -> Option<LunMap> {
+        self.shared.nodes.find(name).map(|served| served.luns())
     }
 
     /// The names of all targets.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.shared.nodes.all().iter().map(|node| node.name.as_str())
+        self.shared.nodes.all().iter().map(|served| served.node().name.as_str())
     }
 
     /// Ends a session; false if there is none with this TSIH.
@@ -345,9 +359,9 @@ impl Target {
             leaving.wait();
         }
         let mut result = Ok(());
-        for file in self.files.iter().filter(|file| file.writable) {
+        for file in self.files().all().into_iter().filter(|file| file.writable) {
             if let Err(source) = engine::files::sync(&file.fd) {
-                result = Err(Error::Flush { path: file.path.clone(), source });
+                result = Err(Error::Flush { path: file.path, source });
             }
         }
         result

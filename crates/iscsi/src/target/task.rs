@@ -12,9 +12,11 @@
 //! -> `receive_data_out` -> `ask` -> `data_done` ... -> `advance` -> the SCSI side -> `complete` ->
 //! `respond`.
 
+mod early;
 mod respond;
 mod table;
 
+pub use early::{BufferNeed, Room};
 pub(super) use respond::{collapses, sense_segment};
 pub(super) use table::Tasks;
 
@@ -72,6 +74,8 @@ pub(super) struct Transfer {
     unsolicited: Unsolicited,
     /// Unsolicited data was dropped: the task cannot have all its data any more.
     lost: bool,
+    /// Its mover has its buffer, before the SCSI side has asked for data.
+    reserved: bool,
     failure: Option<Violation>,
     /// Task management waits for the end of the open bursts: no new ones.
     pub(super) held_back: bool,
@@ -108,11 +112,13 @@ impl Transfer {
     }
 
     /// The connection is gone: nothing is on its way any more, and nothing is asked for until
-    /// another one takes over. True if unsolicited data was to come into the task's buffer.
+    /// another one takes over. True if unsolicited data was to come that the task still needs.
     pub(super) fn lose(&mut self) -> bool {
         self.open_r2t = 0;
         self.held_back = true;
-        core::mem::take(&mut self.unsolicited) == Unsolicited::Open
+        self.reserved = false;
+        let before = core::mem::take(&mut self.unsolicited);
+        matches!(before, Unsolicited::Open | Unsolicited::Undeclared)
     }
 }
 
@@ -176,6 +182,18 @@ impl Task {
         self.is_with_scsi() && self.transfer.wanted.is_some()
     }
 
+    /// True if its mover has a buffer that the task needs.
+    pub(super) fn has_buffer(&self) -> bool {
+        self.awaits_data() || (self.is_with_scsi() && self.transfer.reserved)
+    }
+
+    /// True unless something has ended the task.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.phase != Phase::Draining
+            && self.completion.is_none()
+            && self.transfer.failure.is_none()
+    }
+
     /// How its answer stands to those of other tasks.
     fn fence(&self) -> Fence {
         match &self.completion {
@@ -194,18 +212,9 @@ impl Task {
 }
 
 impl Session {
-    /// How long the buffer of `task` must be for `length` bytes of write data: min(`length`,
-    /// `expected_out`), and more where the initiator sends more than that unasked.
-    pub fn buffer_length(&self, task: TaskId, length: u32) -> u32 {
-        let Some(entry) = self.tasks.live_ref(task) else { return 0 };
-        let unasked = entry.first_burst_end(self.login.parameters.first_burst_length);
-        length.min(entry.expected_out()).max(unasked)
-    }
-
     /// SCSI side: the command takes `length` bytes of write data.
     ///
-    /// Before, the pump attaches a buffer of [`buffer_length`](Self::buffer_length) bytes to the
-    /// mover. `Indication::DataOutReceived` follows when they are there; a call for a task that has
+    /// Before, the pump attaches a buffer as [`buffer_need`](Self::buffer_need) says to the mover. `Indication::DataOutReceived` follows when they are there; a call for a task that has
     /// ended is ignored.
     pub fn receive_data_out(&mut self, task: TaskId, length: u32) {
         let first_burst_length = self.login.parameters.first_burst_length;
@@ -291,9 +300,7 @@ impl Session {
             Position::Next | Position::Ahead => {
                 let task = self.create(pdu.connection, command, data)?;
                 self.window.hold(command.cmd_sn, Held::Command(task));
-                // Nobody can give a buffer before the command's turn: its data is dropped, and the
-                // SCSI side hears that there was no memory.
-                self.declare(task, Unsolicited::Discarded);
+                self.reserve(task);
             }
         }
         Ok(())
@@ -340,9 +347,11 @@ impl Session {
         }
         if let Err(violation) = self.check_data(task) {
             self.fail(task, violation);
-            return self.advance(task);
         }
         let Some(entry) = self.tasks.running_mut(task) else { return };
+        if entry.transfer.failure.is_some() {
+            return self.advance(task);
+        }
         entry.indicated = true;
         let exhausted = entry.is_exhausted();
         let immediate = match core::mem::take(&mut entry.immediate) {
@@ -375,7 +384,7 @@ impl Session {
         let parameters = &self.login.parameters;
         let (initial_r2t, immediate_data) = (parameters.initial_r2t, parameters.immediate_data);
         let first_burst_length = parameters.first_burst_length;
-        let Some(task) = self.tasks.running_mut(task) else { return Ok(()) };
+        let Some(task) = self.tasks.live_mut(task) else { return Ok(()) };
         let immediate = task.immediate_length;
         let unannounced = immediate > 0 && (!immediate_data || !task.command.write);
         if unannounced || (!task.command.final_ && initial_r2t) {
@@ -390,43 +399,16 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the mover where unsolicited data goes, if it does not know yet.
-    fn declare(&mut self, task: TaskId, how: Unsolicited) {
-        let first_burst_length = self.login.parameters.first_burst_length;
-        let Some(entry) = self.tasks.live_mut(task) else { return };
-        if entry.transfer.unsolicited != Unsolicited::Undeclared {
-            return;
-        }
-        entry.transfer.unsolicited = how;
-        entry.transfer.lost = how == Unsolicited::Discarded;
-        let offset = entry.immediate_length;
-        let op = Op::ExpectUnsolicited {
-            task,
-            itt: entry.command.itt,
-            lun: entry.command.lun,
-            offset,
-            length: entry.first_burst_end(first_burst_length) - offset,
-            discard: entry.transfer.lost,
-        };
-        let connection = entry.connection;
-        self.op(connection, op);
-    }
-
-    /// Data that was announced and that nobody asked for in time has no place to go.
-    pub(super) fn give_up_undeclared(&mut self) {
-        while let Some(task) = self.tasks.undeclared.pop() {
-            self.declare(task, Unsolicited::Discarded);
-        }
-    }
-
     /// Sends R2Ts up to MaxOutstandingR2T, each at most MaxBurstLength, in order (RFC 7143 §11.8).
+    /// With recovery and DataSequenceInOrder=Yes that is one at a time, whatever the initiator
+    /// would take (§13.19): the login agrees on no more.
     fn ask(&mut self, task: TaskId) {
         let burst_length = self.login.parameters.max_burst_length;
         let open_max = self.login.parameters.max_outstanding_r2t.clamp(1, limits::OPEN_R2T_MAX);
         loop {
             let Some(entry) = self.tasks.running_mut(task) else { return };
             let transfer = &mut entry.transfer;
-            let wanted = transfer.wanted.unwrap_or(0);
+            let Some(wanted) = transfer.wanted else { return };
             let stopped = transfer.held_back
                 || transfer.failure.is_some()
                 || entry.completion.is_some()
@@ -484,10 +466,11 @@ impl Session {
         let Some(entry) = self.tasks.live_mut(task) else { return };
         entry.close_burst(unsolicited);
         if self.recovers_burst(task, offset, length, violation) {
-            return self.ask(task);
+            self.ask(task);
+            return self.advance(task);
         }
         let Some(entry) = self.tasks.live_mut(task) else { return };
-        if entry.phase == Phase::Running && entry.completion.is_none() {
+        if entry.completion.is_none() {
             self.fail(task, violation);
         }
         self.advance(task);
@@ -495,7 +478,7 @@ impl Session {
 
     /// The task ends by our own answer; the SCSI side forgets it at once.
     fn fail(&mut self, task: TaskId, violation: Violation) {
-        let Some(entry) = self.tasks.running_mut(task) else { return };
+        let Some(entry) = self.tasks.live_mut(task) else { return };
         if entry.transfer.failure.is_some() {
             return;
         }

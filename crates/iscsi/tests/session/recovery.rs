@@ -106,14 +106,21 @@ fn what_is_sent_again_is_bounded_until_more_is_acknowledged() {
 fn a_window_of_unacknowledged_commands_closes() {
     let mut driver = recovering();
     driver.silent = true;
-    let mut taken = 0;
+    let (mut taken, mut last) = (0, Vec::new());
     while driver.max_cmd_sn().wrapping_sub(driver.cmd_sn) < 1 << 31 && taken < 100 {
+        let pings = |response: &Response| matches!(response, Response::NopIn(_));
+        assert!(!responses(&last).iter().any(pings), "there will be a command to acknowledge with");
         let command = driver.command();
         let task = driver.start(command);
-        driver.complete(task, good());
+        last = driver.complete(task, good());
         taken += 1;
     }
     assert_eq!(taken, 16, "twice the depth");
+    // The initiator has nothing to send any more: it is asked, once.
+    let Some(Response::NopIn(nop)) = responses(&last).pop() else { panic!("{last:?}") };
+    assert_ne!(nop.ttt, Ttt::NONE);
+    let answer = driver.nop(Itt::NONE, nop.ttt);
+    assert!(driver.request(Request::NopOut(answer), &[]).is_empty(), "not again");
     // What is acknowledged opens it again.
     driver.exp_stat_sn += 4;
     driver.acknowledge();

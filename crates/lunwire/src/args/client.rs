@@ -236,6 +236,12 @@ pub(crate) struct BenchOptions {
     /// Use the first SIZE bytes of the disk only
     #[arg(long, value_name = "SIZE")]
     pub(crate) range: Option<String>,
+    /// Also print where the time of a command went, on both sides if the target is ours
+    #[arg(long)]
+    pub(crate) layers: bool,
+    /// Control socket of the target [default: lunwire.sock in $XDG_RUNTIME_DIR or /run]
+    #[arg(long, value_name = "PATH", requires = "layers")]
+    pub(crate) control_socket: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -259,6 +265,7 @@ Commands:
   read BLOCK COUNT [FILE]      blocks into a file, or shown
   write BLOCK COUNT [FILE]     blocks from a file, or zeroes
   flush                        SYNCHRONIZE CACHE
+  segment BYTES                longest data segment that comes from now on
   repeat COUNT FILE            run a script several times
   log FILE                     time of each command, one line each, in microseconds
   help, quit                   # begins a comment";

@@ -41,7 +41,8 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
         crc32c = crc::tier().name(),
         "serving"
     );
-    let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone())?;
+    let maker = draft.unit_maker();
+    let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone(), maker)?;
     let watch = Watch::start(Arc::clone(&target))?;
     announce(&target, &served);
     if let Some(signal) = signals.forever().next() {

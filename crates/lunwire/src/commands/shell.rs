@@ -38,6 +38,9 @@ const NESTING_MAX: u32 = 8;
 /// Longest data of one command, bytes.
 const DATA_MAX: u64 = 4 << 20;
 
+/// What a data segment may be, bytes (RFC 7143 §13.12).
+const SEGMENTS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;
+
 /// Runs a script, or what comes from standard input. A script ends with the first error; at a
 /// prompt it goes on.
 pub(crate) fn run(options: &ShellOptions) -> Result<()> {
@@ -130,6 +133,7 @@ impl Shell {
             ("write", [block, count]) => self.write(block, count, None),
             ("write", [block, count, file]) => self.write(block, count, Some(file)),
             ("flush", []) => self.flush(),
+            ("segment", [length]) => self.segment(length),
             ("repeat", [count, file]) => return self.repeat(count, file),
             ("log", [file]) => return self.open_log(file),
             ("help", []) => {
@@ -282,6 +286,17 @@ impl Shell {
     fn flush(&mut self) -> Result<()> {
         let (session, lun) = self.place()?;
         Ok(scsi::flush(&mut self.queue.unit(session, lun))?)
+    }
+
+    /// Declares the longest data segment that this side takes anew.
+    fn segment(&mut self, length: &str) -> Result<()> {
+        let bytes = client::size("segment", length)?;
+        let bytes = u32::try_from(bytes).ok().filter(|bytes| SEGMENTS.contains(bytes));
+        let bytes = bytes.with_context(|| {
+            format!("segment {length}: from {} to {} bytes", SEGMENTS.start(), SEGMENTS.end())
+        })?;
+        let (session, _) = self.place()?;
+        Ok(self.queue.resize_segments(session, bytes)?)
     }
 
     fn place(&self) -> Result<(SessionId, u16)> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::net::Side;
 
 /// The outcome of a login so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Keys {
     /// MaxRecvDataSegmentLength that each side declared, bytes.
     pub(super) segment: [u32; 2],
@@ -15,6 +15,8 @@ pub(super) struct Keys {
     pub(super) initial_r2t: bool,
     pub(super) immediate_data: bool,
     pub(super) outstanding_r2t: u32,
+    pub(super) error_recovery_level: u32,
+    pub(super) max_connections: u32,
     /// Keys that each side has sent.
     seen: [BTreeSet<String>; 2],
     /// The part of a pair that the PDU before ended with.
@@ -31,6 +33,8 @@ impl Default for Keys {
             initial_r2t: true,
             immediate_data: true,
             outstanding_r2t: 1,
+            error_recovery_level: 0,
+            max_connections: 1,
             seen: Default::default(),
             begun: Default::default(),
         }
@@ -38,6 +42,13 @@ impl Default for Keys {
 }
 
 impl Keys {
+    /// What holds for a connection that joins a session with these: all that the session agreed on,
+    /// and its own MaxRecvDataSegmentLength (RFC 7143 §13).
+    pub(super) fn join(&mut self, session: &Self) {
+        let segment = self.segment;
+        *self = Self { segment, ..session.clone() };
+    }
+
     /// The text of a login PDU. A key is sent once (RFC 7143 §6.3), and the last word on it is the
     /// answer.
     pub(super) fn hear(&mut self, side: Side, text: &[u8]) -> Result<(), String> {
@@ -66,6 +77,8 @@ impl Keys {
             ("MaxBurstLength", Ok(number)) => self.max_burst = number,
             ("FirstBurstLength", Ok(number)) => self.first_burst = number,
             ("MaxOutstandingR2T", Ok(number)) => self.outstanding_r2t = number,
+            ("ErrorRecoveryLevel", Ok(number)) => self.error_recovery_level = number,
+            ("MaxConnections", Ok(number)) => self.max_connections = number,
             ("InitialR2T", _) => self.initial_r2t = value == "Yes",
             ("ImmediateData", _) => self.immediate_data = value == "Yes",
             _ => {}

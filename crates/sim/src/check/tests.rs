@@ -106,3 +106,24 @@ fn a_key_is_sent_once() {
     assert_eq!((keys.max_burst, keys.first_burst), (1024, 512));
     assert!(keys.hear(0, b"MaxBurstLength=1024\0").is_err());
 }
+
+#[test]
+fn a_rejected_command_comes_again_as_it_was_and_is_not_counted_before() {
+    let reject = |checks: &mut Checks, cmd_sn| checks.reject(&command(cmd_sn, 1));
+    let mut checks = checks();
+    checks.request(&command(5, 1), 0).expect("in order");
+    assert!(checks.request(&command(5, 1), 0).is_err(), "nobody has rejected it");
+    reject(&mut checks, 5);
+    checks.window(numbers(0, 5, 20)).expect("it is open");
+    assert!(checks.window(numbers(0, 6, 20)).is_err(), "it was not received");
+    checks.request(&command(5, 1), 0).expect("it fills the gap");
+    checks.window(numbers(0, 6, 20)).expect("now it was received");
+    checks.request(&command(6, 2), 0).expect("the next one");
+    let mut changed = checks.tasks.len();
+    reject(&mut checks, 5);
+    let Request::Command(mut other) = command(5, 1) else { unreachable!("made above") };
+    other.expected_length = 1024;
+    assert!(checks.request(&Request::Command(other), 0).is_err(), "it was another one");
+    changed -= checks.tasks.len();
+    assert_eq!(changed, 1);
+}

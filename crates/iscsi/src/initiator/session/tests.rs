@@ -466,16 +466,6 @@ fn a_logout_that_is_asked_for_follows_the_last_command() {
     assert_eq!(lab.closed, Some(expected));
 }
 
-/// Covers: ASY-09.
-#[test]
-fn a_wish_to_negotiate_is_met_by_a_new_login() {
-    let mut lab = Lab::new();
-    let message = lab.asynchronous(4, (0, 0, 10));
-    lab.control(message, &[]);
-    let requests = lab.requests();
-    assert!(matches!(requests.as_slice(), [Request::Logout(logout)] if logout.reason == 0));
-}
-
 /// Covers: ASY-08, ASY-12.
 #[test]
 fn other_messages_of_the_target() {
@@ -500,8 +490,8 @@ fn other_messages_of_the_target() {
 #[test]
 fn targets_are_asked_for_piece_by_piece() {
     let mut lab = Lab::with(true, |_| {});
-    lab.session.send_targets().unwrap();
-    assert_eq!(lab.session.send_targets(), Err(Refused::Full));
+    lab.session.send_targets(START).unwrap();
+    assert_eq!(lab.session.send_targets(START), Err(Refused::Full));
     lab.drain();
     let Some(Op::SendControl { request: Request::Text(first), data }) = lab.ops.first() else {
         panic!("a text request");
@@ -546,7 +536,7 @@ fn whatever_ends_a_session_ends_everything_in_it() {
     let mut lab = Lab::new();
     let tasks: Vec<TaskId> = (0..6).map(|_| lab.command(512, 0)).collect();
     let id = lab.session.manage(Function::TargetWarmReset, START).unwrap();
-    lab.session.send_targets().unwrap();
+    lab.session.send_targets(START).unwrap();
     lab.session.handle_disconnect();
     lab.drain();
     for (task, sent) in tasks.iter().zip([true, true, true, true, false, false]) {
@@ -616,3 +606,6 @@ fn control_itt_of_nobody() -> Itt {
 
 #[path = "tests/recovery.rs"]
 mod recovery;
+
+#[path = "tests/text.rs"]
+mod text;

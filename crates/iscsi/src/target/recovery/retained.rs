@@ -26,6 +26,8 @@ pub(in crate::target) struct Retained {
     since: Instant,
     /// What may be sent again, bytes.
     credit: usize,
+    /// The initiator was asked at once for what came before this number.
+    asked: StatSn,
 }
 
 #[derive(Clone, Debug)]
@@ -45,6 +47,7 @@ impl Retained {
             bytes: 0,
             since: now,
             credit: limits::RESEND_CREDIT,
+            asked: first,
         }
     }
 
@@ -220,6 +223,26 @@ impl Session {
     pub(super) fn status_deadline(&self) -> Option<Instant> {
         let waits = self.connections.iter().filter(|connection| connection.ping.is_none());
         waits.filter_map(|connection| connection.retained.deadline()).min()
+    }
+
+    /// Asks at once where statuses that are not acknowledged are all that keeps the window closed:
+    /// the initiator has no command left to acknowledge them with. Once, then as ever.
+    pub(in crate::target) fn ask_if_stuck(&mut self) {
+        let busy = self.tasks.running() > 0 || self.managements.numbered() > 0;
+        if !self.recovery.is_on() || busy || self.window.size() > 0 {
+            return;
+        }
+        let mut stuck = Vec::new();
+        for connection in self.connections.iter_mut() {
+            let (next, retained) = (connection.status.next(), &mut connection.retained);
+            if !retained.is_empty() && retained.asked != next {
+                (retained.asked, retained.since) = (next, self.now);
+                stuck.push(connection.id);
+            }
+        }
+        for id in stuck {
+            self.send_ping(id);
+        }
     }
 
     /// Tells initiators the next StatSN where status stays unacknowledged for long, so that they
