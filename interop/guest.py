@@ -215,6 +215,10 @@ class Guest:
             done
             iscsiadm -m node -o delete""", 120)
 
+    def stuck(self):
+        """The processes that wait in the kernel, and where."""
+        return self.run("ps -eo pid,stat,wchan:30,args | awk 'NR == 1 || $2 ~ /^D/'")
+
     def kernel_log(self, lines=40):
         return self.run(f"dmesg | tail -n {lines}")
 

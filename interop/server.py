@@ -22,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 IQN = "iqn.2026-01.test.lunwire:disk"
 START_SECONDS = 20
 STOP_SECONDS = 20
+ORDER_SECONDS = 120
 SERVING = re.compile(r"^serving (iscsi://(\S+):(\d+)/([^/\s]+)/(\d+))\s*$")
 PR_SET_PDEATHSIG = 1
 SYS_IO_URING_SETUP = 425
@@ -129,7 +130,9 @@ class Lunwire(Target):
             command += ["--listen", listen, "--target", IQN]
         for store in stores:
             command += ["--lun", store]
-        if engine:
+        if engine == "amp":
+            command += ["--mode", "amp"]
+        elif engine:
             command += ["--engine", engine]
         self.log = tempfile.NamedTemporaryFile(prefix="lunwire-test-", suffix=".log")
         self.process = subprocess.Popen(
@@ -144,6 +147,13 @@ class Lunwire(Target):
             if self.process.poll() is None:
                 self.kill()
             raise RuntimeError(f"the server did not start: {' '.join(command)}\n{self.log_tail()}")
+
+    def order(self, *words):
+        """What `lunwire WORDS` says of this daemon; an error if it refuses."""
+        binary = os.environ.get("LUNWIRE", f"{ROOT}/target/release/lunwire")
+        return subprocess.run([binary, *words, "--control-socket", self.control_socket], text=True,
+                              check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              timeout=ORDER_SECONDS).stdout
 
     def read_lines(self):
         for line in self.process.stdout:
@@ -168,7 +178,7 @@ class Tgtd(Target):
         self.control = (os.getpid() * 8 + Tgtd.number) % 32768  # the range that tgtd takes
         self.port = free_port()
         self.log = tempfile.NamedTemporaryFile(prefix="tgtd-test-", suffix=".log")
-        self.files = []
+        self.files, self.paths = [], {}
         self.process = subprocess.Popen(
             [*prefix, "tgtd", "-f", "-C", str(self.control),
              "--iscsi", f"portal=127.0.0.1:{self.port}", *options],
@@ -191,10 +201,24 @@ class Tgtd(Target):
     def configure(self, stores):
         self.admin("--op", "new", "--mode", "target", "--tid", "1", "-T", IQN)
         for number, store in enumerate(stores, 1):
+            self.paths[number] = self.backing(store)
             self.admin("--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun",
-                       str(number), "-b", self.backing(store))
+                       str(number), "-b", self.paths[number])
             self.urls[number] = f"{self.portal_url}/{IQN}/{number}"
         self.admin("--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL")
+
+    def add_with_digests(self):
+        """A second target of the same units whose logins must agree to both digests; its first
+        disk's URL."""
+        self.admin("--op", "new", "--mode", "target", "--tid", "2", "-T", f"{IQN}-digests")
+        for number, path in self.paths.items():
+            self.admin("--op", "new", "--mode", "logicalunit", "--tid", "2", "--lun",
+                       str(number), "-b", path)
+        for name in ("HeaderDigest", "DataDigest"):
+            self.admin("--op", "update", "--mode", "target", "--tid", "2", "-n", name, "-v",
+                       "CRC32C")
+        self.admin("--op", "bind", "--mode", "target", "--tid", "2", "-I", "ALL")
+        return f"{self.portal_url}/{IQN}-digests/{self.lun}"
 
     def backing(self, store):
         kind, _, argument = store.partition(":")
@@ -313,20 +337,24 @@ def uring_allowed():
     return ring >= 0
 
 
-def engines():
-    """The engines to test, of those that this machine has."""
-    wanted = os.environ.get("ENGINES", "uring epoll").split()
+def engines(amp=False):
+    """The engines to test, of those that this machine has; with `amp`, polling cores too, on the
+    best of them. ENGINES asks for whatever it names."""
+    wanted = os.environ.get("ENGINES", "uring epoll amp" if amp else "uring epoll").split()
     if "uring" in wanted and not uring_allowed():
         print("LEFT OUT: engine uring, because this machine forbids io_uring", flush=True)
         wanted.remove("uring")
     return wanted
 
 
-def matrix(folder):
-    """The four servers that every client meets: (label, store, engine), `file:` in `folder`."""
+def matrix(folder, amp=()):
+    """The servers that every client meets: (label, store, engine), `file:` in `folder`. Of stores
+    named in `amp` also with polling cores."""
     stores = os.environ.get("STORES", "file memory").split()
-    for engine in engines():
+    for engine in engines(bool(amp)):
         for kind in stores:
+            if engine == "amp" and amp and kind not in amp:
+                continue
             if kind == "memory":
                 yield f"{engine}/memory", "memory:256M", engine
             else:

@@ -6,7 +6,7 @@
 //! invariants of every machine are checked after each step; each command ends exactly once, and at
 //! the end nothing may be left.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
@@ -148,10 +148,10 @@ struct World<'a> {
     wires: Vec<Wire>,
     tasks: Vec<TaskId>,
     /// Commands whose buffers no mover has.
-    fresh: HashSet<TaskId>,
+    fresh: BTreeSet<TaskId>,
     /// Data-In and R2Ts of each task so far, and the next offset.
     sent: Vec<(u32, u32)>,
-    ended: HashSet<TaskId>,
+    ended: BTreeSet<TaskId>,
     begun: usize,
     last: [Vec<u8>; CONNECTIONS],
     requests: Vec<Request>,
@@ -197,9 +197,9 @@ impl<'a> World<'a> {
             parameters,
             wires: Vec::new(),
             tasks: Vec::new(),
-            fresh: HashSet::new(),
+            fresh: BTreeSet::new(),
             sent: Vec::new(),
-            ended: HashSet::new(),
+            ended: BTreeSet::new(),
             begun: 0,
             last: Default::default(),
             requests: Vec::new(),
@@ -242,7 +242,7 @@ impl<'a> World<'a> {
                 self.session.handle_timeout(self.now);
             }
             Step::Manage(kind, task) => self.manage(kind, task),
-            Step::Targets => drop(self.session.send_targets()),
+            Step::Targets => drop(self.session.send_targets(self.now)),
             Step::Logout => self.session.logout(self.now),
             _ => self.answer(step),
         }

@@ -7,7 +7,7 @@
 
 mod commands;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ struct World<'a> {
     /// Which connection has which id.
     members: Vec<Option<usize>>,
     disk: Disk,
-    tasks: HashMap<TaskId, Command>,
+    tasks: BTreeMap<TaskId, Command>,
     /// Commands that wait for the disk, with their next step.
     waiting: VecDeque<(TaskId, scsi::Step)>,
     /// Commands that wait for others.
@@ -140,7 +140,7 @@ impl<'a> World<'a> {
             session: None,
             members: Vec::new(),
             disk: Disk::new(),
-            tasks: HashMap::new(),
+            tasks: BTreeMap::new(),
             waiting: VecDeque::new(),
             blocked: Vec::new(),
             quiesce: VecDeque::new(),
@@ -393,6 +393,9 @@ impl<'a> World<'a> {
                 }
             }
             Output::Indication(indication) => self.indicate(indication),
+            Output::Reserve { connection, task, length, staged } => {
+                self.reserve(connection, task, (length, staged));
+            }
             Output::Detach { connection, task } => {
                 let buf = self.member(connection).and_then(|at| at.mover.detach(task));
                 self.park(task, buf);
@@ -439,6 +442,11 @@ impl<'a> World<'a> {
                     self.forget(task);
                 }
                 self.management.push_back(request.id);
+            }
+            Indication::OutOfBuffers => {
+                if let Some(session) = &mut self.session {
+                    session.give_up_kept_data();
+                }
             }
             Indication::NexusLost => {
                 self.tasks.clear();

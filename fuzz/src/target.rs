@@ -16,11 +16,12 @@ use iscsi::service::ServiceResponse;
 use iscsi::target::ConnectionId;
 use iscsi::target::LoggedIn;
 use iscsi::target::Output;
+use iscsi::target::Room;
 use iscsi::target::Session;
 use iscsi::target::Settings;
 use iscsi::target::TargetRecord;
 use mover::tcp::Tcp;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const LEADING: ConnectionId = ConnectionId(0);
@@ -33,7 +34,7 @@ pub(crate) struct Target<'a> {
     mover: Tcp,
     pool: &'a Pool,
     disk: Disk,
-    tasks: HashMap<TaskId, Command>,
+    tasks: BTreeMap<TaskId, Command>,
     /// Tasks that wait for others.
     waiting: Vec<TaskId>,
     now: Instant,
@@ -54,7 +55,7 @@ impl<'a> Target<'a> {
             mover,
             pool,
             disk: Disk::new(),
-            tasks: HashMap::new(),
+            tasks: BTreeMap::new(),
             waiting: Vec::new(),
             now,
             closed: false,
@@ -115,6 +116,7 @@ impl<'a> Target<'a> {
     fn carry_out(&mut self, output: Output) {
         match output {
             Output::Op(_, op) => self.mover.submit(op),
+            Output::Reserve { task, length, staged, .. } => self.reserve(task, length, staged),
             // No other connection takes tasks over here.
             Output::Detach { task, .. } => drop(self.mover.detach(task)),
             Output::Attach { .. } => {}
@@ -146,6 +148,7 @@ impl<'a> Target<'a> {
                     self.finish(task, TASK_SET_FULL);
                 }
             }
+            Indication::OutOfBuffers => {}
             Indication::NexusLost => self.tasks.clear(),
         }
     }
@@ -201,15 +204,31 @@ impl<'a> Target<'a> {
         self.drain();
     }
 
+    /// Data that comes before its task asks for it.
+    fn reserve(&mut self, id: TaskId, length: u32, staged: Option<(Buf, u32)>) {
+        let task = self.tasks.get_mut(&id);
+        let immediate = task.and_then(|task| task.immediate.take()).or(staged);
+        let room = match buffer(self.pool, immediate, length) {
+            Some(buf) => {
+                self.mover.attach(id, buf);
+                Room::Attached
+            }
+            None => Room::None,
+        };
+        self.session.reserved(id, room);
+    }
+
     fn receive(&mut self, id: TaskId, length: u32) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.wanted = length;
-        let wanted = usize::try_from(self.session.buffer_length(id, length)).expect("64-bit");
-        let Some(mut buf) = self.pool.take(wanted) else { return self.finish(id, TASK_SET_FULL) };
-        if let Some((staged, valid)) = task.immediate.take() {
-            let valid = usize::try_from(valid).expect("64-bit").min(buf.len());
-            buf[..valid].copy_from_slice(&staged[..valid]);
-        }
+        let need = self.session.buffer_need(id, length);
+        let staged = match need.is_reserved {
+            true => self.mover.detach(id).map(whole),
+            false => task.immediate.take(),
+        };
+        let Some(buf) = buffer(self.pool, staged, need.length) else {
+            return self.finish(id, TASK_SET_FULL);
+        };
         self.mover.attach(id, buf);
         self.session.receive_data_out(id, length);
     }
@@ -233,4 +252,20 @@ impl<'a> Target<'a> {
         };
         self.session.complete(id, completion);
     }
+}
+
+/// A buffer of `length` bytes that begins with what is staged.
+pub(crate) fn buffer(pool: &Pool, staged: Option<(Buf, u32)>, length: u32) -> Option<Buf> {
+    let mut buf = pool.take(usize::try_from(length).expect("64-bit"))?;
+    if let Some((staged, valid)) = staged {
+        let valid = usize::try_from(valid).expect("64-bit").min(buf.len());
+        buf[..valid].copy_from_slice(&staged[..valid]);
+    }
+    Some(buf)
+}
+
+/// A buffer of which all may be valid.
+pub(crate) fn whole(buf: Buf) -> (Buf, u32) {
+    let length = u32::try_from(buf.len()).expect("short");
+    (buf, length)
 }

@@ -55,17 +55,44 @@ def fence(linux, one, two):
 
 
 @case(on="once", noisy=True)
+def a_disk_comes_and_goes(disk):
+    """The kernel hears of it, finds it when it looks again, and lets it go."""
+    def must_have_heard():
+        disk.status("sg_turs $D")
+        disk.must_say("dmesg -c", "LUN assignments on this target have changed")
+
+    number, before = disk.session.number, len(disk.session.devices)
+    disk.target.order("lun", "add", "memory:16M", "--number", "7")
+    must_have_heard()
+    disk.run(f"iscsiadm -m session -r {number} --rescan > /dev/null")
+    new = disk.session.disks(before + 1)[before]
+    disk.must_say(f"sg_luns {new}", "0007000000000000")
+    disk.run(f"""head -c 4M /dev/urandom > /tmp/data
+        dd if=/tmp/data of={new} bs=1M oflag=direct status=none
+        dd if={new} bs=1M count=4 iflag=direct status=none | cmp - /tmp/data
+        echo 1 > /sys/block/{os.path.basename(new)}/device/delete""")
+    disk.target.order("lun", "remove", "7")
+    must_have_heard()
+    disk.run(f"iscsiadm -m session -r {number} --rescan > /dev/null")
+    expect("disks", disk.session.disks(before), disk.session.devices)
+
+
+@case(on="once", noisy=True)
 def a_host_changes_the_state_of_the_way(disk):
     """Explicit ALUA."""
     def state():
         return disk.must_say("sg_rtpg -d $D", "SET TARGET PORT GROUPS").split("(")[1].split(")")[0]
 
+    def change(word):
+        """sg_stpg ends with status 0 whatever the disk says."""
+        expect(f"sg_stpg --state={word}", disk.run(f"sg_stpg --tp=1 --state={word} $D 2>&1"), "")
+
     try:
         for code, name in ((1, "active/non optimized"), (0, "active/optimized")):
-            disk.run(f"sg_stpg --tp=1 --state={code} $D")
+            change(code)
             expect("the state", state(), name)
             disk.run("sg_turs $D; dd if=$D of=/dev/null bs=$B count=1 iflag=direct status=none")
-        disk.run("sg_stpg --tp=1 --state=s $D")
+        change("s")
         expect("the state", state(), "standby")
         disk.must_end(NOT_READY, "sg_turs $D")
         disk.must_end(NOT_READY, "sg_raw -r $B $D 28 00 00 00 00 00 00 00 01 00")
@@ -75,5 +102,5 @@ def a_host_changes_the_state_of_the_way(disk):
             said = disk.status(f"sg_stpg {wrong} $D")[1]
             expect(f"sg_stpg {wrong}", "Illegal request" in said, True)
     finally:
-        disk.run("sg_stpg --tp=1 --state=ao $D")
+        change("ao")
     expect("the state", state(), "active/optimized")

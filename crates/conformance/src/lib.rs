@@ -13,6 +13,7 @@
 
 pub mod host;
 pub mod initiator;
+pub mod mock;
 pub mod proxy;
 pub mod raw;
 pub mod server;
@@ -21,6 +22,7 @@ pub mod tasks;
 pub use host::Host;
 pub use initiator::Initiator;
 pub use initiator::LoginPlan;
+pub use mock::Mock;
 pub use proxy::Digests;
 pub use proxy::Fate;
 pub use proxy::Passing;

@@ -242,3 +242,36 @@ fn r2ts_are_sent_again_while_their_data_is_missing() {
         },
     );
 }
+
+/// Where data sequences may come in any order, recovery does not hold R2Ts back.
+///
+/// Covers: R2T-03.
+#[test]
+fn several_r2ts_are_open_where_sequences_may_come_in_any_order() {
+    on_each_engine(
+        |settings| settings.max_outstanding_r2t = 8,
+        |server| {
+            let keys = [("DataSequenceInOrder", "No"), ("MaxOutstandingR2T", "2")];
+            let mut session = recovering(server, &keys);
+            assert_eq!(session.answer("MaxOutstandingR2T"), Some("2"));
+            let data = pattern(3 * BURST, 8);
+            let write = session.write_blocks(0, 0, BLOCKS);
+            session.start(&write);
+            let (first, second) = (session.read_r2t(), session.read_r2t());
+            session.expect_quiet();
+            let give = |session: &mut Initiator, r2t: &R2t| {
+                let from = r2t.offset as usize;
+                let out = session.data_out(r2t);
+                send_burst(session, &out, &data[from..from + BURST], None);
+            };
+            give(&mut session, &second);
+            let third = session.read_r2t();
+            assert_eq!((first.r2t_sn, third.r2t_sn), (R2tSn(0), R2tSn(2)));
+            give(&mut session, &third);
+            give(&mut session, &first);
+            assert_eq!(session.finish(write.itt).code, GOOD);
+            let read = session.read_blocks(0, 0, BLOCKS);
+            assert!(session.run(&read).data == data);
+        },
+    );
+}

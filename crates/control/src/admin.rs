@@ -23,6 +23,8 @@ pub enum Request {
         /// Seconds.
         timeout_s: u16,
     },
+    /// Where the time of commands went.
+    Layers,
     /// The target port groups of all units.
     PortGroups,
     /// Change the state of a target port group.
@@ -52,6 +54,22 @@ pub enum Request {
         /// Whether it may become smaller.
         shrink: bool,
     },
+    /// Serve one more logical unit, until the daemon ends.
+    AddLun {
+        /// The target; none where there is only one.
+        target: Option<String>,
+        /// Its number; the lowest free one if None.
+        number: Option<u16>,
+        /// What it is.
+        lun: NewLun,
+    },
+    /// Serve a logical unit no more.
+    RemoveLun {
+        /// The target; none where there is only one.
+        target: Option<String>,
+        /// Its number.
+        lun: u16,
+    },
     /// Look whether the files behind disks have another size.
     RescanLuns,
     /// Make a file with the present content of a disk.
@@ -76,6 +94,8 @@ pub enum Reply {
         /// By TSIH.
         sessions: Vec<Session>,
     },
+    /// To `Layers`.
+    Layers(Layers),
     /// To `PortGroups`.
     PortGroups {
         /// By target, number and group.
@@ -89,6 +109,13 @@ pub enum Reply {
         before: u64,
         /// What they see now.
         now: u64,
+    },
+    /// To `AddLun`.
+    Added {
+        /// Where it is.
+        target: String,
+        /// What it is.
+        lun: Lun,
     },
     /// To `RescanLuns`.
     Rescanned {
@@ -105,6 +132,25 @@ pub enum Reply {
         /// Why, and what to do.
         message: String,
     },
+}
+
+/// A logical unit that is to be served; each value as in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewLun {
+    /// Its store; paths are absolute.
+    pub store: String,
+    /// Logical block length, bytes.
+    pub block: Option<u32>,
+    /// Type of protection information.
+    pub protection: Option<u8>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// Space left at which hosts are warned.
+    pub space_warning: Option<String>,
+    /// Names of the initiators that see it; if empty, those whom the configuration lets.
+    #[serde(default)]
+    pub initiators: Vec<String>,
 }
 
 /// A disk whose file is another size than what hosts saw.
@@ -131,6 +177,8 @@ pub struct Status {
     pub uptime_s: u64,
     /// `uring` or `epoll`.
     pub engine: String,
+    /// `smp` or `amp`.
+    pub mode: String,
     /// Name of the CRC32C kernel in use.
     pub crc32c: String,
     /// How many threads serve.
@@ -165,6 +213,38 @@ pub struct Lun {
     pub block: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+}
+
+/// Where the time of all reactors went since they began, and which bytes they touched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layers {
+    /// Counts of the time-stamp counter in a second.
+    pub cycles_per_second: u64,
+    /// Commands that were timed: one in a few.
+    pub commands: u64,
+    /// In the order in which a command passes them.
+    pub layers: Vec<LayerTime>,
+    /// Bytes of data moved by the sessions that are there.
+    pub payload: u64,
+    /// Payload bytes copied.
+    pub copied: u64,
+    /// Payload bytes that stores took at once, which is a copy if they keep them in memory.
+    pub stored: u64,
+    /// Payload bytes run through CRC32C.
+    pub digested: u64,
+}
+
+/// Time in one layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerTime {
+    /// Its name.
+    pub name: String,
+    /// Counts of the time-stamp counter.
+    pub cycles: u64,
+    /// How often it was left.
+    pub laps: u64,
+    /// Stays by length: four steps for each doubling of the counts.
+    pub lengths: Vec<u32>,
 }
 
 /// A target port group of a unit.
@@ -237,9 +317,23 @@ mod tests {
         let orders = [
             Request::Status,
             Request::Sessions,
+            Request::Layers,
             Request::LogoutSession { tsih: 7, timeout_s: 10 },
             Request::DropSession { tsih: 7 },
             Request::ResizeLun { target: None, lun: 1, bytes: 1 << 40, shrink: false },
+            Request::AddLun {
+                target: None,
+                number: Some(3),
+                lun: NewLun {
+                    store: "memory:1G".into(),
+                    block: Some(4096),
+                    protection: None,
+                    serial: Some("one".into()),
+                    space_warning: None,
+                    initiators: vec!["iqn.b".into()],
+                },
+            },
+            Request::RemoveLun { target: Some("iqn.a".into()), lun: 3 },
             Request::RescanLuns,
             Request::SnapshotLun { target: Some("iqn.a".into()), lun: 0, path: "/a".into() },
         ];

@@ -30,6 +30,19 @@ pub fn now() -> u64 {
     }
 }
 
+/// The counter at about now: as [`now`], but the processor may read it a little before what stands
+/// before it is done, or after what stands behind it has begun. A third of the cost.
+#[must_use]
+pub fn glance() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 processor has the counter; Linux lets programs read it.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    now()
+}
+
 /// Counts in a second, measured for 20 ms. The counter runs at a fixed rate, whatever the clock of
 /// the processor does.
 #[must_use]

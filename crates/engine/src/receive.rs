@@ -2,10 +2,12 @@
 //! Receive buffers of a port and the views of received bytes.
 
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +15,7 @@ use io_uring::types::BufRingEntry;
 
 use crate::limits;
 use crate::memory::Mapping;
+use crate::ring::Producer;
 
 /// Received bytes: readable by `Deref`, given back to the port by dropping.
 ///
@@ -22,7 +25,26 @@ pub struct Chunk(Inner);
 
 enum Inner {
     Buffer { home: Rc<ReceiveBuffers>, id: u16, len: usize },
+    Lent { lender: Rc<Lender>, lent: Lent },
     Heap(Vec<u8>),
+}
+
+/// A chunk on its way to another thread, whose [`Lender`] makes one of it again.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    id: u16,
+    len: usize,
+}
+
+impl Chunk {
+    /// The same bytes for another thread. Only chunks of ports that have receive buffers are lent.
+    pub(crate) fn lend(mut self) -> Lent {
+        match std::mem::replace(&mut self.0, Inner::Heap(Vec::new())) {
+            Inner::Buffer { id, len, .. } => Lent { id, len },
+            Inner::Lent { lent, .. } => lent,
+            Inner::Heap(_) => panic!("a port of the kernel receives into its buffers"),
+        }
+    }
 }
 
 impl Deref for Chunk {
@@ -34,6 +56,10 @@ impl Deref for Chunk {
             // until drop gives it back; `len` is clamped to its size and mappings start zeroed.
             Inner::Buffer { home, id, len } => unsafe {
                 std::slice::from_raw_parts(home.address(*id), *len)
+            },
+            // SAFETY: as above; it was lent to us with the chunk, and goes back with its drop.
+            Inner::Lent { lender, lent } => unsafe {
+                std::slice::from_raw_parts(lender.address(lent.id), lent.len)
             },
             Inner::Heap(bytes) => bytes,
         }
@@ -48,8 +74,10 @@ impl From<Vec<u8>> for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if let Inner::Buffer { home, id, .. } = &self.0 {
-            home.give_back(*id);
+        match &self.0 {
+            Inner::Buffer { home, id, .. } => home.give_back(*id),
+            Inner::Lent { lender, lent } => lender.give_back(lent.id),
+            Inner::Heap(_) => {}
         }
     }
 }
@@ -62,18 +90,29 @@ impl fmt::Debug for Chunk {
 
 /// Equal buffers in one mapping, handed out by this side (epoll) or by the kernel (io_uring).
 pub(crate) struct ReceiveBuffers {
-    memory: Mapping,
+    memory: Arc<Mapping>,
     bytes: usize,
     available: Cell<usize>,
     returns: Returns,
+    spares: Spares,
 }
 
 /// Where buffers go back to.
 enum Returns {
     /// A stack, so that the buffer used last, whose memory is in the cache, is used next.
     Stack(Cell<Vec<u16>>),
-    /// The ring that the kernel takes buffers from.
+    /// The ring that the kernel takes buffers from, in turn.
     Ring(ProvidedRing),
+}
+
+/// Buffers that the kernel does not have, because those that it has are enough.
+#[derive(Default)]
+struct Spares {
+    ids: Cell<Vec<u16>>,
+    /// How many the kernel shall have.
+    wanted: Cell<usize>,
+    /// Buffers that came back since `wanted` was changed.
+    returned: Cell<u32>,
 }
 
 impl ReceiveBuffers {
@@ -91,20 +130,26 @@ impl ReceiveBuffers {
         let ring = ProvidedRing::new(count)?;
         let new = Self::new(count, bytes, Returns::Ring(ring))?;
         new.available.set(0);
+        new.spares.wanted.set(limits::RECEIVE_BUFFERS_HOT);
         (0..count).for_each(|id| new.give_back(id));
         Ok(new)
     }
 
     fn new(count: u16, bytes: usize, returns: Returns) -> io::Result<Rc<Self>> {
         let total = bytes.checked_mul(usize::from(count)).ok_or(io::ErrorKind::OutOfMemory)?;
-        let memory = Mapping::new(total)?;
+        let memory = Arc::new(Mapping::new(total)?);
         let available = Cell::new(usize::from(count));
-        Ok(Rc::new(Self { memory, bytes, available, returns }))
+        Ok(Rc::new(Self { memory, bytes, available, returns, spares: Spares::default() }))
     }
 
-    /// Buffers that nobody holds.
+    /// Buffers that are ready to be filled.
     pub(crate) const fn available(&self) -> usize {
         self.available.get()
+    }
+
+    /// Where the buffers are, one after the other.
+    pub(crate) fn memory(&self) -> Arc<Mapping> {
+        Arc::clone(&self.memory)
     }
 
     /// Size of each buffer.
@@ -145,9 +190,48 @@ impl ReceiveBuffers {
                 ids.push(id);
                 free.set(ids);
             }
-            Returns::Ring(ring) => ring.push(self.address(id), self.bytes, id),
+            Returns::Ring(ring) => {
+                if !self.is_wanted() {
+                    let mut ids = self.spares.ids.take();
+                    ids.push(id);
+                    return self.spares.ids.set(ids);
+                }
+                ring.push(self.address(id), self.bytes, id);
+            }
         }
         self.available.set(self.available.get() + 1);
+    }
+
+    /// Whether the kernel shall have one more. From time to time it shall have fewer.
+    fn is_wanted(&self) -> bool {
+        let Spares { wanted, returned, .. } = &self.spares;
+        returned.set(returned.get() + 1);
+        if returned.get() >= limits::RECEIVE_BUFFERS_COOLING {
+            returned.set(0);
+            wanted.set(wanted.get().saturating_sub(1).max(limits::RECEIVE_BUFFERS_HOT));
+        }
+        self.available.get() < wanted.get()
+    }
+
+    /// So many sockets found no buffer: each shall find one. A single socket that is faster than we
+    /// are gets no more, since it would only fill what has left the cache.
+    pub(crate) fn want(&self, sockets: usize) {
+        let Returns::Ring(ring) = &self.returns else { return };
+        let Spares { ids, wanted, returned } = &self.spares;
+        let more = limits::RECEIVE_BUFFERS_HOT + sockets.saturating_sub(1);
+        let more = more.min(usize::from(ring.mask) + 1);
+        if more > wanted.get() {
+            wanted.set(more);
+            returned.set(0);
+        }
+        let mut spares = ids.take();
+        while self.available.get() < wanted.get()
+            && let Some(id) = spares.pop()
+        {
+            ring.push(self.address(id), self.bytes, id);
+            self.available.set(self.available.get() + 1);
+        }
+        ids.set(spares);
     }
 
     /// Address of buffer `id`.
@@ -165,6 +249,41 @@ impl fmt::Debug for ReceiveBuffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("ReceiveBuffers");
         fields.field("bytes", &self.bytes).field("available", &self.available).finish()
+    }
+}
+
+/// Receive buffers of a port in another thread: chunks are made of what that thread lent, and go
+/// back to it over a ring.
+#[derive(Debug)]
+pub(crate) struct Lender {
+    memory: Arc<Mapping>,
+    bytes: usize,
+    returns: RefCell<Producer<u16>>,
+}
+
+impl Lender {
+    /// `memory` has buffers of `bytes` bytes each; `returns` has room for all of them.
+    pub(crate) const fn new(memory: Arc<Mapping>, bytes: usize, returns: Producer<u16>) -> Self {
+        Self { memory, bytes, returns: RefCell::new(returns) }
+    }
+
+    /// What was lent, to be read here.
+    pub(crate) fn chunk(self: &Rc<Self>, lent: Lent) -> Chunk {
+        Chunk(Inner::Lent { lender: Rc::clone(self), lent })
+    }
+
+    /// True if the owner sleeps and waits for buffers that have gone back.
+    pub(crate) fn must_ring(&self) -> bool {
+        self.returns.borrow().must_ring()
+    }
+
+    fn address(&self, id: u16) -> *const u8 {
+        self.memory.as_ptr().wrapping_add(usize::from(id) * self.bytes)
+    }
+
+    fn give_back(&self, id: u16) {
+        let pushed = self.returns.borrow_mut().push(id);
+        debug_assert!(pushed.is_ok(), "there is room for all buffers");
     }
 }
 
@@ -221,6 +340,23 @@ mod tests {
         drop(home);
         assert_eq!(last.len(), 4096);
         assert!(last.iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn the_kernel_has_more_buffers_while_more_sockets_need_them() {
+        let home = ReceiveBuffers::ring(64, 4096).unwrap();
+        assert_eq!(home.available(), limits::RECEIVE_BUFFERS_HOT);
+        home.want(1);
+        assert_eq!(home.available(), limits::RECEIVE_BUFFERS_HOT);
+        home.want(20);
+        assert_eq!(home.available(), limits::RECEIVE_BUFFERS_HOT + 19);
+        home.want(1000);
+        assert_eq!(home.available(), 64);
+        for _ in 0..limits::RECEIVE_BUFFERS_COOLING * 60 {
+            home.taken();
+            drop(home.chunk(3, 1));
+        }
+        assert_eq!(home.available(), limits::RECEIVE_BUFFERS_HOT);
     }
 
     #[test]

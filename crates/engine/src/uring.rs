@@ -35,6 +35,7 @@ use crate::filework::File;
 use crate::filework::FileWork;
 use crate::filework::Files;
 use crate::monotonic;
+use crate::ppe::Kernel;
 use crate::receive::ReceiveBuffers;
 use crate::sockets;
 use crate::spin::Spin;
@@ -147,6 +148,9 @@ impl Uring {
     fn restart(&mut self) {
         // All of them: one that has nothing to receive takes no buffer and must not keep the turn
         // from those that have. Who finds none left comes back to this queue, at its end.
+        if !self.starved.is_empty() {
+            self.buffers.want(self.starved.len());
+        }
         if self.buffers.available() > 0 {
             while let Some(index) = self.starved.pop_front() {
                 self.arm_receive(index);
@@ -210,6 +214,12 @@ impl Uring {
 
 /// Looks at the queue between two looks at the clock.
 const SPINS_PER_LOOK: u32 = 8;
+
+impl Kernel for Uring {
+    fn buffers(&self) -> &Rc<ReceiveBuffers> {
+        &self.buffers
+    }
+}
 
 impl Port for Uring {
     fn add_socket(&mut self, fd: OwnedFd) -> Socket {
@@ -304,6 +314,10 @@ impl Port for Uring {
 
     fn now(&self) -> Instant {
         monotonic()
+    }
+
+    fn kernel_cycles(&self) -> u64 {
+        self.ring.cycles()
     }
 
     fn waker(&self) -> Waker {

@@ -5,8 +5,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use iscsi::initiator::DeclareError;
 use iscsi::initiator::Ending;
 use iscsi::initiator::LoginError;
+use iscsi::initiator::Refused;
 use iscsi::initiator::SessionError;
 use iscsi::initiator::discovery::DiscoveryError;
 use wire::iscsi::Cdb;
@@ -81,6 +83,12 @@ pub enum Kind {
     /// The target refused SendTargets.
     #[error("the target rejected the question for its targets (reason {0:#04x})")]
     DiscoveryRejected(u8),
+    /// A value that was declared in a session is not in force.
+    #[error("cannot change the longest data segment: {0}")]
+    Declaration(DeclareError),
+    /// The session does not take the request now.
+    #[error("{0}")]
+    Refused(Refused),
     /// The range ends beyond the disk.
     #[error("the range ends at byte {end}, the disk at byte {size}")]
     Range {

@@ -23,6 +23,7 @@ mod pump;
 mod queue;
 pub mod scsi;
 mod session;
+mod stopwatch;
 mod url;
 
 pub use connect::Attempt;
@@ -48,6 +49,7 @@ pub use session::Initiator;
 pub use session::Login;
 pub use session::Pending;
 pub use session::Session;
+pub use stopwatch::Times;
 pub use url::Url;
 pub use url::UrlError;
 

@@ -142,6 +142,14 @@ pub enum Event {
         /// The targets.
         result: Result<Vec<Discovered>, Error>,
     },
+    /// A longest data segment that was declared ([`crate::Queue::declare_segment`]) is in force on
+    /// all connections, or that before still is.
+    Declared {
+        /// Which session.
+        session: SessionId,
+        /// How it went.
+        result: Result<(), Error>,
+    },
     /// A unit has something to tell (asynchronous event 0), as sense data.
     Asynchronous {
         /// Which session.
@@ -193,7 +201,7 @@ impl Link {
     ) -> Result<Self, Error> {
         let mut random = [0; 5];
         context.random(&mut random)?;
-        let isid = isid(options.enterprise, random);
+        let isid = options.isid.unwrap_or_else(|| isid(options.enterprise, random));
         let mut link = Self {
             id,
             options,
@@ -235,6 +243,27 @@ impl Link {
         };
         self.jobs.insert(tag, request, room);
         self.issue(context);
+        Ok(())
+    }
+
+    /// From now on data segments have at most `length` bytes: told to the target at once, where
+    /// there is a session, and in each login.
+    pub(crate) fn declare<P: Port>(
+        &mut self,
+        length: u32,
+        context: &mut Context<'_, P>,
+    ) -> Result<(), Error> {
+        if let State::Dead(error) = &self.state {
+            return Err(error.clone());
+        }
+        if let State::Up(session) = &mut self.state {
+            let declared = session.declare(length, context.now);
+            declared.map_err(|refused| self.error(Kind::Refused(refused)))?;
+        } else {
+            context.tell(Event::Declared { session: self.id, result: Ok(()) });
+        }
+        self.options.settings.max_recv_data_segment_length = length;
+        self.settle(context);
         Ok(())
     }
 
@@ -405,7 +434,7 @@ impl Link {
             LoginOutput::Done(login) => {
                 let mut session = Session::new(*login, &self.options.settings, context.now);
                 if self.options.target.is_none() {
-                    let asked = session.send_targets();
+                    let asked = session.send_targets(context.now);
                     debug_assert!(asked.is_ok(), "nothing is under way in a new session");
                 }
                 self.state = State::Up(Box::new(session));
@@ -482,6 +511,10 @@ impl Link {
             Indication::TargetsRejected(reason) => {
                 let result = Err(self.error(Kind::DiscoveryRejected(reason)));
                 context.tell(Event::Targets { session, result });
+            }
+            Indication::Declared(result) => {
+                let result = result.map_err(|error| self.error(Kind::Declaration(error)));
+                context.tell(Event::Declared { session, result });
             }
             Indication::Asynchronous { lun, sense } => {
                 context.tell(Event::Asynchronous { session, lun, sense });

@@ -32,6 +32,9 @@ use crate::SessionId;
 use crate::connect::Attempt;
 use crate::connect::Connector;
 use crate::link::Link;
+use crate::stopwatch::Layer;
+use crate::stopwatch::Stopwatch;
+use crate::stopwatch::Times;
 
 /// One thread's share: a port, a pool, and sessions. [`Queue`](crate::Queue) is one over an engine
 /// of this machine; whoever has a port of another kind drives it by [`Pump::turn`].
@@ -46,6 +49,7 @@ pub struct Pump<P> {
     events: VecDeque<Event>,
     /// Sessions that may have something to send.
     touched: Vec<SessionId>,
+    watch: Stopwatch,
 }
 
 /// What a link works with besides itself.
@@ -57,6 +61,7 @@ pub(crate) struct Context<'a, P> {
     epoch: &'a mut u32,
     events: &'a mut VecDeque<Event>,
     touched: &'a mut Vec<SessionId>,
+    pub(crate) watch: &'a mut Stopwatch,
 }
 
 /// Places of the parts of a token: what the work is, the session's slot, the connection.
@@ -119,6 +124,7 @@ macro_rules! with_link {
             epoch: &mut pump.epoch,
             events: &mut pump.events,
             touched: &mut pump.touched,
+            watch: &mut pump.watch,
         };
         match pump.links.get_mut($index) {
             Some($link) => Some($body),
@@ -142,6 +148,7 @@ impl<P: Port> Pump<P> {
             epoch: 0,
             events: VecDeque::new(),
             touched: Vec::new(),
+            watch: Stopwatch::default(),
         })
     }
 
@@ -159,6 +166,7 @@ impl<P: Port> Pump<P> {
             epoch: &mut self.epoch,
             events: &mut self.events,
             touched: &mut self.touched,
+            watch: &mut self.watch,
         };
         let entry = self.links.vacant_entry();
         let index = u32::try_from(entry.key()).ok().filter(|at| u64::from(*at) <= INDEX_MASK);
@@ -182,11 +190,28 @@ impl<P: Port> Pump<P> {
         if !known {
             return Err((Error::new(Kind::Closed), request));
         }
+        self.watch.lap(Layer::Caller);
         let mut request = Some(request);
-        let posted = with_link!(self, session.index as usize, |link, context| {
+        let posted = with_link!(&mut *self, session.index as usize, |link, context| {
             request.take().map_or(Ok(()), |request| link.post(tag, request, &mut context))
         });
+        self.watch.posted();
         posted.unwrap_or(Ok(()))
+    }
+
+    /// See [`crate::Queue::declare_segment`].
+    ///
+    /// # Errors
+    /// The session has ended, or is busy with another exchange.
+    pub fn declare_segment(&mut self, session: SessionId, length: u32) -> Result<(), Error> {
+        let known = self.links.get(session.index as usize).is_some_and(|link| link.id == session);
+        if !known {
+            return Err(Error::new(Kind::Closed));
+        }
+        let declared = with_link!(self, session.index as usize, |link, context| {
+            link.declare(length, &mut context)
+        });
+        declared.unwrap_or(Ok(()))
     }
 
     /// Begins to log out; [`Event::Ended`] follows.
@@ -225,6 +250,18 @@ impl<P: Port> Pump<P> {
         &self.pool
     }
 
+    /// Where the time went.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        let mut times = self.watch.times();
+        for (_, link) in &self.links {
+            let touched = link.touched();
+            times.copied += touched.copied;
+            times.digested += touched.digested;
+        }
+        times
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.port.now()
     }
@@ -240,10 +277,14 @@ impl<P: Port> Pump<P> {
     /// Sends what has gathered, then waits for the engine: until something happens there, something
     /// is due, or `deadline`.
     pub fn turn(&mut self, deadline: Option<Instant>) {
+        self.watch.begin();
         self.transmit();
+        self.watch.lap(Layer::Send);
         let due = self.links.iter().filter_map(|(_, link)| link.deadline()).min();
         let deadline = [due, deadline].into_iter().flatten().min();
+        let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
+        self.watch.waited(self.port.kernel_cycles().wrapping_sub(kernel));
         self.gather();
     }
 
@@ -259,7 +300,9 @@ impl<P: Port> Pump<P> {
         for index in late {
             with_link!(&mut *self, index, |link, context| link.expire(&mut context));
         }
+        self.watch.lap(Layer::Protocol);
         self.transmit();
+        self.watch.lap(Layer::Send);
     }
 
     fn dispatch(&mut self, token: Token, event: engine::Event) {

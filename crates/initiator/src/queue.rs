@@ -23,6 +23,7 @@ use crate::connect::Threads;
 use crate::pump::Pump;
 use crate::pump::after;
 use crate::scsi::Execute;
+use crate::stopwatch::Times;
 
 /// A work queue and an event queue over any number of sessions; one thread uses it, nothing runs
 /// besides.
@@ -135,6 +136,35 @@ impl Queue {
         each!(self, pump => pump.post(session, tag, request))
     }
 
+    /// Declares the longest data segment that this side takes, bytes, anew: at once on each
+    /// connection of a session that is logged in, and in each login from now on (RFC 7143 §13.12).
+    /// [`Event::Declared`] follows. Shorter ones let others get in between on a slow path; longer
+    /// ones cost less for each byte. Commands that are under way go on.
+    ///
+    /// # Errors
+    /// The session has ended, or is busy with another text exchange.
+    pub fn declare_segment(&mut self, session: SessionId, length: u32) -> Result<(), Error> {
+        each!(self, pump => pump.declare_segment(session, length))
+    }
+
+    /// As `declare_segment`, and waits for the answer; other events are kept for `reap`.
+    ///
+    /// # Errors
+    /// However it fails; what held before holds on.
+    pub fn resize_segments(&mut self, session: SessionId, length: u32) -> Result<(), Error> {
+        self.declare_segment(session, length)?;
+        match self.until(|event| match event {
+            Event::Declared { session: of, .. } | Event::Ended { session: of, .. } => {
+                *of == session
+            }
+            _ => false,
+        }) {
+            Event::Declared { result, .. } => result,
+            Event::Ended { error, .. } => Err(error.unwrap_or_else(|| Error::new(Kind::Closed))),
+            _ => Err(Error::new(Kind::Closed)),
+        }
+    }
+
     /// The next event, without waiting.
     pub fn reap(&mut self) -> Option<Event> {
         if let Some(event) = self.aside.pop_front() {
@@ -205,6 +235,15 @@ impl Queue {
         match &self.pump {
             Engine::Uring(pump) => pump.engine(),
             Engine::Epoll(pump) => pump.engine(),
+        }
+    }
+
+    /// Where the time of this queue went.
+    #[must_use]
+    pub fn times(&self) -> Times {
+        match &self.pump {
+            Engine::Uring(pump) => pump.times(),
+            Engine::Epoll(pump) => pump.times(),
         }
     }
 

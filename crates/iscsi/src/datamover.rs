@@ -16,7 +16,7 @@ use buf::{Buf, Slice};
 use wire::iscsi::{CollapsedStatus, DataSn, Itt, LunField, Numbers, R2tSn, Request, Response, Ttt};
 
 /// Names a task through all layers: a slot of its session's task table and the slot's generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     /// The slot.
     pub index: u32,
@@ -307,6 +307,9 @@ pub enum Event {
     /// A command whose immediate data failed its digest, or any other PDU but Data-Out that did:
     /// skipped, CmdSN left open.
     DigestError,
+    /// There is no buffer for the immediate data of a command whose header has come. The next feed
+    /// asks the pool once more; if it is still empty, the data is dropped (`Immediate::Exhausted`).
+    NoBuffer,
     /// Task_Released: the data of the task has left and its bursts are closed.
     Released {
         /// The task.

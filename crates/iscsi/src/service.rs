@@ -44,6 +44,9 @@ pub enum Indication {
     /// Task Management Request Received; every condition of iSCSI is met. Answer with
     /// `task_management_done`.
     Management(Management),
+    /// The mover found no buffer for immediate data, and asks once more when it is next fed: give
+    /// up data that is kept only to be sent again.
+    OutOfBuffers,
     /// The I_T nexus is gone (SAM-5 §6.3.4): drop every task of the session.
     NexusLost,
 }

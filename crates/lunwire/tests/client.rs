@@ -299,6 +299,48 @@ fn bench_tells_rates_and_latencies() {
 }
 
 #[test]
+fn bench_tells_where_the_time_went_and_how_often_bytes_were_touched() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+    let bench = |more: &[&str]| {
+        let common = ["bench", &daemon.urls[0], "--time", "300ms", "--json", "--layers"];
+        let words = [&common[..], &["--control-socket", &daemon.socket], more].concat();
+        let json: serde_json::Value = serde_json::from_slice(&good(&words).stdout).unwrap();
+        json["results"][0].clone()
+    };
+    let read = bench(&["--data-digest", "off", "--block", "64K", "--depth", "4"]);
+    let layers = &read["layers"];
+    for (side, names) in [
+        ("initiator", ["post", "send", "idle", "protocol"]),
+        ("target", ["protocol", "scsi", "store", "send"]),
+    ] {
+        assert!(layers[side]["timed_commands"].as_u64().unwrap() > 0, "{read}");
+        for name in names {
+            let layer = &layers[side]["layers"][name];
+            assert!(layer["us_per_command"].as_f64().unwrap() > 0.0, "{side} {name}: {read}");
+            assert!(layer["p99_us"].as_f64() >= layer["p50_us"].as_f64(), "{read}");
+        }
+    }
+    let times = |value: &serde_json::Value| (value.as_f64().unwrap() * 100.0).round();
+    assert_eq!(times(&read["copied_per_byte"]), 100.0, "into the caller's buffer: {read}");
+    assert_eq!(times(&read["digested_per_byte"]), 0.0, "{read}");
+    assert_eq!(times(&layers["target"]["copied_per_byte"]), 0.0, "sent from the store: {read}");
+    let write = ["--data-digest", "required", "--reads", "0", "--destroy-data", "--block", "64K"];
+    let write = bench(&write);
+    assert_eq!(times(&write["copied_per_byte"]), 0.0, "sent from the caller's buffer: {write}");
+    assert_eq!(times(&write["digested_per_byte"]), 100.0, "{write}");
+    let target = &write["layers"]["target"];
+    assert_eq!(times(&target["copied_per_byte"]), 100.0, "into the task's buffer: {write}");
+    assert_eq!(times(&target["digested_per_byte"]), 100.0, "{write}");
+    assert_eq!(times(&target["stored_per_byte"]), 100.0, "{write}");
+    let text = stdout(&good(&["bench", &daemon.urls[0], "--time", "50ms"]));
+    assert!(text.contains("copied 1.00 times"), "{text}");
+    let lost = files.path("nobody");
+    let words = ["bench", &daemon.urls[0], "--layers", "--control-socket", &lost];
+    fails(1, &words, &["cannot reach a daemon"]);
+}
+
+#[test]
 fn the_shell_runs_scripts() {
     let files = Files::new();
     let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);

@@ -58,6 +58,8 @@ attentions! {
     TimestampChanged = 0x2a, 0x10;
     /// DEVICE IDENTIFIER CHANGED.
     IdentifierChanged = 0x3f, 0x05;
+    /// REPORTED LUNS DATA HAS CHANGED.
+    LunsChanged = 0x3f, 0x0e;
     /// THIN PROVISIONING SOFT THRESHOLD REACHED.
     SoftThreshold = 0x38, 0x07;
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
@@ -115,6 +117,11 @@ impl Attentions {
         let pending = self.0.load(Ordering::Acquire);
         let next = *Attention::ALL.iter().find(|next| pending & next.bit() != 0)?;
         Some((next, pending & !next.covers() != 0))
+    }
+
+    /// What `attention` says has been seen by other means.
+    pub(crate) fn withdraw(&self, attention: Attention) {
+        self.0.fetch_and(!attention.bit(), Ordering::AcqRel);
     }
 
     /// Nothing but `attention` is true any more.

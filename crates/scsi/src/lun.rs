@@ -160,6 +160,8 @@ pub(crate) enum Special {
     Wiping = 1 << 21,
     /// The last of them has failed.
     WipeFailed = 1 << 22,
+    /// It is no longer served: copies that other units carry out end.
+    Withdrawn = 1 << 23,
     /// The tray is open: there is no medium.
     Ejected = 1 << 16,
 }
@@ -412,6 +414,13 @@ impl LogicalUnit {
         }
         self.establish_everywhere(Attention::CapacityChanged);
         Ok(true)
+    }
+
+    /// It is not served any more: what other units copy from it or to it ends with the next piece,
+    /// and so does what was asked of it. Its own commands are for who serves it to end.
+    pub fn withdraw(&self) {
+        self.make_special(Special::Withdrawn);
+        self.end_copies();
     }
 
     pub(crate) const fn space(&self) -> &Space {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An I_T nexus: the LUN map as one initiator port sees it (SAM-5 §4.7, SPC-4 §6.33).
+//! An I_T nexus: the LUN map as one initiator port sees it (SAM-5 §4.7, SPC-4 §6.33). It changes
+//! while the nexus lives ([`Nexus::remap`]).
 
 use crate::attention::Attention;
 use crate::lun::Context;
@@ -81,16 +82,48 @@ impl Nexus {
     pub fn new(mut names: NexusNames, map: Vec<(u16, Arc<LogicalUnit>)>) -> Self {
         // On the wire the name ends with a null; what TransportIDs name does not.
         names.initiator_port.truncate(names.initiator_port.trim_end_matches('\0').len());
-        let mut map: Vec<_> = map
-            .into_iter()
-            .map(|(number, unit)| Mapping {
-                number,
-                mapped: Arc::new(Mapped { link: unit.link(&names), unit }),
-            })
-            .collect();
-        map.sort_by_key(|mapping| mapping.number);
-        map.dedup_by_key(|mapping| mapping.number);
+        let map = mappings(map, |unit| Arc::new(Mapped { link: unit.link(&names), unit }));
         Self { names, queries: Queries::None, map }
+    }
+
+    /// Takes another map; true if it differs from the one before. Every unit that was there before
+    /// and still is tells so (3F/0E, SPC-4 §6.33); one that is new tells what it tells a new nexus.
+    /// Commands for a unit that is no longer there go on to their end, and their outcome is of no
+    /// matter for the unit.
+    pub fn remap(&mut self, map: Vec<(u16, Arc<LogicalUnit>)>) -> bool {
+        let before = core::mem::take(&mut self.map);
+        let old = |unit: &Arc<LogicalUnit>| {
+            before.iter().find(|mapping| Arc::ptr_eq(&mapping.mapped.unit, unit))
+        };
+        let names = &self.names;
+        self.map = mappings(map, |unit| match old(&unit) {
+            Some(mapping) => Arc::clone(&mapping.mapped),
+            None => Arc::new(Mapped { link: unit.link(names), unit }),
+        });
+        let same = |(one, other): (&Mapping, &Mapping)| {
+            one.number == other.number && Arc::ptr_eq(&one.mapped, &other.mapped)
+        };
+        if self.map.len() == before.len() && self.map.iter().zip(&before).all(same) {
+            return false;
+        }
+        for mapping in &before {
+            let unit = &mapping.mapped.unit;
+            if self.mapped_unit(unit).is_some() {
+                mapping.mapped.link.attentions.establish(Attention::LunsChanged);
+            } else {
+                unit.end_legacy_reservation(Some(&self.names));
+                mapping.mapped.link.copies.clear();
+            }
+        }
+        true
+    }
+
+    /// The initiator has asked which units there are: none of them needs to tell that it should
+    /// (SAM-5 §5.14.2).
+    pub(crate) fn luns_reported(&self) {
+        for mapping in &self.map {
+            mapping.mapped.link.attentions.withdraw(Attention::LunsChanged);
+        }
     }
 
     /// The same over a transport with these functions.
@@ -228,6 +261,18 @@ impl Nexus {
     }
 }
 
+/// A map in order; of two entries for one number the first counts.
+fn mappings(
+    map: Vec<(u16, Arc<LogicalUnit>)>,
+    mapped: impl Fn(Arc<LogicalUnit>) -> Arc<Mapped>,
+) -> Vec<Mapping> {
+    let mut map: Vec<_> =
+        map.into_iter().map(|(number, unit)| Mapping { number, mapped: mapped(unit) }).collect();
+    map.sort_by_key(|mapping| mapping.number);
+    map.dedup_by_key(|mapping| mapping.number);
+    map
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,6 +373,71 @@ mod tests {
             let unit = nexus.unit(LunField([a, b, c, d, 0, 0, 0, 0])).expect("mapped");
             assert!(Arc::ptr_eq(unit, &bench.unit));
         }
+    }
+
+    fn ready_at(nexus: &Nexus, lun: u16) -> (u8, u8, u8) {
+        codes(sense_of(&run(nexus, request(Lun::Unit(lun), &[0; 6], &[], 0), &[])))
+    }
+
+    const GOOD: (u8, u8, u8) = (0, 0, 0);
+    const LUNS_CHANGED: (u8, u8, u8) = (6, 0x3f, 0x0e);
+    const NOT_SUPPORTED: (u8, u8, u8) = (5, 0x25, 0);
+
+    #[test]
+    fn another_map_is_told_by_each_unit_that_stays() {
+        let units = [Bench::new().unit, Bench::new().unit, Bench::new().unit];
+        let [a, b, c] = units.each_ref().map(Arc::clone);
+        let first = vec![(0, Arc::clone(&a)), (1, Arc::clone(&b))];
+        let mut nexus = Nexus::new(names("iqn.m,i,0x1"), first.clone());
+        assert_eq!([0, 1].map(|lun| ready_at(&nexus, lun)), [(6, 0x29, 0); 2]);
+        assert!(!nexus.remap(first), "the same map is no change");
+        assert_eq!(ready_at(&nexus, 0), GOOD);
+
+        assert!(nexus.remap(vec![(0, Arc::clone(&a)), (2, Arc::clone(&c))]));
+        assert_eq!(ready_at(&nexus, 0), LUNS_CHANGED);
+        assert_eq!(ready_at(&nexus, 0), GOOD);
+        assert_eq!(ready_at(&nexus, 1), NOT_SUPPORTED);
+        assert_eq!(ready_at(&nexus, 2), (6, 0x29, 0), "a new unit knows nothing of the nexus");
+        assert_eq!(report(&nexus, Lun::Unit(0), 0)[3], 16);
+
+        assert!(nexus.remap(vec![(5, a), (2, c)]), "another number is another map");
+        assert_eq!(ready_at(&nexus, 2), LUNS_CHANGED);
+        assert_eq!(ready_at(&nexus, 5), LUNS_CHANGED, "it is the unit that knows the nexus");
+        assert_eq!(ready_at(&nexus, 0), NOT_SUPPORTED);
+    }
+
+    /// Covers-scsi: A0.
+    #[test]
+    fn who_asks_which_units_there_are_needs_not_be_told_to() {
+        let units = [Bench::new().unit, Bench::new().unit];
+        let map: Vec<_> = (0..).zip(units.iter().map(Arc::clone)).collect();
+        let mut nexus = Nexus::new(names("iqn.m,i,0x1"), map.clone());
+        assert_eq!([0, 1].map(|lun| ready_at(&nexus, lun)), [(6, 0x29, 0); 2]);
+        let mut more = map;
+        more.push((7, Bench::new().unit));
+        nexus.remap(more);
+        let mut wrong = REPORT_LUNS;
+        wrong[2] = 0x10;
+        run(&nexus, request(Lun::Unit(0), &wrong, &[], 16), &[]);
+        assert_eq!(ready_at(&nexus, 0), LUNS_CHANGED, "a refused question is none");
+        assert_eq!(report(&nexus, Lun::Unit(0), 0)[3], 24);
+        assert_eq!(ready_at(&nexus, 1), GOOD);
+    }
+
+    #[test]
+    fn initiators_that_are_not_here_are_told_when_they_are_back() {
+        let bench = Bench::new();
+        let new = || Nexus::new(names("iqn.c,i,0x1"), vec![(0, Arc::clone(&bench.unit))]);
+        let here = bench.sense(&[0; 6]);
+        assert_eq!(here, None);
+        let gone = new();
+        assert_eq!(ready_at(&gone, 0), (6, 0x29, 0));
+        gone.lost();
+        bench.unit.tell_absent_of_other_units();
+        let back = new();
+        assert_eq!(ready_at(&back, 0), (6, 0x29, 7));
+        assert_eq!(ready_at(&back, 0), LUNS_CHANGED);
+        assert_eq!(bench.sense(&[0; 6]), None);
     }
 
     #[test]

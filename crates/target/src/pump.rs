@@ -49,10 +49,13 @@ use scsi::Step;
 use store::Io;
 use store::IoResult;
 use store::Submitted;
+use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
 use crate::reactor::Shared;
 use crate::registry::Identity;
+use crate::stopwatch::Layer;
+use crate::stopwatch::Stopwatch;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -101,6 +104,7 @@ pub(crate) struct Pump<P> {
     deserted: VecDeque<Key>,
     accepted: usize,
     stopping: Option<lifecycle::Stopping>,
+    watch: Stopwatch,
 }
 
 #[derive(Debug)]
@@ -118,6 +122,8 @@ struct Connection {
     ended: bool,
     /// Answers are held back until then, to go with others.
     held_until: Option<Instant>,
+    /// Answers before this number have left.
+    told: StatSn,
 }
 
 #[derive(Debug)]
@@ -180,6 +186,8 @@ struct PendingIo {
     ended: Option<scsi::Task>,
     /// Task management that waits for this work of an ended task.
     managements: Vec<Key>,
+    /// When it began, by the stop-watch.
+    stamp: u64,
 }
 
 /// What a token of the port means.
@@ -222,15 +230,19 @@ impl<P: Port> Pump<P> {
 
     /// Does what there is to do, then waits once. False: it is stopped and all is over.
     pub(crate) fn turn(&mut self) -> bool {
+        self.watch.begin();
         while let Some((token, event)) = self.port.next_event() {
             self.dispatch(token, event);
         }
+        self.watch.lap(Layer::Protocol);
         self.letters();
         self.expire();
         self.take_turns();
         self.try_again();
         self.take_job_turns();
+        self.watch.lap(Layer::Other);
         self.flush();
+        self.watch.lap(Layer::Send);
         if self.is_finished() {
             return false;
         }
@@ -238,6 +250,7 @@ impl<P: Port> Pump<P> {
             true => None,
             false => self.waiting.next_try(self.port.now()),
         };
+        let kernel = self.port.kernel_cycles();
         match (self.send_at, again) {
             _ if !(self.runnable.is_empty() && self.job_turns.is_empty()) => {
                 self.port.wait(Some(self.port.now()))
@@ -249,6 +262,7 @@ impl<P: Port> Pump<P> {
             (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
             (None, None) => self.port.wait(self.timers.next_deadline()),
         }
+        self.watch.waited(self.port.kernel_cycles().wrapping_sub(kernel));
         true
     }
 
@@ -299,6 +313,7 @@ impl<P: Port> Pump<P> {
             }
             let (taken, event) = connection.mover.feed(rest, &self.pool);
             rest = rest.get(taken..).unwrap_or_default();
+            self.watch.fed(taken);
             let Some(event) = event else { continue };
             match &mut connection.phase {
                 Phase::Login(login) => {
@@ -314,6 +329,7 @@ impl<P: Port> Pump<P> {
                         entry.machine.handle_event(id, event, header, data, now);
                     }
                     self.settle(session);
+                    self.watch.lap(Layer::Protocol);
                 }
                 Phase::Moving(_) | Phase::Closing => return,
             }
@@ -336,6 +352,9 @@ impl<P: Port> Pump<P> {
                 }
                 Some(Output::Indication(indication)) => self.indicate(key, indication),
                 Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::Reserve { task, length, staged, .. }) => {
+                    self.reserve_buf(key, task, (length, staged));
+                }
                 Some(Output::Detach { connection, task }) => self.detach_buf(key, connection, task),
                 Some(Output::Attach { connection, task }) => self.attach_buf(key, connection, task),
                 Some(Output::ConnectionClosed { connection, reason }) => {
@@ -376,6 +395,9 @@ impl<P: Port> Pump<P> {
             // Its mover has given the buffer back.
             Indication::Ended { .. } => {}
             Indication::Management(request) => self.manage(key, request),
+            Indication::OutOfBuffers => {
+                self.give_up_kept_data();
+            }
             Indication::NexusLost => self.lose_nexus(key),
         }
     }
@@ -384,6 +406,7 @@ impl<P: Port> Pump<P> {
     fn command(&mut self, key: Key, command: service::Command) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.commands += 1;
+        self.watch.command();
         let id = command.task;
         let Some(nexus) = &session.nexus else {
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
@@ -398,6 +421,7 @@ impl<P: Port> Pump<P> {
             expected_out: command.expected_out,
             expected_in: command.expected_in,
         });
+        self.watch.lap(Layer::Scsi);
         let task = Task {
             id,
             scsi,
@@ -430,7 +454,9 @@ impl<P: Port> Pump<P> {
             let Some(store) = task.scsi.store() else { return };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
+                    self.watch.stored(&op);
                     step = task.scsi.resume(nexus, Input::Store(outcome));
+                    self.watch.lap(Layer::Scsi);
                 }
                 Submitted::Io(io) => return self.submit_io(key, id, op, io),
             }
@@ -469,19 +495,10 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(task) = task_of(&mut session.tasks, id) else { return };
         task.wanted = length.min(task.expected_out);
-        // More than is wanted where the initiator announced more unsolicited data than the device
-        // server takes.
-        let wanted = session.machine.buffer_length(id, length) as usize;
-        let buf = match task.immediate.take() {
-            Some((buf, _)) if buf.len() >= wanted => Some(buf),
-            immediate => self.take_buf(wanted).map(|mut buf| {
-                if let Some((staged, valid)) = immediate {
-                    let valid = (valid as usize).min(staged.len()).min(buf.len());
-                    buf[..valid].copy_from_slice(&staged[..valid]);
-                }
-                buf
-            }),
-        };
+        let need = session.machine.buffer_need(id, length);
+        let staged = task.immediate.take();
+        let staged = if need.is_reserved { self.take_reserved(key, id).or(staged) } else { staged };
+        let buf = self.widen(staged, need.length as usize);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(buf) = buf else {
             session.take_task(id);
@@ -509,7 +526,9 @@ impl<P: Port> Pump<P> {
         };
         buf.truncate(task.wanted as usize);
         session.bytes_out += u64::from(task.wanted);
+        self.watch.lap(Layer::Protocol);
         let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
+        self.watch.lap(Layer::Scsi);
         self.advance(key, id, step);
     }
 
@@ -525,7 +544,10 @@ impl<P: Port> Pump<P> {
         self.waiting.somebody_ended();
         session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
         let data_in = match completion.data_in {
-            Some(data) if session.machine.keeps_data() => Some(buffers::private(&self.pool, data)),
+            Some(data) if session.machine.keeps_data() => {
+                self.watch.copied += data.len() as u64;
+                Some(buffers::private(&self.pool, data))
+            }
             data => data,
         };
         let completion = service::Completion {

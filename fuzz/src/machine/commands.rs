@@ -5,9 +5,13 @@ use buf::Buf;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::service::ServiceResponse;
+use iscsi::target::ConnectionId;
+use iscsi::target::Room;
 
 use super::World;
 use crate::disk::Turn;
+use crate::target::buffer;
+use crate::target::whole;
 
 const TURNS_MAX: usize = 100_000;
 const TASK_SET_FULL: u8 = 0x28;
@@ -101,21 +105,42 @@ impl World<'_> {
         panic!("a command without end");
     }
 
+    /// Data that comes before its task asks for it.
+    pub(super) fn reserve(
+        &mut self,
+        at: ConnectionId,
+        id: TaskId,
+        (length, staged): (u32, Option<(Buf, u32)>),
+    ) {
+        let task = self.tasks.get_mut(&id);
+        let immediate = task.and_then(|task| task.immediate.take()).or(staged);
+        let room = match (buffer(self.pool, immediate, length), self.member(at)) {
+            (Some(buf), Some(connection)) => {
+                connection.mover.attach(id, buf);
+                Room::Attached
+            }
+            _ => Room::None,
+        };
+        if let Some(session) = &mut self.session {
+            session.reserved(id, room);
+        }
+    }
+
     pub(super) fn receive_data_out(&mut self, id: TaskId, length: u32) {
         let (Some(task), Some(session)) = (self.tasks.get_mut(&id), &mut self.session) else {
             return;
         };
         task.wanted = length;
-        let wanted = usize::try_from(session.buffer_length(id, length)).expect("64-bit");
-        let staged = task.immediate.take();
+        let need = session.buffer_need(id, length);
+        let mut staged = task.immediate.take();
         let connection = session.connection_of(id);
-        let Some(mut buf) = self.pool.take(wanted) else {
+        if need.is_reserved {
+            let reserved = connection.and_then(|at| self.member(at)?.mover.detach(id));
+            staged = reserved.map(whole).or(staged);
+        }
+        let Some(buf) = buffer(self.pool, staged, need.length) else {
             return self.finish(id, empty(TASK_SET_FULL));
         };
-        if let Some((staged, valid)) = staged {
-            let valid = usize::try_from(valid).expect("64-bit").min(buf.len());
-            buf[..valid].copy_from_slice(&staged[..valid]);
-        }
         match connection.and_then(|id| self.member(id)) {
             Some(connection) => connection.mover.attach(id, buf),
             // Its connection is gone: the buffer waits with the task for another one.
@@ -151,7 +176,7 @@ impl World<'_> {
     /// Keeps the buffer of a task that has no connection.
     pub(super) fn park(&mut self, id: TaskId, buf: Option<Buf>) {
         if let (Some(task), Some(buf)) = (self.tasks.get_mut(&id), buf) {
-            task.immediate = Some((buf, 0));
+            task.immediate = Some(whole(buf));
         }
     }
 

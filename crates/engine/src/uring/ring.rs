@@ -15,6 +15,7 @@ use io_uring::types::CancelBuilder;
 use io_uring::types::SubmitArgs;
 use io_uring::types::Timespec;
 
+use crate::cycles;
 use crate::limits::COMPLETIONS;
 use crate::limits::SUBMISSIONS;
 use crate::receive::ReceiveBuffers;
@@ -90,6 +91,8 @@ pub(super) struct Ring {
     backlog: VecDeque<squeue::Entry>,
     /// Submissions whose last completion has not been seen.
     owed: usize,
+    /// Spent in system calls that do not sleep.
+    cycles: u64,
 }
 
 impl fmt::Debug for Ring {
@@ -115,7 +118,7 @@ impl Ring {
         // SAFETY: `address` is that of `count` entries, page aligned; the port keeps the buffers,
         // and with them the entries, until after the ring is closed.
         unsafe { submitter.register_buf_ring_with_flags(address, count, BUFFER_GROUP, 0) }?;
-        Ok(Self { ring, flavour, backlog: VecDeque::new(), owed: 0 })
+        Ok(Self { ring, flavour, backlog: VecDeque::new(), owed: 0, cycles: 0 })
     }
 
     pub(super) const fn flavour(&self) -> &'static str {
@@ -150,7 +153,7 @@ impl Ring {
         loop {
             if !self.ring.submission().is_empty() {
                 // What an error (EBUSY, EAGAIN, EINTR) leaves is handed over by the next call.
-                if self.ring.submit().is_err() {
+                if self.enter().is_err() {
                     return;
                 }
             }
@@ -166,6 +169,19 @@ impl Ring {
         }
     }
 
+    /// The system call that does not sleep.
+    fn enter(&mut self) -> io::Result<usize> {
+        let begun = cycles::glance();
+        let entered = self.ring.submit();
+        self.cycles = self.cycles.wrapping_add(cycles::glance().wrapping_sub(begun));
+        entered
+    }
+
+    /// Counts of the time-stamp counter in system calls that do not sleep.
+    pub(super) const fn cycles(&self) -> u64 {
+        self.cycles
+    }
+
     /// True if a completion can be popped. No system call unless the kernel says that it has
     /// completions to post.
     pub(super) fn has_completions(&mut self) -> bool {
@@ -176,7 +192,7 @@ impl Ring {
         let flagged = queue.taskrun() || queue.cq_overflow();
         drop(queue);
         if flagged {
-            let _ = self.ring.submit();
+            let _ = self.enter();
         }
         flagged && !self.ring.completion().is_empty()
     }

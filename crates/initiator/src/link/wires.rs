@@ -14,6 +14,7 @@ use iscsi::initiator::LoginOutput;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
 use mover::tcp::initiator::Tcp;
+use mover::tcp::initiator::Touched;
 
 use super::Link;
 use super::State;
@@ -21,6 +22,7 @@ use crate::SessionId;
 use crate::connect::Attempt;
 use crate::connect::Connected;
 use crate::pump::Context;
+use crate::stopwatch::Layer;
 use crate::url::with_port;
 
 /// One connection.
@@ -133,6 +135,7 @@ impl Link {
             let Some(wire) = self.wires.get_mut(place) else { return };
             let (taken, event) = wire.mover.feed(rest);
             rest = rest.get(taken..).unwrap_or_default();
+            context.watch.fed(taken);
             let Some(event) = event else { continue };
             let data = wire.mover.control_data();
             match (&mut wire.login, &mut self.state) {
@@ -143,10 +146,21 @@ impl Link {
                 _ => return,
             }
             self.settle(context);
+            context.watch.lap(Layer::Protocol);
         }
         // R2Ts are answered without an event.
         context.touch(self.id);
         self.issue(context);
+    }
+
+    /// What the connections that are there have done to payload bytes.
+    pub(crate) fn touched(&self) -> Touched {
+        let mut all = Touched::default();
+        for touched in self.wires.iter().map(|wire| wire.mover.touched()) {
+            all.copied += touched.copied;
+            all.digested += touched.digested;
+        }
+        all
     }
 
     /// A connection is gone.

@@ -19,6 +19,7 @@ use wire::iscsi::Request;
 use wire::iscsi::Response;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::ScsiResponse;
+use wire::iscsi::Snack;
 use wire::iscsi::StatSn;
 use wire::iscsi::TaskManagementRequest;
 use wire::iscsi::Ttt;
@@ -56,6 +57,15 @@ pub enum Op {
         task: TaskId,
         /// The PDU.
         request: TaskManagementRequest,
+    },
+    /// Send_Control of an R-Data SNACK: all data of the task that is not acknowledged is forgotten
+    /// and comes once more, and only the status with the tag of the request counts (RFC 7143
+    /// §11.16.3).
+    Resegment {
+        /// The task.
+        task: TaskId,
+        /// The PDU.
+        request: Snack,
     },
     /// Send nothing more for a task that is to end; what comes for it is taken as ever (RFC 7143
     /// §4.2.3.4).

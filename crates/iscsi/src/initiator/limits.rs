@@ -15,6 +15,19 @@ pub(super) const DISCOVERY_TEXT_LEN_MAX: usize = 4 << 20;
 /// Text responses that one exchange may have: the longest text in segments of 512 bytes.
 pub(super) const TEXT_EXCHANGES_MAX: u32 = 8192;
 
+/// Longest answer to keys that a target offers in full feature phase, bytes: every peer takes a
+/// segment of that length (RFC 7143 §13.12).
+pub(super) const TEXT_ANSWER_LEN_MAX: usize = 512;
+
+/// Keys that a target may name in a negotiation in full feature phase: there are fewer.
+pub(super) const TEXT_KEYS_MAX: usize = 32;
+
+/// How often a negotiation that came to nothing begins anew.
+pub(super) const TEXT_RESETS_MAX: u8 = 2;
+
+/// How long a target may take to answer a Text Request.
+pub(super) const TEXT_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// StatSNs that may have come before one that is missing: more than a command window holds.
 pub(super) const STATUSES_AHEAD_MAX: usize = 64 * 1024;
 

@@ -18,6 +18,7 @@ pub use login::Login;
 pub use login::LoginError;
 pub use session::Command;
 pub use session::Completion;
+pub use session::DeclareError;
 pub use session::Ending;
 pub use session::Function;
 pub use session::Indication;

@@ -15,7 +15,8 @@
 //! - `statuses`: which statuses of a connection have come.
 //! - `recovery`: above ErrorRecoveryLevel 0, what is lost is asked for (SNACK).
 //! - `failover`: what becomes of the commands of a connection that is gone.
-//! - `control`: all that is no SCSI command; `management`: task management.
+//! - `text`: SendTargets and what is negotiated in full feature phase.
+//! - `management`: task management; `control`: all else that is no SCSI command.
 
 mod connection;
 mod control;
@@ -25,10 +26,12 @@ mod recovery;
 mod statuses;
 #[cfg(test)]
 mod tests;
+mod text;
 mod types;
 
 pub use types::Command;
 pub use types::Completion;
+pub use types::DeclareError;
 pub use types::Ending;
 pub use types::Function;
 pub use types::Indication;
@@ -118,8 +121,7 @@ impl Session {
     /// A session whose login has ended at `now`.
     #[must_use]
     pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self {
-        let segment = login.parameters.max_send_data_segment_length;
-        let leading = Connection::new(login.cid, login.exp_stat_sn, segment, now);
+        let leading = Connection::new(login.cid, login.exp_stat_sn, login.keys(), now);
         let mut session = Self {
             command_timeout: settings.command_timeout,
             ping_interval: settings.ping_interval,
@@ -255,7 +257,8 @@ impl Session {
             State::Draining { until } | State::LoggingOut { until, .. } => Some(until),
         };
         let command = self.deadlines.front().map(|(at, _)| *at);
-        let times = [state, command, self.controls.abort_deadline(), self.ping_deadline()];
+        let (abort, text) = (self.controls.abort_deadline(), self.controls.text_deadline());
+        let times = [state, command, abort, text, self.ping_deadline()];
         times.into_iter().flatten().chain(self.failover_deadline()).min()
     }
 
@@ -337,7 +340,8 @@ impl Session {
 
     /// Sends a command, for the first time or again under its number.
     fn send(&mut self, id: TaskId, number: CmdSn, at: ConnectionId) {
-        let Some(task) = self.tasks.get(id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.resegment = false;
         let command = task.command;
         let (immediate, unsolicited_end) = self.unasked(command.data_out, at);
         let command = ScsiCommand {
@@ -363,7 +367,8 @@ impl Session {
     fn unasked(&self, length: u32, at: ConnectionId) -> (u32, u32) {
         let agreed = &self.login.parameters;
         let first = length.min(agreed.first_burst_length);
-        let segment = self.connections.get(at).map_or(0, |connection| connection.segment);
+        let connection = self.connections.get(at);
+        let segment = connection.map_or(0, |at| at.keys.max_send_data_segment_length);
         let immediate = if agreed.immediate_data { first.min(segment) } else { 0 };
         (immediate, if agreed.initial_r2t { immediate } else { first })
     }
@@ -513,7 +518,7 @@ impl Session {
         }
         match response {
             Response::TaskManagement(pdu) => self.managed(pdu, now),
-            Response::Text(pdu) => self.text(pdu, data),
+            Response::Text(pdu) => self.text(pdu, data, now),
             Response::Logout(pdu) => self.logged_out(pdu, now),
             Response::Async(pdu) => self.asynchronous(at, pdu, data, now),
             Response::Reject(pdu) => self.rejected(at, pdu, data, now),

@@ -32,6 +32,10 @@ pub(super) struct Task {
     pub(super) held: Option<StatSn>,
     /// How often missing data was asked for.
     pub(super) snacks: u16,
+    /// What its connection takes has changed since it was sent: missing data has to be cut anew.
+    pub(super) resegment: bool,
+    /// SNACK tags that were used for it.
+    pub(super) snack_tags: u32,
     /// How often it was sent again because the target had dropped it.
     pub(super) resends: u8,
 }
@@ -85,6 +89,8 @@ impl Tasks {
             given_up: false,
             held: None,
             snacks: 0,
+            resegment: false,
+            snack_tags: 0,
             resends: 0,
         });
         Some(TaskId { index, generation: slot.generation })

@@ -19,6 +19,8 @@ mod text;
 pub use login::Login;
 pub use session::Output;
 pub use session::Session;
+pub use task::BufferNeed;
+pub use task::Room;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -31,6 +31,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
+use buf::Buf;
 use clock::Instant;
 use core::time::Duration;
 use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
@@ -39,9 +40,8 @@ use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
 ///
 /// After each call, take all of [`poll_output`](Self::poll_output) in order and carry out each
 /// before the next is taken: the SCSI side answers an `Indication::Command` with `receive_data_out`
-/// or `complete` before the next poll wherever it can. When the queue is empty, data that a command
-/// announced and nobody has asked for is given up, and a command that asks for it later ends with
-/// TASK SET FULL.
+/// or `complete` before the next poll wherever it can. When the queue is empty, a place is asked
+/// for (`Output::Reserve`) for data that a command announced and the SCSI side has not asked for.
 #[derive(Debug)]
 pub struct Session {
     pub(super) login: LoggedIn,
@@ -76,6 +76,19 @@ pub enum Output {
     Indication(Indication),
     /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
     Targets(Option<String>),
+    /// Give the mover of this connection a buffer for a task whose data comes before the SCSI side
+    /// has asked for it, and answer with [`Session::reserved`] before the next poll.
+    Reserve {
+        /// The connection of the task.
+        connection: ConnectionId,
+        /// The task.
+        task: TaskId,
+        /// Bytes that the buffer must have.
+        length: u32,
+        /// Immediate data, which becomes the beginning of it; with a task that the SCSI side has,
+        /// that has it instead.
+        staged: Option<(Buf, u32)>,
+    },
     /// Take the buffer of a task back from the mover of this connection and keep it: the task
     /// leaves it.
     Detach {
@@ -203,8 +216,14 @@ impl Session {
                 self.data_failed(task, (offset, length), error.into());
                 Ok(())
             }
-            Event::Rejected { reason } => Err(Violation::Malformed(reason)),
-            Event::DigestError => Err(Violation::DataDigest),
+            Event::NoBuffer => {
+                self.indicate(Indication::OutOfBuffers);
+                Ok(())
+            }
+            Event::Rejected { reason } => {
+                self.check_retained(connection).and(Err(Violation::Malformed(reason)))
+            }
+            Event::DigestError => self.check_retained(connection).and(Err(Violation::DataDigest)),
             Event::Violation(violation) => Err(Violation::Stream(violation)),
             Event::Released { .. } => Ok(()),
         };
@@ -239,7 +258,7 @@ impl Session {
     /// What must be carried out next; None when everything has been.
     pub fn poll_output(&mut self) -> Option<Output> {
         if self.outputs.is_empty() {
-            self.give_up_undeclared();
+            self.reserve_undeclared();
         }
         self.outputs.pop_front()
     }
@@ -262,6 +281,11 @@ impl Session {
     /// bound of how many commands it keeps outstanding.
     pub fn unacknowledged(&self, connection: ConnectionId) -> u32 {
         self.connection(connection).map_or(0, |connection| connection.status.unacknowledged())
+    }
+
+    /// The StatSN that the next response on `connection` gets.
+    pub fn next_stat_sn(&self, connection: ConnectionId) -> StatSn {
+        self.connection(connection).map_or(StatSn(0), |connection| connection.status.next())
     }
 
     /// Verifies every invariant (panics on a defect); tests and the simulator call it after each

@@ -12,201 +12,35 @@
 //! -> `receive_data_out` -> `ask` -> `data_done` ... -> `advance` -> the SCSI side -> `complete` ->
 //! `respond`.
 
+mod early;
+mod entry;
 mod respond;
 mod table;
 
+pub use early::{BufferNeed, Room};
+pub(super) use entry::{Phase, Task, Transfer};
 pub(super) use respond::{collapses, sense_segment};
 pub(super) use table::Tasks;
 
+use entry::Unsolicited;
+
 use super::ConnectionId;
-use super::fence::Fence;
 use super::life::Cleared;
 use super::limits;
-use super::recovery::{Answer, Books};
 use super::session::{Held, Pdu, Session};
 use crate::datamover::{Immediate, Op, TaskId};
 use crate::service::{Command, Completion, Indication};
 use crate::violation::Violation;
 use crate::window::Position;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wire::iscsi::{Itt, LunField, ScsiCommand};
 
-/// A SCSI command from its arrival until the mover has released it.
-#[derive(Debug)]
-pub(super) struct Task {
-    pub(super) id: TaskId,
-    pub(super) connection: ConnectionId,
-    pub(super) command: ScsiCommand,
-    pub(super) phase: Phase,
-    /// The SCSI side was told of it.
-    indicated: bool,
-    immediate: Immediate,
-    /// Bytes of immediate data: they stay known when the buffer has moved on.
-    immediate_length: u32,
-    pub(super) transfer: Transfer,
-    /// What the SCSI side said, while data is still on its way.
-    completion: Option<Completion>,
-    /// Above ErrorRecoveryLevel 0: what it was answered, until that is acknowledged.
-    pub(super) answer: Option<Box<Answer>>,
-    /// At ErrorRecoveryLevel 2: the lost connection that it waits to be reassigned from.
-    pub(super) orphan: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Held,
-    Running,
-    Draining,
-}
-
-/// The write data of a task.
-#[derive(Debug, Default)]
-pub(super) struct Transfer {
-    /// What the SCSI side asked for, within what the initiator has.
-    wanted: Option<u32>,
-    /// Where the next R2T begins.
-    next: u32,
-    /// R2Ts whose data has not ended.
-    pub(super) open_r2t: u16,
-    unsolicited: Unsolicited,
-    /// Unsolicited data was dropped: the task cannot have all its data any more.
-    lost: bool,
-    failure: Option<Violation>,
-    /// Task management waits for the end of the open bursts: no new ones.
-    pub(super) held_back: bool,
-    /// The SCSI side was told that all is there.
-    told: bool,
-    /// Above ErrorRecoveryLevel 0: what was asked for, and what was lost.
-    pub(super) books: Option<Box<Books>>,
-}
-
-/// The unsolicited Data-Out PDUs that a command with F=0 announces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Unsolicited {
-    /// None announced, or ended.
-    #[default]
-    None,
-    /// Announced; the mover does not know where to put it.
-    Undeclared,
-    /// On its way into the task's buffer.
-    Open,
-    /// On its way into the void: the task cannot have it any more.
-    Discarded,
-}
-
-impl Transfer {
-    /// No data is waited for any more.
-    pub(super) fn give_up(&mut self) {
-        self.open_r2t = 0;
-        self.unsolicited = Unsolicited::None;
-    }
-
-    /// True while the initiator has data to send that it was asked for or announced.
-    pub(super) fn is_open(&self) -> bool {
-        self.open_r2t > 0 || self.unsolicited != Unsolicited::None
-    }
-
-    /// The connection is gone: nothing is on its way any more, and nothing is asked for until
-    /// another one takes over. True if unsolicited data was to come into the task's buffer.
-    pub(super) fn lose(&mut self) -> bool {
-        self.open_r2t = 0;
-        self.held_back = true;
-        core::mem::take(&mut self.unsolicited) == Unsolicited::Open
-    }
-}
-
-impl Task {
-    fn new(id: TaskId, connection: ConnectionId, command: ScsiCommand, data: Immediate) -> Self {
-        let immediate_length = match data {
-            Immediate::None => 0,
-            Immediate::Staged { length, .. } | Immediate::Exhausted { length } => length,
-        };
-        let unsolicited = if command.final_ { Unsolicited::None } else { Unsolicited::Undeclared };
-        Self {
-            id,
-            connection,
-            command,
-            phase: Phase::Held,
-            indicated: false,
-            immediate: data,
-            immediate_length,
-            transfer: Transfer { unsolicited, ..Transfer::default() },
-            completion: None,
-            answer: None,
-            orphan: None,
-        }
-    }
-
-    /// Expected bytes from the initiator.
-    fn expected_out(&self) -> u32 {
-        if self.command.write { self.command.expected_length } else { 0 }
-    }
-
-    /// Expected bytes to the initiator.
-    fn expected_in(&self) -> u32 {
-        match (self.command.read, self.command.write) {
-            (true, false) => self.command.expected_length,
-            (true, true) => self.command.bidi_read_length.unwrap_or(0),
-            (false, _) => 0,
-        }
-    }
-
-    /// Where the unsolicited data ends, immediate data included.
-    pub(super) fn first_burst_end(&self, first_burst_length: u32) -> u32 {
-        if self.command.final_ {
-            self.immediate_length
-        } else {
-            first_burst_length.min(self.expected_out()).max(self.immediate_length)
-        }
-    }
-
-    /// Where the immediate data ends.
-    pub(super) const fn immediate_end(&self) -> u32 {
-        self.immediate_length
-    }
-
-    /// True if write data is gone for want of a buffer.
-    fn is_exhausted(&self) -> bool {
-        self.transfer.lost || matches!(self.immediate, Immediate::Exhausted { .. })
-    }
-
-    /// True if the SCSI side waits for write data, and nothing has ended the task.
-    pub(super) fn awaits_data(&self) -> bool {
-        self.is_with_scsi() && self.transfer.wanted.is_some()
-    }
-
-    /// How its answer stands to those of other tasks.
-    fn fence(&self) -> Fence {
-        match &self.completion {
-            Some(completion) if completion.fence => Fence::Promised,
-            _ => Fence::None,
-        }
-    }
-
-    /// True if the SCSI side has it and has not said how it ends.
-    fn is_with_scsi(&self) -> bool {
-        self.phase == Phase::Running
-            && self.indicated
-            && self.completion.is_none()
-            && self.transfer.failure.is_none()
-    }
-}
-
 impl Session {
-    /// How long the buffer of `task` must be for `length` bytes of write data: min(`length`,
-    /// `expected_out`), and more where the initiator sends more than that unasked.
-    pub fn buffer_length(&self, task: TaskId, length: u32) -> u32 {
-        let Some(entry) = self.tasks.live_ref(task) else { return 0 };
-        let unasked = entry.first_burst_end(self.login.parameters.first_burst_length);
-        length.min(entry.expected_out()).max(unasked)
-    }
-
     /// SCSI side: the command takes `length` bytes of write data.
     ///
-    /// Before, the pump attaches a buffer of [`buffer_length`](Self::buffer_length) bytes to the
-    /// mover. `Indication::DataOutReceived` follows when they are there; a call for a task that has
-    /// ended is ignored.
+    /// Before, the pump attaches a buffer as [`buffer_need`](Self::buffer_need) says to the mover.
+    /// `Indication::DataOutReceived` follows when they are there; a call for a task that has ended
+    /// is ignored.
     pub fn receive_data_out(&mut self, task: TaskId, length: u32) {
         let first_burst_length = self.login.parameters.first_burst_length;
         let Some(entry) = self.tasks.running_mut(task) else { return };
@@ -291,9 +125,7 @@ impl Session {
             Position::Next | Position::Ahead => {
                 let task = self.create(pdu.connection, command, data)?;
                 self.window.hold(command.cmd_sn, Held::Command(task));
-                // Nobody can give a buffer before the command's turn: its data is dropped, and the
-                // SCSI side hears that there was no memory.
-                self.declare(task, Unsolicited::Discarded);
+                self.reserve(task);
             }
         }
         Ok(())
@@ -340,9 +172,11 @@ impl Session {
         }
         if let Err(violation) = self.check_data(task) {
             self.fail(task, violation);
-            return self.advance(task);
         }
         let Some(entry) = self.tasks.running_mut(task) else { return };
+        if entry.transfer.failure.is_some() {
+            return self.advance(task);
+        }
         entry.indicated = true;
         let exhausted = entry.is_exhausted();
         let immediate = match core::mem::take(&mut entry.immediate) {
@@ -375,7 +209,7 @@ impl Session {
         let parameters = &self.login.parameters;
         let (initial_r2t, immediate_data) = (parameters.initial_r2t, parameters.immediate_data);
         let first_burst_length = parameters.first_burst_length;
-        let Some(task) = self.tasks.running_mut(task) else { return Ok(()) };
+        let Some(task) = self.tasks.live_mut(task) else { return Ok(()) };
         let immediate = task.immediate_length;
         let unannounced = immediate > 0 && (!immediate_data || !task.command.write);
         if unannounced || (!task.command.final_ && initial_r2t) {
@@ -390,43 +224,16 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the mover where unsolicited data goes, if it does not know yet.
-    fn declare(&mut self, task: TaskId, how: Unsolicited) {
-        let first_burst_length = self.login.parameters.first_burst_length;
-        let Some(entry) = self.tasks.live_mut(task) else { return };
-        if entry.transfer.unsolicited != Unsolicited::Undeclared {
-            return;
-        }
-        entry.transfer.unsolicited = how;
-        entry.transfer.lost = how == Unsolicited::Discarded;
-        let offset = entry.immediate_length;
-        let op = Op::ExpectUnsolicited {
-            task,
-            itt: entry.command.itt,
-            lun: entry.command.lun,
-            offset,
-            length: entry.first_burst_end(first_burst_length) - offset,
-            discard: entry.transfer.lost,
-        };
-        let connection = entry.connection;
-        self.op(connection, op);
-    }
-
-    /// Data that was announced and that nobody asked for in time has no place to go.
-    pub(super) fn give_up_undeclared(&mut self) {
-        while let Some(task) = self.tasks.undeclared.pop() {
-            self.declare(task, Unsolicited::Discarded);
-        }
-    }
-
     /// Sends R2Ts up to MaxOutstandingR2T, each at most MaxBurstLength, in order (RFC 7143 §11.8).
+    /// With recovery and DataSequenceInOrder=Yes that is one at a time, whatever the initiator
+    /// would take (§13.19): the login agrees on no more.
     fn ask(&mut self, task: TaskId) {
         let burst_length = self.login.parameters.max_burst_length;
         let open_max = self.login.parameters.max_outstanding_r2t.clamp(1, limits::OPEN_R2T_MAX);
         loop {
             let Some(entry) = self.tasks.running_mut(task) else { return };
             let transfer = &mut entry.transfer;
-            let wanted = transfer.wanted.unwrap_or(0);
+            let Some(wanted) = transfer.wanted else { return };
             let stopped = transfer.held_back
                 || transfer.failure.is_some()
                 || entry.completion.is_some()
@@ -484,10 +291,11 @@ impl Session {
         let Some(entry) = self.tasks.live_mut(task) else { return };
         entry.close_burst(unsolicited);
         if self.recovers_burst(task, offset, length, violation) {
-            return self.ask(task);
+            self.ask(task);
+            return self.advance(task);
         }
         let Some(entry) = self.tasks.live_mut(task) else { return };
-        if entry.phase == Phase::Running && entry.completion.is_none() {
+        if entry.completion.is_none() {
             self.fail(task, violation);
         }
         self.advance(task);
@@ -495,7 +303,7 @@ impl Session {
 
     /// The task ends by our own answer; the SCSI side forgets it at once.
     fn fail(&mut self, task: TaskId, violation: Violation) {
-        let Some(entry) = self.tasks.running_mut(task) else { return };
+        let Some(entry) = self.tasks.live_mut(task) else { return };
         if entry.transfer.failure.is_some() {
             return;
         }
@@ -602,17 +410,6 @@ impl Session {
             && gone.indicated
         {
             self.indicate(Indication::Ended { task });
-        }
-    }
-}
-
-impl Task {
-    /// One burst less is on its way.
-    fn close_burst(&mut self, unsolicited: bool) {
-        let transfer = &mut self.transfer;
-        match transfer.open_r2t.checked_sub(1) {
-            Some(left) if !unsolicited => transfer.open_r2t = left,
-            _ => transfer.unsolicited = Unsolicited::None,
         }
     }
 }

@@ -7,8 +7,8 @@ use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, Markers, Op, TaskId};
 use iscsi::service::{Command, Completion, Indication};
 use iscsi::target::{
-    ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Session, Settings, TargetRecord,
-    TaskReporting,
+    ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Room, Session, Settings,
+    TargetRecord, TaskReporting,
 };
 use std::collections::{HashMap, HashSet};
 use wire::iscsi::{
@@ -119,6 +119,8 @@ pub(crate) struct Driver {
     pub(crate) silent: bool,
     /// The mover releases at once.
     pub(crate) releases: bool,
+    /// What becomes of data that comes before the SCSI side has asked for it.
+    pub(crate) room: Room,
     /// The SCSI side's instant answer.
     pub(crate) answer: Box<dyn FnMut(&Command) -> Answer>,
     pub(crate) commands: Vec<Command>,
@@ -152,6 +154,8 @@ struct Watch {
     nexus_lost: bool,
     /// Tasks whose buffer waits for another connection.
     buffers: HashSet<TaskId>,
+    /// Tasks for which a buffer was asked for ahead of the SCSI side.
+    reserved: HashSet<TaskId>,
 }
 
 impl Driver {
@@ -183,6 +187,7 @@ impl Driver {
             elsewhere: HashMap::new(),
             silent: false,
             releases: true,
+            room: Room::Attached,
             answer: Box::new(|_| Answer::Later),
             commands: Vec::new(),
             terminated: false,
@@ -205,6 +210,7 @@ impl Driver {
                 indicated: HashSet::new(),
                 nexus_lost: false,
                 buffers: HashSet::new(),
+                reserved: HashSet::new(),
             },
             pool: Pool::new(256 << 20).unwrap(),
         }
@@ -386,6 +392,10 @@ impl Driver {
     }
 
     pub(crate) fn receive(&mut self, task: TaskId, length: u32) -> Vec<Output> {
+        if self.session.connection_of(task).is_some_and(|at| self.open().contains(&at)) {
+            // The pump gives it to the mover itself.
+            self.watch.buffers.remove(&task);
+        }
         self.session.receive_data_out(task, length);
         self.drain()
     }
@@ -496,6 +506,7 @@ impl Driver {
                     let event = Event::Released { task: *task };
                     self.session.handle_event(OWN, event, &[], &[], self.now);
                 }
+                Output::Reserve { task, .. } => self.session.reserved(*task, self.room),
                 Output::Closed { reason } => self.closed = Some(reason.clone()),
                 _ => {}
             }
@@ -556,6 +567,14 @@ impl Watch {
             Output::Closed { .. } => assert!(self.nexus_lost && self.stat_sn.is_empty()),
             Output::ConnectionClosed { connection, .. } => {
                 assert!(!self.stat_sn.contains_key(connection), "closed after its Terminate");
+            }
+            Output::Reserve { connection, task, length, staged } => {
+                assert!(self.stat_sn.contains_key(connection));
+                self.see_allegiance(*connection, *task);
+                assert!(self.reserved.insert(*task), "a buffer is asked for once");
+                assert!(!self.released.contains(task) && !self.asked_to.contains_key(task));
+                assert!(*length <= self.parameters.first_burst_length);
+                assert!(staged.as_ref().is_none_or(|(_, valid)| valid <= length));
             }
             Output::Detach { connection, task } => {
                 assert!(self.recovers() && self.stat_sn.contains_key(connection));

@@ -9,6 +9,7 @@ extern crate lunwire_iscsi as iscsi;
 mod commands;
 mod connections;
 mod driver;
+mod early;
 mod fastabort;
 mod fences;
 mod logout;

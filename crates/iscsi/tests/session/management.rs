@@ -136,7 +136,7 @@ fn aborting_a_command_that_waits_behind_a_hole() {
     let hole = driver.command();
     let waiting = driver.write_more(4096);
     let outputs = driver.send(waiting);
-    assert_eq!(expected(&outputs), [(0, 4096, true)]);
+    assert_eq!(expected(&outputs), [(0, 4096, false)]);
     let request = abort_of(&mut driver, &waiting);
     let outputs = driver.manage(request);
     assert_eq!(managed(&outputs), 0);

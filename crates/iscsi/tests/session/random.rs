@@ -6,7 +6,7 @@ use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, StreamViolation, TaskId};
 use iscsi::service::{Indication, ServiceResponse};
-use iscsi::target::{Output, TargetRecord, TargetReset, TaskReporting};
+use iscsi::target::{Output, Room, TargetRecord, TargetReset, TaskReporting};
 use proptest::prelude::*;
 use wire::iscsi::{
     Cid, CmdSn, Itt, LogoutRequest, LunField, NopOut, Request, ScsiCommand, Snack, StatSn,
@@ -38,6 +38,7 @@ enum Step {
     LogoutOf { reason: u8, cid: u16 },
     Snack { kind: u8, tag: u8, number: u32, run_length: u32 },
     Quiesced,
+    Room { is_some: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -77,6 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => prop_oneof![9 => Just(0_i8), 1 => -3_i8..1]
             .prop_map(|skew| Step::Acknowledge { skew }),
         1 => any::<u8>().prop_map(|reason| Step::Rejected { reason }),
+        1 => prop::bool::weighted(0.8).prop_map(|is_some| Step::Room { is_some }),
         4 => (0_usize..32).prop_map(|task| Step::Released { task }),
         1 => (0_u64..4000).prop_map(|millis| Step::Wait { millis }),
         3 => (0_u8..5, 0_u8..14, 0_u32..6, 0_u32..4).prop_map(
@@ -299,6 +301,10 @@ fn play(driver: &mut Driver, world: &mut World, step: Step) {
                 run_length,
             };
             driver.request(Request::Snack(snack), &[])
+        }
+        Step::Room { is_some } => {
+            driver.room = if is_some { Room::Attached } else { Room::None };
+            return;
         }
         Step::Quiesced => {
             let Some(id) = world.quiesces.pop() else { return };

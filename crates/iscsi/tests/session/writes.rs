@@ -299,34 +299,6 @@ fn a_command_without_immediate_buffer_is_told_so() {
 }
 
 #[test]
-fn data_that_was_given_up_cannot_be_asked_for() {
-    let mut driver = Setup::new().start();
-    let command = driver.write_more(4096);
-    let outputs = driver.send(command);
-    assert_eq!(expected(&outputs), [(0, 4096, true)], "nobody asked in time");
-    let task = driver.commands[0].task;
-    let outputs = driver.receive(task, 4096);
-    assert!(dropped(&outputs, task));
-    assert_eq!(scsi(&driver.done(task, 0, 4096)).status, 0x28);
-}
-
-#[test]
-fn announced_data_of_a_command_behind_a_hole_is_dropped() {
-    let mut driver = Setup::new().start();
-    let missing = driver.command();
-    let command = driver.write_more(4096);
-    let outputs = driver.send(command);
-    assert_eq!(expected(&outputs), [(0, 4096, true)]);
-    let task = task_of(&driver);
-    driver.done(task, 0, 4096);
-    driver.send(missing);
-    assert_eq!(driver.commands.len(), 2);
-    assert!(driver.commands[1].exhausted);
-    let task = driver.commands[1].task;
-    assert_eq!(scsi(&driver.complete(task, status(0x28))).status, 0x28);
-}
-
-#[test]
 fn a_held_command_keeps_its_immediate_data() {
     let mut driver = Setup::new().start();
     let missing = driver.command();
@@ -383,13 +355,13 @@ fn a_buffer_has_room_for_what_comes_unasked() {
     driver.answer = Box::new(|_| Answer::Receive(4096));
     driver.send(command);
     let task = driver.commands[0].task;
-    assert_eq!(driver.session.buffer_length(task, 4096), 8192);
+    assert_eq!(driver.session.buffer_need(task, 4096).length, 8192);
     assert!(received(&driver.done(task, 0, 8192), task));
     assert_eq!(scsi(&driver.complete(task, presented(4096))).residual, Residual::Underflow(4096));
-    assert_eq!(driver.session.buffer_length(task, 4096), 0);
+    assert_eq!(driver.session.buffer_need(task, 4096).length, 0);
     let command = driver.write(8192);
     driver.answer = Box::new(|_| Answer::Later);
     let task = driver.start(command);
-    assert_eq!(driver.session.buffer_length(task, 4096), 4096);
-    assert_eq!(driver.session.buffer_length(task, 16384), 8192);
+    assert_eq!(driver.session.buffer_need(task, 4096).length, 4096);
+    assert_eq!(driver.session.buffer_need(task, 16384).length, 8192);
 }

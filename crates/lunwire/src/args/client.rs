@@ -48,6 +48,15 @@ pub(crate) struct ClientOptions {
     #[arg(long, value_name = "N", help_heading = "Session",
           value_parser = clap::value_parser!(u32).range(0..1 << 24))]
     pub(crate) enterprise_number: Option<u32>,
+    /// Session id (ISID), 12 hex digits: the same one makes one initiator port of sessions with
+    /// several portal groups, a second session with one group ends the first [default: random]
+    #[arg(
+        long,
+        value_name = "HEX",
+        help_heading = "Session",
+        conflicts_with = "enterprise_number"
+    )]
+    pub(crate) isid: Option<String>,
     /// Connections of a session; they share its commands
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Session",
           value_parser = clap::value_parser!(u16).range(1..=32))]
@@ -236,6 +245,12 @@ pub(crate) struct BenchOptions {
     /// Use the first SIZE bytes of the disk only
     #[arg(long, value_name = "SIZE")]
     pub(crate) range: Option<String>,
+    /// Also print where the time of a command went, on both sides if the target is ours
+    #[arg(long)]
+    pub(crate) layers: bool,
+    /// Control socket of the target [default: lunwire.sock in $XDG_RUNTIME_DIR or /run]
+    #[arg(long, value_name = "PATH", requires = "layers")]
+    pub(crate) control_socket: Option<PathBuf>,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -259,9 +274,10 @@ Commands:
   read BLOCK COUNT [FILE]      blocks into a file, or shown
   write BLOCK COUNT [FILE]     blocks from a file, or zeroes
   flush                        SYNCHRONIZE CACHE
+  segment BYTES                longest data segment that comes from now on
   repeat COUNT FILE            run a script several times
   log FILE                     time of each command, one line each, in microseconds
-  help, quit                   # begins a comment";
+  help, quit, exit             # begins a comment";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ShellOptions {

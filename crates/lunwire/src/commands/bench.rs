@@ -18,6 +18,8 @@ use crate::args::BenchOptions;
 use crate::args::Usage;
 use crate::client;
 use crate::client::histogram::Histogram;
+use crate::client::layers::Watch;
+use crate::client::layers::Watched;
 use crate::client::place::Disk;
 use crate::client::plot;
 use crate::client::plot::POINTS;
@@ -46,6 +48,10 @@ struct Outcome {
     seconds: f64,
     cpu_seconds: f64,
     latencies: Histogram,
+    /// Payload bytes copied, and run through CRC32C, by our side.
+    copied: u64,
+    digested: u64,
+    watched: Option<Watched>,
 }
 
 /// Measures each combination of block size and depth.
@@ -68,6 +74,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     for _ in 1..options.sessions {
         sessions.push(client::login(&mut queue, &options.client, &disk.url)?);
     }
+    let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
     let mut outcomes = Vec::new();
     for &block in &blocks {
         for &depth in &options.depth {
@@ -82,7 +89,11 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             if load.range < block {
                 bail!("--range: it holds no request of {block} bytes");
             }
-            let outcome = Bench::new(&mut queue, &disk, &sessions, load).run()?;
+            let before = watch.as_ref().map(|watch| watch.now(&queue)).transpose()?;
+            let mut outcome = Bench::new(&mut queue, &disk, &sessions, load).run()?;
+            if let (Some(watch), Some(before)) = (&watch, before) {
+                outcome.watched = Some(watch.now(&queue)?.since(&before));
+            }
             if !options.json {
                 outcome.print();
             }
@@ -150,6 +161,7 @@ impl<'a> Bench<'a> {
 
     fn run(mut self) -> Result<Outcome> {
         let mut latencies = Histogram::default();
+        let before = self.queue.times();
         let (begin, cpu) = (Instant::now(), cpu_time());
         for slot in 0..self.load.depth {
             self.post(slot)?;
@@ -180,7 +192,12 @@ impl<'a> Bench<'a> {
         }
         let seconds = begin.elapsed().as_secs_f64();
         let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
-        Ok(Outcome { load: self.load, seconds, cpu_seconds, latencies })
+        let after = self.queue.times();
+        // A connection that was made anew meanwhile counts from zero.
+        let copied = after.copied.saturating_sub(before.copied);
+        let digested = after.digested.saturating_sub(before.digested);
+        let (load, watched) = (self.load, None);
+        Ok(Outcome { load, seconds, cpu_seconds, latencies, copied, digested, watched })
     }
 
     fn post(&mut self, slot: usize) -> Result<()> {
@@ -251,6 +268,20 @@ impl Outcome {
         }
         parts.push(format!("max {}", plot::time(self.latencies.max() as f64)));
         output::line(format!("  {}", parts.join(", ")));
+        let times = |bytes: u64| bytes as f64 / self.payload().max(1) as f64;
+        let (copied, digested) = (times(self.copied), times(self.digested));
+        let kernel = crc::tier().name();
+        output::line(format!(
+            "  each byte of data copied {copied:.2} times, digested {digested:.2} times ({kernel})"
+        ));
+        if let Some(watched) = &self.watched {
+            watched.print(self.payload());
+        }
+    }
+
+    /// Bytes of data that were moved.
+    fn payload(&self) -> u64 {
+        self.latencies.total() * u64::from(self.load.block)
     }
 
     fn json(&self) -> Value {
@@ -268,6 +299,9 @@ impl Outcome {
             "requests_per_second": self.iops(),
             "bytes_per_second": self.iops() * f64::from(self.load.block),
             "cpu_seconds": self.cpu_seconds,
+            "copied_per_byte": self.copied as f64 / self.payload().max(1) as f64,
+            "digested_per_byte": self.digested as f64 / self.payload().max(1) as f64,
+            "layers": self.watched.as_ref().map(|watched| watched.json(self.payload())),
             "latency_ns": {
                 "mean": self.latencies.mean(),
                 "max": self.latencies.max(),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire shell`: an interpreter of commands to one unit, from a prompt or a script.
 
+mod prompt;
+
 use std::fs::File;
 use std::io::BufRead;
 use std::io::BufReader;
@@ -26,17 +28,27 @@ use initiator::scsi;
 use wire::iscsi::Cdb;
 use wire::scsi::cdb::CDB_LEN_MAX;
 
+use self::prompt::Prompt;
 use crate::args::ClientOptions;
 use crate::args::SHELL_EXAMPLES;
 use crate::args::ShellOptions;
 use crate::client;
 use crate::output;
 
+/// The first words of lines, for completion.
+const COMMANDS: [&str; 12] = [
+    "login", "logout", "scsi", "read", "write", "flush", "segment", "repeat", "log", "help",
+    "quit", "exit",
+];
+
 /// Scripts in scripts in scripts: a loop, past this.
 const NESTING_MAX: u32 = 8;
 
 /// Longest data of one command, bytes.
 const DATA_MAX: u64 = 4 << 20;
+
+/// What a data segment may be, bytes (RFC 7143 §13.12).
+const SEGMENTS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;
 
 /// Runs a script, or what comes from standard input. A script ends with the first error; at a
 /// prompt it goes on.
@@ -80,19 +92,15 @@ enum Next {
 
 impl Shell {
     fn prompt(&mut self) -> Result<()> {
-        loop {
-            print!("lunwire> ");
-            let _ = std::io::stdout().flush();
-            let mut line = String::new();
-            if std::io::stdin().read_line(&mut line).context("cannot read a command")? == 0 {
-                return Ok(());
-            }
+        let mut prompt = Prompt::open()?;
+        while let Some(line) = prompt.line()? {
             match self.command(&line) {
                 Ok(Next::Go) => {}
                 Ok(Next::Quit) => return Ok(()),
                 Err(error) => output::error(&error),
             }
         }
+        Ok(())
     }
 
     fn script(&mut self, path: &Path) -> Result<()> {
@@ -130,6 +138,7 @@ impl Shell {
             ("write", [block, count]) => self.write(block, count, None),
             ("write", [block, count, file]) => self.write(block, count, Some(file)),
             ("flush", []) => self.flush(),
+            ("segment", [length]) => self.segment(length),
             ("repeat", [count, file]) => return self.repeat(count, file),
             ("log", [file]) => return self.open_log(file),
             ("help", []) => {
@@ -282,6 +291,17 @@ impl Shell {
     fn flush(&mut self) -> Result<()> {
         let (session, lun) = self.place()?;
         Ok(scsi::flush(&mut self.queue.unit(session, lun))?)
+    }
+
+    /// Declares the longest data segment that this side takes anew.
+    fn segment(&mut self, length: &str) -> Result<()> {
+        let bytes = client::size("segment", length)?;
+        let bytes = u32::try_from(bytes).ok().filter(|bytes| SEGMENTS.contains(bytes));
+        let bytes = bytes.with_context(|| {
+            format!("segment {length}: from {} to {} bytes", SEGMENTS.start(), SEGMENTS.end())
+        })?;
+        let (session, _) = self.place()?;
+        Ok(self.queue.resize_segments(session, bytes)?)
     }
 
     fn place(&self) -> Result<(SessionId, u16)> {

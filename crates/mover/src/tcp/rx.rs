@@ -6,7 +6,8 @@
 //! ```text
 //!   Header --> HeaderDigest --> Data --> Padding --> DataDigest --> (event) --> Header
 //!     |   (only if negotiated)  (only if there is data)    |
-//!     |                                                    +--> Told --> (second event)
+//!     |                  |                                 +--> Told --> (second event)
+//!     |                  +--> Short --> Data: no buffer for immediate data, which was told
 //!     +--> violated: for ever
 //! ```
 //!
@@ -55,6 +56,8 @@ pub(super) struct Rx {
 enum Phase {
     Header,
     HeaderDigest,
+    /// `NoBuffer` was told; the pool is asked once more.
+    Short,
     Data,
     Padding,
     DataDigest,
@@ -210,6 +213,7 @@ impl Rx {
             Phase::Header if self.header.len() < LENGTHS_END => None,
             Phase::Header => Some(whole.saturating_sub(self.header.len())),
             Phase::HeaderDigest => Some(DIGEST_LEN - self.digest.have + after_header()),
+            Phase::Short => Some(after_header()),
             Phase::Data => Some(self.pdu.data_left + self.pdu.padding_left + data_digest),
             Phase::Padding => Some(self.pdu.padding_left + data_digest),
             Phase::DataDigest => Some(DIGEST_LEN - self.digest.have),
@@ -225,6 +229,7 @@ impl Rx {
         match self.phase {
             Phase::Header => self.take_header(rest, context),
             Phase::HeaderDigest => self.take_header_digest(rest, context),
+            Phase::Short => Ok(self.ask_again(context)),
             Phase::Data => Ok(self.take_data(rest, context)),
             Phase::Padding => Ok(self.take_padding(rest, context)),
             Phase::DataDigest => Ok(self.take_data_digest(rest, context)),
@@ -399,12 +404,26 @@ impl Rx {
         let data_left = length as usize;
         let digest = self.keys.data_digest && length > 0;
         let padding_left = pad4(data_left) - data_left;
+        let is_short = matches!(sink, Sink::Exhausted { .. });
         self.pdu = Pdu { data_left, padding_left, crc: digest.then(Crc32c::new), sink };
         if length == 0 {
             return Ok(self.end(Integrity::Good, context));
         }
+        if is_short {
+            self.phase = Phase::Short;
+            return Ok(Step::Event(Event::NoBuffer));
+        }
         self.phase = Phase::Data;
         Ok(Step::More)
+    }
+
+    /// Whoever was told that there is no buffer may have made room.
+    fn ask_again(&mut self, context: &Context<'_>) -> Step {
+        if let Sink::Exhausted { command, length } = self.pdu.sink {
+            self.pdu.sink = Sink::stage(command, length, context.pool);
+        }
+        self.phase = Phase::Data;
+        Step::More
     }
 
     /// The PDU is whole: what it means to the core.

@@ -70,7 +70,7 @@ impl Sink {
     }
 
     /// A buffer for the immediate data that can become that of the task: see `Immediate`.
-    fn stage(command: ScsiCommand, length: u32, pool: &Pool) -> Self {
+    pub(super) fn stage(command: ScsiCommand, length: u32, pool: &Pool) -> Self {
         let expected = if command.write { command.expected_length as usize } else { 0 };
         let segment = length as usize;
         let wanted = if expected <= BUF_LEN_MAX { expected.max(segment) } else { segment };

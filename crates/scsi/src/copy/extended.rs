@@ -81,7 +81,7 @@ pub(super) fn start(
         return Ok((Machine::Copy(Box::new(copy)), step));
     }
     let machine = Machine::Copy(Box::new(copy));
-    let own = context.nexus.mapped_unit(context.unit).ok_or(sense::INTERNAL)?;
+    let own = context.nexus.mapped_unit(context.unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
     let job = task::Task::job(Arc::clone(own), machine);
     let completion = sense::good(presented);
     Ok((Machine::Done, Step::Spawn { job: Box::new(job), completion: Some(completion) }))
@@ -148,7 +148,7 @@ fn leg(
 ) -> Result<Leg, Fault> {
     let find = |id: u16| -> Result<Arc<Mapped>, Fault> {
         if id == copy::CSCD_SELF {
-            let own = context.nexus.mapped_unit(context.unit).ok_or(sense::INTERNAL)?;
+            let own = context.nexus.mapped_unit(context.unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
             return Ok(Arc::clone(own));
         }
         let listed = cscds.get(usize::from(id)).ok_or(sense::UNREACHABLE_COPY_TARGET)?;

@@ -191,10 +191,10 @@ impl Using {
         input: Input,
     ) -> Result<Started, Fault> {
         let Input::Drawn(drawn) = input else { return Err(sense::INTERNAL.into()) };
-        let link = nexus.link_to(unit).ok_or(sense::INTERNAL)?;
+        let link = nexus.link_to(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
         let request = &self.request;
         let context = Context { nexus, unit, link, request, cdb: CdbView::new(&request.cdb) };
-        let destination = nexus.mapped_unit(unit).ok_or(sense::INTERNAL)?;
+        let destination = nexus.mapped_unit(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
         let extents = extents(unit, &self.list.ranges, token::WRITE_HEADER_LEN)?;
         let offset = self.list.offset.checked_mul(u64::from(unit.block()));
         let offset = offset.ok_or_else(|| sense::invalid_parameter(8))?;

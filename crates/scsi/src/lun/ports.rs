@@ -199,6 +199,14 @@ impl LogicalUnit {
         }
     }
 
+    /// Initiator ports that are not here now will be told that the target serves other units than
+    /// before (3F/0E), when they are back.
+    pub fn tell_absent_of_other_units(&self) {
+        for port in self.ports.lock().iter().filter(|port| port.lost()) {
+            port.link.attentions.establish(Attention::LunsChanged);
+        }
+    }
+
     /// Tells every nexus this and nothing else.
     pub(crate) fn replace_everywhere(&self, attention: Attention) {
         for port in self.ports.lock().iter() {

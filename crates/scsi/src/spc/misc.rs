@@ -50,5 +50,6 @@ pub(crate) fn report_luns(nexus: &Nexus, cdb: &CdbView<'_>) -> Result<Started, F
         2 => luns::emit(units.chain([Lun::ReportLuns])),
         _ => return Err(sense::invalid_field(2).into()),
     };
+    nexus.luns_reported();
     Ok(data(bytes, cdb.u32_at(6)))
 }

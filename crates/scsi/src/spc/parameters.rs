@@ -44,7 +44,7 @@ impl Parameters {
         input: Input,
     ) -> Result<Started, Fault> {
         let list = task::data_out(input, self.length)?.to_vec();
-        let link = nexus.link_to(unit).ok_or(sense::INTERNAL)?;
+        let link = nexus.link_to(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
         let request = &self.request;
         let context = Context { nexus, unit, link, request, cdb: CdbView::new(&request.cdb) };
         (self.then)(&context, &list)

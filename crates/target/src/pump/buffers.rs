@@ -7,6 +7,7 @@ use buf::Slice;
 use engine::Port;
 use iscsi::datamover::TaskId;
 use iscsi::target::ConnectionId;
+use iscsi::target::Room;
 
 use super::Pump;
 use super::Session;
@@ -38,16 +39,67 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// Data of a task comes before the device server has asked for it.
+    #[cold]
+    pub(super) fn reserve_buf(
+        &mut self,
+        key: Key,
+        task: TaskId,
+        (length, staged): (u32, Option<(Buf, u32)>),
+    ) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let immediate = task_of(&mut session.tasks, task).and_then(|task| task.immediate.take());
+        let buf = self.widen(immediate.or(staged), length as usize);
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        // None if the task has ended meanwhile.
+        let connection = session.connection_of(task);
+        let room = match (connection.and_then(|key| self.connections.get_mut(key)), buf) {
+            (Some(connection), Some(buf)) => {
+                connection.mover.attach(task, buf);
+                Room::Attached
+            }
+            _ => Room::None,
+        };
+        session.machine.reserved(task, room);
+    }
+
+    /// The buffer that was reserved for a task, with what came into it.
+    #[cold]
+    pub(super) fn take_reserved(&mut self, key: Key, task: TaskId) -> Option<(Buf, u32)> {
+        let connection = self.sessions.get(key)?.connection_of(task)?;
+        self.connections.get_mut(connection)?.mover.detach(task).map(whole)
+    }
+
+    /// The buffer that a task has, or one that is long enough, with what is valid of it.
+    pub(super) fn widen(&mut self, staged: Option<(Buf, u32)>, length: usize) -> Option<Buf> {
+        match staged {
+            Some((buf, _)) if buf.len() >= length => Some(buf),
+            None => self.take_buf(length),
+            Some((staged, valid)) => self.take_buf(length).map(|mut buf| {
+                let valid = (valid as usize).min(staged.len()).min(buf.len());
+                buf[..valid].copy_from_slice(&staged[..valid]);
+                self.watch.copied += valid as u64;
+                buf
+            }),
+        }
+    }
+
     /// A buffer from the pool. Where there is none, data that is kept only to be sent again makes
     /// room.
     pub(super) fn take_buf(&mut self, length: usize) -> Option<Buf> {
-        self.pool.take(length).or_else(|| {
-            let mut freed = false;
-            for session in self.sessions.values_mut() {
-                freed |= session.machine.give_up_kept_data();
-            }
-            if freed { self.pool.take(length) } else { None }
-        })
+        self.pool
+            .take(length)
+            .or_else(|| if self.give_up_kept_data() { self.pool.take(length) } else { None })
+    }
+
+    /// Gives up what all sessions keep only to send it again; false if there was nothing.
+    #[cold]
+    pub(super) fn give_up_kept_data(&mut self) -> bool {
+        let mut freed = false;
+        for session in self.sessions.values_mut() {
+            freed |= session.machine.give_up_kept_data();
+        }
+        freed
     }
 }
 
@@ -55,9 +107,15 @@ impl Session {
     /// Keeps the buffer of a task that has no connection, where its immediate data was.
     pub(super) fn park_buf(&mut self, id: TaskId, buf: Buf) {
         if let Some(task) = task_of(&mut self.tasks, id) {
-            task.immediate = Some((buf, 0));
+            task.immediate = Some(whole(buf));
         }
     }
+}
+
+/// A buffer whose valid bytes are not known apart.
+fn whole(buf: Buf) -> (Buf, u32) {
+    let length = u32::try_from(buf.len()).unwrap_or(u32::MAX);
+    (buf, length)
 }
 
 /// Data that others may change, in memory of its own if there is some: sent again, it must be what

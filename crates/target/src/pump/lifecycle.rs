@@ -27,6 +27,8 @@ use crate::mail::Letter;
 use crate::mail::SessionSnapshot;
 use crate::reactor::Shared;
 use crate::solo::Holdings;
+use crate::stopwatch::Stopwatch;
+use crate::stopwatch::Times;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -70,6 +72,7 @@ impl<P: Port> Pump<P> {
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
+            watch: Stopwatch::default(),
         }
     }
 
@@ -323,6 +326,20 @@ impl<P: Port> Pump<P> {
                 Letter::UnitsAborted { management } => self.units_aborted(management),
                 Letter::EndSessions { target } => self.end_sessions(&target),
                 Letter::Drain { unit, reply } => self.drain(&unit, reply),
+                Letter::EndTasks { unit, reply } => self.end_tasks_of(&unit, reply),
+                // Who asked for one of these may have given up.
+                Letter::Remap { target, reply } => {
+                    self.remap(&target);
+                    let _ = reply.send(());
+                }
+                Letter::AddFile { file, reply } => {
+                    self.port.add_file(file.id.0, file.fd, file.direct);
+                    let _ = reply.send(());
+                }
+                Letter::RemoveFile { id, reply } => {
+                    self.port.remove_file(id.0);
+                    let _ = reply.send(());
+                }
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
@@ -348,7 +365,22 @@ impl<P: Port> Pump<P> {
                 Letter::Snapshot { reply } => {
                     let _ = reply.send(self.snapshot());
                 }
+                Letter::Times { reply } => {
+                    let _ = reply.send(self.times());
+                }
                 Letter::Stop { grace } => self.stop(grace),
+            }
+        }
+    }
+
+    /// The sessions of a target see the units that it has now.
+    fn remap(&mut self, target: &str) {
+        let Some(served) = self.shared.nodes.find(target) else { return };
+        for session in self.sessions.values_mut() {
+            if session.login.target.as_deref() == Some(target)
+                && let Some(nexus) = &mut session.nexus
+            {
+                nexus.remap(served.lun_map(&session.login.initiator));
             }
         }
     }
@@ -366,6 +398,18 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
         self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
+    }
+
+    fn times(&self) -> Times {
+        let mut times = self.watch.times();
+        for (_, session) in self.sessions.iter() {
+            times.payload += session.bytes_in + session.bytes_out;
+        }
+        for (_, connection) in self.connections.iter() {
+            times.copied += connection.mover.counters().bytes_copied;
+            times.digested += connection.mover.counters().bytes_crc;
+        }
+        times
     }
 
     fn snapshot(&self) -> Vec<SessionSnapshot> {

@@ -5,6 +5,7 @@ use buf::SgList;
 use clock::Instant;
 use engine::Port;
 use engine::Work;
+use iscsi::serial::Serial;
 
 use super::Kind;
 use super::Phase;
@@ -12,7 +13,8 @@ use super::Pump;
 use super::token;
 use crate::table::Key;
 
-/// Answers are held back only from an initiator that has at least so many commands outstanding.
+/// Answers are held back only while at least so many others are on their way to the initiator: they
+/// make it send the commands that are worth waiting for.
 const HOLD_DEPTH: u32 = 12;
 
 /// From so many bytes on, answers are not held back: they fill segments of their own.
@@ -73,7 +75,9 @@ impl<P: Port> Pump<P> {
             return None;
         }
         let machine = &self.sessions.get(session)?.machine;
-        if machine.unacknowledged(id) < HOLD_DEPTH {
+        // Of those that it has not acknowledged, some have not left: nobody will answer them.
+        let waiting = machine.next_stat_sn(id).steps_from(connection.told);
+        if machine.unacknowledged(id).saturating_sub(waiting) < HOLD_DEPTH {
             return None;
         }
         let until = *connection.held_until.get_or_insert(now + self.shared.hold_back);
@@ -97,6 +101,11 @@ impl<P: Port> Pump<P> {
         }
         let Some(mut list) = connection.list.take() else { return };
         if connection.mover.poll_transmit(&mut list, &self.pool) {
+            if let Phase::Session { session, id } = connection.phase
+                && let Some(session) = self.sessions.get(session)
+            {
+                connection.told = session.machine.next_stat_sn(id);
+            }
             let work = Work::Send { socket: connection.socket, list };
             self.port.submit(token(Kind::Send, key), work);
         } else {

@@ -16,6 +16,7 @@ use super::TASK_SET_FULL;
 use super::empty_completion;
 use super::task_of;
 use super::token;
+use crate::stopwatch::Layer;
 use crate::table::Key;
 
 impl<P: Port> Pump<P> {
@@ -89,12 +90,13 @@ impl<P: Port> Pump<P> {
             io,
             ended: None,
             managements: Vec::new(),
+            stamp: self.watch.stamp(),
         }))
     }
 
     /// Asks the file itself: the page cache knows, and the question is rare.
     fn allocation(&self, file: store::FileId, offset: u64) -> Result<(bool, u64), i32> {
-        let file = self.shared.files.get(file.0 as usize).ok_or(0)?;
+        let file = self.shared.files.find(file).ok_or(0)?;
         engine::files::allocation(&file.fd, offset)
             .map_err(|error| error.raw_os_error().unwrap_or(0))
     }
@@ -130,7 +132,8 @@ impl<P: Port> Pump<P> {
     /// The engine has done a store's work.
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
         let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, managements, ended } = done;
+        let PendingIo { session: key, task: id, op, io, managements, ended, stamp } = done;
+        self.watch.store_done(stamp);
         drop(ended);
         if let Some(session) = self.sessions.get_mut(key) {
             session.ios -= 1;
@@ -151,7 +154,9 @@ impl<P: Port> Pump<P> {
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
+                    self.watch.lap(Layer::Store);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
+                    self.watch.lap(Layer::Scsi);
                     self.advance(key, id, step);
                 }
             }

@@ -19,6 +19,7 @@ use wire::iscsi::StatSn;
 use super::statuses::Statuses;
 use crate::initiator::ConnectionId;
 use crate::initiator::Policy;
+use crate::initiator::datamover::Keys;
 
 /// One connection of a session.
 #[derive(Debug)]
@@ -31,8 +32,8 @@ pub(super) struct Connection {
     pub(super) ping: Option<Ping>,
     /// Commands that were sent on it and have not ended.
     pub(super) load: u32,
-    /// Longest data segment that the target takes on it, bytes.
-    pub(super) segment: u32,
+    /// What is in force on it.
+    pub(super) keys: Keys,
 }
 
 /// How far a connection is.
@@ -57,7 +58,7 @@ pub(super) struct Ping {
 }
 
 impl Connection {
-    pub(super) const fn new(cid: Cid, expected: StatSn, segment: u32, now: Instant) -> Self {
+    pub(super) const fn new(cid: Cid, expected: StatSn, keys: Keys, now: Instant) -> Self {
         Self {
             cid,
             phase: Phase::Up,
@@ -65,7 +66,7 @@ impl Connection {
             heard: now,
             ping: None,
             load: 0,
-            segment,
+            keys,
         }
     }
 
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     fn three(policy: Policy) -> Connections {
-        let new = |cid| Connection::new(Cid(cid), StatSn(1), 8192, Instant(0));
+        let new = |cid| Connection::new(Cid(cid), StatSn(1), Keys::LOGIN, Instant(0));
         let mut connections = Connections::new(new(0), policy);
         connections.push(new(1));
         connections.push(new(2));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All that is no SCSI command: pings, text, logout, asynchronous messages, rejects.
+//! All that is no SCSI command: pings, logout, asynchronous messages, rejects.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -15,14 +15,10 @@ use wire::iscsi::NopIn;
 use wire::iscsi::NopOut;
 use wire::iscsi::Reject;
 use wire::iscsi::Request;
-use wire::iscsi::TextRequest;
-use wire::iscsi::TextResponse;
 use wire::iscsi::Ttt;
-use wire::iscsi::keys::TextWriter;
 use wire::scsi::Lun;
 
 use super::Indication;
-use super::Refused;
 use super::Session;
 use super::SessionError;
 use super::State;
@@ -31,13 +27,13 @@ use super::connection::Phase;
 use super::connection::Ping;
 use super::ending_of;
 use super::management::Management;
+use super::text::Declaring;
+use super::text::Text;
 use crate::initiator::ConnectionId;
 use crate::initiator::TaskReporting;
 use crate::initiator::datamover::Op;
 use crate::initiator::datamover::control_itt;
-use crate::initiator::discovery;
 use crate::initiator::limits;
-use crate::params::Id;
 use crate::serial::Serial;
 
 /// What is under way besides commands.
@@ -48,22 +44,24 @@ pub(super) struct Controls {
     pub(super) next_id: u32,
     pub(super) managements: Vec<Management>,
     pub(super) text: Option<Text>,
+    pub(super) declaring: Option<Declaring>,
+    /// The MaxRecvDataSegmentLength that was declared last, bytes; None: that of the logins.
+    pub(super) declared: Option<u32>,
     /// Where the session was logged out.
     pub(super) logout_at: ConnectionId,
 }
 
-#[derive(Debug)]
-pub(super) struct Text {
-    itt: Itt,
-    at: ConnectionId,
-    /// What has come so far.
-    text: Vec<u8>,
-    exchanges: u32,
-}
-
 impl Default for Controls {
     fn default() -> Self {
-        Self { tag: 0, next_id: 0, managements: Vec::new(), text: None, logout_at: LEADING }
+        Self {
+            tag: 0,
+            next_id: 0,
+            managements: Vec::new(),
+            text: None,
+            declaring: None,
+            declared: None,
+            logout_at: LEADING,
+        }
     }
 }
 
@@ -78,38 +76,18 @@ impl Controls {
         self.managements.iter().map(|management| management.until).min()
     }
 
-    /// Whether a text exchange goes on there.
-    pub(super) fn text_is_at(&self, at: ConnectionId) -> bool {
-        self.text.as_ref().is_some_and(|text| text.at == at)
+    /// When a text exchange has taken too long.
+    pub(super) fn text_deadline(&self) -> Option<Instant> {
+        self.text.as_ref().map(|text| text.until)
+    }
+
+    /// Whether what a connection takes may change at any moment.
+    pub(super) fn declares_at(&self, at: ConnectionId) -> bool {
+        self.text.as_ref().is_some_and(|text| text.at == at && text.declares())
     }
 }
 
 impl Session {
-    /// Asks a discovery session which targets there are, or any session about its own target;
-    /// [`Indication::Targets`] follows.
-    ///
-    /// # Errors
-    /// [`Refused`].
-    pub fn send_targets(&mut self) -> Result<(), Refused> {
-        if self.state != State::Active {
-            return Err(Refused::Closed);
-        }
-        if self.controls.text.is_some() {
-            return Err(Refused::Full);
-        }
-        let mut text = TextWriter::new(limits::DISCOVERY_TEXT_LEN_MAX);
-        // An empty value asks about the target of the session (RFC 7143 appendix C).
-        let which = if self.login.discovery { "All" } else { "" };
-        if text.push(Id::SendTargets.key().name, which).is_err() {
-            return Err(Refused::Full);
-        }
-        let at = self.connections.any_up().ok_or(Refused::Recovering)?;
-        let itt = self.controls.next_itt();
-        self.controls.text = Some(Text { itt, at, text: Vec::new(), exchanges: 0 });
-        self.send_text(at, itt, Ttt::NONE, LunField::default(), text.into_vec());
-        Ok(())
-    }
-
     /// Ends the session in order; `Closed` follows. Commands that have not ended are lost.
     pub fn logout(&mut self, now: Instant) {
         if matches!(self.state, State::Active | State::Draining { .. }) {
@@ -226,46 +204,6 @@ impl Session {
         self.send_control(at, Request::NopOut(request), Vec::new());
     }
 
-    fn send_text(&mut self, at: ConnectionId, itt: Itt, ttt: Ttt, lun: LunField, data: Vec<u8>) {
-        let request = TextRequest {
-            immediate: true,
-            final_: true,
-            continue_: false,
-            lun,
-            itt,
-            ttt,
-            cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn_at(at),
-        };
-        self.send_control(at, Request::Text(request), data);
-    }
-
-    /// A part of the answer to SendTargets; the next one is asked for by an empty request (RFC 7143
-    /// §6.4, §11.11).
-    pub(super) fn text(&mut self, pdu: &TextResponse, data: &[u8]) -> Result<(), SessionError> {
-        let Some(exchange) = self.controls.text.as_mut().filter(|text| text.itt == pdu.itt) else {
-            return Err(SessionError::UnexpectedPdu("text response"));
-        };
-        exchange.exchanges += 1;
-        let at = exchange.at;
-        let length = exchange.text.len() + data.len();
-        if length > limits::DISCOVERY_TEXT_LEN_MAX
-            || exchange.exchanges > limits::TEXT_EXCHANGES_MAX
-        {
-            return Err(SessionError::UnexpectedPdu("text without end"));
-        }
-        exchange.text.extend_from_slice(data);
-        if !pdu.final_ {
-            if !self.is_logging_out() {
-                self.send_text(at, pdu.itt, pdu.ttt, pdu.lun, Vec::new());
-            }
-            return Ok(());
-        }
-        let text = self.controls.text.take().map(|text| text.text).unwrap_or_default();
-        self.indicate(Indication::Targets(discovery::parse(&text)));
-        Ok(())
-    }
-
     pub(super) fn logged_out(
         &mut self,
         pdu: &LogoutResponse,
@@ -296,7 +234,8 @@ impl Session {
                 let sense = super::sense_of(data).unwrap_or_default().to_vec();
                 self.indicate(Indication::Asynchronous { lun: pdu.lun, sense });
             }
-            // 4 asks for negotiation, which a logout and a new login are, too.
+            4 if self.negotiate_as_asked(at, now) => {}
+            // A logout and a new login are a negotiation, too.
             1 | 4 if self.state == State::Active => {
                 let patience = Duration::from_secs(pdu.parameter3.into()) / 2;
                 self.state = State::Draining { until: now + patience };
@@ -342,8 +281,7 @@ impl Session {
             return Ok(());
         }
         if self.controls.text.as_ref().is_some_and(|text| text.itt == tag) {
-            self.controls.text = None;
-            self.indicate(Indication::TargetsRejected(pdu.reason));
+            self.text_rejected(pdu.reason, now);
             return Ok(());
         }
         if let Some(connection) = self.connections.get_mut(at)
@@ -358,7 +296,7 @@ impl Session {
         self.cleaned_up(tag, LOGOUT_REJECTED, now).map(drop)
     }
 
-    const fn is_logging_out(&self) -> bool {
+    pub(super) const fn is_logging_out(&self) -> bool {
         matches!(self.state, State::LoggingOut { .. })
     }
 

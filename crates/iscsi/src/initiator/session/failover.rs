@@ -39,6 +39,7 @@ use super::management::Job;
 use crate::initiator::ConnectionId;
 use crate::initiator::Joining;
 use crate::initiator::LoggedIn;
+use crate::initiator::datamover::Keys;
 use crate::initiator::datamover::Op;
 use crate::initiator::datamover::TaskId;
 use crate::initiator::datamover::itt;
@@ -119,8 +120,7 @@ impl Session {
         if !matches!(connection.phase, Phase::Joining { .. }) {
             return;
         }
-        let segment = login.parameters.max_send_data_segment_length;
-        let fresh = Connection::new(connection.cid, login.exp_stat_sn, segment, now);
+        let fresh = Connection::new(connection.cid, login.exp_stat_sn, login.keys(), now);
         *connection = Connection { load: connection.load, ..fresh };
         self.move_window(Numbers {
             stat_sn: login.exp_stat_sn,
@@ -129,6 +129,7 @@ impl Session {
         });
         self.failover.patience = None;
         self.recovered(id, now);
+        self.declare_late(id, now);
         self.send_waiting();
     }
 
@@ -158,7 +159,7 @@ impl Session {
         }
         for more in 1..count {
             let cid = Cid(self.login.cid.0.wrapping_add(more));
-            let fresh = Connection::new(cid, Default::default(), 0, now);
+            let fresh = Connection::new(cid, Default::default(), Keys::LOGIN, now);
             let phase = Phase::Wanted { from: now, tries: 0 };
             self.connections.push(Connection { phase, ..fresh });
         }
@@ -275,7 +276,7 @@ impl Session {
             let Some(task) = self.failover.reassign.pop_front() else { return };
             let Some(entry) = self.tasks.get_mut(task) else { continue };
             self.connections.shift_load(Some(entry.connection), Some(to));
-            (entry.connection, entry.home) = (to, Home::Asked);
+            (entry.connection, entry.home, entry.resegment) = (to, Home::Asked, false);
             let request = TaskManagementRequest {
                 immediate: true,
                 function: TASK_REASSIGN,

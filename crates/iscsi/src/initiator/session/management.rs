@@ -11,6 +11,7 @@ use wire::iscsi::Request;
 use wire::iscsi::TaskManagementRequest;
 use wire::iscsi::TaskManagementResponse;
 
+use super::DeclareError;
 use super::Ending;
 use super::Function;
 use super::Indication;
@@ -114,6 +115,9 @@ impl Session {
     pub(super) fn expire(&mut self, now: Instant) -> Result<(), SessionError> {
         if self.controls.abort_deadline().is_some_and(|at| now >= at) {
             return Err(SessionError::AbortTimeout);
+        }
+        if self.controls.text_deadline().is_some_and(|at| now >= at) {
+            return Err(SessionError::TextTimeout);
         }
         self.forget_ended();
         while let Some((at, id)) = self.deadlines.front().copied()
@@ -313,10 +317,7 @@ impl Session {
                 }
             }
         }
-        if self.controls.text_is_at(at) {
-            self.controls.text = None;
-            self.indicate(Indication::TargetsRejected(0));
-        }
+        self.text_lost(at, now);
     }
 
     /// The session ends: nothing is under way any more.
@@ -324,6 +325,9 @@ impl Session {
         let controls = core::mem::take(&mut self.controls);
         for management in controls.managements {
             self.tell_managed(management.job, None);
+        }
+        if controls.declaring.is_some() {
+            self.indicate(Indication::Declared(Err(DeclareError::Lost)));
         }
         debug_assert!(self.connections.get(LEADING).is_some(), "there is always one");
     }

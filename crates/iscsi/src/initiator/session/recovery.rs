@@ -42,6 +42,7 @@ use crate::violation::reason;
 const DATA_OR_R2T: u8 = 0;
 const STATUS: u8 = 1;
 const DATA_ACK: u8 = 2;
+const R_DATA: u8 = 3;
 
 impl Session {
     /// Whether what is lost may be asked for: ErrorRecoveryLevel is above 0.
@@ -130,8 +131,34 @@ impl Session {
         if entry.snacks > limits::DATA_SNACKS_MAX {
             return self.give_up(task);
         }
+        let reads = entry.command.data_in > 0;
+        if reads && (entry.resegment || self.controls.declares_at(at)) {
+            self.ask_for_all_data(at, task);
+            return Ok(());
+        }
         self.snack(at, DATA_OR_R2T, LunField::default(), itt(task), Ttt::NONE.0, run);
         Ok(())
+    }
+
+    /// Data that was sent before the connection took other lengths is asked for as a whole, cut as
+    /// it takes it now (RFC 7143 §11.16.3). Also while that is being agreed: when the target reads
+    /// this, it may be so.
+    fn ask_for_all_data(&mut self, at: ConnectionId, task: TaskId) {
+        let exp_stat_sn = self.exp_stat_sn_at(at);
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        entry.resegment = false;
+        // Neither 0 nor 0xffffffff, and one task asks far less often (RFC 7143 §11.16.5).
+        entry.snack_tags += 1;
+        let request = Snack {
+            kind: R_DATA,
+            lun: LunField::default(),
+            itt: itt(task),
+            tag: entry.snack_tags,
+            exp_stat_sn,
+            beg_run: 0,
+            run_length: 0,
+        };
+        self.op(at, Op::Resegment { task, request });
     }
 
     /// Missing data of a task will not come: the task fails once its status is there (RFC 7143

@@ -122,6 +122,8 @@ pub enum Indication {
     Targets(Result<Vec<Discovered>, DiscoveryError>),
     /// The target refused SendTargets, with this reject reason.
     TargetsRejected(u8),
+    /// A new MaxRecvDataSegmentLength is in force on each connection, or the former one still is.
+    Declared(Result<(), DeclareError>),
     /// A SCSI asynchronous event with its sense data (RFC 7143 §11.9.1, event 0).
     Asynchronous {
         /// The unit.
@@ -129,6 +131,25 @@ pub enum Indication {
         /// Sense data.
         sense: Vec<u8>,
     },
+}
+
+/// Why a value that was declared in full feature phase is not in force on each connection (RFC 7143
+/// §7.12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DeclareError {
+    /// RFC 7143 §11.17.
+    #[error("the target rejected the text request (reason {0:#04x})")]
+    Rejected(u8),
+    /// RFC 7143 §6.2.
+    #[error("the target does not take the key")]
+    Refused,
+    /// RFC 7143 §6.4.
+    #[error("the target's answers cannot be understood, or name a key twice")]
+    Nonsense,
+    /// The session ended before.
+    #[error("the session ended before the target had answered")]
+    Lost,
 }
 
 /// What a session gives.
@@ -217,6 +238,9 @@ pub enum SessionError {
     /// RFC 7143 §7.11.
     #[error("a command took too long and could not be aborted")]
     AbortTimeout,
+    /// RFC 7143 §11.11.
+    #[error("no answer to a text request")]
+    TextTimeout,
     /// RFC 7143 §11.15.
     #[error("no answer to a logout")]
     LogoutTimeout,

@@ -99,7 +99,7 @@ impl Session {
         let first_burst_length = self.login.parameters.first_burst_length;
         let Some(entry) = self.tasks.any_mut(task) else { return };
         let itt = entry.command.itt;
-        let has_buffer = entry.phase == Phase::Running && entry.awaits_data();
+        let has_buffer = entry.has_buffer();
         entry.orphan = Some(key);
         entry.connection = NOWHERE;
         if entry.phase == Phase::Running {
@@ -234,7 +234,5 @@ impl Task {
         let lost = self.transfer.lose();
         let books = self.transfer.books();
         books.lose(lost.then_some((announced.0, announced.1 - announced.0)));
-        // Nothing more comes unasked.
-        self.command.final_ = true;
     }
 }

@@ -441,8 +441,14 @@ impl Session {
     pub(super) fn send_status_again(&mut self, task: TaskId) {
         let Some((id, _)) = self.tasks.draining_tag(task) else { return };
         let numbers = self.numbers(id);
+        let Some(segment) = self.connection(id).map(|at| at.keys.max_send_data_segment_length)
+        else {
+            return;
+        };
         let Some(answer) = self.tasks.answer(task) else { return };
-        if let Some(run) = answer.status_run() {
+        // Without its data, where that no longer fits: ExpDataSN tells that it is missing, and an
+        // R-Data SNACK asks for it (RFC 7143 §11.16.3).
+        if let Some(run) = answer.status_run().filter(|run| run.length <= segment) {
             return self.put_run(task, &run);
         }
         let (response, sense) = answer.status();

@@ -38,12 +38,22 @@ impl Books {
         self.asked.retain(|asked| (asked.offset, asked.length) != (offset, length));
     }
 
+    /// A burst must be asked for again, unless it had no data: no R2T asks for nothing (RFC 7143
+    /// §11.8.4).
+    fn miss(&mut self, offset: u32, length: u32) {
+        if length > 0 {
+            self.again.push((offset, length));
+        }
+    }
+
     /// The connection is gone: all that is open must be asked for again, and `unasked` too.
     pub(super) fn lose(&mut self, unasked: Option<(u32, u32)>) {
         let open = self.asked.iter().map(|asked| asked.r2t_sn);
         self.satisfied = open.min().unwrap_or(self.next);
         self.again.extend(self.asked.drain(..).map(|asked| (asked.offset, asked.length)));
-        self.again.extend(unasked);
+        if let Some((offset, length)) = unasked {
+            self.miss(offset, length);
+        }
         // The lowest is asked for first.
         self.again.sort_unstable_by_key(|(offset, _)| core::cmp::Reverse(*offset));
     }
@@ -144,14 +154,14 @@ impl Session {
         if !self.recovery.is_on() || violation != Violation::LostData {
             return false;
         }
-        let Some(entry) = self.tasks.running_mut(task) else { return false };
+        let Some(entry) = self.tasks.live_mut(task) else { return false };
         entry.transfer.books().close(offset, length);
         if !entry.may_recover() {
             return false;
         }
         let books = entry.transfer.books();
         books.tries += 1;
-        books.again.push((offset, length));
+        books.miss(offset, length);
         true
     }
 
@@ -176,6 +186,6 @@ impl Task {
     /// True if lost data of this task is worth asking for again.
     fn may_recover(&self) -> bool {
         let tries = self.transfer.books.as_ref().map_or(0, |books| books.tries);
-        self.awaits_data() && tries < limits::RECOVERY_TRIES_MAX
+        self.may_go_on() && tries < limits::RECOVERY_TRIES_MAX
     }
 }

@@ -16,12 +16,25 @@ use wire::iscsi::Ttt;
 use super::super::coverage::Coverage;
 use crate::limits::MISSING_RUNS_MAX;
 
+/// Data that was asked for by an R-Data SNACK (RFC 7143 §11.16.3).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Again {
+    /// What the SCSI Response has to name.
+    pub(super) tag: u32,
+    /// The first DataSN.
+    pub(super) first: u32,
+    /// The first one has come. What comes before it was sent before the target knew.
+    pub(super) begun: bool,
+}
+
 /// What is kept of a task whose PDUs did not come in order.
 #[derive(Debug, Default)]
 pub(super) struct Books {
     coverage: Coverage,
     /// Numbers that have not come, below the next one: half open, ascending.
     missing: Vec<(u32, u32)>,
+    /// All data that is not acknowledged comes once more, cut anew.
+    pub(super) again: Option<Again>,
     /// What the PDU at hand showed to be missing.
     found: Option<(u32, u32)>,
     /// The status and its sense data, which came before all data was there.
@@ -92,6 +105,11 @@ impl Books {
         Some(Run { first, count: end - first })
     }
 
+    /// Whether this number is missing.
+    pub(super) fn misses(&self, number: u32) -> bool {
+        self.missing.iter().any(|run| (run.0..run.1).contains(&number))
+    }
+
     /// Whether numbers are missing.
     pub(super) fn is_missing(&self) -> bool {
         !self.missing.is_empty()
@@ -109,6 +127,7 @@ impl Books {
             && self.held.is_none()
             && self.acknowledge.is_none()
             && self.confirmed.is_none()
+            && self.again.is_none()
     }
 
     /// All numbers so far are acknowledged to the target.

@@ -36,6 +36,16 @@ pub struct Tcp {
     tasks: Tasks,
 }
 
+/// What a connection has done to payload bytes since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // a list of counts
+pub struct Touched {
+    /// Bytes copied, both ways.
+    pub copied: u64,
+    /// Bytes run through CRC32C, both ways.
+    pub digested: u64,
+}
+
 impl Tcp {
     /// In the state before login: [`iscsi::initiator::datamover::Keys::LOGIN`].
     #[must_use]
@@ -91,8 +101,9 @@ impl Tcp {
         self.tasks.adopt(carried);
     }
 
-    /// Takes an op. `Release`, `Quiet` and the received side of `NoticeKeys` hold at once, the rest
-    /// in order. After `Terminate` nothing is taken but `Release`.
+    /// Takes an op. `Release`, `Quiet`, the received side of `NoticeKeys` and keys that change
+    /// nothing but lengths hold at once, the rest in order. After `Terminate` nothing is taken but
+    /// `Release`.
     pub fn submit(&mut self, op: Op) {
         match op {
             Op::Release { task } => self.tasks.release(task),
@@ -108,6 +119,10 @@ impl Tcp {
             Op::Reassign { task, mut request } => {
                 request.exp_data_sn = self.tasks.resume(task);
                 self.tx.submit(Op::Reassign { task, request });
+            }
+            Op::Resegment { task, request } => {
+                self.tasks.restart(task, request.tag);
+                self.tx.submit(op);
             }
             op => self.tx.submit(op),
         }
@@ -135,6 +150,13 @@ impl Tcp {
     #[must_use]
     pub fn task_count(&self) -> usize {
         self.tasks.count()
+    }
+
+    /// What was done to payload bytes.
+    #[must_use]
+    pub const fn touched(&self) -> Touched {
+        let (rx, tx) = (self.rx.touched(), self.tx.touched());
+        Touched { copied: rx.copied + tx.copied, digested: rx.digested + tx.digested }
     }
 
     /// Asserts what always holds. Looks at every task: for tests and simulation.

@@ -10,12 +10,13 @@
 //!     +--> violated: for ever
 //! ```
 //!
-//! Any split of the stream gives the same events.
+//! Any split of the stream gives the same events. `ending`: what a PDU means that is whole.
+
+mod ending;
 
 use alloc::vec::Vec;
 
 use crc::Crc32c;
-use iscsi::initiator::datamover::Ended;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Keys;
 use iscsi::initiator::datamover::TaskId;
@@ -24,13 +25,9 @@ use wire::iscsi::BHS_LEN;
 use wire::iscsi::BhsView;
 use wire::iscsi::CmdSn;
 use wire::iscsi::DataIn;
-use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
 use wire::iscsi::Numbers;
-use wire::iscsi::R2t;
-use wire::iscsi::Residual;
 use wire::iscsi::Response;
-use wire::iscsi::ScsiResponse;
 use wire::iscsi::StatSn;
 use wire::iscsi::pad4;
 
@@ -44,6 +41,7 @@ use super::super::rx::LENGTHS_END;
 use super::super::rx::take_up_to;
 use super::super::segment::deposit;
 use super::super::segment::update;
+use super::Touched;
 use super::task::Place;
 use super::task::Tasks;
 use super::tx::Burst;
@@ -73,6 +71,7 @@ pub(super) struct Rx {
     sink: Sink,
     /// Of the last PDU that told it.
     max_cmd_sn: CmdSn,
+    touched: Touched,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +112,7 @@ impl Default for Rx {
             crc: None,
             sink: NOTHING,
             max_cmd_sn: CmdSn(0),
+            touched: Touched::default(),
         }
     }
 }
@@ -126,6 +126,10 @@ impl Rx {
             self.markers = Some(Stripper::new(interval, self.position));
             self.is_special = true;
         }
+    }
+
+    pub(super) const fn touched(&self) -> Touched {
+        self.touched
     }
 
     pub(super) fn control_data(&self) -> &[u8] {
@@ -373,6 +377,9 @@ impl Rx {
     }
 
     fn place(&mut self, part: &[u8], tasks: &mut Tasks) {
+        if self.crc.is_some() {
+            self.touched.digested += part.len() as u64;
+        }
         match &mut self.sink {
             Sink::Control(_) => {
                 self.control.extend_from_slice(part);
@@ -382,200 +389,11 @@ impl Rx {
                 let buf = tasks.get_mut(*task).and_then(|task| task.read.as_mut());
                 let place = buf.and_then(|buf| buf.get_mut(*at..*at + part.len()));
                 *at += part.len();
-                deposit(&mut self.crc, place, part);
+                self.touched.copied += deposit(&mut self.crc, place, part) as u64;
             }
             Sink::Nowhere(_) => update(&mut self.crc, part),
         }
     }
-
-    /// The data digest is wrong. Above ErrorRecoveryLevel 0 what is lost comes again. At level 0
-    /// data may be left out, as the command still ends; but a status or a control PDU that is lost
-    /// leaves a gap that nothing fills (RFC 7143 §7.8).
-    fn damage(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        self.phase = Phase::Header;
-        match self.sink {
-            Sink::Data { task, pdu, .. } if self.keys.recovery => {
-                let length =
-                    BhsView::new_checked(&self.header).map(|bhs| bhs.data_segment_length());
-                let Some(books) = tasks.get_mut(task) else { return Ok(None) };
-                books.retract(&pdu, length.unwrap_or(0))?;
-                let has_status = pdu.status.is_some();
-                let lost = books.books().take_found();
-                Ok(Some(Event::Incomplete { task, lost, has_status, numbers: pdu.numbers }))
-            }
-            Sink::Data { pdu, task, .. } if pdu.status.is_none() => {
-                if let Some(task) = tasks.get_mut(task) {
-                    task.damaged = true;
-                }
-                Ok(self.window(pdu.numbers))
-            }
-            Sink::Control(response) | Sink::Nowhere(response) if self.keys.recovery => {
-                Ok(stat_sn(&response).map(Event::StatusLost))
-            }
-            _ => Err(Violation::DataDigest),
-        }
-    }
-
-    /// The PDU is whole: what it means to the core.
-    fn end(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        self.phase = Phase::Header;
-        match self.sink {
-            Sink::Data { task, pdu, odd: true, .. } => Ok(self.end_odd(task, &pdu, tasks)?),
-            Sink::Data { task, pdu, .. } => match response_of(&pdu) {
-                None => Ok(self.window(pdu.numbers)),
-                Some(mut response) => {
-                    self.max_cmd_sn = pdu.numbers.max_cmd_sn;
-                    let Some(books) = tasks.get_mut(task) else { return Ok(None) };
-                    response.exp_data_sn = DataSn(books.next_sn);
-                    let (received, damaged) = (books.received, books.damaged);
-                    Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
-                }
-            },
-            Sink::Control(Response::R2t(pdu)) => self.end_r2t(&pdu, tasks),
-            Sink::Control(Response::Scsi(response)) => self.end_status(response, tasks),
-            Sink::Control(response) => Ok(Some(Event::Control { response })),
-            Sink::Nowhere(Response::Scsi(pdu)) => Ok(Some(Event::Stray(pdu.numbers))),
-            Sink::Nowhere(Response::DataIn(pdu)) if pdu.status.is_some() => {
-                Ok(Some(Event::Stray(pdu.numbers)))
-            }
-            Sink::Nowhere(Response::DataIn(DataIn { numbers, .. }))
-            | Sink::Nowhere(Response::R2t(R2t { numbers, .. })) => Ok(self.window(numbers)),
-            Sink::Nowhere(_) => Ok(None),
-        }
-    }
-
-    fn end_r2t(&mut self, pdu: &R2t, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        let Ok((task, books)) = tasks.find(pdu.itt) else { return Ok(None) };
-        if books.books.is_none() {
-            return Ok(self.window(pdu.numbers));
-        }
-        self.settle(task, pdu.numbers, tasks)
-    }
-
-    /// A SCSI Response: ends its task, unless something before it is missing.
-    fn end_status(
-        &mut self,
-        response: ScsiResponse,
-        tasks: &mut Tasks,
-    ) -> Result<Option<Event>, Violation> {
-        self.max_cmd_sn = response.numbers.max_cmd_sn;
-        let Ok((task, books)) = tasks.find(response.itt) else { return Ok(None) };
-        if books.takes_data() {
-            books.close_count(&response, &self.keys)?;
-        } else {
-            // A target that has a status does not wait for the answer to an R2T.
-            books.books = None;
-        }
-        if books.books.is_some() && response.response == 0 {
-            books.books().held = Some((response, self.control.clone()));
-            return self.settle(task, response.numbers, tasks);
-        }
-        let (received, damaged) = (books.received, books.damaged);
-        Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
-    }
-
-    /// A Data-In of a task that has books, or that asks for an acknowledgement.
-    fn end_odd(
-        &mut self,
-        task: TaskId,
-        pdu: &DataIn,
-        tasks: &mut Tasks,
-    ) -> Result<Option<Event>, Violation> {
-        let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
-        match response_of(pdu) {
-            Some(response) => entry.books().held = Some((response, Vec::new())),
-            None if pdu.acknowledge && self.keys.recovery => {
-                entry.books().acknowledge = Some((pdu.lun, pdu.ttt));
-            }
-            None => {}
-        }
-        self.settle(task, pdu.numbers, tasks)
-    }
-
-    /// What the books of a task say after a PDU of it.
-    fn settle(
-        &mut self,
-        task: TaskId,
-        numbers: Numbers,
-        tasks: &mut Tasks,
-    ) -> Result<Option<Event>, Violation> {
-        let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
-        let (next, received) = (entry.next_sn, entry.received);
-        let books = entry.books();
-        let lost = books.take_found();
-        let is_status = |held: &(ScsiResponse, Vec<u8>)| held.0.numbers == numbers;
-        let has_status = books.held.as_ref().is_some_and(is_status);
-        if lost.is_some() || books.is_missing() && has_status {
-            return Ok(Some(Event::Incomplete { task, lost, has_status, numbers }));
-        }
-        if books.is_missing() {
-            return Ok(self.window(numbers));
-        }
-        if let Some((mut response, sense)) = books.held.take() {
-            if books.has_gap() {
-                return Err(Violation::Offset { offset: next, expected: received });
-            }
-            self.max_cmd_sn = numbers.max_cmd_sn;
-            self.control = sense;
-            response.exp_data_sn = DataSn(next);
-            let damaged = entry.damaged;
-            return Ok(Some(Event::Ended(Ended { task, response, received, damaged })));
-        }
-        let event = match books.acknowledge.take() {
-            Some((lun, ttt)) => {
-                entry.confirm();
-                let next = DataSn(next);
-                Some(Event::Acknowledge { task, lun, ttt, next, numbers })
-            }
-            None => self.window(numbers),
-        };
-        entry.close_books();
-        Ok(event)
-    }
-
-    /// Told only where it changes, so that most data PDUs need no event.
-    fn window(&mut self, numbers: Numbers) -> Option<Event> {
-        if numbers.max_cmd_sn == self.max_cmd_sn {
-            return None;
-        }
-        self.max_cmd_sn = numbers.max_cmd_sn;
-        Some(Event::Window(numbers))
-    }
-}
-
-/// The status in a Data-In as a SCSI Response would say it.
-fn response_of(pdu: &DataIn) -> Option<ScsiResponse> {
-    let status = pdu.status?;
-    Some(ScsiResponse {
-        response: 0,
-        status: status.status,
-        status_qualifier: 0,
-        itt: pdu.itt,
-        snack_tag: 0,
-        numbers: pdu.numbers,
-        exp_data_sn: DataSn(0),
-        bidi_read_residual: Residual::None,
-        residual: status.residual,
-    })
-}
-
-/// The StatSN that a PDU takes; None of one that takes none (RFC 7143 §4.2.2.2).
-fn stat_sn(response: &Response) -> Option<StatSn> {
-    let numbers = match response {
-        Response::NopIn(pdu) if pdu.itt == Itt::NONE => return None,
-        Response::DataIn(pdu) if pdu.status.is_none() => return None,
-        Response::R2t(_) => return None,
-        Response::NopIn(pdu) => pdu.numbers,
-        Response::Scsi(pdu) => pdu.numbers,
-        Response::TaskManagement(pdu) => pdu.numbers,
-        Response::Login(pdu) => pdu.numbers,
-        Response::Text(pdu) => pdu.numbers,
-        Response::DataIn(pdu) => pdu.numbers,
-        Response::Logout(pdu) => pdu.numbers,
-        Response::Async(pdu) => pdu.numbers,
-        Response::Reject(pdu) => pdu.numbers,
-    };
-    Some(numbers.stat_sn)
 }
 
 /// Before the first PDU.

@@ -19,6 +19,7 @@ use wire::iscsi::R2t;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::ScsiResponse;
 
+use super::books::Again;
 use super::books::Books;
 
 /// What one connection keeps of one task.
@@ -133,6 +134,13 @@ impl Tasks {
             task.rewind();
             DataSn(task.next_sn)
         })
+    }
+
+    /// All data of a task that is not acknowledged comes once more; `tag`: of the request.
+    pub(super) fn restart(&mut self, id: TaskId, tag: u32) {
+        if let Some(task) = self.get_mut(id) {
+            task.restart(tag, false);
+        }
     }
 
     /// All tasks.
@@ -257,6 +265,9 @@ impl Task {
             self.books = None;
             return self.admit(pdu, length, keys);
         }
+        if !self.is_of_series(pdu.data_sn.0) {
+            return Ok(Place::Nowhere);
+        }
         if !self.count(pdu.data_sn.0, keys)? {
             return Ok(Place::Nowhere);
         }
@@ -277,6 +288,23 @@ impl Task {
         books.cover(pdu.offset, end)?;
         self.received = books.received();
         Ok(Place::At(pdu.offset))
+    }
+
+    /// Whether a DataSN may belong to data that was asked for anew. TCP keeps the order, so what
+    /// comes before its first PDU was sent before; and that PDU begins the series once more if an
+    /// older one had the same number.
+    fn is_of_series(&mut self, number: u32) -> bool {
+        let Some(books) = &mut self.books else { return true };
+        let Some(again) = &mut books.again else { return true };
+        if number != again.first {
+            return again.begun;
+        }
+        let (tag, first, begun) = (again.tag, again.first, again.begun);
+        again.begun = true;
+        if begun && !books.misses(first) {
+            self.restart(tag, true);
+        }
+        true
     }
 
     /// The range of a Data-In lies in the buffer.
@@ -343,6 +371,12 @@ impl Task {
         self.in_len > 0
     }
 
+    /// Whether a status that names this SNACK tag is that of an older series of data.
+    pub(super) fn is_outdated(&self, pdu: &ScsiResponse) -> bool {
+        let again = self.books.as_ref().and_then(|books| books.again);
+        pdu.response == 0 && again.is_some_and(|again| again.tag != pdu.snack_tag)
+    }
+
     /// A status says how many Data-In and R2Ts there were (RFC 7143 §11.4.8).
     pub(super) fn close_count(&mut self, pdu: &ScsiResponse, keys: &Keys) -> Result<(), Violation> {
         let (got, expected) = (pdu.exp_data_sn.0, self.next_sn);
@@ -378,6 +412,16 @@ impl Task {
         let Some(books) = self.books.take() else { return };
         (self.next_sn, self.received) = self.confirmed;
         self.books = books.resume().map(Box::new);
+    }
+
+    /// Forgets all that is not acknowledged: it comes once more, cut anew.
+    fn restart(&mut self, tag: u32, begun: bool) {
+        (self.next_sn, self.received) = self.confirmed;
+        self.resumed = false;
+        let books = self.books.take().and_then(|books| books.resume());
+        let mut books = books.unwrap_or_else(|| Books::new(self.received));
+        books.again = Some(Again { tag, first: self.next_sn, begun });
+        self.books = Some(Box::new(books));
     }
 
     /// All that has come is acknowledged to the target.

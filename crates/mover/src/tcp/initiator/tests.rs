@@ -424,5 +424,7 @@ proptest! {
     }
 }
 
+#[path = "tests/anew.rs"]
+mod anew;
 #[path = "tests/recovery.rs"]
 mod recovery;

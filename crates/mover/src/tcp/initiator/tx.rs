@@ -30,6 +30,7 @@ use super::super::marker::Inserter;
 use super::super::tx::has_room;
 use super::super::tx::part;
 use super::super::tx::push_trailer;
+use super::Touched;
 use super::task::Tasks;
 use crate::limits::INLINE_DATA_MAX;
 use crate::limits::SEND_SEGMENT_MAX;
@@ -47,6 +48,7 @@ pub(super) struct Tx {
     end: End,
     /// The header under construction, kept for its memory.
     header: Vec<u8>,
+    touched: Touched,
 }
 
 #[derive(Debug)]
@@ -109,17 +111,24 @@ impl Default for Tx {
             sending: false,
             end: End::Open,
             header: Vec::new(),
+            touched: Touched::default(),
         }
     }
 }
 
 impl Tx {
+    pub(super) const fn touched(&self) -> Touched {
+        self.touched
+    }
+
     pub(super) fn submit(&mut self, op: Op) {
         if self.end != End::Open {
             return;
         }
-        if matches!(op, Op::Terminate) {
-            self.end = End::Asked;
+        match op {
+            Op::Terminate => self.end = End::Asked,
+            Op::NoticeKeys(keys) if self.differ_in_lengths(&keys) => return self.set_lengths(keys),
+            _ => {}
         }
         self.items.push_back(Item::Op(op));
         self.run_silent();
@@ -181,6 +190,31 @@ impl Tx {
         }
     }
 
+    /// Whether new keys change nothing of how PDUs are framed.
+    fn differ_in_lengths(&self, keys: &Keys) -> bool {
+        let framing = |keys: &Keys| (keys.header_digest, keys.data_digest, keys.markers);
+        framing(&self.keys) == framing(keys)
+    }
+
+    /// New lengths hold for all that is not on its way: commands that wait here are cut to them.
+    fn set_lengths(&mut self, keys: Keys) {
+        self.keys = keys;
+        let limit = keys.max_send_data_segment_length;
+        for item in &mut self.items {
+            let Item::Op(Op::SendCommand { command, immediate, unsolicited_end, .. }) = item else {
+                continue;
+            };
+            if *immediate > limit {
+                // Without other unsolicited data the target asks for the rest.
+                if *unsolicited_end == *immediate {
+                    *unsolicited_end = limit;
+                }
+                *immediate = limit;
+                command.final_ = *unsolicited_end == limit;
+            }
+        }
+    }
+
     fn set_keys(&mut self, keys: Keys) {
         self.keys = keys;
         if let Some(interval) = keys.markers.send
@@ -230,6 +264,12 @@ impl Tx {
             Op::Reassign { mut request, .. } => {
                 request.exp_stat_sn = exp_stat_sn;
                 self.push(&Request::TaskManagement(request), None, list);
+                Progress::Done
+            }
+            Op::Resegment { request, .. } => {
+                let mut request = Request::Snack(request);
+                stamp(&mut request, exp_stat_sn);
+                self.push(&request, None, list);
                 Progress::Done
             }
             Op::Release { .. } | Op::Quiet { .. } => Progress::Done,
@@ -292,13 +332,20 @@ impl Tx {
             // Memory that others may change is copied before its digest is taken.
             (Some(crc), None) => {
                 let copy = data.to_vec();
+                self.touched.copied += copy.len() as u64;
                 crc.update(&copy);
                 Slice::from(copy)
             }
         };
         match data.bytes() {
-            Some(bytes) if bytes.len() <= INLINE_DATA_MAX => list.push_bytes(bytes),
+            Some(bytes) if bytes.len() <= INLINE_DATA_MAX => {
+                self.touched.copied += bytes.len() as u64;
+                list.push_bytes(bytes);
+            }
             _ => list.push(data),
+        }
+        if crc.is_some() {
+            self.touched.digested += length as u64;
         }
         push_trailer(length, crc, list);
     }

@@ -34,6 +34,7 @@ pub(super) const LUN: LunField = LunField([0, 1, 0, 0, 0, 0, 0, 0]);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Note {
     Control(Request, Vec<u8>),
+    NoBuffer,
     Exhausted(u32),
     Written(Vec<u8>),
     Done(TaskId, u32, u32),
@@ -140,6 +141,7 @@ impl Host {
                 return self.submit(Op::Release { task });
             }
             Event::Rejected { reason } => Note::Rejected(reason, self.tcp.header().to_vec()),
+            Event::NoBuffer => Note::NoBuffer,
             Event::DigestError => Note::DigestError(self.tcp.header().to_vec()),
             Event::Released { task } => Note::Released(task),
             Event::Violation(violation) => {

@@ -374,8 +374,31 @@ fn without_a_buffer_immediate_data_is_dropped() {
     host.pool = Pool::new(4096).expect("memory for a pool");
     host.feed(&pdu(&Request::Command(write(1, 1 << 20)), &pattern(1000), DIGESTS));
     host.feed(&pdu(&Request::NopOut(nop_out(7)), &[], DIGESTS));
-    let expected = [Note::Exhausted(1000), Note::Control(Request::NopOut(nop_out(7)), vec![])];
-    assert_eq!(host.notes, expected);
+    let last = Note::Control(Request::NopOut(nop_out(7)), vec![]);
+    assert_eq!(host.notes, [Note::NoBuffer, Note::Exhausted(1000), last]);
+}
+
+#[test]
+fn immediate_data_waits_for_whoever_makes_room() {
+    for split in [false, true] {
+        let mut tcp = Host::logged_in(DIGESTS).tcp;
+        let pool = Pool::new(4096).expect("memory for a pool");
+        let kept = pool.take(4096).expect("all of it");
+        let stream = pdu(&Request::Command(write(1, 4096)), &pattern(1000), DIGESTS);
+        let header = BHS_LEN + 4;
+        let first = if split { &stream[..header] } else { &stream[..] };
+        let (taken, event) = tcp.feed(first, &pool);
+        assert_eq!(taken, header, "nothing of the data");
+        assert!(matches!(event, Some(Event::NoBuffer)), "{event:?}");
+        drop(kept);
+        let (taken, event) = tcp.feed(&stream[header..], &pool);
+        assert_eq!(taken, stream.len() - header);
+        let Some(Event::Control { immediate: Immediate::Staged { data, length }, .. }) = event
+        else {
+            panic!("unexpected: {event:?}");
+        };
+        assert_eq!((&data[..1000], length), (&pattern(1000)[..], 1000));
+    }
 }
 
 pub(super) fn hex(text: &str) -> Vec<u8> {

@@ -107,7 +107,8 @@ fn begin_as(
     presented: u64,
 ) -> Result<Started, Fault> {
     let unit = context.unit;
-    let own = context.nexus.mapped_unit(unit).ok_or(sense::INTERNAL)?;
+    // It may have left the map since the command came.
+    let own = context.nexus.mapped_unit(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
     if !unit.make_special(Special::Wiping) {
         return Err(unit.wiping_sense().into());
     }

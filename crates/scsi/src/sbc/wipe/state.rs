@@ -104,6 +104,12 @@ impl LogicalUnit {
         self.is_special(Special::WipeFailed)
     }
 
+    /// True while FORMAT UNIT or SANITIZE is under way.
+    #[must_use]
+    pub fn is_being_wiped(&self) -> bool {
+        self.is_special(Special::Wiping)
+    }
+
     /// Keeps that a wipe has begun, or with None that the medium is as it should be. Where nothing
     /// is kept that is well too.
     pub(super) fn note_wipe(&self, kind: Option<Kind>) -> Result<(), KeepFailed> {

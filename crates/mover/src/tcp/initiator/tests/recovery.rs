@@ -6,22 +6,22 @@ use iscsi::initiator::datamover::Run;
 
 use super::*;
 
-const RECOVERY: Keys = Keys { recovery: true, strays: true, ..DIGESTS };
+pub(super) const RECOVERY: Keys = Keys { recovery: true, strays: true, ..DIGESTS };
 
 /// Data-In of 100 bytes; byte `n` of the whole is `n`.
-fn part(keys: Keys, number: u32, last: u32) -> Vec<u8> {
+pub(super) fn part(keys: Keys, number: u32, last: u32) -> Vec<u8> {
     let bytes: Vec<u8> = (number * 100..(number + 1) * 100).map(|at| at.to_le_bytes()[0]).collect();
     let status = (number + 1 == last).then_some(0);
     pdu(keys, Response::DataIn(data_in(number, number * 100, status)), &bytes)
 }
 
-fn damaged(mut pdu: Vec<u8>) -> Vec<u8> {
+pub(super) fn damaged(mut pdu: Vec<u8>) -> Vec<u8> {
     let at = pdu.len() - 10;
     pdu[at] ^= 1;
     pdu
 }
 
-fn is_whole(tcp: &mut Tcp, length: u32) {
+pub(super) fn is_whole(tcp: &mut Tcp, length: u32) {
     let read = tcp.detach(TASK).unwrap();
     assert!(read.iter().zip(0u32..).all(|(byte, at)| *byte == at.to_le_bytes()[0]));
     assert_eq!(read.len(), length as usize);

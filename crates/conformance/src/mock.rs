@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A target that says what a test wants it to say. It logs everybody in and agrees to every key;
+//! from then on a script answers each request.
+
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::thread;
+
+use wire::iscsi::*;
+
+use crate::raw::pairs;
+use crate::raw::text;
+
+/// What it tells of numbers at first.
+const FIRST_STAT_SN: u32 = 100;
+
+/// How far the command window is open, commands.
+const WINDOW: u32 = 64;
+
+/// What a request got for an answer: each PDU takes the next StatSN.
+pub type Answers = Vec<(Response, Vec<u8>)>;
+
+type Script = Box<dyn FnMut(&Request, &[u8], Numbers) -> Answers + Send>;
+
+/// A request with its data segment.
+pub type Said = (Request, Vec<u8>);
+
+/// A running mock; its connections end when the initiator closes them.
+#[derive(Debug)]
+pub struct Mock {
+    portal: SocketAddr,
+    said: Arc<Mutex<Vec<Said>>>,
+}
+
+impl Mock {
+    /// Listens. `script` answers each request after the login but a logout; the numbers that it
+    /// gets are those of its first answer.
+    #[must_use]
+    pub fn start(script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let portal = listener.local_addr().expect("an address");
+        let said: Arc<Mutex<Vec<Said>>> = Arc::default();
+        let (of_thread, mut script): (_, Script) = (Arc::clone(&said), Box::new(script));
+        thread::spawn(move || {
+            // One connection after the other.
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                let _ = serve(stream, &of_thread, &mut script);
+            }
+        });
+        Self { portal, said }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn portal(&self) -> SocketAddr {
+        self.portal
+    }
+
+    /// What initiators said so far after their logins, with data segments.
+    #[must_use]
+    pub fn said(&self) -> Vec<Said> {
+        lock(&self.said).clone()
+    }
+}
+
+/// One connection up to its end.
+fn serve(mut stream: TcpStream, said: &Mutex<Vec<Said>>, script: &mut Script) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut stat_sn = StatSn(FIRST_STAT_SN);
+    loop {
+        let (header, data) = read_pdu(&mut stream)?;
+        let Ok(request) = Request::parse(&header) else { return Ok(()) };
+        let numbers = numbers(&request, stat_sn);
+        let answers = match &request {
+            Request::Login(login) => vec![log_in(login, &data, numbers)],
+            Request::Logout(pdu) => {
+                let (time2wait, time2retain) = (0, 0);
+                let itt = pdu.itt;
+                let answer = LogoutResponse { response: 0, itt, numbers, time2wait, time2retain };
+                vec![(Response::Logout(answer), Vec::new())]
+            }
+            _ => {
+                lock(said).push((request, data.clone()));
+                script(&request, &data, numbers)
+            }
+        };
+        for (answer, data) in answers {
+            stat_sn = StatSn(stat_sn.0.wrapping_add(1));
+            let mut bytes = answer.emit(u32::try_from(data.len()).expect("a short one")).to_vec();
+            bytes.extend_from_slice(&data);
+            bytes.resize(BHS_LEN + pad4(data.len()), 0);
+            stream.write_all(&bytes)?;
+        }
+        if matches!(request, Request::Logout(_)) {
+            return Ok(());
+        }
+    }
+}
+
+/// The window is open from the number that a request has, or announces.
+fn numbers(request: &Request, stat_sn: StatSn) -> Numbers {
+    let number = match request {
+        Request::Command(pdu) => pdu.cmd_sn.0.wrapping_add(u32::from(!pdu.immediate)),
+        Request::Login(pdu) => pdu.cmd_sn.0,
+        Request::Text(pdu) => pdu.cmd_sn.0,
+        Request::NopOut(pdu) => pdu.cmd_sn.0,
+        Request::TaskManagement(pdu) => pdu.cmd_sn.0,
+        Request::Logout(pdu) => pdu.cmd_sn.0,
+        Request::DataOut(_) | Request::Snack(_) => 0,
+    };
+    let max_cmd_sn = CmdSn(number.wrapping_add(WINDOW));
+    Numbers { stat_sn, exp_cmd_sn: CmdSn(number), max_cmd_sn }
+}
+
+/// Agrees to what is asked for, without digests.
+fn log_in(login: &LoginRequest, data: &[u8], numbers: Numbers) -> (Response, Vec<u8>) {
+    let offered = pairs(data);
+    let mut answers: Vec<(&str, &str)> = Vec::new();
+    if login.tsih == Tsih(0) && offered.iter().any(|(key, _)| key == "InitiatorName") {
+        answers.push(("TargetPortalGroupTag", "1"));
+    }
+    for (key, value) in &offered {
+        match key.as_str() {
+            "HeaderDigest" | "DataDigest" | "AuthMethod" => answers.push((key, "None")),
+            "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" => {}
+            "MaxRecvDataSegmentLength" => answers.push((key, "8192")),
+            _ => answers.push((key, value)),
+        }
+    }
+    let response = LoginResponse {
+        transit: login.transit,
+        continue_: false,
+        current: login.current,
+        next: login.next,
+        version_max: 0,
+        version_active: 0,
+        isid: login.isid,
+        tsih: Tsih(1),
+        itt: login.itt,
+        numbers,
+        status: 0,
+    };
+    (Response::Login(response), text(&answers))
+}
+
+fn read_pdu(stream: &mut TcpStream) -> io::Result<([u8; BHS_LEN], Vec<u8>)> {
+    let mut header = [0; BHS_LEN];
+    stream.read_exact(&mut header)?;
+    let bhs = BhsView::new_checked(&header).map_err(|_| io::ErrorKind::InvalidData)?;
+    let length = bhs.data_segment_length() as usize;
+    let mut data = vec![0; pad4(length)];
+    stream.read_exact(&mut data)?;
+    data.truncate(length);
+    Ok((header, data))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

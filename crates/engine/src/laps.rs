@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stop-watches: where the time of one thread goes, layer by layer (FORTH's instrument).
+//!
+//! A pump calls [`Laps::lap`] at each border that it crosses and names the layer that it leaves.
+//! One turn in [`TURNS`] is timed, in full: a stamp costs ten nanoseconds, a command has half a
+//! dozen of them and costs two microseconds.
+
+use crate::cycles;
+
+/// One turn in so many is timed: a prime, so that a load that has a rhythm does not hide from it.
+pub const TURNS: u32 = 7;
+
+/// Steps of a histogram for each doubling of time.
+const STEPS: usize = 4;
+
+/// Longest time that a histogram tells from a longer one, as a power of two of counts: minutes.
+const OCTAVES: usize = 40;
+
+/// The stop-watch of one thread with `N` layers.
+#[derive(Debug)]
+pub struct Laps<const N: usize> {
+    on: bool,
+    turn: u32,
+    last: u64,
+    layers: [Layer; N],
+}
+
+/// Time in one layer.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// Counts of the time-stamp counter in all.
+    pub cycles: u64,
+    /// How often the layer was left.
+    pub laps: u64,
+    /// Laps by length.
+    lengths: [u32; OCTAVES * STEPS],
+}
+
+impl Default for Layer {
+    fn default() -> Self {
+        Self { cycles: 0, laps: 0, lengths: [0; OCTAVES * STEPS] }
+    }
+}
+
+impl Layer {
+    /// Counts one lap.
+    pub fn add(&mut self, cycles: u64) {
+        self.cycles = self.cycles.wrapping_add(cycles);
+        self.laps += 1;
+        if let Some(count) = self.lengths.get_mut(step(cycles)) {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// The length that `share` of the laps do not exceed, in counts, to a quarter of an octave.
+    #[must_use]
+    pub fn percentile(&self, share: f64) -> u64 {
+        #[allow(clippy::cast_precision_loss)] // far below 2^52
+        let wanted = share * self.laps as f64;
+        let mut seen = 0.0;
+        for (at, count) in self.lengths.iter().enumerate() {
+            seen += f64::from(*count);
+            if seen >= wanted && *count > 0 {
+                return end_of(at);
+            }
+        }
+        0
+    }
+
+    /// Laps by length, as [`Layer::of`] takes them.
+    #[must_use]
+    pub const fn lengths(&self) -> &[u32] {
+        &self.lengths
+    }
+
+    /// What another process counted. More lengths than there are here are left out.
+    #[must_use]
+    pub fn of(cycles: u64, laps: u64, lengths: &[u32]) -> Self {
+        let mut layer = Self { cycles, laps, ..Self::default() };
+        layer.lengths.iter_mut().zip(lengths).for_each(|(own, other)| *own = *other);
+        layer
+    }
+
+    /// What another thread counted joins this.
+    pub fn join(&mut self, other: &Self) {
+        self.cycles = self.cycles.wrapping_add(other.cycles);
+        self.laps += other.laps;
+        for (own, other) in self.lengths.iter_mut().zip(&other.lengths) {
+            *own = own.saturating_add(*other);
+        }
+    }
+
+    /// What came since `before`, a copy of this from then.
+    pub fn subtract(&mut self, before: &Self) {
+        self.cycles = self.cycles.wrapping_sub(before.cycles);
+        self.laps = self.laps.saturating_sub(before.laps);
+        for (own, before) in self.lengths.iter_mut().zip(&before.lengths) {
+            *own = own.saturating_sub(*before);
+        }
+    }
+}
+
+impl<const N: usize> Default for Laps<N> {
+    fn default() -> Self {
+        Self { on: false, turn: 0, last: 0, layers: std::array::from_fn(|_| Layer::default()) }
+    }
+}
+
+impl<const N: usize> Laps<N> {
+    /// A turn of the pump begins; true if it is one that is timed.
+    pub fn begin(&mut self) -> bool {
+        self.turn += 1;
+        self.on = self.turn == TURNS;
+        if self.on {
+            self.turn = 0;
+            self.last = cycles::glance();
+        }
+        self.on
+    }
+
+    /// Whether this turn is timed.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// The time since the lap before was spent in `layer`, which is below `N`.
+    pub fn lap(&mut self, layer: usize) {
+        if self.on {
+            let now = cycles::glance();
+            self.count(layer, now.wrapping_sub(self.last));
+            self.last = now;
+        }
+    }
+
+    /// As `lap`, but `part` of the time, at most all of it, was spent in `other`.
+    pub fn lap_of_two(&mut self, layer: usize, other: usize, part: u64) {
+        if self.on {
+            let now = cycles::glance();
+            let whole = now.wrapping_sub(self.last);
+            self.count(other, part.min(whole));
+            self.count(layer, whole - part.min(whole));
+            self.last = now;
+        }
+    }
+
+    /// Counts time that was measured otherwise.
+    pub fn add(&mut self, layer: usize, cycles: u64) {
+        self.count(layer, cycles);
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub const fn layers(&self) -> &[Layer; N] {
+        &self.layers
+    }
+
+    fn count(&mut self, layer: usize, cycles: u64) {
+        if let Some(layer) = self.layers.get_mut(layer) {
+            layer.add(cycles);
+        }
+    }
+}
+
+/// Where a length is counted.
+fn step(cycles: u64) -> usize {
+    if cycles < STEPS as u64 {
+        return usize::try_from(cycles).unwrap_or(0);
+    }
+    let octave = cycles.ilog2() as usize;
+    let step = usize::try_from(cycles >> (octave - 2)).unwrap_or(0) % STEPS;
+    let at = (octave - 1) * STEPS + step;
+    if at < OCTAVES * STEPS { at } else { OCTAVES * STEPS - 1 }
+}
+
+/// The longest length that is counted there.
+const fn end_of(at: usize) -> u64 {
+    if at < STEPS {
+        return at as u64;
+    }
+    let octave = at / STEPS + 1;
+    let next = (STEPS + at % STEPS + 1) as u64;
+    (next << (octave - 2)) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_counted_within_a_quarter_of_itself() {
+        for length in (0..5000).chain([1 << 20, (1 << 30) + 12345, u64::from(u32::MAX)]) {
+            let end = end_of(step(length));
+            assert!(end >= length, "{length} in one that ends at {end}");
+            assert!(end - length <= length / 4, "{length} in one that ends at {end}");
+        }
+        assert_eq!(step(u64::MAX), OCTAVES * STEPS - 1);
+    }
+
+    #[test]
+    fn one_turn_in_a_few_is_timed_and_all_of_it() {
+        let mut laps = Laps::<3>::default();
+        let timed: Vec<bool> = (0..2 * TURNS).map(|_| laps.begin()).collect();
+        assert_eq!(timed.iter().filter(|on| **on).count(), 2);
+        assert!(timed.last() == Some(&true) && laps.is_on());
+        laps.lap(0);
+        laps.lap(2);
+        laps.lap_of_two(2, 1, u64::MAX);
+        let [first, second, third] = laps.layers();
+        assert_eq!((first.laps, second.laps, third.laps), (1, 1, 2));
+        assert!(third.percentile(0.5) <= third.percentile(1.0));
+        laps.begin();
+        laps.lap(0);
+        assert_eq!(laps.layers()[0].laps, 1, "this turn is not timed");
+    }
+
+    #[test]
+    fn layers_add_up_and_differ() {
+        let mut early = Layer::default();
+        early.add(100);
+        let mut late = early.clone();
+        late.add(1000);
+        late.add(1000);
+        late.subtract(&early);
+        assert_eq!((late.laps, late.cycles), (2, 2000));
+        assert!((1000..1250).contains(&late.percentile(0.5)));
+        let mut late = Layer::of(late.cycles, late.laps, late.lengths());
+        late.join(&early);
+        assert_eq!((late.laps, late.cycles), (3, 2100));
+        assert!((100..125).contains(&late.percentile(0.1)));
+        assert_eq!(Layer::default().percentile(0.5), 0);
+    }
+}

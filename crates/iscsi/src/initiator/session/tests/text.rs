@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is negotiated in full feature phase.
+
+use super::recovery::OTHER;
+use super::recovery::alone;
+use super::recovery::join;
+use super::*;
+use crate::initiator::DeclareError;
+use crate::initiator::datamover::Keys;
+use crate::initiator::datamover::Run;
+use crate::initiator::limits;
+
+impl Lab {
+    /// The Text Requests that went out.
+    fn texts(&self) -> Vec<(TextRequest, Vec<u8>)> {
+        let texts = self.ops.iter().filter_map(|op| match op {
+            Op::SendControl { request: Request::Text(text), data } => Some((*text, data.clone())),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    fn notices(&self) -> Vec<Keys> {
+        let notices = self.ops.iter().filter_map(|op| match op {
+            Op::NoticeKeys(keys) => Some(*keys),
+            _ => None,
+        });
+        notices.collect()
+    }
+
+    /// Answers the last Text Request: with F, or with a tag.
+    fn text(&mut self, ttt: Option<Ttt>, continue_: bool, data: &[u8]) {
+        let (asked, _) = self.texts().pop().expect("a text request");
+        let (final_, ttt) = (ttt.is_none(), ttt.unwrap_or(Ttt::NONE));
+        let (lun, itt, numbers) = (LunField::default(), asked.itt, self.numbers(0));
+        let answer = TextResponse { final_, continue_, lun, itt, ttt, numbers };
+        self.control(Response::Text(answer), data);
+    }
+
+    fn declare(&mut self, length: u32) {
+        self.session.declare(length, START).unwrap();
+        self.drain();
+    }
+
+    fn declared(&self) -> Option<Result<(), DeclareError>> {
+        match self.told.last() {
+            Some(Indication::Declared(result)) => Some(*result),
+            _ => None,
+        }
+    }
+}
+
+/// Its Login Request had left with the length before.
+#[test]
+fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
+    for answered_before in [true, false] {
+        let mut lab = alone(0);
+        lab.declare(4096);
+        if answered_before {
+            lab.text(None, false, b"");
+        }
+        join(&mut lab, OTHER);
+        while lab.texts().len() < 2 {
+            assert_eq!(lab.declared(), None);
+            lab.text(None, false, b"");
+        }
+        assert_eq!(lab.notices().len(), 1);
+        lab.text(None, false, b"");
+        assert_eq!(lab.declared(), Some(Ok(())));
+        assert_eq!((lab.texts().len(), lab.notices().len()), (2, 2));
+    }
+}
+
+#[test]
+fn a_declaration_takes_effect_with_the_last_response() {
+    let mut lab = Lab::new();
+    lab.declare(4096);
+    let texts = lab.texts();
+    let [(first, data)] = texts.as_slice() else { panic!("{texts:?}") };
+    assert_eq!(data, b"MaxRecvDataSegmentLength=4096\0");
+    assert!(first.final_ && !first.continue_ && first.ttt == Ttt::NONE);
+    assert_eq!(lab.session.declare(1024, START), Err(Refused::Full));
+    assert_eq!(lab.session.send_targets(START), Err(Refused::Full));
+    // In two steps, the first one cut in two.
+    lab.text(Some(Ttt(7)), true, b"MaxRecvDataSegm");
+    assert_eq!(lab.texts().last().map(|(text, data)| (text.ttt, data.len())), Some((Ttt(7), 0)));
+    lab.text(Some(Ttt(8)), false, b"entLength=1024\0X-what=1\0MaxBurstLength=512\0");
+    let (second, answers) = lab.texts().pop().unwrap();
+    assert_eq!((second.itt, second.ttt, second.immediate), (first.itt, Ttt(8), first.immediate));
+    assert_eq!(answers, b"X-what=NotUnderstood\0MaxBurstLength=Reject\0");
+    assert!(lab.notices().is_empty() && lab.declared().is_none());
+    lab.text(None, false, b"TargetAlias=disks\0");
+    let [keys] = lab.notices()[..] else { panic!("one notice") };
+    assert_eq!(
+        (keys.max_recv_data_segment_length, keys.max_send_data_segment_length),
+        (4096, 1024)
+    );
+    assert_eq!(keys.max_burst_length, 65536, "nothing else has changed");
+    assert_eq!(lab.declared(), Some(Ok(())));
+    // Commands are cut to what the target takes now.
+    lab.command(8192, 0);
+    let commands = lab.commands();
+    let [(command, immediate, end)] = commands.as_slice() else { panic!("a command") };
+    assert_eq!((command.final_, *immediate, *end), (false, 1024, 8192));
+}
+
+/// Covers: TXT-12, TXT-13.
+#[test]
+fn a_key_that_comes_twice_begins_the_negotiation_anew() {
+    let twice = b"MaxRecvDataSegmentLength=1024\0MaxRecvDataSegmentLength=512\0".as_slice();
+    for nonsense in [twice, b"MaxRecvDataSegmentLength=7\0", b"no pair\0", b"=\0"] {
+        for ttt in [None, Some(Ttt(9))] {
+            let mut lab = Lab::new();
+            lab.declare(4096);
+            for again in 1..=usize::from(limits::TEXT_RESETS_MAX) {
+                lab.text(ttt, false, nonsense);
+                let texts = lab.texts();
+                assert_eq!(texts.len(), again + 1);
+                assert_eq!(texts[again].0.itt, texts[0].0.itt);
+                assert_eq!((texts[again].0.ttt, &texts[again].1), (Ttt::NONE, &texts[0].1));
+            }
+            lab.text(ttt, false, nonsense);
+            assert_eq!(lab.declared(), Some(Err(DeclareError::Nonsense)));
+            assert!(lab.notices().is_empty(), "what was in force is");
+            assert!(lab.session.is_active());
+        }
+    }
+    // Also across the steps of one negotiation.
+    let mut lab = Lab::new();
+    lab.declare(4096);
+    for _ in 0..2 {
+        lab.text(Some(Ttt(9)), false, b"MaxRecvDataSegmentLength=1024\0");
+    }
+    assert_eq!(lab.texts().last().map(|(text, _)| text.ttt), Some(Ttt::NONE));
+    lab.text(None, false, b"MaxRecvDataSegmentLength=512\0");
+    assert_eq!(lab.declared(), Some(Ok(())));
+    assert_eq!(lab.notices()[0].max_send_data_segment_length, 512, "nothing of the first try");
+}
+
+/// Covers: TXT-13.
+#[test]
+fn what_the_target_refuses_leaves_all_as_it_was() {
+    let mut lab = Lab::new();
+    lab.declare(4096);
+    lab.text(None, false, b"MaxRecvDataSegmentLength=Reject\0");
+    assert_eq!(lab.declared(), Some(Err(DeclareError::Refused)));
+    lab.declare(4096);
+    let mut header = Vec::new();
+    Request::Text(lab.texts().pop().unwrap().0).emit(0, &mut header);
+    let reject = Reject { reason: 5, numbers: lab.numbers(0), data_sn: DataSn(0) };
+    lab.control(Response::Reject(reject), &header);
+    assert_eq!(lab.declared(), Some(Err(DeclareError::Rejected(5))));
+    assert!(lab.notices().is_empty());
+    // The range of the key; what is in force already needs no notice.
+    lab.declare(1);
+    assert_eq!(lab.texts().pop().unwrap().1, b"MaxRecvDataSegmentLength=512\0");
+    lab.session.handle_disconnect();
+    lab.drain();
+    assert!(
+        lab.told.iter().any(|told| matches!(told, Indication::Declared(Err(DeclareError::Lost))))
+    );
+}
+
+#[test]
+fn a_target_that_does_not_answer_loses_its_session() {
+    for targets in [false, true] {
+        let mut lab = Lab::with(targets, |_| {});
+        match targets {
+            true => lab.session.send_targets(START).unwrap(),
+            false => lab.session.declare(4096, START).unwrap(),
+        }
+        let at = START + limits::TEXT_TIMEOUT;
+        assert!(lab.session.poll_timeout().is_some_and(|due| due <= at));
+        lab.session.handle_timeout(at);
+        lab.drain();
+        assert!(matches!(lab.closed, Some((SessionError::TextTimeout, _))));
+    }
+}
+
+/// Covers: ASY-09.
+#[test]
+fn a_wish_to_negotiate_is_met_by_a_text_request() {
+    let mut lab = Lab::new();
+    let message = lab.asynchronous(4, (0, 0, 10));
+    lab.control(message, &[]);
+    let [Request::Text(_)] = lab.requests()[..] else { panic!("a text request") };
+    // One that is pending is enough.
+    let message = lab.asynchronous(4, (0, 0, 10));
+    lab.control(message, &[]);
+    assert_eq!(lab.requests().len(), 1);
+    lab.text(None, false, b"MaxRecvDataSegmentLength=2048\0");
+    assert_eq!(lab.notices()[0].max_send_data_segment_length, 2048);
+    assert!(lab.told.is_empty() && lab.session.is_active());
+}
+
+/// Covers: SNK-08, SNK-11, SNK-13.
+#[test]
+fn data_from_before_the_change_is_asked_for_as_a_whole() {
+    let mut lab = Lab::with(false, |parameters| parameters.error_recovery_level = 1);
+    let (old, write) = (lab.command(0, 65536), lab.command(65536, 0));
+    lab.declare(4096);
+    let lose = |lab: &mut Lab, task| {
+        let (lost, numbers) = (Some(Run { first: 3, count: 1 }), lab.numbers(0));
+        lab.event(Event::Incomplete { task, lost, has_status: false, numbers }, &[]);
+        lab.ops.pop()
+    };
+    // Both sides may differ about what holds: that is so until the response is here.
+    let asked = |op: Option<Op>| match op {
+        Some(Op::Resegment { task, request }) => (task, request),
+        other => panic!("{other:?}"),
+    };
+    let (task, first) = asked(lose(&mut lab, old));
+    assert_eq!((task, first.kind, first.itt), (old, 3, itt(old)));
+    assert_eq!((first.beg_run, first.run_length), (0, 0));
+    lab.text(None, false, b"");
+    let (_, second) = asked(lose(&mut lab, old));
+    assert!(first.tag != second.tag && ![first.tag, second.tag].contains(&0));
+    // From then on its data has the length that holds now.
+    let is_plain = |op| {
+        matches!(op, Some(Op::SendControl { request: Request::Snack(snack), .. })
+            if snack.kind == 0 && snack.tag == u32::MAX && snack.beg_run == 3)
+    };
+    assert!(is_plain(lose(&mut lab, old)));
+    let new = lab.command(0, 65536);
+    assert!(is_plain(lose(&mut lab, new)), "it was sent after the change");
+    assert!(is_plain(lose(&mut lab, write)), "an R2T has no data");
+}
