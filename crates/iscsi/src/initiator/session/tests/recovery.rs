@@ -6,7 +6,7 @@ use crate::initiator::Policy;
 use crate::initiator::TaskReporting;
 use crate::initiator::datamover::Run;
 
-const OTHER: ConnectionId = ConnectionId(1);
+pub(super) const OTHER: ConnectionId = ConnectionId(1);
 
 fn level(level: u8) -> Lab {
     Lab::with(false, |parameters| {
@@ -17,6 +17,13 @@ fn level(level: u8) -> Lab {
 
 /// A session with two connections.
 fn pair(level: u8) -> Lab {
+    let mut lab = alone(level);
+    join(&mut lab, OTHER);
+    lab
+}
+
+/// One that is to have two, and has one.
+pub(super) fn alone(level: u8) -> Lab {
     let mut lab = Lab::with(false, |parameters| {
         parameters.error_recovery_level = level;
         parameters.max_connections = 2;
@@ -25,12 +32,11 @@ fn pair(level: u8) -> Lab {
     let settings = Settings { connections: 4, policy: Policy::RoundRobin, ..Settings::default() };
     let login = lab.session.login().clone();
     lab.session = Session::new(login, &settings, START);
-    join(&mut lab, OTHER);
     lab
 }
 
 /// The pump makes a connection that is wanted.
-fn join(lab: &mut Lab, id: ConnectionId) -> crate::initiator::Joining {
+pub(super) fn join(lab: &mut Lab, id: ConnectionId) -> crate::initiator::Joining {
     assert_eq!(lab.session.wanted(START), Some(id));
     assert!(lab.session.joining(id).is_none(), "not before it is being made");
     lab.session.begin_join(id);
