@@ -130,7 +130,9 @@ class Lunwire(Target):
             command += ["--listen", listen, "--target", IQN]
         for store in stores:
             command += ["--lun", store]
-        if engine:
+        if engine == "amp":
+            command += ["--mode", "amp"]
+        elif engine:
             command += ["--engine", engine]
         self.log = tempfile.NamedTemporaryFile(prefix="lunwire-test-", suffix=".log")
         self.process = subprocess.Popen(
@@ -335,20 +337,24 @@ def uring_allowed():
     return ring >= 0
 
 
-def engines():
-    """The engines to test, of those that this machine has."""
-    wanted = os.environ.get("ENGINES", "uring epoll").split()
+def engines(amp=False):
+    """The engines to test, of those that this machine has; with `amp`, polling cores too, on the
+    best of them. ENGINES asks for whatever it names."""
+    wanted = os.environ.get("ENGINES", "uring epoll amp" if amp else "uring epoll").split()
     if "uring" in wanted and not uring_allowed():
         print("LEFT OUT: engine uring, because this machine forbids io_uring", flush=True)
         wanted.remove("uring")
     return wanted
 
 
-def matrix(folder):
-    """The four servers that every client meets: (label, store, engine), `file:` in `folder`."""
+def matrix(folder, amp=()):
+    """The servers that every client meets: (label, store, engine), `file:` in `folder`. Of stores
+    named in `amp` also with polling cores."""
     stores = os.environ.get("STORES", "file memory").split()
-    for engine in engines():
+    for engine in engines(bool(amp)):
         for kind in stores:
+            if engine == "amp" and amp and kind not in amp:
+                continue
             if kind == "memory":
                 yield f"{engine}/memory", "memory:256M", engine
             else:

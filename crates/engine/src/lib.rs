@@ -9,6 +9,7 @@
 //! meanwhile: the kernel may be writing to it.
 
 pub mod affinity;
+pub mod counters;
 pub mod cycles;
 pub mod epoll;
 pub mod files;

@@ -99,6 +99,7 @@ pub fn start(settings: &Settings, hosts: usize) -> io::Result<Vec<Seat>> {
         places.push((orders_to, events, returns_to, bell));
     }
     let (tell, told) = mpsc::channel();
+    let settings = Settings { engine: crate::choose(settings.engine), ..settings.clone() };
     let of_core = settings.clone();
     let builder = thread::Builder::new().name(settings.port.name.clone());
     let thread = builder.spawn(move || run(&of_core, guests, &tell))?;
@@ -174,7 +175,7 @@ fn run(settings: &Settings, guests: Vec<Guest>, tell: &mpsc::Sender<io::Result<S
     }
     // The core itself decides how long to poll.
     let config = Config { spin_max: Duration::ZERO, ..settings.port.clone() };
-    match crate::choose(settings.engine) {
+    match settings.engine {
         Choice::Epoll => serve(Epoll::new(&config), settings, guests, tell),
         _ => serve(Uring::new(&config), settings, guests, tell),
     }

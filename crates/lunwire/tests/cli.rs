@@ -359,6 +359,16 @@ fn the_laboratory_writes_a_report() {
     assert!(text.contains("Figure 17") && text.contains("index.html"), "{text}");
     assert!(Path::new(out).join("index.html").exists());
 
+    let out = folder.path().join("amp");
+    let out = out.to_str().unwrap();
+    let ran = lunwire(&["lab", "run", "amp", "--rounds", "1", "--time", "50ms", "--out", out]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("Table 2") && text.contains("falls by 30 %"), "{text}");
+    assert!(Path::new(out).join("figure3b.svg").exists());
+
+    let wrong = lunwire(&["lab", "run", "amp", "--time", "1h"]);
+    assert!(stderr(&wrong).contains("--time"));
     let wrong = lunwire(&["lab", "run", "fast05", "--size-max", "1M"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("--size-max"));

@@ -42,18 +42,10 @@ macro_rules! suite {
                 super::$module::$scenario(make);
             })*
         }
-        mod ppe_uring {
+        mod ppe {
             $(#[test]
             fn $scenario() {
-                if super::uring_is_allowed() {
-                    super::$module::$scenario(|config| super::ppe(super::Choice::Uring, config));
-                }
-            })*
-        }
-        mod ppe_epoll {
-            $(#[test]
-            fn $scenario() {
-                super::$module::$scenario(|config| super::ppe(super::Choice::Epoll, config));
+                super::$module::$scenario(super::ppe);
             })*
         }
     };
@@ -95,9 +87,10 @@ suite! {
     waiting::short_waits_do_not_sleep,
 }
 
-/// A port that a core of its own serves.
-fn ppe(engine: Choice, config: &Config) -> Ppe {
-    let settings = Settings { engine, port: config.clone(), cpu: None, idle: Idle::Sleep };
+/// A port that a core of its own serves, on the best engine.
+fn ppe(config: &Config) -> Ppe {
+    let port = config.clone();
+    let settings = Settings { engine: Choice::Auto, port, cpu: None, idle: Idle::Sleep };
     let mut seats = engine::ppe::start(&settings, 1).unwrap();
     seats.pop().unwrap().into()
 }

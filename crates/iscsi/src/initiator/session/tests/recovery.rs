@@ -158,7 +158,7 @@ fn the_window_keeps_later_commands_near_an_open_number() {
     assert_eq!(lab.session.max_cmd_sn.steps_from(open), (1 << 31) - 2);
 }
 
-/// Covers: SES-15, SES-14, SES-33.
+/// Covers: SES-15, SES-14, SES-33, TMO-01.
 #[test]
 fn a_connection_is_replaced_only_when_it_is_gone() {
     let mut lab = level(2);
@@ -350,6 +350,31 @@ fn pdus_that_are_made_wrong_end_the_session() {
     let ended = lab.status(task, CHECK_CONDITION);
     lab.event(Event::Ended(ended), &[]);
     assert_eq!(lab.closed.map(|(error, _)| error), Some(SessionError::NoSense));
+}
+
+/// An R2T may be late for many reasons; what is waited for too long is aborted instead.
+///
+/// Covers: SNK-15.
+#[test]
+fn no_r2t_is_asked_for_because_it_is_late() {
+    let mut lab = level(2);
+    lab.command(65536, 0);
+    let patience = Settings::default().command_timeout;
+    let mut now = START;
+    while now < START + patience {
+        now = now + Duration::from_secs(1);
+        lab.session.handle_timeout(now);
+        lab.drain();
+        let asked = lab.requests();
+        assert!(!asked.iter().any(|request| matches!(request, Request::Snack(_))), "{asked:?}");
+        if let Some(Request::NopOut(ping)) = asked.last() {
+            let answer = lab.nop_in(ping.itt, Ttt::NONE);
+            lab.session.handle_event(Event::Control { response: answer }, &[], now);
+            lab.ops.clear();
+            lab.drain();
+        }
+    }
+    assert!(lab.requests().iter().any(|request| matches!(request, Request::TaskManagement(_))));
 }
 
 /// Covers: SRS-14.
