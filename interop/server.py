@@ -22,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 IQN = "iqn.2026-01.test.lunwire:disk"
 START_SECONDS = 20
 STOP_SECONDS = 20
+ORDER_SECONDS = 120
 SERVING = re.compile(r"^serving (iscsi://(\S+):(\d+)/([^/\s]+)/(\d+))\s*$")
 PR_SET_PDEATHSIG = 1
 SYS_IO_URING_SETUP = 425
@@ -129,7 +130,9 @@ class Lunwire(Target):
             command += ["--listen", listen, "--target", IQN]
         for store in stores:
             command += ["--lun", store]
-        if engine:
+        if engine == "amp":
+            command += ["--mode", "amp"]
+        elif engine:
             command += ["--engine", engine]
         self.log = tempfile.NamedTemporaryFile(prefix="lunwire-test-", suffix=".log")
         self.process = subprocess.Popen(
@@ -144,6 +147,13 @@ class Lunwire(Target):
             if self.process.poll() is None:
                 self.kill()
             raise RuntimeError(f"the server did not start: {' '.join(command)}\n{self.log_tail()}")
+
+    def order(self, *words):
+        """What `lunwire WORDS` says of this daemon; an error if it refuses."""
+        binary = os.environ.get("LUNWIRE", f"{ROOT}/target/release/lunwire")
+        return subprocess.run([binary, *words, "--control-socket", self.control_socket], text=True,
+                              check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              timeout=ORDER_SECONDS).stdout
 
     def read_lines(self):
         for line in self.process.stdout:
@@ -327,20 +337,24 @@ def uring_allowed():
     return ring >= 0
 
 
-def engines():
-    """The engines to test, of those that this machine has."""
-    wanted = os.environ.get("ENGINES", "uring epoll").split()
+def engines(amp=False):
+    """The engines to test, of those that this machine has; with `amp`, polling cores too, on the
+    best of them. ENGINES asks for whatever it names."""
+    wanted = os.environ.get("ENGINES", "uring epoll amp" if amp else "uring epoll").split()
     if "uring" in wanted and not uring_allowed():
         print("LEFT OUT: engine uring, because this machine forbids io_uring", flush=True)
         wanted.remove("uring")
     return wanted
 
 
-def matrix(folder):
-    """The four servers that every client meets: (label, store, engine), `file:` in `folder`."""
+def matrix(folder, amp=()):
+    """The servers that every client meets: (label, store, engine), `file:` in `folder`. Of stores
+    named in `amp` also with polling cores."""
     stores = os.environ.get("STORES", "file memory").split()
-    for engine in engines():
+    for engine in engines(bool(amp)):
         for kind in stores:
+            if engine == "amp" and amp and kind not in amp:
+                continue
             if kind == "memory":
                 yield f"{engine}/memory", "memory:256M", engine
             else:

@@ -242,7 +242,7 @@ impl<'a> World<'a> {
                 self.session.handle_timeout(self.now);
             }
             Step::Manage(kind, task) => self.manage(kind, task),
-            Step::Targets => drop(self.session.send_targets()),
+            Step::Targets => drop(self.session.send_targets(self.now)),
             Step::Logout => self.session.logout(self.now),
             _ => self.answer(step),
         }

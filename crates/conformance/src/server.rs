@@ -15,6 +15,8 @@ use store::spec::FileSpec;
 use store::spec::Spec;
 use target::AccessRule;
 use target::AuthenticationPolicy;
+use target::Idle;
+use target::Mode;
 use target::Node;
 use target::Plan;
 use target::Stores;
@@ -53,7 +55,8 @@ pub struct Server {
 
 /// Runs `check` against a target on each engine that this machine has (always epoll, io_uring
 /// where the kernel allows it), with one reactor and with two, so that sessions meet on one thread
-/// and across threads. `adjust` changes what the target wishes.
+/// and across threads; and with two reactors that a polling core serves. `adjust` changes what the
+/// target wishes.
 pub fn on_each_engine(adjust: impl Fn(&mut Settings), check: impl Fn(&Server)) {
     on_each_plan(adjust, |_| {}, check);
 }
@@ -64,15 +67,17 @@ pub fn on_each_plan(
     widen: impl Fn(&mut Plan),
     check: impl Fn(&Server),
 ) {
-    let uring = engine::choose(Choice::Auto) == Choice::Uring;
-    for choice in [Some(Choice::Epoll), uring.then_some(Choice::Uring)].into_iter().flatten() {
-        for reactors in [1, 2] {
-            let mut settings = Settings::default();
-            adjust(&mut settings);
-            let mut plan = Plan { reactors, ..plan(choice, settings) };
-            widen(&mut plan);
-            check(&Server::start(plan));
-        }
+    let best = engine::choose(Choice::Auto);
+    let uring = (best == Choice::Uring).then_some(Choice::Uring);
+    let engines = [Some(Choice::Epoll), uring].into_iter().flatten();
+    let smp = engines.flat_map(|choice| [1, 2].map(|reactors| (choice, reactors, Mode::Smp)));
+    let amp = (best, 2, Mode::Amp { cores: 1, idle: Idle::Sleep });
+    for (choice, reactors, mode) in smp.chain([amp]) {
+        let mut settings = Settings::default();
+        adjust(&mut settings);
+        let mut plan = Plan { reactors, mode, ..plan(choice, settings) };
+        widen(&mut plan);
+        check(&Server::start(plan));
     }
 }
 
@@ -96,6 +101,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         discovery: AuthenticationPolicy::default(),
         stores,
         engine,
+        mode: Mode::Smp,
         reactors: 1,
         cpus: Vec::new(),
         spin_max: Duration::ZERO,

@@ -54,6 +54,22 @@ pub enum Request {
         /// Whether it may become smaller.
         shrink: bool,
     },
+    /// Serve one more logical unit, until the daemon ends.
+    AddLun {
+        /// The target; none where there is only one.
+        target: Option<String>,
+        /// Its number; the lowest free one if None.
+        number: Option<u16>,
+        /// What it is.
+        lun: NewLun,
+    },
+    /// Serve a logical unit no more.
+    RemoveLun {
+        /// The target; none where there is only one.
+        target: Option<String>,
+        /// Its number.
+        lun: u16,
+    },
     /// Look whether the files behind disks have another size.
     RescanLuns,
     /// Make a file with the present content of a disk.
@@ -94,6 +110,13 @@ pub enum Reply {
         /// What they see now.
         now: u64,
     },
+    /// To `AddLun`.
+    Added {
+        /// Where it is.
+        target: String,
+        /// What it is.
+        lun: Lun,
+    },
     /// To `RescanLuns`.
     Rescanned {
         /// The disks whose file is another size than what hosts saw.
@@ -109,6 +132,25 @@ pub enum Reply {
         /// Why, and what to do.
         message: String,
     },
+}
+
+/// A logical unit that is to be served; each value as in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewLun {
+    /// Its store; paths are absolute.
+    pub store: String,
+    /// Logical block length, bytes.
+    pub block: Option<u32>,
+    /// Type of protection information.
+    pub protection: Option<u8>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// Space left at which hosts are warned.
+    pub space_warning: Option<String>,
+    /// Names of the initiators that see it; if empty, those whom the configuration lets.
+    #[serde(default)]
+    pub initiators: Vec<String>,
 }
 
 /// A disk whose file is another size than what hosts saw.
@@ -135,6 +177,8 @@ pub struct Status {
     pub uptime_s: u64,
     /// `uring` or `epoll`.
     pub engine: String,
+    /// `smp` or `amp`.
+    pub mode: String,
     /// Name of the CRC32C kernel in use.
     pub crc32c: String,
     /// How many threads serve.
@@ -277,6 +321,19 @@ mod tests {
             Request::LogoutSession { tsih: 7, timeout_s: 10 },
             Request::DropSession { tsih: 7 },
             Request::ResizeLun { target: None, lun: 1, bytes: 1 << 40, shrink: false },
+            Request::AddLun {
+                target: None,
+                number: Some(3),
+                lun: NewLun {
+                    store: "memory:1G".into(),
+                    block: Some(4096),
+                    protection: None,
+                    serial: Some("one".into()),
+                    space_warning: None,
+                    initiators: vec!["iqn.b".into()],
+                },
+            },
+            Request::RemoveLun { target: Some("iqn.a".into()), lun: 3 },
             Request::RescanLuns,
             Request::SnapshotLun { target: Some("iqn.a".into()), lun: 0, path: "/a".into() },
         ];

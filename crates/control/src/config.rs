@@ -17,9 +17,15 @@ pub struct Config {
     pub listen: Vec<Spanned<String>>,
     /// `auto`, `uring` or `epoll`.
     pub engine: Option<Spanned<String>>,
+    /// `smp` (default): each reactor talks to the kernel itself; `amp`: polling cores do that.
+    pub mode: Option<Spanned<String>>,
+    /// Polling cores of mode `amp`; default one for each reactor.
+    pub ppes: Option<Spanned<usize>>,
+    /// Whether the polling cores of mode `amp` never sleep; default false.
+    pub poll: Option<Spanned<bool>>,
     /// Threads that serve; default 1.
     pub reactors: Option<Spanned<usize>>,
-    /// CPUs to pin the reactors to, in turn.
+    /// CPUs to pin the threads to, in turn: reactors, then polling cores.
     #[serde(default)]
     pub cpus: Vec<Spanned<usize>>,
     /// Longest busy wait of a reactor before it sleeps, for example `100us`; `0` never spins.

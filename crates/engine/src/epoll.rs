@@ -37,6 +37,7 @@ use crate::limits::READY_MAX;
 use crate::monotonic;
 use crate::pool::Job;
 use crate::pool::Pool;
+use crate::ppe::Kernel;
 use crate::receive::ReceiveBuffers;
 use crate::sockets;
 use crate::spin::Spin;
@@ -232,6 +233,12 @@ impl Epoll {
 impl fmt::Debug for Epoll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Epoll").field("sockets", &self.sockets.len()).finish_non_exhaustive()
+    }
+}
+
+impl Kernel for Epoll {
+    fn buffers(&self) -> &Rc<ReceiveBuffers> {
+        &self.buffers
     }
 }
 

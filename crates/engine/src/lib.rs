@@ -9,6 +9,7 @@
 //! meanwhile: the kernel may be writing to it.
 
 pub mod affinity;
+pub mod counters;
 pub mod cycles;
 pub mod epoll;
 pub mod files;
@@ -18,10 +19,16 @@ pub mod laps;
 pub mod limits;
 mod memory;
 mod pool;
+pub mod ppe;
 mod probe;
 mod receive;
+mod ring;
+#[cfg(test)]
+#[path = "ring/tests.rs"]
+mod ring_tests; // not in `ring`, which the model test takes whole
 mod sockets;
 mod spin;
+mod sync;
 pub mod uring;
 mod waker;
 pub mod wheel;
@@ -127,12 +134,12 @@ pub enum Work {
     },
 }
 
-/// What became of work. Errors are errno values of the kernel.
+/// What became of work. Errors are errno values of the kernel. `B` are received bytes.
 ///
 /// Work of a closed socket ends with `ECANCELED` unless it was faster.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_enums)] // a pump must treat every event
-pub enum Event {
+pub enum Event<B = Chunk> {
     /// A connection has come; it is not yet a socket of this port.
     Accepted {
         /// The connection.
@@ -150,7 +157,7 @@ pub enum Event {
     /// Bytes have arrived.
     Received {
         /// They, until the chunk is dropped.
-        bytes: Chunk,
+        bytes: B,
     },
     /// End of stream (None) or error (errno): nothing more will be received.
     ReceiveEnded {
@@ -198,6 +205,26 @@ pub enum Event {
     },
     /// Somebody called `Waker::wake`. The token is zero.
     Woken,
+}
+
+impl<B> Event<B> {
+    /// The same event with received bytes of another kind.
+    fn map<C>(self, bytes_of: impl FnOnce(B) -> C) -> Event<C> {
+        match self {
+            Self::Received { bytes } => Event::Received { bytes: bytes_of(bytes) },
+            Self::Sent { list, result } => Event::Sent { list, result },
+            Self::Read { buf, result } => Event::Read { buf, result },
+            Self::Wrote { result } => Event::Wrote { result },
+            Self::Synced { result } => Event::Synced { result },
+            Self::Punched { result } => Event::Punched { result },
+            Self::Zeroed { result } => Event::Zeroed { result },
+            Self::Accepted { connection, peer } => Event::Accepted { connection, peer },
+            Self::AcceptFailed { errno } => Event::AcceptFailed { errno },
+            Self::ReceiveEnded { error } => Event::ReceiveEnded { error },
+            Self::Detached { connection } => Event::Detached { connection },
+            Self::Woken => Event::Woken,
+        }
+    }
 }
 
 /// How a port is made.
@@ -294,7 +321,7 @@ pub trait Port {
     /// Wakes this port from other threads.
     fn waker(&self) -> Waker;
 
-    /// `uring` or `epoll`.
+    /// `uring` or `epoll`, or what serves it over which of them.
     fn name(&self) -> &'static str;
 }
 

@@ -26,6 +26,13 @@ pub const RECEIVE_BUFFERS_COOLING: u32 = 1024;
 /// Largest number of receive buffers that the kernel accepts in one ring.
 pub const RECEIVE_BUFFERS_MAX: u16 = 1 << 15;
 
+/// Orders that wait for a polling core: a busy turn of a pump makes about a hundred. More wait with
+/// the host.
+pub const ORDERS: usize = 1024;
+
+/// Events that wait for a host of a polling core; with more, the core leaves them to the kernel.
+pub const EVENTS: usize = 1024;
+
 /// Elements of one gather list that one system call takes (`IOV_MAX` of Linux).
 pub const GATHER_MAX: usize = 1024;
 

@@ -45,6 +45,9 @@ impl Mapping {
 // SAFETY: the mapping belongs to this value alone and is not tied to a thread.
 unsafe impl Send for Mapping {}
 
+// SAFETY: who shares it learns its address and nothing else; `bytes_mut` needs it alone.
+unsafe impl Sync for Mapping {}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: base and len are those of a mapping that only this value owned.

@@ -2,10 +2,12 @@
 //! Receive buffers of a port and the views of received bytes.
 
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +15,7 @@ use io_uring::types::BufRingEntry;
 
 use crate::limits;
 use crate::memory::Mapping;
+use crate::ring::Producer;
 
 /// Received bytes: readable by `Deref`, given back to the port by dropping.
 ///
@@ -22,7 +25,26 @@ pub struct Chunk(Inner);
 
 enum Inner {
     Buffer { home: Rc<ReceiveBuffers>, id: u16, len: usize },
+    Lent { lender: Rc<Lender>, lent: Lent },
     Heap(Vec<u8>),
+}
+
+/// A chunk on its way to another thread, whose [`Lender`] makes one of it again.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    id: u16,
+    len: usize,
+}
+
+impl Chunk {
+    /// The same bytes for another thread. Only chunks of ports that have receive buffers are lent.
+    pub(crate) fn lend(mut self) -> Lent {
+        match std::mem::replace(&mut self.0, Inner::Heap(Vec::new())) {
+            Inner::Buffer { id, len, .. } => Lent { id, len },
+            Inner::Lent { lent, .. } => lent,
+            Inner::Heap(_) => panic!("a port of the kernel receives into its buffers"),
+        }
+    }
 }
 
 impl Deref for Chunk {
@@ -34,6 +56,10 @@ impl Deref for Chunk {
             // until drop gives it back; `len` is clamped to its size and mappings start zeroed.
             Inner::Buffer { home, id, len } => unsafe {
                 std::slice::from_raw_parts(home.address(*id), *len)
+            },
+            // SAFETY: as above; it was lent to us with the chunk, and goes back with its drop.
+            Inner::Lent { lender, lent } => unsafe {
+                std::slice::from_raw_parts(lender.address(lent.id), lent.len)
             },
             Inner::Heap(bytes) => bytes,
         }
@@ -48,8 +74,10 @@ impl From<Vec<u8>> for Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if let Inner::Buffer { home, id, .. } = &self.0 {
-            home.give_back(*id);
+        match &self.0 {
+            Inner::Buffer { home, id, .. } => home.give_back(*id),
+            Inner::Lent { lender, lent } => lender.give_back(lent.id),
+            Inner::Heap(_) => {}
         }
     }
 }
@@ -62,7 +90,7 @@ impl fmt::Debug for Chunk {
 
 /// Equal buffers in one mapping, handed out by this side (epoll) or by the kernel (io_uring).
 pub(crate) struct ReceiveBuffers {
-    memory: Mapping,
+    memory: Arc<Mapping>,
     bytes: usize,
     available: Cell<usize>,
     returns: Returns,
@@ -109,7 +137,7 @@ impl ReceiveBuffers {
 
     fn new(count: u16, bytes: usize, returns: Returns) -> io::Result<Rc<Self>> {
         let total = bytes.checked_mul(usize::from(count)).ok_or(io::ErrorKind::OutOfMemory)?;
-        let memory = Mapping::new(total)?;
+        let memory = Arc::new(Mapping::new(total)?);
         let available = Cell::new(usize::from(count));
         Ok(Rc::new(Self { memory, bytes, available, returns, spares: Spares::default() }))
     }
@@ -117,6 +145,11 @@ impl ReceiveBuffers {
     /// Buffers that are ready to be filled.
     pub(crate) const fn available(&self) -> usize {
         self.available.get()
+    }
+
+    /// Where the buffers are, one after the other.
+    pub(crate) fn memory(&self) -> Arc<Mapping> {
+        Arc::clone(&self.memory)
     }
 
     /// Size of each buffer.
@@ -216,6 +249,41 @@ impl fmt::Debug for ReceiveBuffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut fields = f.debug_struct("ReceiveBuffers");
         fields.field("bytes", &self.bytes).field("available", &self.available).finish()
+    }
+}
+
+/// Receive buffers of a port in another thread: chunks are made of what that thread lent, and go
+/// back to it over a ring.
+#[derive(Debug)]
+pub(crate) struct Lender {
+    memory: Arc<Mapping>,
+    bytes: usize,
+    returns: RefCell<Producer<u16>>,
+}
+
+impl Lender {
+    /// `memory` has buffers of `bytes` bytes each; `returns` has room for all of them.
+    pub(crate) const fn new(memory: Arc<Mapping>, bytes: usize, returns: Producer<u16>) -> Self {
+        Self { memory, bytes, returns: RefCell::new(returns) }
+    }
+
+    /// What was lent, to be read here.
+    pub(crate) fn chunk(self: &Rc<Self>, lent: Lent) -> Chunk {
+        Chunk(Inner::Lent { lender: Rc::clone(self), lent })
+    }
+
+    /// True if the owner sleeps and waits for buffers that have gone back.
+    pub(crate) fn must_ring(&self) -> bool {
+        self.returns.borrow().must_ring()
+    }
+
+    fn address(&self, id: u16) -> *const u8 {
+        self.memory.as_ptr().wrapping_add(usize::from(id) * self.bytes)
+    }
+
+    fn give_back(&self, id: u16) {
+        let pushed = self.returns.borrow_mut().push(id);
+        debug_assert!(pushed.is_ok(), "there is room for all buffers");
     }
 }
 

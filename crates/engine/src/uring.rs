@@ -35,6 +35,7 @@ use crate::filework::File;
 use crate::filework::FileWork;
 use crate::filework::Files;
 use crate::monotonic;
+use crate::ppe::Kernel;
 use crate::receive::ReceiveBuffers;
 use crate::sockets;
 use crate::spin::Spin;
@@ -213,6 +214,12 @@ impl Uring {
 
 /// Looks at the queue between two looks at the clock.
 const SPINS_PER_LOOK: u32 = 8;
+
+impl Kernel for Uring {
+    fn buffers(&self) -> &Rc<ReceiveBuffers> {
+        &self.buffers
+    }
+}
 
 impl Port for Uring {
     fn add_socket(&mut self, fd: OwnedFd) -> Socket {

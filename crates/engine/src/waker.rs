@@ -8,8 +8,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustix::event::EventfdFlags;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
 
 /// Wakes a port from another thread; cheap to clone, coalesces.
 #[derive(Clone, Debug)]
@@ -43,6 +47,8 @@ pub(crate) enum Reason {
     Wake = 1,
     /// A file thread has finished work.
     Files = 2,
+    /// A ring has what its reader wants.
+    Ring = 4,
 }
 
 /// Reasons that were given since the last look.
@@ -79,7 +85,7 @@ impl Bell {
     pub(crate) fn ring(&self, reason: Reason) {
         let before = self.state.fetch_or(reason as u32, Ordering::SeqCst);
         if before & SLEEPING != 0 && before & reason as u32 == 0 {
-            // The counter is never read, so it could only overflow after 2^64 calls.
+            // Ports that never read the counter would need 2^64 calls to make it overflow.
             let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
         }
     }
@@ -100,6 +106,20 @@ impl Bell {
     /// The port, before it sleeps: false if somebody rang, so that it must not.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.state.compare_exchange(0, SLEEPING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// The port, between `fall_asleep` and `wake_up`, if it sleeps in no other way: until somebody
+    /// rings, at most `timeout` (None: for ever).
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        let mut looked_at = [PollFd::new(&self.fd, PollFlags::IN)];
+        // A signal or an error just ends the sleep. What a late ringer still writes ends the next.
+        if rustix::event::poll(&mut looked_at, timeout.as_ref()).is_ok_and(|ready| ready > 0) {
+            let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        }
     }
 
     /// The port, after it slept.

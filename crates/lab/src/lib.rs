@@ -6,6 +6,7 @@
 //! and as a conclusion for each figure.
 #![forbid(unsafe_code)]
 
+pub mod amp;
 pub mod fast05;
 mod figure;
 mod html;
@@ -24,4 +25,8 @@ pub enum Error {
     /// The fast path did not do what it was driven to do: a defect of ours.
     #[error("the sandbox went wrong: {0}")]
     Sandbox(String),
+    /// Target and initiator did not run together: not enough memory, threads or descriptors, or a
+    /// defect of ours.
+    #[error("the rig of target and initiator failed: {0}")]
+    Rig(String),
 }

@@ -45,7 +45,7 @@ pub(crate) enum Command {
         after_help = "Example:\n  lunwire session logout 3 --timeout 30\n  lunwire session drop 3"
     )]
     Session(SessionOptions),
-    /// Act on one disk of a running daemon: resize, rescan, snapshot
+    /// Act on the disks of a running daemon: add, remove, resize, rescan, snapshot
     #[command(after_help = LUN_EXAMPLES)]
     Lun(LunOptions),
     /// List the targets behind a portal
@@ -79,6 +79,10 @@ pub(crate) enum Command {
 
 const LUN_EXAMPLES: &str = "\
 Examples:
+  lunwire lun add file:/srv/more.img,size=10G
+      hosts find one more LUN when they look again, and are told to
+  lunwire lun remove 1
+      hosts lose it: unmount it there first
   lunwire lun resize 0 20G
       the file of LUN 0 grows to 20 GiB, and hosts are told
   lunwire lun resize 0 5G --shrink
@@ -87,8 +91,8 @@ Examples:
       take over the sizes of files and devices that grew
   lunwire lun snapshot 0 /srv/disk.monday.img
       a copy that shares its blocks with the disk (XFS, Btrfs)
-A store that is configured with size= must be given the new size there, too, before the daemon
-starts again.";
+When the daemon starts again, the disks are those of its configuration: write there what is added,
+removed, or resized (size=).";
 
 const ALUA_EXAMPLES: &str = "\
 Examples:
@@ -114,6 +118,8 @@ Examples:
       only for initiators that know the secret
   lunwire serve --config /etc/lunwire.toml
       several targets, access lists, LUN masking
+  lunwire serve --mode amp --cpus 2,3
+      CPU 3 does the work on sockets and files, CPU 2 all the rest
 
 STORE is kind:argument[,option=value]...
   memory:SIZE                               RAM
@@ -172,10 +178,20 @@ pub(crate) struct ServeOptions {
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) engine: Option<String>,
+    /// smp: each reactor talks to the kernel itself; amp: polling cores do that for the reactors
+    /// [default: smp]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// Polling cores of --mode amp, at most as many as reactors [default: one for each]
+    #[arg(long, value_name = "N")]
+    pub(crate) ppes: Option<usize>,
+    /// Let the polling cores of --mode amp never sleep: each uses all of its CPU
+    #[arg(long)]
+    pub(crate) poll: bool,
     /// Threads that serve [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) reactors: Option<usize>,
-    /// CPUs to pin the threads to, in turn, for example 0,2
+    /// CPUs to pin the threads to, in turn, for example 0,2: first reactors, then polling cores
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
     /// Longest busy wait before a thread sleeps; 0 never spins [default: 100us]
@@ -246,6 +262,38 @@ pub(crate) struct LunPlace {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LunAction {
+    /// Serve one more disk, until the daemon ends; hosts are told that there are other LUNs
+    Add {
+        /// What backs it, as for `serve --lun`
+        store: String,
+        /// Its number [default: the lowest free one]
+        #[arg(long)]
+        number: Option<u16>,
+        /// Logical block length: 512 or 4096 [default: 512]
+        #[arg(long, value_name = "BYTES")]
+        block: Option<u32>,
+        /// Protection information of type 1, 2 or 3
+        #[arg(long, value_name = "TYPE")]
+        protection: Option<u8>,
+        /// Serial number [default: follows from target and number]
+        #[arg(long)]
+        serial: Option<String>,
+        /// Warn hosts when less than this is left for a thin disk
+        #[arg(long, value_name = "SIZE")]
+        space_warning: Option<String>,
+        /// Initiator that sees it (repeatable) [default: all but those with a list of LUNs]
+        #[arg(long, value_name = "IQN")]
+        initiator: Vec<String>,
+        #[command(flatten)]
+        place: LunPlace,
+    },
+    /// Serve a disk no more: requests under way end, its files are flushed and closed
+    Remove {
+        /// Number of the disk
+        lun: u16,
+        #[command(flatten)]
+        place: LunPlace,
+    },
     /// Give a disk another size: its file grows or shrinks, and hosts are told
     Resize {
         /// Number of the disk

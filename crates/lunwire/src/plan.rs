@@ -3,8 +3,10 @@
 
 mod check;
 mod lun;
+mod mode;
 mod node;
 mod transfer;
+mod unit;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,9 +20,6 @@ use control::admin;
 use control::config::Source;
 use control::units;
 use engine::Choice;
-use scsi::Identity;
-use scsi::Kept;
-use scsi::LogicalUnit;
 use store::spec::Spec;
 use target::AuthenticationPolicy;
 use target::Demand;
@@ -28,7 +27,6 @@ use target::Node;
 use target::Plan;
 use target::Portal;
 use target::SESSIONS_MAX;
-use target::StateFile;
 use target::Stores;
 
 use crate::args::ServeOptions;
@@ -42,24 +40,23 @@ use check::log_level;
 use check::login_timeout;
 use check::reactors;
 use check::sessions;
-use lun::DraftLun;
 use lun::protection;
+use mode::DraftMode;
 use node::DraftTarget;
 
 pub(crate) use check::address;
 pub(crate) use check::checked;
 pub(crate) use check::option;
+pub(crate) use lun::DraftLun;
+pub(crate) use lun::initiators;
+pub(crate) use lun::number as lun_number;
+pub(crate) use unit::UnitMaker;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
 const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
 const DEFAULT_STORE: &str = "memory:1G";
 const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// What INQUIRY says of who made the disk (SPC-4 §6.6.2).
-const VENDOR: &str = "LUNWIRE";
-const PRODUCT: &str = "VIRTUAL DISK";
-const OPTICAL_PRODUCT: &str = "VIRTUAL DVD-ROM";
 
 /// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched
 /// only when used.
@@ -71,6 +68,7 @@ pub(crate) struct Draft {
     pub(crate) listen: Vec<SocketAddr>,
     portal_groups: Vec<Portal>,
     pub(crate) engine: Choice,
+    mode: DraftMode,
     pub(crate) reactors: usize,
     pub(crate) cpus: Vec<usize>,
     pub(crate) spin: Duration,
@@ -99,6 +97,7 @@ impl Draft {
             listen: Vec::new(),
             portal_groups: Vec::new(),
             engine: Choice::Auto,
+            mode: DraftMode::default(),
             reactors: 1,
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
@@ -152,6 +151,7 @@ impl Draft {
         if let Some(value) = &config.engine {
             self.engine = checked(source, "engine", value, |text| engine(text))?;
         }
+        self.mode.take_file(source, &config)?;
         if let Some(value) = &config.reactors {
             self.reactors = checked(source, "reactors", value, |count| reactors(*count))?;
         }
@@ -201,6 +201,7 @@ impl Draft {
         if let Some(text) = &options.engine {
             self.engine = option("--engine", text, engine(text))?;
         }
+        self.mode.take_options(options)?;
         if let Some(count) = options.reactors {
             self.reactors = option("--reactors", count, reactors(count))?;
         }
@@ -287,44 +288,17 @@ impl Draft {
             target.luns.push(DraftLun::new(0, DEFAULT_STORE, spec));
             self.targets.push(target);
         }
-        Ok(())
+        self.mode.check(self.reactors)
     }
 
-    /// A logical unit with what was kept of it.
-    fn unit(
-        &self,
-        identity: Identity,
-        stores: &mut Stores,
-        lun: &DraftLun,
-        target: &DraftTarget,
-    ) -> Result<LogicalUnit> {
-        let (spec, block) = (&lun.spec, lun.block);
-        let unit = match lun.protection {
-            None if spec.is_optical() => {
-                let store = stores.open(spec)?;
-                return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
-            }
-            None => LogicalUnit::new(identity, stores.open(spec)?, block),
-            Some(kind) => {
-                let (store, format) = stores.open_protected(spec, block, kind)?;
-                LogicalUnit::protected(identity, store, format)
-            }
-        };
-        let unit = unit.map_err(anyhow::Error::msg)?;
-        let unit = unit.with_space_warning(lun.space_warning);
-        let unit = unit
-            .with_port_groups(target.port_groups.clone(), target.explicit)
-            .map_err(anyhow::Error::msg)?;
-        match &self.state_dir {
-            None => Ok(unit),
-            Some(folder) => {
-                Kept::ALL.into_iter().try_fold(unit, |unit, kept| keep(unit, folder, kept))
-            }
-        }
+    /// Makes the units of this configuration.
+    pub(crate) fn unit_maker(&self) -> UnitMaker {
+        UnitMaker::new(self.state_dir.clone(), &self.targets)
     }
 
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
+        let maker = self.unit_maker();
         let mut stores = Stores::new();
         let mut nodes = Vec::new();
         let mut served = Vec::new();
@@ -332,29 +306,8 @@ impl Draft {
             let mut luns = Vec::new();
             let mut shown = Vec::new();
             for lun in &target.luns {
-                let place =
-                    || format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
-                let product = if lun.spec.is_optical() { OPTICAL_PRODUCT } else { PRODUCT };
-                let mut identity = Identity::derive(&target.name, lun.number, VENDOR, product);
-                if let Some(serial) = &lun.serial {
-                    identity.serial.clone_from(serial);
-                }
-                let unit = self.unit(identity, &mut stores, lun, target).with_context(place)?;
-                let geometry = unit.store().geometry();
-                if unit.wipe_has_failed() {
-                    tracing::warn!(
-                        target = %target.name, lun = lun.number, store = %lun.store,
-                        "a FORMAT UNIT or SANITIZE did not end well: until another one does, hosts \
-                         cannot read or write"
-                    );
-                }
-                shown.push(admin::Lun {
-                    number: lun.number,
-                    store: lun.store.clone(),
-                    bytes: geometry.bytes,
-                    block: unit.block(),
-                    read_only: geometry.read_only,
-                });
+                let (unit, facts) = maker.make(&mut stores, &target.name, lun)?;
+                shown.push(facts);
                 luns.push((lun.number, Arc::new(unit)));
             }
             served.push(admin::Target { name: target.name.clone(), luns: shown });
@@ -375,6 +328,7 @@ impl Draft {
             discovery: self.discovery.clone(),
             stores,
             engine: self.engine,
+            mode: self.mode.mode(self.reactors),
             reactors: self.reactors,
             cpus: self.cpus.clone(),
             spin_max: self.spin,
@@ -386,19 +340,6 @@ impl Draft {
         };
         Ok(Opened { plan, served })
     }
-}
-
-/// The unit with one kind of its state as it was kept in `folder`.
-fn keep(unit: LogicalUnit, folder: &Path, kept: Kept) -> Result<LogicalUnit> {
-    let (file, state) = StateFile::open(folder, unit.identity(), kept)
-        .with_context(|| format!("cannot use {}", folder.display()))?;
-    let path = file.path().to_owned();
-    unit.with_keeper(kept, Arc::new(file), state.as_deref())
-        .map_err(anyhow::Error::msg)
-        .with_context(|| {
-            let (path, name) = (path.display(), kept.name());
-            format!("{path} holds {name} that hosts rely on; remove it only if none do")
-        })
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ pub(crate) fn shown(target: &Target) -> Vec<admin::PortGroup> {
         for (lun, unit) in target.units(name).into_iter().flatten() {
             list.extend(unit.port_groups().into_iter().map(|group| admin::PortGroup {
                 target: name.to_owned(),
-                lun: *lun,
+                lun,
                 group: group.number,
                 preferred: group.preferred,
                 state: name_of(group.state).into(),

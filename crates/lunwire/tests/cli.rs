@@ -71,6 +71,7 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
     let cases = [
         ("listen = [\"here\"]\n".to_owned(), 1, "listen = \"here\"", "127.0.0.1:3260"),
         ("engine = \"fast\"\n".into(), 1, "engine = \"fast\"", "auto, uring or epoll"),
+        ("mode = \"numa\"\n".into(), 1, "mode = \"numa\"", "smp or amp"),
         ("reactors = 0\n".into(), 1, "reactors = \"0\"", "1 to 256"),
         ("cpus = [9999]\n".into(), 1, "cpus = \"9999\"", "one of"),
         ("spin = \"1h\"\n".into(), 1, "spin = \"1h\"", "us"),
@@ -165,6 +166,9 @@ fn wrong_options_are_wrong_usage() {
         (&["serve", "--listen", "nowhere"], "ADDRESS:PORT"),
         (&["serve", "--target", "disk"], "iqn"),
         (&["serve", "--engine", "steam"], "auto, uring or epoll"),
+        (&["serve", "--mode", "numa"], "smp or amp"),
+        (&["serve", "--poll"], "--mode amp"),
+        (&["serve", "--mode", "amp", "--ppes", "2"], "--reactors 2"),
         (&["serve", "--chap-user", "me"], "--chap-user"),
         (&["frobnicate"], "frobnicate"),
         (&[], "Usage"),
@@ -208,13 +212,14 @@ fn stores_that_cannot_be_used_are_refused_at_start() {
 
 #[test]
 fn a_daemon_says_what_it_serves_and_stops_cleanly() {
-    for engine in ["auto", "epoll"] {
+    for (engine, mode) in [("auto", "smp"), ("epoll", "smp"), ("auto", "amp"), ("epoll", "amp")] {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("disk").display().to_string();
         let store = format!("file:{image},size=1M");
         let name = "iqn.2026-01.com.example:disk";
-        let arguments =
-            ["--target", name, "--lun", &store, "--lun", "memory:2M", "--engine", engine];
+        let engine = ["--engine", engine, "--mode", mode];
+        let luns = ["--target", name, "--lun", &store, "--lun", "memory:2M"];
+        let arguments = [&luns[..], &engine[..]].concat();
         let daemon = Daemon::start(folder.path(), 2, &arguments);
         assert!(daemon.urls[1].ends_with("/iqn.2026-01.com.example:disk/1"), "{:?}", daemon.urls);
         let address = daemon.urls[0].strip_prefix("iscsi://").unwrap().split('/').next().unwrap();
@@ -224,6 +229,7 @@ fn a_daemon_says_what_it_serves_and_stops_cleanly() {
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(status["targets"][0]["luns"][1]["bytes"], 2 << 20);
         assert_eq!(status["sessions"], 0);
+        assert_eq!(status["mode"], mode);
         let text = lunwire(&["status", "--control-socket", &daemon.socket]);
         assert!(String::from_utf8(text.stdout).unwrap().contains("LUN 1: memory:2M (2 MiB"));
 
@@ -353,6 +359,16 @@ fn the_laboratory_writes_a_report() {
     assert!(text.contains("Figure 17") && text.contains("index.html"), "{text}");
     assert!(Path::new(out).join("index.html").exists());
 
+    let out = folder.path().join("amp");
+    let out = out.to_str().unwrap();
+    let ran = lunwire(&["lab", "run", "amp", "--rounds", "1", "--time", "50ms", "--out", out]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("Table 2") && text.contains("falls by 30 %"), "{text}");
+    assert!(Path::new(out).join("figure3b.svg").exists());
+
+    let wrong = lunwire(&["lab", "run", "amp", "--time", "1h"]);
+    assert!(stderr(&wrong).contains("--time"));
     let wrong = lunwire(&["lab", "run", "fast05", "--size-max", "1M"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(stderr(&wrong).contains("--size-max"));

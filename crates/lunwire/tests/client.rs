@@ -304,7 +304,7 @@ fn bench_tells_where_the_time_went_and_how_often_bytes_were_touched() {
     let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
     let bench = |more: &[&str]| {
         let common = ["bench", &daemon.urls[0], "--time", "300ms", "--json", "--layers"];
-        let words = [&common, &["--control-socket", &daemon.socket], more].concat();
+        let words = [&common[..], &["--control-socket", &daemon.socket], more].concat();
         let json: serde_json::Value = serde_json::from_slice(&good(&words).stdout).unwrap();
         json["results"][0].clone()
     };

@@ -80,6 +80,57 @@ fn disks_are_resized_and_looked_at() {
     }
 }
 
+#[test]
+fn disks_are_added_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), 1, &["--lun", "memory:1M"]);
+    let more = folder.path().join("more");
+    let word = format!("file:{},size=2M,delay=1ms", more.display());
+    let (code, said) = daemon.ask(&["lun", "add", &word, "--block", "4096", "--number", "5"]);
+    assert!(code == Some(0) && said.contains("LUN 5: 2 MiB, file:"), "{said}");
+    let (_, said) = daemon.ask(&["status"]);
+    let shown = format!("LUN 5: {word} (2 MiB, 4096-byte blocks)");
+    assert!(said.contains(&shown), "{said}");
+    assert!(daemon.ask(&["lun", "add", "memory:1M"]).1.contains("LUN 1: 1 MiB, memory:1"));
+    assert_eq!(daemon.ask(&["lun", "resize", "5", "4M"]).0, Some(0), "it is as any other");
+    for (arguments, code, said) in [
+        (&["lun", "add", "memory:1M", "--number", "5"][..], 1, "LUN 5 is at"),
+        (&["lun", "add", "memory:1M", "--number", "20000"], 1, "--number 20000"),
+        (&["lun", "add", "memory:1M", "--block", "1000"], 2, "--block 1000: 512 or 4096"),
+        (&["lun", "add", "memory:1M", "--serial", ""], 2, "--serial"),
+        (&["lun", "add", "memory:1M", "--initiator", "me"], 2, "--initiator me"),
+        (&["lun", "add", "paper:1M"], 2, "paper"),
+        (&["lun", "add", &word], 1, "more"),
+        (&["lun", "add", "file:/nowhere/at/all"], 1, "/nowhere/at/all"),
+        (&["lun", "add", "memory:1M", "--target", "iqn.2026-01.a:b"], 1, "no target"),
+        (&["lun", "remove", "7"], 1, "no LUN 7"),
+    ] {
+        let answer = daemon.ask(arguments);
+        assert!(answer.0 == Some(code) && answer.1.contains(said), "{arguments:?}: {answer:?}");
+    }
+    assert_eq!(daemon.ask(&["lun", "remove", "5"]).0, Some(0));
+    assert!(!daemon.ask(&["status"]).1.contains("LUN 5"));
+    let word = format!("file:{}", more.display());
+    let (code, said) = daemon.ask(&["lun", "add", &word]);
+    assert!(code == Some(0) && said.contains("LUN 2: 4 MiB"), "its file is free again: {said}");
+}
+
+/// A path is that of who asks, not of the daemon.
+#[test]
+fn paths_of_added_disks_are_relative_to_the_caller() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), 1, &["--lun", "memory:1M"]);
+    let status = Command::new(BINARY)
+        .args(["lun", "add", "stripe:4K(file:a,size=1M;file:b,size=1M),log"])
+        .args(["--control-socket", &daemon.socket])
+        .current_dir(folder.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let sizes = ["a", "b"].map(|name| std::fs::metadata(folder.path().join(name)).unwrap().len());
+    assert_eq!(sizes, [1 << 20; 2]);
+}
+
 /// Where the file system has reflinks there is a snapshot, elsewhere a refusal that says why.
 #[test]
 fn a_snapshot_is_made_or_refused() {

@@ -2,12 +2,16 @@
 //! Invariants that can be seen on the wire, over the headers as both sides sent them: numbers, the
 //! window, who answers what, and how much data goes where (RFC 7143 §4.2.2, §11).
 
+mod joint;
 mod keys;
 mod task;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use iscsi::serial::Serial;
+use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Itt;
 use wire::iscsi::Numbers;
@@ -15,12 +19,16 @@ use wire::iscsi::Request;
 use wire::iscsi::Response;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::StatSn;
+use wire::iscsi::Tsih;
 
+use self::joint::Joint;
+pub(crate) use self::joint::Sessions;
 use self::keys::Keys;
 use self::task::Task;
 use crate::net::Side;
 
-/// What is known of one connection, which is all of its session.
+/// What is known of one connection. Where PDUs may come twice, or there are more connections, less
+/// can be said about the order in which numbers come.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     keys: Keys,
@@ -40,6 +48,13 @@ pub(crate) struct Checks {
     /// the gap that they left in the numbers is filled by sending them again as they were, or by an
     /// abort (RFC 7143 §7.3, §7.2.1).
     rejected: BTreeMap<u32, ScsiCommand>,
+    /// The session that it belongs to, or asks to join.
+    joint: Option<Rc<RefCell<Joint>>>,
+    /// CID and TSIH of the login requests.
+    cid: Cid,
+    joins: Tsih,
+    /// TSIH and MaxCmdSN of the last login response.
+    joined: (Tsih, CmdSn),
     /// Broken invariants, to be taken by the world.
     pub(crate) broken: Vec<String>,
 }
@@ -52,6 +67,9 @@ enum Other {
     Logout,
     Management { referenced: Itt },
 }
+
+/// Reason of a logout that names no connection (RFC 7143 §11.14.1).
+const CLOSE_SESSION: u8 = 0;
 
 /// Why something is wrong.
 type Judgement = Result<(), String>;
@@ -66,15 +84,44 @@ impl Checks {
         let judged = self.keys.hear(side, text);
         self.note(judged);
         match (side, Request::parse(header), Response::parse(header)) {
-            (0, Ok(Request::Login(login)), _) => self.cmd_sn = login.cmd_sn,
-            (1, _, Ok(Response::Login(login))) => self.stat_sn = login.numbers.stat_sn.plus(1),
+            (0, Ok(Request::Login(login)), _) => {
+                (self.cmd_sn, self.cid, self.joins) = (login.cmd_sn, login.cid, login.tsih);
+            }
+            (1, _, Ok(Response::Login(login))) => {
+                self.stat_sn = login.numbers.stat_sn.plus(1);
+                self.joined = (login.tsih, login.numbers.max_cmd_sn);
+            }
             _ => self.broken.push(format!("side {side} sends no valid login pdu")),
         }
     }
 
-    /// Full feature phase begins.
-    pub(crate) const fn begin(&mut self) {
+    /// Full feature phase begins, at the target with this port.
+    pub(crate) fn begin(&mut self, target: usize, sessions: &mut Sessions) {
         self.up = true;
+        let (tsih, last) = self.joined;
+        let entry = match sessions.get(&(target, tsih.0)) {
+            Some(entry) if self.joins == tsih => {
+                self.keys.join(&entry.borrow().keys);
+                entry.borrow_mut().told(last);
+                Rc::clone(entry)
+            }
+            _ => {
+                let entry = Rc::new(RefCell::new(Joint::new(self.keys.clone(), last)));
+                sessions.insert((target, tsih.0), Rc::clone(&entry));
+                entry
+            }
+        };
+        self.joint = Some(entry);
+    }
+
+    /// Whether PDUs may come twice (RFC 7143 §7.1.5).
+    const fn recovers(&self) -> bool {
+        self.keys.error_recovery_level > 0
+    }
+
+    /// Whether other connections may carry what is missing here.
+    const fn shares(&self) -> bool {
+        self.keys.max_connections > 1
     }
 
     /// A PDU of the full feature phase; `rejected`: the header in the data of a Reject.
@@ -149,6 +196,15 @@ impl Checks {
                 if let Some(before) = before.filter(|before| before.cmd_sn == pdu.cmd_sn) {
                     return self.retry(pdu, &before, length);
                 }
+                let again = self.joint.as_ref().map(|joint| joint.borrow_mut().command(pdu));
+                let again = again.unwrap_or(Ok(false))?;
+                demand(!again || self.recovers() || self.shares(), || "it was sent before".into())?;
+                if again {
+                    self.acknowledge(pdu.exp_stat_sn)?;
+                    let task = Task::begin(pdu, length, &self.keys)?;
+                    self.tasks.insert(pdu.itt.0, task);
+                    return Ok(());
+                }
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 self.fresh(pdu.itt)?;
                 let task = Task::begin(pdu, length, &self.keys)?;
@@ -177,9 +233,12 @@ impl Checks {
                 self.ask(pdu.itt, Other::Text)
             }
             Request::Logout(pdu) => {
-                self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
+                // It tells that of the connection that it closes (RFC 7143 §11.14.5).
+                let own = pdu.reason == CLOSE_SESSION || pdu.cid == self.cid;
+                self.number(pdu.cmd_sn, pdu.immediate, own.then_some(pdu.exp_stat_sn))?;
                 self.ask(pdu.itt, Other::Logout)
             }
+            Request::Snack(pdu) if self.recovers() => self.acknowledge(pdu.exp_stat_sn),
             Request::Snack(_) | Request::Login(_) => {
                 Err("not at this recovery level and phase".to_owned())
             }
@@ -189,7 +248,20 @@ impl Checks {
     /// CmdSN without gaps, within the window; ExpStatSN never goes back.
     fn number(&mut self, got: CmdSn, immediate: bool, exp_stat_sn: Option<StatSn>) -> Judgement {
         let next = self.cmd_sn;
-        demand(got == next, || format!("CmdSN {got:?} instead of {next:?}"))?;
+        let again = got.is_before(next) && (self.recovers() || self.shares());
+        let elsewhere = got.is_after(next) && self.shares();
+        let fits = got == next || again || elsewhere || (immediate && self.shares());
+        demand(fits, || format!("CmdSN {got:?} instead of {next:?}"))?;
+        if !immediate && self.shares() {
+            if !again {
+                self.cmd_sn = got.plus(1);
+            }
+            self.joint.as_ref().map_or(Ok(()), |joint| joint.borrow().takes(got))?;
+            return exp_stat_sn.map_or(Ok(()), |acknowledged| self.acknowledge(acknowledged));
+        }
+        if again {
+            return exp_stat_sn.map_or(Ok(()), |acknowledged| self.acknowledge(acknowledged));
+        }
         if !immediate {
             self.cmd_sn = next.plus(1);
             let open = self.told.is_none_or(|(_, max)| !got.is_after(max));
@@ -224,6 +296,11 @@ impl Checks {
     fn response(&mut self, response: &Response, length: u32) -> Judgement {
         let limit = self.keys.segment[0];
         demand(length <= limit, || format!("{length} bytes of data, the initiator takes {limit}"))?;
+        if self.recovers()
+            && let Some(judged) = self.recovery(response)
+        {
+            return judged;
+        }
         match response {
             Response::DataIn(pdu) => {
                 match pdu.status {
@@ -273,6 +350,30 @@ impl Checks {
         }
     }
 
+    /// What was sent before, or is about a task that has come from another connection.
+    fn recovery(&mut self, response: &Response) -> Option<Judgement> {
+        let stranger = |itt: &Itt| !self.tasks.contains_key(&itt.0);
+        let (numbers, itt) = match response {
+            Response::DataIn(pdu) if pdu.status.is_none() => {
+                return stranger(&pdu.itt).then_some(Ok(()));
+            }
+            Response::R2t(pdu) => return stranger(&pdu.itt).then_some(Ok(())),
+            Response::DataIn(pdu) => (pdu.numbers, Some(pdu.itt)),
+            Response::Scsi(pdu) => (pdu.numbers, Some(pdu.itt)),
+            Response::NopIn(pdu) if pdu.itt != Itt::NONE => (pdu.numbers, None),
+            Response::Text(pdu) => (pdu.numbers, None),
+            Response::Logout(pdu) => (pdu.numbers, None),
+            Response::TaskManagement(pdu) => (pdu.numbers, None),
+            Response::Async(pdu) => (pdu.numbers, None),
+            Response::Reject(pdu) => (pdu.numbers, None),
+            _ => return None,
+        };
+        if numbers.stat_sn.is_before(self.stat_sn) {
+            return Some(Ok(()));
+        }
+        itt.as_ref().is_some_and(stranger).then(|| self.status(numbers))
+    }
+
     fn answered(&mut self, numbers: Numbers, itt: Itt) -> Judgement {
         self.status(numbers)?;
         self.answer(itt).map(|_| ())
@@ -294,7 +395,11 @@ impl Checks {
     fn window(&mut self, numbers: Numbers) -> Judgement {
         let Numbers { exp_cmd_sn, max_cmd_sn, .. } = numbers;
         let next = self.cmd_sn;
-        demand(!exp_cmd_sn.is_after(next), || format!("ExpCmdSN is beyond {next:?}"))?;
+        let known = !exp_cmd_sn.is_after(next) || self.shares();
+        demand(known, || format!("ExpCmdSN is beyond {next:?}"))?;
+        if let Some(joint) = &self.joint {
+            joint.borrow_mut().told(max_cmd_sn);
+        }
         let counted = |pdu: &&ScsiCommand| !pdu.immediate && exp_cmd_sn.is_after(pdu.cmd_sn);
         let gap = self.rejected.values().find(counted).map(|pdu| pdu.cmd_sn);
         demand(gap.is_none(), || format!("ExpCmdSN counts {gap:?}, which was rejected"))?;

@@ -13,9 +13,6 @@ use crate::tap::Tap;
 use crate::world::Due;
 use crate::world::Plan;
 
-/// How much slower a slow disk is.
-const SLOW: u32 = 100;
-
 fn millis(count: u32) -> Duration {
     Duration::from_millis(u64::from(count))
 }
@@ -49,7 +46,7 @@ impl Run {
             Fault::HostCrash(length) => self.stop_host(length),
             Fault::SlowDisk(length) => {
                 let mut world = world.borrow_mut();
-                world.weather.disk_factor = SLOW;
+                world.weather.disk_factor = self.options.slow;
                 world.after(millis(length), Due::Plan(Plan::Recover));
                 true
             }
@@ -104,10 +101,11 @@ impl Run {
         }
         machine.crash(dark);
         let mut world = self.world.borrow_mut();
-        if dark {
-            for unit in &self.stage.units[index] {
+        for unit in &self.stage.units[index] {
+            if dark {
                 self.stage.models[*unit].power_lost(world.now);
             }
+            self.stage.claims[*unit].forget(world.now);
         }
         world.after(millis(length), Due::Plan(Plan::Start(machine.desk)));
         true

@@ -116,6 +116,8 @@ impl Machine {
             data_digest: plan.digests[1],
             queue_depth: plan.window,
             error_recovery_level: plan.recovery,
+            max_connections: plan.connections,
+            markers: plan.markers,
             ping_interval: Duration::from_secs(plan.ping),
             ..Settings::default()
         }

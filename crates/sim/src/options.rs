@@ -91,7 +91,7 @@ pub enum Fault {
     PowerLoss(u32),
     /// A host loses its power for so many milliseconds.
     HostCrash(u32),
-    /// All disk work takes a hundred times as long for so many milliseconds.
+    /// All disk work takes many times as long for so many milliseconds.
     SlowDisk(u32),
     /// So many works of a disk fail.
     DiskError(u32),
@@ -156,6 +156,18 @@ pub struct SessionPlan {
     pub command_timeout: u64,
     /// How long to try to get a lost session back, seconds.
     pub patience: u64,
+    /// Asks for markers in both directions.
+    pub markers: bool,
+    /// ErrorRecoveryLevel.
+    pub recovery: u8,
+    /// Connections that the session is to have.
+    pub connections: u16,
+    /// Commands go to the connection with the fewest under way; else in turn.
+    pub least: bool,
+    /// So many of a thousand writes are rare commands.
+    pub rare: u64,
+    /// Reserves units for itself.
+    pub guard: bool,
     /// Longest rest, seconds; it has a few.
     pub rest: u64,
 }
@@ -196,6 +208,10 @@ pub struct TargetPlan {
     pub recovery: u8,
     /// Seconds of silence before a ping.
     pub ping: u64,
+    /// Agrees to markers.
+    pub markers: bool,
+    /// MaxConnections.
+    pub connections: u16,
     /// What a login has to prove,
     pub secrets: Secrets,
     /// and by which hash function.
@@ -222,6 +238,8 @@ pub struct Options {
     pub window: (u64, u64),
     /// A step of disk work, microseconds.
     pub disk: (u64, u64),
+    /// How much longer it takes in a slow spell.
+    pub slow: u32,
     /// Blocks of each unit that are used.
     pub blocks: usize,
     /// Length of the safety phase at the most.
@@ -266,6 +284,7 @@ impl Options {
             piece: rng.pick(&[64, 512, 1460, 9000, 65_536, 1 << 20]),
             window: (low, low * rng.pick(&[1, 4, 16])),
             disk: rng.pick(&[(10, 50), (50, 500), (100, 20_000)]),
+            slow: 100,
             blocks: rng.pick(&[16, 64, 256]),
             length,
             faults: faults(&mut Rng::stream(seed, 3), class, length),
@@ -318,6 +337,8 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         abilities: [rng.chance(500), rng.chance(500)],
         recovery: rng.pick(&[0, 1, 2]),
         ping: rng.pick(&[2, 10, 30]),
+        markers: false,
+        connections: 4,
         secrets: Secrets::None,
         algorithm: Algorithm::Md5,
     }
@@ -347,6 +368,12 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         repeat: rng.chance(700),
         command_timeout: rng.pick(&[0, 5, 30, 60]),
         patience: rng.pick(&[30, 120, 600]),
+        markers: false,
+        recovery: 0,
+        connections: 1,
+        least: false,
+        rare: 0,
+        guard: false,
         rest: 0,
     }
 }
@@ -395,9 +422,9 @@ impl fmt::Display for Options {
         writeln!(f, "seed {} class {}", self.seed, self.class.name())?;
         writeln!(
             f,
-            "network latency {:?} us, pieces to {} bytes, windows {:?} bytes; disk {:?} us; {} \
-             blocks a unit; safety {:?}",
-            self.latency, self.piece, self.window, self.disk, self.blocks, self.length
+            "network latency {:?} us, pieces to {} bytes, windows {:?} bytes; disk {:?} us, \
+             slow {} times that; {} blocks a unit; safety {:?}",
+            self.latency, self.piece, self.window, self.disk, self.slow, self.blocks, self.length
         )?;
         for (number, target) in self.targets.iter().enumerate() {
             writeln!(f, "target {number}: {target:?}")?;

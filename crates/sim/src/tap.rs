@@ -5,11 +5,15 @@
 //! (RFC 7143 §11.2): enough to say which bytes may be flipped so that the receiver must notice, and
 //! to show each header to the invariants.
 
+mod marks;
+
 use std::ops::Range;
 
 use wire::iscsi::BHS_LEN;
 
+use self::marks::Marks;
 use crate::check::Checks;
+use crate::check::Sessions;
 use crate::net::Side;
 
 const DIGEST_LEN: usize = 4;
@@ -20,6 +24,9 @@ const OPCODE: u8 = 0x3f;
 const TRANSIT: u8 = 0x80;
 const NEXT_STAGE: u8 = 0x03;
 const REJECT: u8 = 0x3f;
+/// Words from one marker to the next, unless agreed otherwise (RFC 3720 §A.3.2).
+const DEFAULT_WORDS: usize = 2048;
+const WORD: usize = 4;
 /// Longest text of a login that is looked at, bytes.
 const TEXT_MAX: usize = 16 << 10;
 
@@ -35,6 +42,19 @@ struct Half {
     text: Vec<u8>,
     /// What it sends from here on has digests.
     full_feature: bool,
+    /// Bytes so far.
+    position: usize,
+    marks: Option<Marks>,
+}
+
+impl Half {
+    /// So many bytes of PDUs have passed.
+    fn pass(&mut self, count: usize) {
+        self.position += count;
+        if let Some(marks) = &mut self.marks {
+            marks.pass(count);
+        }
+    }
 }
 
 /// What bytes are.
@@ -46,28 +66,47 @@ pub(crate) struct Heard {
     pub(crate) headers: Vec<usize>,
 }
 
+/// Where a connection belongs to.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    /// Port of the target.
+    pub(crate) target: usize,
+    pub(crate) sessions: &'a mut Sessions,
+}
+
 /// What was heard on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
     halves: [Half; 2],
     header_digest: bool,
     data_digest: bool,
+    /// By the side that sends: markers were agreed on, and every so many words.
+    markers: [(bool, Option<usize>); 2],
     pub(crate) checks: Checks,
 }
 
 impl Tap {
     /// Bytes that `side` sends.
-    pub(crate) fn hear(&mut self, side: Side, bytes: &[u8]) -> Heard {
+    pub(crate) fn hear(&mut self, side: Side, bytes: &[u8], place: &mut Place<'_>) -> Heard {
         let (mut covered, mut headers) = (Vec::new(), Vec::new());
         let mut at = 0;
         while at < bytes.len() {
             let half = &mut self.halves[side];
             let full_feature = half.full_feature;
-            let rest = &bytes[at..];
+            let mut rest = &bytes[at..];
+            if let Some(marks) = &mut half.marks {
+                let taken = marks.take(rest);
+                if taken > 0 {
+                    at += taken;
+                    continue;
+                }
+                rest = &rest[..rest.len().min(marks.until())];
+            }
             let headed = half.header.len() >= BHS_LEN && half.header.len() == half.header_len;
             if headed && half.data_left > 0 {
                 let taken = rest.len().min(half.data_left);
                 half.data_left -= taken;
+                half.pass(taken);
                 let wanted = !full_feature || half.header[0] & OPCODE == REJECT;
                 if wanted && half.text.len() < TEXT_MAX {
                     half.text.extend_from_slice(&rest[..taken]);
@@ -77,13 +116,19 @@ impl Tap {
                 }
                 at += taken;
                 if half.data_left == 0 {
-                    self.pdu(side);
+                    self.pdu(side, place);
                 }
                 continue;
             }
             let wanted = if half.header.len() < BHS_LEN { BHS_LEN } else { half.header_len };
             let taken = rest.len().min(wanted - half.header.len());
+            if half.header.is_empty()
+                && let Some(Err(wrong)) = half.marks.as_mut().map(Marks::header)
+            {
+                self.checks.broken.push(wrong);
+            }
             half.header.extend_from_slice(&rest[..taken]);
+            half.pass(taken);
             if full_feature && self.header_digest {
                 covered.push(at..at + taken);
             }
@@ -97,7 +142,7 @@ impl Tap {
             let half = &self.halves[side];
             let complete = half.header.len() >= BHS_LEN && half.header.len() == half.header_len;
             if complete && half.data_left == 0 {
-                self.pdu(side);
+                self.pdu(side, place);
             }
         }
         Heard { covered, headers }
@@ -115,7 +160,7 @@ impl Tap {
     }
 
     /// A PDU is complete.
-    fn pdu(&mut self, side: Side) {
+    fn pdu(&mut self, side: Side, place: &mut Place<'_>) {
         let half = &mut self.halves[side];
         let header = std::mem::take(&mut half.header);
         let text = std::mem::take(&mut half.text);
@@ -126,23 +171,43 @@ impl Tap {
         if !half.full_feature && matches!(opcode, LOGIN_REQUEST | LOGIN_RESPONSE) {
             // Padding belongs to no pair.
             let text = text.get(..data_len).unwrap_or(&text);
-            self.login(side, &bhs, text);
+            self.login(side, &bhs, text, place);
         } else {
             let rejected = if opcode == REJECT { &text[..] } else { &[] };
             self.checks.pdu(side, &header, data_len, rejected);
         }
     }
 
-    fn login(&mut self, side: Side, bhs: &[u8; BHS_LEN], text: &[u8]) {
+    fn login(&mut self, side: Side, bhs: &[u8; BHS_LEN], text: &[u8], place: &mut Place<'_>) {
         self.checks.login(side, bhs, text);
         if side == 1 {
             let has = |pair: &[u8]| text.split(|byte| *byte == 0).any(|found| found == pair);
             self.header_digest |= has(b"HeaderDigest=CRC32C");
             self.data_digest |= has(b"DataDigest=CRC32C");
+            self.hear_markers(text);
             let moves_on = bhs[1] & TRANSIT != 0 && bhs[1] & NEXT_STAGE == NEXT_STAGE;
             if moves_on && bhs[36] == 0 {
-                self.halves.iter_mut().for_each(|half| half.full_feature = true);
-                self.checks.begin();
+                for (half, (on, words)) in self.halves.iter_mut().zip(self.markers) {
+                    half.full_feature = true;
+                    let interval = words.unwrap_or(DEFAULT_WORDS) * WORD;
+                    half.marks = on.then(|| Marks::new(interval, half.position));
+                }
+                self.checks.begin(place.target, place.sessions);
+            }
+        }
+    }
+
+    /// What the target answers about markers: OFMarker is about those of the initiator.
+    fn hear_markers(&mut self, text: &[u8]) {
+        for pair in text.split(|byte| *byte == 0) {
+            let pair = String::from_utf8_lossy(pair);
+            let Some((key, value)) = pair.split_once('=') else { continue };
+            match key {
+                "OFMarker" => self.markers[0].0 = value == "Yes",
+                "IFMarker" => self.markers[1].0 = value == "Yes",
+                "OFMarkInt" => self.markers[0].1 = value.parse().ok(),
+                "IFMarkInt" => self.markers[1].1 = value.parse().ok(),
+                _ => {}
             }
         }
     }

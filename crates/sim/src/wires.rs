@@ -20,6 +20,7 @@ use crate::net::Link;
 use crate::net::LinkId;
 use crate::net::Segment;
 use crate::net::Side;
+use crate::tap;
 use crate::tap::Tap;
 use crate::trace::fingerprint;
 use crate::world::Dial;
@@ -150,7 +151,8 @@ impl World {
     /// Bytes are on their way.
     fn carry(&mut self, id: LinkId, side: Side, mut bytes: Vec<u8>, latency: Duration) {
         let Some(link) = self.net.links.get_mut(&id) else { return };
-        let heard = link.tap.hear(side, &bytes);
+        let mut place = tap::Place { target: link.ends[1].desk, sessions: &mut self.sessions };
+        let heard = link.tap.hear(side, &bytes, &mut place);
         let covered = heard.covered;
         self.tally.broken.append(&mut link.tap.checks.broken);
         let parts = [3, id, side as u64, fingerprint(&bytes)];

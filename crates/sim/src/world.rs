@@ -21,6 +21,7 @@ use initiator::Connected;
 use initiator::Error;
 use std::sync::mpsc::Sender;
 
+use crate::check::Sessions;
 use crate::disk::Disk;
 use crate::disk::What;
 use crate::lies::Lie;
@@ -126,6 +127,9 @@ pub(crate) struct Weather {
     pub(crate) disk_factor: u32,
 }
 
+/// However slow a disk is, a step of its work takes no longer.
+const DISK_STEP_MAX: Duration = Duration::from_secs(20);
+
 /// Everything that ports share.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -145,6 +149,8 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) tally: Tally,
     pub(crate) lies: Vec<Lie>,
+    /// As far as the wire tells of them.
+    pub(crate) sessions: Sessions,
     /// Added to the time that clocks on walls show, seconds.
     pub(crate) wall: i64,
 }
@@ -167,6 +173,7 @@ impl World {
             trace: Trace::default(),
             tally: Tally::default(),
             lies: Vec::new(),
+            sessions: Sessions::new(),
             wall: 0,
         }
     }
@@ -234,6 +241,7 @@ impl World {
     fn disk_later(&mut self, disk: usize, id: u64) {
         let (low, high) = self.weather.disk;
         let delay = self.disk_rng.micros(low..=high) * self.weather.disk_factor;
+        let delay = delay.min(DISK_STEP_MAX);
         self.after(delay, Due::Disk(disk, id));
     }
 

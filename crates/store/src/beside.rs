@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two stores as one: data, and what is kept beside them.
 
-use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage};
+use crate::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 /// The first byte of the side store: data can never reach so far, since a file has no more than
 /// 2^63 bytes.
@@ -62,6 +63,12 @@ impl Store for Beside {
         Geometry { volatile_cache, read_only, ..data }
     }
 
+    fn files(&self) -> Vec<FileId> {
+        let mut files = self.data.files();
+        files.extend(self.side.files());
+        files
+    }
+
     fn submit(&self, op: &Op) -> Submitted {
         if op.changes() && self.geometry().read_only {
             return Submitted::Done(Outcome::Failed(Error::ReadOnly));
@@ -107,7 +114,7 @@ mod tests {
         }
     }
 
-    fn read(store: &Beside, offset: u64) -> alloc::vec::Vec<u8> {
+    fn read(store: &Beside, offset: u64) -> Vec<u8> {
         match store.submit(&Op::Read { offset, length: 4 }) {
             Submitted::Done(Outcome::Data(data)) => data.to_vec(),
             other => panic!("{other:?}"),

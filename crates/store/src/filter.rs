@@ -40,6 +40,10 @@ macro_rules! behind {
             self.behind.file()
         }
 
+        fn files(&self) -> alloc::vec::Vec<crate::FileId> {
+            self.behind.files()
+        }
+
         fn set_bytes(&self, bytes: u64) -> bool {
             self.behind.set_bytes(bytes)
         }
@@ -87,6 +91,10 @@ impl Store for ReadOnly {
     // Its file cannot get another size: a change of the content, too, if it becomes smaller.
     fn file(&self) -> Option<FileId> {
         None
+    }
+
+    fn files(&self) -> alloc::vec::Vec<FileId> {
+        self.behind.files()
     }
 }
 

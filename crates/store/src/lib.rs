@@ -344,6 +344,11 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// All files that the store works on.
+    fn files(&self) -> alloc::vec::Vec<FileId> {
+        self.file().into_iter().collect()
+    }
+
     /// The space that the store takes and that is left for it, if the store itself knows.
     fn usage(&self) -> Option<Usage> {
         None

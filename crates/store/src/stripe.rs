@@ -11,7 +11,9 @@
 //! redundancy: if one store fails, what is on it is lost.
 
 use crate::limits::{SIZE_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
-use crate::{Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage, contradiction};
+use crate::{
+    FileId, Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage, contradiction,
+};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -221,6 +223,10 @@ fn joined(mut parts: Vec<Slice>) -> Slice {
 impl Store for Stripe {
     fn geometry(&self) -> Geometry {
         self.geometry.clone()
+    }
+
+    fn files(&self) -> Vec<FileId> {
+        self.stores.iter().flat_map(|store| store.files()).collect()
     }
 
     fn usage(&self) -> Option<Usage> {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod inventory;
 mod isns;
 mod keep;
 mod mail;
@@ -22,6 +23,9 @@ mod volume;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
+pub use engine::ppe::Idle;
+pub use inventory::LUN_NUMBER_MAX;
+pub use inventory::NewLun;
 pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
@@ -32,6 +36,7 @@ pub use node::PORTAL_GROUP_TAG;
 pub use node::Portal;
 pub use node::Redirect;
 pub use reactor::Error;
+pub use reactor::Mode;
 pub use reactor::Plan;
 pub use reactor::Target;
 pub use registry::SESSIONS_MAX;

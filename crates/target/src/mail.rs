@@ -13,11 +13,13 @@ use std::time::Duration;
 use engine::Waker;
 use iscsi::target::Parameters;
 use scsi::LogicalUnit;
+use store::FileId;
 use wire::iscsi::Tsih;
 
 use crate::pump::Handover;
 use crate::registry::Identity;
 use crate::stopwatch::Times;
+use crate::stores::StoreFile;
 use crate::table::Key;
 
 /// A letter to a reactor.
@@ -52,6 +54,26 @@ pub(crate) enum Letter {
     /// `AbortUnits` is done.
     UnitsAborted {
         management: Key,
+    },
+    /// Initiators may have a new file's blocks asked for from now on.
+    AddFile {
+        file: StoreFile,
+        reply: Sender<()>,
+    },
+    /// Nobody asks for blocks of this file any more.
+    RemoveFile {
+        id: FileId,
+        reply: Sender<()>,
+    },
+    /// The units of a target are others now: all its sessions here see them.
+    Remap {
+        target: Arc<str>,
+        reply: Sender<()>,
+    },
+    /// End the commands for `unit` that are under way here.
+    EndTasks {
+        unit: Arc<LogicalUnit>,
+        reply: Sender<()>,
     },
     /// Answer when the work on `unit` that is under way here is done.
     Drain {

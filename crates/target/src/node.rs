@@ -3,6 +3,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::RwLockReadGuard;
+use std::sync::RwLockWriteGuard;
 
 use iscsi::chap::Account;
 use iscsi::chap::Challenge;
@@ -100,21 +104,92 @@ impl Node {
         Settings { target_reset, ..self.settings.clone() }
     }
 
-    /// The units that `initiator` sees.
-    #[must_use]
-    pub fn lun_map(&self, initiator: &str) -> LunMap {
+    /// Whether `initiator` sees the unit of this number.
+    fn shows(&self, initiator: &str, number: u16) -> bool {
         let rule = self.access.iter().find(|rule| rule.initiator == initiator);
-        let Some(visible) = rule.and_then(|rule| rule.luns.as_ref()) else {
-            return self.luns.clone();
-        };
-        self.luns.iter().filter(|(number, _)| visible.contains(number)).cloned().collect()
+        rule.and_then(|rule| rule.luns.as_ref()).is_none_or(|luns| luns.contains(&number))
+    }
+}
+
+/// A node while it is served: its units come and go.
+#[derive(Debug)]
+pub(crate) struct Served {
+    node: Node,
+    /// Instead of those of the node.
+    luns: RwLock<Luns>,
+}
+
+#[derive(Debug)]
+struct Luns {
+    /// By number.
+    map: LunMap,
+    /// Units that are for these initiators alone, whatever the rules of the node say.
+    only: Vec<(u16, Vec<String>)>,
+}
+
+impl Luns {
+    fn shows(&self, node: &Node, initiator: &str, number: u16) -> bool {
+        match self.only.iter().find(|(of, _)| *of == number) {
+            Some((_, initiators)) => initiators.iter().any(|name| name == initiator),
+            None => node.shows(initiator, number),
+        }
+    }
+}
+
+impl Served {
+    fn new(node: Node) -> Self {
+        let mut node = node;
+        let map = std::mem::take(&mut node.luns);
+        Self { node, luns: RwLock::new(Luns { map, only: Vec::new() }) }
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The units now, by number.
+    pub(crate) fn luns(&self) -> LunMap {
+        self.read().map.clone()
+    }
+
+    /// The units that `initiator` sees now.
+    pub(crate) fn lun_map(&self, initiator: &str) -> LunMap {
+        let luns = self.read();
+        let shown = luns.map.iter().filter(|(lun, _)| luns.shows(&self.node, initiator, *lun));
+        shown.cloned().collect()
+    }
+
+    /// Logins from now on see one more unit: those of `initiators`, or without any all that the
+    /// rules let see it.
+    pub(crate) fn add_lun(&self, lun: u16, unit: Arc<LogicalUnit>, initiators: Vec<String>) {
+        let mut luns = self.write();
+        luns.map.push((lun, unit));
+        luns.map.sort_by_key(|(number, _)| *number);
+        if !initiators.is_empty() {
+            luns.only.push((lun, initiators));
+        }
+    }
+
+    /// Logins from now on see a unit no more.
+    pub(crate) fn remove_lun(&self, lun: u16) {
+        let mut luns = self.write();
+        luns.map.retain(|(number, _)| *number != lun);
+        luns.only.retain(|(number, _)| *number != lun);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Luns> {
+        self.luns.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Luns> {
+        self.luns.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// All nodes of a daemon and the portals they share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nodes {
-    nodes: Vec<Arc<Node>>,
+    nodes: Vec<Arc<Served>>,
     portals: Vec<Portal>,
     settings: Option<Settings>,
     discovery: AuthenticationPolicy,
@@ -130,7 +205,7 @@ impl Nodes {
         discovery: AuthenticationPolicy,
     ) -> Self {
         let settings = nodes.first().map(|node| node.settings.clone());
-        let nodes = nodes.into_iter().map(Arc::new).collect();
+        let nodes = nodes.into_iter().map(Served::new).map(Arc::new).collect();
         Self { nodes, portals, settings, discovery, hide: false }
     }
 
@@ -139,12 +214,12 @@ impl Nodes {
         Self { hide, ..self }
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Node>> {
-        self.nodes.iter().find(|node| node.name == name)
+    pub(crate) fn find(&self, name: &str) -> Option<&Arc<Served>> {
+        self.nodes.iter().find(|served| served.node.name == name)
     }
 
     /// All nodes.
-    pub(crate) fn all(&self) -> &[Arc<Node>] {
+    pub(crate) fn all(&self) -> &[Arc<Served>] {
         &self.nodes
     }
 
@@ -157,8 +232,8 @@ impl Nodes {
 
     /// All units of the target `name`.
     pub(crate) fn units(&self, name: &str) -> Arc<[Arc<LogicalUnit>]> {
-        let luns = self.find(name).map(|node| node.luns.as_slice()).unwrap_or_default();
-        luns.iter().map(|(_, unit)| Arc::clone(unit)).collect()
+        let luns = self.find(name).map(|served| served.luns()).unwrap_or_default();
+        luns.into_iter().map(|(_, unit)| unit).collect()
     }
 
     /// Decides on a login over a connection to `portal_group_tag` as soon as its names are known
@@ -174,7 +249,7 @@ impl Nodes {
         const FORBIDDEN: u16 = 0x0202;
         const UNAVAILABLE: u16 = 0x0301;
         let (settings, target_alias, node) = match &request.target {
-            Some(name) => match self.find(name).map(|node| &**node) {
+            Some(name) => match self.find(name).map(|served| served.node()) {
                 None => return Admission::Refused { status: NOT_FOUND },
                 Some(node) if !node.admits(&request.initiator) => {
                     let status = if self.hide { NOT_FOUND } else { FORBIDDEN };
@@ -232,6 +307,7 @@ impl Nodes {
         }
         self.nodes
             .iter()
+            .map(|served| served.node())
             .filter(|node| only.is_none_or(|name| name == node.name) && node.admits(initiator))
             .map(|node| TargetRecord { name: node.name.clone(), addresses: addresses.clone() })
             .collect()
@@ -308,7 +384,7 @@ mod tests {
             Portal { address: address("0.0.0.0:3260"), group: 1 },
             Portal { address: address("192.0.2.2:3261"), group: 7 },
         ];
-        let node = (*nodes(AuthenticationPolicy::default()).nodes[0]).clone();
+        let node = nodes(AuthenticationPolicy::default()).nodes[0].node().clone();
         let nodes = Nodes::new(vec![node], portals, AuthenticationPolicy::default());
         let local = address("192.0.2.2:3260");
         let records = nodes.records("iqn.2026-01.com.example:alice", None, local);

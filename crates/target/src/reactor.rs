@@ -15,6 +15,10 @@ use std::time::Duration;
 use buf::Pool;
 use engine::Choice;
 use engine::Port;
+use engine::ppe::Idle;
+use engine::ppe::Ppe;
+use engine::ppe::Seat;
+use engine::ppe::Settings;
 use scsi::LogicalUnit;
 use wire::iscsi::Tsih;
 
@@ -31,6 +35,7 @@ use crate::node::Portal;
 use crate::pump::Pump;
 use crate::registry::Registry;
 use crate::stopwatch::Times;
+use crate::stores::Files;
 use crate::stores::StoreFile;
 use crate::stores::Stores;
 
@@ -47,9 +52,12 @@ pub struct Plan {
     pub stores: Stores,
     /// Which engine to run on.
     pub engine: Choice,
+    /// Who talks to the kernel.
+    pub mode: Mode,
     /// Threads.
     pub reactors: usize,
-    /// CPUs to pin them to, in turn; none: the scheduler decides.
+    /// CPUs to pin them to, in turn, the reactors first and then the polling cores; none: the
+    /// scheduler decides.
     pub cpus: Vec<usize>,
     /// Longest busy wait before a reactor sleeps.
     pub spin_max: Duration,
@@ -65,6 +73,33 @@ pub struct Plan {
     pub hide_targets: bool,
 }
 
+/// How work is divided between threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // there is no third way
+pub enum Mode {
+    /// Symmetric: each reactor does all of its work itself.
+    #[default]
+    Smp,
+    /// Asymmetric: polling cores do the reactors' work on sockets and files.
+    Amp {
+        /// How many; the reactors are dealt out to them in turn. At most as many as reactors.
+        cores: usize,
+        /// What a core does with nothing to do.
+        idle: Idle,
+    },
+}
+
+impl Mode {
+    /// As in `--mode`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smp => "smp",
+            Self::Amp { .. } => "amp",
+        }
+    }
+}
+
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
 const HOLD_BACK: Duration = Duration::from_micros(20);
 
@@ -75,8 +110,8 @@ pub(crate) struct Shared {
     pub(crate) challenges: Challenges,
     pub(crate) registry: Registry,
     pub(crate) mailboxes: Vec<Mailbox>,
-    /// By [`store::FileId`]: for what is asked of a file so rarely that no engine needs to know it.
-    pub(crate) files: Vec<StoreFile>,
+    /// For what is asked of a file so rarely that no engine needs to know it.
+    pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
     /// sleeping for so short a time would cost more than it saves.
@@ -127,9 +162,9 @@ pub struct Target {
     /// None once stopped.
     isns: Mutex<Option<isns::Client>>,
     portals: Vec<SocketAddr>,
-    files: Vec<StoreFile>,
     engine: &'static str,
-    /// Held while the size of a disk changes.
+    mode: Mode,
+    /// Held while a disk comes, goes, or takes another size.
     volumes: Mutex<()>,
 }
 
@@ -150,8 +185,12 @@ impl Target {
         }
         let engine = engine::choose(plan.engine);
         let mut starting = Vec::new();
-        for index in 0..plan.reactors.max(1) {
-            starting.push(Starting::spawn(index, engine, &plan)?);
+        let reactors = plan.reactors.max(1);
+        let failed = |source| Error::Engine { engine: engine.name(), source };
+        let mut seats = seats(engine, reactors, &plan).map_err(failed)?;
+        for index in 0..reactors {
+            let seat = seats.get_mut(index).and_then(Option::take);
+            starting.push(Starting::spawn(index, engine, seat, &plan)?);
         }
         let registration = registration(&plan.nodes, &portals);
         let isns = plan.isns.clone().zip(registration);
@@ -159,7 +198,6 @@ impl Target {
         let mut mailboxes = Vec::new();
         for reactor in &starting {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
-            let failed = |source| Error::Engine { engine: engine.name(), source };
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
         let shared = Arc::new(Shared {
@@ -168,7 +206,7 @@ impl Target {
             challenges: Challenges::default(),
             registry: Registry::new(plan.sessions_max),
             mailboxes,
-            files: plan.stores.files.clone(),
+            files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             hold_back: HOLD_BACK.min(plan.spin_max),
         });
@@ -179,30 +217,31 @@ impl Target {
             reactor.start.send(start).map_err(|_| stopped())?;
             threads.push(reactor.thread);
         }
-        let files = plan.stores.files;
         Ok(Self {
             shared,
             threads: Mutex::new(threads),
             isns: Mutex::new(isns),
             portals: portals.iter().map(|portal| portal.address).collect(),
-            files,
             engine: engine.name(),
+            mode: plan.mode,
             volumes: Mutex::new(()),
         })
     }
 
     /// Every disk: target, number, unit.
     pub(crate) fn disks(&self) -> impl Iterator<Item = (String, u16, Arc<LogicalUnit>)> + '_ {
-        self.shared.nodes.all().iter().flat_map(|node| {
-            let unit = |(number, unit): &(u16, Arc<LogicalUnit>)| {
-                (node.name.clone(), *number, Arc::clone(unit))
-            };
-            node.luns.iter().map(unit)
+        self.shared.nodes.all().iter().flat_map(|served| {
+            let name = &served.node().name;
+            served.luns().into_iter().map(move |(number, unit)| (name.clone(), number, unit))
         })
     }
 
-    pub(crate) fn files(&self) -> &[StoreFile] {
-        &self.files
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.shared.nodes
+    }
+
+    pub(crate) fn files(&self) -> &Files {
+        &self.shared.files
     }
 
     pub(crate) fn mailboxes(&self) -> &[Mailbox] {
@@ -223,6 +262,12 @@ impl Target {
     #[must_use]
     pub fn engine(&self) -> &'static str {
         self.engine
+    }
+
+    /// How work is divided.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// How many reactors serve.
@@ -258,15 +303,15 @@ impl Target {
         all
     }
 
-    /// Every unit of the target `name`, or none if there is no such target.
+    /// Every unit that the target `name` has now, or none if there is no such target.
     #[must_use]
-    pub fn units(&self, name: &str) -> Option<&LunMap> {
-        self.shared.nodes.find(name).map(|node| &node.luns)
+    pub fn units(&self, name: &str) -> Option<LunMap> {
+        self.shared.nodes.find(name).map(|served| served.luns())
     }
 
     /// The names of all targets.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.shared.nodes.all().iter().map(|node| node.name.as_str())
+        self.shared.nodes.all().iter().map(|served| served.node().name.as_str())
     }
 
     /// Ends a session; false if there is none with this TSIH.
@@ -314,9 +359,9 @@ impl Target {
             leaving.wait();
         }
         let mut result = Ok(());
-        for file in self.files.iter().filter(|file| file.writable) {
+        for file in self.files().all().into_iter().filter(|file| file.writable) {
             if let Err(source) = engine::files::sync(&file.fd) {
-                result = Err(Error::Flush { path: file.path.clone(), source });
+                result = Err(Error::Flush { path: file.path, source });
             }
         }
         result
@@ -337,7 +382,7 @@ struct Starting {
 }
 
 impl Starting {
-    fn spawn(index: usize, engine: Choice, plan: &Plan) -> io::Result<Self> {
+    fn spawn(index: usize, engine: Choice, seat: Option<Seat>, plan: &Plan) -> io::Result<Self> {
         let (waker_to, waker) = mpsc::channel();
         let (start, start_from) = mpsc::channel();
         let config = engine::Config { spin_max: plan.spin_max, ..engine::Config::default() };
@@ -352,13 +397,37 @@ impl Starting {
                 tracing::warn!(cpu, %error, "cannot pin a reactor");
             }
             let setup = Setup { index, pool, files, waker_to, start_from };
-            match engine {
-                Choice::Epoll => setup.serve(engine::epoll::Epoll::new(&config)),
-                _ => setup.serve(engine::uring::Uring::new(&config)),
+            match (seat, engine) {
+                (Some(seat), _) => setup.serve(Ok(Ppe::from(seat))),
+                (None, Choice::Epoll) => setup.serve(engine::epoll::Epoll::new(&config)),
+                (None, _) => setup.serve(engine::uring::Uring::new(&config)),
             }
         })?;
         Ok(Self { waker, start, thread })
     }
+}
+
+/// Starts the polling cores; a seat at one of them for each reactor, none in the symmetric mode.
+fn seats(engine: Choice, reactors: usize, plan: &Plan) -> io::Result<Vec<Option<Seat>>> {
+    let Mode::Amp { cores, idle } = plan.mode else { return Ok(Vec::new()) };
+    let cores = cores.clamp(1, reactors);
+    let mut seats: Vec<Option<Seat>> = (0..reactors).map(|_| None).collect();
+    for core in 0..cores {
+        let port = engine::Config {
+            spin_max: plan.spin_max,
+            name: format!("ppe-{core}"),
+            ..engine::Config::default()
+        };
+        let cpu = plan.cpus.get((reactors + core) % plan.cpus.len().max(1)).copied();
+        let places = seats.iter_mut().skip(core).step_by(cores);
+        let settings = Settings { engine, port, cpu, idle };
+        for (place, seat) in
+            places.zip(engine::ppe::start(&settings, (reactors - core).div_ceil(cores))?)
+        {
+            *place = Some(seat);
+        }
+    }
+    Ok(seats)
 }
 
 /// What a reactor's thread owns before it serves.

@@ -20,6 +20,7 @@ use crate::node::Portal;
 use crate::pump::Pump;
 use crate::reactor::Shared;
 use crate::registry::Registry;
+use crate::stores::Files;
 
 /// What a [`Solo`] target needs to start.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl<P: Port> Solo<P> {
             challenges: Challenges::default(),
             registry: Registry::new(plan.sessions_max),
             mailboxes: vec![Mailbox::new(port.waker())],
-            files: Vec::new(),
+            files: Files::default(),
             login_timeout: plan.login_timeout,
             hold_back: plan.hold_back,
         });

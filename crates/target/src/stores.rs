@@ -8,6 +8,8 @@ pub use protection::ProtectionError;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::RwLock;
 
 use engine::files::FileError;
 use engine::files::OpenOptions;
@@ -35,10 +37,45 @@ pub(crate) struct StoreFile {
     pub(crate) block_device: bool,
 }
 
-/// The stores of a daemon while it is being set up.
+/// Opens stores: those of a daemon that is being set up, or of one more unit.
 #[derive(Debug, Default)]
 pub struct Stores {
+    /// Those that were opened.
     pub(crate) files: Vec<StoreFile>,
+    /// Numbers that others have.
+    taken: Vec<FileId>,
+}
+
+/// The files of a daemon that runs. Asked only for what is rare.
+#[derive(Debug, Default)]
+pub(crate) struct Files(RwLock<Vec<StoreFile>>);
+
+impl Files {
+    pub(crate) fn new(files: Vec<StoreFile>) -> Self {
+        Self(RwLock::new(files))
+    }
+
+    pub(crate) fn find(&self, id: FileId) -> Option<StoreFile> {
+        self.all().into_iter().find(|file| file.id == id)
+    }
+
+    pub(crate) fn all(&self) -> Vec<StoreFile> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For stores that are opened beside these.
+    pub(crate) fn beside(&self) -> Stores {
+        Stores { files: Vec::new(), taken: self.all().iter().map(|file| file.id).collect() }
+    }
+
+    pub(crate) fn add(&self, more: Vec<StoreFile>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(more);
+    }
+
+    pub(crate) fn remove(&self, ids: &[FileId]) {
+        let mut files = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        files.retain(|file| !ids.contains(&file.id));
+    }
 }
 
 /// Why a store cannot be opened; the text says which and what to do.
@@ -139,12 +176,19 @@ impl Stores {
         Ok((store, Layer(0)))
     }
 
+    /// A number that no file has: small ones, since engines have a table of them.
+    fn free_id(&self) -> FileId {
+        let is_free =
+            |id: &FileId| !self.taken.contains(id) && !self.files.iter().any(|file| file.id == *id);
+        (0..).map(FileId).find(is_free).expect("far fewer than 2^32 stores")
+    }
+
     fn open_file(&mut self, spec: &FileSpec) -> Result<Arc<dyn Store>, StoreError> {
         let open = engine::files::open(
             spec.path.as_ref(),
             &OpenOptions { read_only: spec.read_only, direct: spec.direct, create_size: spec.size },
         )?;
-        let id = FileId(u32::try_from(self.files.len()).expect("far fewer than 2^32 stores"));
+        let id = self.free_id();
         self.files.push(StoreFile {
             id,
             fd: Arc::clone(&open.fd),

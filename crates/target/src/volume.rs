@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::mpsc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ use crate::mail::Letter;
 use crate::reactor::Target;
 use crate::stores::StoreFile;
 
-/// Requests that are under way beyond a new end get so long to end.
+/// Requests that are under way beyond a new end, and answers to letters, get so long.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 /// Whether a disk may lose what lies behind a smaller end.
@@ -110,6 +111,54 @@ pub enum VolumeError {
         /// What the kernel says.
         source: io::Error,
     },
+    /// Another one has the number.
+    #[error("LUN {lun} is at {target} already; try: another --number")]
+    Taken {
+        /// The target.
+        target: String,
+        /// The number.
+        lun: u16,
+    },
+    /// It is for an initiator that may not log in.
+    #[error("{name} may not log in to the target; try: one of its [[target.initiator]]")]
+    NotAdmitted {
+        /// The initiator.
+        name: String,
+    },
+    /// All numbers are taken.
+    #[error("{target} has as many LUNs as it can have")]
+    Full {
+        /// The target.
+        target: String,
+    },
+    /// FORMAT UNIT or SANITIZE is under way.
+    #[error("LUN {lun} is being wiped (FORMAT UNIT or SANITIZE); try: again when that is over")]
+    Wiping {
+        /// The number.
+        lun: u16,
+    },
+    /// Its work does not end.
+    #[error(
+        "LUN {lun} is not served any more, but requests to what is behind it do not end: it stays \
+         open until the daemon ends"
+    )]
+    Lingers {
+        /// The number.
+        lun: u16,
+    },
+    /// What was written may not have reached the medium.
+    #[error("LUN {lun} is not served any more, but {path} cannot be flushed: {source}")]
+    Flush {
+        /// The number.
+        lun: u16,
+        /// The file.
+        path: String,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// A reactor does not answer.
+    #[error("a reactor does not answer; it is as it was")]
+    Silent,
     /// No snapshot.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
@@ -131,9 +180,9 @@ pub struct Rescanned {
 }
 
 /// One writable file and the disk on it.
-struct Volume<'a> {
+struct Volume {
     unit: Arc<LogicalUnit>,
-    file: &'a StoreFile,
+    file: StoreFile,
 }
 
 impl Target {
@@ -253,7 +302,7 @@ impl Target {
             .map(|(_, _, unit)| bytes_of(&unit))
     }
 
-    fn volume(&self, target: &str, lun: u16) -> Result<Volume<'_>, VolumeError> {
+    fn volume(&self, target: &str, lun: u16) -> Result<Volume, VolumeError> {
         if !self.disks().any(|(name, _, _)| name == target) {
             return Err(VolumeError::NoTarget(target.to_owned()));
         }
@@ -267,17 +316,21 @@ impl Target {
         Ok(Volume { unit, file })
     }
 
-    fn file_of(&self, unit: &LogicalUnit) -> Option<&StoreFile> {
-        let id = unit.store().file()?;
-        self.files().iter().find(|file| file.id == id)
+    fn file_of(&self, unit: &LogicalUnit) -> Option<StoreFile> {
+        self.files().find(unit.store().file()?)
     }
 
     /// True when no reactor has work on `unit` left that it had before.
     fn drained(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.ask_reactors(|reply| Letter::Drain { unit: Arc::clone(unit), reply })
+    }
+
+    /// True when every reactor has answered a letter.
+    pub(crate) fn ask_reactors(&self, letter: impl Fn(Sender<()>) -> Letter) -> bool {
         let (reply, replies) = mpsc::channel();
         let mailboxes = self.mailboxes();
         for mailbox in mailboxes {
-            mailbox.send(Letter::Drain { unit: Arc::clone(unit), reply: reply.clone() });
+            mailbox.send(letter(reply.clone()));
         }
         drop(reply);
         let deadline = Instant::now() + DRAIN_MAX;
@@ -287,7 +340,7 @@ impl Target {
         })
     }
 
-    fn volumes(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {
         self.volume_lock().lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,6 +12,9 @@ use std::sync::PoisonError;
 use engine::Choice;
 use engine::Config;
 use engine::epoll::Epoll;
+use engine::ppe::Idle;
+use engine::ppe::Ppe;
+use engine::ppe::Settings;
 use engine::uring::Uring;
 
 mod files;
@@ -37,6 +40,12 @@ macro_rules! suite {
             fn $scenario() {
                 let make = |config: &super::Config| super::Epoll::new(config).unwrap();
                 super::$module::$scenario(make);
+            })*
+        }
+        mod ppe {
+            $(#[test]
+            fn $scenario() {
+                super::$module::$scenario(super::ppe);
             })*
         }
     };
@@ -76,6 +85,14 @@ suite! {
     waiting::wakers_race,
     waiting::idle_costs_nothing,
     waiting::short_waits_do_not_sleep,
+}
+
+/// A port that a core of its own serves, on the best engine.
+fn ppe(config: &Config) -> Ppe {
+    let port = config.clone();
+    let settings = Settings { engine: Choice::Auto, port, cpu: None, idle: Idle::Sleep };
+    let mut seats = engine::ppe::start(&settings, 1).unwrap();
+    seats.pop().unwrap().into()
 }
 
 fn uring_is_allowed() -> bool {

@@ -15,8 +15,8 @@
 //! - `statuses`: which statuses of a connection have come.
 //! - `recovery`: above ErrorRecoveryLevel 0, what is lost is asked for (SNACK).
 //! - `failover`: what becomes of the commands of a connection that is gone.
-//! - `text`: SendTargets and what is negotiated in full feature phase; `management`: task management;
-//!   `control`: all else that is no SCSI command.
+//! - `text`: SendTargets and what is negotiated in full feature phase.
+//! - `management`: task management; `control`: all else that is no SCSI command.
 
 mod connection;
 mod control;

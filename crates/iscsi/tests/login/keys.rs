@@ -327,10 +327,7 @@ fn what_was_agreed_on_is_in_force() {
     assert_eq!(parameters(&fast), (TaskReporting::FastAbort, 0));
 }
 
-/// The target leaves it to the initiator: it proposes no TaskReporting, so it proposes no
-/// incomplete one.
-///
-/// Covers: KEY-36.
+/// The target leaves it to the initiator.
 #[test]
 fn task_reporting_is_not_proposed() {
     let all = ["MaxBurstLength=65536", "iSCSIProtocolLevel=2", "MaxConnections=4"];

@@ -71,6 +71,23 @@ fn an_initiator_that_acknowledges_nothing_is_dropped_in_the_end() {
 }
 
 /// A SNACK asks for everything in 48 bytes: not for ever.
+/// PDUs that cannot be parsed, or that are corrupt, acknowledge nothing either; their Rejects are
+/// kept all the same.
+#[test]
+fn an_initiator_that_only_sends_what_is_rejected_is_dropped_in_the_end() {
+    for event in [|| Event::Rejected { reason: 4 }, || Event::DigestError] {
+        let mut driver = recovering();
+        // The longest header, which a Reject repeats.
+        driver.header = vec![0xab; 48 + 1020];
+        let rejects = (0..10_000).take_while(|_| {
+            driver.event(event(), &[]);
+            driver.closed.is_none()
+        });
+        let rejects = rejects.count();
+        assert!((1000..5000).contains(&rejects), "{rejects} Rejects are kept");
+    }
+}
+
 #[test]
 fn what_is_sent_again_is_bounded_until_more_is_acknowledged() {
     let mut driver = recovering();
@@ -106,14 +123,21 @@ fn what_is_sent_again_is_bounded_until_more_is_acknowledged() {
 fn a_window_of_unacknowledged_commands_closes() {
     let mut driver = recovering();
     driver.silent = true;
-    let mut taken = 0;
+    let (mut taken, mut last) = (0, Vec::new());
     while driver.max_cmd_sn().wrapping_sub(driver.cmd_sn) < 1 << 31 && taken < 100 {
+        let pings = |response: &Response| matches!(response, Response::NopIn(_));
+        assert!(!responses(&last).iter().any(pings), "there will be a command to acknowledge with");
         let command = driver.command();
         let task = driver.start(command);
-        driver.complete(task, good());
+        last = driver.complete(task, good());
         taken += 1;
     }
     assert_eq!(taken, 16, "twice the depth");
+    // The initiator has nothing to send any more: it is asked, once.
+    let Some(Response::NopIn(nop)) = responses(&last).pop() else { panic!("{last:?}") };
+    assert_ne!(nop.ttt, Ttt::NONE);
+    let answer = driver.nop(Itt::NONE, nop.ttt);
+    assert!(driver.request(Request::NopOut(answer), &[]).is_empty(), "not again");
     // What is acknowledged opens it again.
     driver.exp_stat_sn += 4;
     driver.acknowledge();

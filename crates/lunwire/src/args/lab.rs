@@ -11,7 +11,9 @@ Examples:
   lunwire lab run fast05
       what protocol, copy and CRC of each PDU cost here, beside what was published
   lunwire lab run fast05 --rounds 5 --size-max 8K --out /tmp/fast05
-      a quick look; index.html, results.json and the figures go to /tmp/fast05";
+      a quick look; index.html, results.json and the figures go to /tmp/fast05
+  lunwire lab run amp
+      a target that does all of its work itself against one with a polling core";
 
 const FAST05_EXAMPLES: &str = "\
 Examples:
@@ -23,6 +25,16 @@ Examples:
       on processor 1, while others keep away from it
 
 Needs no network and no root. What else the machine does shows in the figures: let it be idle.";
+
+const AMP_EXAMPLES: &str = "\
+Examples:
+  lunwire lab run amp
+      half a minute; the page is lab/amp/index.html
+  lunwire lab run amp --rounds 1 --time 200ms --out /tmp/amp
+      a quick look
+
+Needs no network. As root it counts system calls, too. What else the machine does shows in the
+figures: let it be idle. It takes three processors to show what AMP does for throughput.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LabOptions {
@@ -42,6 +54,9 @@ pub(crate) enum Study {
     /// The fast path of an initiator without a network (Joglekar et al., FAST 2005)
     #[command(after_help = FAST05_EXAMPLES)]
     Fast05(Fast05Options),
+    /// A polling core for the work on sockets, or none (Foong et al., 2005)
+    #[command(after_help = AMP_EXAMPLES)]
+    Amp(AmpOptions),
 }
 
 #[derive(Debug, ClapArgs)]
@@ -59,4 +74,18 @@ pub(crate) struct Fast05Options {
     /// Run on this processor; the last that is allowed if it is not given
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AmpOptions {
+    /// Where the report goes
+    #[arg(long, value_name = "FOLDER", default_value = "lab/amp")]
+    pub(crate) out: PathBuf,
+    /// Runs of each case; medians count
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) rounds: u16,
+    /// How long each runs, 50ms to 10s
+    #[arg(long, value_name = "TIME", default_value = "700ms")]
+    pub(crate) time: String,
 }

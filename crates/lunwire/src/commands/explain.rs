@@ -24,6 +24,8 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
             "uring": uring,
             "crc32c": crc::tier().name(),
             "cpus": cpus,
+            "mode": "smp",
+            "amp": amp(cpus.len()),
         }));
         return Ok(());
     }
@@ -33,7 +35,23 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
         vec!["engine".into(), format!("{chosen} (io_uring: {})", uring)],
         vec!["CRC32C".into(), crc::tier().name().into()],
         vec!["CPUs".into(), format!("{} allowed: {cpus:?}", cpus.len())],
+        vec!["mode".into(), format!("smp; {}", amp(cpus.len()))],
         vec!["transport".into(), "TCP".into()],
     ]);
     Ok(())
+}
+
+/// When `--mode amp` pays. More reactors are the better use of CPUs as long as there are sessions
+/// for them: a polling core adds a hand-over to each command, and takes the work on sockets, which
+/// is most of it, from one reactor.
+fn amp(cpus: usize) -> &'static str {
+    match cpus {
+        0..=2 => {
+            "--mode amp does not pay with fewer than 3 CPUs: its polling core needs one for itself"
+        }
+        _ => {
+            "--mode amp pays where one session keeps one reactor busy and CPUs are idle: a polling \
+             core takes the work on sockets from it; for many sessions --reactors is better"
+        }
+    }
 }

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire lab`: published studies, re-run.
 
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::Context;
 use anyhow::Result;
 
+use crate::args::AmpOptions;
 use crate::args::Fast05Options;
 use crate::args::LabAction;
 use crate::args::LabOptions;
@@ -12,12 +17,16 @@ use crate::args::Usage;
 use crate::output;
 
 /// What a study of PDUs of 8 KiB and commands of at most 64 KiB takes, bytes.
-const SIZES: std::ops::RangeInclusive<u32> = 512..=64 << 10;
+const SIZES: RangeInclusive<u32> = 512..=64 << 10;
+
+/// What a run may last: long enough to count, short enough to repeat.
+const TIMES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
 
 /// Runs the study, prints its tables and writes its page.
 pub(crate) fn run(options: &LabOptions) -> Result<()> {
     match &options.action {
         LabAction::Run(Study::Fast05(options)) => fast05(options),
+        LabAction::Run(Study::Amp(options)) => amp(options),
     }
 }
 
@@ -38,9 +47,24 @@ fn fast05(options: &Fast05Options) -> Result<()> {
     }
     let report =
         lab::fast05::run(&lab::fast05::Options { rounds: options.rounds.into(), size_max })?;
+    publish(&report, &options.out)
+}
+
+fn amp(options: &AmpOptions) -> Result<()> {
+    let time = control::units::duration(&options.time).ok().filter(|time| TIMES.contains(time));
+    let Some(time) = time else {
+        let given = &options.time;
+        return Err(Usage(format!("--time {given}: from 50ms to 10s, such as 700ms")).into());
+    };
+    let report = lab::amp::run(&lab::amp::Options { rounds: options.rounds.into(), time })?;
+    publish(&report, &options.out)
+}
+
+/// Prints a report and writes its page.
+fn publish(report: &lab::Report, folder: &Path) -> Result<()> {
     output::line(report.text());
-    let folder = options.out.display();
-    let page = report.write(&options.out).with_context(|| {
+    let page = report.write(folder).with_context(|| {
+        let folder = folder.display();
         format!("cannot write the report to {folder}; name another folder with --out")
     })?;
     output::line(format!("report: {}", page.display()));

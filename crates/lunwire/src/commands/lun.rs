@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `lunwire lun`: act on one disk of a running daemon.
+//! `lunwire lun`: act on the disks of a running daemon.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,22 +7,58 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use control::admin::NewLun;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
+use store::spec::Spec;
 
 use crate::args::LunAction;
 use crate::args::LunOptions;
 use crate::args::Usage;
 use crate::daemon::admin;
 use crate::output;
+use crate::plan;
+use crate::plan::DraftLun;
 
 /// Requests under way and large files take their time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Resize, rescan or snapshot.
+/// Add, remove, resize, rescan or snapshot.
 pub(crate) fn run(options: &LunOptions) -> Result<()> {
     match &options.action {
+        LunAction::Add {
+            store,
+            number,
+            block,
+            protection,
+            serial,
+            space_warning,
+            initiator,
+            place,
+        } => {
+            let lun = NewLun {
+                store: absolute(store)?,
+                block: *block,
+                protection: *protection,
+                serial: serial.clone(),
+                space_warning: space_warning.clone(),
+                initiators: initiator.clone(),
+            };
+            DraftLun::from_order(0, &lun).map_err(Usage)?;
+            plan::initiators(&lun).map_err(Usage)?;
+            let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
+            let reply = ask(place.control_socket.as_deref(), &request)?;
+            let Reply::Added { target, lun } = reply else { bail!(OTHER) };
+            let size = units::bytes(lun.bytes);
+            output::line(format!("{target} LUN {}: {size}, {}", lun.number, lun.store));
+        }
+        LunAction::Remove { lun, place } => {
+            let request = Request::RemoveLun { target: place.target.clone(), lun: *lun };
+            let reply = ask(place.control_socket.as_deref(), &request)?;
+            let Reply::Done = reply else { bail!(OTHER) };
+            output::line(format!("LUN {lun} is not served any more"));
+        }
         LunAction::Resize { lun, size, shrink, place } => {
             let bytes = store::spec::parse_size(size)
                 .map_err(|error| Usage(format!("size {size}: {error}")))?;
@@ -71,6 +107,28 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             output::line(format!("{path}: {} of LUN {lun}", units::bytes(bytes)));
         }
     }
+    Ok(())
+}
+
+/// The store with its paths made absolute: the daemon may have been started elsewhere.
+fn absolute(word: &str) -> Result<String> {
+    let mut spec = word.parse::<Spec>().map_err(|error| Usage(format!("STORE {word}: {error}")))?;
+    let given = spec.clone();
+    make_absolute(&mut spec)?;
+    Ok(if spec == given { word.to_owned() } else { spec.to_string() })
+}
+
+fn make_absolute(spec: &mut Spec) -> Result<()> {
+    let path = match spec {
+        Spec::File(file) => &mut file.path,
+        Spec::Iso { path } => path,
+        Spec::Stripe { stores, .. } => return stores.iter_mut().try_for_each(make_absolute),
+        Spec::Filtered { behind, .. } => return make_absolute(behind),
+        Spec::Memory { .. } | Spec::Null { .. } => return Ok(()),
+    };
+    let whole = std::path::absolute(&*path).with_context(|| format!("cannot name {path}"))?;
+    let Some(text) = whole.to_str() else { bail!("the name of {path} must be UTF-8") };
+    text.clone_into(path);
     Ok(())
 }
 

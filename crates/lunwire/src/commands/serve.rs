@@ -36,11 +36,13 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let target = Arc::new(Target::start(plan.plan)?);
     tracing::info!(
         engine = target.engine(),
+        mode = target.mode().name(),
         reactors = target.reactors(),
         crc32c = crc::tier().name(),
         "serving"
     );
-    let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone())?;
+    let maker = draft.unit_maker();
+    let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone(), maker)?;
     let watch = Watch::start(Arc::clone(&target))?;
     announce(&target, &served);
     if let Some(signal) = signals.forever().next() {

@@ -28,7 +28,10 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         vec!["version".into(), status.version],
         vec!["process".into(), status.pid.to_string()],
         vec!["uptime".into(), format!("{} s", status.uptime_s)],
-        vec!["engine".into(), format!("{}, {} reactors", status.engine, status.reactors)],
+        vec![
+            "engine".into(),
+            format!("{}, {}, {} reactors", status.engine, status.mode, status.reactors),
+        ],
         vec!["CRC32C".into(), status.crc32c],
         vec!["portals".into(), status.portals.join(", ")],
         vec!["sessions".into(), status.sessions.to_string()],

@@ -22,6 +22,7 @@ use control::admin::REQUEST_LEN_MAX;
 use control::admin::Reply;
 use control::admin::Request;
 use iscsi::target::TaskReporting;
+use target::NewLun;
 use target::Resized;
 use target::SessionSnapshot;
 use target::Shrink;
@@ -29,6 +30,9 @@ use target::Target;
 use target::VolumeError;
 
 use crate::client::layers;
+use crate::plan::DraftLun;
+use crate::plan::UnitMaker;
+use crate::plan::initiators;
 use crate::ports;
 
 /// A peer that is slower than this is not served.
@@ -50,6 +54,7 @@ impl Admin {
         path: Option<PathBuf>,
         target: Arc<Target>,
         served: Vec<admin::Target>,
+        maker: UnitMaker,
     ) -> Result<Self> {
         let (path, wanted) = match path {
             Some(path) => (path, true),
@@ -67,7 +72,7 @@ impl Admin {
             }
         };
         tracing::info!(path = %path.display(), "control socket");
-        let state = State { target, served, begun: Instant::now() };
+        let mut state = State { target, served, maker, begun: Instant::now() };
         std::thread::Builder::new()
             .name("admin".into())
             .spawn(move || {
@@ -94,11 +99,12 @@ impl Drop for Admin {
 struct State {
     target: Arc<Target>,
     served: Vec<admin::Target>,
+    maker: UnitMaker,
     begun: Instant,
 }
 
 impl State {
-    fn serve(&self, mut stream: UnixStream) -> Result<()> {
+    fn serve(&mut self, mut stream: UnixStream) -> Result<()> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
@@ -136,24 +142,69 @@ impl State {
         name: Option<&str>,
         order: impl FnOnce(&str) -> Result<Reply, VolumeError>,
     ) -> Reply {
-        let name = match (name, &*self.served) {
-            (Some(name), _) => name,
-            (None, [only]) => &only.name,
-            (None, _) => {
-                let message = "there are several targets; try: --target IQN".into();
-                return Reply::Error { message };
-            }
-        };
-        order(name).unwrap_or_else(|error| Reply::Error { message: error.to_string() })
+        let reply = self.name_of(name).and_then(|name| Ok(order(name)?));
+        reply.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
     }
 
-    fn answer(&self, request: &Request) -> Reply {
+    /// The target that is meant.
+    fn name_of<'a>(&'a self, name: Option<&'a str>) -> Result<&'a str> {
+        match (name, &*self.served) {
+            (Some(name), _) => Ok(name),
+            (None, [only]) => Ok(&only.name),
+            (None, _) => bail!("there are several targets; try: --target IQN"),
+        }
+    }
+
+    /// Serves one more unit.
+    fn add(
+        &mut self,
+        name: Option<&str>,
+        number: Option<u16>,
+        order: &admin::NewLun,
+    ) -> Result<Reply> {
+        if let Some(number) = number {
+            crate::plan::lun_number(number)
+                .map_err(|right| anyhow::anyhow!("--number {number}: {right}"))?;
+        }
+        let target = self.name_of(name)?.to_owned();
+        let mut shown = None;
+        let initiators = initiators(order).map_err(anyhow::Error::msg)?;
+        self.target.add_lun(&target, NewLun { number, initiators }, |stores, number| {
+            let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
+            let (unit, facts) = self.maker.make(stores, &target, &draft)?;
+            shown = Some(facts);
+            anyhow::Ok(unit)
+        })?;
+        let lun = shown.context("no unit was made")?;
+        if let Some(served) = self.served.iter_mut().find(|served| served.name == target) {
+            served.luns.push(lun.clone());
+            served.luns.sort_by_key(|lun| lun.number);
+        }
+        Ok(Reply::Added { target, lun })
+    }
+
+    /// Serves a unit no more.
+    fn remove(&mut self, name: Option<&str>, lun: u16) -> Result<Reply> {
+        let target = self.name_of(name)?.to_owned();
+        let removed = self.target.remove_lun(&target, lun);
+        let is_served = self.target.disk_bytes(&target, lun).is_some();
+        if let Some(served) = self.served.iter_mut().find(|served| served.name == target)
+            && !is_served
+        {
+            served.luns.retain(|shown| shown.number != lun);
+        }
+        removed?;
+        Ok(Reply::Done)
+    }
+
+    fn answer(&mut self, request: &Request) -> Reply {
         match request {
             Request::Status => Reply::Status(admin::Status {
                 version: env!("CARGO_PKG_VERSION").into(),
                 pid: std::process::id(),
                 uptime_s: self.begun.elapsed().as_secs(),
                 engine: self.target.engine().into(),
+                mode: self.target.mode().name().into(),
                 crc32c: crc::tier().name().into(),
                 reactors: self.target.reactors(),
                 portals: self.target.portals().iter().map(ToString::to_string).collect(),
@@ -177,6 +228,14 @@ impl State {
                         self.target.resize(target, *lun, *bytes, shrink)?;
                     Ok(Reply::Resized { before, now })
                 })
+            }
+            Request::AddLun { target, number, lun } => {
+                let added = self.add(target.as_deref(), *number, lun);
+                added.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
+            }
+            Request::RemoveLun { target, lun } => {
+                let removed = self.remove(target.as_deref(), *lun);
+                removed.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
             }
             Request::RescanLuns => {
                 let shown = |found: target::Rescanned| {

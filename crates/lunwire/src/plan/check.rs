@@ -50,6 +50,15 @@ pub(super) fn engine(text: &str) -> Result<Choice, &'static str> {
     }
 }
 
+/// True: amp.
+pub(super) fn mode(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "smp" => Ok(false),
+        "amp" => Ok(true),
+        _ => Err("smp or amp is right"),
+    }
+}
+
 pub(super) fn reactors(count: usize) -> Result<usize, &'static str> {
     if (1..=REACTORS_MAX).contains(&count) { Ok(count) } else { Err("1 to 256 is right") }
 }

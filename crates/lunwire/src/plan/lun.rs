@@ -2,16 +2,15 @@
 //! A logical unit of the configuration.
 
 use anyhow::Result;
+use control::admin::NewLun;
 use control::config;
 use control::config::Source;
 use scsi::ProtectionType;
 use store::spec::Filter;
 use store::spec::Spec;
+use target::LUN_NUMBER_MAX;
 
 use super::checked;
-
-/// A LUN number that fits the flat addressing method of SAM-5 §4.7.7.
-const LUN_NUMBER_MAX: u16 = 16_383;
 
 #[derive(Debug)]
 pub(crate) struct DraftLun {
@@ -36,6 +35,37 @@ impl DraftLun {
             serial: None,
             space_warning: 0,
         }
+    }
+
+    /// One that is to be added to a running daemon; the error names the option and says what is
+    /// right.
+    pub(crate) fn from_order(number: u16, order: &NewLun) -> Result<Self, String> {
+        let of = |option: &str, value: &dyn std::fmt::Display, problem: &dyn std::fmt::Display| {
+            format!("{option} {value}: {problem}")
+        };
+        let (word, place) = (&order.store, "STORE");
+        let spec = word.parse::<Spec>().map_err(|error| of(place, word, &error))?;
+        let mut draft = Self::new(number, word, spec);
+        let optical = draft.spec.is_optical();
+        if optical && (order.block.is_some() || order.space_warning.is_some()) {
+            return Err(of(place, word, &"a CD or DVD has neither --block nor --space-warning"));
+        }
+        if let Some(length) = order.block {
+            draft.block = block(length).map_err(|right| of("--block", &length, &right))?;
+        }
+        if let Some(kind) = order.protection {
+            let checked = protection(kind, &draft.spec);
+            draft.protection = Some(checked.map_err(|right| of("--protection", &kind, &right))?);
+        }
+        if let Some(text) = &order.serial {
+            let checked = serial(text);
+            draft.serial = Some(checked.map_err(|right| of("--serial", text, &right))?);
+        }
+        if let Some(text) = &order.space_warning {
+            let size = store::spec::parse_size(text);
+            draft.space_warning = size.map_err(|right| of("--space-warning", text, &right))?;
+        }
+        Ok(draft)
     }
 
     pub(super) fn from_file(source: &Source, number: u16, lun: &config::Lun) -> Result<Self> {
@@ -78,7 +108,16 @@ impl DraftLun {
     }
 }
 
-pub(super) fn number(number: u16) -> Result<u16, &'static str> {
+/// The initiators that an order names, normalized; the error names the option.
+pub(crate) fn initiators(order: &NewLun) -> Result<Vec<String>, String> {
+    let normalized = |name: &String| {
+        iscsi::name::normalize_configured(name)
+            .map_err(|error| format!("--initiator {name}: {error}"))
+    };
+    order.initiators.iter().map(normalized).collect()
+}
+
+pub(crate) fn number(number: u16) -> Result<u16, &'static str> {
     if number <= LUN_NUMBER_MAX { Ok(number) } else { Err("0 to 16383 is right") }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::net::Side;
 
 /// The outcome of a login so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Keys {
     /// MaxRecvDataSegmentLength that each side declared, bytes.
     pub(super) segment: [u32; 2],
@@ -42,6 +42,13 @@ impl Default for Keys {
 }
 
 impl Keys {
+    /// What holds for a connection that joins a session with these: all that the session agreed on,
+    /// and its own MaxRecvDataSegmentLength (RFC 7143 §13).
+    pub(super) fn join(&mut self, session: &Self) {
+        let segment = self.segment;
+        *self = Self { segment, ..session.clone() };
+    }
+
     /// The text of a login PDU. A key is sent once (RFC 7143 §6.3), and the last word on it is the
     /// answer.
     pub(super) fn hear(&mut self, side: Side, text: &[u8]) -> Result<(), String> {

@@ -43,9 +43,30 @@ impl Options {
         for target in &mut self.targets {
             target.secrets = rng.pick(&[Secrets::None, Secrets::Initiator, Secrets::Both]);
             target.algorithm = rng.pick(&ALGORITHMS);
+            target.markers = rng.chance(300);
+            target.connections = rng.pick(&[1, 2, 4, 8]);
+        }
+        // A liar is to be found out, which at other levels may end in recovery.
+        let honest = self.class != Class::Liar;
+        for session in self.hosts.iter_mut().flatten() {
+            session.markers = rng.chance(400);
+            let (level, connections) = (rng.pick(&[0, 0, 1, 2]), rng.pick(&[1, 1, 1, 2, 4]));
+            if honest {
+                (session.recovery, session.connections) = (level, connections);
+            }
+            session.least = rng.chance(500);
+            session.rare = rng.pick(&[0, 100, 400]);
+        }
+        for target in 0..self.targets.len() {
+            let mut sessions = self.hosts.iter_mut().flatten();
+            let first = sessions.find(|session| session.target == target);
+            if let Some(guard) = first.filter(|_| rng.chance(400)) {
+                guard.guard = true;
+            }
         }
         self.lengthen(&mut rng);
         if self.class == Class::Disk {
+            self.slow = rng.pick(&[100, 1000, 10_000]);
             self.cut_slow_spells(&mut rng);
         }
     }

@@ -38,6 +38,10 @@ impl Store for Atomic {
         self.behind.file()
     }
 
+    fn files(&self) -> alloc::vec::Vec<crate::FileId> {
+        self.behind.files()
+    }
+
     fn set_bytes(&self, bytes: u64) -> bool {
         self.behind.set_bytes(bytes)
     }

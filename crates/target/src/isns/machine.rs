@@ -11,6 +11,10 @@
 //!
 //! The server forgets an entity that says nothing for its registration period. A query of our own
 //! entity keeps it alive; an answer that does not know it makes us register again.
+//!
+//! Where the server asks by itself whether we are there (`inquiry`), that is as good as a query.
+//! One whose inquiries do not come drops the portals that it asks after: we register once more,
+//! without inquiries.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -23,26 +27,15 @@ use wire::isns::Function;
 use wire::isns::HEADER_LEN;
 use wire::isns::Header;
 use wire::isns::IsnsError;
-use wire::isns::NODE_TYPE_TARGET;
 use wire::isns::PAYLOAD_LEN_MAX;
-use wire::isns::PROTOCOL_ISCSI;
-use wire::isns::Payload;
 use wire::isns::Status;
 use wire::isns::Tag;
 use wire::isns::response;
 
-use crate::node::Portal;
-
-/// What is registered.
-#[derive(Clone, Debug)]
-pub(crate) struct Registration {
-    /// Names the daemon; the name of its first target, which no other daemon has.
-    pub(crate) entity: String,
-    /// The targets: name and alias.
-    pub(crate) targets: Vec<(String, Option<String>)>,
-    /// Where they are reached. For a wildcard address the one that the server sees is registered.
-    pub(crate) portals: Vec<Portal>,
-}
+use super::registration::INQUIRY_SECONDS;
+use super::registration::PERIOD;
+use super::registration::Registration;
+use super::registration::Request;
 
 /// What the client has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +57,8 @@ pub(super) enum News {
     Forgotten,
     /// It does not know us any more, at our wish.
     Deregistered,
+    /// Its inquiries do not come: we register without.
+    Silent,
     /// It cannot be told anything; the next attempt comes after this time.
     Failed { reason: String, retry: Option<Duration> },
 }
@@ -81,6 +76,14 @@ pub(super) struct Registrar {
     /// Failures since the last answer.
     failures: u32,
     period: Duration,
+    /// Where inquiries are answered.
+    posts: Vec<SocketAddr>,
+    /// The server has none, or they do not come.
+    uninquired: bool,
+    /// How often the server asks.
+    interval: Duration,
+    /// When an inquiry must have come.
+    silent_at: Option<Instant>,
     transaction: u16,
     news: VecDeque<News>,
 }
@@ -108,13 +111,6 @@ struct Talk {
     pdus: u16,
 }
 
-#[derive(Debug)]
-struct Request {
-    function: Function,
-    flags: Flags,
-    payload: Payload,
-}
-
 impl Registrar {
     pub(super) const fn new(registration: Registration, now: Instant) -> Self {
         Self {
@@ -125,6 +121,10 @@ impl Registrar {
             leaving: false,
             failures: 0,
             period: PERIOD,
+            posts: Vec::new(),
+            uninquired: false,
+            interval: INTERVAL,
+            silent_at: None,
             transaction: 0,
             news: VecDeque::new(),
         }
@@ -132,19 +132,47 @@ impl Registrar {
 
     pub(super) fn next(&self, now: Instant) -> Next {
         match &self.state {
-            State::Resting { until } if *until <= now => Next::Connect,
-            State::Resting { until } => Next::Rest(until.since(now)),
+            State::Resting { until } => {
+                let until = self.silent_at.map_or(*until, |silent_at| silent_at.min(*until));
+                if until <= now { Next::Connect } else { Next::Rest(until.since(now)) }
+            }
             State::Talking(_) => Next::Rest(Duration::ZERO),
             State::Over => Next::Over,
         }
     }
 
+    /// The addresses where the server may ask, which sees us at `local`.
+    pub(super) fn addresses(&self, local: IpAddr) -> Vec<IpAddr> {
+        self.registration.addresses(local).iter().map(|portal| portal.address.ip()).collect()
+    }
+
+    /// Inquiries are answered at `posts`.
+    pub(super) fn listens(&mut self, posts: Vec<SocketAddr>) {
+        self.posts = posts;
+    }
+
+    /// The server has asked, at `now` or before, and we have answered.
+    pub(super) fn inquired(&mut self, at: Instant) {
+        let Some(silent_at) = self.silent_at else { return };
+        self.silent_at = Some(silent_at.max(at + self.interval * INTERVALS_KEPT));
+        if let State::Resting { until } = &mut self.state
+            && self.failures == 0
+            && !self.leaving
+        {
+            *until = (*until).max(at + self.period / REFRESHES);
+        }
+    }
+
     /// The server is reached, from the address `local`.
     pub(super) fn connected(&mut self, local: IpAddr, now: Instant) {
+        if !self.leaving && self.silent_at.is_some_and(|silent_at| silent_at <= now) {
+            (self.registered, self.uninquired, self.silent_at) = (false, true, None);
+            self.news.push_back(News::Silent);
+        }
         let requests = match (self.leaving, self.registered) {
             (true, _) => VecDeque::from([self.registration.deregister()]),
             (false, true) => VecDeque::from([self.registration.query()]),
-            (false, false) => self.registration.register(local),
+            (false, false) => self.registration.register(local, self.inquired_at()),
         };
         self.state = State::Talking(Box::new(Talk {
             local,
@@ -217,6 +245,9 @@ impl Registrar {
         let retry = RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
         self.failures = self.failures.saturating_add(1);
         let retry = (!self.leaving).then_some(retry);
+        // A server that is down asks nobody.
+        let interval = self.interval;
+        self.silent_at = self.silent_at.map(|_| now + retry.unwrap_or_default() + interval * 2);
         self.news.push_back(News::Failed { reason, retry });
         self.state = match retry {
             Some(retry) => State::Resting { until: now + retry },
@@ -255,6 +286,10 @@ impl Registrar {
         let registers = function == Function::REGISTER;
         match (function, status) {
             (Function::REGISTER, Status::SUCCESS) => {}
+            (Function::REGISTER, Status::NO_INQUIRIES) if !self.inquired_at().is_empty() => {
+                self.uninquired = true;
+                return self.register_again();
+            }
             (Function::QUERY, Status::SUCCESS) if known => {}
             (Function::QUERY, _) => return self.forgotten(),
             (Function::DEREGISTER, _) => {
@@ -269,6 +304,8 @@ impl Registrar {
         if talk.requests.is_empty() {
             if registers && !self.leaving {
                 self.registered = true;
+                let is_inquired = !self.inquired_at().is_empty();
+                self.silent_at = is_inquired.then(|| now + self.interval * 2);
                 self.news.push_back(News::Registered);
             }
             self.rest(now);
@@ -279,7 +316,8 @@ impl Registrar {
     /// question. Takes the server's period over.
     fn read(&mut self, answer: &[u8]) -> Result<(Status, bool), IsnsError> {
         let (status, attributes) = response(answer)?;
-        let (mut found, mut known, mut period) = (false, false, None);
+        let (mut found, mut known) = (false, false);
+        let (mut period, mut interval) = (None, None);
         for attribute in attributes {
             let attribute = attribute?;
             match attribute.tag {
@@ -287,6 +325,7 @@ impl Registrar {
                 _ if !found => {}
                 Tag::ENTITY => known |= attribute.text() == Some(self.registration.entity.as_str()),
                 Tag::PERIOD => period = attribute.number(),
+                Tag::INQUIRY_INTERVAL => interval = attribute.number(),
                 _ => {}
             }
         }
@@ -294,14 +333,27 @@ impl Registrar {
             let period = Duration::from_secs(seconds.into());
             self.period = period.clamp(PERIOD_MIN, PERIOD_MAX);
         }
+        if let Some(seconds) = interval.filter(|seconds| known && *seconds > 0) {
+            self.interval = Duration::from_secs(seconds.into()).min(PERIOD_MAX);
+        }
         Ok((status, known))
     }
 
     fn forgotten(&mut self) {
-        self.registered = false;
+        (self.registered, self.uninquired, self.silent_at) = (false, false, None);
         self.news.push_back(News::Forgotten);
+        self.register_again();
+    }
+
+    fn register_again(&mut self) {
+        let posts = if self.uninquired { &[] } else { self.posts.as_slice() };
         let State::Talking(talk) = &mut self.state else { return };
-        talk.requests = self.registration.register(talk.local);
+        talk.requests = self.registration.register(talk.local, posts);
+    }
+
+    /// Where the server is to ask.
+    fn inquired_at(&self) -> &[SocketAddr] {
+        if self.uninquired { &[] } else { &self.posts }
     }
 
     /// All was said for now.
@@ -345,92 +397,6 @@ impl Talk {
     }
 }
 
-impl Registration {
-    /// Everything, cut into messages: the first one replaces what a former life of the daemon left,
-    /// the others add targets.
-    fn register(&self, local: IpAddr) -> VecDeque<Request> {
-        let portals = self.addresses(local);
-        let mut requests = VecDeque::new();
-        let mut targets = self.targets.iter().peekable();
-        while requests.is_empty() || targets.peek().is_some() {
-            let mut payload = self.about();
-            payload.push_text(Tag::ENTITY, &self.entity);
-            payload.push_number(Tag::PROTOCOL, PROTOCOL_ISCSI);
-            payload.push_number(Tag::PERIOD, u32::try_from(PERIOD.as_secs()).unwrap_or(u32::MAX));
-            for portal in &portals {
-                payload.push_address(Tag::PORTAL_ADDRESS, portal.address.ip());
-                payload.push_port(Tag::PORTAL_PORT, portal.address.port());
-            }
-            while payload.as_bytes().len() < REQUEST_TARGETS_MAX
-                && let Some((name, alias)) = targets.next()
-            {
-                add_target(&mut payload, name, alias.as_deref(), &portals);
-            }
-            let first = requests.is_empty();
-            let flags = if first { Flags::REPLACE } else { Flags::default() };
-            requests.push_back(Request { function: Function::REGISTER, flags, payload });
-        }
-        requests
-    }
-
-    fn query(&self) -> Request {
-        let mut payload = self.about();
-        payload.push_empty(Tag::ENTITY);
-        payload.push_empty(Tag::PERIOD);
-        Request { function: Function::QUERY, flags: Flags::default(), payload }
-    }
-
-    fn deregister(&self) -> Request {
-        let mut payload = Payload::new();
-        payload.push_text(Tag::NAME, &self.entity);
-        payload.push_empty(Tag::DELIMITER);
-        payload.push_text(Tag::ENTITY, &self.entity);
-        Request { function: Function::DEREGISTER, flags: Flags::default(), payload }
-    }
-
-    /// Who speaks, and about which entity.
-    fn about(&self) -> Payload {
-        let mut payload = Payload::new();
-        payload.push_text(Tag::NAME, &self.entity);
-        payload.push_text(Tag::ENTITY, &self.entity);
-        payload.push_empty(Tag::DELIMITER);
-        payload
-    }
-
-    /// The portals as others reach them.
-    fn addresses(&self, local: IpAddr) -> Vec<Portal> {
-        let mut portals: Vec<Portal> = Vec::new();
-        for Portal { address, group } in self.portals.iter().copied() {
-            let ip = if address.ip().is_unspecified() { local } else { address.ip() };
-            let reached = SocketAddr::new(ip, address.port());
-            let known = portals.iter().any(|portal| portal.address == reached);
-            if ip.is_ipv4() == address.is_ipv4() && !known {
-                portals.push(Portal { address: reached, group });
-            }
-        }
-        portals.truncate(PORTALS_MAX);
-        portals
-    }
-}
-
-/// A target and its portal group.
-fn add_target(payload: &mut Payload, name: &str, alias: Option<&str>, portals: &[Portal]) {
-    payload.push_text(Tag::NAME, name);
-    payload.push_number(Tag::NODE_TYPE, NODE_TYPE_TARGET);
-    if let Some(alias) = alias {
-        payload.push_text(Tag::ALIAS, alias);
-    }
-    for portal in portals {
-        payload.push_text(Tag::GROUP_NAME, name);
-        payload.push_address(Tag::GROUP_ADDRESS, portal.address.ip());
-        payload.push_port(Tag::GROUP_PORT, portal.address.port());
-        payload.push_number(Tag::GROUP_TAG, portal.group.into());
-    }
-}
-
-/// The registration period that we ask for: a daemon that was killed is forgotten in this time.
-const PERIOD: Duration = Duration::from_secs(300);
-
 /// A server that wants more messages than one in ten seconds does not get them.
 const PERIOD_MIN: Duration = Duration::from_secs(30);
 
@@ -439,6 +405,13 @@ const PERIOD_MAX: Duration = Duration::from_secs(86_400);
 
 /// Messages in a period: two may be lost.
 const REFRESHES: u32 = 3;
+
+/// How often a server asks that does not say how often.
+const INTERVAL: Duration = Duration::from_secs(INQUIRY_SECONDS as u64);
+
+/// Intervals without an inquiry after which none is expected any more: the server has tried several
+/// times by then (RFC 4171 §6.3.4).
+const INTERVALS_KEPT: u32 = 3;
 
 /// A server that does not answer for so long is left.
 const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -453,16 +426,6 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Longest answer, bytes: that to a registration repeats all of it.
 const ANSWER_MAX: usize = 256 << 10;
 
-/// Portals that are registered: more than the addresses of a big machine.
-const PORTALS_MAX: usize = 64;
-
-/// A request takes no further target beyond so many bytes.
-const REQUEST_TARGETS_MAX: usize = 32 << 10;
-
-/// Longest target in a request: names of 223 bytes for node, alias and a group for each portal.
-const TARGET_MAX: usize = 2 * 280 + PORTALS_MAX * (240 + 24 + 12 + 12);
-
-const _: () = assert!(REQUEST_TARGETS_MAX + TARGET_MAX <= PAYLOAD_LEN_MAX);
 const _: () = assert!(PERIOD_MIN.as_secs() <= PERIOD.as_secs());
 const _: () = assert!(ANSWER_MAX >= PAYLOAD_LEN_MAX + HEADER_LEN);
 

@@ -5,7 +5,9 @@
 //! All targets are registered with all portals; who may see which of them is decided by the
 //! server's discovery domains. Each exchange has a connection of its own.
 
+mod inquiry;
 mod machine;
+mod registration;
 
 use std::io;
 use std::io::Read;
@@ -19,8 +21,9 @@ use std::time::Duration;
 
 use clock::Instant;
 
-pub(crate) use machine::Registration;
+pub(crate) use registration::Registration;
 
+use inquiry::Posts;
 use machine::News;
 use machine::Next;
 use machine::Registrar;
@@ -81,12 +84,16 @@ struct Thread {
 
 impl Thread {
     fn run(&self, registration: Registration) {
+        let mut posts = Posts::new(registration.entity.clone(), self.begun);
         let mut registrar = Registrar::new(registration, self.now());
         loop {
             self.tell(&mut registrar);
+            if let Some(at) = posts.asked() {
+                registrar.inquired(at);
+            }
             match registrar.next(self.now()) {
                 Next::Over => return,
-                Next::Connect => self.talk(&mut registrar),
+                Next::Connect => self.talk(&mut registrar, &mut posts),
                 Next::Rest(pause) => {
                     if self.stopped.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
                         registrar.leave(self.now());
@@ -97,14 +104,16 @@ impl Thread {
     }
 
     /// One connection, from its beginning to its end.
-    fn talk(&self, registrar: &mut Registrar) {
-        if let Err(error) = self.try_talk(registrar) {
+    fn talk(&self, registrar: &mut Registrar, posts: &mut Posts) {
+        if let Err(error) = self.try_talk(registrar, posts) {
             registrar.failed(error.to_string(), self.now());
         }
     }
 
-    fn try_talk(&self, registrar: &mut Registrar) -> io::Result<()> {
+    fn try_talk(&self, registrar: &mut Registrar, posts: &mut Posts) -> io::Result<()> {
         let (mut stream, local) = self.connect()?;
+        let server = stream.peer_addr()?.ip();
+        registrar.listens(posts.open(&registrar.addresses(local), server));
         stream.set_read_timeout(Some(POLL))?;
         stream.set_write_timeout(Some(WRITE_WAIT))?;
         registrar.connected(local, self.now());
@@ -147,6 +156,9 @@ impl Thread {
         while let Some(news) = registrar.poll_news() {
             match news {
                 News::Registered => tracing::info!(server, "registered with the name server"),
+                News::Silent => {
+                    tracing::warn!(server, "no inquiries of the name server arrive; we ask it");
+                }
                 News::Forgotten => tracing::warn!(server, "the name server had forgotten us"),
                 News::Deregistered => tracing::info!(server, "left the name server"),
                 News::Failed { reason, retry } => {

@@ -2,6 +2,7 @@
 //! The client against a small name server on a real socket.
 
 use std::net::TcpListener;
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::Mutex;
 
@@ -10,6 +11,7 @@ use wire::isns::Flags;
 use wire::isns::Function;
 use wire::isns::HEADER_LEN;
 use wire::isns::Header;
+use wire::isns::Payload;
 use wire::isns::Tag;
 
 use super::*;
@@ -23,9 +25,14 @@ type Heard = (Function, Vec<String>);
 
 /// Answers every request with success, and repeats its attributes.
 fn serve(listener: TcpListener, heard: mpsc::Sender<Heard>) {
+    serve_and_watch(listener, heard, mpsc::channel().0);
+}
+
+/// Tells besides at which UDP port the client may be asked whether it is there.
+fn serve_and_watch(listener: TcpListener, heard: mpsc::Sender<Heard>, posts: mpsc::Sender<u16>) {
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            if answer_all(stream, &heard).is_none() {
+            if answer_all(stream, &heard, &posts).is_none() {
                 return;
             }
         }
@@ -33,7 +40,11 @@ fn serve(listener: TcpListener, heard: mpsc::Sender<Heard>) {
 }
 
 /// None: nobody listens any more.
-fn answer_all(mut stream: TcpStream, heard: &mpsc::Sender<Heard>) -> Option<()> {
+fn answer_all(
+    mut stream: TcpStream,
+    heard: &mpsc::Sender<Heard>,
+    posts: &mpsc::Sender<u16>,
+) -> Option<()> {
     loop {
         let mut header = [0; HEADER_LEN];
         if stream.read_exact(&mut header).is_err() {
@@ -43,6 +54,11 @@ fn answer_all(mut stream: TcpStream, heard: &mpsc::Sender<Heard>) -> Option<()> 
         let mut payload = vec![0; usize::from(header.length)];
         stream.read_exact(&mut payload).expect("a whole request");
         let attributes = Attributes::new(&payload).map(Result::unwrap);
+        for post in attributes.clone().filter(|one| one.tag == Tag::INQUIRY_PORT) {
+            let port = post.number().and_then(|port| port.checked_sub(0x1_0000));
+            // Nobody may want to know.
+            let _ = posts.send(u16::try_from(port.expect("a port of UDP")).expect("a port"));
+        }
         let nodes = attributes.skip(1).filter(|one| one.tag == Tag::NAME);
         let names = nodes.filter_map(|one| one.text()).map(str::to_owned).collect();
         heard.send((header.function, names)).ok()?;
@@ -79,6 +95,48 @@ fn a_daemon_registers_and_leaves() {
     assert_eq!(names, ["iqn.2026-01.com.example:a", "iqn.2026-01.com.example:b"]);
     client.leave().wait();
     assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, Function::DEREGISTER);
+}
+
+/// The server asks where the registration said, and is answered as long as the daemon runs.
+#[test]
+fn inquiries_are_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let (send, heard) = mpsc::channel();
+    let (tell, posts) = mpsc::channel();
+    serve_and_watch(listener, send, tell);
+    let client = Client::start(server, registration()).unwrap();
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, Function::REGISTER);
+    let post = posts.recv_timeout(PATIENCE).unwrap();
+    let mut payload = Payload::new();
+    payload.push_text(Tag::ENTITY, "iqn.2026-01.com.example:a");
+    let header = Header {
+        function: Function::INQUIRY,
+        length: u16::try_from(payload.as_bytes().len()).unwrap(),
+        flags: Flags::SERVER.with(Flags::FIRST).with(Flags::LAST),
+        transaction: 9,
+        sequence: 0,
+    };
+    let inquiry = [&header.emit()[..], payload.as_bytes()].concat();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(("127.0.0.1", post)).unwrap();
+    let ask = |patience| {
+        socket.set_read_timeout(Some(patience)).unwrap();
+        let mut bytes = [0; 2048];
+        socket.send(b"no inquiry").and_then(|_| socket.send(&inquiry))?;
+        socket.recv(&mut bytes).map(|length| bytes[..length].to_vec())
+    };
+    for _ in 0..3 {
+        let bytes = ask(PATIENCE).unwrap();
+        assert_eq!(bytes[..4], [0, 1, 0x80, 0x0d]);
+        assert_eq!(bytes[HEADER_LEN + 4..], *payload.as_bytes());
+    }
+    client.leave().wait();
+    assert_eq!(heard.recv_timeout(PATIENCE).unwrap().0, Function::DEREGISTER);
+    let begun = std::time::Instant::now();
+    while ask(Duration::from_millis(50)).is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "nobody answers any more");
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ use super::Pump;
 use super::Session;
 use super::token;
 use crate::mail::Letter;
-use crate::node::Node;
+use crate::node::Served;
 use crate::registry::Claim;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -45,7 +45,7 @@ const CONNECTIONS_MAX: usize = 16_384;
 pub(super) struct LoginPhase {
     pub(super) machine: Login,
     identity: Option<Identity>,
-    node: Option<Arc<Node>>,
+    node: Option<Arc<Served>>,
     settings: Option<iscsi::target::Settings>,
     /// Whom the initiator has proved to be, by CHAP.
     user: Option<String>,
@@ -297,16 +297,16 @@ impl<P: Port> Pump<P> {
 }
 
 /// The I_T nexus of a session (RFC 7143 §4.4.2: names of SCSI ports and devices).
-fn nexus(node: &Node, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexus {
+fn nexus(served: &Served, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexus {
     let names = scsi::NexusNames {
         initiator_port: iscsi::name::initiator_port(&login.initiator, login.isid),
-        target_device: node.name.clone(),
+        target_device: served.node().name.clone(),
         portal_group_tag,
         relative_port: portal_group_tag,
     };
     let newer = login.parameters.protocol_level >= 2;
     let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
-    scsi::Nexus::new(names, node.lun_map(&login.initiator)).with_queries(queries)
+    scsi::Nexus::new(names, served.lun_map(&login.initiator)).with_queries(queries)
 }
 
 /// An IPv4 peer of an IPv6 socket is shown as what it is.

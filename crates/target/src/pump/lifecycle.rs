@@ -326,6 +326,20 @@ impl<P: Port> Pump<P> {
                 Letter::UnitsAborted { management } => self.units_aborted(management),
                 Letter::EndSessions { target } => self.end_sessions(&target),
                 Letter::Drain { unit, reply } => self.drain(&unit, reply),
+                Letter::EndTasks { unit, reply } => self.end_tasks_of(&unit, reply),
+                // Who asked for one of these may have given up.
+                Letter::Remap { target, reply } => {
+                    self.remap(&target);
+                    let _ = reply.send(());
+                }
+                Letter::AddFile { file, reply } => {
+                    self.port.add_file(file.id.0, file.fd, file.direct);
+                    let _ = reply.send(());
+                }
+                Letter::RemoveFile { id, reply } => {
+                    self.port.remove_file(id.0);
+                    let _ = reply.send(());
+                }
                 Letter::Drop { tsih, reply } => {
                     let found = self.session_by_tsih(tsih);
                     if let Some(key) = found {
@@ -355,6 +369,18 @@ impl<P: Port> Pump<P> {
                     let _ = reply.send(self.times());
                 }
                 Letter::Stop { grace } => self.stop(grace),
+            }
+        }
+    }
+
+    /// The sessions of a target see the units that it has now.
+    fn remap(&mut self, target: &str) {
+        let Some(served) = self.shared.nodes.find(target) else { return };
+        for session in self.sessions.values_mut() {
+            if session.login.target.as_deref() == Some(target)
+                && let Some(nexus) = &mut session.nexus
+            {
+                nexus.remap(served.lun_map(&session.login.initiator));
             }
         }
     }

@@ -60,7 +60,7 @@ enum Origin {
     Logout { session: Key, id: u32 },
     /// A login waits for the tasks of the connection that it replaces.
     Join { connection: Key },
-    /// Administration waits for the work on a unit that is under way now.
+    /// Administration waits for the work on a unit that is under way now, or for the end of tasks.
     Drain { reply: Sender<()> },
 }
 
@@ -328,6 +328,20 @@ impl<P: Port> Pump<P> {
         if let Some(entry) = self.managements.get_mut(management) {
             entry.pending += count;
         }
+    }
+
+    /// Ends the commands of all sessions for a unit that is not served any more; answers when none
+    /// of their work is left.
+    pub(super) fn end_tasks_of(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
+        let management =
+            self.managements.insert(Management { origin: Origin::Drain { reply }, pending: 1 });
+        let units: Units = [Arc::clone(unit)].into();
+        let sessions: Vec<Key> = self.sessions.keys().collect();
+        for key in sessions {
+            self.abort_other(key, &units, Effect::Cleared, &Whose::All);
+        }
+        self.wait_for_ended_work(management);
+        self.one_done(management);
     }
 
     /// Answers when the engine has done all work on `unit` that it has now. A pause is none: what

@@ -96,7 +96,7 @@ impl<P: Port> Pump<P> {
 
     /// Asks the file itself: the page cache knows, and the question is rare.
     fn allocation(&self, file: store::FileId, offset: u64) -> Result<(bool, u64), i32> {
-        let file = self.shared.files.get(file.0 as usize).ok_or(0)?;
+        let file = self.shared.files.find(file).ok_or(0)?;
         engine::files::allocation(&file.fd, offset)
             .map_err(|error| error.raw_os_error().unwrap_or(0))
     }

@@ -17,12 +17,18 @@ impl Tag {
     pub const ENTITY: Self = Self(1);
     /// Entity Protocol: 2 is iSCSI.
     pub const PROTOCOL: Self = Self(2);
+    /// Timestamp, seconds, 8 bytes.
+    pub const TIMESTAMP: Self = Self(4);
     /// Registration Period, seconds.
     pub const PERIOD: Self = Self(6);
     /// Portal IP Address, 16 bytes.
     pub const PORTAL_ADDRESS: Self = Self(16);
     /// Portal TCP/UDP Port.
     pub const PORTAL_PORT: Self = Self(17);
+    /// ESI Interval, seconds.
+    pub const INQUIRY_INTERVAL: Self = Self(19);
+    /// ESI Port.
+    pub const INQUIRY_PORT: Self = Self(20);
     /// iSCSI Name.
     pub const NAME: Self = Self(32);
     /// iSCSI Node Type: bit 0 is a target.
@@ -45,6 +51,9 @@ pub const PROTOCOL_ISCSI: u32 = 2;
 /// iSCSI Node Type: a target (RFC 4171 §6.4.2).
 pub const NODE_TYPE_TARGET: u32 = 1;
 
+/// Bit 15 of a port, as RFC 4171 §6.3.2 counts them: it is one of UDP.
+const UDP: u32 = 0x0001_0000;
+
 /// What a response says of its request (RFC 4171 §5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status(pub u32);
@@ -52,6 +61,8 @@ pub struct Status(pub u32);
 impl Status {
     /// It was done.
     pub const SUCCESS: Self = Self(0);
+    /// The server does not send ESI messages.
+    pub const NO_INQUIRIES: Self = Self(21);
     /// There is no such entry.
     pub const NO_SUCH_ENTRY: Self = Self(9);
     /// The server does not know the source any more.
@@ -189,6 +200,11 @@ impl Payload {
         self.push_number(tag, port.into());
     }
 
+    /// Appends a UDP port (RFC 4171 §6.3.5).
+    pub fn push_udp_port(&mut self, tag: Tag, port: u16) {
+        self.push_number(tag, UDP | u32::from(port));
+    }
+
     fn push(&mut self, tag: Tag, value: &[u8]) {
         let padded = value.len().next_multiple_of(4);
         let length = u32::try_from(padded).unwrap_or(u32::MAX);
@@ -213,6 +229,7 @@ mod tests {
         payload.push_empty(Tag::DELIMITER);
         payload.push_address(Tag::PORTAL_ADDRESS, Ipv4Addr::new(192, 0, 2, 1).into());
         payload.push_port(Tag::PORTAL_PORT, 3260);
+        payload.push_udp_port(Tag::INQUIRY_PORT, 3206);
         let expected = [
             &[0, 0, 0, 32, 0, 0, 0, 8][..],
             b"iqn.a\0\0\0",
@@ -220,6 +237,7 @@ mod tests {
             &[0, 0, 0, 0, 0, 0, 0, 0],
             &[0, 0, 0, 16, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 192, 0, 2, 1],
             &[0, 0, 0, 17, 0, 0, 0, 4, 0, 0, 12, 188],
+            &[0, 0, 0, 20, 0, 0, 0, 4, 0, 1, 12, 134],
         ];
         assert_eq!(payload.as_bytes(), expected.concat());
         let found: Vec<_> = Attributes::new(payload.as_bytes()).map(Result::unwrap).collect();

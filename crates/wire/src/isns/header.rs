@@ -28,6 +28,8 @@ impl Function {
     pub const QUERY: Self = Self(0x0002);
     /// Deregister Device Request.
     pub const DEREGISTER: Self = Self(0x0004);
+    /// Entity Status Inquiry (ESI), from a server.
+    pub const INQUIRY: Self = Self(0x000d);
 
     /// The response to this request.
     #[must_use]

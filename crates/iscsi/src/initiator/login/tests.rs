@@ -442,3 +442,37 @@ fn a_target_that_never_ends_is_left() {
     }
     assert_eq!(*lab.error(), LoginError::TextTooLong);
 }
+
+/// A target of RFC 3720 may ask for markers that we did not ask for: it gets none.
+///
+/// Covers: OBS-04.
+#[test]
+fn markers_that_the_target_wants_are_refused() {
+    let mut lab = Lab::operational();
+    lab.answer(MORE, "OFMarker=Yes\nIFMarker=Yes\n");
+    let (_, said) = lab.requests.last().unwrap();
+    for key in ["OFMarker", "IFMarker"] {
+        let refused = [alloc::format!("{key}=No\n"), alloc::format!("{key}=Reject\n")];
+        assert!(refused.iter().any(|answer| said.contains(answer)), "{said}");
+    }
+    lab.answer(DONE, "");
+    assert_eq!(lab.done().parameters.markers, crate::datamover::Markers::default());
+}
+
+/// FastAbort is wished for beside what every target knows, never alone.
+///
+/// Covers: KEY-36.
+#[test]
+fn task_reporting_is_proposed_with_what_every_target_knows() {
+    for fast_abort in [false, true] {
+        let mut lab = Lab::with(&Settings { fast_abort, ..Settings::default() }, None);
+        lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+        let text = &lab.requests.last().unwrap().1;
+        let offer = text.lines().find_map(|pair| pair.strip_prefix("TaskReporting="));
+        assert_eq!(offer.is_some(), fast_abort, "{text}");
+        let offered: Vec<&str> = offer.unwrap_or_default().split(',').collect();
+        for known in ["RFC3720", "ResponseFence"] {
+            assert!(offer.is_none() || offered.contains(&known), "{offer:?}");
+        }
+    }
+}

@@ -26,6 +26,8 @@ pub(in crate::target) struct Retained {
     since: Instant,
     /// What may be sent again, bytes.
     credit: usize,
+    /// The initiator was asked at once for what came before this number.
+    asked: StatSn,
 }
 
 #[derive(Clone, Debug)]
@@ -45,6 +47,7 @@ impl Retained {
             bytes: 0,
             since: now,
             credit: limits::RESEND_CREDIT,
+            asked: first,
         }
     }
 
@@ -174,12 +177,20 @@ impl Session {
         let Some(connection) = self.connection_mut(id) else { return Ok(()) };
         let status = connection.status;
         let tasks = connection.retained.take_acknowledged(&status, now);
-        let overfull = connection.retained.is_overfull();
         for task in tasks {
             self.give_up_answer(task);
             self.op(id, Op::Release { task });
         }
-        if overfull { Err(Violation::Unacknowledged) } else { Ok(()) }
+        self.check_retained(id)
+    }
+
+    /// Whether an initiator may still be sent what must be kept for it. PDUs that acknowledge
+    /// nothing, since they cannot be read, are answered too.
+    pub(in crate::target) fn check_retained(&self, id: ConnectionId) -> Result<(), Violation> {
+        match self.connection(id) {
+            Some(connection) if connection.retained.is_overfull() => Err(Violation::Unacknowledged),
+            _ => Ok(()),
+        }
     }
 
     /// Status SNACK: sends responses again, with the window as it is now.
@@ -220,6 +231,26 @@ impl Session {
     pub(super) fn status_deadline(&self) -> Option<Instant> {
         let waits = self.connections.iter().filter(|connection| connection.ping.is_none());
         waits.filter_map(|connection| connection.retained.deadline()).min()
+    }
+
+    /// Asks at once where statuses that are not acknowledged are all that keeps the window closed:
+    /// the initiator has no command left to acknowledge them with. Once, then as ever.
+    pub(in crate::target) fn ask_if_stuck(&mut self) {
+        let busy = self.tasks.running() > 0 || self.managements.numbered() > 0;
+        if !self.recovery.is_on() || busy || self.window.size() > 0 {
+            return;
+        }
+        let mut stuck = Vec::new();
+        for connection in self.connections.iter_mut() {
+            let (next, retained) = (connection.status.next(), &mut connection.retained);
+            if !retained.is_empty() && retained.asked != next {
+                (retained.asked, retained.since) = (next, self.now);
+                stuck.push(connection.id);
+            }
+        }
+        for id in stuck {
+            self.send_ping(id);
+        }
     }
 
     /// Tells initiators the next StatSN where status stays unacknowledged for long, so that they

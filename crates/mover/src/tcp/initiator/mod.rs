@@ -101,8 +101,9 @@ impl Tcp {
         self.tasks.adopt(carried);
     }
 
-    /// Takes an op. `Release`, `Quiet`, the received side of `NoticeKeys` and lengths that it changes
-    /// alone hold at once, the rest in order. After `Terminate` nothing is taken but `Release`.
+    /// Takes an op. `Release`, `Quiet`, the received side of `NoticeKeys` and keys that change
+    /// nothing but lengths hold at once, the rest in order. After `Terminate` nothing is taken but
+    /// `Release`.
     pub fn submit(&mut self, op: Op) {
         match op {
             Op::Release { task } => self.tasks.release(task),

@@ -3,8 +3,10 @@
 
 use proptest::prelude::*;
 use wire::isns::Attributes;
+use wire::isns::Payload;
 
 use super::*;
+use crate::node::Portal;
 
 const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9));
 const START: Instant = Instant(1_000_000_000_000);
@@ -308,6 +310,107 @@ fn names_of_any_length_are_only_compared() {
         registrar.received(&pdu(request.function, request.transaction, 0, flags, &payload), START);
         assert_eq!(registrar.poll_news(), Some(News::Registered), "{length}");
     }
+}
+
+/// A registrar whose portals can be asked after; registered, with the answer's interval.
+fn inquired(interval: u32) -> Registrar {
+    let mut registrar = Registrar::new(registration(1), START);
+    registrar.listens(vec!["192.0.2.9:40000".parse().unwrap()]);
+    registrar.connected(LOCAL, START);
+    let (request, attributes) = sent(&mut registrar, START);
+    let tags: Vec<u32> = attributes.iter().map(|(tag, _)| *tag).collect();
+    assert_eq!(tags[6..12], [16, 17, 19, 20, 16, 17], "the other address has nobody to ask");
+    assert_eq!(attributes[9].1, [0, 1, 0x9c, 0x40]);
+    let mut bytes = answer(&request, Status::SUCCESS, Some(300));
+    let mut attributes = Payload::new();
+    attributes.push_number(Tag::INQUIRY_INTERVAL, interval);
+    bytes.extend_from_slice(attributes.as_bytes());
+    let length = u16::try_from(bytes.len() - HEADER_LEN).unwrap();
+    bytes[4..6].copy_from_slice(&length.to_be_bytes());
+    registrar.received(&bytes, START);
+    assert_eq!(registrar.poll_news(), Some(News::Registered));
+    registrar
+}
+
+/// RFC 4171 §6.3.4: a server that asks us needs not be asked.
+#[test]
+fn inquiries_stand_for_queries() {
+    let mut registrar = inquired(60);
+    for minute in 1..100 {
+        let now = after(60 * minute);
+        assert!(matches!(registrar.next(now), Next::Rest(_)), "minute {minute}");
+        registrar.inquired(now);
+        assert_eq!(registrar.next(now), Next::Rest(Duration::from_secs(100)));
+        registrar.inquired(after(60));
+        assert_eq!(registrar.next(now), Next::Rest(Duration::from_secs(100)), "an old one");
+    }
+    // None comes any more: first we ask.
+    let last = after(60 * 99);
+    let now = last + Duration::from_secs(100);
+    assert_eq!(registrar.next(now), Next::Connect);
+    registrar.connected(LOCAL, now);
+    let (request, _) = sent(&mut registrar, now);
+    assert_eq!(request.function, Function::QUERY);
+    registrar.received(&answer(&request, Status::SUCCESS, Some(300)), now);
+    // Then the server has dropped the portals that it could not reach.
+    assert_eq!(registrar.next(now), Next::Rest(Duration::from_secs(80)));
+    let now = last + Duration::from_secs(180);
+    assert_eq!(registrar.next(now), Next::Connect);
+    registers_without(&mut registrar, now);
+}
+
+/// Connects, and registers without inquiries because they do not come.
+fn registers_without(registrar: &mut Registrar, now: Instant) {
+    registrar.connected(LOCAL, now);
+    assert_eq!(registrar.poll_news(), Some(News::Silent));
+    let (request, attributes) = sent(registrar, now);
+    assert!(request.flags.has(Flags::REPLACE));
+    assert!(attributes.iter().all(|(tag, _)| !matches!(tag, 19 | 20)));
+    registrar.received(&answer(&request, Status::SUCCESS, Some(300)), now);
+    assert_eq!(registrar.poll_news(), Some(News::Registered));
+    assert_eq!(registrar.next(now), Next::Rest(Duration::from_secs(100)));
+}
+
+#[test]
+fn where_no_inquiry_arrives_the_server_is_asked() {
+    let mut registrar = inquired(30);
+    assert_eq!(registrar.next(START), Next::Rest(Duration::from_secs(60)));
+    registers_without(&mut registrar, after(60));
+    // What comes late changes nothing.
+    registrar.inquired(after(61));
+    assert_eq!(registrar.next(after(160)), Next::Connect);
+    registrar.connected(LOCAL, after(160));
+    assert_eq!(sent(&mut registrar, after(160)).0.function, Function::QUERY);
+}
+
+/// A server that is down for an hour asks nobody; it is given time to ask once it is back.
+#[test]
+fn a_server_that_was_down_is_not_taken_for_silent() {
+    let mut registrar = inquired(30);
+    registrar.connected(LOCAL, after(50));
+    registrar.failed("connection refused".into(), after(50));
+    assert_eq!(registrar.next(after(51)), Next::Connect);
+    registrar.connected(LOCAL, after(51));
+    assert_eq!(sent(&mut registrar, after(51)).0.function, Function::QUERY);
+}
+
+#[test]
+fn a_server_without_inquiries_is_registered_with_all_the_same() {
+    let mut registrar = Registrar::new(registration(1), START);
+    registrar.listens(vec!["192.0.2.9:40000".parse().unwrap()]);
+    registrar.connected(LOCAL, START);
+    let (request, _) = sent(&mut registrar, START);
+    registrar.received(&answer(&request, Status::NO_INQUIRIES, None), START);
+    let (request, attributes) = sent(&mut registrar, START);
+    assert!(attributes.iter().all(|(tag, _)| !matches!(tag, 19 | 20)));
+    registrar.received(&answer(&request, Status::SUCCESS, Some(90)), START);
+    assert_eq!(registrar.poll_news(), Some(News::Registered));
+    assert_eq!(registrar.next(START), Next::Rest(Duration::from_secs(30)));
+    // One that refuses what was not asked for is no better than any that refuses.
+    let mut registrar = talking(1);
+    let (request, _) = sent(&mut registrar, START);
+    registrar.received(&answer(&request, Status::NO_INQUIRIES, None), START);
+    assert!(matches!(registrar.poll_news(), Some(News::Failed { .. })));
 }
 
 proptest! {

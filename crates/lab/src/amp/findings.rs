@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the figures say: the study's and ours, side by side.
+
+use super::rig::{DEPTH, SESSIONS, Sample};
+use super::theirs::{self, BINS};
+use super::threads::Usage;
+use super::{Case, Division, Load, Measured, Places};
+use crate::figure::{Figure, Kind, number};
+use crate::measure::{median, real};
+use crate::report::{Report, Section, Table};
+
+/// By how many percent the reactor's cost of an I/O has to fall.
+const HOST_GAIN: f64 = 30.0;
+
+/// What iSCSI may be of the processing, in percent, where the study's remark holds: "less than 5%".
+const PROTOCOL_SHARE: f64 = 5.0;
+
+/// Parts of an I/O's cost.
+const PARTS: [&str; 4] = ["reactor, user", "reactor, kernel", "core, user", "core, kernel"];
+
+pub(super) fn report(measured: &Measured) -> Report {
+    Report {
+        name: "amp",
+        title: "AMP: a polling core for the work on sockets (Foong et al., 2005), re-run".into(),
+        preface: preface(measured),
+        sections: vec![
+            throughput(measured),
+            scaling(),
+            profile(measured, false),
+            profile(measured, true),
+            each_cpu(measured),
+            gains(measured),
+            host(measured),
+        ],
+    }
+}
+
+impl Sample {
+    /// Microseconds for each I/O.
+    fn each_us(&self, cpu_ns: u64) -> f64 {
+        real(cpu_ns) / 1000.0 / self.ios
+    }
+
+    /// What each I/O costs reactor and core together, microseconds.
+    fn target_us(&self) -> f64 {
+        self.each_us(self.host.cpu_ns + self.core.cpu_ns)
+    }
+}
+
+impl Case {
+    fn typical(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+        median(self.samples.iter().map(of).collect())
+    }
+
+    fn megabytes(&self) -> f64 {
+        let bytes = f64::from(self.load.bytes);
+        self.typical(|sample| sample.ios * bytes / sample.seconds / 1e6)
+    }
+
+    /// Percent of one CPU.
+    fn busy(&self, of: impl Fn(&Sample) -> u64) -> f64 {
+        self.typical(|sample| real(of(sample)) / sample.seconds / 1e7)
+    }
+
+    /// GHz for each Gb/s: cycles for each bit.
+    fn cycles_per_bit(&self, measured: &Measured) -> f64 {
+        let bits = 8.0 * f64::from(self.load.bytes);
+        self.typical(|sample| sample.target_us() * measured.per_second / 1e6 / bits)
+    }
+
+    /// What an I/O costs, by `PARTS`. The kernel samples user and system time in ticks: all runs
+    /// together tell the shares.
+    fn parts(&self) -> [f64; 4] {
+        let split = |us: f64, of: fn(&Sample) -> Usage| {
+            let ticks = |mode: fn(Usage) -> u64| {
+                real(self.samples.iter().map(|sample| mode(of(sample))).sum())
+            };
+            let (user, system) = (ticks(|usage| usage.user), ticks(|usage| usage.system));
+            let share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
+            [us * share, us * (1.0 - share)]
+        };
+        let [a, b] = split(self.host_us(), |sample| sample.host);
+        let [c, d] = split(self.core_us(), |sample| sample.core);
+        [a, b, c, d]
+    }
+
+    fn host_us(&self) -> f64 {
+        self.typical(|sample| sample.each_us(sample.host.cpu_ns))
+    }
+
+    fn core_us(&self) -> f64 {
+        self.typical(|sample| sample.each_us(sample.core.cpu_ns))
+    }
+}
+
+fn preface(measured: &Measured) -> Vec<String> {
+    let Places { count, .. } = Places::of(Division::Sleeping);
+    let shared = if count < 3 {
+        "With fewer than three CPUs the reactor of a divided target shares one with the initiator; \
+         the polling core is alone, as in the study. Throughput of AMP then says more about that \
+         than about AMP; CPU time for each I/O is counted by thread and does not."
+    } else {
+        "Reactor, polling core and initiator have a CPU each."
+    };
+    let counted = match &measured.uncounted {
+        Some(why) => format!(
+            "The processor's counters (instructions, cache misses) cannot be read here: {why}. \
+             Machine clears are counted nowhere."
+        ),
+        None => "Instructions and cache misses are the processor's, of the threads that are named."
+            .into(),
+    };
+    vec![
+        format!(
+            "Our target and our initiator in one process over loopback, engine {}, {count} CPUs, \
+             counter at {:.2} GHz; {SESSIONS} sessions of {DEPTH} commands, a disk of 32 MiB in \
+             memory, no digests; {} runs of {} ms in turn, medians. SMP: one reactor does \
+             everything. AMP: a polling core does all work on sockets for it; it sleeps with \
+             nothing to do, or polls for ever. Nobody spins else, so that CPU time is work.",
+            measured.engine,
+            measured.per_second / 1e9,
+            measured.options.rounds,
+            measured.options.time.as_millis(),
+        ),
+        shared.into(),
+        "The study measured an initiator in the kernel of Linux 2.4 on two CPUs and two network \
+         cards; its core replaced the kernel's TCP. Ours is a thread that uses the kernel's TCP, \
+         and loopback has no card: interrupts and driver are those of softirqs."
+            .into(),
+        counted,
+    ]
+}
+
+fn throughput(measured: &Measured) -> Section {
+    let mut section = Section::new("Figure 3: throughput, CPU, and cycles for each bit");
+    let mut table =
+        Table::new(&["load", "mode", "MB/s", "I/O/s", "reactor %CPU", "core %CPU", "GHz per Gb/s"]);
+    for load in Load::ALL {
+        for division in Division::ALL {
+            let Some(case) = measured.case(division, load) else { continue };
+            table.row(vec![
+                load.name(),
+                division.name().into(),
+                number(case.megabytes()),
+                number(case.typical(|sample| sample.ios / sample.seconds)),
+                number(case.busy(|sample| sample.host.cpu_ns)),
+                number(case.busy(|sample| sample.core.cpu_ns)),
+                number(case.cycles_per_bit(measured)),
+            ]);
+        }
+    }
+    section.tables.push(table);
+    let bars = |of: &dyn Fn(&Case) -> Vec<f64>| {
+        let bar = |case: &Case| {
+            let name = format!("{} {}", case.load.name(), case.division.name().replace(", ", "/"));
+            (name.replace(" KiB", "K"), of(case))
+        };
+        Load::ALL
+            .into_iter()
+            .flat_map(|load| Division::ALL.map(|division| (division, load)))
+            .filter_map(|(division, load)| measured.case(division, load).map(bar))
+            .collect()
+    };
+    section.figures.push(Figure {
+        file: "figure3a",
+        title: "Throughput".into(),
+        unit: "MB/s",
+        kind: Kind::Bars { parts: vec!["payload"], bars: bars(&|case| vec![case.megabytes()]) },
+    });
+    section.figures.push(Figure {
+        file: "figure3b",
+        title: "Cost of a bit: CPU time of reactor and core".into(),
+        unit: "GHz per Gb/s",
+        kind: Kind::Bars {
+            parts: PARTS.to_vec(),
+            bars: bars(&|case| {
+                let bits = 8.0 * f64::from(case.load.bytes);
+                let cycles = |us: f64| us * measured.per_second / 1e6 / bits;
+                case.parts().map(cycles).to_vec()
+            }),
+        },
+    });
+    let gains = each_load(measured, |smp, amp| {
+        change(smp.cycles_per_bit(measured), amp.cycles_per_bit(measured))
+    });
+    let [least, most] = theirs::GAIN;
+    section.conclude(
+        gains.iter().all(|(_, gain)| *gain >= least),
+        format!(
+            "\"AMP is {least:.0}-{most:.0} % more efficient\" in cycles for each bit of both CPUs \
+             together: here {}",
+            list(&gains)
+        ),
+    );
+    let faster = each_load(measured, |smp, amp| -change(smp.megabytes(), amp.megabytes()));
+    section.conclude(
+        faster.iter().all(|(_, gain)| *gain > 0.0),
+        format!(
+            "\"improved bandwidth\", line rate ({:.0} MB/s) with AMP alone: here throughput \
+             changes by {}",
+            theirs::LINE_RATE,
+            list(&faster)
+        ),
+    );
+    section
+}
+
+fn scaling() -> Section {
+    let mut section = Section::new("Figure 4: scaling with the processor's clock");
+    let mut table = Table::new(&["", ""]);
+    table.row(vec![
+        "not repeated".into(),
+        "a program cannot change the clock of a processor in a virtual machine, and the study's \
+         values are in its plot alone"
+            .into(),
+    ]);
+    section.tables.push(table);
+    section
+}
+
+/// Figures 5 and 6: 64 KiB.
+fn profile(measured: &Measured, write: bool) -> Section {
+    let (figure, what, smp, amp) = if write {
+        ("figure6", "Figure 6: profile of 64 KiB writes", theirs::SMP_WRITE, theirs::AMP_WRITE)
+    } else {
+        ("figure5", "Figure 5: profile of 64 KiB reads", theirs::SMP_READ, theirs::AMP_READ)
+    };
+    let mut section = Section::new(what);
+    let share = |cycles: f64| 100.0 * cycles / smp.busy();
+    section.figures.push(Figure {
+        file: if write { "figure6-study" } else { "figure5-study" },
+        title: format!("{what}, the study's (of Table 1)"),
+        unit: "% of the busy cycles of SMP",
+        kind: Kind::Bars {
+            parts: BINS.to_vec(),
+            bars: [&smp, &amp]
+                .map(|mode| (mode.name.to_owned(), mode.bins().map(share).to_vec()))
+                .to_vec(),
+        },
+    });
+    let load = Load { write, bytes: 64 << 10 };
+    let base = measured.case(Division::Smp, load).map_or(1.0, |case| case.parts().iter().sum());
+    let bars: Vec<(String, Vec<f64>)> = Division::ALL
+        .into_iter()
+        .filter_map(|division| measured.case(division, load))
+        .map(|case| {
+            let shares = case.parts().map(|us| 100.0 * us / base);
+            (case.division.name().to_owned(), shares.to_vec())
+        })
+        .collect();
+    let mut table = Table::new(&["mode", PARTS[0], PARTS[1], PARTS[2], PARTS[3], "together"]);
+    for (name, shares) in &bars {
+        let cells = shares.iter().copied().chain([shares.iter().sum()]);
+        table.row([name.clone()].into_iter().chain(cells.map(number)).collect());
+    }
+    section.tables.push(table);
+    section.figures.push(Figure {
+        file: figure,
+        title: format!("{what}, ours"),
+        unit: "% of the CPU time of SMP",
+        kind: Kind::Bars { parts: PARTS.to_vec(), bars },
+    });
+    if let Some(case) = measured.case(Division::Smp, load) {
+        let [user, kernel, ..] = case.parts();
+        let share = 100.0 * user / (user + kernel);
+        section.conclude(
+            share < PROTOCOL_SHARE,
+            format!(
+                "\"iSCSI without digests takes less than 5 % of processing\": all that is not the \
+                 kernel (iSCSI, SCSI, store and engine) takes {share:.0} % of SMP here"
+            ),
+        );
+    }
+    section
+}
+
+/// Table 1.
+fn each_cpu(measured: &Measured) -> Section {
+    let mut section = Section::new("Table 1: what each CPU does for an I/O of 64 KiB");
+    let mut study = Table::new(&[
+        "the study's",
+        "CPU",
+        "busy cycles, % of SMP",
+        "idle",
+        "instructions",
+        "machine clears",
+        "L2 misses",
+    ]);
+    for (smp, modes) in [
+        (&theirs::SMP_WRITE, [&theirs::SMP_WRITE, &theirs::AMP_WRITE]),
+        (&theirs::SMP_READ, [&theirs::SMP_READ, &theirs::AMP_READ]),
+    ] {
+        for mode in modes {
+            for ((cpu, [cycles, instructions, clears, misses]), idle) in
+                mode.totals.iter().enumerate().zip(mode.idle)
+            {
+                study.row(vec![
+                    mode.name.into(),
+                    format!("CPU{cpu}"),
+                    number(100.0 * cycles / smp.busy()),
+                    number(100.0 * idle / smp.busy()),
+                    number(*instructions),
+                    number(*clears),
+                    number(*misses),
+                ]);
+            }
+        }
+    }
+    section.tables.push(study);
+    let mut ours = Table::new(&[
+        "load",
+        "mode",
+        "thread",
+        "CPU us",
+        "user us",
+        "kernel us",
+        "slept",
+        "preempted",
+        "system calls",
+    ]);
+    let mut machine = Table::new(&[
+        "load",
+        "mode",
+        "device",
+        "timer",
+        "CPU to CPU",
+        "network softirqs",
+        "instructions",
+        "cache misses",
+    ]);
+    for load in Load::ALL {
+        for case in Division::ALL.into_iter().filter_map(|of| measured.case(of, load)) {
+            threads(&mut ours, case);
+            machine_row(&mut machine, case);
+        }
+    }
+    section.tables.push(ours);
+    section.tables.push(machine);
+    let sleeps = each_load(measured, |smp, amp| {
+        let slept = |case: &Case| case.typical(|sample| real(sample.host.voluntary) / sample.ios);
+        change(slept(smp), slept(amp))
+    });
+    section.conclude(
+        sleeps.iter().all(|(_, gain)| *gain > 0.0),
+        format!(
+            "fewer intrusions on the host (the study counts machine clears: 76 to 85 % fewer on \
+             CPU 0): the reactor sleeps less often for an I/O by {}",
+            list(&sleeps)
+        ),
+    );
+    section
+}
+
+fn threads(table: &mut Table, case: &Case) {
+    let [host_user, host_kernel, core_user, core_kernel] = case.parts();
+    let calls =
+        |at: usize| case.calls.map_or_else(|| "not counted".into(), |calls| number(calls[at]));
+    let mut row = |thread: &str, cpu: f64, user, kernel, of: fn(&Sample) -> Usage, at| {
+        let each = |count: fn(Usage) -> u64| {
+            number(case.typical(|sample| real(count(of(sample))) / sample.ios))
+        };
+        table.row(vec![
+            case.load.name(),
+            case.division.name().into(),
+            thread.into(),
+            number(cpu),
+            number(user),
+            number(kernel),
+            each(|usage| usage.voluntary),
+            each(|usage| usage.involuntary),
+            calls(at),
+        ]);
+    };
+    row("reactor", case.host_us(), host_user, host_kernel, |sample| sample.host, 0);
+    if case.division != Division::Smp {
+        row("core", case.core_us(), core_user, core_kernel, |sample| sample.core, 1);
+    }
+}
+
+fn machine_row(table: &mut Table, case: &Case) {
+    let each =
+        |count: fn(&Sample) -> u64| number(case.typical(|sample| real(count(sample)) / sample.ios));
+    let event = |at: usize| {
+        let known = case.samples.iter().all(|sample| sample.events.is_some());
+        let each = |sample: &Sample| sample.events.map_or(0.0, |events| events[at] / sample.ios);
+        if known { number(case.typical(each)) } else { "not counted".into() }
+    };
+    table.row(vec![
+        case.load.name(),
+        case.division.name().into(),
+        each(|sample| sample.interrupts.devices),
+        each(|sample| sample.interrupts.timers),
+        each(|sample| sample.interrupts.between),
+        each(|sample| sample.interrupts.network),
+        event(0),
+        event(1),
+    ]);
+}
+
+/// Table 2.
+fn gains(measured: &Measured) -> Section {
+    let mut section = Section::new("Table 2: what AMP saves, in percent of SMP");
+    let mut study = Table::new(&["the study's, 64 KiB", "write", "read"]);
+    let [writes, reads] = theirs::IMPROVED;
+    for ((bin, write), read) in BINS.iter().zip(writes).zip(reads) {
+        study.row(vec![(*bin).into(), percent(write), percent(read)]);
+    }
+    let [write, read] = theirs::IMPROVED_TOTAL;
+    study.row(vec!["total, of all cycles".into(), percent(write), percent(read)]);
+    let busy = |smp: &theirs::Mode, amp: &theirs::Mode| percent(change(smp.busy(), amp.busy()));
+    study.row(vec![
+        "total, of the cycles that are not idle".into(),
+        busy(&theirs::SMP_WRITE, &theirs::AMP_WRITE),
+        busy(&theirs::SMP_READ, &theirs::AMP_READ),
+    ]);
+    section.tables.push(study);
+    let mut ours = Table::new(&["ours", "mode", "user", "kernel", "together"]);
+    let mut saved = Vec::new();
+    for load in Load::ALL {
+        let Some(smp) = measured.case(Division::Smp, load) else { continue };
+        for division in [Division::Sleeping, Division::Polling] {
+            let Some(amp) = measured.case(division, load) else { continue };
+            let (before, after) = (smp.parts(), amp.parts());
+            let all: f64 = before.iter().sum();
+            let of = |first: usize| {
+                let sum = |parts: &[f64; 4]| parts[first] + parts[first + 2];
+                100.0 * (sum(&before) - sum(&after)) / all
+            };
+            let together = change(all, after.iter().sum());
+            if division == Division::Sleeping {
+                saved.push((load, together));
+            }
+            ours.row(vec![
+                load.name(),
+                division.name().into(),
+                percent(of(0)),
+                percent(of(1)),
+                percent(together),
+            ]);
+        }
+    }
+    section.tables.push(ours);
+    section.conclude(
+        saved.iter().all(|(_, percent)| *percent >= theirs::GAIN[0]),
+        format!(
+            "a third of all cycles is saved ({write} and {read} %): here reactor and core together \
+             save {} (a core that sleeps)",
+            list(&saved)
+        ),
+    );
+    section
+}
+
+/// What is asked of this project.
+fn host(measured: &Measured) -> Section {
+    let mut section = Section::new("The reactor alone: does its cost of an I/O fall by 30 %?");
+    let mut table = Table::new(&["load", "SMP, us", "AMP, us", "AMP polling, us", "saved, %"]);
+    let mut saved = Vec::new();
+    for load in Load::ALL {
+        let us = |division| measured.case(division, load).map_or(0.0, Case::host_us);
+        let [smp, sleeping, polling] = Division::ALL.map(us);
+        let gain = change(smp, sleeping);
+        saved.push((load, gain));
+        table.row(vec![
+            load.name(),
+            number(smp),
+            number(sleeping),
+            number(polling),
+            format!("{} / {}", percent(gain), percent(change(smp, polling))),
+        ]);
+    }
+    section.tables.push(table);
+    section.conclude(
+        saved.iter().all(|(_, gain)| *gain >= HOST_GAIN),
+        format!(
+            "the reactor's CPU time for an I/O falls by {HOST_GAIN:.0} % or more: {}",
+            list(&saved)
+        ),
+    );
+    section
+}
+
+/// Something of SMP against AMP with a core that sleeps, for each load.
+fn each_load(measured: &Measured, of: impl Fn(&Case, &Case) -> f64) -> Vec<(Load, f64)> {
+    let pair = |load| {
+        let smp = measured.case(Division::Smp, load)?;
+        Some((load, of(smp, measured.case(Division::Sleeping, load)?)))
+    };
+    Load::ALL.into_iter().filter_map(pair).collect()
+}
+
+/// Percent by which `after` is less than `before`.
+fn change(before: f64, after: f64) -> f64 {
+    if before > 0.0 { 100.0 * (before - after) / before } else { 0.0 }
+}
+
+fn percent(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+fn list(values: &[(Load, f64)]) -> String {
+    let one = |(load, value): &(Load, f64)| format!("{value:.0} % ({})", load.name());
+    values.iter().map(one).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Logical units that come and go while their target is served.
+//!
+//! Coming: every reactor knows the files first, then logins see the unit, then the sessions that
+//! are there. Going: sessions and logins see it no more; commands under way end by themselves, and
+//! the rest is ended; when nobody holds the unit, its files are flushed and closed. All sessions
+//! whose map has changed are told so (3F/0E).
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use scsi::LogicalUnit;
+
+use crate::mail::Letter;
+use crate::node::Served;
+use crate::reactor::Target;
+use crate::stores::StoreFile;
+use crate::stores::Stores;
+use crate::volume::VolumeError;
+
+/// The greatest number of the flat addressing method (SAM-5 §4.7.7.3).
+pub const LUN_NUMBER_MAX: u16 = 16_383;
+
+/// Commands for a unit that is taken away have so long to end by themselves.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// After that they are ended, and have so long until none of their work is left.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// How often to look whether anybody still holds a unit.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Where a unit is to be, and for whom.
+#[derive(Clone, Debug, Default)]
+#[allow(clippy::exhaustive_structs)] // who adds one says all of it
+pub struct NewLun {
+    /// Its number; the lowest free one if None.
+    pub number: Option<u16>,
+    /// Normalized names of the initiators that see it, whatever the rules of the target say of
+    /// numbers; if empty, those see it whom these rules let.
+    pub initiators: Vec<String>,
+}
+
+impl Target {
+    /// Serves one more unit, which `open` makes of a store. Gives its number. Sessions that may see
+    /// it are told.
+    ///
+    /// # Errors
+    /// What `open` says, or see [`VolumeError`]; nothing has changed then.
+    pub fn add_lun<E: From<VolumeError>>(
+        &self,
+        target: &str,
+        wanted: NewLun,
+        open: impl FnOnce(&mut Stores, u16) -> Result<LogicalUnit, E>,
+    ) -> Result<u16, E> {
+        let _one_at_a_time = self.volumes();
+        let served = self.served(target)?;
+        let lun = free_number(served, wanted.number)?;
+        if let Some(name) = wanted.initiators.iter().find(|name| !served.node().admits(name)) {
+            return Err(VolumeError::NotAdmitted { name: name.clone() }.into());
+        }
+        let mut stores = self.files().beside();
+        let unit = Arc::new(open(&mut stores, lun)?);
+        for file in &stores.files {
+            if !self.ask_reactors(|reply| Letter::AddFile { file: file.clone(), reply }) {
+                self.forget_files(&stores.files);
+                return Err(VolumeError::Silent.into());
+            }
+        }
+        self.files().add(stores.files);
+        served.add_lun(lun, unit, wanted.initiators);
+        self.show_luns(served);
+        tracing::info!(target, lun, "LUN added");
+        Ok(lun)
+    }
+
+    /// Serves a unit no more. Commands under way end by themselves within two seconds, or end with
+    /// TASK ABORTED; then its files are flushed and closed.
+    ///
+    /// # Errors
+    /// See [`VolumeError`]; `Lingers` and `Flush` tell what is wrong after the unit has gone.
+    pub fn remove_lun(&self, target: &str, lun: u16) -> Result<(), VolumeError> {
+        let _one_at_a_time = self.volumes();
+        let served = self.served(target)?;
+        let unit = served.luns().into_iter().find(|(number, _)| *number == lun);
+        let Some((_, unit)) = unit else {
+            return Err(VolumeError::NoLun { target: target.to_owned(), lun });
+        };
+        if unit.is_being_wiped() {
+            return Err(VolumeError::Wiping { lun });
+        }
+        served.remove_lun(lun);
+        unit.withdraw();
+        self.show_luns(served);
+        tracing::info!(target, lun, "LUN removed");
+        if !self.is_let_go(&unit) {
+            return Err(VolumeError::Lingers { lun });
+        }
+        let ids = unit.store().files();
+        let mut files = self.files().all();
+        files.retain(|file| ids.contains(&file.id));
+        self.forget_files(&files);
+        for StoreFile { fd, path, .. } in files.into_iter().filter(|file| file.writable) {
+            engine::files::sync(&fd).map_err(|source| VolumeError::Flush { lun, path, source })?;
+        }
+        Ok(())
+    }
+
+    fn served(&self, target: &str) -> Result<&Arc<Served>, VolumeError> {
+        self.nodes().find(target).ok_or_else(|| VolumeError::NoTarget(target.to_owned()))
+    }
+
+    /// All sessions of a target see the units that it has now, and so will initiators that come
+    /// back.
+    fn show_luns(&self, served: &Served) {
+        let target: Arc<str> = served.node().name.as_str().into();
+        if !self.ask_reactors(|reply| Letter::Remap { target: Arc::clone(&target), reply }) {
+            tracing::error!(%target, "a reactor does not answer: its sessions see the old LUNs");
+        }
+        for (_, unit) in served.luns() {
+            unit.tell_absent_of_other_units();
+        }
+    }
+
+    /// Waits until nobody else holds a unit that is not in any map, as commands, jobs and work
+    /// under way do; true if so.
+    fn is_let_go(&self, unit: &Arc<LogicalUnit>) -> bool {
+        if is_held_by_us_alone(unit, GRACE) {
+            return true;
+        }
+        tracing::info!("commands for a LUN that was removed are ended");
+        self.ask_reactors(|reply| Letter::EndTasks { unit: Arc::clone(unit), reply });
+        is_held_by_us_alone(unit, END_MAX)
+    }
+
+    /// No reactor knows these files any more.
+    fn forget_files(&self, files: &[StoreFile]) {
+        for StoreFile { id, .. } in files {
+            self.ask_reactors(|reply| Letter::RemoveFile { id: *id, reply });
+        }
+        let ids: Vec<_> = files.iter().map(|file| file.id).collect();
+        self.files().remove(&ids);
+    }
+}
+
+fn free_number(served: &Served, wanted: Option<u16>) -> Result<u16, VolumeError> {
+    let luns = served.luns();
+    let is_free = |number: &u16| !luns.iter().any(|(taken, _)| taken == number);
+    let target = || served.node().name.clone();
+    match wanted {
+        Some(lun) if is_free(&lun) => Ok(lun),
+        Some(lun) => Err(VolumeError::Taken { target: target(), lun }),
+        None => {
+            (0..=LUN_NUMBER_MAX).find(is_free).ok_or_else(|| VolumeError::Full { target: target() })
+        }
+    }
+}
+
+fn is_held_by_us_alone(unit: &Arc<LogicalUnit>, patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    while Arc::strong_count(unit) > 1 {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
