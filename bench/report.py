@@ -71,7 +71,7 @@ class Report:
                 judged(ratio, case.least, "least"),
                 "{:.1f}, {:.1f}".format(self.of(case, tgt, "target_us_per_io"),
                                         self.of(case, ours, "target_us_per_io")),
-                judged(cost, case.cost, "most"),
+                judged(cost, case.cost, "most", "{:.3f}"),
                 "{:.0%}, {:.0%}".format(self.of(case, tgt, "initiator_share"), share),
                 verdict if met else "NO"])
         head = ["case", "initiator", "unit", "tgt", "lunwire", "lunwire / tgt",
