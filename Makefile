@@ -22,8 +22,8 @@ build: ## Builds the release binary
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test
 
-test-long: build ## What takes longer, in a virtual machine: broken lines, resets, LIO, 13 minutes
-	@scripts/test setup cable resets lio
+test-long: build ## What takes longer, in a virtual machine: broken lines, resets, LIO, disks, 17 minutes
+	@scripts/test setup cable resets lio disk
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
 	@scripts/test fmt tidy clippy docs unit compliance licences
@@ -54,7 +54,7 @@ sim-long: ## The same for an hour, or SECONDS_SIM
 
 interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against a running server
 	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes wipes bad-input \
-	    login-flood discovery isns store-faults boot
+	    login-flood discovery isns store-faults inventory boot
 
 vm-test: build ## The kernel's own initiator in a virtual machine
 	@scripts/test volumes kernel cable disk

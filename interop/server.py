@@ -22,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 IQN = "iqn.2026-01.test.lunwire:disk"
 START_SECONDS = 20
 STOP_SECONDS = 20
+ORDER_SECONDS = 120
 SERVING = re.compile(r"^serving (iscsi://(\S+):(\d+)/([^/\s]+)/(\d+))\s*$")
 PR_SET_PDEATHSIG = 1
 SYS_IO_URING_SETUP = 425
@@ -146,6 +147,13 @@ class Lunwire(Target):
             if self.process.poll() is None:
                 self.kill()
             raise RuntimeError(f"the server did not start: {' '.join(command)}\n{self.log_tail()}")
+
+    def order(self, *words):
+        """What `lunwire WORDS` says of this daemon; an error if it refuses."""
+        binary = os.environ.get("LUNWIRE", f"{ROOT}/target/release/lunwire")
+        return subprocess.run([binary, *words, "--control-socket", self.control_socket], text=True,
+                              check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              timeout=ORDER_SECONDS).stdout
 
     def read_lines(self):
         for line in self.process.stdout:

@@ -13,9 +13,9 @@ CASES = []
 
 
 def case(on="each disk", noisy=False):
-    """A case: on `each disk`, on each disk of the `first server`, on the first disk of `each
-    server`, or `once` on that of the first server. `noisy`: commands fail that the kernel has
-    sent, and it is right to tell of."""
+    """A case: on `each disk` of the first server, `everywhere` (on these and on the first disk of
+    the other servers), on the first disk of `each server`, or `once` on that of the first server.
+    `noisy`: commands fail that the kernel has sent, and it is right to tell of."""
     def register(function):
         function.on, function.noisy = on, noisy
         CASES.append(function)

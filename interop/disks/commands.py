@@ -25,7 +25,7 @@ def blocks_are_compared_and_written(disk):
     disk.run("dd if=$D bs=$B skip=64 count=1 iflag=direct status=none | cmp - /tmp/new")
 
 
-@case()
+@case(on="everywhere")
 def blocks_are_unmapped(disk):
     length = (4 << 20) // disk.block
     disk.write(0, length)
@@ -44,7 +44,7 @@ def blocks_are_unmapped(disk):
     disk.must_end(OUT_OF_RANGE, f"sg_unmap --force --lba={disk.blocks} --num=1 $D")
 
 
-@case()
+@case(on="everywhere")
 def one_block_is_written_to_many(disk):
     length = (256 << 10) // disk.block
     for option in ("--10", "--16"):

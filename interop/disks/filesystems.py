@@ -35,12 +35,12 @@ def ext4(disk):
     file_system(disk, "mkfs.ext4 -q -F $D", "fsck.ext4 -f -n $D > /dev/null")
 
 
-@case(on="first server")
+@case()
 def xfs(disk):
     file_system(disk, "mkfs.xfs -q -f --unsupported $D", "xfs_repair -n $D > /dev/null 2>&1")
 
 
-@case()
+@case(on="everywhere")
 def discarded_and_zeroed(disk):
     disk.write(0, (8 << 20) // disk.block)
     before = disk.allocated()

@@ -73,6 +73,7 @@ def every_log_page(disk):
         # sg_logs 1.46 decodes page 19 only if optional parameters are there, too.
         if page != "19" and re.search("illegal|unable|not support|bad", said, re.I):
             raise Failed(f"log page {page}:\n{said}")
+    disk.must_say("sg_logs -a $D", "Supported log pages", "Write error counter", "Temperature")
     disk.must_end(ILLEGAL_REQUEST, "sg_logs -p 0x3e $D")
 
 

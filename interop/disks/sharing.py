@@ -55,6 +55,29 @@ def fence(linux, one, two):
 
 
 @case(on="once", noisy=True)
+def a_disk_comes_and_goes(disk):
+    """The kernel hears of it, finds it when it looks again, and lets it go."""
+    def must_have_heard():
+        disk.status("sg_turs $D")
+        disk.must_say("dmesg -c", "LUN assignments on this target have changed")
+
+    number, before = disk.session.number, len(disk.session.devices)
+    disk.target.order("lun", "add", "memory:16M", "--number", "7")
+    must_have_heard()
+    disk.run(f"iscsiadm -m session -r {number} --rescan > /dev/null")
+    new = disk.session.disks(before + 1)[before]
+    disk.must_say(f"sg_luns {new}", "0007000000000000")
+    disk.run(f"""head -c 4M /dev/urandom > /tmp/data
+        dd if=/tmp/data of={new} bs=1M oflag=direct status=none
+        dd if={new} bs=1M count=4 iflag=direct status=none | cmp - /tmp/data
+        echo 1 > /sys/block/{os.path.basename(new)}/device/delete""")
+    disk.target.order("lun", "remove", "7")
+    must_have_heard()
+    disk.run(f"iscsiadm -m session -r {number} --rescan > /dev/null")
+    expect("disks", disk.session.disks(before), disk.session.devices)
+
+
+@case(on="once", noisy=True)
 def a_host_changes_the_state_of_the_way(disk):
     """Explicit ALUA."""
     def state():

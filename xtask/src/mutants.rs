@@ -120,6 +120,27 @@ const MUTANTS: &[Mutant] = &[
         to: "let _ = connection.socket;",
         class: "calm",
     },
+    Mutant {
+        name: "reservation",
+        file: "crates/scsi/src/spc/persistent/rights.rs",
+        from: "_ => standing.holds || (standing.registered && kind.lets_registrants()),",
+        to: "_ => true,",
+        class: "calm",
+    },
+    Mutant {
+        name: "compare",
+        file: "crates/scsi/src/sbc/compare.rs",
+        from: "match first_difference(&bytes(read), &bytes(&old)) {",
+        to: "match first_difference(&bytes(read), &bytes(read)) {",
+        class: "calm",
+    },
+    Mutant {
+        name: "zeroes-are-synced",
+        file: "crates/store/src/file.rs",
+        from: "(_, Io::Punch { .. } | Io::Zero { .. }) if self.sync => {",
+        to: "(_, Io::Punch { .. } | Io::Zero { .. }) if false => {",
+        class: "target",
+    },
 ];
 
 /// Runs the mutants with these names, or all.

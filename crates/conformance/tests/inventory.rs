@@ -24,12 +24,15 @@ use scsi::Identity;
 use scsi::LogicalUnit;
 use store::spec::Spec;
 use target::AccessRule;
+use target::NewLun;
 use target::Plan;
 use target::VolumeError;
 use wire::iscsi::*;
 
 /// The number under which a test adds a unit.
 const LUN: u8 = 9;
+/// An initiator that sees LUN 0 alone, where a test says so.
+const SOME: &str = "iqn.2026-01.example.conformance:some";
 const POWER_ON: (u8, u8, u8) = (6, 0x29, 0);
 const LUNS_CHANGED: (u8, u8, u8) = (6, 0x3f, 0x0e);
 const NOT_SUPPORTED: (u8, u8, u8) = (5, 0x25, 0);
@@ -37,8 +40,12 @@ const NOTHING: (u8, u8, u8) = (0, 0, 0);
 const TASK_ABORTED: u8 = 0x40;
 
 fn add_at(server: &Server, number: Option<u16>, word: &str) -> Result<u16, VolumeError> {
+    add_for(server, NewLun { number, initiators: Vec::new() }, word)
+}
+
+fn add_for(server: &Server, wanted: NewLun, word: &str) -> Result<u16, VolumeError> {
     let spec: Spec = word.parse().expect("a store");
-    server.target().add_lun(TARGET, number, |stores, number| {
+    server.target().add_lun(TARGET, wanted, |stores, number| {
         let store = stores.open(&spec).expect("it opens");
         Ok(LogicalUnit::new(identity(number), store, BLOCK).expect("a legal unit"))
     })
@@ -249,7 +256,6 @@ fn a_copy_to_a_unit_that_goes_ends() {
 /// Only who may see a unit hears of it.
 #[test]
 fn a_masked_unit_comes_and_goes_unseen() {
-    const SOME: &str = "iqn.2026-01.example.conformance:some";
     let mask = |plan: &mut Plan| {
         let node = plan.nodes.iter_mut().find(|node| node.name == TARGET).expect("the target");
         let rule = |initiator: &str, luns| AccessRule {
@@ -260,29 +266,30 @@ fn a_masked_unit_comes_and_goes_unseen() {
         };
         node.access = vec![rule(FRIEND, None), rule(SOME, Some(vec![0]))];
     };
-    on_each_plan(
-        |_| {},
-        mask,
-        |server| {
-            let login =
-                |name: &str| LoginPlan { initiator: Some(name.to_owned()), ..LoginPlan::new() };
-            let mut sessions = [FRIEND, SOME].map(|name| server.login_with(&login(name)));
-            sessions.iter_mut().for_each(|session| session.settle(0));
-            add(server, "memory:1M");
-            assert_eq!(
-                sessions.each_mut().map(|session| ready(session, 0)),
-                [LUNS_CHANGED, NOTHING]
-            );
-            let [friend, some] = &mut sessions;
-            assert_eq!((luns(friend), luns(some)), (vec![0, 1, FILE_LUN, LUN], vec![0]));
-            assert_eq!(ready(some, LUN), NOT_SUPPORTED);
-            remove(server);
-            assert_eq!(
-                sessions.each_mut().map(|session| ready(session, 0)),
-                [LUNS_CHANGED, NOTHING]
-            );
-        },
-    );
+    on_each_plan(|_| {}, mask, see_what_is_theirs);
+}
+
+fn see_what_is_theirs(server: &Server) {
+    let login = |name: &str| LoginPlan { initiator: Some(name.to_owned()), ..LoginPlan::new() };
+    let mut sessions = [FRIEND, SOME].map(|name| server.login_with(&login(name)));
+    sessions.iter_mut().for_each(|session| session.settle(0));
+    let heard = |sessions: &mut [Initiator; 2]| sessions.each_mut().map(|each| ready(each, 0));
+    add(server, "memory:1M");
+    assert_eq!(heard(&mut sessions), [LUNS_CHANGED, NOTHING]);
+    let [friend, some] = &mut sessions;
+    assert_eq!((luns(friend), luns(some)), (vec![0, 1, FILE_LUN, LUN], vec![0]));
+    assert_eq!(ready(some, LUN), NOT_SUPPORTED);
+    remove(server);
+    assert_eq!(heard(&mut sessions), [LUNS_CHANGED, NOTHING]);
+    // The rules know nothing of a unit that is added for somebody.
+    let wanted = |name: &str| NewLun { number: Some(LUN.into()), initiators: vec![name.into()] };
+    add_for(server, wanted(SOME), "memory:1M").expect("a free number");
+    assert_eq!(heard(&mut sessions), [NOTHING, LUNS_CHANGED]);
+    assert_eq!(sessions.each_mut().map(luns), [vec![0, 1, FILE_LUN], vec![0, LUN]]);
+    remove(server);
+    assert_eq!(heard(&mut sessions), [NOTHING, LUNS_CHANGED]);
+    let stranger = add_for(server, wanted("iqn.2026-01.example:stranger"), "memory:1M");
+    assert!(matches!(stranger, Err(VolumeError::NotAdmitted { .. })), "{stranger:?}");
 }
 
 #[test]

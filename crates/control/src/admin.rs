@@ -148,6 +148,9 @@ pub struct NewLun {
     pub serial: Option<String>,
     /// Space left at which hosts are warned.
     pub space_warning: Option<String>,
+    /// Names of the initiators that see it; if empty, those whom the configuration lets.
+    #[serde(default)]
+    pub initiators: Vec<String>,
 }
 
 /// A disk whose file is another size than what hosts saw.
@@ -327,6 +330,7 @@ mod tests {
                     protection: None,
                     serial: Some("one".into()),
                     space_warning: None,
+                    initiators: vec!["iqn.b".into()],
                 },
             },
             Request::RemoveLun { target: Some("iqn.a".into()), lun: 3 },

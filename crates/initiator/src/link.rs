@@ -201,7 +201,7 @@ impl Link {
     ) -> Result<Self, Error> {
         let mut random = [0; 5];
         context.random(&mut random)?;
-        let isid = isid(options.enterprise, random);
+        let isid = options.isid.unwrap_or_else(|| isid(options.enterprise, random));
         let mut link = Self {
             id,
             options,

@@ -50,6 +50,10 @@ pub struct Options {
     /// The enterprise number that IANA gave to our vendor, 24 bits: it goes into the ISID (RFC 7143
     /// §11.12.5). None: random bits do.
     pub enterprise: Option<u32>,
+    /// The initiator's part of the session id, where the caller has one to keep: the same one for
+    /// different portal groups shows them one initiator port (RFC 7143 §10.1.1). A session with a
+    /// portal group ends the one that has the same id there. None: random, of this session alone.
+    pub isid: Option<Isid>,
     /// Our alias, for the target's display.
     pub alias: Option<String>,
     /// By what we prove who we are and, if a target is in it, what it has to prove.
@@ -73,6 +77,7 @@ impl Options {
             target,
             initiator: default_initiator(),
             enterprise: None,
+            isid: None,
             alias: None,
             account: None,
             algorithms: ALGORITHMS.to_vec(),

@@ -281,6 +281,9 @@ pub(crate) enum LunAction {
         /// Warn hosts when less than this is left for a thin disk
         #[arg(long, value_name = "SIZE")]
         space_warning: Option<String>,
+        /// Initiator that sees it (repeatable) [default: all but those with a list of LUNs]
+        #[arg(long, value_name = "IQN")]
+        initiator: Vec<String>,
         #[command(flatten)]
         place: LunPlace,
     },

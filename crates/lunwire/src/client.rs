@@ -40,6 +40,7 @@ use iscsi::initiator::LoginError;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
+use wire::iscsi::Isid;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
@@ -105,6 +106,16 @@ pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
     Ok(queue)
 }
 
+/// Six bytes in hex.
+fn isid(text: &str) -> Result<Isid> {
+    let digits = u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 12);
+    let Some(digits) = digits.filter(|_| text.bytes().all(|byte| byte.is_ascii_hexdigit())) else {
+        return Err(usage("--isid", text, "12 hex digits are right, for example 80c0ffee0001"));
+    };
+    let [_, _, isid @ ..] = digits.to_be_bytes();
+    Ok(Isid(isid))
+}
+
 /// Everything that a login to `url` needs.
 pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     let mut options = Options::of_url(url);
@@ -115,6 +126,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     }
     negotiate(client, &mut options.settings)?;
     options.enterprise = client.enterprise_number;
+    options.isid = client.isid.as_deref().map(isid).transpose()?;
     if let Some(patience) = &client.patience {
         options.reconnect_patience = time("--patience", patience)?;
     }

@@ -48,6 +48,7 @@ pub(crate) use check::address;
 pub(crate) use check::checked;
 pub(crate) use check::option;
 pub(crate) use lun::DraftLun;
+pub(crate) use lun::initiators;
 pub(crate) use lun::number as lun_number;
 pub(crate) use unit::UnitMaker;
 

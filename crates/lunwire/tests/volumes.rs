@@ -98,6 +98,7 @@ fn disks_are_added_and_removed() {
         (&["lun", "add", "memory:1M", "--number", "20000"], 1, "--number 20000"),
         (&["lun", "add", "memory:1M", "--block", "1000"], 2, "--block 1000: 512 or 4096"),
         (&["lun", "add", "memory:1M", "--serial", ""], 2, "--serial"),
+        (&["lun", "add", "memory:1M", "--initiator", "me"], 2, "--initiator me"),
         (&["lun", "add", "paper:1M"], 2, "paper"),
         (&["lun", "add", &word], 1, "more"),
         (&["lun", "add", "file:/nowhere/at/all"], 1, "/nowhere/at/all"),

@@ -102,6 +102,7 @@ impl Checks {
         let entry = match sessions.get(&(target, tsih.0)) {
             Some(entry) if self.joins == tsih => {
                 self.keys.join(&entry.borrow().keys);
+                entry.borrow_mut().told(last);
                 Rc::clone(entry)
             }
             _ => {

@@ -101,10 +101,11 @@ impl Run {
         }
         machine.crash(dark);
         let mut world = self.world.borrow_mut();
-        if dark {
-            for unit in &self.stage.units[index] {
+        for unit in &self.stage.units[index] {
+            if dark {
                 self.stage.models[*unit].power_lost(world.now);
             }
+            self.stage.claims[*unit].forget(world.now);
         }
         world.after(millis(length), Due::Plan(Plan::Start(machine.desk)));
         true

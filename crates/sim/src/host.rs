@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clock::Instant;
 use initiator::Config;
-use initiator::Data;
 use initiator::Done;
 use initiator::Error;
 use initiator::Event;
@@ -19,9 +18,10 @@ use initiator::SessionId;
 use initiator::Settings;
 use iscsi::initiator::Ending;
 use iscsi::initiator::Policy;
-use wire::scsi::cdb::BlockCommand;
-use wire::scsi::opcode::Opcode;
+use wire::scsi::sense::SenseKey;
 
+use crate::claims::Claim;
+use crate::claims::Nexus;
 use crate::model::Model;
 use crate::model::Version;
 use crate::options::RESTS;
@@ -29,6 +29,8 @@ use crate::options::Secrets;
 use crate::options::SessionPlan;
 use crate::port::SimConnector;
 use crate::port::SimPort;
+use crate::request::Form;
+use crate::request::What;
 use crate::rng::Rng;
 use crate::secrets;
 use crate::trace::START;
@@ -37,11 +39,11 @@ use crate::world::Due;
 use crate::world::Plan;
 use crate::world::Shared;
 
-/// FUA in the flags of a block command (SBC-4 §5.40).
-const FUA: u8 = 0x08;
-
 /// Data buffers of a host, bytes.
 const POOL: usize = 32 << 20;
+
+/// So many of a thousand requests of a guard are about its reservation.
+const GUARDS: u64 = 80;
 
 /// Without faults no request takes longer, however deep the queue and narrow the window.
 const CALM_MAX: Duration = Duration::from_secs(20);
@@ -49,14 +51,6 @@ const CALM_MAX: Duration = Duration::from_secs(20);
 /// Name of target `number`.
 pub(crate) fn target_name(number: usize) -> String {
     format!("iqn.2026-01.local.lunwire.sim:target-{number}")
-}
-
-/// What a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    Read,
-    Write { version: Version, durable: bool },
-    Flush,
 }
 
 /// A request under way.
@@ -89,6 +83,9 @@ pub(crate) struct Ghost {
 pub(crate) struct Stage {
     /// All units of all targets.
     pub(crate) models: Vec<Model>,
+    /// Of each unit: who may write.
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) next_nexus: Nexus,
     /// Of each target: its units in `models`.
     pub(crate) units: Vec<Vec<usize>>,
     /// Of each target: what a login has to prove.
@@ -119,6 +116,7 @@ impl Stage {
 pub(crate) struct Slot {
     pub(crate) plan: SessionPlan,
     id: Option<SessionId>,
+    nexus: Nexus,
     up: bool,
     left: u32,
     pub(crate) operations: BTreeMap<u64, Operation>,
@@ -147,6 +145,7 @@ impl Host {
         let slots = plans.iter().map(|plan| Slot {
             plan: plan.clone(),
             id: None,
+            nexus: 0,
             up: false,
             left: plan.operations,
             operations: BTreeMap::new(),
@@ -185,8 +184,10 @@ impl Host {
         self.world.borrow_mut().crash(self.desk, true);
         for slot in 0..self.slots.len() {
             for (_, operation) in std::mem::take(&mut self.slots[slot].operations) {
-                if matches!(operation.what, What::Write { .. }) {
-                    self.haunt(slot, &operation, stage);
+                match operation.what {
+                    What::Write { .. } => self.haunt(slot, &operation, stage),
+                    What::Guard(_) => stage.claims[operation.unit].abandon(),
+                    What::Read | What::Flush => {}
                 }
             }
             (self.slots[slot].id, self.slots[slot].up) = (None, false);
@@ -222,7 +223,10 @@ impl Host {
         if entry.id.is_none() {
             let secrets = stage.secrets[entry.plan.target];
             match pump.open(options(&entry.plan, self.index, secrets)) {
-                Ok(id) => entry.id = Some(id),
+                Ok(id) => {
+                    (entry.id, entry.nexus) = (Some(id), stage.next_nexus);
+                    stage.next_nexus += 1;
+                }
                 Err(error) => stage.fail(format!("cannot open a session: {error}")),
             }
             self.turn(stage);
@@ -254,11 +258,21 @@ impl Host {
         let count = 1 + self.rng.index(entry.plan.blocks_max.min(model.len()));
         let lba = self.rng.index(model.len() - count + 1);
         let durable = self.rng.chance(150);
-        let what = match self.rng.below(100) {
+        let mut what = match self.rng.below(100) {
             0..45 => What::Read,
-            45..92 => What::Write { version: stage.next_version, durable },
+            45..92 => What::Write { version: stage.next_version, durable, form: Form::Write },
             _ => What::Flush,
         };
+        let mut count = count;
+        if entry.plan.rare > 0 && self.rng.chance(entry.plan.rare) {
+            count = what.vary(model, lba, count, &mut self.rng);
+        }
+        if entry.plan.guard
+            && self.rng.chance(GUARDS)
+            && let Some(action) = stage.claims[unit].next(entry.nexus)
+        {
+            what = What::Guard(action);
+        }
         if matches!(what, What::Write { .. }) && !model.is_free(lba, count) {
             return true;
         }
@@ -303,26 +317,17 @@ impl Host {
     fn submit(&mut self, slot: usize, lun: usize, operation: Operation, stage: &mut Stage) {
         let Operation { what, unit, lba, count, asked } = operation;
         let model = &mut stage.models[unit];
-        let bytes = u32::try_from(count * model.block_len()).unwrap_or(0);
-        let command = |opcode, flags| {
-            let length = u32::try_from(count).unwrap_or(0);
-            let (lba, group_number) = (lba as u64, 0);
-            let command = BlockCommand { opcode, lba, length, flags, group_number };
-            command.emit().expect("a small range fits sixteen bytes")
-        };
-        let (cdb, data) = match what {
-            What::Read => (command(Opcode::READ_16, 0), Data::In(bytes)),
-            What::Write { version, durable } => {
-                stage.next_version += 1;
-                model.begin(lba, count, version, asked);
-                let flags = if durable { FUA } else { 0 };
-                let data = model.content(lba, count, version);
-                (command(Opcode::WRITE_16, flags), Data::Out(data.into()))
-            }
-            What::Flush => (command(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
-        };
+        if let What::Write { version, .. } = what {
+            stage.next_version += 1;
+            model.begin(lba, count, version, asked);
+        }
+        let (cdb, data) = what.command(model, lba, count);
         let entry = &mut self.slots[slot];
+        if let What::Guard(action) = what {
+            stage.claims[unit].ask(entry.nexus, action);
+        }
         let retry = match what {
+            _ if !what.repeats() => Retry::IfNotDone,
             What::Write { .. } if !entry.plan.repeat => Retry::IfNotDone,
             _ => Retry::Always,
         };
@@ -335,8 +340,12 @@ impl Host {
                 entry.operations.insert(self.tag, operation);
             }
             Err((error, _)) => {
-                if let What::Write { version, .. } = what {
-                    model.retract(lba, count, version);
+                match what {
+                    What::Write { version, .. } => model.retract(lba, count, version),
+                    What::Guard(action) => {
+                        stage.claims[unit].end(entry.nexus, action, false, asked);
+                    }
+                    What::Read | What::Flush => {}
                 }
                 self.world.borrow_mut().tally.end(&format!("not taken: {}", kind_name(&error)));
             }
@@ -433,11 +442,7 @@ impl Host {
     ) {
         let Operation { what, unit, lba, count, asked } = *operation;
         let now = self.world.borrow().now;
-        let name = match what {
-            What::Read => "read",
-            What::Write { .. } => "write",
-            What::Flush => "flush",
-        };
+        let name = what.name();
         let how = match &result {
             Ok(_) => format!("{name} good"),
             Err(error) => format!("{name} {}", kind_name(error)),
@@ -453,9 +458,20 @@ impl Host {
         if !stage.may_fail && now.since(asked) > CALM_MAX {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
+        if let Err(why) = self.judge(slot, operation, &result, stage) {
+            return stage.fail(why);
+        }
         let target = self.slots[slot].plan.target;
         let model = &mut stage.models[unit];
         match (what, result) {
+            (What::Guard(action), result) => {
+                let nexus = self.slots[slot].nexus;
+                stage.claims[unit].end(nexus, action, result.is_ok(), now);
+            }
+            (What::Write { version, .. }, Err(error)) if is_conflict(&error) && !stage.may_lose => {
+                model.retract(lba, count, version);
+            }
+            (What::Flush, Err(error)) if is_conflict(&error) => {}
             (What::Read, Ok(done)) => {
                 let bytes = done.data.as_deref().unwrap_or_default();
                 let expected = count * model.block_len();
@@ -467,12 +483,30 @@ impl Host {
                     stage.fail(wrong.0);
                 }
             }
-            (What::Write { version, durable }, Ok(_)) => {
+            (What::Write { form: Form::Compare { equal: false, .. }, .. }, Ok(_)) => {
+                stage.fail(format!("what was compared at {lba} was never there"));
+            }
+            // Blocks may stay as they are.
+            (What::Write { form: Form::Unmap, .. }, Ok(_)) => {
+                model.doubt(lba, count);
+                model.exorcise(lba, count, now);
+            }
+            (What::Write { version, durable, .. }, Ok(_)) => {
                 let durable = durable || stage.always_durable[target];
                 model.acknowledge(lba, count, version, durable, now);
             }
+            (What::Write { version, form: Form::Compare { with, equal }, .. }, Err(error))
+                if is_miscompare(&error) =>
+            {
+                let there = equal && model.was(lba, with, version, (asked, now));
+                model.retract(lba, count, version);
+                if there {
+                    stage.fail(format!("what was compared at {lba} is there: version {with}"));
+                }
+            }
             (What::Flush, Ok(_)) => model.flushed(asked),
             (_, Err(error)) => {
+                let conflict = is_conflict(&error);
                 if matches!(what, What::Write { .. }) {
                     match error.kind() {
                         Kind::Status { .. } | Kind::Ending(Ending::Aborted | Ending::TimedOut) => {
@@ -483,10 +517,37 @@ impl Host {
                         _ => self.haunt(slot, operation, stage),
                     }
                 }
-                if !stage.may_fail {
+                if !stage.may_fail && !conflict {
                     stage.fail(format!("a request failed without a fault: {error}"));
                 }
             }
+        }
+    }
+
+    /// Whether the reservation of the unit, if there is one, let it end like that.
+    fn judge(
+        &self,
+        slot: usize,
+        operation: &Operation,
+        result: &Result<Done, Error>,
+        stage: &Stage,
+    ) -> Result<(), String> {
+        let Operation { what, unit, asked, .. } = *operation;
+        let (claim, nexus) = (&stage.claims[unit], self.slots[slot].nexus);
+        let conflict = result.as_ref().is_err_and(is_conflict);
+        let carried_out = match result {
+            Ok(_) => true,
+            Err(error) => is_miscompare(error),
+        };
+        match what {
+            What::Guard(_) => Ok(()),
+            _ if conflict && (what == What::Read || !claim.refuses(nexus, asked)) => {
+                Err(format!("a reservation that nobody has refuses {what:?} of unit {unit}"))
+            }
+            What::Write { .. } | What::Flush if carried_out && !claim.lets(nexus, asked) => {
+                Err(format!("a reservation did not keep {what:?} out of unit {unit}"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -568,6 +629,17 @@ fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
         reconnect_patience: Duration::from_secs(plan.patience),
         ..Options::new(world::portal(plan.target), Some(target_name(plan.target)))
     }
+}
+
+/// RESERVATION CONFLICT (SAM-5 §5.3.1).
+fn is_conflict(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { status: 0x18, .. })
+}
+
+/// MISCOMPARE (SPC-4 §4.5.6).
+fn is_miscompare(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
+        if sense.key == SenseKey::Miscompare)
 }
 
 /// A short name for counting.

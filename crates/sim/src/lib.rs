@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod claims;
 mod disk;
 mod faults;
 mod host;
@@ -23,6 +24,7 @@ mod net;
 mod options;
 mod port;
 mod report;
+mod request;
 mod rng;
 mod run;
 mod secrets;

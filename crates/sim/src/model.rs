@@ -17,6 +17,9 @@ use crate::rng::mix;
 /// Names a write; 0: never written, or zeroed.
 pub(crate) type Version = u64;
 
+/// Of a version: all of its blocks are equal.
+pub(crate) const ALIKE: Version = 1 << 63;
+
 /// A content that a sector may have.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
@@ -138,10 +141,45 @@ impl Model {
         let mut bytes = vec![0; count * self.block_len];
         if version != 0 {
             for (at, sector) in self.span(lba, count).zip(bytes.chunks_mut(SECTOR)) {
-                fill(sector, self.unit, at as u64, version);
+                fill(sector, self.unit, self.address(at, version), version);
             }
         }
         bytes
+    }
+
+    /// The address that is in a sector of `version`.
+    const fn address(&self, at: usize, version: Version) -> u64 {
+        let alike = version & ALIKE != 0;
+        (if alike { at % (self.block_len / SECTOR) } else { at }) as u64
+    }
+
+    /// The one content that a block has, if that is certain.
+    pub(crate) fn certain(&self, lba: usize) -> Option<Version> {
+        if !self.is_free(lba, 1) {
+            return None;
+        }
+        let mut open = self.sectors[self.span(lba, 1)]
+            .iter()
+            .flat_map(|sector| &sector.candidates)
+            .filter(|candidate| candidate.until.is_none())
+            .map(|candidate| candidate.version);
+        let first = open.next()?;
+        open.all(|version| version == first).then_some(first)
+    }
+
+    /// Whether a block had no content but this and that of `new`, which may be under way, between
+    /// `asked` and `now`.
+    pub(crate) fn was(
+        &self,
+        lba: usize,
+        version: Version,
+        new: Version,
+        (asked, now): (Instant, Instant),
+    ) -> bool {
+        self.sectors[self.span(lba, 1)].iter().flat_map(|sector| &sector.candidates).all(|found| {
+            let seen = found.from <= now && found.until.is_none_or(|until| until >= asked);
+            !seen || found.version == version || found.version == new
+        })
     }
 
     /// A write of `version` is given to the initiator.
@@ -199,8 +237,15 @@ impl Model {
     pub(crate) fn retract(&mut self, lba: usize, count: usize, version: Version) {
         for sector in self.range(lba, count) {
             sector.writing = None;
-            sector.candidates.retain(|candidate| candidate.version != version);
-            sector.since.retain(|since| *since != version);
+            let open = |candidate: &Candidate| {
+                candidate.version == version && candidate.acknowledged.is_none()
+            };
+            if let Some(at) = sector.candidates.iter().rposition(open) {
+                sector.candidates.remove(at);
+            }
+            if let Some(at) = sector.since.iter().rposition(|since| *since == version) {
+                sector.since.remove(at);
+            }
         }
     }
 
@@ -267,7 +312,7 @@ impl Model {
                 candidate.from <= now && candidate.until.is_none_or(|until| until >= asked)
             };
             let visible = || sector.candidates.iter().filter(seen).map(|found| found.version);
-            match version_of(content, self.unit, at as u64) {
+            match self.version_of(content, at) {
                 Some(version) if visible().any(|other| other == version) => {
                     self.sectors[at].settle(version, asked, now);
                 }
@@ -289,7 +334,7 @@ impl Model {
             .map(|version| {
                 let mut expected = vec![0; content.len()];
                 if version != 0 {
-                    fill(&mut expected, self.unit, at as u64, version);
+                    fill(&mut expected, self.unit, self.address(at, version), version);
                 }
                 expected
             })
@@ -302,9 +347,20 @@ impl Model {
         self.sectors.iter().all(|sector| sector.writing.is_none() && sector.ghosts == 0)
     }
 
+    /// Which write a whole sector is of; None: of none.
+    fn version_of(&self, sector: &[u8], at: usize) -> Option<Version> {
+        let version = u64::from_le_bytes(*sector.first_chunk::<8>()?);
+        if version == 0 {
+            return sector.iter().all(|byte| *byte == 0).then_some(0);
+        }
+        let mut expected = vec![0; sector.len()];
+        fill(&mut expected, self.unit, self.address(at, version), version);
+        (expected == sector).then_some(version)
+    }
+
     fn describe(&self, at: usize, content: &[u8], asked: Instant) -> String {
         let sector = &self.sectors[at];
-        let found = version_of(content, self.unit, at as u64).map_or_else(
+        let found = self.version_of(content, at).map_or_else(
             || format!("no content of any write to it ({:02x?}...)", &content[..16]),
             |version| format!("version {version}"),
         );
@@ -328,17 +384,6 @@ fn fill(block: &mut [u8], unit: u64, at: u64, version: Version) {
             _ => mix(salt.wrapping_add(number)).to_le_bytes(),
         };
     }
-}
-
-/// Which write a whole block is of; None: of none.
-fn version_of(block: &[u8], unit: u64, at: u64) -> Option<Version> {
-    let version = u64::from_le_bytes(*block.first_chunk::<8>()?);
-    if version == 0 {
-        return block.iter().all(|byte| *byte == 0).then_some(0);
-    }
-    let mut expected = vec![0; block.len()];
-    fill(&mut expected, unit, at, version);
-    (expected == block).then_some(version)
 }
 
 #[cfg(test)]

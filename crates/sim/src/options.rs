@@ -164,6 +164,10 @@ pub struct SessionPlan {
     pub connections: u16,
     /// Commands go to the connection with the fewest under way; else in turn.
     pub least: bool,
+    /// So many of a thousand writes are rare commands.
+    pub rare: u64,
+    /// Reserves units for itself.
+    pub guard: bool,
     /// Longest rest, seconds; it has a few.
     pub rest: u64,
 }
@@ -368,6 +372,8 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         recovery: 0,
         connections: 1,
         least: false,
+        rare: 0,
+        guard: false,
         rest: 0,
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clock::Instant;
 
+use crate::claims::Claim;
 use crate::host::Host;
 use crate::host::Stage;
 use crate::machine::Machine;
@@ -106,6 +107,8 @@ impl Run {
             }
         }
         let stage = Stage {
+            claims: models.iter().map(|_| Claim::default()).collect(),
+            next_nexus: 1,
             models,
             units,
             secrets: options.targets.iter().map(|target| target.secrets).collect(),

@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    fn read(store: &Beside, offset: u64) -> alloc::vec::Vec<u8> {
+    fn read(store: &Beside, offset: u64) -> Vec<u8> {
         match store.submit(&Op::Read { offset, length: 4 }) {
             Submitted::Done(Outcome::Data(data)) => data.to_vec(),
             other => panic!("{other:?}"),

@@ -31,21 +31,35 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// How often to look whether anybody still holds a unit.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// Where a unit is to be, and for whom.
+#[derive(Clone, Debug, Default)]
+#[allow(clippy::exhaustive_structs)] // who adds one says all of it
+pub struct NewLun {
+    /// Its number; the lowest free one if None.
+    pub number: Option<u16>,
+    /// Normalized names of the initiators that see it, whatever the rules of the target say of
+    /// numbers; if empty, those see it whom these rules let.
+    pub initiators: Vec<String>,
+}
+
 impl Target {
-    /// Serves one more unit: `open` makes it of a store, for the number `wanted`, or for the
-    /// lowest free one. Gives the number. Sessions that may see it are told.
+    /// Serves one more unit, which `open` makes of a store. Gives its number. Sessions that may see
+    /// it are told.
     ///
     /// # Errors
     /// What `open` says, or see [`VolumeError`]; nothing has changed then.
     pub fn add_lun<E: From<VolumeError>>(
         &self,
         target: &str,
-        wanted: Option<u16>,
+        wanted: NewLun,
         open: impl FnOnce(&mut Stores, u16) -> Result<LogicalUnit, E>,
     ) -> Result<u16, E> {
         let _one_at_a_time = self.volumes();
         let served = self.served(target)?;
-        let lun = free_number(served, wanted)?;
+        let lun = free_number(served, wanted.number)?;
+        if let Some(name) = wanted.initiators.iter().find(|name| !served.node().admits(name)) {
+            return Err(VolumeError::NotAdmitted { name: name.clone() }.into());
+        }
         let mut stores = self.files().beside();
         let unit = Arc::new(open(&mut stores, lun)?);
         for file in &stores.files {
@@ -55,7 +69,7 @@ impl Target {
             }
         }
         self.files().add(stores.files);
-        served.change_luns(|luns| luns.push((lun, unit)));
+        served.add_lun(lun, unit, wanted.initiators);
         self.show_luns(served);
         tracing::info!(target, lun, "LUN added");
         Ok(lun)
@@ -76,7 +90,7 @@ impl Target {
         if unit.is_being_wiped() {
             return Err(VolumeError::Wiping { lun });
         }
-        served.change_luns(|luns| luns.retain(|(number, _)| *number != lun));
+        served.remove_lun(lun);
         unit.withdraw();
         self.show_luns(served);
         tracing::info!(target, lun, "LUN removed");

@@ -25,6 +25,7 @@ pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
 pub use engine::ppe::Idle;
 pub use inventory::LUN_NUMBER_MAX;
+pub use inventory::NewLun;
 pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::RwLock;
+use std::sync::RwLockReadGuard;
+use std::sync::RwLockWriteGuard;
 
 use iscsi::chap::Account;
 use iscsi::chap::Challenge;
@@ -113,13 +115,32 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Served {
     node: Node,
-    /// Instead of those of the node, by number.
-    luns: RwLock<LunMap>,
+    /// Instead of those of the node.
+    luns: RwLock<Luns>,
+}
+
+#[derive(Debug)]
+struct Luns {
+    /// By number.
+    map: LunMap,
+    /// Units that are for these initiators alone, whatever the rules of the node say.
+    only: Vec<(u16, Vec<String>)>,
+}
+
+impl Luns {
+    fn shows(&self, node: &Node, initiator: &str, number: u16) -> bool {
+        match self.only.iter().find(|(of, _)| *of == number) {
+            Some((_, initiators)) => initiators.iter().any(|name| name == initiator),
+            None => node.shows(initiator, number),
+        }
+    }
 }
 
 impl Served {
     fn new(node: Node) -> Self {
-        Self { luns: RwLock::new(node.luns.clone()), node: Node { luns: Vec::new(), ..node } }
+        let mut node = node;
+        let map = std::mem::take(&mut node.luns);
+        Self { node, luns: RwLock::new(Luns { map, only: Vec::new() }) }
     }
 
     pub(crate) fn node(&self) -> &Node {
@@ -128,21 +149,40 @@ impl Served {
 
     /// The units now, by number.
     pub(crate) fn luns(&self) -> LunMap {
-        self.luns.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.read().map.clone()
     }
 
     /// The units that `initiator` sees now.
     pub(crate) fn lun_map(&self, initiator: &str) -> LunMap {
-        let mut luns = self.luns();
-        luns.retain(|(number, _)| self.node.shows(initiator, *number));
-        luns
+        let luns = self.read();
+        let shown = luns.map.iter().filter(|(lun, _)| luns.shows(&self.node, initiator, *lun));
+        shown.cloned().collect()
     }
 
-    /// Logins from now on see what `change` leaves.
-    pub(crate) fn change_luns(&self, change: impl FnOnce(&mut LunMap)) {
-        let mut luns = self.luns.write().unwrap_or_else(PoisonError::into_inner);
-        change(&mut luns);
-        luns.sort_by_key(|(number, _)| *number);
+    /// Logins from now on see one more unit: those of `initiators`, or without any all that the
+    /// rules let see it.
+    pub(crate) fn add_lun(&self, lun: u16, unit: Arc<LogicalUnit>, initiators: Vec<String>) {
+        let mut luns = self.write();
+        luns.map.push((lun, unit));
+        luns.map.sort_by_key(|(number, _)| *number);
+        if !initiators.is_empty() {
+            luns.only.push((lun, initiators));
+        }
+    }
+
+    /// Logins from now on see a unit no more.
+    pub(crate) fn remove_lun(&self, lun: u16) {
+        let mut luns = self.write();
+        luns.map.retain(|(number, _)| *number != lun);
+        luns.only.retain(|(number, _)| *number != lun);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Luns> {
+        self.luns.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Luns> {
+        self.luns.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

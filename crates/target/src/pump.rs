@@ -352,8 +352,8 @@ impl<P: Port> Pump<P> {
                 }
                 Some(Output::Indication(indication)) => self.indicate(key, indication),
                 Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
-                Some(Output::Reserve { connection, task, length, staged }) => {
-                    self.reserve_buf(key, connection, task, (length, staged));
+                Some(Output::Reserve { task, length, staged, .. }) => {
+                    self.reserve_buf(key, task, (length, staged));
                 }
                 Some(Output::Detach { connection, task }) => self.detach_buf(key, connection, task),
                 Some(Output::Attach { connection, task }) => self.attach_buf(key, connection, task),

@@ -119,6 +119,12 @@ pub enum VolumeError {
         /// The number.
         lun: u16,
     },
+    /// It is for an initiator that may not log in.
+    #[error("{name} may not log in to the target; try: one of its [[target.initiator]]")]
+    NotAdmitted {
+        /// The initiator.
+        name: String,
+    },
     /// All numbers are taken.
     #[error("{target} has as many LUNs as it can have")]
     Full {

@@ -220,8 +220,10 @@ impl Session {
                 self.indicate(Indication::OutOfBuffers);
                 Ok(())
             }
-            Event::Rejected { reason } => Err(Violation::Malformed(reason)),
-            Event::DigestError => Err(Violation::DataDigest),
+            Event::Rejected { reason } => {
+                self.check_retained(connection).and(Err(Violation::Malformed(reason)))
+            }
+            Event::DigestError => self.check_retained(connection).and(Err(Violation::DataDigest)),
             Event::Violation(violation) => Err(Violation::Stream(violation)),
             Event::Released { .. } => Ok(()),
         };

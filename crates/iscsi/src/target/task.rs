@@ -13,209 +13,34 @@
 //! `respond`.
 
 mod early;
+mod entry;
 mod respond;
 mod table;
 
 pub use early::{BufferNeed, Room};
+pub(super) use entry::{Phase, Task, Transfer};
 pub(super) use respond::{collapses, sense_segment};
 pub(super) use table::Tasks;
 
+use entry::Unsolicited;
+
 use super::ConnectionId;
-use super::fence::Fence;
 use super::life::Cleared;
 use super::limits;
-use super::recovery::{Answer, Books};
 use super::session::{Held, Pdu, Session};
 use crate::datamover::{Immediate, Op, TaskId};
 use crate::service::{Command, Completion, Indication};
 use crate::violation::Violation;
 use crate::window::Position;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wire::iscsi::{Itt, LunField, ScsiCommand};
-
-/// A SCSI command from its arrival until the mover has released it.
-#[derive(Debug)]
-pub(super) struct Task {
-    pub(super) id: TaskId,
-    pub(super) connection: ConnectionId,
-    pub(super) command: ScsiCommand,
-    pub(super) phase: Phase,
-    /// The SCSI side was told of it.
-    indicated: bool,
-    immediate: Immediate,
-    /// Bytes of immediate data: they stay known when the buffer has moved on.
-    immediate_length: u32,
-    pub(super) transfer: Transfer,
-    /// What the SCSI side said, while data is still on its way.
-    completion: Option<Completion>,
-    /// Above ErrorRecoveryLevel 0: what it was answered, until that is acknowledged.
-    pub(super) answer: Option<Box<Answer>>,
-    /// At ErrorRecoveryLevel 2: the lost connection that it waits to be reassigned from.
-    pub(super) orphan: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Held,
-    Running,
-    Draining,
-}
-
-/// The write data of a task.
-#[derive(Debug, Default)]
-pub(super) struct Transfer {
-    /// What the SCSI side asked for, within what the initiator has.
-    wanted: Option<u32>,
-    /// Where the next R2T begins.
-    next: u32,
-    /// R2Ts whose data has not ended.
-    pub(super) open_r2t: u16,
-    unsolicited: Unsolicited,
-    /// Unsolicited data was dropped: the task cannot have all its data any more.
-    lost: bool,
-    /// Its mover has its buffer, before the SCSI side has asked for data.
-    reserved: bool,
-    failure: Option<Violation>,
-    /// Task management waits for the end of the open bursts: no new ones.
-    pub(super) held_back: bool,
-    /// The SCSI side was told that all is there.
-    told: bool,
-    /// Above ErrorRecoveryLevel 0: what was asked for, and what was lost.
-    pub(super) books: Option<Box<Books>>,
-}
-
-/// The unsolicited Data-Out PDUs that a command with F=0 announces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Unsolicited {
-    /// None announced, or ended.
-    #[default]
-    None,
-    /// Announced; the mover does not know where to put it.
-    Undeclared,
-    /// On its way into the task's buffer.
-    Open,
-    /// On its way into the void: the task cannot have it any more.
-    Discarded,
-}
-
-impl Transfer {
-    /// No data is waited for any more.
-    pub(super) fn give_up(&mut self) {
-        self.open_r2t = 0;
-        self.unsolicited = Unsolicited::None;
-    }
-
-    /// True while the initiator has data to send that it was asked for or announced.
-    pub(super) fn is_open(&self) -> bool {
-        self.open_r2t > 0 || self.unsolicited != Unsolicited::None
-    }
-
-    /// The connection is gone: nothing is on its way any more, and nothing is asked for until
-    /// another one takes over. True if unsolicited data was to come that the task still needs.
-    pub(super) fn lose(&mut self) -> bool {
-        self.open_r2t = 0;
-        self.held_back = true;
-        self.reserved = false;
-        let before = core::mem::take(&mut self.unsolicited);
-        matches!(before, Unsolicited::Open | Unsolicited::Undeclared)
-    }
-}
-
-impl Task {
-    fn new(id: TaskId, connection: ConnectionId, command: ScsiCommand, data: Immediate) -> Self {
-        let immediate_length = match data {
-            Immediate::None => 0,
-            Immediate::Staged { length, .. } | Immediate::Exhausted { length } => length,
-        };
-        let unsolicited = if command.final_ { Unsolicited::None } else { Unsolicited::Undeclared };
-        Self {
-            id,
-            connection,
-            command,
-            phase: Phase::Held,
-            indicated: false,
-            immediate: data,
-            immediate_length,
-            transfer: Transfer { unsolicited, ..Transfer::default() },
-            completion: None,
-            answer: None,
-            orphan: None,
-        }
-    }
-
-    /// Expected bytes from the initiator.
-    fn expected_out(&self) -> u32 {
-        if self.command.write { self.command.expected_length } else { 0 }
-    }
-
-    /// Expected bytes to the initiator.
-    fn expected_in(&self) -> u32 {
-        match (self.command.read, self.command.write) {
-            (true, false) => self.command.expected_length,
-            (true, true) => self.command.bidi_read_length.unwrap_or(0),
-            (false, _) => 0,
-        }
-    }
-
-    /// Where the unsolicited data ends, immediate data included.
-    pub(super) fn first_burst_end(&self, first_burst_length: u32) -> u32 {
-        if self.command.final_ {
-            self.immediate_length
-        } else {
-            first_burst_length.min(self.expected_out()).max(self.immediate_length)
-        }
-    }
-
-    /// Where the immediate data ends.
-    pub(super) const fn immediate_end(&self) -> u32 {
-        self.immediate_length
-    }
-
-    /// True if write data is gone for want of a buffer.
-    fn is_exhausted(&self) -> bool {
-        self.transfer.lost || matches!(self.immediate, Immediate::Exhausted { .. })
-    }
-
-    /// True if the SCSI side waits for write data, and nothing has ended the task.
-    pub(super) fn awaits_data(&self) -> bool {
-        self.is_with_scsi() && self.transfer.wanted.is_some()
-    }
-
-    /// True if its mover has a buffer that the task needs.
-    pub(super) fn has_buffer(&self) -> bool {
-        self.awaits_data() || (self.is_with_scsi() && self.transfer.reserved)
-    }
-
-    /// True unless something has ended the task.
-    pub(super) fn may_go_on(&self) -> bool {
-        self.phase != Phase::Draining
-            && self.completion.is_none()
-            && self.transfer.failure.is_none()
-    }
-
-    /// How its answer stands to those of other tasks.
-    fn fence(&self) -> Fence {
-        match &self.completion {
-            Some(completion) if completion.fence => Fence::Promised,
-            _ => Fence::None,
-        }
-    }
-
-    /// True if the SCSI side has it and has not said how it ends.
-    fn is_with_scsi(&self) -> bool {
-        self.phase == Phase::Running
-            && self.indicated
-            && self.completion.is_none()
-            && self.transfer.failure.is_none()
-    }
-}
 
 impl Session {
     /// SCSI side: the command takes `length` bytes of write data.
     ///
-    /// Before, the pump attaches a buffer as [`buffer_need`](Self::buffer_need) says to the mover. `Indication::DataOutReceived` follows when they are there; a call for a task that has
-    /// ended is ignored.
+    /// Before, the pump attaches a buffer as [`buffer_need`](Self::buffer_need) says to the mover.
+    /// `Indication::DataOutReceived` follows when they are there; a call for a task that has ended
+    /// is ignored.
     pub fn receive_data_out(&mut self, task: TaskId, length: u32) {
         let first_burst_length = self.login.parameters.first_burst_length;
         let Some(entry) = self.tasks.running_mut(task) else { return };
@@ -585,17 +410,6 @@ impl Session {
             && gone.indicated
         {
             self.indicate(Indication::Ended { task });
-        }
-    }
-}
-
-impl Task {
-    /// One burst less is on its way.
-    fn close_burst(&mut self, unsolicited: bool) {
-        let transfer = &mut self.transfer;
-        match transfer.open_r2t.checked_sub(1) {
-            Some(left) if !unsolicited => transfer.open_r2t = left,
-            _ => transfer.unsolicited = Unsolicited::None,
         }
     }
 }

@@ -71,6 +71,23 @@ fn an_initiator_that_acknowledges_nothing_is_dropped_in_the_end() {
 }
 
 /// A SNACK asks for everything in 48 bytes: not for ever.
+/// PDUs that cannot be parsed, or that are corrupt, acknowledge nothing either; their Rejects are
+/// kept all the same.
+#[test]
+fn an_initiator_that_only_sends_what_is_rejected_is_dropped_in_the_end() {
+    for event in [|| Event::Rejected { reason: 4 }, || Event::DigestError] {
+        let mut driver = recovering();
+        // The longest header, which a Reject repeats.
+        driver.header = vec![0xab; 48 + 1020];
+        let rejects = (0..10_000).take_while(|_| {
+            driver.event(event(), &[]);
+            driver.closed.is_none()
+        });
+        let rejects = rejects.count();
+        assert!((1000..5000).contains(&rejects), "{rejects} Rejects are kept");
+    }
+}
+
 #[test]
 fn what_is_sent_again_is_bounded_until_more_is_acknowledged() {
     let mut driver = recovering();

@@ -48,6 +48,15 @@ pub(crate) struct ClientOptions {
     #[arg(long, value_name = "N", help_heading = "Session",
           value_parser = clap::value_parser!(u32).range(0..1 << 24))]
     pub(crate) enterprise_number: Option<u32>,
+    /// Session id (ISID), 12 hex digits: the same one makes one initiator port of sessions with
+    /// several portal groups, a second session with one group ends the first [default: random]
+    #[arg(
+        long,
+        value_name = "HEX",
+        help_heading = "Session",
+        conflicts_with = "enterprise_number"
+    )]
+    pub(crate) isid: Option<String>,
     /// Connections of a session; they share its commands
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Session",
           value_parser = clap::value_parser!(u16).range(1..=32))]
@@ -268,7 +277,7 @@ Commands:
   segment BYTES                longest data segment that comes from now on
   repeat COUNT FILE            run a script several times
   log FILE                     time of each command, one line each, in microseconds
-  help, quit                   # begins a comment";
+  help, quit, exit             # begins a comment";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ShellOptions {

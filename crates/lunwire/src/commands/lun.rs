@@ -18,6 +18,7 @@ use crate::args::LunOptions;
 use crate::args::Usage;
 use crate::daemon::admin;
 use crate::output;
+use crate::plan;
 use crate::plan::DraftLun;
 
 /// Requests under way and large files take their time.
@@ -26,15 +27,26 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Add, remove, resize, rescan or snapshot.
 pub(crate) fn run(options: &LunOptions) -> Result<()> {
     match &options.action {
-        LunAction::Add { store, number, block, protection, serial, space_warning, place } => {
+        LunAction::Add {
+            store,
+            number,
+            block,
+            protection,
+            serial,
+            space_warning,
+            initiator,
+            place,
+        } => {
             let lun = NewLun {
                 store: absolute(store)?,
                 block: *block,
                 protection: *protection,
                 serial: serial.clone(),
                 space_warning: space_warning.clone(),
+                initiators: initiator.clone(),
             };
             DraftLun::from_order(0, &lun).map_err(Usage)?;
+            plan::initiators(&lun).map_err(Usage)?;
             let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
             let reply = ask(place.control_socket.as_deref(), &request)?;
             let Reply::Added { target, lun } = reply else { bail!(OTHER) };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire shell`: an interpreter of commands to one unit, from a prompt or a script.
 
+mod prompt;
+
 use std::fs::File;
 use std::io::BufRead;
 use std::io::BufReader;
@@ -26,11 +28,18 @@ use initiator::scsi;
 use wire::iscsi::Cdb;
 use wire::scsi::cdb::CDB_LEN_MAX;
 
+use self::prompt::Prompt;
 use crate::args::ClientOptions;
 use crate::args::SHELL_EXAMPLES;
 use crate::args::ShellOptions;
 use crate::client;
 use crate::output;
+
+/// The first words of lines, for completion.
+const COMMANDS: [&str; 12] = [
+    "login", "logout", "scsi", "read", "write", "flush", "segment", "repeat", "log", "help",
+    "quit", "exit",
+];
 
 /// Scripts in scripts in scripts: a loop, past this.
 const NESTING_MAX: u32 = 8;
@@ -83,19 +92,15 @@ enum Next {
 
 impl Shell {
     fn prompt(&mut self) -> Result<()> {
-        loop {
-            print!("lunwire> ");
-            let _ = std::io::stdout().flush();
-            let mut line = String::new();
-            if std::io::stdin().read_line(&mut line).context("cannot read a command")? == 0 {
-                return Ok(());
-            }
+        let mut prompt = Prompt::open()?;
+        while let Some(line) = prompt.line()? {
             match self.command(&line) {
                 Ok(Next::Go) => {}
                 Ok(Next::Quit) => return Ok(()),
                 Err(error) => output::error(&error),
             }
         }
+        Ok(())
     }
 
     fn script(&mut self, path: &Path) -> Result<()> {

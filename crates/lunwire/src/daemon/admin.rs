@@ -18,11 +18,11 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 use control::admin;
-use control::admin::NewLun;
 use control::admin::REQUEST_LEN_MAX;
 use control::admin::Reply;
 use control::admin::Request;
 use iscsi::target::TaskReporting;
+use target::NewLun;
 use target::Resized;
 use target::SessionSnapshot;
 use target::Shrink;
@@ -32,6 +32,7 @@ use target::VolumeError;
 use crate::client::layers;
 use crate::plan::DraftLun;
 use crate::plan::UnitMaker;
+use crate::plan::initiators;
 use crate::ports;
 
 /// A peer that is slower than this is not served.
@@ -155,14 +156,20 @@ impl State {
     }
 
     /// Serves one more unit.
-    fn add(&mut self, name: Option<&str>, number: Option<u16>, order: &NewLun) -> Result<Reply> {
+    fn add(
+        &mut self,
+        name: Option<&str>,
+        number: Option<u16>,
+        order: &admin::NewLun,
+    ) -> Result<Reply> {
         if let Some(number) = number {
             crate::plan::lun_number(number)
                 .map_err(|right| anyhow::anyhow!("--number {number}: {right}"))?;
         }
         let target = self.name_of(name)?.to_owned();
         let mut shown = None;
-        self.target.add_lun(&target, number, |stores, number| {
+        let initiators = initiators(order).map_err(anyhow::Error::msg)?;
+        self.target.add_lun(&target, NewLun { number, initiators }, |stores, number| {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let (unit, facts) = self.maker.make(stores, &target, &draft)?;
             shown = Some(facts);

@@ -108,6 +108,15 @@ impl DraftLun {
     }
 }
 
+/// The initiators that an order names, normalized; the error names the option.
+pub(crate) fn initiators(order: &NewLun) -> Result<Vec<String>, String> {
+    let normalized = |name: &String| {
+        iscsi::name::normalize_configured(name)
+            .map_err(|error| format!("--initiator {name}: {error}"))
+    };
+    order.initiators.iter().map(normalized).collect()
+}
+
 pub(crate) fn number(number: u16) -> Result<u16, &'static str> {
     if number <= LUN_NUMBER_MAX { Ok(number) } else { Err("0 to 16383 is right") }
 }

@@ -16,11 +16,13 @@
 //! between (see [`record`](super::record)); it is cleared before the block is, which leaves a
 //! block of before without protection, never one that does not fit what is beside it.
 
-use super::format::RECORDS_AT;
+use super::piece::Piece;
+use super::piece::block_of;
+use super::piece::part;
+use super::piece::records_at;
 use super::ranges::Held;
 use super::ranges::Sharing;
 use super::record::RECORD_LEN;
-use super::record::Record;
 use super::sent;
 use super::sent::Sent;
 use super::terms::Place;
@@ -42,7 +44,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use buf::Slice;
 use store::Op;
-use store::beside::SIDE;
 use wire::scsi::protection::INFORMATION_LEN;
 use wire::scsi::protection::Information;
 
@@ -120,53 +121,6 @@ enum Stage {
     ClearingRecords(u64),
     ClearingData(u64),
     Over,
-}
-
-/// A piece as it is on the medium.
-struct Piece<'a> {
-    /// Which of the command's blocks is its first, from 0.
-    index: u64,
-    lba: u64,
-    block: usize,
-    data: &'a [u8],
-    records: &'a [u8],
-}
-
-/// A block of a piece.
-struct Block<'a> {
-    place: Place,
-    data: &'a [u8],
-    data_crc: u32,
-    record: Record,
-}
-
-impl Piece<'_> {
-    fn blocks(&self) -> impl Iterator<Item = Block<'_>> {
-        let (records, _) = self.records.as_chunks::<RECORD_LEN>();
-        let data = self.data.chunks_exact(self.block);
-        data.zip(records).zip(0..).map(|((data, record), at)| Block {
-            place: Place { lba: self.lba + at, index: self.index + at },
-            data,
-            data_crc: crc::crc32c(data),
-            record: Record::parse(*record),
-        })
-    }
-
-    /// Checks every block, and gives what is beside each.
-    fn check(&self, terms: &Terms) -> Result<Vec<Information>, Fault> {
-        let check = |block: Block<'_>| {
-            let found = block.information();
-            let checked = terms.check_medium(found, || crc::crc16_t10dif(block.data), block.place);
-            checked.map(|()| found).map_err(|wrong| wrong.aborted(block.place.lba))
-        };
-        self.blocks().map(check).collect()
-    }
-}
-
-impl Block<'_> {
-    fn information(&self) -> Information {
-        self.record.information(self.data_crc)
-    }
 }
 
 impl Protected {
@@ -490,20 +444,4 @@ impl Protected {
     fn pattern(&self, block: &[u8]) -> Slice {
         same::repeat(block, self.extent.length.min(u64::from(limits::PIECE_MAX)))
     }
-}
-
-/// Where what is beside a block stands.
-pub(super) const fn records_at(lba: u64) -> u64 {
-    SIDE + RECORDS_AT + lba * RECORD_LEN as u64
-}
-
-fn block_of(unit: &LogicalUnit) -> usize {
-    usize::try_from(unit.block()).unwrap_or(usize::MAX)
-}
-
-/// Block `index` of `data`.
-fn part(data: &[u8], index: u64, block: usize) -> Result<&[u8], Fault> {
-    let at = usize::try_from(index).ok().and_then(|index| index.checked_mul(block));
-    let rest = at.and_then(|at| data.get(at..)).and_then(|rest| rest.get(..block));
-    rest.ok_or_else(|| sense::INTERNAL.into())
 }

@@ -8,6 +8,7 @@
 
 mod format;
 mod machine;
+mod piece;
 mod ranges;
 mod record;
 mod sent;

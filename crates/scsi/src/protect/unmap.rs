@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! UNMAP of a protected unit: what stands beside the blocks of each piece is cleared first.
 
-use super::machine::records_at;
+use super::piece::records_at;
 use super::ranges::Held;
 use super::ranges::Sharing;
 use super::record::RECORD_LEN;

@@ -87,3 +87,33 @@ fn a_doubtful_write_may_come_until_it_is_settled() {
     assert!(found(&mut model, 1, 50, 51));
     assert!(!found(&mut model, 0, 60, 61), "the other one was seen when all was settled");
 }
+
+#[test]
+fn blocks_of_one_content_look_alike_wherever_they_are() {
+    let mut model = Model::new(1, 4, 4096, false, Instant(0));
+    let version = ALIKE | 7;
+    model.begin(1, 2, version, Instant(10));
+    model.acknowledge(1, 2, version, false, Instant(15));
+    let one = model.content(0, 1, version);
+    let both = [one.clone(), one.clone()].concat();
+    assert!(model.check(1, &both, Instant(20), Instant(21)).is_ok());
+    assert!(model.check(3, &one, Instant(20), Instant(21)).is_err(), "nobody wrote it there");
+}
+
+#[test]
+fn what_a_block_has_is_certain_only_if_nothing_else_can_be_there() {
+    let mut model = model();
+    assert_eq!(model.certain(2), Some(0));
+    model.begin(2, 1, 1, Instant(10));
+    assert_eq!(model.certain(2), None, "a write is under way");
+    assert!(model.was(2, 0, 1, (Instant(10), Instant(12))));
+    model.retract(2, 1, 1);
+    assert_eq!(model.certain(2), Some(0), "it never was");
+    model.begin(2, 1, 0, Instant(20));
+    model.retract(2, 1, 0);
+    assert_eq!(model.certain(2), Some(0), "the older zeroes stay");
+    write(&mut model, 2, 30, false);
+    model.power_lost(Instant(50));
+    assert_eq!(model.certain(2), None, "either of two");
+    assert!(!model.was(2, 2, 3, (Instant(40), Instant(60))));
+}

@@ -55,6 +55,14 @@ impl Options {
                 (session.recovery, session.connections) = (level, connections);
             }
             session.least = rng.chance(500);
+            session.rare = rng.pick(&[0, 100, 400]);
+        }
+        for target in 0..self.targets.len() {
+            let mut sessions = self.hosts.iter_mut().flatten();
+            let first = sessions.find(|session| session.target == target);
+            if let Some(guard) = first.filter(|_| rng.chance(400)) {
+                guard.guard = true;
+            }
         }
         self.lengthen(&mut rng);
         if self.class == Class::Disk {

@@ -12,9 +12,9 @@
 //! The server forgets an entity that says nothing for its registration period. A query of our own
 //! entity keeps it alive; an answer that does not know it makes us register again.
 //!
-//! Where the server asks by itself whether we are there (`inquiry`), that is as good as a query. One
-//! whose inquiries do not come drops the portals that it asks after: we register once more, without
-//! inquiries.
+//! Where the server asks by itself whether we are there (`inquiry`), that is as good as a query.
+//! One whose inquiries do not come drops the portals that it asks after: we register once more,
+//! without inquiries.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

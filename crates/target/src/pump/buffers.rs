@@ -44,7 +44,6 @@ impl<P: Port> Pump<P> {
     pub(super) fn reserve_buf(
         &mut self,
         key: Key,
-        id: ConnectionId,
         task: TaskId,
         (length, staged): (u32, Option<(Buf, u32)>),
     ) {
@@ -52,7 +51,8 @@ impl<P: Port> Pump<P> {
         let immediate = task_of(&mut session.tasks, task).and_then(|task| task.immediate.take());
         let buf = self.widen(immediate.or(staged), length as usize);
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connections.get(usize::from(id.0)).copied();
+        // None if the task has ended meanwhile.
+        let connection = session.connection_of(task);
         let room = match (connection.and_then(|key| self.connections.get_mut(key)), buf) {
             (Some(connection), Some(buf)) => {
                 connection.mover.attach(task, buf);

@@ -6,6 +6,8 @@ use super::cdb::CDB_LEN_MAX;
 use super::field::put;
 use super::opcode;
 use super::opcode::Opcode;
+use super::persistent::LIST_LEN;
+use super::persistent::Type;
 use crate::iscsi::Cdb;
 
 /// A CDB of the group of `opcode` whose other bytes are zero, as TEST UNIT READY is.
@@ -82,6 +84,16 @@ pub fn persistent_reserve_in(action: u16, allocation: u16) -> Cdb {
     filled(Opcode::PERSISTENT_RESERVE_IN, |bytes| {
         bytes[1] = service_action(action);
         put(bytes, 7, allocation.to_be_bytes());
+    })
+}
+
+/// PERSISTENT RESERVE OUT (SPC-4 §6.16) with the basic parameter list; the scope is the logical unit.
+/// Actions that have no type ignore it.
+#[must_use]
+pub fn persistent_reserve_out(action: u16, kind: Type) -> Cdb {
+    filled(Opcode::PERSISTENT_RESERVE_OUT, |bytes| {
+        (bytes[1], bytes[2]) = (service_action(action), kind as u8);
+        put(bytes, 5, (LIST_LEN as u32).to_be_bytes());
     })
 }
 

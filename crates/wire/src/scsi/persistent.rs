@@ -234,6 +234,15 @@ pub struct ParameterList<'a> {
     pub rest: &'a [u8],
 }
 
+/// The basic parameter list of PERSISTENT RESERVE OUT (SPC-4 §6.16.3), without flags.
+#[must_use]
+pub fn emit_list(key: u64, action_key: u64) -> [u8; LIST_LEN] {
+    let mut bytes = [0; LIST_LEN];
+    bytes[..8].copy_from_slice(&key.to_be_bytes());
+    bytes[8..16].copy_from_slice(&action_key.to_be_bytes());
+    bytes
+}
+
 impl<'a> ParameterList<'a> {
     /// Reads a list; None if it is shorter than its fixed part.
     #[must_use]

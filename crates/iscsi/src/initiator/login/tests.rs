@@ -443,6 +443,22 @@ fn a_target_that_never_ends_is_left() {
     assert_eq!(*lab.error(), LoginError::TextTooLong);
 }
 
+/// A target of RFC 3720 may ask for markers that we did not ask for: it gets none.
+///
+/// Covers: OBS-04.
+#[test]
+fn markers_that_the_target_wants_are_refused() {
+    let mut lab = Lab::operational();
+    lab.answer(MORE, "OFMarker=Yes\nIFMarker=Yes\n");
+    let (_, said) = lab.requests.last().unwrap();
+    for key in ["OFMarker", "IFMarker"] {
+        let refused = [alloc::format!("{key}=No\n"), alloc::format!("{key}=Reject\n")];
+        assert!(refused.iter().any(|answer| said.contains(answer)), "{said}");
+    }
+    lab.answer(DONE, "");
+    assert_eq!(lab.done().parameters.markers, crate::datamover::Markers::default());
+}
+
 /// FastAbort is wished for beside what every target knows, never alone.
 ///
 /// Covers: KEY-36.

@@ -45,6 +45,8 @@ pub(super) struct Controls {
     pub(super) managements: Vec<Management>,
     pub(super) text: Option<Text>,
     pub(super) declaring: Option<Declaring>,
+    /// The MaxRecvDataSegmentLength that was declared last, bytes; None: that of the logins.
+    pub(super) declared: Option<u32>,
     /// Where the session was logged out.
     pub(super) logout_at: ConnectionId,
 }
@@ -57,6 +59,7 @@ impl Default for Controls {
             managements: Vec::new(),
             text: None,
             declaring: None,
+            declared: None,
             logout_at: LEADING,
         }
     }

@@ -129,6 +129,7 @@ impl Session {
         });
         self.failover.patience = None;
         self.recovered(id, now);
+        self.declare_late(id, now);
         self.send_waiting();
     }
 

@@ -466,7 +466,7 @@ fn a_logout_that_is_asked_for_follows_the_last_command() {
     assert_eq!(lab.closed, Some(expected));
 }
 
-/// Covers: ASY-08, ASY-12.
+/// Covers: ASY-08, ASY-11, ASY-12.
 #[test]
 fn other_messages_of_the_target() {
     let mut lab = Lab::new();
@@ -474,6 +474,10 @@ fn other_messages_of_the_target() {
     lab.control(unknown, &[]);
     assert!(lab.closed.is_none());
     assert_eq!(lab.session.exp_stat_sn(), StatSn(0), "it is acknowledged");
+    let vendor = lab.asynchronous(255, (1, 2, 3));
+    lab.control(vendor, b"what only its vendor understands");
+    assert!(lab.closed.is_none() && lab.told.is_empty() && lab.ops.is_empty());
+    assert_eq!(lab.session.exp_stat_sn(), StatSn(1));
     let scsi = lab.asynchronous(0, (0, 0, 0));
     lab.control(scsi, &[0, 2, 0x70, 0]);
     assert!(matches!(lab.told.last(),
@@ -484,6 +488,26 @@ fn other_messages_of_the_target() {
     let drop = lab.asynchronous(3, (0, 4, 0));
     lab.control(drop, &[]);
     assert_eq!(lab.closed, Some((SessionError::Dropped, Duration::from_secs(4))));
+}
+
+/// Covers: DIS-22.
+#[test]
+fn targets_are_asked_for_as_often_as_one_likes() {
+    let mut lab = Lab::with(true, |_| {});
+    for _ in 0..2 {
+        lab.session.send_targets(START).unwrap();
+        lab.drain();
+        let Some(Request::Text(asked)) = lab.requests().pop() else { panic!("a text request") };
+        let (itt, ttt, numbers) = (asked.itt, Ttt::NONE, lab.numbers(0));
+        let lun = LunField::default();
+        let answer = TextResponse { final_: true, continue_: false, lun, itt, ttt, numbers };
+        lab.control(Response::Text(answer), b"TargetName=iqn.2026-01.com.example:a\0");
+    }
+    let answers = lab.told.iter().filter(|told| {
+        matches!(told,
+        Indication::Targets(Ok(targets)) if targets.len() == 1)
+    });
+    assert_eq!(answers.count(), 2);
 }
 
 /// Covers: DIS-11, KEY-06, TXT-01, TXT-02, TXT-03, TXT-06, TXT-07, TXT-14.

@@ -34,6 +34,7 @@ use super::Session;
 use super::SessionError;
 use super::State;
 use crate::initiator::ConnectionId;
+use crate::initiator::datamover::Keys;
 use crate::initiator::datamover::Op;
 use crate::initiator::discovery;
 use crate::initiator::limits;
@@ -127,6 +128,7 @@ impl Session {
         if left.is_empty() {
             return Err(Refused::Recovering);
         }
+        self.controls.declared = Some(length);
         self.controls.declaring = Some(Declaring { length, left });
         self.declare_next(now);
         Ok(())
@@ -167,6 +169,21 @@ impl Session {
         }
         self.controls.declaring = None;
         self.indicate(Indication::Declared(Ok(())));
+    }
+
+    /// A connection has logged in. If its login began before the last declaration, that follows.
+    pub(super) fn declare_late(&mut self, at: ConnectionId, now: Instant) {
+        let Some(length) = self.controls.declared else { return };
+        let holds = |keys: &Keys| keys.max_recv_data_segment_length == length;
+        if self.connections.get(at).is_none_or(|connection| holds(&connection.keys)) {
+            return;
+        }
+        match (&mut self.controls.declaring, &self.controls.text) {
+            (Some(declaring), _) => declaring.left.push(at),
+            (None, None) => self.begin_declaration(at, length, false, now),
+            // Longer segments than were wished for, until it logs in again.
+            (None, Some(_)) => {}
+        }
     }
 
     fn begin_declaration(&mut self, at: ConnectionId, length: u32, told: bool, now: Instant) {

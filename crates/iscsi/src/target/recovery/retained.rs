@@ -177,12 +177,20 @@ impl Session {
         let Some(connection) = self.connection_mut(id) else { return Ok(()) };
         let status = connection.status;
         let tasks = connection.retained.take_acknowledged(&status, now);
-        let overfull = connection.retained.is_overfull();
         for task in tasks {
             self.give_up_answer(task);
             self.op(id, Op::Release { task });
         }
-        if overfull { Err(Violation::Unacknowledged) } else { Ok(()) }
+        self.check_retained(id)
+    }
+
+    /// Whether an initiator may still be sent what must be kept for it. PDUs that acknowledge
+    /// nothing, since they cannot be read, are answered too.
+    pub(in crate::target) fn check_retained(&self, id: ConnectionId) -> Result<(), Violation> {
+        match self.connection(id) {
+            Some(connection) if connection.retained.is_overfull() => Err(Violation::Unacknowledged),
+            _ => Ok(()),
+        }
     }
 
     /// Status SNACK: sends responses again, with the window as it is now.

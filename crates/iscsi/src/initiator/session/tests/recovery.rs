@@ -6,7 +6,7 @@ use crate::initiator::Policy;
 use crate::initiator::TaskReporting;
 use crate::initiator::datamover::Run;
 
-const OTHER: ConnectionId = ConnectionId(1);
+pub(super) const OTHER: ConnectionId = ConnectionId(1);
 
 fn level(level: u8) -> Lab {
     Lab::with(false, |parameters| {
@@ -17,6 +17,13 @@ fn level(level: u8) -> Lab {
 
 /// A session with two connections.
 fn pair(level: u8) -> Lab {
+    let mut lab = alone(level);
+    join(&mut lab, OTHER);
+    lab
+}
+
+/// One that is to have two, and has one.
+pub(super) fn alone(level: u8) -> Lab {
     let mut lab = Lab::with(false, |parameters| {
         parameters.error_recovery_level = level;
         parameters.max_connections = 2;
@@ -25,12 +32,11 @@ fn pair(level: u8) -> Lab {
     let settings = Settings { connections: 4, policy: Policy::RoundRobin, ..Settings::default() };
     let login = lab.session.login().clone();
     lab.session = Session::new(login, &settings, START);
-    join(&mut lab, OTHER);
     lab
 }
 
 /// The pump makes a connection that is wanted.
-fn join(lab: &mut Lab, id: ConnectionId) -> crate::initiator::Joining {
+pub(super) fn join(lab: &mut Lab, id: ConnectionId) -> crate::initiator::Joining {
     assert_eq!(lab.session.wanted(START), Some(id));
     assert!(lab.session.joining(id).is_none(), "not before it is being made");
     lab.session.begin_join(id);
@@ -152,7 +158,7 @@ fn the_window_keeps_later_commands_near_an_open_number() {
     assert_eq!(lab.session.max_cmd_sn.steps_from(open), (1 << 31) - 2);
 }
 
-/// Covers: SES-15, SES-14, SES-33.
+/// Covers: SES-15, SES-14, SES-33, TMO-01.
 #[test]
 fn a_connection_is_replaced_only_when_it_is_gone() {
     let mut lab = level(2);
@@ -344,6 +350,31 @@ fn pdus_that_are_made_wrong_end_the_session() {
     let ended = lab.status(task, CHECK_CONDITION);
     lab.event(Event::Ended(ended), &[]);
     assert_eq!(lab.closed.map(|(error, _)| error), Some(SessionError::NoSense));
+}
+
+/// An R2T may be late for many reasons; what is waited for too long is aborted instead.
+///
+/// Covers: SNK-15.
+#[test]
+fn no_r2t_is_asked_for_because_it_is_late() {
+    let mut lab = level(2);
+    lab.command(65536, 0);
+    let patience = Settings::default().command_timeout;
+    let mut now = START;
+    while now < START + patience {
+        now = now + Duration::from_secs(1);
+        lab.session.handle_timeout(now);
+        lab.drain();
+        let asked = lab.requests();
+        assert!(!asked.iter().any(|request| matches!(request, Request::Snack(_))), "{asked:?}");
+        if let Some(Request::NopOut(ping)) = asked.last() {
+            let answer = lab.nop_in(ping.itt, Ttt::NONE);
+            lab.session.handle_event(Event::Control { response: answer }, &[], now);
+            lab.ops.clear();
+            lab.drain();
+        }
+    }
+    assert!(lab.requests().iter().any(|request| matches!(request, Request::TaskManagement(_))));
 }
 
 /// Covers: SRS-14.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is negotiated in full feature phase.
 
+use super::recovery::OTHER;
+use super::recovery::alone;
+use super::recovery::join;
 use super::*;
 use crate::initiator::DeclareError;
 use crate::initiator::datamover::Keys;
@@ -44,6 +47,27 @@ impl Lab {
             Some(Indication::Declared(result)) => Some(*result),
             _ => None,
         }
+    }
+}
+
+/// Its Login Request had left with the length before.
+#[test]
+fn a_connection_that_logs_in_late_declares_what_was_declared_meanwhile() {
+    for answered_before in [true, false] {
+        let mut lab = alone(0);
+        lab.declare(4096);
+        if answered_before {
+            lab.text(None, false, b"");
+        }
+        join(&mut lab, OTHER);
+        while lab.texts().len() < 2 {
+            assert_eq!(lab.declared(), None);
+            lab.text(None, false, b"");
+        }
+        assert_eq!(lab.notices().len(), 1);
+        lab.text(None, false, b"");
+        assert_eq!(lab.declared(), Some(Ok(())));
+        assert_eq!((lab.texts().len(), lab.notices().len()), (2, 2));
     }
 }
 

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What hosts ask for, as commands.
+
+use initiator::Data;
+use wire::iscsi::Cdb;
+use wire::scsi::cdb::BlockCommand;
+use wire::scsi::command;
+use wire::scsi::opcode::Opcode;
+use wire::scsi::persistent;
+use wire::scsi::persistent::Type;
+use wire::scsi::unmap;
+
+use crate::claims::Action;
+use crate::model::ALIKE;
+use crate::model::Model;
+use crate::model::Version;
+use crate::rng::Rng;
+
+/// FUA in the flags of a block command (SBC-4 §5.40).
+const FUA: u8 = 0x08;
+
+/// UNMAP in the flags of WRITE SAME (SBC-4 §5.53).
+const UNMAP: u8 = 0x08;
+
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Read,
+    Write {
+        version: Version,
+        durable: bool,
+        form: Form,
+    },
+    Flush,
+    /// The guard's.
+    Guard(Action),
+}
+
+/// How a write is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Write,
+    /// COMPARE AND WRITE: it is there, or it never was.
+    Compare {
+        with: Version,
+        equal: bool,
+    },
+    /// WRITE SAME.
+    Same,
+    /// WRITE SAME of zeroes that may unmap.
+    Zero,
+    /// UNMAP: the blocks become zeroes or stay.
+    Unmap,
+}
+
+/// The key of all guards.
+const KEY: u64 = 0x6775_6172_6400_0001;
+
+fn guard(action: Action) -> (Cdb, Data) {
+    let (code, key, action_key) = match action {
+        Action::Register => (persistent::REGISTER_AND_IGNORE_EXISTING_KEY, 0, KEY),
+        Action::Reserve => (persistent::RESERVE, KEY, 0),
+        Action::Preempt => (persistent::PREEMPT, KEY, KEY),
+        Action::Release => (persistent::RELEASE, KEY, 0),
+    };
+    let cdb = command::persistent_reserve_out(code, Type::WriteExclusive);
+    (cdb, Data::Out(persistent::emit_list(key, action_key).to_vec().into()))
+}
+
+impl What {
+    /// For counting.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Flush => "flush",
+            Self::Guard(Action::Register) => "register",
+            Self::Guard(Action::Reserve) => "reserve",
+            Self::Guard(Action::Preempt) => "preempt",
+            Self::Guard(Action::Release) => "release",
+            Self::Write { form: Form::Write, .. } => "write",
+            Self::Write { form: Form::Compare { equal: true, .. }, .. } => "compare and write",
+            Self::Write { form: Form::Compare { equal: false, .. }, .. } => "compare in vain",
+            Self::Write { form: Form::Same, .. } => "write same",
+            Self::Write { form: Form::Zero, .. } => "write same of zeroes",
+            Self::Write { form: Form::Unmap, .. } => "unmap",
+        }
+    }
+
+    /// Whether doing it twice is as good as doing it once.
+    pub(crate) const fn repeats(self) -> bool {
+        !matches!(self, Self::Write { form: Form::Compare { .. }, .. })
+    }
+
+    /// Makes a rare command out of a write; how many blocks it has then.
+    pub(crate) fn vary(&mut self, model: &Model, lba: usize, count: usize, rng: &mut Rng) -> usize {
+        let Self::Write { version, durable, form } = self else { return count };
+        *durable = false;
+        *form = match rng.below(5) {
+            0 => Form::Same,
+            1 => Form::Zero,
+            2 => Form::Unmap,
+            choice => match model.certain(lba) {
+                Some(with) if choice == 3 => Form::Compare { with, equal: true },
+                // Nobody wrote or will write that.
+                _ => Form::Compare { with: *version | 1 << 62, equal: false },
+            },
+        };
+        match form {
+            Form::Compare { .. } => return 1,
+            Form::Zero | Form::Unmap => *version = 0,
+            Form::Same => *version |= ALIKE,
+            Form::Write => {}
+        }
+        count
+    }
+
+    /// The command, and its data.
+    pub(crate) fn command(self, model: &Model, lba: usize, count: usize) -> (Cdb, Data) {
+        let block = |opcode, flags| {
+            let length = u32::try_from(count).unwrap_or(0);
+            let (lba, group_number) = (lba as u64, 0);
+            let command = BlockCommand { opcode, lba, length, flags, group_number };
+            command.emit().expect("a small range fits sixteen bytes")
+        };
+        let bytes = u32::try_from(count * model.block_len()).unwrap_or(0);
+        let out = |bytes: Vec<u8>| Data::Out(bytes.into());
+        let Self::Write { version, durable, form } = self else {
+            return match self {
+                Self::Flush => (block(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
+                Self::Guard(action) => guard(action),
+                _ => (block(Opcode::READ_16, 0), Data::In(bytes)),
+            };
+        };
+        let new = |count| model.content(lba, count, version);
+        match form {
+            Form::Write => {
+                (block(Opcode::WRITE_16, if durable { FUA } else { 0 }), out(new(count)))
+            }
+            Form::Compare { with, .. } => {
+                let both = [model.content(lba, 1, with), new(1)].concat();
+                (block(Opcode::COMPARE_AND_WRITE, 0), out(both))
+            }
+            Form::Same => (block(Opcode::WRITE_SAME_16, 0), out(new(1))),
+            Form::Zero => (block(Opcode::WRITE_SAME_16, UNMAP), out(new(1))),
+            Form::Unmap => {
+                let blocks = u32::try_from(count).unwrap_or(0);
+                let list = unmap::emit(&[unmap::Range { lba: lba as u64, blocks }]);
+                let list = list.expect("one range");
+                (command::unmap(u16::try_from(list.len()).unwrap_or(0)), out(list))
+            }
+        }
+    }
+}
