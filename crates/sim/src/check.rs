@@ -165,7 +165,8 @@ impl Checks {
     fn reject(&mut self, request: &Request) {
         match request {
             Request::Command(pdu) => {
-                if self.tasks.remove(&pdu.itt.0).is_some() {
+                let known = self.tasks.remove(&pdu.itt.0).is_some();
+                if known {
                     self.rejected.insert(pdu.itt.0, *pdu);
                 }
             }
