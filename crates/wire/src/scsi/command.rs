@@ -91,7 +91,7 @@ pub fn persistent_reserve_in(action: u16, allocation: u16) -> Cdb {
 const LIST_LEN_FIELD: u32 = 24;
 const _: () = assert!(LIST_LEN_FIELD as usize == LIST_LEN);
 
-/// PERSISTENT RESERVE OUT (SPC-4 §6.16) with the basic parameter list; the scope is the logical unit.
+/// PERSISTENT RESERVE OUT (SPC-4 §6.16) with the basic parameter list, for the whole logical unit.
 /// Actions that have no type ignore it.
 #[must_use]
 pub fn persistent_reserve_out(action: u16, kind: Type) -> Cdb {
