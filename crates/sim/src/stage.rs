@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all hosts share besides the world: what is known of units, and what is still to be hoped for.
+//! What all hosts share besides the world: what is known of units, and what may still come about.
 
 use clock::Instant;
 
