@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A host: the initiator's pump, its sessions, and the load that it puts on them.
 
+mod ending;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::Instant;
 use initiator::Config;
-use initiator::Done;
 use initiator::Error;
 use initiator::Event;
-use initiator::Kind;
 use initiator::Options;
 use initiator::Pump;
 use initiator::Request;
 use initiator::Retry;
 use initiator::SessionId;
 use initiator::Settings;
-use iscsi::initiator::Ending;
 use iscsi::initiator::Policy;
-use wire::scsi::sense::SenseKey;
 
-use crate::claims::Claim;
+use self::ending::kind_name;
 use crate::claims::Nexus;
-use crate::model::Model;
-use crate::model::Version;
 use crate::options::RESTS;
 use crate::options::Secrets;
 use crate::options::SessionPlan;
@@ -33,6 +29,8 @@ use crate::request::Form;
 use crate::request::What;
 use crate::rng::Rng;
 use crate::secrets;
+use crate::stage::Operation;
+use crate::stage::Stage;
 use crate::trace::START;
 use crate::world;
 use crate::world::Due;
@@ -51,64 +49,6 @@ const CALM_MAX: Duration = Duration::from_secs(20);
 /// Name of target `number`.
 pub(crate) fn target_name(number: usize) -> String {
     format!("iqn.2026-01.local.lunwire.sim:target-{number}")
-}
-
-/// A request under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Operation {
-    what: What,
-    unit: usize,
-    lba: usize,
-    count: usize,
-    asked: Instant,
-}
-
-/// A write whose end is not known: it may still come about.
-#[derive(Debug)]
-pub(crate) struct Ghost {
-    pub(crate) unit: usize,
-    pub(crate) lba: usize,
-    pub(crate) count: usize,
-    pub(crate) host: usize,
-    pub(crate) slot: usize,
-    pub(crate) target: usize,
-    /// Connections that it may have gone over.
-    pub(crate) links: Vec<u64>,
-    /// The targets' ends are closed; when this much disk work is done it is over.
-    pub(crate) mark: Option<Vec<(usize, u64)>>,
-}
-
-/// What all hosts share besides the world.
-#[derive(Debug)]
-pub(crate) struct Stage {
-    /// All units of all targets.
-    pub(crate) models: Vec<Model>,
-    /// Of each unit: who may write.
-    pub(crate) claims: Vec<Claim>,
-    pub(crate) next_nexus: Nexus,
-    /// Of each target: its units in `models`.
-    pub(crate) units: Vec<Vec<usize>>,
-    /// Of each target: what a login has to prove.
-    pub(crate) secrets: Vec<Secrets>,
-    /// Whose writes all go to stable storage.
-    pub(crate) always_durable: Vec<bool>,
-    pub(crate) ghosts: Vec<Ghost>,
-    pub(crate) next_version: Version,
-    /// New load is wanted.
-    pub(crate) loading: bool,
-    /// Units are being read as a whole.
-    pub(crate) verifying: bool,
-    /// Sessions may be lost.
-    pub(crate) may_lose: bool,
-    /// Requests may fail.
-    pub(crate) may_fail: bool,
-    pub(crate) failure: Option<String>,
-}
-
-impl Stage {
-    pub(crate) fn fail(&mut self, text: String) {
-        self.failure.get_or_insert(text);
-    }
 }
 
 /// One session of a host, over all its lives.
@@ -432,140 +372,6 @@ impl Host {
         self.plan(slot, pause);
     }
 
-    /// A request ended.
-    fn ended(
-        &mut self,
-        slot: usize,
-        operation: &Operation,
-        result: Result<Done, Error>,
-        stage: &mut Stage,
-    ) {
-        let Operation { what, unit, lba, count, asked } = *operation;
-        let now = self.world.borrow().now;
-        let name = what.name();
-        let how = match &result {
-            Ok(_) => format!("{name} good"),
-            Err(error) => format!("{name} {}", kind_name(error)),
-        };
-        let mut world = self.world.borrow_mut();
-        world.tally.end(&how);
-        let parts = [4, self.index as u64, lba as u64, count as u64, u64::from(result.is_ok())];
-        world.trace.step(now, &parts, || {
-            let host = self.index;
-            format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
-        });
-        drop(world);
-        if !stage.may_fail && now.since(asked) > CALM_MAX {
-            stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
-        }
-        if let Err(why) = self.judge(slot, operation, &result, stage) {
-            return stage.fail(why);
-        }
-        let target = self.slots[slot].plan.target;
-        let model = &mut stage.models[unit];
-        match (what, result) {
-            (What::Guard(action), result) => {
-                let nexus = self.slots[slot].nexus;
-                stage.claims[unit].end(nexus, action, result.is_ok(), now);
-            }
-            (What::Write { version, .. }, Err(error)) if is_conflict(&error) && !stage.may_lose => {
-                model.retract(lba, count, version);
-            }
-            (What::Flush, Err(error)) if is_conflict(&error) => {}
-            (What::Read, Ok(done)) => {
-                let bytes = done.data.as_deref().unwrap_or_default();
-                let expected = count * model.block_len();
-                if bytes.len() != expected {
-                    let text = format!("{} bytes came instead of {expected}", bytes.len());
-                    return stage.fail(text);
-                }
-                if let Err(wrong) = model.check(lba, bytes, asked, now) {
-                    stage.fail(wrong.0);
-                }
-            }
-            (What::Write { form: Form::Compare { equal: false, .. }, .. }, Ok(_)) => {
-                stage.fail(format!("what was compared at {lba} was never there"));
-            }
-            // Blocks may stay as they are.
-            (What::Write { form: Form::Unmap, .. }, Ok(_)) => {
-                model.doubt(lba, count);
-                model.exorcise(lba, count, now);
-            }
-            (What::Write { version, durable, .. }, Ok(_)) => {
-                let durable = durable || stage.always_durable[target];
-                model.acknowledge(lba, count, version, durable, now);
-            }
-            (What::Write { version, form: Form::Compare { with, equal }, .. }, Err(error))
-                if is_miscompare(&error) =>
-            {
-                let there = equal && model.was(lba, with, version, (asked, now));
-                model.retract(lba, count, version);
-                if there {
-                    stage.fail(format!("what was compared at {lba} is there: version {with}"));
-                }
-            }
-            (What::Flush, Ok(_)) => model.flushed(asked),
-            (_, Err(error)) => {
-                let conflict = is_conflict(&error);
-                if matches!(what, What::Write { .. }) {
-                    match error.kind() {
-                        Kind::Status { .. } | Kind::Ending(Ending::Aborted | Ending::TimedOut) => {
-                            // It is over, but how far did it get?
-                            model.doubt(lba, count);
-                            model.exorcise(lba, count, now);
-                        }
-                        _ => self.haunt(slot, operation, stage),
-                    }
-                }
-                if !stage.may_fail && !conflict {
-                    stage.fail(format!("a request failed without a fault: {error}"));
-                }
-            }
-        }
-    }
-
-    /// Whether the reservation of the unit, if there is one, let it end like that.
-    fn judge(
-        &self,
-        slot: usize,
-        operation: &Operation,
-        result: &Result<Done, Error>,
-        stage: &Stage,
-    ) -> Result<(), String> {
-        let Operation { what, unit, asked, .. } = *operation;
-        let (claim, nexus) = (&stage.claims[unit], self.slots[slot].nexus);
-        let conflict = result.as_ref().is_err_and(is_conflict);
-        let carried_out = match result {
-            Ok(_) => true,
-            Err(error) => is_miscompare(error),
-        };
-        match what {
-            What::Guard(_) => Ok(()),
-            _ if conflict && (what == What::Read || !claim.refuses(nexus, asked)) => {
-                Err(format!("a reservation that nobody has refuses {what:?} of unit {unit}"))
-            }
-            What::Write { .. } | What::Flush if carried_out && !claim.lets(nexus, asked) => {
-                Err(format!("a reservation did not keep {what:?} out of unit {unit}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// A write may come about at any time until its session is known to be over.
-    fn haunt(&self, slot: usize, operation: &Operation, stage: &mut Stage) {
-        let Operation { unit, lba, count, .. } = *operation;
-        let target = self.slots[slot].plan.target;
-        let world = self.world.borrow();
-        let between =
-            |link: &crate::net::Link| link.ends[0].desk == self.desk && link.ends[1].desk == target;
-        let links = world.net.links.iter().filter(|(_, link)| between(link));
-        let links: Vec<u64> = links.map(|(id, _)| *id).collect();
-        stage.models[unit].doubt(lba, count);
-        let slot = if self.pump.is_some() { slot } else { usize::MAX };
-        let (host, mark) = (self.index, None);
-        stage.ghosts.push(Ghost { unit, lba, count, host, slot, target, links, mark });
-    }
-
     /// Asks all sessions to log out.
     pub(crate) fn log_out(&mut self, stage: &mut Stage) {
         let Some(pump) = &mut self.pump else { return };
@@ -628,35 +434,5 @@ fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
         connect_patience: Duration::from_secs(plan.patience),
         reconnect_patience: Duration::from_secs(plan.patience),
         ..Options::new(world::portal(plan.target), Some(target_name(plan.target)))
-    }
-}
-
-/// RESERVATION CONFLICT (SAM-5 §5.3.1).
-fn is_conflict(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Status { status: 0x18, .. })
-}
-
-/// MISCOMPARE (SPC-4 §4.5.6).
-fn is_miscompare(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
-        if sense.key == SenseKey::Miscompare)
-}
-
-/// A short name for counting.
-pub(crate) fn kind_name(error: &Error) -> String {
-    match error.kind() {
-        Kind::Unreachable { .. } => "unreachable".to_owned(),
-        Kind::Login(error) => format!("login {error:?}"),
-        Kind::Session(error) => {
-            let text = format!("{error:?}");
-            text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
-        }
-        Kind::Ending(ending) => format!("{ending:?}"),
-        Kind::Status { status, sense, .. } => {
-            let sense = sense.map(|sense| format!("{:?}/{:02x}", sense.key, sense.asc));
-            format!("status {status:02x} {}", sense.unwrap_or_default())
-        }
-        Kind::Closed => "closed".to_owned(),
-        other => other.to_string(),
     }
 }

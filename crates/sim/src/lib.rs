@@ -29,6 +29,7 @@ mod rng;
 mod run;
 mod secrets;
 mod shrink;
+mod stage;
 mod tap;
 mod trace;
 mod wires;

@@ -9,7 +9,6 @@ use clock::Instant;
 
 use crate::claims::Claim;
 use crate::host::Host;
-use crate::host::Stage;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::net::Link;
@@ -18,6 +17,7 @@ use crate::options::Fault;
 use crate::options::Options;
 use crate::report::Outcome;
 use crate::rng::Rng;
+use crate::stage::Stage;
 use crate::trace::START;
 use crate::world::Due;
 use crate::world::Plan;

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How requests end, and whether they may end like that.
+
+use clock::Instant;
+use initiator::Done;
+use initiator::Error;
+use initiator::Kind;
+use iscsi::initiator::Ending;
+use wire::scsi::sense::SenseKey;
+
+use super::CALM_MAX;
+use super::Host;
+use crate::model::Model;
+use crate::request::Form;
+use crate::request::What;
+use crate::stage::Ghost;
+use crate::stage::Operation;
+use crate::stage::Stage;
+
+impl Host {
+    /// A request ended.
+    pub(super) fn ended(
+        &mut self,
+        slot: usize,
+        operation: &Operation,
+        result: Result<Done, Error>,
+        stage: &mut Stage,
+    ) {
+        let Operation { what, unit, lba, count, asked } = *operation;
+        let now = self.world.borrow().now;
+        let name = what.name();
+        let how = match &result {
+            Ok(_) => format!("{name} good"),
+            Err(error) => format!("{name} {}", kind_name(error)),
+        };
+        let mut world = self.world.borrow_mut();
+        world.tally.end(&how);
+        let parts = [4, self.index as u64, lba as u64, count as u64, u64::from(result.is_ok())];
+        world.trace.step(now, &parts, || {
+            let host = self.index;
+            format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
+        });
+        drop(world);
+        if !stage.may_fail && now.since(asked) > CALM_MAX {
+            stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
+        }
+        if let Err(why) = self.judge(slot, operation, &result, stage) {
+            return stage.fail(why);
+        }
+        match (what, result) {
+            (What::Guard(action), result) => {
+                let nexus = self.slots[slot].nexus;
+                stage.claims[unit].end(nexus, action, result.is_ok(), now);
+            }
+            (What::Flush, Ok(_)) => stage.models[unit].flushed(asked),
+            (What::Read, Ok(done)) => {
+                let bytes = done.data.as_deref().unwrap_or_default();
+                if let Err(why) = read(operation, bytes, now, &mut stage.models[unit]) {
+                    stage.fail(why);
+                }
+            }
+            (What::Write { .. }, Ok(_)) => self.written(slot, operation, stage),
+            (_, Err(error)) => self.failed(slot, operation, &error, stage),
+        }
+    }
+
+    /// A write was acknowledged.
+    fn written(&self, slot: usize, operation: &Operation, stage: &mut Stage) {
+        let Operation { what, unit, lba, count, .. } = *operation;
+        let What::Write { version, durable, form } = what else { return };
+        let now = self.world.borrow().now;
+        let durable = durable || stage.always_durable[self.slots[slot].plan.target];
+        let model = &mut stage.models[unit];
+        match form {
+            Form::Compare { equal: false, .. } => {
+                stage.fail(format!("what was compared at {lba} was never there"));
+            }
+            // Blocks may stay as they are.
+            Form::Unmap => {
+                model.doubt(lba, count);
+                model.exorcise(lba, count, now);
+            }
+            _ => model.acknowledge(lba, count, version, durable, now),
+        }
+    }
+
+    /// A request was not carried out, or nobody knows.
+    fn failed(&self, slot: usize, operation: &Operation, error: &Error, stage: &mut Stage) {
+        let Operation { what, unit, lba, count, asked } = *operation;
+        let now = self.world.borrow().now;
+        let model = &mut stage.models[unit];
+        let conflict = is_conflict(error);
+        if let What::Write { version, form, .. } = what {
+            match (form, error.kind()) {
+                (Form::Compare { with, equal }, _) if is_miscompare(error) => {
+                    let there = equal && model.was(lba, with, version, (asked, now));
+                    model.retract(lba, count, version);
+                    if there {
+                        stage.fail(format!("what was compared at {lba} is there: version {with}"));
+                    }
+                    return;
+                }
+                // Without faults it was sent once.
+                _ if conflict && !stage.may_lose => model.retract(lba, count, version),
+                (_, Kind::Status { .. } | Kind::Ending(Ending::Aborted | Ending::TimedOut)) => {
+                    // It is over, but how far did it get?
+                    model.doubt(lba, count);
+                    model.exorcise(lba, count, now);
+                }
+                _ => self.haunt(slot, operation, stage),
+            }
+        }
+        if !stage.may_fail && !conflict {
+            stage.fail(format!("a request failed without a fault: {error}"));
+        }
+    }
+
+    /// Whether the reservation of the unit, if there is one, let it end like that.
+    fn judge(
+        &self,
+        slot: usize,
+        operation: &Operation,
+        result: &Result<Done, Error>,
+        stage: &Stage,
+    ) -> Result<(), String> {
+        let Operation { what, unit, asked, .. } = *operation;
+        let (claim, nexus) = (&stage.claims[unit], self.slots[slot].nexus);
+        let conflict = result.as_ref().is_err_and(is_conflict);
+        let carried_out = match result {
+            Ok(_) => true,
+            Err(error) => is_miscompare(error),
+        };
+        match what {
+            What::Guard(_) => Ok(()),
+            _ if conflict && (what == What::Read || !claim.refuses(nexus, asked)) => {
+                Err(format!("a reservation that nobody has refuses {what:?} of unit {unit}"))
+            }
+            What::Write { .. } | What::Flush if carried_out && !claim.lets(nexus, asked) => {
+                Err(format!("a reservation did not keep {what:?} out of unit {unit}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A write may come about at any time until its session is known to be over.
+    pub(super) fn haunt(&self, slot: usize, operation: &Operation, stage: &mut Stage) {
+        let Operation { unit, lba, count, .. } = *operation;
+        let target = self.slots[slot].plan.target;
+        let world = self.world.borrow();
+        let between =
+            |link: &crate::net::Link| link.ends[0].desk == self.desk && link.ends[1].desk == target;
+        let links = world.net.links.iter().filter(|(_, link)| between(link));
+        let links: Vec<u64> = links.map(|(id, _)| *id).collect();
+        stage.models[unit].doubt(lba, count);
+        let slot = if self.pump.is_some() { slot } else { usize::MAX };
+        let (host, mark) = (self.index, None);
+        stage.ghosts.push(Ghost { unit, lba, count, host, slot, target, links, mark });
+    }
+}
+
+/// Data as long as was asked for, of contents that may be there.
+fn read(
+    operation: &Operation,
+    bytes: &[u8],
+    now: Instant,
+    model: &mut Model,
+) -> Result<(), String> {
+    let Operation { lba, count, asked, .. } = *operation;
+    let expected = count * model.block_len();
+    if bytes.len() != expected {
+        return Err(format!("{} bytes came instead of {expected}", bytes.len()));
+    }
+    model.check(lba, bytes, asked, now).map_err(|wrong| wrong.0)
+}
+
+/// RESERVATION CONFLICT (SAM-5 §5.3.1).
+fn is_conflict(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { status: 0x18, .. })
+}
+
+/// MISCOMPARE (SPC-4 §4.5.6).
+fn is_miscompare(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
+        if sense.key == SenseKey::Miscompare)
+}
+
+/// A short name for counting.
+pub(super) fn kind_name(error: &Error) -> String {
+    match error.kind() {
+        Kind::Unreachable { .. } => "unreachable".to_owned(),
+        Kind::Login(error) => format!("login {error:?}"),
+        Kind::Session(error) => {
+            let text = format!("{error:?}");
+            text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
+        }
+        Kind::Ending(ending) => format!("{ending:?}"),
+        Kind::Status { status, sense, .. } => {
+            let sense = sense.map(|sense| format!("{:?}/{:02x}", sense.key, sense.asc));
+            format!("status {status:02x} {}", sense.unwrap_or_default())
+        }
+        Kind::Closed => "closed".to_owned(),
+        other => other.to_string(),
+    }
+}

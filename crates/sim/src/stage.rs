@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all hosts share besides the world: what is known of units, and what is still to be hoped for.
+
+use clock::Instant;
+
+use crate::claims::Claim;
+use crate::claims::Nexus;
+use crate::model::Model;
+use crate::model::Version;
+use crate::options::Secrets;
+use crate::request::What;
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) what: What,
+    pub(crate) unit: usize,
+    pub(crate) lba: usize,
+    pub(crate) count: usize,
+    pub(crate) asked: Instant,
+}
+
+/// A write whose end is not known: it may still come about.
+#[derive(Debug)]
+pub(crate) struct Ghost {
+    pub(crate) unit: usize,
+    pub(crate) lba: usize,
+    pub(crate) count: usize,
+    pub(crate) host: usize,
+    pub(crate) slot: usize,
+    pub(crate) target: usize,
+    /// Connections that it may have gone over.
+    pub(crate) links: Vec<u64>,
+    /// The targets' ends are closed; when this much disk work is done it is over.
+    pub(crate) mark: Option<Vec<(usize, u64)>>,
+}
+
+/// What all hosts share besides the world.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    /// All units of all targets.
+    pub(crate) models: Vec<Model>,
+    /// Of each unit: who may write.
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) next_nexus: Nexus,
+    /// Of each target: its units in `models`.
+    pub(crate) units: Vec<Vec<usize>>,
+    /// Of each target: what a login has to prove.
+    pub(crate) secrets: Vec<Secrets>,
+    /// Whose writes all go to stable storage.
+    pub(crate) always_durable: Vec<bool>,
+    pub(crate) ghosts: Vec<Ghost>,
+    pub(crate) next_version: Version,
+    /// New load is wanted.
+    pub(crate) loading: bool,
+    /// Units are being read as a whole.
+    pub(crate) verifying: bool,
+    /// Sessions may be lost.
+    pub(crate) may_lose: bool,
+    /// Requests may fail.
+    pub(crate) may_fail: bool,
+    pub(crate) failure: Option<String>,
+}
+
+impl Stage {
+    pub(crate) fn fail(&mut self, text: String) {
+        self.failure.get_or_insert(text);
+    }
+}
