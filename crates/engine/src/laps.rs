@@ -2,8 +2,8 @@
 //! Stop-watches: where the time of one thread goes, layer by layer (FORTH's instrument).
 //!
 //! A pump calls [`Laps::lap`] at each border that it crosses and names the layer that it leaves.
-//! One turn in [`TURNS`] is timed, in full: a stamp costs some ten nanoseconds, a command has half a
-//! dozen of them and costs two microseconds.
+//! One turn in [`TURNS`] is timed, in full: a stamp costs some ten nanoseconds, a command has half
+//! a dozen of them and costs two microseconds.
 
 use crate::cycles;
 
