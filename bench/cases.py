@@ -52,5 +52,8 @@ CASES = [
 READ_DEEP, READ_ONE = CASES[2], CASES[0]
 READ_LARGE, WRITE_LARGE = CASES[6], CASES[7]
 
+# Those of which it is shown where the time goes.
+LAYERED = [CASES[2], CASES[3], CASES[4], CASES[5], CASES[9], CASES[10]]
+
 # What is wanted of our initiator beside libiscsi.
 INITIATOR_PER_CPU, INITIATOR_LATENCY, INITIATOR_LARGE = 1.5, 0.9, 1.3

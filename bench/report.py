@@ -71,7 +71,7 @@ class Report:
                 judged(ratio, case.least, "least"),
                 "{:.1f}, {:.1f}".format(self.of(case, tgt, "target_us_per_io"),
                                         self.of(case, ours, "target_us_per_io")),
-                judged(cost, case.cost, "most"),
+                judged(cost, case.cost, "most", "{:.3f}"),
                 "{:.0%}, {:.0%}".format(self.of(case, tgt, "initiator_share"), share),
                 verdict if met else "NO"])
         head = ["case", "initiator", "unit", "tgt", "lunwire", "lunwire / tgt",
@@ -139,6 +139,27 @@ class Report:
             row(case.name, case, speed(case), cases.INITIATOR_LARGE, "least", "MB/s")
         head = ["case", "unit", "libiscsi", "lunwire", "lunwire / better one of libiscsi's"]
         return table(head, rows) if rows else ""
+
+    def layers(self, layers):
+        """Where the time of a command went, by `lunwire bench --layers`: {case: its answer}."""
+        parts = []
+        for side in ("target", "initiator"):
+            sides = {name: found[side] for name, found in layers.items() if side in found}
+            names = list(dict.fromkeys(name for found in sides.values()
+                                       for name in found["layers"]))
+            rows = []
+            for case, found in sides.items():
+                spent = {name: found["layers"].get(name, {}).get("us_per_command", 0)
+                         for name in names}
+                stored = f" + {found['stored_per_byte']:.2f}" if side == "target" else ""
+                rows.append([case, *[f"{spent[name]:.2f}" for name in names],
+                             f"{found['copied_per_byte']:.2f}{stored}",
+                             f"{found['digested_per_byte']:.2f}"])
+            copies = "copies of a byte" + (" (+ by the store)" if side == "target" else "")
+            head = [f"{side}, us of a command", *names, copies, "digests of a byte"]
+            if rows:
+                parts.append(table(head, rows))
+        return "\n\n".join(parts)
 
     def one_sided(self):
         """What there is where only one server was measured."""

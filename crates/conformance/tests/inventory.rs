@@ -147,7 +147,9 @@ fn numbers_are_free_or_taken() {
             assert_eq!(add_at(server, None, "memory:1M").expect("room"), LUNS);
             assert_eq!(add_at(server, None, "memory:1M").expect("room"), LUNS + 1);
             server.target().remove_lun(TARGET, LUNS).expect("it is there");
-            assert_eq!(add_at(server, None, "memory:1M").expect("room"), LUNS);
+            let next = add_at(server, None, "memory:1M").expect("room");
+            assert_eq!(next, LUNS + 2, "hosts must not take it for the one that has gone");
+            assert_eq!(add_at(server, Some(LUNS), "memory:1M").expect("asked for"), LUNS);
             let missing = server.target().remove_lun(TARGET, 77);
             assert!(matches!(missing, Err(VolumeError::NoLun { lun: 77, .. })), "{missing:?}");
             let missing = server.target().remove_lun("iqn.2026-01.example:none", 0);

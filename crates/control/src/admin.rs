@@ -58,7 +58,7 @@ pub enum Request {
     AddLun {
         /// The target; none where there is only one.
         target: Option<String>,
-        /// Its number; the lowest free one if None.
+        /// Its number; if None the lowest one that no unit had since the daemon began.
         number: Option<u16>,
         /// What it is.
         lun: NewLun,

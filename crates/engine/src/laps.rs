@@ -2,7 +2,7 @@
 //! Stop-watches: where the time of one thread goes, layer by layer (FORTH's instrument).
 //!
 //! A pump calls [`Laps::lap`] at each border that it crosses and names the layer that it leaves.
-//! One turn in [`TURNS`] is timed, in full: a stamp costs ten nanoseconds, a command has half a
+//! One turn in [`TURNS`] is timed, in full: a stamp costs some ten nanoseconds, a command has half a
 //! dozen of them and costs two microseconds.
 
 use crate::cycles;
@@ -113,9 +113,14 @@ impl<const N: usize> Laps<N> {
         self.on = self.turn == TURNS;
         if self.on {
             self.turn = 0;
-            self.last = cycles::glance();
+            self.last = cycles::now();
         }
         self.on
+    }
+
+    /// What is left of this turn is not timed: whoever drives the pump does something else now.
+    pub const fn stop(&mut self) {
+        self.on = false;
     }
 
     /// Whether this turn is timed.
@@ -127,7 +132,7 @@ impl<const N: usize> Laps<N> {
     /// The time since the lap before was spent in `layer`, which is below `N`.
     pub fn lap(&mut self, layer: usize) {
         if self.on {
-            let now = cycles::glance();
+            let now = cycles::now();
             self.count(layer, now.wrapping_sub(self.last));
             self.last = now;
         }
@@ -136,7 +141,7 @@ impl<const N: usize> Laps<N> {
     /// As `lap`, but `part` of the time, at most all of it, was spent in `other`.
     pub fn lap_of_two(&mut self, layer: usize, other: usize, part: u64) {
         if self.on {
-            let now = cycles::glance();
+            let now = cycles::now();
             let whole = now.wrapping_sub(self.last);
             self.count(other, part.min(whole));
             self.count(layer, whole - part.min(whole));
@@ -209,6 +214,8 @@ mod tests {
         let [first, second, third] = laps.layers();
         assert_eq!((first.laps, second.laps, third.laps), (1, 1, 2));
         assert!(third.percentile(0.5) <= third.percentile(1.0));
+        laps.stop();
+        laps.lap(0);
         laps.begin();
         laps.lap(0);
         assert_eq!(laps.layers()[0].laps, 1, "this turn is not timed");

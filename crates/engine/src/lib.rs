@@ -312,8 +312,8 @@ pub trait Port {
         getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Counts of [`cycles::glance`] that `wait` has spent in system calls other than to sleep: there
-    /// the kernel sends and receives. Zero from a port that does not know.
+    /// Counts of [`cycles::glance`] that `wait` has spent in system calls other than to sleep:
+    /// there the kernel sends and receives. Zero from a port that does not know.
     fn kernel_cycles(&self) -> u64 {
         0
     }

@@ -101,6 +101,29 @@ fn one_core_serves_hosts_that_leave_one_by_one() {
     }
 }
 
+/// Buffers that were with a host when it left, in its ring or in its hands, come back to the core.
+#[test]
+fn who_leaves_takes_no_buffers_along() {
+    let port = Config { receive_buffers: 2, receive_buffer_bytes: 4096, ..Config::default() };
+    let settings = Settings { engine: Choice::Auto, port, cpu: None, idle: Idle::Sleep };
+    let mut seats = engine::ppe::start(&settings, 3).unwrap();
+    for round in 0..2 {
+        let mut leaver = Ppe::from(seats.pop().unwrap());
+        let (mut first, _) = receiving(&mut leaver, 1);
+        let (mut second, _) = receiving(&mut leaver, 2);
+        first.write_all(b"one").unwrap();
+        let held = next(&mut leaver);
+        second.write_all(b"two").unwrap();
+        if round == 0 {
+            // Time to come into the ring, where it stays.
+            thread::sleep(Duration::from_millis(50));
+        }
+        drop(leaver);
+        assert!(matches!(&held, (Token(1), Event::Received { bytes }) if bytes[..] == *b"one"));
+    }
+    echo(seats.pop().unwrap(), 20);
+}
+
 #[test]
 fn a_host_can_sleep_until_there_are_several_events() {
     let mut port = Ppe::from(seats(Choice::Auto, Idle::Sleep, 1).pop().unwrap());

@@ -252,7 +252,7 @@ impl<P: Port> Pump<P> {
 
     /// Where the time went.
     #[must_use]
-    pub fn times(&self) -> Times {
+    pub fn times(&mut self) -> Times {
         let mut times = self.watch.times();
         for (_, link) in &self.links {
             let touched = link.touched();

@@ -240,11 +240,8 @@ impl Queue {
 
     /// Where the time of this queue went.
     #[must_use]
-    pub fn times(&self) -> Times {
-        match &self.pump {
-            Engine::Uring(pump) => pump.times(),
-            Engine::Epoll(pump) => pump.times(),
-        }
+    pub fn times(&mut self) -> Times {
+        each!(self, pump => pump.times())
     }
 
     /// Ends a wait from another thread.

@@ -72,8 +72,9 @@ impl Stopwatch {
         self.lap(Layer::Post);
     }
 
-    /// What was counted so far.
-    pub(crate) fn times(&self) -> Times {
+    /// What was counted so far. What the caller does with it is not timed.
+    pub(crate) fn times(&mut self) -> Times {
+        self.laps.stop();
         let layers = NAMES.into_iter().zip(self.laps.layers().iter().cloned()).collect();
         Times { requests: self.requests, layers, copied: 0, digested: 0 }
     }

@@ -91,8 +91,9 @@ Examples:
       take over the sizes of files and devices that grew
   lunwire lun snapshot 0 /srv/disk.monday.img
       a copy that shares its blocks with the disk (XFS, Btrfs)
-When the daemon starts again, the disks are those of its configuration: write there what is added,
-removed, or resized (size=).";
+Hosts know a disk by its target and number: a removed one that comes back needs its old --number,
+and another one needs another number. When the daemon starts again, the disks are those of its
+configuration: write there what is added, removed, or resized (size=).";
 
 const ALUA_EXAMPLES: &str = "\
 Examples:
@@ -266,7 +267,7 @@ pub(crate) enum LunAction {
     Add {
         /// What backs it, as for `serve --lun`
         store: String,
-        /// Its number [default: the lowest free one]
+        /// Its number [default: the lowest one that no disk had since the daemon began]
         #[arg(long)]
         number: Option<u16>,
         /// Logical block length: 512 or 4096 [default: 512]

@@ -165,10 +165,8 @@ impl Checks {
     fn reject(&mut self, request: &Request) {
         match request {
             Request::Command(pdu) => {
-                let known = self.tasks.remove(&pdu.itt.0).is_some();
-                if known {
-                    self.rejected.insert(pdu.itt.0, *pdu);
-                }
+                let known = self.tasks.remove(&pdu.itt.0);
+                self.rejected.extend(known.map(|_| (pdu.itt.0, *pdu)));
             }
             Request::NopOut(pdu) => drop(self.others.remove(&pdu.itt.0)),
             Request::Text(pdu) => drop(self.others.remove(&pdu.itt.0)),

@@ -35,7 +35,8 @@ const LOOK: Duration = Duration::from_millis(2);
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::exhaustive_structs)] // who adds one says all of it
 pub struct NewLun {
-    /// Its number; the lowest free one if None.
+    /// Its number; if None the lowest one that no unit had since the target is served: what hosts
+    /// know a unit by follows from its number, and they must not take one for another.
     pub number: Option<u16>,
     /// Normalized names of the initiators that see it, whatever the rules of the target say of
     /// numbers; if empty, those see it whom these rules let.
@@ -151,9 +152,9 @@ fn free_number(served: &Served, wanted: Option<u16>) -> Result<u16, VolumeError>
     match wanted {
         Some(lun) if is_free(&lun) => Ok(lun),
         Some(lun) => Err(VolumeError::Taken { target: target(), lun }),
-        None => {
-            (0..=LUN_NUMBER_MAX).find(is_free).ok_or_else(|| VolumeError::Full { target: target() })
-        }
+        None => (0..=LUN_NUMBER_MAX)
+            .find(|lun| served.is_unused(*lun))
+            .ok_or_else(|| VolumeError::Full { target: target() }),
     }
 }
 

@@ -125,6 +125,8 @@ struct Luns {
     map: LunMap,
     /// Units that are for these initiators alone, whatever the rules of the node say.
     only: Vec<(u16, Vec<String>)>,
+    /// Numbers of units that have gone.
+    gone: Vec<u16>,
 }
 
 impl Luns {
@@ -140,7 +142,7 @@ impl Served {
     fn new(node: Node) -> Self {
         let mut node = node;
         let map = std::mem::take(&mut node.luns);
-        Self { node, luns: RwLock::new(Luns { map, only: Vec::new() }) }
+        Self { node, luns: RwLock::new(Luns { map, only: Vec::new(), gone: Vec::new() }) }
     }
 
     pub(crate) fn node(&self) -> &Node {
@@ -175,6 +177,15 @@ impl Served {
         let mut luns = self.write();
         luns.map.retain(|(number, _)| *number != lun);
         luns.only.retain(|(number, _)| *number != lun);
+        if !luns.gone.contains(&lun) {
+            luns.gone.push(lun);
+        }
+    }
+
+    /// True if no unit had this number since the target is served.
+    pub(crate) fn is_unused(&self, lun: u16) -> bool {
+        let luns = self.read();
+        !luns.gone.contains(&lun) && !luns.map.iter().any(|(number, _)| *number == lun)
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Luns> {

@@ -125,8 +125,8 @@ pub enum VolumeError {
         /// The initiator.
         name: String,
     },
-    /// All numbers are taken.
-    #[error("{target} has as many LUNs as it can have")]
+    /// All numbers are taken, or were.
+    #[error("each number was used at {target}; try: --number with that of a LUN that was removed")]
     Full {
         /// The target.
         target: String,

@@ -37,6 +37,8 @@ pub(super) struct Core<P> {
     port: P,
     /// By number; None: has left.
     guests: Vec<Option<Guest>>,
+    /// Where buffers still come back from that were with guests when they left.
+    stragglers: Vec<Consumer<u16>>,
     /// Work under way, by token of the port.
     works: Slab<Entry>,
     /// How many guests know each file.
@@ -163,6 +165,7 @@ impl<P: Kernel> Core<P> {
         Self {
             port,
             guests: guests.into_iter().map(Some).collect(),
+            stragglers: Vec::new(),
             works: Slab::new(),
             files: HashMap::new(),
             held: None,
@@ -312,12 +315,7 @@ impl<P: Kernel> Core<P> {
     /// Takes back receive buffers that a guest is done with.
     fn take_returns(&mut self, index: usize) -> bool {
         let Some(guest) = self.guests.get_mut(index).and_then(Option::as_mut) else { return false };
-        let mut any = false;
-        while let Some(id) = guest.returns.pop() {
-            self.port.buffers().give_back(id);
-            any = true;
-        }
-        any
+        take_back(&self.port, &mut guest.returns)
     }
 
     /// Hands events to their guests; false if there were none.
@@ -408,15 +406,31 @@ impl<P: Kernel> Core<P> {
             }
             let held = self.held.as_ref().is_some_and(|(whose, _)| *whose == index);
             if guest.leaving && guest.under_way == 0 && !held {
-                let files = std::mem::take(&mut guest.files);
-                self.take_returns(index);
-                if let Some(place) = self.guests.get_mut(index) {
-                    *place = None;
+                let gone = self.guests.get_mut(index).and_then(Option::take);
+                if let Some(Guest { files, returns, .. }) = gone {
+                    self.stragglers.push(returns);
+                    files.into_iter().for_each(|id| self.forget_file(id));
                 }
-                files.into_iter().for_each(|id| self.forget_file(id));
             }
         }
+        let port = &self.port;
+        self.stragglers.retain_mut(|returns| {
+            // In this order: nothing is added once it is closed.
+            let closed = returns.is_closed();
+            take_back(port, returns);
+            !closed
+        });
     }
+}
+
+/// Gives what has come back to the port's buffers; false if there was nothing.
+fn take_back<P: Kernel>(port: &P, returns: &mut Consumer<u16>) -> bool {
+    let mut any = false;
+    while let Some(id) = returns.pop() {
+        port.buffers().give_back(id);
+        any = true;
+    }
+    any
 }
 
 /// Whether no other event of the same work follows.

@@ -19,15 +19,15 @@ use wire::scsi::Lun;
 use wire::scsi::Sense;
 use wire::scsi::SenseKey;
 
-use super::Data;
-use super::Done;
-use super::Event;
 use super::Link;
-use super::Request;
-use super::Retry;
 use super::State;
+use crate::Data;
+use crate::Done;
 use crate::Error;
+use crate::Event;
 use crate::Kind;
+use crate::Request;
+use crate::Retry;
 use crate::limits;
 use crate::pump::Context;
 

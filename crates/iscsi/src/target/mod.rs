@@ -36,6 +36,8 @@ use wire::iscsi::Tsih;
 use crate::chap::Exchange;
 use crate::datamover::Markers;
 use crate::datamover::Op;
+use crate::params::Id;
+use crate::params::Values;
 
 /// What the target wishes and allows in negotiation; one per node, shared by its logins. A wish
 /// outside the range of its key is taken as the nearest end of the range (RFC 7143 §13).
@@ -296,6 +298,54 @@ pub struct Parameters {
     pub protocol_level: u8,
     /// IFMarker and IFMarkInt for what we send, OFMarker and OFMarkInt for what we receive.
     pub markers: Markers,
+}
+
+impl Parameters {
+    /// What `values` come to, in either role. `declared`: what was declared as our own
+    /// MaxRecvDataSegmentLength, or the default.
+    pub(crate) fn agreed(values: &Values, declared: &Values, markers: Markers) -> Self {
+        let short = |id| u16::try_from(values.get(id)).unwrap_or(u16::MAX);
+        let byte = |id| u8::try_from(values.get(id)).unwrap_or(u8::MAX);
+        let max_burst_length = values.get(Id::MaxBurstLength);
+        Self {
+            header_digest: values.is_yes(Id::HeaderDigest),
+            data_digest: values.is_yes(Id::DataDigest),
+            max_send_data_segment_length: values.get(Id::MaxRecvDataSegmentLength),
+            max_recv_data_segment_length: declared.get(Id::MaxRecvDataSegmentLength),
+            max_burst_length,
+            // A default above the agreed MaxBurstLength can only mean MaxBurstLength.
+            first_burst_length: values.get(Id::FirstBurstLength).min(max_burst_length),
+            initial_r2t: values.is_yes(Id::InitialR2T),
+            immediate_data: values.is_yes(Id::ImmediateData),
+            max_outstanding_r2t: short(Id::MaxOutstandingR2T),
+            time2wait: short(Id::DefaultTime2Wait),
+            time2retain: short(Id::DefaultTime2Retain),
+            max_connections: short(Id::MaxConnections),
+            error_recovery_level: byte(Id::ErrorRecoveryLevel),
+            data_pdu_in_order: values.is_yes(Id::DataPduInOrder),
+            data_sequence_in_order: values.is_yes(Id::DataSequenceInOrder),
+            task_reporting: match values.get(Id::TaskReporting) {
+                1 => TaskReporting::ResponseFence,
+                2 => TaskReporting::FastAbort,
+                _ => TaskReporting::Rfc3720,
+            },
+            protocol_level: byte(Id::ProtocolLevel),
+            markers,
+        }
+    }
+
+    /// Those of a connection that joins: what each connection has for itself is its own, the rest
+    /// is the session's (RFC 7143 §6.3, §13).
+    pub(crate) fn joining(self, session: Self) -> Self {
+        Self {
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            max_send_data_segment_length: self.max_send_data_segment_length,
+            max_recv_data_segment_length: self.max_recv_data_segment_length,
+            markers: self.markers,
+            ..session
+        }
+    }
 }
 
 /// What the login machine gives.

@@ -29,6 +29,7 @@ pub(super) fn report(measured: &Measured) -> Report {
             profile(measured, false),
             profile(measured, true),
             each_cpu(measured),
+            layers(measured),
             gains(measured),
             host(measured),
         ],
@@ -395,6 +396,31 @@ fn machine_row(table: &mut Table, case: &Case) {
         event(0),
         event(1),
     ]);
+}
+
+/// What the stop-watches of the reactor say; those of the study were its profile's bins.
+fn layers(measured: &Measured) -> Section {
+    let mut section = Section::new("Cost by layer: the reactor's stop-watch, ns for an I/O");
+    let names: Vec<&str> = measured
+        .cases
+        .iter()
+        .find_map(|case| case.samples.first())
+        .map(|sample| sample.layers.iter().map(|(name, _)| *name).collect())
+        .unwrap_or_default();
+    let head: Vec<&str> = ["load", "mode"].into_iter().chain(names.iter().copied()).collect();
+    let mut table = Table::new(&head);
+    for load in Load::ALL {
+        for case in Division::ALL.into_iter().filter_map(|of| measured.case(of, load)) {
+            let cells = (0..names.len()).map(|at| {
+                let cycles = |sample: &Sample| sample.layers.get(at).map_or(0.0, |layer| layer.1);
+                number(case.typical(cycles) / measured.per_second * 1e9)
+            });
+            let name = [case.load.name(), case.division.name().to_owned()];
+            table.row(name.into_iter().chain(cells).collect());
+        }
+    }
+    section.tables.push(table);
+    section
 }
 
 /// Table 2.

@@ -17,7 +17,7 @@ use engine::counters::What;
 use initiator::{Data, Event, Geometry, Queue, Request, Retry, SessionId};
 use scsi::{Identity, LogicalUnit};
 use store::spec::Spec;
-use target::{AuthenticationPolicy, Idle, Mode, Node, Plan, Stores, Target};
+use target::{AuthenticationPolicy, Idle, Mode, Node, Plan, Stores, Target, Times};
 
 use super::threads::{Interrupts, Usage, find, interrupts, usage};
 use super::{Division, Load, Places};
@@ -46,6 +46,9 @@ pub(crate) struct Sample {
     /// The polling core's; nothing in SMP.
     pub(crate) core: Usage,
     pub(crate) interrupts: Interrupts,
+    /// Counts of the time-stamp counter that a command takes, by layer of the reactor, as its
+    /// stop-watch tells.
+    pub(crate) layers: Vec<(&'static str, f64)>,
     /// Instructions and cache misses of reactor and core, if the processor tells.
     pub(crate) events: Option<[f64; 2]>,
 }
@@ -118,6 +121,7 @@ impl Rig {
             .collect::<std::io::Result<_>>();
         self.uncounted = counters.as_ref().err().map(ToString::to_string);
         let used = || threads.map(|tid| tid.map(usage).unwrap_or_default());
+        let times_before = self.target.times();
         let (before, interrupts_before) = (used(), interrupts());
         let (ios, seconds) = self.drive(load, time)?;
         let ([host, core], interrupts) = (used(), interrupts() - interrupts_before);
@@ -128,7 +132,8 @@ impl Rig {
             })
         });
         let (host, core) = (host - before[0], core - before[1]);
-        Ok(Sample { ios, seconds, host, core, interrupts, events })
+        let layers = layers(&times_before, &self.target.times());
+        Ok(Sample { ios, seconds, host, core, interrupts, layers, events })
     }
 
     /// System calls for each I/O of reactor and core; None if the kernel does not count them for
@@ -151,6 +156,20 @@ impl Rig {
         joined.map_err(|_| Error::Rig("the load has panicked".into()))?;
         stopped.map_err(|error| Error::Rig(error.to_string()))
     }
+}
+
+/// What a command took of each layer between two looks.
+fn layers(before: &Times, after: &Times) -> Vec<(&'static str, f64)> {
+    let commands = after.commands.saturating_sub(before.commands).max(1);
+    let of = |times: &Times, name: &str| {
+        let layer = times.layers.iter().find(|(other, _)| *other == name);
+        layer.map_or(0, |(_, layer)| layer.cycles)
+    };
+    let each = |name: &'static str| {
+        let cycles = of(after, name).saturating_sub(of(before, name));
+        (name, real(cycles) / real(commands))
+    };
+    after.layers.iter().map(|(name, _)| each(name)).collect()
 }
 
 fn plan(division: Division, places: Places) -> Result<Plan, Error> {

@@ -78,7 +78,7 @@ impl Watch {
     }
 
     /// What both sides have counted so far.
-    pub(crate) fn now(&self, queue: &Queue) -> Result<Watched> {
+    pub(crate) fn now(&self, queue: &mut Queue) -> Result<Watched> {
         let times = queue.times();
         let layers = times.layers.into_iter().map(|(name, layer)| (name.to_owned(), layer));
         let initiator = Side {

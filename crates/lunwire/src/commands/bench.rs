@@ -89,10 +89,10 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             if load.range < block {
                 bail!("--range: it holds no request of {block} bytes");
             }
-            let before = watch.as_ref().map(|watch| watch.now(&queue)).transpose()?;
+            let before = watch.as_ref().map(|watch| watch.now(&mut queue)).transpose()?;
             let mut outcome = Bench::new(&mut queue, &disk, &sessions, load).run()?;
             if let (Some(watch), Some(before)) = (&watch, before) {
-                outcome.watched = Some(watch.now(&queue)?.since(&before));
+                outcome.watched = Some(watch.now(&mut queue)?.since(&before));
             }
             if !options.json {
                 outcome.print();

@@ -17,6 +17,9 @@ use crate::table::Key;
 /// make it send the commands that are worth waiting for.
 const HOLD_DEPTH: u32 = 12;
 
+/// So many answers that wait are enough: more of them would only keep the initiator waiting.
+const HOLD_ANSWERS: u32 = 4;
+
 /// From so many bytes on, answers are not held back: they fill segments of their own.
 const HOLD_BYTES: usize = 16 << 10;
 
@@ -77,7 +80,8 @@ impl<P: Port> Pump<P> {
         let machine = &self.sessions.get(session)?.machine;
         // Of those that it has not acknowledged, some have not left: nobody will answer them.
         let waiting = machine.next_stat_sn(id).steps_from(connection.told);
-        if machine.unacknowledged(id).saturating_sub(waiting) < HOLD_DEPTH {
+        let on_their_way = machine.unacknowledged(id).saturating_sub(waiting);
+        if waiting >= HOLD_ANSWERS || on_their_way < HOLD_DEPTH {
             return None;
         }
         let until = *connection.held_until.get_or_insert(now + self.shared.hold_back);

@@ -6,7 +6,7 @@ use super::cdb::CDB_LEN_MAX;
 use super::field::put;
 use super::opcode;
 use super::opcode::Opcode;
-use super::persistent::LIST_LEN;
+use super::persistent::BASIC_LIST_LEN;
 use super::persistent::Type;
 use crate::iscsi::Cdb;
 
@@ -87,17 +87,13 @@ pub fn persistent_reserve_in(action: u16, allocation: u16) -> Cdb {
     })
 }
 
-/// PARAMETER LIST LENGTH of the basic parameter list.
-const LIST_LEN_FIELD: u32 = 24;
-const _: () = assert!(LIST_LEN_FIELD as usize == LIST_LEN);
-
-/// PERSISTENT RESERVE OUT (SPC-4 §6.16) with the basic parameter list, for the whole logical unit.
-/// Actions that have no type ignore it.
+/// PERSISTENT RESERVE OUT (SPC-4 §6.16) with the basic parameter list; the scope is the logical
+/// unit. Actions that have no type ignore it.
 #[must_use]
 pub fn persistent_reserve_out(action: u16, kind: Type) -> Cdb {
     filled(Opcode::PERSISTENT_RESERVE_OUT, |bytes| {
         (bytes[1], bytes[2]) = (service_action(action), kind as u8);
-        put(bytes, 5, LIST_LEN_FIELD.to_be_bytes());
+        put(bytes, 5, [0, 0, 0, BASIC_LIST_LEN]);
     })
 }
 

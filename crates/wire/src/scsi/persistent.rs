@@ -38,7 +38,8 @@ pub const REGISTER_AND_IGNORE_EXISTING_KEY: u16 = 0x06;
 pub const REGISTER_AND_MOVE: u16 = 0x07;
 
 /// Length of the basic parameter list, and the fixed part of every other one, bytes.
-pub const LIST_LEN: usize = 24;
+pub const LIST_LEN: usize = BASIC_LIST_LEN as usize;
+pub(super) const BASIC_LIST_LEN: u8 = 24;
 
 /// TYPE of a persistent reservation (SPC-4 §6.15.3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,7 +10,6 @@ use wire::iscsi::keys::TextWriter;
 
 use super::LoginError;
 use super::markers::OwnMarkers;
-use crate::datamover::Markers;
 use crate::initiator::DigestOffer;
 use crate::initiator::Identity;
 use crate::initiator::Parameters;
@@ -29,7 +28,6 @@ use crate::params::Sender;
 use crate::params::Stages;
 use crate::params::Use;
 use crate::params::Values;
-use crate::target::TaskReporting;
 
 /// What is offered in a normal session, in this order.
 const NORMAL: &[Id] = &[
@@ -179,46 +177,11 @@ impl Negotiation {
                 return Err(LoginError::DigestRequired(id.key().name));
             }
         }
-        let values = &self.values;
-        let short = |id| u16::try_from(values.get(id)).unwrap_or(u16::MAX);
-        let byte = |id| u8::try_from(values.get(id)).unwrap_or(u8::MAX);
         let declared = if self.declared { &self.wish } else { &Values::defaults() };
-        let max_burst_length = values.get(Id::MaxBurstLength);
-        let own = Connection {
-            header_digest: values.is_yes(Id::HeaderDigest),
-            data_digest: values.is_yes(Id::DataDigest),
-            max_send_data_segment_length: values.get(Id::MaxRecvDataSegmentLength),
-            max_recv_data_segment_length: declared.get(Id::MaxRecvDataSegmentLength),
-            markers: self.markers.agreed(),
-        };
-        if let Some(session) = &self.session_wide {
-            return Ok(own.with(session.clone()));
-        }
-        Ok(Parameters {
-            header_digest: own.header_digest,
-            data_digest: own.data_digest,
-            max_send_data_segment_length: own.max_send_data_segment_length,
-            max_recv_data_segment_length: own.max_recv_data_segment_length,
-            markers: own.markers,
-            max_burst_length,
-            // A default above the agreed MaxBurstLength can only mean MaxBurstLength.
-            first_burst_length: values.get(Id::FirstBurstLength).min(max_burst_length),
-            initial_r2t: values.is_yes(Id::InitialR2T),
-            immediate_data: values.is_yes(Id::ImmediateData),
-            max_outstanding_r2t: short(Id::MaxOutstandingR2T),
-            time2wait: short(Id::DefaultTime2Wait),
-            time2retain: short(Id::DefaultTime2Retain),
-            max_connections: short(Id::MaxConnections),
-            error_recovery_level: byte(Id::ErrorRecoveryLevel),
-            data_pdu_in_order: values.is_yes(Id::DataPduInOrder),
-            data_sequence_in_order: values.is_yes(Id::DataSequenceInOrder),
-            // Where it is not offered, offers of it are answered with what is old.
-            task_reporting: match values.get(Id::TaskReporting) {
-                2 => TaskReporting::FastAbort,
-                1 => TaskReporting::ResponseFence,
-                _ => TaskReporting::Rfc3720,
-            },
-            protocol_level: byte(Id::ProtocolLevel),
+        let agreed = Parameters::agreed(&self.values, declared, self.markers.agreed());
+        Ok(match &self.session_wide {
+            Some(session) => agreed.joining(session.clone()),
+            None => agreed,
         })
     }
 
@@ -297,28 +260,6 @@ impl Negotiation {
             }
             Answer::Reject => push(answers, key.name, negotiate::REJECT),
             Answer::Irrelevant => push(answers, key.name, negotiate::IRRELEVANT),
-        }
-    }
-}
-
-/// What each connection has for itself.
-struct Connection {
-    header_digest: bool,
-    data_digest: bool,
-    max_send_data_segment_length: u32,
-    max_recv_data_segment_length: u32,
-    markers: Markers,
-}
-
-impl Connection {
-    fn with(self, session: Parameters) -> Parameters {
-        Parameters {
-            header_digest: self.header_digest,
-            data_digest: self.data_digest,
-            max_send_data_segment_length: self.max_send_data_segment_length,
-            max_recv_data_segment_length: self.max_recv_data_segment_length,
-            markers: self.markers,
-            ..session
         }
     }
 }

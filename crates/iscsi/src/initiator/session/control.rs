@@ -22,6 +22,7 @@ use super::Indication;
 use super::Session;
 use super::SessionError;
 use super::State;
+use super::commands::sense_of;
 use super::connection::LEADING;
 use super::connection::Phase;
 use super::connection::Ping;
@@ -231,7 +232,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         match pdu.event {
             0 => {
-                let sense = super::sense_of(data).unwrap_or_default().to_vec();
+                let sense = sense_of(data).unwrap_or_default().to_vec();
                 self.indicate(Indication::Asynchronous { lun: pdu.lun, sense });
             }
             4 if self.negotiate_as_asked(at, now) => {}

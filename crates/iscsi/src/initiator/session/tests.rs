@@ -5,10 +5,13 @@ use alloc::vec::Vec;
 
 use wire::iscsi::*;
 
+use super::commands::CHECK_CONDITION;
 use super::*;
 use crate::initiator::Authenticated;
 use crate::initiator::Parameters;
+use crate::initiator::datamover::Ended;
 use crate::initiator::datamover::Violation;
+use crate::initiator::datamover::itt;
 
 const START: Instant = Instant(1_000_000_000);
 

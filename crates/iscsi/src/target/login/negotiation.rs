@@ -35,7 +35,6 @@ use crate::target::Authentication;
 use crate::target::DigestPolicy;
 use crate::target::Parameters;
 use crate::target::Settings;
-use crate::target::TaskReporting;
 use crate::target::limits::CONNECTIONS_MAX;
 
 /// Who wants what, from the first text of a login.
@@ -223,43 +222,18 @@ impl Negotiation {
         if first > max && self.seen.contains(Id::FirstBurstLength) {
             return Err(LoginError::Bursts { first, max });
         }
-        // A default above the agreed MaxBurstLength can only mean MaxBurstLength.
-        let parameters = self.parameters(first.min(max));
+        let parameters = self.parameters();
         assert!(parameters.first_burst_length <= parameters.max_burst_length);
         Ok(parameters)
     }
 
-    fn parameters(&self, first_burst_length: u32) -> Parameters {
-        let values = &self.values;
-        let short = |id| u16::try_from(values.get(id)).unwrap_or(u16::MAX);
-        let byte = |id| u8::try_from(values.get(id)).unwrap_or(u8::MAX);
+    fn parameters(&self) -> Parameters {
         let declared = if self.declared { &self.wish } else { &Values::defaults() };
-        Parameters {
-            header_digest: values.is_yes(Id::HeaderDigest),
-            data_digest: values.is_yes(Id::DataDigest),
-            max_send_data_segment_length: values.get(Id::MaxRecvDataSegmentLength),
-            max_recv_data_segment_length: declared.get(Id::MaxRecvDataSegmentLength),
-            max_burst_length: values.get(Id::MaxBurstLength),
-            first_burst_length,
-            initial_r2t: values.is_yes(Id::InitialR2T),
-            immediate_data: values.is_yes(Id::ImmediateData),
-            // Where the level was agreed on later than this, fewer R2Ts than agreed are used.
-            max_outstanding_r2t: short(Id::MaxOutstandingR2T)
-                .min(u16::try_from(self.outstanding_max()).unwrap_or(u16::MAX)),
-            time2wait: short(Id::DefaultTime2Wait),
-            time2retain: short(Id::DefaultTime2Retain),
-            max_connections: short(Id::MaxConnections),
-            error_recovery_level: byte(Id::ErrorRecoveryLevel),
-            data_pdu_in_order: values.is_yes(Id::DataPduInOrder),
-            data_sequence_in_order: values.is_yes(Id::DataSequenceInOrder),
-            task_reporting: match values.get(Id::TaskReporting) {
-                1 => TaskReporting::ResponseFence,
-                2 => TaskReporting::FastAbort,
-                _ => TaskReporting::Rfc3720,
-            },
-            protocol_level: byte(Id::ProtocolLevel),
-            markers: self.markers.agreed(),
-        }
+        let agreed = Parameters::agreed(&self.values, declared, self.markers.agreed());
+        // Where the level was agreed on later than this, fewer R2Ts than agreed are used.
+        let outstanding_max = u16::try_from(self.outstanding_max()).unwrap_or(u16::MAX);
+        let max_outstanding_r2t = agreed.max_outstanding_r2t.min(outstanding_max);
+        Parameters { max_outstanding_r2t, ..agreed }
     }
 
     /// Whether `key` may be sent here at all.

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an application posts and what it is told: the entries of the work and the event queue.
+
+use std::net::SocketAddr;
+
+use buf::Buf;
+use buf::Slice;
+use iscsi::initiator::discovery::Discovered;
+use wire::iscsi::Cdb;
+use wire::iscsi::LunField;
+
+use crate::Error;
+
+/// Names a session of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+/// One SCSI command.
+#[derive(Debug)]
+pub struct Request {
+    /// Logical unit.
+    pub lun: u16,
+    /// What to do.
+    pub cdb: Cdb,
+    /// Data for the unit, or room for data from it.
+    pub data: Data,
+    /// What may be done if it is not known how it ended.
+    pub retry: Retry,
+}
+
+/// The data of a command.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_enums)] // SCSI has no other; both at once is not built
+pub enum Data {
+    /// None.
+    None,
+    /// For the unit.
+    Out(Slice),
+    /// At most so many bytes from the unit.
+    In(u32),
+}
+
+/// What may be done about a command that did not get through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // callers choose
+pub enum Retry {
+    /// Send it again: doing it twice is as good as doing it once. Also after a unit attention, BUSY
+    /// and an abort by the target.
+    Always,
+    /// Send it again only if it was certainly not carried out: before it was sent, after a unit
+    /// attention, BUSY or TASK SET FULL.
+    IfNotDone,
+    /// Tell whatever the target says; send it again only if it was never sent.
+    Never,
+}
+
+/// How a command ended well: by GOOD or CONDITION MET.
+#[derive(Debug)]
+pub struct Done {
+    /// What came, if the command asked for data; as long as it is.
+    pub data: Option<Buf>,
+}
+
+/// What a queue tells.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A request has ended.
+    Done {
+        /// Where.
+        session: SessionId,
+        /// As it was posted.
+        tag: u64,
+        /// How.
+        result: Result<Done, Error>,
+    },
+    /// The session is logged in, for the first time or again.
+    Up {
+        /// Which.
+        session: SessionId,
+        /// The portal.
+        peer: SocketAddr,
+    },
+    /// The connection was lost; another one is being made.
+    Down {
+        /// Which.
+        session: SessionId,
+        /// Why.
+        error: Error,
+    },
+    /// The session is over; each of its requests has ended before.
+    Ended {
+        /// Which.
+        session: SessionId,
+        /// Why; None: as asked for.
+        error: Option<Error>,
+    },
+    /// What a discovery session has found.
+    Targets {
+        /// Which.
+        session: SessionId,
+        /// The targets.
+        result: Result<Vec<Discovered>, Error>,
+    },
+    /// A longest data segment that was declared ([`crate::Queue::declare_segment`]) is in force on
+    /// all connections, or that before still is.
+    Declared {
+        /// Which session.
+        session: SessionId,
+        /// How it went.
+        result: Result<(), Error>,
+    },
+    /// A unit has something to tell (asynchronous event 0), as sense data.
+    Asynchronous {
+        /// Which session.
+        session: SessionId,
+        /// Its unit.
+        lun: LunField,
+        /// Sense data.
+        sense: Vec<u8>,
+    },
+}
