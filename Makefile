@@ -22,8 +22,8 @@ build: ## Builds the release binary
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test
 
-test-long: build ## What takes longer, in a virtual machine: broken lines, resets, LIO, disks, 17 minutes
-	@scripts/test setup cable resets lio disk
+test-long: build ## What takes longer, in a virtual machine: broken lines and resets, 8 minutes
+	@scripts/test setup cable resets
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
 	@scripts/test fmt tidy clippy docs unit compliance licences
@@ -56,8 +56,8 @@ interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against 
 	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes wipes bad-input \
 	    login-flood discovery isns store-faults inventory boot
 
-vm-test: build ## The kernel's own initiator in a virtual machine
-	@scripts/test volumes kernel cable disk
+vm-test: build ## All that a virtual machine tests, LIO, sg3-utils and file systems, too
+	@scripts/test setup volumes kernel cable resets lio disk
 
 clean: ## Removes what was built
 	$(CARGO) clean
