@@ -87,13 +87,13 @@ impl Tcp {
     /// Takes a task out, to go on with it on another connection ([`Tcp::adopt`]). Nothing more of
     /// it is sent here.
     pub fn carry(&mut self, task: TaskId) -> Option<Carried> {
-        self.tasks.carry(task)
+        self.tasks.carry(task, self.rx.is_receiving(task))
     }
 
     /// Takes all tasks out: this connection is gone.
     pub fn carry_all(&mut self) -> Vec<Carried> {
         let all: Vec<TaskId> = self.tasks.ids().collect();
-        all.into_iter().filter_map(|task| self.tasks.carry(task)).collect()
+        all.into_iter().filter_map(|task| self.carry(task)).collect()
     }
 
     /// Goes on with a task of another connection. What comes next for it may be what came before.

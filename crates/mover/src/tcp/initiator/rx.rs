@@ -136,6 +136,12 @@ impl Rx {
         &self.control
     }
 
+    /// Whether a Data-In of the task is under way: counted, but not here.
+    pub(super) fn is_receiving(&self, task: TaskId) -> bool {
+        matches!(self.phase, Phase::Data | Phase::Padding | Phase::DataDigest)
+            && matches!(self.sink, Sink::Data { task: of, .. } if of == task)
+    }
+
     /// See `Tcp::feed`.
     pub(super) fn feed(
         &mut self,

@@ -38,6 +38,8 @@ pub(super) struct Task {
     pub(super) next_sn: u32,
     /// Data-In with a wrong digest came.
     pub(super) damaged: bool,
+    /// The connection was lost in the middle of a Data-In that was counted.
+    cut: bool,
     /// Where the next R2T may begin at the earliest.
     asked: u32,
     /// R2Ts whose data is not yet on its way.
@@ -100,6 +102,7 @@ impl Tasks {
             received: 0,
             next_sn: 0,
             damaged: false,
+            cut: false,
             asked: 0,
             open_r2ts: 0,
             begun: false,
@@ -116,13 +119,14 @@ impl Tasks {
         slot.is_some_and(|slot| slot.generation == id.generation && slot.task.is_some())
     }
 
-    /// Takes a task out, for another connection.
-    pub(super) fn carry(&mut self, id: TaskId) -> Option<Carried> {
+    /// Takes a task out, for another connection. `cut`: in the middle of a Data-In.
+    pub(super) fn carry(&mut self, id: TaskId, cut: bool) -> Option<Carried> {
         let slot = self.slots.get_mut(id.index as usize)?;
         if slot.generation != id.generation {
             return None;
         }
-        let task = slot.task.take()?;
+        let mut task = slot.task.take()?;
+        task.cut |= cut;
         self.live -= 1;
         Some(Carried { id, task })
     }
@@ -409,9 +413,11 @@ impl Task {
         self.resumed = true;
         self.open_r2ts = 0;
         self.quiet = false;
-        let Some(books) = self.books.take() else { return };
-        (self.next_sn, self.received) = self.confirmed;
-        self.books = books.resume().map(Box::new);
+        let books = self.books.take();
+        if books.is_some() || core::mem::take(&mut self.cut) {
+            (self.next_sn, self.received) = self.confirmed;
+            self.books = books.and_then(|books| books.resume()).map(Box::new);
+        }
     }
 
     /// Forgets all that is not acknowledged: it comes once more, cut anew.

@@ -175,10 +175,16 @@ fn a_quiet_task_sends_nothing_and_strays_are_passed_over() {
 /// Covers: REA-06.
 #[test]
 fn a_task_goes_on_at_another_connection_from_what_it_has() {
-    for (before, expected) in [(vec![0, 1], 2), (vec![0, 1, 3], 0), (vec![], 0)] {
+    let cases = [(vec![0, 1], false, 2), (vec![0, 1, 3], false, 0), (vec![], false, 0)];
+    for (before, cut, expected) in cases.into_iter().chain([(vec![0, 1], true, 0)]) {
         let mut old = reading(RECOVERY, 500);
         for number in before {
             events(&mut old, &part(RECOVERY, number, 5));
+        }
+        if cut {
+            // All but the last byte of the next PDU.
+            let pdu = part(RECOVERY, 2, 5);
+            assert!(events(&mut old, &pdu[..pdu.len() - 1]).is_empty());
         }
         let mut new = Tcp::new();
         new.submit(Op::NoticeKeys(RECOVERY));
