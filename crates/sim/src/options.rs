@@ -305,7 +305,12 @@ impl Options {
             if self.piece < 512 {
                 session.blocks_max = session.blocks_max.min(4);
             }
-            if self.class == Class::Calm {
+            // All that is under way at once comes one window in a round trip.
+            let bytes = session.depth * session.blocks_max * target.block_len;
+            let trips = bytes as u64 / self.window.0 + 1;
+            let patience = Duration::from_secs(session.command_timeout);
+            let slow = Duration::from_micros(2 * self.latency.1 * trips) > patience / 2;
+            if slow || self.class == Class::Calm {
                 session.command_timeout = 0;
             }
         }
