@@ -140,6 +140,8 @@ pub struct SessionPlan {
     pub immediate: bool,
     /// MaxOutstandingR2T.
     pub r2t: u16,
+    /// DataPDUInOrder and DataSequenceInOrder.
+    pub in_order: [bool; 2],
     /// HeaderDigest and DataDigest.
     pub digests: [DigestOffer; 2],
     /// Requests outstanding.
@@ -364,6 +366,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         initial_r2t: rng.chance(300),
         immediate: rng.chance(700),
         r2t: rng.pick(&[1, 4, 16]),
+        in_order: [true; 2],
         // A header digest would unmask a liar.
         digests: [if class == Class::Liar { D::Off } else { rng.pick(&offers) }, rng.pick(&offers)],
         depth: rng.pick(&[1, 2, 8, 32]),
