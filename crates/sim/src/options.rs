@@ -140,6 +140,8 @@ pub struct SessionPlan {
     pub immediate: bool,
     /// MaxOutstandingR2T.
     pub r2t: u16,
+    /// DataPDUInOrder and DataSequenceInOrder.
+    pub in_order: [bool; 2],
     /// HeaderDigest and DataDigest.
     pub digests: [DigestOffer; 2],
     /// Requests outstanding.
@@ -166,6 +168,8 @@ pub struct SessionPlan {
     pub least: bool,
     /// So many of a thousand writes are rare commands.
     pub rare: u64,
+    /// So many of a thousand requests come with a task management function for their unit.
+    pub manages: u64,
     /// Reserves units for itself.
     pub guard: bool,
     /// Longest rest, seconds; it has a few.
@@ -364,6 +368,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         initial_r2t: rng.chance(300),
         immediate: rng.chance(700),
         r2t: rng.pick(&[1, 4, 16]),
+        in_order: [true; 2],
         // A header digest would unmask a liar.
         digests: [if class == Class::Liar { D::Off } else { rng.pick(&offers) }, rng.pick(&offers)],
         depth: rng.pick(&[1, 2, 8, 32]),
@@ -378,6 +383,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         connections: 1,
         least: false,
         rare: 0,
+        manages: 0,
         guard: false,
         rest: 0,
     }
