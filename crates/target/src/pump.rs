@@ -230,19 +230,19 @@ impl<P: Port> Pump<P> {
 
     /// Does what there is to do, then waits once. False: it is stopped and all is over.
     pub(crate) fn turn(&mut self) -> bool {
-        self.watch.begin();
+        self.watch.laps.begin();
         while let Some((token, event)) = self.port.next_event() {
             self.dispatch(token, event);
         }
-        self.watch.lap(Layer::Protocol);
+        self.watch.laps.lap(Layer::Protocol);
         self.letters();
         self.expire();
         self.take_turns();
         self.try_again();
         self.take_job_turns();
-        self.watch.lap(Layer::Other);
+        self.watch.laps.lap(Layer::Other);
         self.flush();
-        self.watch.lap(Layer::Send);
+        self.watch.laps.lap(Layer::Send);
         if self.is_finished() {
             return false;
         }
@@ -262,7 +262,7 @@ impl<P: Port> Pump<P> {
             (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
             (None, None) => self.port.wait(self.timers.next_deadline()),
         }
-        self.watch.waited(self.port.kernel_cycles().wrapping_sub(kernel));
+        self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
         true
     }
 
@@ -313,7 +313,7 @@ impl<P: Port> Pump<P> {
             }
             let (taken, event) = connection.mover.feed(rest, &self.pool);
             rest = rest.get(taken..).unwrap_or_default();
-            self.watch.fed(taken);
+            self.watch.laps.fed(taken);
             let Some(event) = event else { continue };
             match &mut connection.phase {
                 Phase::Login(login) => {
@@ -329,7 +329,7 @@ impl<P: Port> Pump<P> {
                         entry.machine.handle_event(id, event, header, data, now);
                     }
                     self.settle(session);
-                    self.watch.lap(Layer::Protocol);
+                    self.watch.laps.lap(Layer::Protocol);
                 }
                 Phase::Moving(_) | Phase::Closing => return,
             }
@@ -421,7 +421,7 @@ impl<P: Port> Pump<P> {
             expected_out: command.expected_out,
             expected_in: command.expected_in,
         });
-        self.watch.lap(Layer::Scsi);
+        self.watch.laps.lap(Layer::Scsi);
         let task = Task {
             id,
             scsi,
@@ -456,7 +456,7 @@ impl<P: Port> Pump<P> {
                 Submitted::Done(outcome) => {
                     self.watch.stored(&op);
                     step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.watch.lap(Layer::Scsi);
+                    self.watch.laps.lap(Layer::Scsi);
                 }
                 Submitted::Io(io) => return self.submit_io(key, id, op, io),
             }
@@ -526,9 +526,9 @@ impl<P: Port> Pump<P> {
         };
         buf.truncate(task.wanted as usize);
         session.bytes_out += u64::from(task.wanted);
-        self.watch.lap(Layer::Protocol);
+        self.watch.laps.lap(Layer::Protocol);
         let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
-        self.watch.lap(Layer::Scsi);
+        self.watch.laps.lap(Layer::Scsi);
         self.advance(key, id, step);
     }
 

@@ -90,7 +90,7 @@ impl<P: Port> Pump<P> {
             io,
             ended: None,
             managements: Vec::new(),
-            stamp: self.watch.stamp(),
+            stamp: self.watch.laps.stamp(),
         }))
     }
 
@@ -133,7 +133,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
         let Some(done) = self.ios.remove(key) else { return };
         let PendingIo { session: key, task: id, op, io, managements, ended, stamp } = done;
-        self.watch.store_done(stamp);
+        self.watch.laps.since(Layer::StoreWait, stamp);
         drop(ended);
         if let Some(session) = self.sessions.get_mut(key) {
             session.ios -= 1;
@@ -154,9 +154,9 @@ impl<P: Port> Pump<P> {
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
-                    self.watch.lap(Layer::Store);
+                    self.watch.laps.lap(Layer::Store);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.watch.lap(Layer::Scsi);
+                    self.watch.laps.lap(Layer::Scsi);
                     self.advance(key, id, step);
                 }
             }
