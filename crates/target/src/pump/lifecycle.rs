@@ -276,7 +276,7 @@ impl<P: Port> Pump<P> {
                         self.settle(key);
                     }
                 }
-                (Some(Kind::JobTimer), key) => self.job_turns.push_back((key, None)),
+                (Some(Kind::JobTimer), key) => self.wake_job(key),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
                 _ => {}
