@@ -18,8 +18,8 @@ use scsi::Victims;
 use wire::scsi::Sense;
 
 use super::Pump;
+use super::services::task_of;
 use super::storing::is_pause;
-use super::task_of;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::mail::Units;
