@@ -19,6 +19,7 @@ mod join;
 mod letters;
 mod lifecycle;
 mod management;
+mod quiescence;
 mod sending;
 mod services;
 mod stopping;
@@ -75,7 +76,7 @@ pub(crate) struct Pump<P> {
     connections: Table<Connection>,
     sessions: Table<Session>,
     ios: Table<PendingIo>,
-    managements: Table<management::Management>,
+    managements: Table<quiescence::Management>,
     timers: Timers,
     /// Connections that may have something to send.
     dirty: Vec<Key>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What other reactors and administration ask of this one, by letters, and its answers.
 
+use clock::Instant;
 use engine::Port;
 use wire::iscsi::Tsih;
 
@@ -9,6 +10,7 @@ use super::Pump;
 use crate::mail::ConnectionSnapshot;
 use crate::mail::Letter;
 use crate::mail::SessionSnapshot;
+use crate::registry::Identity;
 use crate::stopwatch::Times;
 use crate::table::Key;
 
@@ -19,17 +21,7 @@ impl<P: Port> Pump<P> {
                 Letter::Connection { fd, peer } => self.adopt(fd, peer),
                 Letter::TakeOver(handover) => self.take_over(*handover),
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
-                    let found = self.session_by_tsih(tsih).filter(|key| {
-                        self.sessions.get(*key).is_some_and(|entry| entry.identity == identity)
-                    });
-                    match found {
-                        Some(key) => {
-                            self.reinstate(key, (reactor, connection));
-                        }
-                        None => {
-                            self.shared.mailboxes[reactor].send(Letter::Vacated { connection });
-                        }
-                    }
+                    self.make_room(&identity, tsih, (reactor, connection));
                 }
                 Letter::Vacated { connection } => {
                     self.establish(connection);
@@ -38,7 +30,7 @@ impl<P: Port> Pump<P> {
                 Letter::AbortUnits { units, effect, whose, reactor, management } => {
                     self.abort_units(&units, effect, &whose, (reactor, management));
                 }
-                Letter::UnitsAborted { management } => self.units_aborted(management),
+                Letter::UnitsAborted { management } => self.done_elsewhere(management),
                 Letter::EndSessions { target } => self.end_sessions(&target),
                 Letter::Drain { unit, reply } => self.drain(&unit, reply),
                 Letter::EndTasks { unit, reply } => self.end_tasks_of(&unit, reply),
@@ -56,26 +48,15 @@ impl<P: Port> Pump<P> {
                     let _ = reply.send(());
                 }
                 Letter::Drop { tsih, reply } => {
-                    let found = self.session_by_tsih(tsih);
-                    if let Some(key) = found {
-                        if let Some(session) = self.sessions.get_mut(key) {
-                            session.machine.drop_session();
-                        }
-                        self.settle(key);
-                    }
-                    // The asker may have gone away; then nobody needs the answer.
-                    let _ = reply.send(found.is_some());
+                    let found = self.with_session(tsih, |session, _| session.drop_session());
+                    let _ = reply.send(found);
                 }
                 Letter::Logout { tsih, seconds, reply } => {
-                    let found = self.session_by_tsih(tsih);
-                    if let Some(key) = found {
-                        if let Some(session) = self.sessions.get_mut(key) {
-                            session.machine.set_now(self.port.now());
-                            session.machine.request_logout(seconds);
-                        }
-                        self.settle(key);
-                    }
-                    let _ = reply.send(found.is_some());
+                    let found = self.with_session(tsih, |session, now| {
+                        session.set_now(now);
+                        session.request_logout(seconds);
+                    });
+                    let _ = reply.send(found);
                 }
                 Letter::Snapshot { reply } => {
                     let _ = reply.send(self.snapshot());
@@ -86,6 +67,31 @@ impl<P: Port> Pump<P> {
                 Letter::Stop { grace } => self.stop(grace),
             }
         }
+    }
+
+    /// A login of another reactor reinstates the session `tsih`, if it is of the same initiator.
+    fn make_room(&mut self, identity: &Identity, tsih: Tsih, (reactor, connection): (usize, Key)) {
+        let found = self.session_by_tsih(tsih);
+        match found.filter(|key| self.sessions.get(*key).is_some_and(|of| of.identity == *identity))
+        {
+            Some(key) => self.reinstate(key, (reactor, connection)),
+            None => self.shared.mailboxes[reactor].send(Letter::Vacated { connection }),
+        }
+    }
+
+    /// Does `what` with a session and carries what it has to say; false if it is not here.
+    fn with_session(
+        &mut self,
+        tsih: Tsih,
+        what: impl FnOnce(&mut iscsi::target::Session, Instant),
+    ) -> bool {
+        let Some(key) = self.session_by_tsih(tsih) else { return false };
+        let now = self.port.now();
+        if let Some(session) = self.sessions.get_mut(key) {
+            what(&mut session.machine, now);
+        }
+        self.settle(key);
+        true
     }
 
     /// The sessions of a target see the units that it has now.

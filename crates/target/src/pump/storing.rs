@@ -142,7 +142,7 @@ impl<P: Port> Pump<P> {
             session.ios -= 1;
         }
         for management in managements {
-            self.ended_work_done(management);
+            self.done_elsewhere(management);
         }
         if key == Key::NOBODY {
             return self.job_io_done(id, &op, &io, result);
