@@ -19,13 +19,13 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
     let length = options.length.as_deref().map(|text| client::size("--length", text));
     let length = length.transpose()?;
-    client::disk_url(&options.url)?;
-    let mut queue = client::queue(&options.client)?;
-    let from = Place::source(&mut queue, &options.client, &options.url)?;
+    client::disk_url(&options.disk.url)?;
+    let mut queue = client::queue(&options.disk.client)?;
+    let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
     let length = length.unwrap_or_else(|| size.saturating_sub(offset));
     check_range(&from, offset, length)?;
-    let to = Place::destination(&mut queue, &options.client, &options.file, false)?;
+    let to = Place::destination(&mut queue, &options.disk.client, &options.file, false)?;
     let plan = Plan {
         from,
         from_offset: offset,
@@ -43,10 +43,10 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
 /// From a file or standard input to a disk.
 pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
-    client::disk_url(&options.url)?;
-    let mut queue = client::queue(&options.client)?;
-    let from = file_or_stream(&mut queue, &options.client, &options.file)?;
-    let to = Place::destination(&mut queue, &options.client, &options.url, true)?;
+    client::disk_url(&options.disk.url)?;
+    let mut queue = client::queue(&options.disk.client)?;
+    let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
+    let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url, true)?;
     check_range(&to, offset, 0)?;
     let length = from.size();
     let plan = Plan {
