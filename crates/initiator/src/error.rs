@@ -67,7 +67,7 @@ pub enum Kind {
         raw: Vec<u8>,
     },
     /// Less data than the command asked for, although its status is GOOD.
-    #[error("{received} bytes came instead of {expected}")]
+    #[error("{received} bytes came instead of {expected}, though the status is GOOD")]
     Short {
         /// Bytes.
         received: u32,
@@ -101,7 +101,7 @@ pub enum Kind {
     #[error("the range is not made of whole blocks of {0} bytes")]
     Unaligned(u32),
     /// The disk has changed its size.
-    #[error("the disk has changed its size from {was} to {now} blocks")]
+    #[error("the disk has changed its size from {was} to {now} blocks: open it again")]
     Resized {
         /// Blocks when it was opened.
         was: u64,
@@ -112,13 +112,13 @@ pub enum Kind {
     #[error("{0}")]
     NotADisk(String),
     /// As many requests or bytes are under way as there may be.
-    #[error("too many requests at once")]
+    #[error("as many requests or bytes are under way as there may be: wait for some to end")]
     Full,
     /// The session was closed on this side.
-    #[error("the session is closed")]
+    #[error("the session was closed on this side: open another one")]
     Closed,
     /// This machine.
-    #[error("{0}")]
+    #[error("this machine refused: {0}")]
     System(Arc<io::Error>),
 }
 

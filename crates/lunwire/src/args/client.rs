@@ -147,6 +147,9 @@ pub(crate) struct ReadOptions {
     /// How much: whole blocks [default: up to the end of the disk]
     #[arg(long, value_name = "SIZE")]
     pub(crate) length: Option<String>,
+    /// Read the file and the disk once more and compare
+    #[arg(long)]
+    pub(crate) verify: bool,
     /// No progress
     #[arg(long)]
     pub(crate) quiet: bool,

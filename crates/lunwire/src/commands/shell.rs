@@ -253,10 +253,14 @@ impl Shell {
             let data = Data::In(blocks * geometry.block);
             let request = Request { lun, cdb, data, retry: Retry::Always };
             let done = self.queue.execute(session, request)?;
-            let data = done.data.context("the target returned no data")?;
-            match &mut sink {
-                Some(file) => file.write_all(&data).context("cannot write the file")?,
-                None => dump(&data),
+            let data = done.data.with_context(|| {
+                format!("the target returned no data for {blocks} blocks at block {lba}")
+            })?;
+            match (&mut sink, file) {
+                (Some(sink), Some(path)) => {
+                    sink.write_all(&data).with_context(|| format!("cannot write {path}"))?;
+                }
+                _ => dump(&data),
             }
         }
         Ok(())
