@@ -349,14 +349,17 @@ impl Checks {
         }
     }
 
-    /// What was sent before, or is about a task that has come from another connection.
+    /// What was sent before, or is about a task that has come from another connection. It tells the
+    /// window as it is now.
     fn recovery(&mut self, response: &Response) -> Option<Judgement> {
         let stranger = |itt: &Itt| !self.tasks.contains_key(&itt.0);
         let (numbers, itt) = match response {
             Response::DataIn(pdu) if pdu.status.is_none() => {
-                return stranger(&pdu.itt).then_some(Ok(()));
+                return stranger(&pdu.itt).then(|| self.window(pdu.numbers));
             }
-            Response::R2t(pdu) => return stranger(&pdu.itt).then_some(Ok(())),
+            Response::R2t(pdu) => {
+                return stranger(&pdu.itt).then(|| self.window(pdu.numbers));
+            }
             Response::DataIn(pdu) => (pdu.numbers, Some(pdu.itt)),
             Response::Scsi(pdu) => (pdu.numbers, Some(pdu.itt)),
             Response::NopIn(pdu) if pdu.itt != Itt::NONE => (pdu.numbers, None),
@@ -368,7 +371,7 @@ impl Checks {
             _ => return None,
         };
         if numbers.stat_sn.is_before(self.stat_sn) {
-            return Some(Ok(()));
+            return Some(self.window(numbers));
         }
         itt.as_ref().is_some_and(stranger).then(|| self.status(numbers))
     }

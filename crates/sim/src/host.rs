@@ -422,6 +422,8 @@ fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
             initial_r2t: plan.initial_r2t,
             immediate_data: plan.immediate,
             max_outstanding_r2t: plan.r2t,
+            data_pdu_in_order: plan.in_order[0],
+            data_sequence_in_order: plan.in_order[1],
             header_digest: plan.digests[0],
             data_digest: plan.digests[1],
             command_timeout: Duration::from_secs(plan.command_timeout),

@@ -69,6 +69,9 @@ impl Options {
             self.slow = rng.pick(&[100, 1000, 10_000]);
             self.cut_slow_spells(&mut rng);
         }
+        for session in self.hosts.iter_mut().flatten().filter(|_| honest) {
+            session.in_order = [rng.chance(600), rng.chance(600)];
+        }
     }
 
     /// Systems that are in use have hours without a command: one run of three has rests.

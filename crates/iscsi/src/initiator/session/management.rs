@@ -123,18 +123,23 @@ impl Session {
         while let Some((at, id)) = self.deadlines.front().copied()
             && at <= now
         {
-            self.deadlines.pop_front();
-            let Some(task) = self.tasks.get(id) else { continue };
+            let Some(task) = self.tasks.get(id) else {
+                self.deadlines.pop_front();
+                continue;
+            };
             let at = task.connection;
+            let aborts = task.sent.is_some() && task.home == Home::There && !task.aborting;
+            if aborts && !self.controls.has_room() {
+                // Its turn comes when a function under way has ended, which has its own bound.
+                break;
+            }
+            self.deadlines.pop_front();
             if task.sent.is_none() {
                 self.end_task(id, Outcome::Failed(Ending::TimedOut));
             } else if task.home != Home::There {
                 // Recovery has a bound of its own.
                 self.deadlines.push_back((now + self.command_timeout, id));
             } else if !task.aborting {
-                if !self.controls.has_room() {
-                    return Err(SessionError::AbortTimeout);
-                }
                 self.send_management(Job::Expired(id), Function::AbortTask(id), at, now);
             }
         }

@@ -386,6 +386,32 @@ fn commands_that_take_too_long_are_aborted() {
 }
 
 #[test]
+fn aborts_of_many_commands_go_out_a_few_at_a_time() {
+    let mut lab = Lab::with(false, |_| {});
+    lab.session.ping_interval = Duration::ZERO;
+    lab.session.max_cmd_sn = lab.session.cmd_sn.plus(20);
+    let tasks: Vec<TaskId> = (0..7).map(|_| lab.command(512, 0)).collect();
+    let at = lab.session.poll_timeout().unwrap();
+    lab.session.handle_timeout(at);
+    lab.drain();
+    assert_eq!(lab.requests().len(), crate::initiator::limits::MANAGEMENTS_MAX);
+    assert!(lab.session.poll_timeout() > Some(at), "there is nothing to do before an answer");
+    for answered in 0..tasks.len() {
+        let requests = lab.requests();
+        let Some(Request::TaskManagement(abort)) = requests.get(answered) else { panic!("no") };
+        let (itt, numbers) = (abort.itt, lab.numbers(0));
+        let response = TaskManagementResponse { response: 0, additional: 0, itt, numbers };
+        lab.control(Response::TaskManagement(response), &[]);
+        lab.session.handle_timeout(at);
+        lab.drain();
+    }
+    for task in tasks {
+        assert_eq!(lab.outcome(task), Some(&Outcome::Failed(Ending::TimedOut)));
+    }
+    assert!(lab.closed.is_none());
+}
+
+#[test]
 fn an_abort_that_fails_ends_the_session() {
     let mut lab = Lab::new();
     lab.session.ping_interval = Duration::ZERO;
