@@ -18,6 +18,7 @@ use wire::scsi::cdb::BlockCommand;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
 use wire::scsi::opcode::Opcode;
+use wire::scsi::sam;
 
 /// Why something failed, and at which target, unit and block. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -206,7 +207,7 @@ impl From<io::Error> for Error {
 
 /// A status with what its sense data means.
 fn describe_status(status: u8, sense: Option<&Sense>) -> String {
-    let name = asc::status_name(status);
+    let name = sam::name(status);
     let Some(sense) = sense else {
         return name.map_or_else(|| format!("status {status:#04x}"), str::to_owned);
     };

@@ -41,6 +41,9 @@ use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use wire::iscsi::Isid;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::RESERVATION_CONFLICT;
+use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
@@ -275,13 +278,6 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         _ => return None,
     })
 }
-
-/// SAM-5 §5.3.1.
-const BUSY: u8 = 0x08;
-/// SAM-5 §5.3.1.
-const RESERVATION_CONFLICT: u8 = 0x18;
-/// SAM-5 §5.3.1.
-const TASK_SET_FULL: u8 = 0x28;
 
 /// Set once the user wants an end.
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();

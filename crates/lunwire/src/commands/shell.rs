@@ -336,16 +336,15 @@ impl Shell {
 
 /// 6 to 32 bytes in hex.
 fn parse_cdb(words: &[&str]) -> Result<Cdb> {
-    let mut bytes = [0; CDB_LEN_MAX];
-    if !(6..=CDB_LEN_MAX).contains(&words.len()) {
-        bail!("a command has 6 to {CDB_LEN_MAX} bytes, here are {}", words.len());
-    }
-    for (byte, word) in bytes.iter_mut().zip(words) {
-        *byte = u8::from_str_radix(word.trim_start_matches("0x"), 16)
-            .map_err(|_| anyhow!("{word}: no byte in hex"))?;
-    }
-    let len = u16::try_from(words.len().max(16)).expect("at most 32");
-    Ok(Cdb { bytes, len })
+    let bytes: Vec<u8> = words
+        .iter()
+        .map(|word| {
+            let byte = u8::from_str_radix(word.trim_start_matches("0x"), 16);
+            byte.map_err(|_| anyhow!("{word}: no byte in hex"))
+        })
+        .collect::<Result<_>>()?;
+    let cdb = Some(bytes).filter(|bytes| bytes.len() >= 6).and_then(|bytes| Cdb::new(&bytes));
+    cdb.with_context(|| format!("a command has 6 to {CDB_LEN_MAX} bytes, here are {}", words.len()))
 }
 
 /// Sixteen bytes a line, in hex and as text.

@@ -16,6 +16,7 @@ use scsi::AcaCleared;
 use scsi::LogicalUnit;
 use scsi::Victims;
 use wire::scsi::Sense;
+use wire::scsi::sam::TASK_ABORTED;
 
 use super::Pump;
 use super::quiescence::Origin;
@@ -25,9 +26,6 @@ use crate::mail::Letter;
 use crate::mail::Units;
 use crate::mail::Whose;
 use crate::table::Key;
-
-/// Status code TASK ABORTED (SAM-5 §5.3.1).
-const TASK_ABORTED: u8 = 0x40;
 
 /// Who ended a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

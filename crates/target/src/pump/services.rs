@@ -5,6 +5,8 @@
 //! [`Pump::complete`]; on its way it may wait for data ([`Pump::receive_data_out`]), for the engine
 //! (`storing.rs`), for others (`waiting.rs`) or for its next turn.
 
+pub(super) use wire::scsi::sam::TASK_SET_FULL;
+
 use buf::Buf;
 use buf::Slice;
 use engine::Port;
@@ -19,9 +21,6 @@ use super::Session;
 use super::buffers;
 use crate::stopwatch::Layer;
 use crate::table::Key;
-
-/// Status codes of SAM-5 §5.3.1 that the pump itself gives.
-pub(super) const TASK_SET_FULL: u8 = 0x28;
 
 /// Synchronous store steps that one command may take before others get their turn.
 const STEPS_PER_TURN: u32 = 16;

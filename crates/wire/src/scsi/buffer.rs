@@ -66,8 +66,7 @@ mod tests {
 
     #[test]
     fn a_request_has_a_length_of_three_bytes() {
-        let mut cdb = Cdb { bytes: [0; 32], len: 16 };
-        cdb.bytes[..10].copy_from_slice(&[0x3b, 0xea, 1, 2, 3, 4, 5, 6, 7, 8]);
+        let cdb = Cdb::new(&[0x3b, 0xea, 1, 2, 3, 4, 5, 6, 7, 8]).expect("short");
         let request = Request::parse(&CdbView::new(&cdb));
         assert_eq!(request, Request { mode: ECHO, length: 0x05_0607 });
     }

@@ -331,8 +331,7 @@ mod tests {
 
     #[test]
     fn log_sense_and_select_vectors() {
-        let mut cdb = Cdb { bytes: [0; 32], len: 16 };
-        cdb.bytes[..10].copy_from_slice(&[0x4d, 0, 0x59, 0xff, 0, 0x01, 0x02, 0x03, 0x04, 0]);
+        let cdb = Cdb::new(&[0x4d, 0, 0x59, 0xff, 0, 1, 2, 3, 4, 0]).expect("short");
         let expected = Sense {
             values: Values::Cumulative,
             code: GENERAL_STATISTICS,
@@ -341,7 +340,7 @@ mod tests {
             allocation: 0x304,
         };
         assert_eq!(Sense::parse(&CdbView::new(&cdb)), expected);
-        cdb.bytes[..10].copy_from_slice(&[0x4c, 0x02, 0xc2, 0, 0, 0, 0, 0, 8, 0]);
+        let cdb = Cdb::new(&[0x4c, 0x02, 0xc2, 0, 0, 0, 0, 0, 8, 0]).expect("short");
         let expected = Select {
             resets: true,
             values: Values::DefaultCumulative,

@@ -27,8 +27,8 @@ use store::Geometry;
 use store::Io;
 use store::Op;
 use wire::iscsi::Attribute;
-use wire::iscsi::Cdb;
 use wire::iscsi::LunField;
+use wire::scsi::command::plain;
 use wire::scsi::opcode::Opcode;
 
 use super::WAIT;
@@ -150,10 +150,8 @@ fn job() -> scsi::Task {
 
 /// A command of six bytes, all zero but the first.
 fn request(opcode: Opcode) -> Request {
-    let mut bytes = [0; 32];
-    bytes[0] = opcode.0;
-    let (lun, attribute) = (LunField([0; 8]), Attribute::Simple);
-    Request { lun, cdb: Cdb { bytes, len: 16 }, attribute, expected_out: 0, expected_in: 0 }
+    let (lun, cdb) = (LunField([0; 8]), plain(opcode));
+    Request { lun, cdb, attribute: Attribute::Simple, expected_out: 0, expected_in: 0 }
 }
 
 /// All of the pool.

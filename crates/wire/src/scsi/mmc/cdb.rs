@@ -151,10 +151,8 @@ mod tests {
     use super::*;
     use crate::iscsi::Cdb;
 
-    fn cdb(start: &[u8]) -> Cdb {
-        let mut bytes = [0; 32];
-        bytes[..start.len()].copy_from_slice(start);
-        Cdb { bytes, len: 16 }
+    fn cdb(bytes: &[u8]) -> Cdb {
+        Cdb::new(bytes).expect("32 bytes at most")
     }
 
     #[test]
