@@ -135,7 +135,7 @@ impl Link {
             let Some(wire) = self.wires.get_mut(place) else { return };
             let (taken, event) = wire.mover.feed(rest);
             rest = rest.get(taken..).unwrap_or_default();
-            context.watch.fed(taken);
+            context.watch.laps.fed(taken);
             let Some(event) = event else { continue };
             let data = wire.mover.control_data();
             match (&mut wire.login, &mut self.state) {
@@ -146,7 +146,7 @@ impl Link {
                 _ => return,
             }
             self.settle(context);
-            context.watch.lap(Layer::Protocol);
+            context.watch.laps.lap(Layer::Protocol);
         }
         // R2Ts are answered without an event.
         context.touch(self.id);
