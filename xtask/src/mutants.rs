@@ -107,6 +107,13 @@ const MUTANTS: &[Mutant] = &[
         class: "disk",
     },
     Mutant {
+        name: "ended-work-holds",
+        file: "crates/target/src/pump/management.rs",
+        from: "task.outlast();",
+        to: "",
+        class: "disk",
+    },
+    Mutant {
         name: "ping-time-out",
         file: "crates/iscsi/src/initiator/session/control.rs",
         from: "if connection.ping.is_some() {",

@@ -26,6 +26,7 @@ use crate::Config;
 use crate::Error;
 use crate::Event;
 use crate::Kind;
+use crate::Management;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
@@ -212,6 +213,26 @@ impl<P: Port> Pump<P> {
             link.declare(length, &mut context)
         });
         declared.unwrap_or(Ok(()))
+    }
+
+    /// See [`crate::Queue::post_management`].
+    ///
+    /// # Errors
+    /// The session has ended, is not logged in now, or has as many functions under way as it may.
+    pub fn post_management(
+        &mut self,
+        session: SessionId,
+        tag: u64,
+        management: Management,
+    ) -> Result<(), Error> {
+        let known = self.links.get(session.index as usize).is_some_and(|link| link.id == session);
+        if !known {
+            return Err(Error::new(Kind::Closed));
+        }
+        let asked = with_link!(self, session.index as usize, |link, context| {
+            link.manage(tag, management, &mut context)
+        });
+        asked.unwrap_or(Ok(()))
     }
 
     /// Begins to log out; [`Event::Ended`] follows.

@@ -403,7 +403,7 @@ fn the_shell_runs_scripts() {
     let inner = files.with("inner", b"scsi 00 00 00 00 00 00\n");
     let script = format!(
         "# a script\nlog {log}\nlogin {}\nscsi 12 00 00 00 60 00 in 96\nwrite 8 2 {data}\n\
-         read 8 2 {back}\nread 8 1\nflush\nrepeat 3 {inner}\nlogout\nquit\nnonsense\n",
+         read 8 2 {back}\nread 8 1\nflush\nrepeat 3 {inner}\nreset unit\nlogout\nquit\nnonsense\n",
         daemon.urls[0]
     );
     let script = files.with("script", script.as_bytes());
@@ -412,11 +412,14 @@ fn the_shell_runs_scripts() {
     assert_eq!(text.matches("GOOD").count(), 4, "{text}");
     assert!(std::fs::read(&back).unwrap() == pattern(1024));
     let log = std::fs::read_to_string(&log).unwrap();
-    assert_eq!(log.lines().count(), 10, "{log}");
+    assert_eq!(log.lines().count(), 11, "{log}");
     assert!(log.lines().all(|line| line.split('\t').nth(1) == Some("good")), "{log}");
     let beyond = format!("login {}\nscsi 28 00 00 10 00 00 00 00 01 00 in 512\n", daemon.urls[0]);
     let beyond = files.with("beyond", beyond.as_bytes());
     fails(1, &["shell", &beyond], &["beyond:2", "logical block address out of range"]);
+    let reset = format!("login {}\nreset target\nreset all\n", daemon.urls[0]);
+    let reset = files.with("reset", reset.as_bytes());
+    fails(1, &["shell", &reset], &["reset:3", "unit or target"]);
     let unknown = files.with("unknown", b"\nfrobnicate\n");
     fails(1, &["shell", &unknown], &["unknown:2", "frobnicate", "help"]);
 }

@@ -5,6 +5,11 @@
 //! and then looks whether the unit is claimed. Who claims the unit does it the other way round:
 //! claims, then looks at every count. One of the two sees the other, for both orders are
 //! sequentially consistent.
+//!
+//! A task may end while the store works for it: its connection is gone, or another command aborts
+//! it. Its initiator soon hears of it, in one way or another, and does the same again. What such a
+//! work does to the medium must not come behind what is done later, so as long as any of it lasts,
+//! all that comes later waits.
 
 use crate::lun::Link;
 use crate::lun::LogicalUnit;
@@ -43,7 +48,15 @@ pub(crate) enum Hold {
     /// Has claimed the unit; writers may still be under way.
     Claimed,
     Exclusive,
+    /// Shared or Exclusive, of a task that has ended before the store's work for it.
+    Outlasting {
+        exclusive: bool,
+    },
 }
+
+/// Tasks that have ended before the store's work for them, which may change the medium.
+#[derive(Debug, Default)]
+pub(crate) struct Outlasting(AtomicU32);
 
 impl Hold {
     /// Tries to get from here to `access` for `op`; false if others must end first. Never goes
@@ -57,7 +70,7 @@ impl Hold {
         op: &Op,
     ) -> bool {
         match (access, *self) {
-            (Access::Free, _) => true,
+            (Access::Free, _) => !unit.outlasting().any(),
             (Access::Shared, Self::Shared) | (_, Self::Exclusive) => {
                 if unit.is_special(Special::Tokens) && op.changes() {
                     unit.revoke_tokens(op.range());
@@ -72,7 +85,7 @@ impl Hold {
     #[inline]
     fn share(&mut self, unit: &LogicalUnit, link: &Link, op: &Op) -> bool {
         // A look first, so that waiting writers do not disturb the count that the claimant reads.
-        if unit.specials() & OUT != 0 {
+        if unit.specials() & OUT != 0 || unit.outlasting().any() {
             return false;
         }
         link.writers.0.fetch_add(1, Ordering::SeqCst);
@@ -107,6 +120,18 @@ impl Hold {
         *self == Self::Exclusive
     }
 
+    /// The task has ended, and the store still works for it.
+    #[cold]
+    pub(crate) fn outlast(&mut self, unit: &LogicalUnit) {
+        let exclusive = match *self {
+            Self::Shared => false,
+            Self::Exclusive => true,
+            Self::Nothing | Self::Claimed | Self::Outlasting { .. } => return,
+        };
+        unit.outlasting().0.fetch_add(1, Ordering::SeqCst);
+        *self = Self::Outlasting { exclusive };
+    }
+
     /// Gives back what is held.
     #[inline]
     pub(crate) fn release(&mut self, unit: &LogicalUnit, link: &Link) {
@@ -116,7 +141,21 @@ impl Hold {
                 link.writers.0.fetch_sub(1, Ordering::SeqCst);
             }
             Self::Claimed | Self::Exclusive => unit.make_ordinary(Special::Claimed),
+            Self::Outlasting { exclusive } => {
+                match exclusive {
+                    true => Self::Exclusive.release(unit, link),
+                    false => Self::Shared.release(unit, link),
+                }
+                unit.outlasting().0.fetch_sub(1, Ordering::SeqCst);
+            }
         }
+    }
+}
+
+impl Outlasting {
+    #[inline]
+    fn any(&self) -> bool {
+        self.0.load(Ordering::SeqCst) != 0
     }
 }
 

@@ -13,6 +13,7 @@ use ports::Port;
 use crate::Identity;
 use crate::attention::Attention;
 use crate::copy::tokens::Tokens;
+use crate::exclusion::Outlasting;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
 use crate::kept::Kept;
@@ -113,6 +114,7 @@ pub struct LogicalUnit {
     blocks: AtomicU64,
     /// Bits of [`Special`]; zero as a rule.
     special: AtomicU32,
+    outlasting: Outlasting,
     ports: spin::Mutex<Vec<Port>>,
     /// Taken before `ports` where both are.
     reservations: spin::Mutex<Registry>,
@@ -263,6 +265,7 @@ impl LogicalUnit {
             blocks: AtomicU64::new(bytes >> block_shift),
             geometry,
             special: AtomicU32::new(0),
+            outlasting: Outlasting::default(),
             ports: spin::Mutex::new(Vec::new()),
             reservations: spin::Mutex::new(Registry::default()),
             reserved: ReservedWord::default(),
@@ -576,6 +579,11 @@ impl LogicalUnit {
     #[inline]
     pub(crate) fn specials(&self) -> u32 {
         self.special.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    pub(crate) const fn outlasting(&self) -> &Outlasting {
+        &self.outlasting
     }
 
     #[inline]

@@ -65,7 +65,8 @@ use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent;
 
 /// A command under way. What it holds of the unit is free again when it is complete or dropped: a
-/// task that is dropped while the store works for it must be kept until that work is done.
+/// task that ends while the store works for it must be told so ([`Task::outlast`]), and kept until
+/// that work is done.
 #[derive(Debug)]
 pub struct Task {
     mapped: Option<Arc<Mapped>>,
@@ -408,6 +409,15 @@ impl Task {
     fn release_hold(&mut self) {
         if let Some(mapped) = self.there.as_ref().or(self.mapped.as_ref()) {
             self.hold.release(&mapped.unit, &mapped.link);
+        }
+    }
+
+    /// The task has ended while the store works for it. Until it is dropped, after that work, no
+    /// other command begins to read or change the medium that this work may change.
+    #[cold]
+    pub fn outlast(&mut self) {
+        if let Some(mapped) = self.there.as_ref().or(self.mapped.as_ref()) {
+            self.hold.outlast(&mapped.unit);
         }
     }
 

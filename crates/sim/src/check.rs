@@ -14,6 +14,7 @@ use iscsi::serial::Serial;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Itt;
+use wire::iscsi::LunField;
 use wire::iscsi::Numbers;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
@@ -65,11 +66,20 @@ enum Other {
     Nop,
     Text,
     Logout,
-    Management { referenced: Itt },
+    /// Of one task, or of those of a unit that were sent before.
+    Management {
+        referenced: Itt,
+        unit: Option<(LunField, CmdSn)>,
+    },
 }
 
 /// Reason of a logout that names no connection (RFC 7143 §11.14.1).
 const CLOSE_SESSION: u8 = 0;
+
+/// Task management functions (RFC 7143 §11.5.1).
+const ABORT_TASK_SET: u8 = 2;
+const CLEAR_TASK_SET: u8 = 4;
+const UNIT_RESET: u8 = 5;
 
 /// Why something is wrong.
 type Judgement = Result<(), String>;
@@ -224,7 +234,9 @@ impl Checks {
                 // An abort fills the gap too.
                 self.rejected.clear();
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
-                self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task })
+                let is_wide = matches!(pdu.function, ABORT_TASK_SET | CLEAR_TASK_SET | UNIT_RESET);
+                let unit = is_wide.then_some((pdu.lun, pdu.cmd_sn));
+                self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task, unit })
             }
             Request::Text(pdu) => {
                 self.number(pdu.cmd_sn, pdu.immediate, None)?;
@@ -336,10 +348,13 @@ impl Checks {
             Response::TaskManagement(pdu) => {
                 self.status(pdu.numbers)?;
                 // Function complete, or no such task: it has no other answer.
-                if let Other::Management { referenced } = self.answer(pdu.itt)?
+                if let Other::Management { referenced, unit } = self.answer(pdu.itt)?
                     && pdu.response <= 1
                 {
                     self.tasks.remove(&referenced.0);
+                    self.tasks.retain(|_, task| {
+                        unit.is_none_or(|(lun, before)| !task.is_older(lun, before))
+                    });
                 }
                 Ok(())
             }
@@ -349,14 +364,17 @@ impl Checks {
         }
     }
 
-    /// What was sent before, or is about a task that has come from another connection.
+    /// What was sent before, or is about a task that has come from another connection. It tells the
+    /// window as it is now.
     fn recovery(&mut self, response: &Response) -> Option<Judgement> {
         let stranger = |itt: &Itt| !self.tasks.contains_key(&itt.0);
         let (numbers, itt) = match response {
             Response::DataIn(pdu) if pdu.status.is_none() => {
-                return stranger(&pdu.itt).then_some(Ok(()));
+                return stranger(&pdu.itt).then(|| self.window(pdu.numbers));
             }
-            Response::R2t(pdu) => return stranger(&pdu.itt).then_some(Ok(())),
+            Response::R2t(pdu) => {
+                return stranger(&pdu.itt).then(|| self.window(pdu.numbers));
+            }
             Response::DataIn(pdu) => (pdu.numbers, Some(pdu.itt)),
             Response::Scsi(pdu) => (pdu.numbers, Some(pdu.itt)),
             Response::NopIn(pdu) if pdu.itt != Itt::NONE => (pdu.numbers, None),
@@ -368,7 +386,7 @@ impl Checks {
             _ => return None,
         };
         if numbers.stat_sn.is_before(self.stat_sn) {
-            return Some(Ok(()));
+            return Some(self.window(numbers));
         }
         itt.as_ref().is_some_and(stranger).then(|| self.status(numbers))
     }

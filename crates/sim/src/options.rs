@@ -140,6 +140,8 @@ pub struct SessionPlan {
     pub immediate: bool,
     /// MaxOutstandingR2T.
     pub r2t: u16,
+    /// DataPDUInOrder and DataSequenceInOrder.
+    pub in_order: [bool; 2],
     /// HeaderDigest and DataDigest.
     pub digests: [DigestOffer; 2],
     /// Requests outstanding.
@@ -166,6 +168,8 @@ pub struct SessionPlan {
     pub least: bool,
     /// So many of a thousand writes are rare commands.
     pub rare: u64,
+    /// So many of a thousand requests come with a task management function for their unit.
+    pub manages: u64,
     /// Reserves units for itself.
     pub guard: bool,
     /// Longest rest, seconds; it has a few.
@@ -305,7 +309,12 @@ impl Options {
             if self.piece < 512 {
                 session.blocks_max = session.blocks_max.min(4);
             }
-            if self.class == Class::Calm {
+            // All that is under way at once comes one window in a round trip.
+            let bytes = session.depth * session.blocks_max * target.block_len;
+            let trips = bytes as u64 / self.window.0 + 1;
+            let patience = Duration::from_secs(session.command_timeout);
+            let slow = Duration::from_micros(2 * self.latency.1 * trips) > patience / 2;
+            if slow || self.class == Class::Calm {
                 session.command_timeout = 0;
             }
         }
@@ -359,6 +368,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         initial_r2t: rng.chance(300),
         immediate: rng.chance(700),
         r2t: rng.pick(&[1, 4, 16]),
+        in_order: [true; 2],
         // A header digest would unmask a liar.
         digests: [if class == Class::Liar { D::Off } else { rng.pick(&offers) }, rng.pick(&offers)],
         depth: rng.pick(&[1, 2, 8, 32]),
@@ -373,6 +383,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         connections: 1,
         least: false,
         rare: 0,
+        manages: 0,
         guard: false,
         rest: 0,
     }

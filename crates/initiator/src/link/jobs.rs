@@ -216,7 +216,7 @@ impl Link {
 
 impl Link {
     /// Of a command that was lost with its session: why that ended.
-    fn cause(&self, kind: Kind) -> Kind {
+    pub(super) fn cause(&self, kind: Kind) -> Kind {
         match (&self.state, &kind) {
             (State::Up(session), Kind::Ending(Ending::Lost { .. })) => {
                 session.ended_by().map_or(kind, Kind::Session)

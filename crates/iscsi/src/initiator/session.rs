@@ -251,7 +251,9 @@ impl Session {
             State::Active => None,
             State::Draining { until } | State::LoggingOut { until, .. } => Some(until),
         };
-        let command = self.deadlines.front().map(|(at, _)| *at);
+        // Those that find no room to be aborted wait for an answer.
+        let command = self.deadlines.front().filter(|_| self.controls.has_room());
+        let command = command.map(|(at, _)| *at);
         let (abort, text) = (self.controls.abort_deadline(), self.controls.text_deadline());
         let times = [state, command, abort, text, self.ping_deadline()];
         times.into_iter().flatten().chain(self.failover_deadline()).min()

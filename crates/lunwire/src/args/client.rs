@@ -281,6 +281,7 @@ Commands:
   read BLOCK COUNT [FILE]      blocks into a file, or shown
   write BLOCK COUNT [FILE]     blocks from a file, or zeroes
   flush                        SYNCHRONIZE CACHE
+  reset unit|target            LOGICAL UNIT RESET or TARGET WARM RESET: ends all commands
   segment BYTES                longest data segment that comes from now on
   repeat COUNT FILE            run a script several times
   log FILE                     time of each command, one line each, in microseconds

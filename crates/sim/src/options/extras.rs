@@ -69,6 +69,15 @@ impl Options {
             self.slow = rng.pick(&[100, 1000, 10_000]);
             self.cut_slow_spells(&mut rng);
         }
+        for session in self.hosts.iter_mut().flatten().filter(|_| honest) {
+            session.in_order = [rng.chance(600), rng.chance(600)];
+            // What a function ends on other connections has no answer there to tell the checks.
+            let manages = rng.pick(&[0, 0, 20, 100]);
+            let alone = session.connections.min(self.targets[session.target].connections) == 1;
+            if alone && !matches!(self.class, Class::Calm | Class::Scarce) {
+                session.manages = manages;
+            }
+        }
     }
 
     /// Systems that are in use have hours without a command: one run of three has rests.

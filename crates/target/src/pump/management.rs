@@ -277,9 +277,10 @@ impl<P: Port> Pump<P> {
     }
 
     /// A task that has ended holds what it holds of its unit until its store work is done.
-    pub(super) fn keep(&mut self, key: Key, id: TaskId, task: scsi::Task) {
+    pub(super) fn keep(&mut self, key: Key, id: TaskId, mut task: scsi::Task) {
         let of_task = self.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
         let Some((io, pending)) = of_task else { return };
+        task.outlast();
         pending.ended = Some(task);
         self.end_pause(io);
     }

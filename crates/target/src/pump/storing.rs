@@ -134,7 +134,10 @@ impl<P: Port> Pump<P> {
         let Some(done) = self.ios.remove(key) else { return };
         let PendingIo { session: key, task: id, op, io, managements, ended, stamp } = done;
         self.watch.store_done(stamp);
-        drop(ended);
+        if ended.is_some() {
+            drop(ended);
+            self.waiting.somebody_ended();
+        }
         if let Some(session) = self.sessions.get_mut(key) {
             session.ios -= 1;
         }

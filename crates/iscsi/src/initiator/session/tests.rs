@@ -386,6 +386,32 @@ fn commands_that_take_too_long_are_aborted() {
 }
 
 #[test]
+fn aborts_of_many_commands_go_out_a_few_at_a_time() {
+    let mut lab = Lab::with(false, |_| {});
+    lab.session.ping_interval = Duration::ZERO;
+    lab.session.max_cmd_sn = lab.session.cmd_sn.plus(20);
+    let tasks: Vec<TaskId> = (0..7).map(|_| lab.command(512, 0)).collect();
+    let at = lab.session.poll_timeout().unwrap();
+    lab.session.handle_timeout(at);
+    lab.drain();
+    assert_eq!(lab.requests().len(), crate::initiator::limits::MANAGEMENTS_MAX);
+    assert!(lab.session.poll_timeout() > Some(at), "there is nothing to do before an answer");
+    for answered in 0..tasks.len() {
+        let requests = lab.requests();
+        let Some(Request::TaskManagement(abort)) = requests.get(answered) else { panic!("no") };
+        let (itt, numbers) = (abort.itt, lab.numbers(0));
+        let response = TaskManagementResponse { response: 0, additional: 0, itt, numbers };
+        lab.control(Response::TaskManagement(response), &[]);
+        lab.session.handle_timeout(at);
+        lab.drain();
+    }
+    for task in tasks {
+        assert_eq!(lab.outcome(task), Some(&Outcome::Failed(Ending::TimedOut)));
+    }
+    assert!(lab.closed.is_none());
+}
+
+#[test]
 fn an_abort_that_fails_ends_the_session() {
     let mut lab = Lab::new();
     lab.session.ping_interval = Duration::ZERO;
@@ -430,6 +456,7 @@ fn a_reset_ends_the_tasks_of_its_unit() {
     let requests = lab.requests();
     let [Request::TaskManagement(reset)] = requests.as_slice() else { panic!("one reset") };
     assert_eq!((reset.function, reset.referenced_task), (5, Itt::NONE));
+    let later = lab.command(0, 512);
     let releases = |lab: &Lab| lab.ops.iter().any(|op| matches!(op, Op::Release { .. }));
     assert!(!releases(&lab), "R2Ts are answered up to the response");
     let (itt, numbers) = (reset.itt, lab.numbers(0));
@@ -438,6 +465,7 @@ fn a_reset_ends_the_tasks_of_its_unit() {
     for task in tasks {
         assert_eq!(lab.outcome(task), Some(&Outcome::Failed(Ending::Aborted)));
     }
+    assert_eq!(lab.outcome(later), None, "what came behind it goes on");
     assert!(matches!(lab.told.last(),
         Some(Indication::Managed { id: of, response: Some(0) }) if *of == id));
 }

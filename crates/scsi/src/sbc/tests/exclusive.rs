@@ -138,6 +138,41 @@ fn a_dropped_task_holds_nothing() {
     assert!(matches!(begin(&bench.nexus, &write, &[1; 512]).1, Step::Store(_)));
 }
 
+/// A connection is lost, its write is still with the store, and the host does it again elsewhere.
+#[test]
+fn nothing_overtakes_the_work_of_a_task_that_has_ended() {
+    let bench = Bench::new();
+    let other = Nexus::new(names("iqn.b,i,0x2"), vec![(0, Arc::clone(&bench.unit))]);
+    crate::testing::run(&other, request(Lun::Unit(0), &[0; 6], &[], 0), &[]);
+    let write = block_cdb(Opcode::WRITE_10, 0, 1, 0);
+    let read = request(Lun::Unit(0), &block_cdb(Opcode::READ_10, 0, 1, 0), &[], 512);
+    let (mut running, step) = begin(&bench.nexus, &write, &[1; 512]);
+    assert!(matches!(step, Step::Store(_)));
+    let (mut ended, step) = begin(&bench.nexus, &write, &[2; 512]);
+    let Step::Store(late) = step else { panic!("{step:?}") };
+    ended.outlast();
+    let (mut again, step) = begin(&bench.nexus, &write, &[3; 512]);
+    assert!(matches!(step, Step::Wait));
+    let (mut reader, step) = other.start(&read);
+    assert!(matches!(step, Step::Wait));
+    // What was under way before goes on.
+    let outcome = submit(&running, &late);
+    assert!(matches!(running.resume(&bench.nexus, Input::Store(outcome)), Step::Complete(_)));
+    assert!(matches!(again.resume(&bench.nexus, Input::Turn), Step::Wait));
+    let outcome = submit(&ended, &late);
+    assert!(matches!(outcome, Outcome::Done));
+    drop(ended);
+    assert!(matches!(again.resume(&bench.nexus, Input::Turn), Step::Store(_)));
+    assert!(matches!(reader.resume(&other, Input::Turn), Step::Store(_)));
+    // One that only reads keeps nobody waiting, nor does one that was not with the store.
+    reader.outlast();
+    let (mut waits, step) = begin(&bench.nexus, &compare_cdb(0, 1), &[0; 1024]);
+    assert!(matches!(step, Step::Wait));
+    waits.outlast();
+    drop((again, waits));
+    assert!(matches!(begin(&other, &write, &[4; 512]).1, Step::Store(_)));
+}
+
 /// Many threads count up one block with COMPARE AND WRITE while others write over another one: no
 /// count is lost.
 #[test]
