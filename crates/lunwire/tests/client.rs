@@ -303,6 +303,60 @@ fn bench_tells_rates_and_latencies() {
 }
 
 #[test]
+fn bench_checks_what_it_reads() {
+    let files = Files::new();
+    let disk = files.with("disk", &pattern(8 << 20));
+    let daemon = Daemon::start(files.folder.path(), &[&format!("file:{disk}")], &[]);
+    let load = ["bench", &daemon.urls[0], "--reads", "50", "--destroy-data", "--verify"];
+    let run = |more: &[&str]| good(&[&load[..], &["--time", "200ms"], more].concat());
+    let output = run(&["--json", "--block", "4K,64K", "--depth", "1,8", "--sessions", "2"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for result in json["results"].as_array().unwrap() {
+        assert!(result["checked_reads"].as_u64().unwrap() > 0, "{result}");
+        assert_eq!(result["connections_lost"], 0);
+    }
+    assert!(stdout(&run(&["--range", "128K"])).contains("reads gave what was written last"));
+    // All that was written is there: the last writes of the last load are stamped.
+    let bytes = std::fs::read(&disk).unwrap();
+    assert_eq!(bytes[4096 * 3 + 16..][..8], (4096_u64 * 3 + 16).to_be_bytes());
+    fails(2, &["bench", &daemon.urls[0], "--verify"], &["--destroy-data"]);
+    fails(1, &[&load[..], &["--range", "64K", "--depth", "17"]].concat(), &["--range", "17"]);
+}
+
+#[test]
+fn bench_names_what_it_did_not_write() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; 8 << 20]);
+    let daemon = Daemon::start(files.folder.path(), &[&format!("file:{disk}")], &[]);
+    let load = ["bench", &daemon.urls[0], "--reads", "50", "--destroy-data", "--verify"];
+    let more = ["--range", "256K", "--time", "60s"];
+    let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args([&load[..], &more].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Somebody else writes to the disk, in the middle of a block.
+    let file = std::fs::OpenOptions::new().write(true).open(&disk).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(order) {
+                std::os::unix::fs::FileExt::write_all_at(&file, b"x", 8192 + 1234).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        stop.store(true, order);
+        output
+    });
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("byte 9424 of the disk does not hold what write"), "{said}");
+}
+
+#[test]
 fn bench_tells_where_the_time_went_and_how_often_bytes_were_touched() {
     let files = Files::new();
     let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
