@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use buf::Pool;
 use clock::Instant;
+use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
@@ -106,6 +107,11 @@ impl<P: Port> Context<'_, P> {
         let socket = self.port.add_socket(fd);
         self.port.submit(token(RECEIVE, id.index, epoch), Work::Receive { socket });
         socket
+    }
+
+    /// See [`Port::land`].
+    pub(crate) fn land(&mut self, socket: Socket, landing: Landing) -> Option<Landing> {
+        self.port.land(socket, landing)
     }
 
     pub(crate) fn hang_up(&mut self, socket: Socket) {
@@ -334,6 +340,11 @@ impl<P: Port> Pump<P> {
             E::Received { bytes } => {
                 with_link!(self, index, |link, context| {
                     link.received(epoch, &bytes, &mut context);
+                });
+            }
+            E::Landed { buf, bytes } => {
+                with_link!(self, index, |link, context| {
+                    link.landed(epoch, buf, bytes, &mut context);
                 });
             }
             E::Sent { list, result } => {
