@@ -161,7 +161,7 @@ pub enum Event<B = Chunk> {
     },
     /// A connection could not be accepted (no descriptors, no memory). The port tries again after
     /// a pause, unless the errno is `ECANCELED` (the socket was closed), or `EBADF`, `EINVAL`,
-    /// `EOPNOTSUPP` (it does not listen).
+    /// `EOPNOTSUPP`, `ENOTSOCK` (it does not listen).
     AcceptFailed {
         /// Why.
         errno: i32,

@@ -65,12 +65,13 @@ pub const FILES_MAX: u32 = 1 << 16;
 /// Pause before accepting again when the process has no descriptor or memory left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest wait for the lock of a file that somebody holds: the kernel takes some milliseconds to
-/// end the work of a process that was killed.
-pub const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for the lock of a file or the port of a listening socket that somebody holds: the
+/// kernel takes some milliseconds to end the work of a process that was killed, and to take down
+/// its rings.
+pub const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time between two tries to lock a file.
-pub const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Time between two tries to get it.
+pub const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Connections that the kernel keeps for a listening socket until they are accepted.
 pub const LISTEN_BACKLOG: i32 = 4096;

@@ -19,6 +19,11 @@ use wire::iscsi::Attribute;
 use wire::scsi::Lun;
 use wire::scsi::Sense;
 use wire::scsi::SenseKey;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::CONDITION_MET;
+use wire::scsi::sam::GOOD;
+use wire::scsi::sam::TASK_SET_FULL;
 
 use super::Link;
 use super::State;
@@ -31,13 +36,6 @@ use crate::Request;
 use crate::Retry;
 use crate::limits;
 use crate::pump::Context;
-
-/// SAM-5 §5.3.1.
-const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
-const CONDITION_MET: u8 = 0x04;
-const BUSY: u8 = 0x08;
-const TASK_SET_FULL: u8 = 0x28;
 
 /// A request that has not ended.
 #[derive(Debug)]

@@ -138,7 +138,7 @@ impl Link {
             let Some(wire) = self.wires.get_mut(place) else { return };
             let (taken, event) = wire.mover.feed(rest);
             rest = rest.get(taken..).unwrap_or_default();
-            context.watch.fed(taken);
+            context.watch.laps.fed(taken);
             if let Some(event) = event {
                 self.heard(place, event, context);
             }
@@ -160,7 +160,7 @@ impl Link {
         let Some(place) = self.place(epoch) else { return };
         let Some(wire) = self.wires.get_mut(place) else { return };
         let event = wire.mover.landed(buf, bytes);
-        context.watch.fed(0);
+        context.watch.laps.fed(0);
         if let Some(event) = event {
             self.heard(place, event, context);
         }
@@ -195,7 +195,7 @@ impl Link {
             _ => return,
         }
         self.settle(context);
-        context.watch.lap(Layer::Protocol);
+        context.watch.laps.lap(Layer::Protocol);
     }
 
     /// What the connections that are there have done to payload bytes.
