@@ -2,14 +2,13 @@
 //! An operating system at work on one logical unit: every command as a CDB with its data, every
 //! length and residual looked at as strictly as by the strictest host.
 
+pub use wire::scsi::sam::RESERVATION_CONFLICT;
+
 use wire::iscsi::*;
 
 use crate::initiator::GOOD;
 use crate::initiator::Initiator;
 use crate::initiator::Status;
-
-/// RESERVATION CONFLICT (SAM-5 §5.3.1).
-pub const RESERVATION_CONFLICT: u8 = 0x18;
 
 /// One unit as one session sees it.
 #[derive(Debug)]

@@ -2,6 +2,9 @@
 //! A session as a well-behaved initiator has it. Requests are built as values, so that a test can
 //! bend any field before it sends them.
 
+pub use wire::scsi::sam::CHECK_CONDITION;
+pub use wire::scsi::sam::GOOD;
+
 use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,11 +18,6 @@ use crate::raw::Raw;
 use crate::raw::text;
 use crate::server::BLOCK;
 use crate::server::TARGET;
-
-/// Status codes (SAM-5 §5.3.1).
-pub const GOOD: u8 = 0x00;
-/// CHECK CONDITION.
-pub const CHECK_CONDITION: u8 = 0x02;
 
 /// Bytes in a block, as a length.
 pub const BLOCK_BYTES: usize = BLOCK as usize;

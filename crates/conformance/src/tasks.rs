@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tasks that stay open, and the functions that end them.
 
+pub use wire::scsi::sam::TASK_ABORTED;
+
 use wire::iscsi::*;
 
 use crate::initiator::Initiator;
@@ -19,9 +21,6 @@ pub const LOGICAL_UNIT_RESET: u8 = 5;
 pub const TARGET_WARM_RESET: u8 = 6;
 /// As by power.
 pub const TARGET_COLD_RESET: u8 = 7;
-
-/// Status TASK ABORTED (SAM-5 §5.3.1).
-pub const TASK_ABORTED: u8 = 0x40;
 
 /// COMMANDS CLEARED BY ANOTHER INITIATOR.
 pub const COMMANDS_CLEARED: (u8, u8, u8) = (0x06, 0x2f, 0x00);

@@ -7,12 +7,12 @@ use std::time::Duration;
 use lunwire_conformance::tasks::*;
 use lunwire_conformance::*;
 use wire::iscsi::*;
+use wire::scsi::sam::ACA_ACTIVE;
 
 const SHORT: Duration = Duration::from_millis(200);
 const DEVICE_RESET: (u8, u8, u8) = (0x06, 0x29, 0x03);
 const TASK_TERMINATION: u8 = 5;
 const CLEAR_ACA: u8 = 3;
-const ACA_ACTIVE: u8 = 0x30;
 /// PERSISTENT RESERVE OUT.
 const REGISTER: u8 = 0;
 const PREEMPT_AND_ABORT: u8 = 5;

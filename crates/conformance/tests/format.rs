@@ -4,6 +4,7 @@
 use lunwire_conformance::raw::header;
 use lunwire_conformance::*;
 use wire::iscsi::*;
+use wire::scsi::sam::BUSY;
 
 /// Covers: FMT-16, FMT-09, FMT-19, LGO-15, ASY-07.
 #[test]
@@ -227,6 +228,3 @@ fn no_changed_byte_harms_a_bystander() {
         },
     );
 }
-
-/// Another nexus has an ACA condition (SAM-5 §5.9.2).
-const BUSY: u8 = 0x08;

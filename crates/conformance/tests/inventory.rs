@@ -28,6 +28,7 @@ use target::NewLun;
 use target::Plan;
 use target::VolumeError;
 use wire::iscsi::*;
+use wire::scsi::sam::TASK_ABORTED;
 
 /// The number under which a test adds a unit.
 const LUN: u8 = 9;
@@ -37,7 +38,6 @@ const POWER_ON: (u8, u8, u8) = (6, 0x29, 0);
 const LUNS_CHANGED: (u8, u8, u8) = (6, 0x3f, 0x0e);
 const NOT_SUPPORTED: (u8, u8, u8) = (5, 0x25, 0);
 const NOTHING: (u8, u8, u8) = (0, 0, 0);
-const TASK_ABORTED: u8 = 0x40;
 
 fn add_at(server: &Server, number: Option<u16>, word: &str) -> Result<u16, VolumeError> {
     add_for(server, NewLun { number, initiators: Vec::new() }, word)

@@ -18,9 +18,9 @@ use scsi::ProtectionType::{One, Three, Two};
 use wire::iscsi::*;
 use wire::scsi::capacity::Capacity;
 use wire::scsi::protection::Information;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
 
-const GOOD: u8 = 0;
-const CHECK_CONDITION: u8 = 2;
 const GUARD: (u8, u8, u8) = (0xb, 0x10, 1);
 const REFERENCE: (u8, u8, u8) = (0xb, 0x10, 3);
 const FIELD: (u8, u8, u8) = (5, 0x24, 0);

@@ -3,10 +3,10 @@
 
 use lunwire_conformance::*;
 use wire::iscsi::*;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
+use wire::scsi::sam::RESERVATION_CONFLICT;
 
-const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
-const RESERVATION_CONFLICT: u8 = 0x18;
 const KEY: u64 = 0x0123_4567_89ab_cdef;
 
 /// The status of a command without data.

@@ -11,6 +11,7 @@ use lunwire_conformance::server::plan;
 use lunwire_conformance::tasks::*;
 use lunwire_conformance::*;
 use wire::iscsi::*;
+use wire::scsi::sam::RESERVATION_CONFLICT;
 
 const QUERY_TASK: u8 = 9;
 const QUERY_TASK_SET: u8 = 10;
@@ -21,7 +22,6 @@ const NOTHING: (u8, u8, u8) = (0, 0, 0);
 const POWER_ON: (u8, u8, u8) = (0x06, 0x29, 0x00);
 const DEVICE_RESET: (u8, u8, u8) = (0x06, 0x29, 0x03);
 const NEXUS_LOSS: (u8, u8, u8) = (0x06, 0x29, 0x07);
-const RESERVATION_CONFLICT: u8 = 0x18;
 
 const PROTOCOL_LEVEL: [(&str, &str); 1] = [("iSCSIProtocolLevel", "2")];
 

@@ -7,12 +7,12 @@ use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::Status;
 use lunwire_conformance::*;
 use wire::iscsi::*;
+use wire::scsi::sam::ACA_ACTIVE;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::TASK_ABORTED;
 
 const CLEAR_ACA: u8 = 3;
 const CLEAR_TASK_SET: u8 = 4;
-const BUSY: u8 = 0x08;
-const ACA_ACTIVE: u8 = 0x30;
-const TASK_ABORTED: u8 = 0x40;
 const READY: [u8; 6] = [0; 6];
 /// NACA.
 const READY_NACA: [u8; 6] = [0, 0, 0, 0, 0, 4];

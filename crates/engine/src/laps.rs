@@ -5,10 +5,12 @@
 //! One turn in [`TURNS`] is timed, in full: a stamp costs some ten nanoseconds, a command has half
 //! a dozen of them and costs two microseconds.
 
+use std::marker::PhantomData;
+
 use crate::cycles;
 
 /// One turn in so many is timed: a prime, so that a load that has a rhythm does not hide from it.
-pub const TURNS: u32 = 7;
+pub const TURNS: u32 = 31;
 
 /// Steps of a histogram for each doubling of time.
 const STEPS: usize = 4;
@@ -16,13 +18,34 @@ const STEPS: usize = 4;
 /// Longest time that a histogram tells from a longer one, as a power of two of counts: minutes.
 const OCTAVES: usize = 40;
 
+/// Data taken from a stream at once that is more than a few headers: the time went into copying.
+const COPY_MIN: usize = 1024;
+
+/// What a pump leaves when it crosses a border: `N` layers, of which every pump has some.
+pub trait Border<const N: usize>: Copy {
+    /// The layers by number, by the names that users see.
+    const NAMES: [&'static str; N];
+    /// The mover: bytes to events.
+    const RECEIVE: Self;
+    /// The mover: received data into its buffer, with the digest.
+    const COPY: Self;
+    /// The kernel: sending and receiving.
+    const KERNEL: Self;
+    /// Spinning and sleeping, with what the kernel does meanwhile.
+    const IDLE: Self;
+
+    /// The number of the layer, below `N`.
+    fn number(self) -> usize;
+}
+
 /// The stop-watch of one thread with `N` layers.
 #[derive(Debug)]
-pub struct Laps<const N: usize> {
+pub struct Laps<B, const N: usize> {
     on: bool,
     turn: u32,
     last: u64,
     layers: [Layer; N],
+    borders: PhantomData<B>,
 }
 
 /// Time in one layer.
@@ -100,13 +123,14 @@ impl Layer {
     }
 }
 
-impl<const N: usize> Default for Laps<N> {
+impl<B, const N: usize> Default for Laps<B, N> {
     fn default() -> Self {
-        Self { on: false, turn: 0, last: 0, layers: std::array::from_fn(|_| Layer::default()) }
+        let layers = std::array::from_fn(|_| Layer::default());
+        Self { on: false, turn: 0, last: 0, layers, borders: PhantomData }
     }
 }
 
-impl<const N: usize> Laps<N> {
+impl<B: Border<N>, const N: usize> Laps<B, N> {
     /// A turn of the pump begins; true if it is one that is timed.
     pub fn begin(&mut self) -> bool {
         self.turn += 1;
@@ -129,8 +153,8 @@ impl<const N: usize> Laps<N> {
         self.on
     }
 
-    /// The time since the lap before was spent in `layer`, which is below `N`.
-    pub fn lap(&mut self, layer: usize) {
+    /// The time since the lap before was spent in `layer`.
+    pub fn lap(&mut self, layer: B) {
         if self.on {
             let now = cycles::now();
             self.count(layer, now.wrapping_sub(self.last));
@@ -138,30 +162,44 @@ impl<const N: usize> Laps<N> {
         }
     }
 
-    /// As `lap`, but `part` of the time, at most all of it, was spent in `other`.
-    pub fn lap_of_two(&mut self, layer: usize, other: usize, part: u64) {
+    /// The mover took so many bytes from a stream.
+    pub fn fed(&mut self, bytes: usize) {
+        self.lap(if bytes < COPY_MIN { B::RECEIVE } else { B::COPY });
+    }
+
+    /// The port has waited, of that so long in system calls, which is at most all of it.
+    pub fn waited(&mut self, kernel_cycles: u64) {
         if self.on {
             let now = cycles::now();
             let whole = now.wrapping_sub(self.last);
-            self.count(other, part.min(whole));
-            self.count(layer, whole - part.min(whole));
+            let kernel = kernel_cycles.min(whole);
+            self.count(B::KERNEL, kernel);
+            self.count(B::IDLE, whole - kernel);
             self.last = now;
         }
     }
 
-    /// Counts time that was measured otherwise.
-    pub fn add(&mut self, layer: usize, cycles: u64) {
-        self.count(layer, cycles);
-    }
-
-    /// What was counted so far.
+    /// Work begins that is not time of this thread: when, or zero in a turn that is not timed.
     #[must_use]
-    pub const fn layers(&self) -> &[Layer; N] {
-        &self.layers
+    pub fn stamp(&self) -> u64 {
+        if self.on { cycles::glance() } else { 0 }
     }
 
-    fn count(&mut self, layer: usize, cycles: u64) {
-        if let Some(layer) = self.layers.get_mut(layer) {
+    /// Work that began at `stamp` is done; until then it was in `layer`.
+    pub fn since(&mut self, layer: B, stamp: u64) {
+        if stamp != 0 {
+            self.count(layer, cycles::glance().wrapping_sub(stamp));
+        }
+    }
+
+    /// What was counted so far, by name.
+    #[must_use]
+    pub fn layers(&self) -> Vec<(&'static str, Layer)> {
+        B::NAMES.into_iter().zip(self.layers.iter().cloned()).collect()
+    }
+
+    fn count(&mut self, layer: B, cycles: u64) {
+        if let Some(layer) = self.layers.get_mut(layer.number()) {
             layer.add(cycles);
         }
     }
@@ -202,23 +240,71 @@ mod tests {
         assert_eq!(step(u64::MAX), OCTAVES * STEPS - 1);
     }
 
+    #[derive(Clone, Copy)]
+    enum Way {
+        Receive,
+        Copy,
+        Kernel,
+        Idle,
+        Disk,
+    }
+
+    impl Border<5> for Way {
+        const NAMES: [&'static str; 5] = ["receive", "copy", "kernel", "idle", "disk"];
+        const RECEIVE: Self = Self::Receive;
+        const COPY: Self = Self::Copy;
+        const KERNEL: Self = Self::Kernel;
+        const IDLE: Self = Self::Idle;
+
+        fn number(self) -> usize {
+            self as usize
+        }
+    }
+
+    fn counts(laps: &Laps<Way, 5>) -> Vec<u64> {
+        laps.layers().iter().map(|(_, layer)| layer.laps).collect()
+    }
+
     #[test]
     fn one_turn_in_a_few_is_timed_and_all_of_it() {
-        let mut laps = Laps::<3>::default();
+        let mut laps = Laps::<Way, 5>::default();
         let timed: Vec<bool> = (0..2 * TURNS).map(|_| laps.begin()).collect();
         assert_eq!(timed.iter().filter(|on| **on).count(), 2);
         assert!(timed.last() == Some(&true) && laps.is_on());
-        laps.lap(0);
-        laps.lap(2);
-        laps.lap_of_two(2, 1, u64::MAX);
-        let [first, second, third] = laps.layers();
-        assert_eq!((first.laps, second.laps, third.laps), (1, 1, 2));
-        assert!(third.percentile(0.5) <= third.percentile(1.0));
+        laps.lap(Way::Receive);
+        laps.lap(Way::Idle);
+        laps.waited(u64::MAX);
+        assert_eq!(counts(&laps), [1, 0, 1, 2, 0]);
+        let layers = laps.layers();
+        let (name, idle) = &layers[Way::Idle as usize];
+        assert_eq!(*name, "idle");
+        assert!(idle.percentile(0.5) <= idle.percentile(1.0));
         laps.stop();
-        laps.lap(0);
+        laps.lap(Way::Receive);
         laps.begin();
-        laps.lap(0);
-        assert_eq!(laps.layers()[0].laps, 1, "this turn is not timed");
+        laps.lap(Way::Receive);
+        assert_eq!(counts(&laps), [1, 0, 1, 2, 0], "this turn is not timed");
+    }
+
+    #[test]
+    fn headers_are_received_and_data_are_copied() {
+        let mut laps = Laps::<Way, 5>::default();
+        while !laps.begin() {}
+        laps.fed(COPY_MIN - 1);
+        laps.fed(COPY_MIN);
+        assert_eq!(counts(&laps), [1, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn work_elsewhere_counts_if_its_begin_was_timed() {
+        let mut laps = Laps::<Way, 5>::default();
+        laps.since(Way::Disk, laps.stamp());
+        assert_eq!(counts(&laps), [0, 0, 0, 0, 0]);
+        while !laps.begin() {}
+        let stamp = laps.stamp();
+        laps.stop();
+        laps.since(Way::Disk, stamp);
+        assert_eq!(counts(&laps), [0, 0, 0, 0, u64::from(stamp != 0)]);
     }
 
     #[test]

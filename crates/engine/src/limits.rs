@@ -23,6 +23,16 @@ pub const RECEIVE_BUFFERS_HOT: usize = 8;
 /// Buffers that come back until the ring holds one less, if it holds more than that.
 pub const RECEIVE_BUFFERS_COOLING: u32 = 1024;
 
+/// Receives of a connection one by one, each asked for when what came before has been looked at:
+/// so many after the last one that went straight to where it belongs, then all that comes at once.
+pub const SINGLE_RECEIVES: u8 = 8;
+
+/// So many of them bring few bytes: headers, so that the data behind them can go where it belongs.
+pub const SHORT_RECEIVES: u8 = 4;
+
+/// Bytes of such a receive: dozens of headers, and what is copied of a segment is little of it.
+pub const SHORT_RECEIVE_BYTES: usize = 4 << 10;
+
 /// Largest number of receive buffers that the kernel accepts in one ring.
 pub const RECEIVE_BUFFERS_MAX: u16 = 1 << 15;
 
@@ -76,4 +86,6 @@ pub const WAKE_COST: Duration = Duration::from_micros(60);
 const _: () = assert!(RECEIVE_BUFFERS.is_power_of_two());
 const _: () = assert!(RECEIVE_BUFFERS_MAX >= RECEIVE_BUFFERS);
 const _: () = assert!(COMPLETIONS >= SUBMISSIONS);
+const _: () = assert!(SHORT_RECEIVES <= SINGLE_RECEIVES);
+const _: () = assert!(SHORT_RECEIVE_BYTES <= RECEIVE_BUFFER_BYTES);
 const _: () = assert!(RECEIVE_BUDGET_BYTES >= RECEIVE_BUFFER_BYTES);

@@ -18,6 +18,7 @@ use wire::scsi::cdb::BlockCommand;
 use wire::scsi::cdb::CdbView;
 use wire::scsi::cdb::Group;
 use wire::scsi::opcode::Opcode;
+use wire::scsi::sam;
 
 /// Why something failed, and at which target, unit and block. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -67,7 +68,7 @@ pub enum Kind {
         raw: Vec<u8>,
     },
     /// Less data than the command asked for, although its status is GOOD.
-    #[error("{received} bytes came instead of {expected}")]
+    #[error("{received} bytes came instead of {expected}, though the status is GOOD")]
     Short {
         /// Bytes.
         received: u32,
@@ -104,7 +105,7 @@ pub enum Kind {
     #[error("the range is not made of whole blocks of {0} bytes")]
     Unaligned(u32),
     /// The disk has changed its size.
-    #[error("the disk has changed its size from {was} to {now} blocks")]
+    #[error("the disk has changed its size from {was} to {now} blocks: open it again")]
     Resized {
         /// Blocks when it was opened.
         was: u64,
@@ -115,13 +116,13 @@ pub enum Kind {
     #[error("{0}")]
     NotADisk(String),
     /// As many requests or bytes are under way as there may be.
-    #[error("too many requests at once")]
+    #[error("as many requests or bytes are under way as there may be: wait for some to end")]
     Full,
     /// The session was closed on this side.
-    #[error("the session is closed")]
+    #[error("the session was closed on this side: open another one")]
     Closed,
     /// This machine.
-    #[error("{0}")]
+    #[error("this machine refused: {0}")]
     System(Arc<io::Error>),
 }
 
@@ -224,7 +225,7 @@ fn describe_management(response: u8) -> String {
 
 /// A status with what its sense data means.
 fn describe_status(status: u8, sense: Option<&Sense>) -> String {
-    let name = asc::status_name(status);
+    let name = sam::name(status);
     let Some(sense) = sense else {
         return name.map_or_else(|| format!("status {status:#04x}"), str::to_owned);
     };

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use buf::Pool;
 use clock::Instant;
+use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
@@ -108,6 +109,11 @@ impl<P: Port> Context<'_, P> {
         socket
     }
 
+    /// See [`Port::land`].
+    pub(crate) fn land(&mut self, socket: Socket, landing: Landing) -> Option<Landing> {
+        self.port.land(socket, landing)
+    }
+
     pub(crate) fn hang_up(&mut self, socket: Socket) {
         self.port.close(socket);
     }
@@ -191,7 +197,7 @@ impl<P: Port> Pump<P> {
         if !known {
             return Err((Error::new(Kind::Closed), request));
         }
-        self.watch.lap(Layer::Caller);
+        self.watch.laps.lap(Layer::Caller);
         let mut request = Some(request);
         let posted = with_link!(&mut *self, session.index as usize, |link, context| {
             request.take().map_or(Ok(()), |request| link.post(tag, request, &mut context))
@@ -300,12 +306,12 @@ impl<P: Port> Pump<P> {
     pub fn turn(&mut self, deadline: Option<Instant>) {
         self.watch.begin();
         self.transmit();
-        self.watch.lap(Layer::Send);
+        self.watch.laps.lap(Layer::Send);
         let due = self.links.iter().filter_map(|(_, link)| link.deadline()).min();
         let deadline = [due, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
-        self.watch.waited(self.port.kernel_cycles().wrapping_sub(kernel));
+        self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
         self.gather();
     }
 
@@ -321,9 +327,9 @@ impl<P: Port> Pump<P> {
         for index in late {
             with_link!(&mut *self, index, |link, context| link.expire(&mut context));
         }
-        self.watch.lap(Layer::Protocol);
+        self.watch.laps.lap(Layer::Protocol);
         self.transmit();
-        self.watch.lap(Layer::Send);
+        self.watch.laps.lap(Layer::Send);
     }
 
     fn dispatch(&mut self, token: Token, event: engine::Event) {
@@ -334,6 +340,11 @@ impl<P: Port> Pump<P> {
             E::Received { bytes } => {
                 with_link!(self, index, |link, context| {
                     link.received(epoch, &bytes, &mut context);
+                });
+            }
+            E::Landed { buf, bytes } => {
+                with_link!(self, index, |link, context| {
+                    link.landed(epoch, buf, bytes, &mut context);
                 });
             }
             E::Sent { list, result } => {

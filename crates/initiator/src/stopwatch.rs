@@ -4,6 +4,7 @@
 //! The pump alone crosses borders, so it alone stamps them ([`engine::laps`]).
 
 use engine::laps;
+use engine::laps::Border;
 use engine::laps::Laps;
 
 /// What a pump leaves when it crosses a border.
@@ -29,17 +30,23 @@ pub(crate) enum Layer {
 
 const COUNT: usize = 8;
 
-/// The layers in their order, by the names that users see.
-const NAMES: [&str; COUNT] =
-    ["post", "send", "kernel", "idle", "receive", "copy", "protocol", "caller"];
+impl Border<COUNT> for Layer {
+    const NAMES: [&'static str; COUNT] =
+        ["post", "send", "kernel", "idle", "receive", "copy", "protocol", "caller"];
+    const RECEIVE: Self = Self::Receive;
+    const COPY: Self = Self::Copy;
+    const KERNEL: Self = Self::Kernel;
+    const IDLE: Self = Self::Idle;
 
-/// Data taken from a stream at once that is more than a few headers: the time went into copying.
-const COPY_MIN: usize = 1024;
+    fn number(self) -> usize {
+        self as usize
+    }
+}
 
-/// The stop-watch of one pump.
+/// The stop-watch of one pump, and what it counts beside it.
 #[derive(Debug, Default)]
 pub(crate) struct Stopwatch {
-    laps: Laps<COUNT>,
+    pub(crate) laps: Laps<Layer, COUNT>,
     /// Requests of turns that were timed.
     requests: u64,
 }
@@ -47,36 +54,20 @@ pub(crate) struct Stopwatch {
 impl Stopwatch {
     /// A turn begins, and with it the one before ends.
     pub(crate) fn begin(&mut self) {
-        self.lap(Layer::Caller);
+        self.laps.lap(Layer::Caller);
         self.laps.begin();
-    }
-
-    /// The time since the lap before went into `layer`.
-    pub(crate) fn lap(&mut self, layer: Layer) {
-        self.laps.lap(layer as usize);
-    }
-
-    /// The mover took so many bytes.
-    pub(crate) fn fed(&mut self, bytes: usize) {
-        self.lap(if bytes < COPY_MIN { Layer::Receive } else { Layer::Copy });
-    }
-
-    /// The port has waited, of that so long in system calls.
-    pub(crate) fn waited(&mut self, kernel_cycles: u64) {
-        self.laps.lap_of_two(Layer::Idle as usize, Layer::Kernel as usize, kernel_cycles);
     }
 
     /// A request was posted.
     pub(crate) fn posted(&mut self) {
         self.requests += u64::from(self.laps.is_on());
-        self.lap(Layer::Post);
+        self.laps.lap(Layer::Post);
     }
 
     /// What was counted so far. What the caller does with it is not timed.
     pub(crate) fn times(&mut self) -> Times {
         self.laps.stop();
-        let layers = NAMES.into_iter().zip(self.laps.layers().iter().cloned()).collect();
-        Times { requests: self.requests, layers, copied: 0, digested: 0 }
+        Times { requests: self.requests, layers: self.laps.layers(), copied: 0, digested: 0 }
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every requirement of the full feature phase that a peer can break, and what we do about it.
 
+pub(crate) use wire::scsi::sam::TASK_SET_FULL;
+
 use crate::datamover::{DataError, StreamViolation};
 use thiserror::Error;
 use wire::iscsi::{CmdSn, DataSn};
@@ -67,9 +69,6 @@ pub mod reason {
     /// No resources to go on with a long text exchange.
     pub const LONG_OPERATION_REJECT: u8 = 0x0a;
 }
-
-/// SCSI status TASK SET FULL.
-pub(crate) const TASK_SET_FULL: u8 = 0x28;
 
 /// One variant for each broken requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

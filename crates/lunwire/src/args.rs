@@ -40,6 +40,9 @@ pub(crate) enum Command {
     /// List the sessions of a running daemon
     #[command(after_help = "Example:\n  lunwire sessions --json")]
     Sessions(AdminOptions),
+    /// Watch the sessions of a running daemon: rates, the busiest first
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopOptions),
     /// Act on one session of a running daemon
     #[command(
         after_help = "Example:\n  lunwire session logout 3 --timeout 30\n  lunwire session drop 3"
@@ -76,6 +79,13 @@ pub(crate) enum Command {
     #[command(after_help = LAB_EXAMPLES)]
     Lab(LabOptions),
 }
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  lunwire top
+      each second, until it is interrupted
+  lunwire top --count 1 --interval 10s --json
+      once, over ten seconds, for a program";
 
 const LUN_EXAMPLES: &str = "\
 Examples:
@@ -234,14 +244,33 @@ pub(crate) struct ExplainOptions {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, ClapArgs)]
-pub(crate) struct AdminOptions {
-    /// Path of the daemon's control socket
+/// Which daemon.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct DaemonPlace {
+    /// Path of its control socket [default: lunwire.sock in $XDG_RUNTIME_DIR or /run]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AdminOptions {
+    #[command(flatten)]
+    pub(crate) daemon: DaemonPlace,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TopOptions {
+    /// Over how long rates are taken, and how often they are shown
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub(crate) interval: String,
+    /// End after so many times [default: when it is interrupted]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) count: Option<u32>,
+    #[command(flatten)]
+    pub(crate) admin: AdminOptions,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -256,9 +285,8 @@ pub(crate) struct LunPlace {
     /// iSCSI name of the target; not needed where there is only one
     #[arg(long, value_name = "IQN")]
     pub(crate) target: Option<String>,
-    /// Path of the daemon's control socket
-    #[arg(long, value_name = "PATH")]
-    pub(crate) control_socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonPlace,
 }
 
 #[derive(Debug, Subcommand)]
@@ -308,14 +336,7 @@ pub(crate) enum LunAction {
         place: LunPlace,
     },
     /// Take over the sizes of files and devices that grew (the daemon looks every 30 s, too)
-    Rescan {
-        /// Path of the daemon's control socket
-        #[arg(long, value_name = "PATH")]
-        control_socket: Option<PathBuf>,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Rescan(AdminOptions),
     /// Make a file with the present content of a disk, by sharing its blocks
     Snapshot {
         /// Number of the disk
@@ -350,9 +371,8 @@ pub(crate) enum AluaAction {
         /// One logical unit alone [default: all of the target]
         #[arg(long, value_name = "NUMBER")]
         lun: Option<u16>,
-        /// Path of the daemon's control socket
-        #[arg(long, value_name = "PATH")]
-        control_socket: Option<PathBuf>,
+        #[command(flatten)]
+        daemon: DaemonPlace,
     },
 }
 
@@ -371,17 +391,15 @@ pub(crate) enum SessionAction {
         /// Seconds that the initiator gets
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         timeout: u16,
-        /// Path of the control socket
-        #[arg(long, value_name = "PATH")]
-        control_socket: Option<PathBuf>,
+        #[command(flatten)]
+        daemon: DaemonPlace,
     },
     /// End a session: its initiator is told and its connections close
     Drop {
         /// The session's TSIH, as `lunwire sessions` shows it
         tsih: u16,
-        /// Path of the daemon's control socket
-        #[arg(long, value_name = "PATH")]
-        control_socket: Option<PathBuf>,
+        #[command(flatten)]
+        daemon: DaemonPlace,
     },
 }
 

@@ -42,6 +42,9 @@ use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use wire::iscsi::Isid;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::RESERVATION_CONFLICT;
+use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
@@ -229,7 +232,7 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
             match event {
                 Event::Up { session: of, .. } if of == session => return Ok(session),
                 Event::Ended { session: of, error } if of == session => {
-                    let error = error.context("the session was closed")?;
+                    let error = error.with_context(|| format!("{url}: the session was closed"))?;
                     return Err(advised(error, url));
                 }
                 _ => {}
@@ -240,8 +243,16 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
 
 /// An error with what to do about it, where there is something to do.
 pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
-    let portal = url.portal();
-    let advice = match error.kind() {
+    match advice(&error, url) {
+        Some(advice) => anyhow!("{url}: {error}; {advice}"),
+        None => anyhow!("{url}: {error}"),
+    }
+}
+
+/// What to do about an error.
+fn advice(error: &Error, url: &Url) -> Option<String> {
+    let (portal, disk) = (url.portal(), url);
+    Some(match error.kind() {
         Kind::Unreachable { .. } => {
             format!("is the target running there? try: lunwire discover {portal}")
         }
@@ -249,10 +260,24 @@ pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
         Kind::Login(LoginError::Refused(0x0201 | 0x0202) | LoginError::AuthMethod) => {
             "try: --chap-user NAME --chap-secret-file FILE, or another --initiator".into()
         }
-        Kind::NotADisk(_) => format!("try: lunwire inspect {url}"),
-        _ => return anyhow!("{url}: {error}"),
-    };
-    anyhow!("{url}: {error}; {advice}")
+        Kind::Login(LoginError::DigestRequired(key)) => {
+            let flag = if *key == "HeaderDigest" { "--header-digest" } else { "--data-digest" };
+            format!("try: {flag} preferred")
+        }
+        Kind::Session(_) => {
+            "try: again; --patience TIME says how long to try to get a session back".into()
+        }
+        Kind::Status { status: RESERVATION_CONFLICT, .. } => {
+            format!("another host has reserved the disk; try: lunwire inspect {disk}")
+        }
+        Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
+            "the target has more to do than it takes; try: again later".into()
+        }
+        Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Resized { .. } => {
+            format!("try: lunwire inspect {disk}")
+        }
+        _ => return None,
+    })
 }
 
 /// Set once the user wants an end.

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Explain(options) => commands::explain::run(&options),
         Command::Status(options) => commands::status::status(&options),
         Command::Sessions(options) => commands::status::sessions(&options),
+        Command::Top(options) => commands::top::run(&options),
         Command::Session(options) => commands::status::session(&options),
         Command::Lun(options) => commands::lun::run(&options),
         Command::Discover(options) => commands::discover::run(&options),

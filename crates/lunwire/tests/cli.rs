@@ -4,7 +4,9 @@
 
 use std::io::BufRead;
 use std::io::BufReader;
+use std::io::Write;
 use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Child;
 use std::process::Command;
@@ -305,6 +307,31 @@ fn without_a_daemon_status_says_what_to_do() {
 }
 
 #[test]
+fn a_daemon_that_answers_otherwise_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("control");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let socket = socket.display().to_string();
+    let answers = ["{\"reply\":\"song\"}\n", "{\"reply\":\"done\"}\n", ""];
+    let daemon = std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    for said in ["is it of another version? try:", "is it of another version? try:", "try: as root"]
+    {
+        let output = lunwire(&["status", "--control-socket", &socket]);
+        assert_eq!(output.status.code(), Some(1));
+        let text = stderr(&output);
+        assert!(text.contains(said) && text.contains(&socket), "{text}");
+    }
+    daemon.join().unwrap();
+}
+
+#[test]
 fn port_groups_are_shown_and_changed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lunwire.toml");
@@ -351,6 +378,9 @@ fn port_groups_are_shown_and_changed() {
 #[test]
 fn the_laboratory_writes_a_report() {
     let folder = tempfile::tempdir().unwrap();
+    let listed = String::from_utf8(lunwire(&["lab", "list"]).stdout).unwrap();
+    let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["fast05", "amp"], "{listed}");
     let out = folder.path().join("fast05");
     let out = out.to_str().unwrap();
     let ran = lunwire(&["lab", "run", "fast05", "--rounds", "1", "--size-max", "8K", "--out", out]);

@@ -188,6 +188,10 @@ fn write_and_read_keep_every_byte() {
     let read = std::fs::read(&back).unwrap();
     assert!(read[..bytes.len()] == bytes[..]);
     assert!(read[bytes.len()..].iter().all(|byte| *byte == 0), "the tail of the last block");
+    let again = files.path("again");
+    good(&["read", url, &again, "--offset", "1M", "--length", "5000192", "--verify", "--quiet"]);
+    assert!(std::fs::read(&again).unwrap() == read, "compared as well");
+    fails(2, &["read", url, "--verify"], &["--verify", "cannot be read back"]);
     let output = good(&["read", url, "--offset", "1M", "--length", "512"]);
     assert!(output.stdout == bytes[..512], "standard output");
     let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
@@ -513,7 +517,7 @@ fn destinations_that_are_too_small_are_found_before() {
     let files = Files::new();
     let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
     let image = files.with("image", &pattern(2 << 20));
-    let said = ["room for 1048576 bytes", "2097152"];
+    let said = [&daemon.urls[0], "room for 1048576 bytes", "2097152"];
     fails(1, &["copy", &image, &daemon.urls[0], "--quiet"], &said);
     // How much a stream has is known only at its end.
     let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
@@ -526,6 +530,45 @@ fn destinations_that_are_too_small_are_found_before() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("the disk is full"), "{}", stderr(&output));
+}
+
+#[test]
+fn disks_that_cannot_be_written_say_where_to_look() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M,readonly"], &[]);
+    let (image, url) = (files.with("image", &pattern(512)), daemon.urls[0].as_str());
+    let said = [url, "write protected", &format!("try: lunwire inspect {url}")];
+    fails(1, &["write", url, &image, "--quiet"], &said);
+}
+
+#[test]
+fn top_tells_what_sessions_do_now() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:16M"], &[]);
+    let arguments = ["top", "--count", "1", "--interval", "100ms", "--control-socket"];
+    let top = |more: &[&str]| good(&[&arguments[..], &[&daemon.socket], more].concat());
+    assert!(stdout(&top(&[])).contains("no sessions"));
+    let mut load = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["bench", &daemon.urls[0], "--time", "60s"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    let busy = loop {
+        let told: serde_json::Value = serde_json::from_slice(&top(&["--json"]).stdout).unwrap();
+        let session = &told["sessions"][0];
+        if session["read_bytes_per_s"].as_u64().is_some_and(|rate| rate > 0) {
+            break session.clone();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "the load does not begin: {told}");
+    };
+    let text = stdout(&top(&[]));
+    load.kill().unwrap();
+    load.wait().unwrap();
+    assert_eq!(busy["target"], TARGET);
+    assert!(busy["commands_per_s"].as_u64().unwrap() > 0, "{busy}");
+    assert!(text.contains("commands/s") && text.contains(TARGET), "{text}");
+    fails(2, &["top", "--interval", "1us"], &["--interval 1us", "10ms"]);
 }
 
 #[test]
@@ -642,6 +685,7 @@ fn a_unit_that_vanishes_is_named() {
     let said = changed_in_the_middle(&files, &["memory:16M", "memory:16M"], |_| {});
     assert!(said.contains("the logical unit has vanished"), "{said}");
     assert!(said.contains("were copied before"), "{said}");
+    assert!(said.contains("try: lunwire discover"), "{said}");
 }
 
 #[test]
@@ -652,6 +696,7 @@ fn a_disk_that_shrinks_is_named() {
         std::fs::OpenOptions::new().write(true).open(&disk).unwrap().set_len(8 << 20).unwrap();
     });
     assert!(said.contains("has changed its size from 32768 to 16384 blocks"), "{said}");
+    assert!(said.contains("try: again, from the beginning"), "{said}");
 }
 
 #[test]

@@ -14,14 +14,13 @@ use proptest::prelude::*;
 use wire::iscsi::Attribute;
 use wire::iscsi::LunField;
 use wire::scsi::Sense;
+use wire::scsi::sam::ACA_ACTIVE;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::CONDITION_MET;
+use wire::scsi::sam::GOOD;
+use wire::scsi::sam::RESERVATION_CONFLICT;
 use wire::scsi::sense::FieldOf;
-
-const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
-const CONDITION_MET: u8 = 0x04;
-const BUSY: u8 = 0x08;
-const RESERVATION_CONFLICT: u8 = 0x18;
-const ACA_ACTIVE: u8 = 0x30;
 
 /// Commands that name blocks (SBC-3 table 17).
 const BLOCKS: &[u8] = &[

@@ -211,6 +211,14 @@ impl Nexus {
         all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit)).map(|mapped| &*mapped.link)
     }
 
+    /// Tells every other nexus of `unit`; all of them, if this one has it no more.
+    pub(crate) fn tell_others(&self, unit: &LogicalUnit, attention: Attention) {
+        match self.link_to(unit) {
+            Some(link) => unit.establish_elsewhere(link, attention),
+            None => unit.establish_everywhere(attention),
+        }
+    }
+
     /// The unit as this nexus has it.
     pub(crate) fn mapped_unit(&self, unit: &LogicalUnit) -> Option<&Arc<Mapped>> {
         let mut all = self.map.iter().map(|mapping| &mapping.mapped);

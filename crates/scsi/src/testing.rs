@@ -270,9 +270,7 @@ impl Bench {
 }
 
 pub(crate) fn cdb(bytes: &[u8]) -> Cdb {
-    let mut all = [0; 32];
-    all[..bytes.len()].copy_from_slice(bytes);
-    Cdb { bytes: all, len: if bytes.len() > 16 { 32 } else { 16 } }
+    Cdb::new(bytes).expect("32 bytes at most")
 }
 
 pub(crate) fn request(lun: Lun, bytes: &[u8], out: &[u8], expected_in: u32) -> Request {

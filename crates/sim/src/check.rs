@@ -289,7 +289,13 @@ impl Checks {
         demand(!back, || format!("ExpStatSN goes back from {before:?}"))
     }
 
-    fn fresh(&self, itt: Itt) -> Judgement {
+    fn fresh(&mut self, itt: Itt) -> Judgement {
+        // What a function ended on another connection had no answer on this one.
+        if let (Some(task), Some(joint)) = (self.tasks.get(&itt.0), &self.joint)
+            && joint.borrow().has_ended(task)
+        {
+            self.tasks.remove(&itt.0);
+        }
         let used = self.tasks.contains_key(&itt.0) || self.others.contains_key(&itt.0);
         demand(!used && itt != Itt::NONE, || "its tag is in use".to_owned())
     }
@@ -352,6 +358,9 @@ impl Checks {
                     && pdu.response <= 1
                 {
                     self.tasks.remove(&referenced.0);
+                    if let (Some(unit), Some(joint)) = (unit, &self.joint) {
+                        joint.borrow_mut().ends(unit);
+                    }
                     self.tasks.retain(|_, task| {
                         unit.is_none_or(|(lun, before)| !task.is_older(lun, before))
                     });

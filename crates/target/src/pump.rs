@@ -8,17 +8,21 @@
 //!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
 //! ```
 //!
-//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`], the store in
-//! [`Pump::advance`], comes back through [`Pump::io_done`] (`storing.rs`) if the store needed the
-//! engine, and leaves in [`Pump::transmit`] (`sending.rs`).
+//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`] and the store in
+//! [`Pump::advance`] (`services.rs`), comes back through [`Pump::io_done`] (`storing.rs`) if the
+//! store needed the engine, and leaves in [`Pump::transmit`] (`sending.rs`).
 
 mod admission;
 mod buffers;
 mod jobs;
 mod join;
+mod letters;
 mod lifecycle;
 mod management;
+mod quiescence;
 mod sending;
+mod services;
+mod stopping;
 mod storing;
 mod waiting;
 
@@ -31,24 +35,21 @@ use std::sync::Arc;
 use buf::Buf;
 use buf::Pool;
 use buf::SgList;
-use buf::Slice;
 use clock::Instant;
 use engine::Event;
+use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
 use engine::wheel::Timers;
 use iscsi::datamover::TaskId;
-use iscsi::service;
 use iscsi::service::Indication;
 use iscsi::target::ConnectionId;
 use iscsi::target::Output;
 use mover::tcp::Tcp;
-use scsi::Input;
 use scsi::Step;
 use store::Io;
 use store::IoResult;
-use store::Submitted;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
@@ -58,12 +59,6 @@ use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
 use crate::table::Key;
 use crate::table::Table;
-
-/// Status codes of SAM-5 §5.3.1 that the pump itself gives.
-const TASK_SET_FULL: u8 = 0x28;
-
-/// Synchronous store steps that one command may take before others get their turn.
-const STEPS_PER_TURN: u32 = 16;
 
 /// Events worth waking for while answers are held back.
 const HOLD_EVENTS: usize = 8;
@@ -83,7 +78,7 @@ pub(crate) struct Pump<P> {
     connections: Table<Connection>,
     sessions: Table<Session>,
     ios: Table<PendingIo>,
-    managements: Table<management::Management>,
+    managements: Table<quiescence::Management>,
     timers: Timers,
     /// Connections that may have something to send.
     dirty: Vec<Key>,
@@ -103,7 +98,7 @@ pub(crate) struct Pump<P> {
     /// Sessions that were left without a connection, the oldest first.
     deserted: VecDeque<Key>,
     accepted: usize,
-    stopping: Option<lifecycle::Stopping>,
+    stopping: Option<stopping::Stopping>,
     watch: Stopwatch,
 }
 
@@ -118,6 +113,8 @@ struct Connection {
     list: Option<SgList>,
     dirty: bool,
     paused: bool,
+    /// Data may go from the port straight to its buffer.
+    lands: bool,
     /// Everything has been said and the socket is half closed.
     ended: bool,
     /// Answers are held back until then, to go with others.
@@ -154,7 +151,7 @@ struct Session {
     /// By connection id.
     connections: Vec<Key>,
     /// Commands in the hands of the device server, by `TaskId::index`.
-    tasks: Vec<Option<Task>>,
+    tasks: Vec<Option<services::Task>>,
     /// Store work under way; a session is gone only when there is none.
     ios: usize,
     /// Logins that wait for the end of this session: reactor and connection.
@@ -163,17 +160,6 @@ struct Session {
     commands: u64,
     bytes_in: u64,
     bytes_out: u64,
-}
-
-/// A command in the hands of the device server.
-#[derive(Debug)]
-struct Task {
-    id: TaskId,
-    scsi: scsi::Task,
-    immediate: Option<(Buf, u32)>,
-    expected_out: u32,
-    /// Bytes of write data that the device server asked for and the initiator can give.
-    wanted: u32,
 }
 
 #[derive(Debug)]
@@ -230,19 +216,19 @@ impl<P: Port> Pump<P> {
 
     /// Does what there is to do, then waits once. False: it is stopped and all is over.
     pub(crate) fn turn(&mut self) -> bool {
-        self.watch.begin();
+        self.watch.laps.begin();
         while let Some((token, event)) = self.port.next_event() {
             self.dispatch(token, event);
         }
-        self.watch.lap(Layer::Protocol);
+        self.watch.laps.lap(Layer::Protocol);
         self.letters();
         self.expire();
         self.take_turns();
         self.try_again();
         self.take_job_turns();
-        self.watch.lap(Layer::Other);
+        self.watch.laps.lap(Layer::Other);
         self.flush();
-        self.watch.lap(Layer::Send);
+        self.watch.laps.lap(Layer::Send);
         if self.is_finished() {
             return false;
         }
@@ -262,7 +248,7 @@ impl<P: Port> Pump<P> {
             (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
             (None, None) => self.port.wait(self.timers.next_deadline()),
         }
-        self.watch.waited(self.port.kernel_cycles().wrapping_sub(kernel));
+        self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
         true
     }
 
@@ -270,6 +256,7 @@ impl<P: Port> Pump<P> {
         let (kind, key) = decode(token.0);
         match event {
             Event::Received { bytes } => self.received(key, &bytes),
+            Event::Landed { buf, bytes } => self.landed(key, buf, bytes),
             Event::Sent { list, result } => self.sent(key, list, result),
             Event::Read { buf, result } => {
                 let result = result.map(|length| {
@@ -313,27 +300,61 @@ impl<P: Port> Pump<P> {
             }
             let (taken, event) = connection.mover.feed(rest, &self.pool);
             rest = rest.get(taken..).unwrap_or_default();
-            self.watch.fed(taken);
-            let Some(event) = event else { continue };
-            match &mut connection.phase {
-                Phase::Login(login) => {
-                    let mover = &connection.mover;
-                    login.machine.handle_event(event, mover.header(), mover.control_data(), now);
-                    self.settle_login(key);
-                }
-                Phase::Session { session, id } => {
-                    let (session, id) = (*session, *id);
-                    if let Some(entry) = self.sessions.get_mut(session) {
-                        let mover = &connection.mover;
-                        let (header, data) = (mover.header(), mover.control_data());
-                        entry.machine.handle_event(id, event, header, data, now);
-                    }
-                    self.settle(session);
-                    self.watch.lap(Layer::Protocol);
-                }
-                Phase::Moving(_) | Phase::Closing => return,
+            self.watch.laps.fed(taken);
+            if let Some(event) = event {
+                self.heard(key, event, now);
             }
         }
+        self.land(key);
+        self.mark_dirty(key);
+    }
+
+    /// What a mover made of bytes.
+    fn heard(&mut self, key: Key, event: iscsi::datamover::Event, now: Instant) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match &mut connection.phase {
+            Phase::Login(login) => {
+                let mover = &connection.mover;
+                login.machine.handle_event(event, mover.header(), mover.control_data(), now);
+                self.settle_login(key);
+            }
+            Phase::Session { session, id } => {
+                let (session, id) = (*session, *id);
+                if let Some(entry) = self.sessions.get_mut(session) {
+                    let mover = &connection.mover;
+                    let (header, data) = (mover.header(), mover.control_data());
+                    entry.machine.handle_event(id, event, header, data, now);
+                }
+                self.settle(session);
+                self.watch.laps.lap(Layer::Protocol);
+            }
+            Phase::Moving(_) | Phase::Closing => {}
+        }
+    }
+
+    /// Many bytes of data that are to come go straight to where they belong, if the port can do
+    /// that. Not where tasks go on over other connections: they take their buffers along.
+    fn land(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.lands
+            && let Some((buf, at, end)) = connection.mover.landing()
+            && let Some(back) = self.port.land(connection.socket, Landing { buf, at, end })
+        {
+            let event = connection.mover.landed(back.buf, 0, &self.pool);
+            debug_assert!(event.is_none(), "nothing has come");
+        }
+    }
+
+    /// Bytes have come where they belong.
+    fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
+        let now = self.port.now();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let event = connection.mover.landed(buf, bytes, &self.pool);
+        self.watch.laps.fed(0);
+        if let Some(event) = event {
+            self.heard(key, event, now);
+        }
+        self.land(key);
         self.mark_dirty(key);
     }
 
@@ -401,195 +422,4 @@ impl<P: Port> Pump<P> {
             Indication::NexusLost => self.lose_nexus(key),
         }
     }
-
-    /// SCSI Command Received.
-    fn command(&mut self, key: Key, command: service::Command) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        session.commands += 1;
-        self.watch.command();
-        let id = command.task;
-        let Some(nexus) = &session.nexus else {
-            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
-        };
-        if command.exhausted {
-            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
-        }
-        let (scsi, step) = nexus.start(&scsi::Request {
-            lun: command.lun,
-            cdb: command.cdb,
-            attribute: command.attribute,
-            expected_out: command.expected_out,
-            expected_in: command.expected_in,
-        });
-        self.watch.lap(Layer::Scsi);
-        let task = Task {
-            id,
-            scsi,
-            immediate: command.immediate,
-            expected_out: command.expected_out,
-            wanted: 0,
-        };
-        session.put_task(task);
-        self.advance(key, id, step);
-    }
-
-    /// Runs a command until it waits for data, for the engine or for its next turn, or is complete.
-    fn advance(&mut self, key: Key, id: TaskId, mut step: Step) {
-        for _ in 0..STEPS_PER_TURN {
-            let op = match step {
-                Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
-                Step::Complete(completion) => return self.complete(key, id, completion),
-                Step::Wait => return self.wait_for_others(key, id),
-                Step::Abort { victims } => return self.preempt(key, id, victims),
-                Step::Clock => return self.tell_time(key, id),
-                Step::Draw => return self.draw(key, id),
-                Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
-                Step::Store(op) => op,
-            };
-            let Some(session) = self.sessions.get_mut(key) else { return };
-            let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
-            else {
-                return;
-            };
-            let Some(store) = task.scsi.store() else { return };
-            match store.submit(&op) {
-                Submitted::Done(outcome) => {
-                    self.watch.stored(&op);
-                    step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.watch.lap(Layer::Scsi);
-                }
-                Submitted::Io(io) => return self.submit_io(key, id, op, io),
-            }
-        }
-        match step {
-            Step::Wait => self.wait_for_others(key, id),
-            Step::Store(_) | Step::Abort { .. } | Step::Clock | Step::Draw | Step::Spawn { .. } => {
-                self.runnable.push_back((key, id, step))
-            }
-            Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
-            Step::Complete(completion) => self.complete(key, id, completion),
-        }
-    }
-
-    /// Gives commands that used up their turn another one.
-    fn take_turns(&mut self) {
-        for _ in 0..self.runnable.len() {
-            let Some((key, id, step)) = self.runnable.pop_front() else { return };
-            self.advance(key, id, step);
-            self.settle(key);
-        }
-    }
-
-    /// Gives a command what it waits for.
-    fn resume(&mut self, key: Key, id: TaskId, input: Input) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
-            return;
-        };
-        let step = task.scsi.resume(nexus, input);
-        self.advance(key, id, step);
-    }
-
-    /// Receive Data-Out: the task gets a buffer before the initiator is asked for the rest.
-    fn receive_data_out(&mut self, key: Key, id: TaskId, length: u32) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(task) = task_of(&mut session.tasks, id) else { return };
-        task.wanted = length.min(task.expected_out);
-        let need = session.machine.buffer_need(id, length);
-        let staged = task.immediate.take();
-        let staged = if need.is_reserved { self.take_reserved(key, id).or(staged) } else { staged };
-        let buf = self.widen(staged, need.length as usize);
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(buf) = buf else {
-            session.take_task(id);
-            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
-        };
-        let connection = session.connection_of(id);
-        match connection.and_then(|key| self.connections.get_mut(key)) {
-            Some(connection) => connection.mover.attach(id, buf),
-            // Its connection is gone: the buffer waits with the task for another one.
-            None => session.park_buf(id, buf),
-        }
-        session.machine.receive_data_out(id, length);
-    }
-
-    /// Data-Out Received: all write data is in the task's buffer.
-    fn data_out_received(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let connection = session.connection_of(id);
-        let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
-            return;
-        };
-        let Some(mut buf) = connection.mover.detach(id) else { return };
-        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
-            return;
-        };
-        buf.truncate(task.wanted as usize);
-        session.bytes_out += u64::from(task.wanted);
-        self.watch.lap(Layer::Protocol);
-        let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
-        self.watch.lap(Layer::Scsi);
-        self.advance(key, id, step);
-    }
-
-    /// Send SCSI Command Complete.
-    fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.take_task(id).is_none() {
-            return;
-        }
-        if completion.fence {
-            session.machine.set_now(self.port.now());
-        }
-        self.waiting.somebody_ended();
-        session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
-        let data_in = match completion.data_in {
-            Some(data) if session.machine.keeps_data() => {
-                self.watch.copied += data.len() as u64;
-                Some(buffers::private(&self.pool, data))
-            }
-            data => data,
-        };
-        let completion = service::Completion {
-            status: completion.status,
-            sense: completion.sense,
-            data_in,
-            presented: completion.presented,
-            fence: completion.fence,
-        };
-        session.machine.complete(id, completion);
-    }
-}
-
-impl Session {
-    /// The connection of a task that has not been answered.
-    fn connection_of(&self, task: TaskId) -> Option<Key> {
-        let id = self.machine.connection_of(task)?;
-        self.connections.get(usize::from(id.0)).copied()
-    }
-
-    fn put_task(&mut self, task: Task) {
-        let index = task.id.index as usize;
-        if self.tasks.len() <= index {
-            self.tasks.resize_with(index + 1, || None);
-        }
-        if let Some(slot) = self.tasks.get_mut(index) {
-            *slot = Some(task);
-        }
-    }
-
-    fn take_task(&mut self, id: TaskId) -> Option<Task> {
-        let slot = self.tasks.get_mut(id.index as usize)?;
-        slot.take_if(|task| task.id == id)
-    }
-}
-
-fn task_of(tasks: &mut [Option<Task>], id: TaskId) -> Option<&mut Task> {
-    tasks.get_mut(id.index as usize)?.as_mut().filter(|task| task.id == id)
-}
-
-/// A completion that is a status and nothing else.
-fn empty_completion(status: u8) -> service::Completion {
-    let (sense, data_in) = (Vec::new(), None::<Slice>);
-    service::Completion { status, sense, data_in, presented: 0, fence: false }
 }

@@ -46,7 +46,7 @@ pub struct SoloPlan {
 /// so who owns the port owns all that happens.
 #[derive(Debug)]
 pub struct Solo<P> {
-    pump: Pump<P>,
+    pub(crate) pump: Pump<P>,
     shared: Arc<Shared>,
 }
 

@@ -4,6 +4,7 @@
 //! The pump alone crosses borders, so it alone stamps them ([`engine::laps`]).
 
 use engine::laps;
+use engine::laps::Border;
 use engine::laps::Laps;
 
 /// What a pump leaves when it crosses a border.
@@ -33,27 +34,33 @@ pub(crate) enum Layer {
 
 const COUNT: usize = 10;
 
-/// The layers in their order, by the names that users see.
-const NAMES: [&str; COUNT] = [
-    "receive",
-    "copy",
-    "protocol",
-    "scsi",
-    "store",
-    "send",
-    "kernel",
-    "idle",
-    "other",
-    "store-wait",
-];
+impl Border<COUNT> for Layer {
+    const NAMES: [&'static str; COUNT] = [
+        "receive",
+        "copy",
+        "protocol",
+        "scsi",
+        "store",
+        "send",
+        "kernel",
+        "idle",
+        "other",
+        "store-wait",
+    ];
+    const RECEIVE: Self = Self::Receive;
+    const COPY: Self = Self::Copy;
+    const KERNEL: Self = Self::Kernel;
+    const IDLE: Self = Self::Idle;
 
-/// Data taken from a stream at once that is more than a few headers: the time went into copying.
-const COPY_MIN: usize = 1024;
+    fn number(self) -> usize {
+        self as usize
+    }
+}
 
-/// The stop-watch of one pump.
+/// The stop-watch of one pump, and what it counts beside it.
 #[derive(Debug, Default)]
 pub(crate) struct Stopwatch {
-    laps: Laps<COUNT>,
+    pub(crate) laps: Laps<Layer, COUNT>,
     /// Commands of turns that were timed.
     commands: u64,
     /// Bytes that the pump itself has copied.
@@ -63,43 +70,10 @@ pub(crate) struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// A turn begins.
-    pub(crate) fn begin(&mut self) {
-        self.laps.begin();
-    }
-
-    /// The time since the lap before went into `layer`.
-    pub(crate) fn lap(&mut self, layer: Layer) {
-        self.laps.lap(layer as usize);
-    }
-
-    /// The mover took so many bytes.
-    pub(crate) fn fed(&mut self, bytes: usize) {
-        self.lap(if bytes < COPY_MIN { Layer::Receive } else { Layer::Copy });
-    }
-
-    /// The port has waited, of that so long in system calls.
-    pub(crate) fn waited(&mut self, kernel_cycles: u64) {
-        self.laps.lap_of_two(Layer::Idle as usize, Layer::Kernel as usize, kernel_cycles);
-    }
-
     /// A command has come.
     pub(crate) fn command(&mut self) {
-        self.lap(Layer::Protocol);
+        self.laps.lap(Layer::Protocol);
         self.commands += u64::from(self.laps.is_on());
-    }
-
-    /// A store's work goes to the port: when, or zero.
-    pub(crate) fn stamp(&self) -> u64 {
-        if self.laps.is_on() { engine::cycles::glance() } else { 0 }
-    }
-
-    /// A store's work that began at `stamp` is done.
-    pub(crate) fn store_done(&mut self, stamp: u64) {
-        if stamp != 0 {
-            let waited = engine::cycles::glance().wrapping_sub(stamp);
-            self.laps.add(Layer::StoreWait as usize, waited);
-        }
     }
 
     /// A store has done `op` at once.
@@ -107,13 +81,13 @@ impl Stopwatch {
         if let store::Op::Write { data, .. } = op {
             self.stored += data.len() as u64;
         }
-        self.lap(Layer::Store);
+        self.laps.lap(Layer::Store);
     }
 
     /// What was counted so far.
     pub(crate) fn times(&self) -> Times {
-        let layers = NAMES.into_iter().zip(self.laps.layers().iter().cloned()).collect();
         let (copied, stored) = (self.copied, self.stored);
+        let layers = self.laps.layers();
         Times { commands: self.commands, layers, copied, stored, ..Times::default() }
     }
 }

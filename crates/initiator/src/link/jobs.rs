@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use buf::Buf;
+use buf::Pool;
 use buf::Slice;
 use clock::Instant;
 use engine::Port;
@@ -18,6 +19,11 @@ use wire::iscsi::Attribute;
 use wire::scsi::Lun;
 use wire::scsi::Sense;
 use wire::scsi::SenseKey;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::CONDITION_MET;
+use wire::scsi::sam::GOOD;
+use wire::scsi::sam::TASK_SET_FULL;
 
 use super::Link;
 use super::State;
@@ -30,13 +36,6 @@ use crate::Request;
 use crate::Retry;
 use crate::limits;
 use crate::pump::Context;
-
-/// SAM-5 §5.3.1.
-const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
-const CONDITION_MET: u8 = 0x04;
-const BUSY: u8 = 0x08;
-const TASK_SET_FULL: u8 = 0x28;
 
 /// A request that has not ended.
 #[derive(Debug)]
@@ -189,12 +188,22 @@ impl Link {
         let Some(job) = self.jobs.jobs.get_mut(place) else { return };
         if job.attached {
             job.room = buf;
+            if job.room.is_none() {
+                job.find_room(context.pool);
+            }
         }
         let received = match &outcome {
             Outcome::Done(completion) => completion.received,
             Outcome::Failed(_) => 0,
         };
+        let roomless = job.room.is_none() && matches!(job.request.data, Data::In(_));
         match job.judge(outcome, closing, context.now) {
+            Verdict::Again | Verdict::Later(_) if roomless => {
+                let job = self.jobs.jobs.remove(place);
+                let error = self.error(Kind::Full).at_lun(job.request.lun);
+                let result = Err(error.during(&job.request.cdb));
+                context.tell(Event::Done { session: self.id, tag: job.tag, result });
+            }
             Verdict::Again => self.jobs.ready.push_back(place),
             Verdict::Later(pause) => self.jobs.delayed.push((context.now + pause, place)),
             Verdict::End(result) => {
@@ -227,6 +236,13 @@ impl Link {
 }
 
 impl Job {
+    /// The port had the buffer when the connection was closed: it may be sent again with another.
+    fn find_room(&mut self, pool: &Pool) {
+        if let Data::In(length) = self.request.data {
+            self.room = pool.take(length as usize);
+        }
+    }
+
     fn judge(&mut self, outcome: Outcome, closing: bool, now: Instant) -> Verdict {
         let always = self.request.retry == Retry::Always;
         match outcome {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plays everybody around a session, and watches what it says.
 
+pub(crate) use wire::scsi::sam::CHECK_CONDITION;
+
 use buf::{Pool, Slice};
 use clock::Instant;
 use core::time::Duration;
@@ -21,7 +23,6 @@ pub(crate) const CMD_SN: u32 = 100;
 pub(crate) const STAT_SN: u32 = 500;
 pub(crate) const CID: u16 = 7;
 pub(crate) const TARGET: &str = "iqn.2001-04.com.example:disk";
-pub(crate) const CHECK_CONDITION: u8 = 2;
 
 /// What the SCSI side says to a command at once.
 pub(crate) enum Answer {

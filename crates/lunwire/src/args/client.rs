@@ -85,6 +85,16 @@ pub(crate) struct ClientOptions {
     pub(crate) engine: Option<String>,
 }
 
+/// One disk, and how to log in to it.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct DiskOptions {
+    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) client: ClientOptions,
+}
+
 pub(crate) const DISCOVER_EXAMPLES: &str = "\
 Examples:
   lunwire discover 10.0.0.1
@@ -110,14 +120,11 @@ Examples:
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct InspectOptions {
-    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
-    #[arg(value_name = "URL")]
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) disk: DiskOptions,
     /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) client: ClientOptions,
 }
 
 pub(crate) const READ_EXAMPLES: &str = "\
@@ -129,9 +136,8 @@ Examples:
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ReadOptions {
-    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
-    #[arg(value_name = "URL")]
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) disk: DiskOptions,
     /// Where to; - is standard output
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: String,
@@ -141,11 +147,12 @@ pub(crate) struct ReadOptions {
     /// How much: whole blocks [default: up to the end of the disk]
     #[arg(long, value_name = "SIZE")]
     pub(crate) length: Option<String>,
+    /// Read the file and the disk once more and compare
+    #[arg(long)]
+    pub(crate) verify: bool,
     /// No progress
     #[arg(long)]
     pub(crate) quiet: bool,
-    #[command(flatten)]
-    pub(crate) client: ClientOptions,
 }
 
 pub(crate) const WRITE_EXAMPLES: &str = "\
@@ -156,9 +163,8 @@ Examples:
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WriteOptions {
-    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
-    #[arg(value_name = "URL")]
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) disk: DiskOptions,
     /// What to write; - is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: String,
@@ -171,8 +177,6 @@ pub(crate) struct WriteOptions {
     /// No progress
     #[arg(long)]
     pub(crate) quiet: bool,
-    #[command(flatten)]
-    pub(crate) client: ClientOptions,
 }
 
 pub(crate) const COPY_EXAMPLES: &str = "\
@@ -219,9 +223,8 @@ Examples:
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchOptions {
-    /// iscsi://[USER@]HOST[:PORT]/TARGET/LUN
-    #[arg(value_name = "URL")]
-    pub(crate) url: String,
+    #[command(flatten)]
+    pub(crate) disk: DiskOptions,
     /// One block behind the other instead of at random
     #[arg(long)]
     pub(crate) sequential: bool,
@@ -264,8 +267,6 @@ pub(crate) struct BenchOptions {
     /// Draw the latencies
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) client: ClientOptions,
 }
 
 pub(crate) const SHELL_EXAMPLES: &str = "\

@@ -8,6 +8,8 @@ use clap::Subcommand;
 
 pub(crate) const LAB_EXAMPLES: &str = "\
 Examples:
+  lunwire lab list
+      which studies there are
   lunwire lab run fast05
       what protocol, copy and CRC of each PDU cost here, beside what was published
   lunwire lab run fast05 --rounds 5 --size-max 8K --out /tmp/fast05
@@ -44,6 +46,8 @@ pub(crate) struct LabOptions {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAction {
+    /// Say which studies there are
+    List,
     /// Run a study on this machine and write a report
     #[command(subcommand)]
     Run(Study),

@@ -3,7 +3,6 @@
 //! byte of data was touched.
 
 use anyhow::Result;
-use anyhow::bail;
 use control::admin;
 use control::admin::LayerTime;
 use control::admin::Reply;
@@ -15,6 +14,7 @@ use serde_json::json;
 use std::path::PathBuf;
 
 use crate::daemon::admin::ask;
+use crate::daemon::admin::unexpected;
 use crate::output;
 
 /// What one side has counted.
@@ -64,7 +64,7 @@ impl Watch {
     fn target(&self) -> Result<Option<Side>> {
         let Some(socket) = &self.control_socket else { return Ok(None) };
         let Reply::Layers(told) = ask(socket.as_deref(), &Request::Layers)? else {
-            bail!("the daemon answered something else");
+            return Err(unexpected(socket.as_deref()));
         };
         let layer = |time: &LayerTime| Layer::of(time.cycles, time.laps, &time.lengths);
         Ok(Some(Side {

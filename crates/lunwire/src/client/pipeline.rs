@@ -136,6 +136,16 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
     result.map(|()| total)
 }
 
+impl Plan {
+    /// The disk that a session is logged in to.
+    fn disk_of(&self, session: SessionId) -> Option<&Disk> {
+        [&self.from, &self.to].into_iter().find_map(|place| match place {
+            Place::Disk(disk) if disk.session == session => Some(disk),
+            _ => None,
+        })
+    }
+}
+
 impl Copy<'_> {
     fn carry_on(&mut self, begin: u64) -> Result<()> {
         self.check_room()?;
@@ -185,10 +195,8 @@ impl Copy<'_> {
         if let (Some(room), Some(length)) = (self.plan.to.room(), self.plan.length)
             && self.plan.to_offset.saturating_add(length) > room
         {
-            bail!(
-                "the destination has room for {room} bytes, {} are needed",
-                self.plan.to_offset + length
-            );
+            let (to, needed) = (self.plan.to.name(), self.plan.to_offset + length);
+            bail!("{to}: the destination has room for {room} bytes, {needed} are needed");
         }
         Ok(())
     }
@@ -266,10 +274,11 @@ impl Copy<'_> {
                 match result {
                     Err(error) => Err(self.explain(moving.session, error)),
                     Ok(done) if moving.reading => {
-                        let data = done.data.context("the target returned no data")?;
-                        if data.len() as u64 != moving.length {
-                            bail!("{} bytes came instead of {}", data.len(), moving.length);
-                        }
+                        let at = self.plan.from_offset + moving.offset;
+                        let data = match self.plan.disk_of(moving.session) {
+                            Some(disk) => disk.whole(done, at, narrow(moving.length))?,
+                            None => return Ok(()),
+                        };
                         self.deliver(moving.offset, data)
                     }
                     Ok(_) => {
@@ -287,14 +296,10 @@ impl Copy<'_> {
     }
 
     fn explain(&mut self, session: SessionId, error: initiator::Error) -> anyhow::Error {
-        for place in [&self.plan.from, &self.plan.to] {
-            if let Place::Disk(disk) = place
-                && disk.session == session
-            {
-                return disk.explain(self.queue, error);
-            }
+        match self.plan.disk_of(session) {
+            Some(disk) => disk.explain(self.queue, error),
+            None => error.into(),
         }
-        error.into()
     }
 
     /// A piece of the source is there.

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use buf::Buf;
 use initiator::Data;
 use initiator::Done;
 use initiator::Geometry;
@@ -26,7 +27,7 @@ use crate::args::ClientOptions;
 use crate::client;
 
 /// Standard input or output.
-const STANDARD: &str = "-";
+pub(crate) const STANDARD: &str = "-";
 
 /// One end of a copy.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Place {
         if client::is_url(text) {
             let disk = Disk::open(queue, options, text)?;
             if disk.geometry.read_only {
-                bail!("{}: the disk is write protected", disk.url);
+                bail!("{0}: the disk is write protected; try: lunwire inspect {0}", disk.url);
             }
             return Ok(Self::Disk(disk));
         }
@@ -91,6 +92,15 @@ impl Place {
             OpenOptions::new().read(true).write(true).create(true).truncate(!keep).open(text);
         let file = file.with_context(|| format!("cannot write {text}"))?;
         Ok(Self::File(Local::new(text, file)?))
+    }
+
+    /// As the user knows it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Disk(disk) => disk.url.to_string(),
+            Self::File(local) => local.path.clone(),
+            Self::Stream => "standard input or output".to_owned(),
+        }
     }
 
     /// Bytes, where that is known.
@@ -182,14 +192,19 @@ impl Disk {
             let (was, now) = (self.geometry.blocks, capacity.last_lba.saturating_add(1));
             if was != now {
                 return anyhow::anyhow!(
-                    "{}: the disk has changed its size from {was} to {now} blocks",
+                    "{}: the disk has changed its size from {was} to {now} blocks; try: again, \
+                     from the beginning",
                     self.url
                 );
             }
         }
         let gone = error.sense().is_some_and(|sense| sense.asc == 0x25);
         if gone {
-            return anyhow::anyhow!("{}: the logical unit has vanished ({error})", self.url);
+            let (url, portal) = (&self.url, self.url.portal());
+            return anyhow::anyhow!(
+                "{url}: the logical unit has vanished ({error}); is it still served? \
+                 try: lunwire discover {portal}"
+            );
         }
         client::advised(error, &self.url)
     }
@@ -197,9 +212,27 @@ impl Disk {
     /// Reads and waits.
     pub(crate) fn read_now(&self, queue: &mut Queue, offset: u64, length: u32) -> Result<Vec<u8>> {
         match queue.execute(self.session, self.read(offset, length)) {
-            Ok(Done { data: Some(data) }) if data.len() == length as usize => Ok(data.to_vec()),
-            Ok(_) => bail!("{}: less data than asked for", self.url),
+            Ok(done) => Ok(self.whole(done, offset, length)?.to_vec()),
             Err(error) => Err(self.explain(queue, error)),
+        }
+    }
+
+    /// `length` in whole blocks, bytes.
+    pub(crate) fn round_up(&self, length: u64) -> u32 {
+        let whole = length.next_multiple_of(self.geometry.block.into());
+        u32::try_from(whole).unwrap_or(u32::MAX)
+    }
+
+    /// The data of a READ of `length` bytes at `offset`.
+    pub(crate) fn whole(&self, done: Done, offset: u64, length: u32) -> Result<Buf> {
+        let came = done.data.as_ref().map_or(0, |data| data.len());
+        match done.data {
+            Some(data) if came == length as usize => Ok(data),
+            _ => bail!(
+                "{}: {came} bytes at byte {offset} came instead of {length}, though the target \
+                 reported no error",
+                self.url
+            ),
         }
     }
 }

@@ -2,7 +2,6 @@
 //! `lunwire alua`: target port groups of a running daemon.
 
 use anyhow::Result;
-use anyhow::bail;
 use control::admin::Reply;
 use control::admin::Request;
 
@@ -15,28 +14,30 @@ use crate::output;
 pub(crate) fn run(options: &AluaOptions) -> Result<()> {
     match &options.action {
         None => show(options),
-        Some(AluaAction::Set { target, group, state, lun, control_socket }) => {
+        Some(AluaAction::Set { target, group, state, lun, daemon }) => {
             let request = Request::SetPortGroup {
                 target: target.clone(),
                 lun: *lun,
                 group: *group,
                 state: state.clone(),
             };
-            let Reply::Done = admin::ask(control_socket.as_deref(), &request)? else {
-                bail!("the daemon answered something else")
-            };
-            Ok(())
+            let socket = daemon.control_socket.as_deref();
+            match admin::ask(socket, &request)? {
+                Reply::Done => Ok(()),
+                _ => Err(admin::unexpected(socket)),
+            }
         }
     }
 }
 
 fn show(options: &AluaOptions) -> Result<()> {
-    let reply = admin::ask(options.show.control_socket.as_deref(), &Request::PortGroups)?;
+    let socket = options.show.daemon.control_socket.as_deref();
+    let reply = admin::ask(socket, &Request::PortGroups)?;
     if options.show.json {
         output::line(serde_json::to_string(&reply)?);
         return Ok(());
     }
-    let Reply::PortGroups { groups } = reply else { bail!("the daemon answered something else") };
+    let Reply::PortGroups { groups } = reply else { return Err(admin::unexpected(socket)) };
     if groups.is_empty() {
         output::line("no port groups; make them with [[target.port-group]] in the configuration");
     }

@@ -75,11 +75,11 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         return Err(Usage(format!("--depth {depth}: 1 to {DEPTH_MAX} is right")).into());
     }
     let range = options.range.as_deref().map(|text| client::size("--range", text)).transpose()?;
-    let mut queue = client::queue(&options.client)?;
-    let disk = Disk::open(&mut queue, &options.client, &options.url)?;
+    let mut queue = client::queue(&options.disk.client)?;
+    let disk = Disk::open(&mut queue, &options.disk.client, &options.disk.url)?;
     let mut sessions = vec![disk.session];
     for _ in 1..options.sessions {
-        sessions.push(client::login(&mut queue, &options.client, &disk.url)?);
+        sessions.push(client::login(&mut queue, &options.disk.client, &disk.url)?);
     }
     let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
     let mut outcomes = Vec::new();

@@ -23,9 +23,9 @@ use crate::output;
 
 /// Identity, size, limits, pages, commands, reservations.
 pub(crate) fn run(options: &InspectOptions) -> Result<()> {
-    let url = client::disk_url(&options.url)?;
-    let mut queue = client::queue(&options.client)?;
-    let session = client::login(&mut queue, &options.client, &url)?;
+    let url = client::disk_url(&options.disk.url)?;
+    let mut queue = client::queue(&options.disk.client)?;
+    let session = client::login(&mut queue, &options.disk.client, &url)?;
     let lun = url.lun.unwrap_or(0);
     let facts = Facts::gather(&mut queue.unit(session, lun));
     queue.logout(session);

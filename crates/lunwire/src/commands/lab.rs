@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use clap::Subcommand;
 
 use crate::args::AmpOptions;
 use crate::args::Fast05Options;
@@ -25,9 +26,23 @@ const TIMES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::fr
 /// Runs the study, prints its tables and writes its page.
 pub(crate) fn run(options: &LabOptions) -> Result<()> {
     match &options.action {
+        LabAction::List => {
+            list();
+            Ok(())
+        }
         LabAction::Run(Study::Fast05(options)) => fast05(options),
         LabAction::Run(Study::Amp(options)) => amp(options),
     }
+}
+
+/// The studies as the help texts name them.
+fn list() {
+    let studies = Study::augment_subcommands(clap::Command::new("run"));
+    let rows = studies.get_subcommands().map(|study| {
+        let about = study.get_about().map(ToString::to_string).unwrap_or_default();
+        vec![study.get_name().to_owned(), about]
+    });
+    output::table(&rows.collect::<Vec<_>>());
 }
 
 fn fast05(options: &Fast05Options) -> Result<()> {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire lun`: act on the disks of a running daemon.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +12,7 @@ use control::admin::Request;
 use control::units;
 use store::spec::Spec;
 
+use crate::args::DaemonPlace;
 use crate::args::LunAction;
 use crate::args::LunOptions;
 use crate::args::Usage;
@@ -48,15 +48,15 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             DraftLun::from_order(0, &lun).map_err(Usage)?;
             plan::initiators(&lun).map_err(Usage)?;
             let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
-            let reply = ask(place.control_socket.as_deref(), &request)?;
-            let Reply::Added { target, lun } = reply else { bail!(OTHER) };
+            let reply = ask(&place.daemon, &request)?;
+            let Reply::Added { target, lun } = reply else { return other(&place.daemon) };
             let size = units::bytes(lun.bytes);
             output::line(format!("{target} LUN {}: {size}, {}", lun.number, lun.store));
         }
         LunAction::Remove { lun, place } => {
             let request = Request::RemoveLun { target: place.target.clone(), lun: *lun };
-            let reply = ask(place.control_socket.as_deref(), &request)?;
-            let Reply::Done = reply else { bail!(OTHER) };
+            let reply = ask(&place.daemon, &request)?;
+            let Reply::Done = reply else { return other(&place.daemon) };
             output::line(format!("LUN {lun} is not served any more"));
         }
         LunAction::Resize { lun, size, shrink, place } => {
@@ -64,18 +64,18 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 .map_err(|error| Usage(format!("size {size}: {error}")))?;
             let (target, lun, shrink) = (place.target.clone(), *lun, *shrink);
             let request = Request::ResizeLun { target, lun, bytes, shrink };
-            let reply = ask(place.control_socket.as_deref(), &request)?;
-            let Reply::Resized { before, now } = reply else { bail!(OTHER) };
+            let reply = ask(&place.daemon, &request)?;
+            let Reply::Resized { before, now } = reply else { return other(&place.daemon) };
             let (before, now) = (units::bytes(before), units::bytes(now));
             output::line(format!("LUN {lun}: {before} before, {now} now"));
         }
-        LunAction::Rescan { control_socket, json } => {
-            let reply = ask(control_socket.as_deref(), &Request::RescanLuns)?;
-            if *json {
+        LunAction::Rescan(options) => {
+            let reply = ask(&options.daemon, &Request::RescanLuns)?;
+            if options.json {
                 output::line(serde_json::to_string(&reply)?);
                 return Ok(());
             }
-            let Reply::Rescanned { luns } = reply else { bail!(OTHER) };
+            let Reply::Rescanned { luns } = reply else { return other(&options.daemon) };
             if luns.is_empty() {
                 output::line("no disk has another size");
             }
@@ -102,8 +102,8 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 lun: *lun,
                 path: path.clone(),
             };
-            let reply = ask(place.control_socket.as_deref(), &request)?;
-            let Reply::Snapshot { bytes } = reply else { bail!(OTHER) };
+            let reply = ask(&place.daemon, &request)?;
+            let Reply::Snapshot { bytes } = reply else { return other(&place.daemon) };
             output::line(format!("{path}: {} of LUN {lun}", units::bytes(bytes)));
         }
     }
@@ -132,8 +132,10 @@ fn make_absolute(spec: &mut Spec) -> Result<()> {
     Ok(())
 }
 
-const OTHER: &str = "the daemon answered something else";
+fn ask(daemon: &DaemonPlace, request: &Request) -> Result<Reply> {
+    admin::ask_patiently(daemon.control_socket.as_deref(), request, PATIENCE)
+}
 
-fn ask(socket: Option<&Path>, request: &Request) -> Result<Reply> {
-    admin::ask_patiently(socket, request, PATIENCE)
+fn other(daemon: &DaemonPlace) -> Result<()> {
+    Err(admin::unexpected(daemon.control_socket.as_deref()))
 }

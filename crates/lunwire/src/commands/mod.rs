@@ -12,4 +12,5 @@ pub(crate) mod lun;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod status;
+pub(crate) mod top;
 pub(crate) mod transfer;

@@ -255,10 +255,14 @@ impl Shell {
             let data = Data::In(blocks * geometry.block);
             let request = Request { lun, cdb, data, retry: Retry::Always };
             let done = self.queue.execute(session, request)?;
-            let data = done.data.context("the target returned no data")?;
-            match &mut sink {
-                Some(file) => file.write_all(&data).context("cannot write the file")?,
-                None => dump(&data),
+            let data = done.data.with_context(|| {
+                format!("the target returned no data for {blocks} blocks at block {lba}")
+            })?;
+            match (&mut sink, file) {
+                (Some(sink), Some(path)) => {
+                    sink.write_all(&data).with_context(|| format!("cannot write {path}"))?;
+                }
+                _ => dump(&data),
             }
         }
         Ok(())
@@ -345,16 +349,15 @@ impl Shell {
 
 /// 6 to 32 bytes in hex.
 fn parse_cdb(words: &[&str]) -> Result<Cdb> {
-    let mut bytes = [0; CDB_LEN_MAX];
-    if !(6..=CDB_LEN_MAX).contains(&words.len()) {
-        bail!("a command has 6 to {CDB_LEN_MAX} bytes, here are {}", words.len());
-    }
-    for (byte, word) in bytes.iter_mut().zip(words) {
-        *byte = u8::from_str_radix(word.trim_start_matches("0x"), 16)
-            .map_err(|_| anyhow!("{word}: no byte in hex"))?;
-    }
-    let len = u16::try_from(words.len().max(16)).expect("at most 32");
-    Ok(Cdb { bytes, len })
+    let bytes: Vec<u8> = words
+        .iter()
+        .map(|word| {
+            let byte = u8::from_str_radix(word.trim_start_matches("0x"), 16);
+            byte.map_err(|_| anyhow!("{word}: no byte in hex"))
+        })
+        .collect::<Result<_>>()?;
+    let cdb = Some(bytes).filter(|bytes| bytes.len() >= 6).and_then(|bytes| Cdb::new(&bytes));
+    cdb.with_context(|| format!("a command has 6 to {CDB_LEN_MAX} bytes, here are {}", words.len()))
 }
 
 /// Sixteen bytes a line, in hex and as text.

@@ -18,12 +18,13 @@ use crate::output;
 
 /// What the daemon is and does.
 pub(crate) fn status(options: &AdminOptions) -> Result<()> {
-    let reply = admin::ask(options.control_socket.as_deref(), &Request::Status)?;
+    let socket = options.daemon.control_socket.as_deref();
+    let reply = admin::ask(socket, &Request::Status)?;
     if options.json {
         output::line(serde_json::to_string(&reply)?);
         return Ok(());
     }
-    let Reply::Status(status) = reply else { bail!("the daemon answered something else") };
+    let Reply::Status(status) = reply else { return Err(admin::unexpected(socket)) };
     output::table(&[
         vec!["version".into(), status.version],
         vec!["process".into(), status.pid.to_string()],
@@ -50,12 +51,13 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
 
 /// The sessions of the daemon.
 pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
-    let reply = admin::ask(options.control_socket.as_deref(), &Request::Sessions)?;
+    let socket = options.daemon.control_socket.as_deref();
+    let reply = admin::ask(socket, &Request::Sessions)?;
     if options.json {
         output::line(serde_json::to_string(&reply)?);
         return Ok(());
     }
-    let Reply::Sessions { sessions } = reply else { bail!("the daemon answered something else") };
+    let Reply::Sessions { sessions } = reply else { return Err(admin::unexpected(socket)) };
     if sessions.is_empty() {
         output::line("no sessions");
     }
@@ -87,24 +89,24 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
 
 /// One session: returns when it has ended, whatever its initiator does.
 pub(crate) fn session(options: &SessionOptions) -> Result<()> {
-    let (tsih, request, socket, patience) = match &options.action {
-        SessionAction::Drop { tsih, control_socket } => {
-            (*tsih, Request::DropSession { tsih: *tsih }, control_socket, DROP_WAIT)
+    let (tsih, request, daemon, patience) = match &options.action {
+        SessionAction::Drop { tsih, daemon } => {
+            (*tsih, Request::DropSession { tsih: *tsih }, daemon, DROP_WAIT)
         }
-        SessionAction::Logout { tsih, timeout, control_socket } => {
+        SessionAction::Logout { tsih, timeout, daemon } => {
             let patience = Duration::from_secs(u64::from(*timeout)) + DROP_WAIT;
             let request = Request::LogoutSession { tsih: *tsih, timeout_s: *timeout };
-            (*tsih, request, control_socket, patience)
+            (*tsih, request, daemon, patience)
         }
     };
-    let socket = socket.as_deref();
+    let socket = daemon.control_socket.as_deref();
     let Reply::Done = admin::ask(socket, &request)? else {
-        bail!("the daemon answered something else")
+        return Err(admin::unexpected(socket));
     };
     let deadline = Instant::now() + patience;
     loop {
         let Reply::Sessions { sessions } = admin::ask(socket, &Request::Sessions)? else {
-            bail!("the daemon answered something else")
+            return Err(admin::unexpected(socket));
         };
         if sessions.iter().all(|session| session.tsih != tsih) {
             return Ok(());

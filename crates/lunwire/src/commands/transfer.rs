@@ -13,19 +13,23 @@ use crate::client::pipeline;
 use crate::client::pipeline::Journal;
 use crate::client::pipeline::Plan;
 use crate::client::place::Place;
+use crate::client::place::STANDARD;
 
 /// From a disk to a file or standard output.
 pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
     let length = options.length.as_deref().map(|text| client::size("--length", text));
     let length = length.transpose()?;
-    client::disk_url(&options.url)?;
-    let mut queue = client::queue(&options.client)?;
-    let from = Place::source(&mut queue, &options.client, &options.url)?;
+    client::disk_url(&options.disk.url)?;
+    if options.verify && options.file == STANDARD {
+        return Err(Usage("--verify: standard output cannot be read back".into()).into());
+    }
+    let mut queue = client::queue(&options.disk.client)?;
+    let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
     let length = length.unwrap_or_else(|| size.saturating_sub(offset));
     check_range(&from, offset, length)?;
-    let to = Place::destination(&mut queue, &options.client, &options.file, false)?;
+    let to = Place::destination(&mut queue, &options.disk.client, &options.file, false)?;
     let plan = Plan {
         from,
         from_offset: offset,
@@ -34,7 +38,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
         length: Some(length),
         what: "read",
         quiet: options.quiet,
-        verify: false,
+        verify: options.verify,
         journal: None,
     };
     pipeline::run(&mut queue, plan).map(drop)
@@ -43,10 +47,10 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
 /// From a file or standard input to a disk.
 pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     let offset = client::size("--offset", &options.offset)?;
-    client::disk_url(&options.url)?;
-    let mut queue = client::queue(&options.client)?;
-    let from = file_or_stream(&mut queue, &options.client, &options.file)?;
-    let to = Place::destination(&mut queue, &options.client, &options.url, true)?;
+    client::disk_url(&options.disk.url)?;
+    let mut queue = client::queue(&options.disk.client)?;
+    let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
+    let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url, true)?;
     check_range(&to, offset, 0)?;
     let length = from.size();
     let plan = Plan {
@@ -72,11 +76,11 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
             *name = client::disk_url(name)?.to_string();
         }
     }
-    if destination == "-" && (options.verify || options.resume.is_some()) {
+    if destination == STANDARD && (options.verify || options.resume.is_some()) {
         let text = "--verify and --resume: standard output cannot be read back";
         return Err(Usage(text.into()).into());
     }
-    if source == "-" && options.resume.is_some() {
+    if source == STANDARD && options.resume.is_some() {
         return Err(Usage("--resume: standard input cannot be read again".into()).into());
     }
     let mut queue = client::queue(&options.client)?;

@@ -280,20 +280,48 @@ pub(crate) fn ask_patiently(
     let Some(path) = path.map(Path::to_path_buf).or_else(default_path) else {
         bail!("no default control socket here; try: --control-socket PATH");
     };
+    let daemon = path.display();
     let mut stream = UnixStream::connect(&path).with_context(|| {
-        let path = path.display();
-        format!("cannot reach a daemon at {path}; try: lunwire serve --control-socket {path}")
+        format!("cannot reach a daemon at {daemon}; try: lunwire serve --control-socket {daemon}")
     })?;
     stream.set_read_timeout(Some(patience))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
-    stream.write_all(&text)?;
     let mut answer = String::new();
-    (&stream).take(REPLY_LEN_MAX).read_to_string(&mut answer).context("no answer")?;
-    match serde_json::from_str(&answer).context("the daemon's answer is not understood")? {
+    stream
+        .write_all(&text)
+        .and_then(|()| (&stream).take(REPLY_LEN_MAX).read_to_string(&mut answer))
+        .with_context(|| {
+            let seconds = patience.as_secs();
+            format!(
+                "no answer from the daemon at {daemon} within {seconds} s; try: again, or look \
+                 at its log"
+            )
+        })?;
+    if answer.is_empty() {
+        let user = rustix::process::geteuid().as_raw();
+        bail!(
+            "the daemon at {daemon} does not answer user {user}; try: as root, or as the user \
+             that it runs as"
+        );
+    }
+    match serde_json::from_str(&answer).with_context(|| other_version(&daemon))? {
         Reply::Error { message } => bail!(message),
         reply => Ok(reply),
     }
+}
+
+/// What is wrong with an answer that does not belong to the request.
+pub(crate) fn unexpected(path: Option<&Path>) -> anyhow::Error {
+    let path = path.map(Path::to_path_buf).or_else(default_path).unwrap_or_default();
+    anyhow::Error::msg(other_version(&path.display()))
+}
+
+fn other_version(daemon: &std::path::Display<'_>) -> String {
+    format!(
+        "the answer of the daemon at {daemon} is not understood; is it of another version? \
+         try: the lunwire that it was started with"
+    )
 }
 
 /// `lunwire.sock` in the user's runtime folder, or in /run for root.

@@ -151,15 +151,6 @@ impl LogicalUnit {
         }
     }
 
-    /// Tells every nexus but the one of `own`.
-    pub(crate) fn establish_at_others(&self, own: Option<*const Link>, attention: Attention) {
-        for port in self.ports.lock().iter() {
-            if own != Some(Arc::as_ptr(&port.link)) {
-                port.link.attentions.establish(attention);
-            }
-        }
-    }
-
     /// What the unit has counted.
     pub(crate) fn totals(&self) -> Totals {
         self.statistics.totals(|totals| self.sum_traffic(totals))

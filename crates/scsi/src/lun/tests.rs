@@ -10,6 +10,7 @@ use crate::testing::request;
 use crate::testing::run;
 use crate::testing::sense_of;
 use alloc::string::ToString;
+use core::sync::atomic::Ordering;
 use wire::scsi::Lun;
 
 fn unit(geometry: Geometry, block: u32, edit: fn(&mut Identity)) -> Option<UnitError> {

@@ -11,8 +11,8 @@ use wire::scsi::mmc;
 use wire::scsi::mmc::page;
 use wire::scsi::mode;
 use wire::scsi::mode::DeviceSpecific;
-use wire::scsi::mode::Header;
 use wire::scsi::mode::PageControl;
+use wire::scsi::mode::Sense;
 
 /// Ascending.
 const PAGES: [u8; 5] = [
@@ -23,25 +23,17 @@ const PAGES: [u8; 5] = [
     page::CAPABILITIES,
 ];
 
-/// MODE SENSE(6).
-pub(crate) fn sense_6(context: &Context<'_>) -> Result<Started, Fault> {
-    let bytes = mode_data(context, Header::Six)?;
-    Ok(data(bytes, u32::from(context.cdb.byte(4))))
+/// MODE SENSE(6), (10).
+pub(crate) fn mode_sense(context: &Context<'_>) -> Result<Started, Fault> {
+    let asked = Sense::parse(&context.cdb);
+    Ok(data(mode_data(context, &asked)?, u32::from(asked.allocation)))
 }
 
-/// MODE SENSE(10).
-pub(crate) fn sense_10(context: &Context<'_>) -> Result<Started, Fault> {
-    let bytes = mode_data(context, Header::Ten)?;
-    Ok(data(bytes, u32::from(context.cdb.u16_at(7))))
-}
-
-fn mode_data(context: &Context<'_>, header: Header) -> Result<Vec<u8>, Fault> {
-    let cdb = &context.cdb;
-    let control = PageControl::from_code(cdb.byte(2) >> 6);
+fn mode_data(context: &Context<'_>, asked: &Sense) -> Result<Vec<u8>, Fault> {
+    let (control, (code, subpage)) = (asked.control, asked.page);
     if control == PageControl::Saved {
         return Err(sense::SAVING_NOT_SUPPORTED.into());
     }
-    let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
     if code != mode::ALL_PAGES && !PAGES.contains(&code) {
         return Err(sense::invalid_bit(2, 5).into());
     }
@@ -59,7 +51,7 @@ fn mode_data(context: &Context<'_>, header: Header) -> Result<Vec<u8>, Fault> {
         pages.extend(bytes);
     }
     let specific = DeviceSpecific { write_protected: true, dpo_fua: false };
-    Ok(mode::emit(header, specific, None, &pages))
+    Ok(mode::emit(asked.header, specific, None, &pages))
 }
 
 fn page_of(context: &Context<'_>, code: u8) -> Vec<u8> {

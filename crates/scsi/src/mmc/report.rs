@@ -15,10 +15,16 @@ use crate::task::good;
 use alloc::vec;
 use alloc::vec::Vec;
 use wire::scsi::mmc;
-use wire::scsi::mmc::Addresses;
 use wire::scsi::mmc::Current;
 use wire::scsi::mmc::Feature;
+use wire::scsi::mmc::Features;
+use wire::scsi::mmc::GetConfiguration;
 use wire::scsi::mmc::Profile;
+use wire::scsi::mmc::ReadDiscInformation;
+use wire::scsi::mmc::ReadDiscStructure;
+use wire::scsi::mmc::ReadToc;
+use wire::scsi::mmc::ReadTrackInformation;
+use wire::scsi::mmc::TrackOf;
 
 /// What the disc is: a CD holds no more than [`limits::CD_BLOCKS_MAX`], all else is a DVD.
 fn profile(unit: &LogicalUnit) -> Profile {
@@ -33,22 +39,18 @@ fn profile(unit: &LogicalUnit) -> Profile {
 
 /// GET CONFIGURATION.
 pub(crate) fn configuration(context: &Context<'_>) -> Result<Started, Fault> {
-    const ALL: u8 = 0;
-    const CURRENT: u8 = 1;
-    const ONE: u8 = 2;
-    let (cdb, unit) = (&context.cdb, context.unit);
-    let (asked, first) = (cdb.byte(1) & 3, cdb.u16_at(2));
-    if !matches!(asked, ALL | CURRENT | ONE) {
-        return Err(sense::invalid_bit(1, 1).into());
-    }
+    let unit = context.unit;
+    let GetConfiguration { features: asked, first, allocation } =
+        GetConfiguration::parse(&context.cdb);
+    let asked = asked.ok_or_else(|| sense::invalid_bit(1, 1))?;
     let profile = profile(unit);
     let features = features(unit, profile);
     let shown = features.iter().filter(|feature| match asked {
-        ONE => feature.code == first,
-        CURRENT => feature.code >= first && feature.current,
-        _ => feature.code >= first,
+        Features::One => feature.code == first,
+        Features::Current => feature.code >= first && feature.current,
+        Features::All => feature.code >= first,
     });
-    Ok(data(mmc::configuration(profile, shown), u32::from(cdb.u16_at(7))))
+    Ok(data(mmc::configuration(profile, shown), u32::from(allocation)))
 }
 
 /// Every feature of the drive, ascending (MMC-6 §5.3).
@@ -70,70 +72,65 @@ fn features(unit: &LogicalUnit, profile: Profile) -> Vec<Feature> {
     ]
 }
 
-/// READ TOC/PMA/ATIP. The format stands in byte 2, or, for hosts of old, at the top of CONTROL.
+/// READ TOC/PMA/ATIP.
 pub(crate) fn table_of_contents(context: &Context<'_>) -> Result<Started, Fault> {
-    let (cdb, unit) = (&context.cdb, context.unit);
-    let format = match cdb.byte(2) & 0x0f {
-        0 => cdb.byte(9) >> 6,
-        format => format,
-    };
-    let addresses = if cdb.bit(1, 1) { Addresses::Msf } else { Addresses::Blocks };
+    let blocks = context.unit.blocks();
+    let ReadToc { format, addresses, number, allocation } = ReadToc::parse(&context.cdb);
     let bytes = match format {
-        0 => mmc::toc(cdb.byte(6), unit.blocks(), addresses).ok_or(sense::invalid_field(6))?,
+        0 => mmc::toc(number, blocks, addresses).ok_or(sense::invalid_field(6))?,
         1 => mmc::sessions(addresses),
-        2 if cdb.byte(6) > 1 => return Err(sense::invalid_field(6).into()),
-        2 => mmc::full_toc(unit.blocks()),
+        2 if number > 1 => return Err(sense::invalid_field(6).into()),
+        2 => mmc::full_toc(blocks),
         _ => return Err(sense::invalid_bit(2, 3).into()),
     };
-    Ok(data(bytes, u32::from(cdb.u16_at(7))))
+    Ok(data(bytes, u32::from(allocation)))
 }
 
 /// READ DISC INFORMATION: the standard form.
 pub(crate) fn disc_information(context: &Context<'_>) -> Result<Started, Fault> {
-    if context.cdb.byte(1) & 7 != 0 {
+    let ReadDiscInformation { form, allocation } = ReadDiscInformation::parse(&context.cdb);
+    if form != 0 {
         return Err(sense::invalid_bit(1, 2).into());
     }
-    Ok(data(mmc::disc_information(), u32::from(context.cdb.u16_at(7))))
+    Ok(data(mmc::disc_information(), u32::from(allocation)))
 }
 
 /// READ TRACK INFORMATION: by block, by track or by session.
 pub(crate) fn track_information(context: &Context<'_>) -> Result<Started, Fault> {
-    const BY_BLOCK: u8 = 0;
-    const BY_SESSION: u8 = 2;
-    let (cdb, unit) = (&context.cdb, context.unit);
-    let number = cdb.u32_at(2);
-    match cdb.byte(1) & 3 {
-        BY_BLOCK => {
-            unit.extent(u64::from(number), 1)?;
+    let unit = context.unit;
+    let ReadTrackInformation { of, allocation } = ReadTrackInformation::parse(&context.cdb);
+    match of.ok_or_else(|| sense::invalid_bit(1, 1))? {
+        TrackOf::Block(lba) => {
+            unit.extent(u64::from(lba), 1)?;
         }
-        1 | BY_SESSION if number == 1 => {}
-        1 | BY_SESSION => return Err(sense::invalid_field(2).into()),
-        _ => return Err(sense::invalid_bit(1, 1).into()),
+        TrackOf::Track(1) | TrackOf::Session(1) => {}
+        TrackOf::Track(_) | TrackOf::Session(_) => return Err(sense::invalid_field(2).into()),
     }
-    Ok(data(mmc::track_information(unit.blocks()), u32::from(cdb.u16_at(7))))
+    Ok(data(mmc::track_information(unit.blocks()), u32::from(allocation)))
 }
 
 /// READ DISC STRUCTURE of a DVD.
 pub(crate) fn disc_structure(context: &Context<'_>) -> Result<Started, Fault> {
     const DVD: u8 = 0;
-    let (cdb, unit) = (&context.cdb, context.unit);
-    if cdb.byte(1) & 0x0f != DVD {
+    let unit = context.unit;
+    let asked = ReadDiscStructure::parse(&context.cdb);
+    if asked.medium != DVD {
         return Err(sense::invalid_bit(1, 3).into());
     }
     if profile(unit) != Profile::DvdRom {
         return Err(sense::INCOMPATIBLE_FORMAT.into());
     }
-    if cdb.byte(6) != 0 {
+    if asked.layer != 0 {
         return Err(sense::invalid_field(6).into());
     }
-    let bytes = match cdb.byte(7) {
+    let bytes = match asked.format {
         0x00 => mmc::dvd_physical(unit.blocks()),
         0x01 => mmc::dvd_copyright(),
         0x04 => mmc::dvd_manufacturing(),
         0xff => mmc::structure_list(),
         _ => return Err(sense::invalid_field(7).into()),
     };
-    Ok(data(bytes, u32::from(cdb.u16_at(8))))
+    Ok(data(bytes, u32::from(asked.allocation)))
 }
 
 /// SET CD SPEED: a file is as quick as it is.

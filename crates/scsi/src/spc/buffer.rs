@@ -26,10 +26,10 @@ impl EchoBuffer {
     }
 }
 
-/// READ BUFFER(10). BUFFER ID and BUFFER OFFSET mean nothing for an echo buffer.
+/// READ BUFFER(10).
 pub(crate) fn read(context: &Context<'_>) -> Result<Started, Fault> {
-    let cdb = &context.cdb;
-    let bytes = match cdb.byte(1) & 0x1f {
+    let request = buffer::Request::parse(&context.cdb);
+    let bytes = match request.mode {
         // No buffer of any number.
         buffer::DESCRIPTOR => buffer::NO_BUFFER.to_vec(),
         buffer::ECHO => {
@@ -44,13 +44,13 @@ pub(crate) fn read(context: &Context<'_>) -> Result<Started, Fault> {
         }
         _ => return Err(sense::invalid_bit(1, 4).into()),
     };
-    Ok(data(bytes, cdb.u32_at(5) & 0x00ff_ffff))
+    Ok(data(bytes, request.length))
 }
 
 /// WRITE BUFFER.
 pub(crate) fn write(context: &Context<'_>) -> Result<Started, Fault> {
-    let (cdb, length) = (&context.cdb, context.cdb.u32_at(5) & 0x00ff_ffff);
-    if cdb.byte(1) & 0x1f != buffer::ECHO {
+    let buffer::Request { mode, length } = buffer::Request::parse(&context.cdb);
+    if mode != buffer::ECHO {
         return Err(sense::invalid_bit(1, 4).into());
     }
     if length > u32::from(limits::ECHO_BUFFER_LEN) {

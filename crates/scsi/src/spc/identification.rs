@@ -12,19 +12,13 @@ use crate::kept::Kept;
 use crate::kept::RestoreError;
 use crate::limits;
 use crate::lun::Context;
-use crate::lun::Link;
-use crate::lun::LogicalUnit;
-use crate::nexus::Nexus;
 use crate::sense;
 use crate::sense::Fault;
+use crate::spc::parameters;
 use crate::task;
-use crate::task::Input;
-use crate::task::Machine;
 use crate::task::Started;
-use crate::task::Step;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use buf::Slice;
 use wire::scsi::identification;
 use wire::scsi::identification::Kind;
 
@@ -41,15 +35,6 @@ struct Texts {
     unit: Vec<u8>,
     /// UTF-8 with a null at its end.
     text: Vec<u8>,
-}
-
-/// A SET IDENTIFYING INFORMATION under way.
-#[derive(Debug)]
-pub(crate) struct SetIdentification {
-    kind: Kind,
-    length: u32,
-    /// The list, while somebody else is changing it.
-    list: Option<Slice>,
 }
 
 impl Identification {
@@ -140,60 +125,34 @@ pub(crate) fn report(context: &Context<'_>) -> Result<Started, Fault> {
 
 /// SET IDENTIFYING INFORMATION.
 pub(crate) fn set(context: &Context<'_>) -> Result<Started, Fault> {
-    let (cdb, length) = (&context.cdb, context.cdb.u32_at(6));
-    let kind = Kind::from_code(cdb.byte(10) >> 1).ok_or_else(|| sense::invalid_bit(10, 7))?;
+    let length = context.cdb.u32_at(6);
+    let kind = kind(context)?;
     if usize::try_from(length).map_or(true, |length| length > limit(kind)) {
         return Err(sense::PARAMETER_LIST_LENGTH.into());
     }
-    if context.request.expected_out < length {
-        return Err(sense::short_data_out(u64::from(length)));
-    }
-    let mut set = SetIdentification { kind, length, list: None };
-    if length != 0 {
-        return Ok((Machine::Identification(set), Step::ReceiveDataOut { length }));
-    }
     // Nothing to write on it is to wipe it.
-    let step = set.attempt(context.nexus, context.unit, Slice::empty())?;
-    Ok((Machine::Identification(set), step))
+    parameters::receive(context, length, write)
 }
 
-impl SetIdentification {
-    pub(crate) fn resume(
-        &mut self,
-        nexus: &Nexus,
-        unit: &LogicalUnit,
-        input: Input,
-    ) -> Result<Step, Fault> {
-        let list = match (self.list.take(), input) {
-            (None, input @ Input::DataOut(_)) => {
-                // A copy of its own, that nobody can change.
-                Slice::from(task::data_out(input, self.length)?.to_vec())
-            }
-            (Some(list), Input::Turn) => list,
-            _ => return Err(sense::INTERNAL.into()),
-        };
-        self.attempt(nexus, unit, list)
-    }
+fn kind(context: &Context<'_>) -> Result<Kind, Fault> {
+    Kind::from_code(context.cdb.byte(10) >> 1).ok_or_else(|| sense::invalid_bit(10, 7).into())
+}
 
-    fn attempt(&mut self, nexus: &Nexus, unit: &LogicalUnit, list: Slice) -> Result<Step, Fault> {
-        let bytes = list.bytes().unwrap_or_default();
-        if !is_good(self.kind, bytes) {
-            return Err(sense::invalid_parameter(0).into());
-        }
-        let identification = unit.identification();
-        let keeper = identification.keeper.as_ref().ok_or(sense::INTERNAL)?;
-        let Some(mut texts) = identification.texts.try_lock() else {
-            self.list = Some(list);
-            return Ok(Step::Wait);
-        };
-        let mut next = texts.clone();
-        *next.of(self.kind) = bytes.to_vec();
-        if next != *texts {
-            keeper.keep(&next.emit(unit.number())).map_err(|KeepFailed| sense::INTERNAL)?;
-            *texts = next;
-            let own = nexus.link_to(unit).map(core::ptr::from_ref::<Link>);
-            unit.establish_at_others(own, Attention::IdentifierChanged);
-        }
-        Ok(Step::Complete(sense::good(u64::from(self.length))))
+/// Writes `list` on the unit, unless somebody else is writing on it.
+fn write(context: &Context<'_>, list: &[u8]) -> Result<Started, Fault> {
+    let (kind, unit) = (kind(context)?, context.unit);
+    if !is_good(kind, list) {
+        return Err(sense::invalid_parameter(0).into());
     }
+    let identification = unit.identification();
+    let keeper = identification.keeper.as_ref().ok_or(sense::INTERNAL)?;
+    let Some(mut texts) = identification.texts.try_lock() else { return Ok(parameters::again()) };
+    let mut next = texts.clone();
+    *next.of(kind) = list.to_vec();
+    if next != *texts {
+        keeper.keep(&next.emit(unit.number())).map_err(|KeepFailed| sense::INTERNAL)?;
+        *texts = next;
+        context.nexus.tell_others(unit, Attention::IdentifierChanged);
+    }
+    Ok(task::good(u64::try_from(list.len()).unwrap_or(u64::MAX)))
 }

@@ -5,7 +5,6 @@
 use crate::attention::Attention;
 use crate::limits;
 use crate::lun::Context;
-use crate::lun::Link;
 use crate::lun::LogicalUnit;
 use crate::sense;
 use crate::sense::Fault;
@@ -20,6 +19,9 @@ use alloc::vec::Vec;
 use wire::scsi::copy::Malformed;
 use wire::scsi::log;
 use wire::scsi::log::Format;
+use wire::scsi::log::Select;
+use wire::scsi::log::Sense;
+use wire::scsi::log::Values;
 use wire::scsi::provisioning;
 
 /// Pages, ascending, as page 00 lists them.
@@ -34,30 +36,25 @@ const PAGES: [u8; 8] = [
     log::INFORMATIONAL_EXCEPTIONS,
 ];
 
-/// PC: which values of the parameters are meant (SPC-4 §6.8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Values {
-    Cumulative,
-    Default,
-}
-
 /// A parameter: code, format, value.
 type Parameter = (u16, Format, Vec<u8>);
 
-/// Cumulative values, or the default ones, which are zero. Thresholds are refused: there are none.
-fn values(code: u8) -> Result<Values, Fault> {
-    match code {
-        1 => Ok(Values::Cumulative),
-        3 => Ok(Values::Default),
-        _ => Err(sense::invalid_bit(2, 7).into()),
+/// True for default values, which are zero, and false for cumulative ones. Thresholds are refused:
+/// there are none.
+fn are_default(values: Values) -> Result<bool, Fault> {
+    match values {
+        Values::Cumulative => Ok(false),
+        Values::DefaultCumulative => Ok(true),
+        Values::Threshold | Values::DefaultThreshold => Err(sense::invalid_bit(2, 7).into()),
     }
 }
 
 /// LOG SENSE.
 pub(crate) fn log_sense(context: &Context<'_>) -> Result<Started, Fault> {
-    let (cdb, unit) = (&context.cdb, context.unit);
-    let (code, subpage, pointer) = (cdb.byte(2) & 0x3f, cdb.byte(3), cdb.u16_at(5));
-    let values = values(cdb.byte(2) >> 6)?;
+    let unit = context.unit;
+    let Sense { values, code, subpage, pointer, allocation } = Sense::parse(&context.cdb);
+    let allocation = u32::from(allocation);
+    let totals = if are_default(values)? { Totals::default() } else { unit.totals() };
     let all_subpages = code == log::SUPPORTED_PAGES && subpage == log::ALL_SUBPAGES;
     // What nobody knows of the space of a unit is not told.
     let known = unit.resources().is_some();
@@ -69,23 +66,19 @@ pub(crate) fn log_sense(context: &Context<'_>) -> Result<Started, Fault> {
         return Err(sense::invalid_field(3).into());
     }
     if code == log::SUPPORTED_PAGES {
-        return Ok(data(log::supported(pages(), subpage), u32::from(cdb.u16_at(7))));
+        return Ok(data(log::supported(pages(), subpage), allocation));
     }
-    let parameters = parameters(unit, code, values);
+    let parameters = parameters(unit, code, &totals);
     if parameters.last().is_some_and(|(last, ..)| pointer > *last) {
         return Err(sense::invalid_field(5).into());
     }
     let shown = parameters.into_iter().filter(|(code, ..)| *code >= pointer);
     let bytes: Vec<u8> =
         shown.flat_map(|(code, format, value)| log::parameter(code, format, &value)).collect();
-    Ok(data(log::page(code, subpage, &bytes), u32::from(cdb.u16_at(7))))
+    Ok(data(log::page(code, subpage, &bytes), allocation))
 }
 
-fn parameters(unit: &LogicalUnit, code: u8, values: Values) -> Vec<Parameter> {
-    let totals = match values {
-        Values::Cumulative => unit.totals(),
-        Values::Default => Totals::default(),
-    };
+fn parameters(unit: &LogicalUnit, code: u8, totals: &Totals) -> Vec<Parameter> {
     let counter = |count: u64| vec![(log::UNCORRECTED, Format::Counter, log::counter(count))];
     match code {
         log::WRITE_ERRORS => counter(totals.write_errors),
@@ -130,49 +123,46 @@ fn counters(code: u8) -> Option<&'static [Counter]> {
 /// LOG SELECT: without a list counters begin anew, those of one page or of all; with one, single
 /// counters are set (SPC-4 §6.7). SP is refused, for the counters are not kept.
 pub(crate) fn log_select(context: &Context<'_>) -> Result<Started, Fault> {
-    let (cdb, unit) = (&context.cdb, context.unit);
-    let (code, subpage, length) = (cdb.byte(2) & 0x3f, cdb.byte(3), cdb.u16_at(7));
-    let resets = cdb.bit(1, 1);
-    if length != 0 {
-        return receive_list(context, length);
+    let select = Select::parse(&context.cdb);
+    if select.length != 0 {
+        return receive_list(context, &select);
     }
+    let Select { code, subpage, .. } = select;
     // With PCR the PC field means nothing; without, values are set to those of PC.
-    let begins_anew = resets || values(cdb.byte(2) >> 6)? == Values::Default;
+    let begins_anew = select.resets || are_default(select.values)?;
     let counters = counters(code).ok_or_else(|| sense::invalid_bit(2, 5))?;
     if subpage != 0 && (code, subpage) != (log::SUPPORTED_PAGES, log::ALL_SUBPAGES) {
         return Err(sense::invalid_field(3).into());
     }
     if begins_anew {
-        unit.reset_statistics(counters);
+        context.unit.reset_statistics(counters);
         tell_others(context);
     }
     Ok(task::good(0))
 }
 
 fn tell_others(context: &Context<'_>) {
-    let own = context.nexus.link_to(context.unit).map(core::ptr::from_ref::<Link>);
-    context.unit.establish_at_others(own, Attention::LogChanged);
+    context.nexus.tell_others(context.unit, Attention::LogChanged);
 }
 
 /// The pages stand in the list, so the CDB names none, and nothing is reset besides.
-fn receive_list(context: &Context<'_>, length: u16) -> Result<Started, Fault> {
-    let cdb = &context.cdb;
-    if cdb.bit(1, 1) {
+fn receive_list(context: &Context<'_>, select: &Select) -> Result<Started, Fault> {
+    if select.resets {
         return Err(sense::invalid_bit(1, 1).into());
     }
-    if values(cdb.byte(2) >> 6)? != Values::Cumulative {
+    if are_default(select.values)? {
         return Err(sense::invalid_bit(2, 7).into());
     }
-    if cdb.byte(2) & 0x3f != 0 {
+    if select.code != 0 {
         return Err(sense::invalid_bit(2, 5).into());
     }
-    if cdb.byte(3) != 0 {
+    if select.subpage != 0 {
         return Err(sense::invalid_field(3).into());
     }
-    if length > limits::LOG_LIST_LEN_MAX {
+    if select.length > limits::LOG_LIST_LEN_MAX {
         return Err(sense::invalid_field(7).into());
     }
-    parameters::receive(context, u32::from(length), |context, list| {
+    parameters::receive(context, u32::from(select.length), |context, list| {
         let wanted = settings(list)?;
         for (counter, count) in &wanted {
             context.unit.set_statistic(*counter, *count);

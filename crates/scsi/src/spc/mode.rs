@@ -15,8 +15,8 @@ use wire::scsi::mode;
 use wire::scsi::mode::BlockDescriptor;
 use wire::scsi::mode::ControlExtension;
 use wire::scsi::mode::DeviceSpecific;
-use wire::scsi::mode::Header;
 use wire::scsi::mode::PageControl;
+use wire::scsi::mode::Sense;
 use wire::scsi::provisioning;
 
 /// Page and subpage code.
@@ -35,25 +35,17 @@ const PAGES: [PageCode; 6] = [
 /// PS: the page can be saved.
 const SAVABLE: u8 = 0x80;
 
-/// MODE SENSE(6).
-pub(crate) fn sense_6(context: &Context<'_>) -> Result<Started, Fault> {
-    let bytes = mode_data(context, Header::Six)?;
-    Ok(data(bytes, u32::from(context.cdb.byte(4))))
+/// MODE SENSE(6), (10).
+pub(crate) fn mode_sense(context: &Context<'_>) -> Result<Started, Fault> {
+    let asked = Sense::parse(&context.cdb);
+    Ok(data(mode_data(context.unit, &asked)?, u32::from(asked.allocation)))
 }
 
-/// MODE SENSE(10).
-pub(crate) fn sense_10(context: &Context<'_>) -> Result<Started, Fault> {
-    let bytes = mode_data(context, Header::Ten)?;
-    Ok(data(bytes, u32::from(context.cdb.u16_at(7))))
-}
-
-fn mode_data(context: &Context<'_>, header: Header) -> Result<Vec<u8>, Fault> {
-    let (cdb, unit) = (&context.cdb, context.unit);
-    let control = PageControl::from_code(cdb.byte(2) >> 6);
+fn mode_data(unit: &LogicalUnit, asked: &Sense) -> Result<Vec<u8>, Fault> {
+    let (control, (code, subpage)) = (asked.control, asked.page);
     if control == PageControl::Saved && !unit.modes().can_save() {
         return Err(sense::SAVING_NOT_SUPPORTED.into());
     }
-    let (code, subpage) = (cdb.byte(2) & 0x3f, cdb.byte(3));
     let of_code = |page: &PageCode| code == mode::ALL_PAGES || page.0 == code;
     let of_subpage = |page: &PageCode| subpage == mode::ALL_SUBPAGES || page.1 == subpage;
     let pages_of_unit = || PAGES.into_iter().filter(|page| is_page(unit, *page));
@@ -78,9 +70,9 @@ fn mode_data(context: &Context<'_>, header: Header) -> Result<Vec<u8>, Fault> {
         write_protected: unit.geometry().read_only || unit.is_special(Special::WriteProtected),
         dpo_fua: true,
     };
-    let long = header == Header::Ten && cdb.bit(1, 4);
-    let descriptor = (!cdb.bit(1, 3)).then(|| block_descriptor(unit, long));
-    Ok(mode::emit(header, specific, descriptor, &pages))
+    let descriptor =
+        (!asked.without_descriptor).then(|| block_descriptor(unit, asked.long_allowed));
+    Ok(mode::emit(asked.header, specific, descriptor, &pages))
 }
 
 fn is_savable(unit: &LogicalUnit, page: PageCode) -> bool {

@@ -10,17 +10,12 @@ use super::modes::Parameters;
 use crate::attention::Attention;
 use crate::kept::KeepFailed;
 use crate::lun::Context;
-use crate::lun::Link;
 use crate::lun::LogicalUnit;
-use crate::nexus::Nexus;
 use crate::sense;
 use crate::sense::Fault;
+use crate::spc::parameters;
 use crate::task;
-use crate::task::Input;
-use crate::task::Machine;
 use crate::task::Started;
-use crate::task::Step;
-use buf::Slice;
 use wire::scsi::mode as pages;
 use wire::scsi::mode::BlockDescriptor;
 use wire::scsi::mode::Caching;
@@ -29,114 +24,68 @@ use wire::scsi::mode::Header;
 use wire::scsi::mode::ModeData;
 use wire::scsi::mode::PageControl;
 use wire::scsi::mode::PageHeader;
-use wire::scsi::opcode::Opcode;
-
-/// A MODE SELECT under way.
-#[derive(Debug)]
-pub(crate) struct Select {
-    header: Header,
-    lasting: Lasting,
-    length: u32,
-    /// The list, while somebody else is changing the values.
-    list: Option<Slice>,
-}
+use wire::scsi::mode::Select;
 
 /// MODE SELECT(6), (10).
 pub(crate) fn select(context: &Context<'_>) -> Result<Started, Fault> {
-    let cdb = &context.cdb;
-    let (header, length) = if cdb.opcode() == Opcode::MODE_SELECT_6 {
-        (Header::Six, u32::from(cdb.byte(4)))
-    } else {
-        (Header::Ten, u32::from(cdb.u16_at(7)))
-    };
-    let saves = cdb.bit(1, 0);
-    if saves && !context.unit.modes().can_save() {
+    let select = Select::parse(&context.cdb);
+    if select.saves && !context.unit.modes().can_save() {
         return Err(sense::invalid_bit(1, 0).into());
     }
-    let lasting = if saves { Lasting::Saved } else { Lasting::UntilReset };
-    if !cdb.bit(1, 4) && length != 0 {
+    if !select.page_format && select.length != 0 {
         return Err(sense::invalid_bit(1, 4).into());
     }
-    if context.request.expected_out < length {
-        return Err(sense::short_data_out(u64::from(length)));
-    }
-    let mut select = Select { header, lasting, length, list: None };
-    if length != 0 {
-        return Ok((Machine::Select(select), Step::ReceiveDataOut { length }));
-    }
-    if !saves {
+    if select.length == 0 && !select.saves {
         return Ok(task::good(0));
     }
-    // Nothing is new, but what is in force is to be saved (SPC-4 §6.9).
-    let step = select.attempt(context.nexus, context.unit, Slice::empty())?;
-    Ok((Machine::Select(select), step))
+    parameters::receive(context, u32::from(select.length), take_over)
 }
 
-impl Select {
-    pub(crate) fn resume(
-        &mut self,
-        nexus: &Nexus,
-        unit: &LogicalUnit,
-        input: Input,
-    ) -> Result<Step, Fault> {
-        let list = match (self.list.take(), input) {
-            (None, input @ Input::DataOut(_)) => {
-                // A copy of its own, that nobody can change.
-                Slice::from(task::data_out(input, self.length)?.to_vec())
-            }
-            (Some(list), Input::Turn) => list,
-            _ => return Err(sense::INTERNAL.into()),
-        };
-        self.attempt(nexus, unit, list)
+/// Takes the values of `list` over, unless somebody else is changing them; every other nexus is
+/// told if they are new (SPC-4 §5.13.2). Without a list nothing is new, but what is in force may
+/// have to be saved (SPC-4 §6.9).
+fn take_over(context: &Context<'_>, list: &[u8]) -> Result<Started, Fault> {
+    let (select, unit) = (Select::parse(&context.cdb), context.unit);
+    let mut wanted = unit.modes().current();
+    if !list.is_empty() {
+        check(unit, select.header, list, &mut wanted)?;
     }
-
-    /// Takes the values over, unless somebody else is changing them; every other nexus is told if
-    /// they are new (SPC-4 §5.13.2).
-    fn attempt(&mut self, nexus: &Nexus, unit: &LogicalUnit, list: Slice) -> Result<Step, Fault> {
-        let mut wanted = unit.modes().current();
-        if self.length != 0 {
-            self.check(unit, list.bytes().unwrap_or_default(), &mut wanted)?;
+    let lasting = if select.saves { Lasting::Saved } else { Lasting::UntilReset };
+    match unit.change_modes(wanted, lasting).map_err(|KeepFailed| sense::INTERNAL)? {
+        Changed::Busy => return Ok(parameters::again()),
+        Changed::Done { differs: true } => {
+            context.nexus.tell_others(unit, Attention::ModeChanged);
         }
-        let changed = unit.change_modes(wanted, self.lasting);
-        match changed.map_err(|KeepFailed| sense::INTERNAL)? {
-            Changed::Busy => {
-                self.list = Some(list);
-                return Ok(Step::Wait);
-            }
-            Changed::Done { differs: true } => {
-                let own = nexus.link_to(unit).map(core::ptr::from_ref::<Link>);
-                unit.establish_at_others(own, Attention::ModeChanged);
-            }
-            Changed::Done { differs: false } => {}
-        }
-        Ok(Step::Complete(sense::good(u64::from(self.length))))
+        Changed::Done { differs: false } => {}
     }
-
-    /// Every rule that a list must keep; what is in it goes to `wanted`.
-    fn check(&self, unit: &LogicalUnit, list: &[u8], wanted: &mut Parameters) -> Result<(), Fault> {
-        let data = ModeData::parse_list(self.header, list).ok_or(sense::PARAMETER_LIST_LENGTH)?;
-        let mut at = list.len() - data.pages.len();
-        if let Some(descriptor) = data.descriptor {
-            check_descriptor(unit, descriptor, self.header)?;
-        }
-        let mut rest = data.pages;
-        while let Some(first) = rest.first() {
-            let subpage = if first & SPF != 0 { rest.get(1).copied() } else { Some(0) };
-            let code = (first & 0x3f, subpage.ok_or(sense::PARAMETER_LIST_LENGTH)?);
-            if !mode::is_page(unit, code) {
-                return Err(parameter(at));
-            }
-            let sent = check_page(unit, code, rest, at)?;
-            take(code, sent, wanted).ok_or_else(|| parameter(at + 3))?;
-            at += sent.len();
-            rest = rest.get(sent.len()..).unwrap_or_default();
-        }
-        Ok(())
-    }
+    Ok(task::good(u64::from(select.length)))
 }
 
-/// SPF: the page has a subpage code.
-const SPF: u8 = 0x40;
+/// Every rule that a list must keep; what is in it goes to `wanted`.
+fn check(
+    unit: &LogicalUnit,
+    header: Header,
+    list: &[u8],
+    wanted: &mut Parameters,
+) -> Result<(), Fault> {
+    let data = ModeData::parse_list(header, list).ok_or(sense::PARAMETER_LIST_LENGTH)?;
+    let mut at = list.len() - data.pages.len();
+    if let Some(descriptor) = data.descriptor {
+        check_descriptor(unit, descriptor, header)?;
+    }
+    let mut rest = data.pages;
+    while !rest.is_empty() {
+        let code = pages::page_code(rest).ok_or(sense::PARAMETER_LIST_LENGTH)?;
+        if !mode::is_page(unit, code) {
+            return Err(parameter(at));
+        }
+        let sent = check_page(unit, code, rest, at)?;
+        take(code, sent, wanted).ok_or_else(|| parameter(at + 3))?;
+        at += sent.len();
+        rest = rest.get(sent.len()..).unwrap_or_default();
+    }
+    Ok(())
+}
 
 /// The page at the front of `rest`, in which nothing else than what can be changed differs from
 /// what is in force.
@@ -152,7 +101,7 @@ fn check_page<'a>(
     let length = usize::from(header.header) + usize::from(header.length);
     // A page of another format, or of another length than ours.
     if (header.code, header.subpage) != code || length != page.len() {
-        return Err(parameter(at + if header.header == 4 { 2 } else { 1 }));
+        return Err(parameter(at + usize::from(header.length_at())));
     }
     let sent = rest.get(..length).ok_or(sense::PARAMETER_LIST_LENGTH)?;
     let parameters = sent.iter().zip(&page).zip(&mask).enumerate().skip(header.header.into());
@@ -184,20 +133,15 @@ fn check_descriptor(
     descriptor: BlockDescriptor,
     header: Header,
 ) -> Result<(), Fault> {
-    let at = if header == Header::Six { 4 } else { 8 };
-    let (blocks, length, open, length_at) = match descriptor {
-        BlockDescriptor::Short { blocks, length } => {
-            (u64::from(blocks), length, blocks == 0 || blocks == u32::MAX, 5)
-        }
-        BlockDescriptor::Long { blocks, length } => {
-            (blocks, length, blocks == 0 || blocks == u64::MAX, 12)
-        }
+    let (blocks, length) = match descriptor {
+        BlockDescriptor::Short { blocks, length } => (u64::from(blocks), length),
+        BlockDescriptor::Long { blocks, length } => (blocks, length),
     };
-    if !open && blocks != unit.blocks() {
-        return Err(parameter(at));
+    if !descriptor.keeps_blocks() && blocks != unit.blocks() {
+        return Err(sense::invalid_parameter(header.size()).into());
     }
     if length != unit.block() {
-        return Err(parameter(at + length_at));
+        return Err(sense::invalid_parameter(header.size() + descriptor.length_at()).into());
     }
     Ok(())
 }

@@ -4,7 +4,6 @@
 
 use crate::attention::Attention;
 use crate::lun::Context;
-use crate::lun::Link;
 use crate::lun::LogicalUnit;
 use crate::nexus::Nexus;
 use crate::sense;
@@ -102,19 +101,15 @@ impl Timing {
                 let length = u32::try_from(timestamp::LEN).map_err(|_| sense::INTERNAL)?;
                 let list = task::data_out(input, length)?.to_vec();
                 let wanted = timestamp::parse(&list).ok_or(sense::PARAMETER_LIST_LENGTH)?;
-                let reserved = [0..4, 10..12];
-                for at in reserved.into_iter().flatten() {
-                    if list.get(at).is_some_and(|byte| *byte != 0) {
-                        return Err(sense::invalid_parameter(u16::try_from(at).unwrap_or(0)).into());
-                    }
+                if let Some(at) = timestamp::first_reserved(&list) {
+                    return Err(sense::invalid_parameter(at).into());
                 }
                 self.stage = Stage::Setting { wanted };
                 Ok(Step::Clock)
             }
             (Stage::Setting { wanted }, Input::Clock(now)) => {
                 unit.timestamp().set(now, wanted);
-                let own = nexus.link_to(unit).map(core::ptr::from_ref::<Link>);
-                unit.establish_at_others(own, Attention::TimestampChanged);
+                nexus.tell_others(unit, Attention::TimestampChanged);
                 let presented = u64::try_from(timestamp::LEN).unwrap_or(0);
                 Ok(Step::Complete(sense::good(presented)))
             }

@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         .with(Flag::Informative),
     Entry::new(Opcode::INQUIRY, &[0x01, 0xff, 0xff, 0xff, 0], inquiry::inquiry)
         .with(Flag::Informative),
-    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6)
+    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::mode_sense)
         .guarded(Guard::Open),
     Entry::new(Opcode::START_STOP_UNIT, &[0x01, 0, 0, 0xf3, 0], medium::start_stop)
         .guarded(Guard::Starts),
@@ -68,8 +68,12 @@ pub(super) const COMMANDS: &[Entry] = &[
     )
     .with(Flag::Medium)
     .guarded(Guard::Open),
-    Entry::new(Opcode::MODE_SENSE_10, &[0x08, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10)
-        .guarded(Guard::Open),
+    Entry::new(
+        Opcode::MODE_SENSE_10,
+        &[0x08, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
+        mode::mode_sense,
+    )
+    .guarded(Guard::Open),
     Entry::new(
         Opcode::REPORT_LUNS,
         &[0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],

@@ -33,7 +33,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         .guarded(Guard::Writes),
     Entry::new(Opcode::RESERVE_6, &[0, 0, 0, 0, 0], persistent::reserve).guarded(Guard::Decides),
     Entry::new(Opcode::RELEASE_6, &[0, 0, 0, 0, 0], persistent::release).guarded(Guard::Always),
-    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::sense_6)
+    Entry::new(Opcode::MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, 0], mode::mode_sense)
         .guarded(Guard::Reads),
     Entry::new(
         Opcode::RECEIVE_DIAGNOSTIC_RESULTS,
@@ -63,8 +63,12 @@ pub(super) const COMMANDS: &[Entry] = &[
         .guarded(Guard::Writes),
     Entry::new(Opcode::RESERVE_10, &[0; 9], persistent::reserve).guarded(Guard::Decides),
     Entry::new(Opcode::RELEASE_10, &[0; 9], persistent::release).guarded(Guard::Always),
-    Entry::new(Opcode::MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], mode::sense_10)
-        .guarded(Guard::Reads),
+    Entry::new(
+        Opcode::MODE_SENSE_10,
+        &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
+        mode::mode_sense,
+    )
+    .guarded(Guard::Reads),
     Entry::reserve_in(actions::READ_KEYS),
     Entry::reserve_in(actions::READ_RESERVATION),
     Entry::reserve_in(actions::REPORT_CAPABILITIES),

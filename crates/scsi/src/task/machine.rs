@@ -25,8 +25,6 @@ use crate::sbc::write_verify::WriteVerify;
 use crate::sense;
 use crate::sense::Fault;
 use crate::spc::diagnostic::SelfTest;
-use crate::spc::identification::SetIdentification;
-use crate::spc::mode_select::Select;
 use crate::spc::parameters::Parameters;
 use crate::spc::persistent::Persistent;
 use crate::spc::timestamp::Timing;
@@ -46,13 +44,11 @@ pub(crate) enum Machine {
     Compare(Compare),
     Persistent(Persistent),
     Parameters(Box<Parameters>),
-    Select(Select),
     Status(Status),
     Verify(Verify),
     Same(Same),
     Sync(Sync),
     Unmap(Unmap),
-    Identification(SetIdentification),
     Timing(Timing),
     SelfTest(SelfTest),
     Copy(Box<Copy>),
@@ -90,10 +86,11 @@ impl Machine {
             Self::Read(read) => read.resume(unit, input),
             Self::Write(write) | Self::Atomic(write) => write.resume(unit, input),
             Self::WriteVerify(both) => both.resume(unit, input),
-            Self::Select(select) => select.resume(nexus, unit, input),
             Self::Persistent(persistent) => persistent.resume(nexus, unit, input),
             Self::Parameters(parameters) => {
-                let (machine, step) = parameters.resume(nexus, unit, input)?;
+                let Some((machine, step)) = parameters.resume(nexus, unit, input)? else {
+                    return Ok(Step::Wait);
+                };
                 *self = machine;
                 Ok(step)
             }
@@ -103,7 +100,6 @@ impl Machine {
             Self::Same(same) => same.resume(unit, input),
             Self::Sync(sync) => sync.resume(unit, input),
             Self::Unmap(unmap) => unmap.resume(unit, input),
-            Self::Identification(set) => set.resume(nexus, unit, input),
             Self::Timing(timing) => timing.resume(nexus, unit, input),
             Self::SelfTest(test) => test.resume(unit, input),
             Self::Copy(copy) => copy.resume(input),

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What goes to and fro between a command under way and who runs it.
 
+pub(crate) use wire::scsi::sam::ACA_ACTIVE;
+pub(crate) use wire::scsi::sam::BUSY;
+pub(crate) use wire::scsi::sam::CHECK_CONDITION;
+pub(crate) use wire::scsi::sam::CONDITION_MET;
+pub(crate) use wire::scsi::sam::GOOD;
+pub(crate) use wire::scsi::sam::RESERVATION_CONFLICT;
+pub(crate) use wire::scsi::sam::TASK_SET_FULL;
+
 use super::Task;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -13,21 +21,6 @@ use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::LunField;
 use wire::scsi::token::SECRET_LEN;
-
-/// Status GOOD (SAM-5 §5.3).
-pub(crate) const GOOD: u8 = 0x00;
-/// Status CONDITION MET (SAM-5 §5.3).
-pub(crate) const CONDITION_MET: u8 = 0x04;
-/// Status RESERVATION CONFLICT (SAM-5 §5.3).
-pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
-/// Status CHECK CONDITION (SAM-5 §5.3).
-pub(crate) const CHECK_CONDITION: u8 = 0x02;
-/// Status BUSY (SAM-5 §5.3).
-pub(crate) const BUSY: u8 = 0x08;
-/// Status TASK SET FULL (SAM-5 §5.3).
-pub(crate) const TASK_SET_FULL: u8 = 0x28;
-/// Status ACA ACTIVE (SAM-5 §5.3).
-pub(crate) const ACA_ACTIVE: u8 = 0x30;
 
 /// One command as SAM gives it (SAM-5 §5.4.2).
 #[derive(Clone, Copy, Debug)]

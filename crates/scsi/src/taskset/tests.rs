@@ -23,6 +23,9 @@ use buf::Slice;
 use proptest::prelude::*;
 use wire::iscsi::Attribute;
 use wire::scsi::Lun;
+use wire::scsi::sam::ACA_ACTIVE;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::GOOD;
 
 const READY: [u8; 6] = [0; 6];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
@@ -30,10 +33,7 @@ const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRONG_NACA: [u8; 10] = [0x28, 0, 0xff, 0, 0, 0, 0, 0, 1, 4];
 const WRONG: [u8; 10] = [0x28, 0, 0xff, 0, 0, 0, 0, 0, 1, 0];
 
-const GOOD: u8 = 0;
 const CHECK: u8 = 2;
-const BUSY: u8 = 8;
-const ACA_ACTIVE: u8 = 0x30;
 
 /// A second nexus to the disk, its first unit attention reported.
 fn second(bench: &Bench) -> Nexus {

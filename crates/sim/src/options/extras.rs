@@ -71,10 +71,8 @@ impl Options {
         }
         for session in self.hosts.iter_mut().flatten().filter(|_| honest) {
             session.in_order = [rng.chance(600), rng.chance(600)];
-            // What a function ends on other connections has no answer there to tell the checks.
             let manages = rng.pick(&[0, 0, 20, 100]);
-            let alone = session.connections.min(self.targets[session.target].connections) == 1;
-            if alone && !matches!(self.class, Class::Calm | Class::Scarce) {
+            if !matches!(self.class, Class::Calm | Class::Scarce) {
                 session.manages = manages;
             }
         }

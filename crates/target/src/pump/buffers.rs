@@ -11,7 +11,7 @@ use iscsi::target::Room;
 
 use super::Pump;
 use super::Session;
-use super::task_of;
+use super::services::task_of;
 use crate::table::Key;
 
 impl<P: Port> Pump<P> {

@@ -5,6 +5,9 @@
 //! A job lives on the reactor of the session that began it and outlives that session. It takes
 //! short turns, so that nobody notices it beside its own unit.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use engine::Port;
@@ -26,7 +29,7 @@ use crate::table::Key;
 /// Synchronous store steps of a job before others get their turn: each may move half a MiB.
 const STEPS_PER_TURN: u32 = 2;
 
-/// A job that waits for others tries again after so long.
+/// A job that waits for others, or for a buffer, tries again after so long.
 const WAIT: Duration = Duration::from_millis(1);
 
 /// A job under way.
@@ -35,6 +38,8 @@ pub(super) struct Job {
     scsi: scsi::Task,
     /// The command that waits for its end.
     waiter: Option<(Key, TaskId)>,
+    /// What it will try again, for which there was no buffer.
+    postponed: Option<store::Op>,
 }
 
 /// A job that can go on: None begins, or tries again.
@@ -51,7 +56,7 @@ impl<P: Port> Pump<P> {
         completion: Option<Completion>,
     ) {
         let waiter = completion.is_none().then_some((key, id));
-        let job = self.jobs.insert(Job { scsi: job, waiter });
+        let job = self.jobs.insert(Job { scsi: job, waiter, postponed: None });
         self.job_turns.push_back((job, None));
         if let Some(completion) = completion {
             self.complete(key, id, completion);
@@ -82,11 +87,7 @@ impl<P: Port> Pump<P> {
         for _ in 0..STEPS_PER_TURN {
             let op = match step {
                 Step::Store(op) => op,
-                Step::Wait => {
-                    let at = self.port.now() + WAIT;
-                    self.timers.set(token(Kind::JobTimer, key).0, at);
-                    return;
-                }
+                Step::Wait => return self.rest_job(key),
                 // Jobs ask for nothing else; one that did would be over.
                 _ => return self.end_job(key),
             };
@@ -126,7 +127,24 @@ impl<P: Port> Pump<P> {
     /// There was no buffer for an operation of a job: it tries again.
     #[cold]
     pub(super) fn postpone_job(&mut self, id: TaskId, op: store::Op) {
-        self.job_turns.push_back((key_of(id), Some(Step::Store(op))));
+        let key = key_of(id);
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        debug_assert!(job.postponed.is_none(), "a job does one thing at a time");
+        job.postponed = Some(op);
+        self.rest_job(key);
+    }
+
+    /// Lets a job be for a while.
+    fn rest_job(&mut self, key: Key) {
+        let at = self.port.now() + WAIT;
+        self.timers.set(token(Kind::JobTimer, key).0, at);
+    }
+
+    /// A job has rested.
+    pub(super) fn wake_job(&mut self, key: Key) {
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        let step = job.postponed.take().map(Step::Store);
+        self.job_turns.push_back((key, step));
     }
 
     /// What a command cannot know by itself.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How sessions and connections end, timers, letters, and the way to a clean stop.
+//! How sessions and connections end, and their timers.
 
 use std::time::Duration;
 
@@ -13,40 +13,22 @@ use engine::wheel::Timers;
 use iscsi::target::ConnectionId;
 use std::sync::Arc;
 use store::IoResult;
-use wire::iscsi::Tsih;
 
-use super::Connection;
 use super::DESERTED_MAX;
 use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::decode;
 use super::token;
-use crate::mail::ConnectionSnapshot;
 use crate::mail::Letter;
-use crate::mail::SessionSnapshot;
 use crate::reactor::Shared;
 use crate::solo::Holdings;
 use crate::stopwatch::Stopwatch;
-use crate::stopwatch::Times;
 use crate::table::Key;
 use crate::table::Table;
 
 /// A connection that said all it has to say waits so long for the peer to close.
 const LINGER: Duration = Duration::from_secs(3);
-
-/// After the time for logging out, connections get so long to take our goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
-
-/// A stop under way.
-#[derive(Debug)]
-pub(super) struct Stopping {
-    /// When sessions that did not log out are dropped.
-    drop_at: Instant,
-    /// When connections that do not close are cut.
-    cut_at: Instant,
-    dropped: bool,
-}
 
 impl<P: Port> Pump<P> {
     pub(crate) fn new(port: P, pool: Pool, shared: Arc<Shared>, reactor: usize) -> Self {
@@ -276,7 +258,7 @@ impl<P: Port> Pump<P> {
                         self.settle(key);
                     }
                 }
-                (Some(Kind::JobTimer), key) => self.job_turns.push_back((key, None)),
+                (Some(Kind::JobTimer), key) => self.wake_job(key),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
                 _ => {}
@@ -298,202 +280,14 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    pub(crate) fn letters(&mut self) {
-        while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
-            match letter {
-                Letter::Connection { fd, peer } => self.adopt(fd, peer),
-                Letter::TakeOver(handover) => self.take_over(*handover),
-                Letter::Reinstate { identity, tsih, reactor, connection } => {
-                    let found = self.session_by_tsih(tsih).filter(|key| {
-                        self.sessions.get(*key).is_some_and(|entry| entry.identity == identity)
-                    });
-                    match found {
-                        Some(key) => {
-                            self.reinstate(key, (reactor, connection));
-                        }
-                        None => {
-                            self.shared.mailboxes[reactor].send(Letter::Vacated { connection });
-                        }
-                    }
-                }
-                Letter::Vacated { connection } => {
-                    self.establish(connection);
-                    self.settle_login(connection);
-                }
-                Letter::AbortUnits { units, effect, whose, reactor, management } => {
-                    self.abort_units(&units, effect, &whose, (reactor, management));
-                }
-                Letter::UnitsAborted { management } => self.units_aborted(management),
-                Letter::EndSessions { target } => self.end_sessions(&target),
-                Letter::Drain { unit, reply } => self.drain(&unit, reply),
-                Letter::EndTasks { unit, reply } => self.end_tasks_of(&unit, reply),
-                // Who asked for one of these may have given up.
-                Letter::Remap { target, reply } => {
-                    self.remap(&target);
-                    let _ = reply.send(());
-                }
-                Letter::AddFile { file, reply } => {
-                    self.port.add_file(file.id.0, file.fd, file.direct);
-                    let _ = reply.send(());
-                }
-                Letter::RemoveFile { id, reply } => {
-                    self.port.remove_file(id.0);
-                    let _ = reply.send(());
-                }
-                Letter::Drop { tsih, reply } => {
-                    let found = self.session_by_tsih(tsih);
-                    if let Some(key) = found {
-                        if let Some(session) = self.sessions.get_mut(key) {
-                            session.machine.drop_session();
-                        }
-                        self.settle(key);
-                    }
-                    // The asker may have gone away; then nobody needs the answer.
-                    let _ = reply.send(found.is_some());
-                }
-                Letter::Logout { tsih, seconds, reply } => {
-                    let found = self.session_by_tsih(tsih);
-                    if let Some(key) = found {
-                        if let Some(session) = self.sessions.get_mut(key) {
-                            session.machine.set_now(self.port.now());
-                            session.machine.request_logout(seconds);
-                        }
-                        self.settle(key);
-                    }
-                    let _ = reply.send(found.is_some());
-                }
-                Letter::Snapshot { reply } => {
-                    let _ = reply.send(self.snapshot());
-                }
-                Letter::Times { reply } => {
-                    let _ = reply.send(self.times());
-                }
-                Letter::Stop { grace } => self.stop(grace),
-            }
-        }
-    }
-
-    /// The sessions of a target see the units that it has now.
-    fn remap(&mut self, target: &str) {
-        let Some(served) = self.shared.nodes.find(target) else { return };
-        for session in self.sessions.values_mut() {
-            if session.login.target.as_deref() == Some(target)
-                && let Some(nexus) = &mut session.nexus
-            {
-                nexus.remap(served.lun_map(&session.login.initiator));
-            }
-        }
-    }
-
     /// Ends a session without a word to make room for the one that reinstates it (RFC 7143 §6.3.5).
-    fn reinstate(&mut self, key: Key, waiter: (usize, Key)) {
+    pub(super) fn reinstate(&mut self, key: Key, waiter: (usize, Key)) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.waiters.push(waiter);
         let connections = session.connections.clone();
         self.close_session(key, "session reinstatement");
         for connection in connections {
             self.remove_connection(connection);
-        }
-    }
-
-    pub(super) fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
-        self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
-    }
-
-    fn times(&self) -> Times {
-        let mut times = self.watch.times();
-        for (_, session) in self.sessions.iter() {
-            times.payload += session.bytes_in + session.bytes_out;
-        }
-        for (_, connection) in self.connections.iter() {
-            times.copied += connection.mover.counters().bytes_copied;
-            times.digested += connection.mover.counters().bytes_crc;
-        }
-        times
-    }
-
-    fn snapshot(&self) -> Vec<SessionSnapshot> {
-        let now = self.port.now();
-        let live = self.sessions.iter().filter(|(_, session)| !session.closed);
-        live.map(|(_, session)| SessionSnapshot {
-            tsih: session.tsih.0,
-            initiator: session.login.initiator.clone(),
-            initiator_alias: session.login.initiator_alias.clone(),
-            isid: session.login.isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
-            target: session.login.target.clone(),
-            discovery: session.login.discovery,
-            age: now.since(session.since),
-            reactor: self.reactor,
-            tasks: session.tasks.iter().flatten().count(),
-            commands: session.commands,
-            bytes_in: session.bytes_in,
-            bytes_out: session.bytes_out,
-            parameters: session.login.parameters.clone(),
-            connections: session
-                .machine
-                .connections()
-                .filter_map(|(id, cid)| {
-                    let key = session.connections.get(usize::from(id.0))?;
-                    let connection = self.connections.get(*key)?;
-                    let Connection { peer, local, .. } = *connection;
-                    Some(ConnectionSnapshot { cid: cid.0, peer, local })
-                })
-                .collect(),
-        })
-        .collect()
-    }
-
-    /// Begins a clean stop: no new connections, initiators are asked to log out.
-    fn stop(&mut self, grace: Duration) {
-        if self.stopping.is_some() {
-            return;
-        }
-        for socket in std::mem::take(&mut self.listeners) {
-            self.port.close(socket);
-        }
-        let drop_at = self.port.now() + grace;
-        let cut_at = drop_at + GOODBYE;
-        self.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
-        self.timers.set(0, drop_at);
-        let logins: Vec<Key> = self
-            .connections
-            .iter()
-            .filter(|(_, entry)| matches!(entry.phase, Phase::Login(_) | Phase::Moving(_)))
-            .map(|(key, _)| key)
-            .collect();
-        for key in logins {
-            self.abandon_login(key);
-            self.remove_connection(key);
-        }
-        let seconds = u16::try_from(grace.as_secs().max(1)).unwrap_or(u16::MAX);
-        let sessions: Vec<Key> = self.sessions.keys().collect();
-        for key in sessions {
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.machine.set_now(self.port.now());
-                session.machine.request_logout(seconds);
-            }
-            self.settle(key);
-        }
-    }
-
-    fn advance_stop(&mut self, now: Instant) {
-        let Some(stopping) = &mut self.stopping else { return };
-        if !stopping.dropped && now >= stopping.drop_at {
-            stopping.dropped = true;
-            let cut_at = stopping.cut_at;
-            self.timers.set(0, cut_at);
-            let sessions: Vec<Key> = self.sessions.keys().collect();
-            for key in sessions {
-                if let Some(session) = self.sessions.get_mut(key) {
-                    session.machine.drop_session();
-                }
-                self.settle(key);
-            }
-        } else if stopping.dropped && now >= stopping.cut_at {
-            let connections: Vec<Key> = self.connections.keys().collect();
-            for key in connections {
-                self.disconnected(key, None);
-            }
         }
     }
 
@@ -507,9 +301,5 @@ impl<P: Port> Pump<P> {
             jobs: self.jobs.len(),
             pool_bytes: self.pool.bytes_in_use(),
         }
-    }
-
-    pub(super) fn is_finished(&self) -> bool {
-        self.stopping.is_some() && self.connections.is_empty() && self.ios.is_empty()
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Task management across sessions and reactors (RFC 7143 §11.5, SAM-5 §7).
 //!
-//! A function is answered only when no work of an ended task is left in the engine: after the
-//! answer nothing of the task may still reach the medium.
+//! A function is answered only when no work of an ended task is left in the engine
+//! (`quiescence.rs`): after the answer nothing of the task may still reach the medium.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -16,18 +16,16 @@ use scsi::AcaCleared;
 use scsi::LogicalUnit;
 use scsi::Victims;
 use wire::scsi::Sense;
+use wire::scsi::sam::TASK_ABORTED;
 
 use super::Pump;
-use super::storing::is_pause;
-use super::task_of;
+use super::quiescence::Origin;
+use super::services::task_of;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::mail::Units;
 use crate::mail::Whose;
 use crate::table::Key;
-
-/// Status code TASK ABORTED (SAM-5 §5.3.1).
-const TASK_ABORTED: u8 = 0x40;
 
 /// Who ended a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,30 +36,6 @@ enum By {
     Command(TaskId),
     /// Another session.
     Another(Effect),
-}
-
-/// A function under way on this reactor.
-#[derive(Debug)]
-pub(super) struct Management {
-    origin: Origin,
-    /// Store work of ended tasks, and reactors that have not answered.
-    pending: usize,
-}
-
-#[derive(Debug)]
-enum Origin {
-    /// A session here asked.
-    Session { session: Key, id: u32, function: Function, units: Units },
-    /// A command here preempts others.
-    Command { session: Key, task: TaskId },
-    /// Another reactor asked for its management.
-    Reactor { reactor: usize, management: Key },
-    /// A session wants to know that its cleared tasks are gone, to answer a logout.
-    Logout { session: Key, id: u32 },
-    /// A login waits for the tasks of the connection that it replaces.
-    Join { connection: Key },
-    /// Administration waits for the work on a unit that is under way now, or for the end of tasks.
-    Drain { reply: Sender<()> },
 }
 
 impl<P: Port> Pump<P> {
@@ -86,8 +60,7 @@ impl<P: Port> Pump<P> {
             _ => units,
         };
         let origin = Origin::Session { session: key, id, function, units: Arc::clone(&units) };
-        // One pending for this function itself, so that it cannot finish while it is being started.
-        let management = self.managements.insert(Management { origin, pending: 1 });
+        let management = self.begin_management(origin);
         if let Function::AbortTask { task } = function {
             self.drop_task(key, task);
             if let Some(session) = self.sessions.get_mut(key) {
@@ -153,12 +126,10 @@ impl<P: Port> Pump<P> {
         for key in others {
             self.abort_other(key, units, effect, whose);
         }
+        self.wait_for_more(management, self.shared.mailboxes.len() - 1);
         for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
             if reactor == self.reactor {
                 continue;
-            }
-            if let Some(entry) = self.managements.get_mut(management) {
-                entry.pending += 1;
             }
             mailbox.send(Letter::AbortUnits {
                 units: Arc::clone(units),
@@ -176,7 +147,7 @@ impl<P: Port> Pump<P> {
         let unit = task_of(&mut session.tasks, task).and_then(|task| task.scsi.unit());
         let Some(unit) = unit.cloned() else { return };
         let origin = Origin::Command { session: key, task };
-        let management = self.managements.insert(Management { origin, pending: 1 });
+        let management = self.begin_management(origin);
         tracing::info!(?victims, "a command aborts others");
         let units: Units = [unit].into();
         if victims != Victims::OwnNexus {
@@ -202,7 +173,7 @@ impl<P: Port> Pump<P> {
         (reactor, management): (usize, Key),
     ) {
         let origin = Origin::Reactor { reactor, management };
-        let local = self.managements.insert(Management { origin, pending: 1 });
+        let local = self.begin_management(origin);
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
             self.abort_other(key, units, effect, whose);
@@ -296,46 +267,10 @@ impl<P: Port> Pump<P> {
         self.drop_task(key, id);
     }
 
-    /// A session answers a logout once no work of its cleared tasks is left.
-    pub(super) fn quiesce_for_logout(&mut self, session: Key, id: u32) {
-        self.quiesce(Origin::Logout { session, id });
-    }
-
-    /// A login goes on once no work is left of the connection that it replaces.
-    pub(super) fn quiesce_for_join(&mut self, connection: Key) {
-        self.quiesce(Origin::Join { connection });
-    }
-
-    fn quiesce(&mut self, origin: Origin) {
-        let management = self.managements.insert(Management { origin, pending: 1 });
-        self.wait_for_ended_work(management);
-        self.one_done(management);
-    }
-
-    /// Lets a function wait for all store work of tasks that have ended, also by another function
-    /// or with their session.
-    fn wait_for_ended_work(&mut self, management: Key) {
-        let sessions = &mut self.sessions;
-        let mut count = 0;
-        for io in self.ios.values_mut() {
-            let lives = sessions
-                .get_mut(io.session)
-                .is_some_and(|session| task_of(&mut session.tasks, io.task).is_some());
-            if !lives {
-                io.managements.push(management);
-                count += 1;
-            }
-        }
-        if let Some(entry) = self.managements.get_mut(management) {
-            entry.pending += count;
-        }
-    }
-
     /// Ends the commands of all sessions for a unit that is not served any more; answers when none
     /// of their work is left.
     pub(super) fn end_tasks_of(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
-        let management =
-            self.managements.insert(Management { origin: Origin::Drain { reply }, pending: 1 });
+        let management = self.begin_management(Origin::Drain { reply });
         let units: Units = [Arc::clone(unit)].into();
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
@@ -345,63 +280,8 @@ impl<P: Port> Pump<P> {
         self.one_done(management);
     }
 
-    /// Answers when the engine has done all work on `unit` that it has now. A pause is none: what
-    /// comes after it is checked again.
-    pub(super) fn drain(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
-        let management =
-            self.managements.insert(Management { origin: Origin::Drain { reply }, pending: 1 });
-        let sessions = &mut self.sessions;
-        let mut count = 0;
-        for io in self.ios.values_mut().filter(|io| !is_pause(&io.io)) {
-            let live = sessions
-                .get_mut(io.session)
-                .and_then(|session| task_of(&mut session.tasks, io.task).map(|task| &task.scsi));
-            let of = io.ended.as_ref().or(live).and_then(scsi::Task::unit);
-            if of.is_some_and(|of| Arc::ptr_eq(of, unit)) {
-                io.managements.push(management);
-                count += 1;
-            }
-        }
-        if let Some(entry) = self.managements.get_mut(management) {
-            entry.pending += count;
-        }
-        self.one_done(management);
-    }
-
-    /// Store work of an ended task is done: the session that waits for it may be another one.
-    pub(super) fn ended_work_done(&mut self, management: Key) {
-        self.done_elsewhere(management);
-    }
-
-    /// One of the things that a function waited for is done; after the last it is answered.
-    pub(super) fn one_done(&mut self, management: Key) {
-        let Some(entry) = self.managements.get_mut(management) else { return };
-        entry.pending -= 1;
-        if entry.pending > 0 {
-            return;
-        }
-        let Some(entry) = self.managements.remove(management) else { return };
-        match entry.origin {
-            Origin::Reactor { reactor, management } => {
-                self.shared.mailboxes[reactor].send(Letter::UnitsAborted { management });
-            }
-            Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
-            Origin::Logout { session, id } => {
-                if let Some(session) = self.sessions.get_mut(session) {
-                    session.machine.quiesced(id);
-                }
-            }
-            Origin::Join { connection } => self.join(connection),
-            // Who asked may have given up.
-            Origin::Drain { reply } => drop(reply.send(())),
-            Origin::Session { session, id, function, units } => {
-                self.finish(session, id, function, &units);
-            }
-        }
-    }
-
     /// All tasks have ended: the rest of the function, and its answer.
-    fn finish(&mut self, key: Key, id: u32, function: Function, units: &Units) {
+    pub(super) fn finish(&mut self, key: Key, id: u32, function: Function, units: &Units) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(nexus) = &session.nexus {
             match function {
@@ -419,27 +299,6 @@ impl<P: Port> Pump<P> {
             && let Some(target) = session.login.target.clone()
         {
             self.end_all_sessions(&target);
-        }
-    }
-
-    /// Another reactor has ended its tasks.
-    pub(super) fn units_aborted(&mut self, management: Key) {
-        self.done_elsewhere(management);
-    }
-
-    /// As `one_done`, where nobody else settles the session that asked.
-    fn done_elsewhere(&mut self, management: Key) {
-        let session = match self.managements.get(management).map(|entry| &entry.origin) {
-            Some(
-                Origin::Session { session, .. }
-                | Origin::Command { session, .. }
-                | Origin::Logout { session, .. },
-            ) => Some(*session),
-            _ => None,
-        };
-        self.one_done(management);
-        if let Some(session) = session {
-            self.settle(session);
         }
     }
 }

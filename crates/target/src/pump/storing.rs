@@ -12,9 +12,9 @@ use store::Submitted;
 use super::Kind;
 use super::PendingIo;
 use super::Pump;
-use super::TASK_SET_FULL;
-use super::empty_completion;
-use super::task_of;
+use super::services::TASK_SET_FULL;
+use super::services::empty_completion;
+use super::services::task_of;
 use super::token;
 use crate::stopwatch::Layer;
 use crate::table::Key;
@@ -90,7 +90,7 @@ impl<P: Port> Pump<P> {
             io,
             ended: None,
             managements: Vec::new(),
-            stamp: self.watch.stamp(),
+            stamp: self.watch.laps.stamp(),
         }))
     }
 
@@ -133,7 +133,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
         let Some(done) = self.ios.remove(key) else { return };
         let PendingIo { session: key, task: id, op, io, managements, ended, stamp } = done;
-        self.watch.store_done(stamp);
+        self.watch.laps.since(Layer::StoreWait, stamp);
         if ended.is_some() {
             drop(ended);
             self.waiting.somebody_ended();
@@ -142,7 +142,7 @@ impl<P: Port> Pump<P> {
             session.ios -= 1;
         }
         for management in managements {
-            self.ended_work_done(management);
+            self.done_elsewhere(management);
         }
         if key == Key::NOBODY {
             return self.job_io_done(id, &op, &io, result);
@@ -157,9 +157,9 @@ impl<P: Port> Pump<P> {
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
-                    self.watch.lap(Layer::Store);
+                    self.watch.laps.lap(Layer::Store);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.watch.lap(Layer::Scsi);
+                    self.watch.laps.lap(Layer::Scsi);
                     self.advance(key, id, step);
                 }
             }

@@ -77,6 +77,14 @@ impl Cdb {
     /// What the one byte of TotalAHSLength leaves room for beside a bidirectional read length, in
     /// bytes.
     pub const LEN_MAX: u16 = 1024;
+
+    /// One that begins with `bytes`, at most 32, and ends with zeroes.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        let mut cdb = Self { bytes: [0; 32], len: u16::try_from(bytes.len()).ok()?.max(16) };
+        cdb.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(cdb)
+    }
 }
 
 /// Task attribute (RFC 7143 §11.3.1, SAM-5 §8.6).

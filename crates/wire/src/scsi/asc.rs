@@ -90,19 +90,3 @@ pub const fn key_name(key: SenseKey) -> &'static str {
         SenseKey::Completed => "COMPLETED",
     }
 }
-
-/// The name of a SAM-5 status code (SAM-5 §5.3.1).
-#[must_use]
-pub const fn status_name(status: u8) -> Option<&'static str> {
-    Some(match status {
-        0x00 => "GOOD",
-        0x02 => "CHECK CONDITION",
-        0x04 => "CONDITION MET",
-        0x08 => "BUSY",
-        0x18 => "RESERVATION CONFLICT",
-        0x28 => "TASK SET FULL",
-        0x30 => "ACA ACTIVE",
-        0x40 => "TASK ABORTED",
-        _ => return None,
-    })
-}

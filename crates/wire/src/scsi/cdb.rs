@@ -324,9 +324,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn cdb(bytes: &[u8]) -> Cdb {
-        let mut all = [0; CDB_LEN_MAX];
-        all[..bytes.len()].copy_from_slice(bytes);
-        Cdb { bytes: all, len: 16 }
+        Cdb::new(bytes).expect("32 bytes at most")
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Log pages (SPC-4 §7.3): as LOG SENSE gives them and as LOG SELECT takes them.
 
+use super::cdb::CdbView;
 use super::copy::Malformed;
 use super::field::get_u8;
 use super::field::get_u16;
@@ -30,6 +31,89 @@ pub const UNCORRECTED: u16 = 0x0006;
 
 /// Reads without data: the temperature is not known.
 const TEMPERATURE_UNKNOWN: u8 = 0xff;
+
+/// PC: which values of the parameters are meant (SPC-4 §6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // two bits
+pub enum Values {
+    /// Thresholds in force.
+    Threshold,
+    /// What was counted.
+    Cumulative,
+    /// Thresholds by default.
+    DefaultThreshold,
+    /// Counts by default.
+    DefaultCumulative,
+}
+
+impl Values {
+    const fn from_code(code: u8) -> Self {
+        match code & 3 {
+            0 => Self::Threshold,
+            1 => Self::Cumulative,
+            2 => Self::DefaultThreshold,
+            _ => Self::DefaultCumulative,
+        }
+    }
+}
+
+/// LOG SENSE (SPC-4 §6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sense {
+    /// PC.
+    pub values: Values,
+    /// PAGE CODE.
+    pub code: u8,
+    /// SUBPAGE CODE.
+    pub subpage: u8,
+    /// PARAMETER POINTER: those before are left out.
+    pub pointer: u16,
+    /// ALLOCATION LENGTH, bytes.
+    pub allocation: u16,
+}
+
+impl Sense {
+    /// Reads a CDB with this operation code.
+    #[must_use]
+    pub fn parse(cdb: &CdbView<'_>) -> Self {
+        Self {
+            values: Values::from_code(cdb.byte(2) >> 6),
+            code: cdb.byte(2) & 0x3f,
+            subpage: cdb.byte(3),
+            pointer: cdb.u16_at(5),
+            allocation: cdb.u16_at(7),
+        }
+    }
+}
+
+/// LOG SELECT (SPC-4 §6.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Select {
+    /// PCR: counters begin anew.
+    pub resets: bool,
+    /// PC.
+    pub values: Values,
+    /// PAGE CODE.
+    pub code: u8,
+    /// SUBPAGE CODE.
+    pub subpage: u8,
+    /// PARAMETER LIST LENGTH, bytes.
+    pub length: u16,
+}
+
+impl Select {
+    /// Reads a CDB with this operation code.
+    #[must_use]
+    pub fn parse(cdb: &CdbView<'_>) -> Self {
+        Self {
+            resets: cdb.bit(1, 1),
+            values: Values::from_code(cdb.byte(2) >> 6),
+            code: cdb.byte(2) & 0x3f,
+            subpage: cdb.byte(3),
+            length: cdb.u16_at(7),
+        }
+    }
+}
 
 /// FORMAT AND LINKING of a parameter (SPC-4 §7.3.2.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +326,30 @@ impl GeneralStatistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::iscsi::Cdb;
     use proptest::prelude::*;
+
+    #[test]
+    fn log_sense_and_select_vectors() {
+        let cdb = Cdb::new(&[0x4d, 0, 0x59, 0xff, 0, 1, 2, 3, 4, 0]).expect("short");
+        let expected = Sense {
+            values: Values::Cumulative,
+            code: GENERAL_STATISTICS,
+            subpage: ALL_SUBPAGES,
+            pointer: 0x102,
+            allocation: 0x304,
+        };
+        assert_eq!(Sense::parse(&CdbView::new(&cdb)), expected);
+        let cdb = Cdb::new(&[0x4c, 0x02, 0xc2, 0, 0, 0, 0, 0, 8, 0]).expect("short");
+        let expected = Select {
+            resets: true,
+            values: Values::DefaultCumulative,
+            code: WRITE_ERRORS,
+            subpage: 0,
+            length: 8,
+        };
+        assert_eq!(Select::parse(&CdbView::new(&cdb)), expected);
+    }
 
     #[test]
     fn general_statistics() {

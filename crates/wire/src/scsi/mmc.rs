@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Parameter data of CD and DVD drives (MMC-6): a medium with one session of one data track.
 
+mod cdb;
 mod feature;
 
+pub use cdb::Features;
+pub use cdb::GetConfiguration;
+pub use cdb::ReadDiscInformation;
+pub use cdb::ReadDiscStructure;
+pub use cdb::ReadToc;
+pub use cdb::ReadTrackInformation;
+pub use cdb::TrackOf;
 pub use feature::Current;
 pub use feature::Feature;
 pub use feature::Profile;

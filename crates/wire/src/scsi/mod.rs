@@ -23,6 +23,7 @@ pub mod protection;
 pub mod provisioning;
 pub mod reservations;
 pub mod rsoc;
+pub mod sam;
 pub mod sense;
 pub mod status;
 pub mod third_party;

@@ -1,11 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mode parameters (SPC-4 §7.5, SBC-3 §6.5): headers, block descriptors and the pages of a disk.
+//! Mode parameters (SPC-4 §7.5, SBC-3 §6.5): headers and block descriptors.
 
+mod cdb;
+mod page;
+
+pub use cdb::Select;
+pub use cdb::Sense;
+pub use page::CONTROL_EXTENSION;
+pub use page::Caching;
+pub use page::Control;
+pub use page::ControlExtension;
+pub use page::QueueError;
+pub use page::informational_exceptions;
+
+use super::cdb::CdbView;
 use super::field::get_u8;
 use super::field::get_u16;
 use super::field::get_u32;
 use super::field::get_u64;
 use super::field::put;
+use super::opcode::Opcode;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -57,6 +71,33 @@ pub enum Header {
     Ten,
 }
 
+impl Header {
+    /// Of a MODE SENSE or MODE SELECT; all but the short ones have the long header.
+    const fn of(opcode: Opcode) -> Self {
+        match opcode {
+            Opcode::MODE_SENSE_6 | Opcode::MODE_SELECT_6 => Self::Six,
+            _ => Self::Ten,
+        }
+    }
+
+    /// Bytes of it: where a block descriptor begins.
+    #[must_use]
+    pub const fn size(self) -> u16 {
+        match self {
+            Self::Six => 4,
+            Self::Ten => 8,
+        }
+    }
+
+    /// ALLOCATION LENGTH, PARAMETER LIST LENGTH.
+    fn length_in(self, cdb: &CdbView<'_>) -> u16 {
+        match self {
+            Self::Six => u16::from(cdb.byte(4)),
+            Self::Ten => cdb.u16_at(7),
+        }
+    }
+}
+
 /// DEVICE-SPECIFIC PARAMETER of a block device (SBC-3 §6.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceSpecific {
@@ -87,6 +128,24 @@ pub enum BlockDescriptor {
 }
 
 impl BlockDescriptor {
+    /// Where LOGICAL BLOCK LENGTH stands.
+    #[must_use]
+    pub const fn length_at(&self) -> u16 {
+        match self {
+            Self::Short { .. } => 5,
+            Self::Long { .. } => 12,
+        }
+    }
+
+    /// The same number of blocks as now: the field says nothing (SBC-3 §6.5.3).
+    #[must_use]
+    pub const fn keeps_blocks(&self) -> bool {
+        match *self {
+            Self::Short { blocks, .. } => blocks == 0 || blocks == u32::MAX,
+            Self::Long { blocks, .. } => blocks == 0 || blocks == u64::MAX,
+        }
+    }
+
     fn emit(self) -> Vec<u8> {
         match self {
             Self::Short { blocks, length } => {
@@ -218,156 +277,16 @@ impl<'a> ModeData<'a> {
     }
 }
 
-/// Caching mode page (SBC-3 §6.5.5), 20 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caching {
-    /// WCE: a write can be lost until it is synchronized.
-    pub write_cache: bool,
+/// PAGE CODE and SUBPAGE CODE of the page at the front; None if they are cut.
+#[must_use]
+pub fn page_code(bytes: &[u8]) -> Option<(u8, u8)> {
+    let subpage = if has_subpage(bytes) { get_u8(bytes, 1)? } else { 0 };
+    Some((get_u8(bytes, 0)? & 0x3f, subpage))
 }
 
-impl Caching {
-    /// Writes the page.
-    #[must_use]
-    pub fn emit(&self) -> [u8; 20] {
-        let mut bytes = [0; 20];
-        bytes[0] = CACHING;
-        bytes[1] = 18;
-        bytes[2] = if self.write_cache { 0x04 } else { 0 };
-        bytes
-    }
-
-    /// Reads the page; None if short.
-    #[must_use]
-    pub fn parse(page: &[u8]) -> Option<Self> {
-        Some(Self { write_cache: get_u8(page, 2)? & 0x04 != 0 })
-    }
-}
-
-/// QERR: what happens to other commands when one ends with CHECK CONDITION (SPC-4 §7.5.8).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits, of which one value is reserved
-#[repr(u8)]
-pub enum QueueError {
-    /// 00b: they go on, after an ACA condition if there is one.
-    #[default]
-    Continue = 0,
-    /// 01b: those of the task set are aborted.
-    AbortTaskSet = 1,
-    /// 11b: those of the same nexus are aborted.
-    AbortNexus = 3,
-}
-
-impl QueueError {
-    /// From the low two bits of `code`; None for the reserved value.
-    #[must_use]
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code & 3 {
-            0 => Some(Self::Continue),
-            1 => Some(Self::AbortTaskSet),
-            3 => Some(Self::AbortNexus),
-            _ => None,
-        }
-    }
-}
-
-/// Control mode page (SPC-4 §7.5.8), 12 bytes: unrestricted reordering.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Control {
-    /// TST = 001b: each nexus has a task set of its own.
-    pub task_set_each_nexus: bool,
-    /// D_SENSE: sense data are in descriptor format.
-    pub descriptor_sense: bool,
-    /// QERR.
-    pub queue_error: QueueError,
-    /// SWP: writing is refused.
-    pub software_write_protect: bool,
-    /// TAS: commands that another nexus aborts end with TASK ABORTED.
-    pub task_aborted_status: bool,
-    /// ATO: application tags of protection information belong to the hosts (SBC-3 §4.22.3).
-    pub application_tag_owner: bool,
-    /// DPICZ: protection information of a command whose protection field is zero is not checked.
-    pub protection_unchecked_if_zero: bool,
-}
-
-impl Control {
-    /// The page as a mask of the fields that mean something for every unit: TST (its lowest bit),
-    /// D_SENSE, QERR, SWP and TAS.
-    pub const CHANGEABLE: [u8; 12] = [CONTROL, 10, 0x24, 0x06, 0x08, 0x40, 0, 0, 0, 0, 0, 0];
-
-    /// With those of protection information too: DPICZ and ATO.
-    pub const PROTECTED_CHANGEABLE: [u8; 12] =
-        [CONTROL, 10, 0x2c, 0x06, 0x08, 0xc0, 0, 0, 0, 0, 0, 0];
-
-    /// Writes the page: QUEUE ALGORITHM MODIFIER is 1, for simple tasks are not ordered among each
-    /// other; BUSY TIMEOUT PERIOD is FFFFh, for no limit is promised.
-    #[must_use]
-    pub fn emit(&self) -> [u8; 12] {
-        let bit = |set: bool, bit: u8| if set { 1 << bit } else { 0 };
-        let mut bytes = [0; 12];
-        bytes[0] = CONTROL;
-        bytes[1] = 10;
-        bytes[2] = bit(self.task_set_each_nexus, 5) | bit(self.descriptor_sense, 2);
-        bytes[2] |= bit(self.protection_unchecked_if_zero, 3);
-        bytes[3] = 0x10 | (self.queue_error as u8) << 1;
-        bytes[4] = bit(self.software_write_protect, 3);
-        bytes[5] = bit(self.task_aborted_status, 6) | bit(self.application_tag_owner, 7);
-        put(&mut bytes, 8, [0xff, 0xff]);
-        bytes
-    }
-
-    /// Reads the page; None if short, or with a task set type or a QERR that is reserved.
-    #[must_use]
-    pub fn parse(page: &[u8]) -> Option<Self> {
-        let [_, _, two, three, four, five] = super::field::get(page, 0)?;
-        Some(Self {
-            task_set_each_nexus: match two >> 5 {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
-            descriptor_sense: two & 0x04 != 0,
-            queue_error: QueueError::from_code(three >> 1)?,
-            software_write_protect: four & 0x08 != 0,
-            task_aborted_status: five & 0x40 != 0,
-            application_tag_owner: five & 0x80 != 0,
-            protection_unchecked_if_zero: two & 0x08 != 0,
-        })
-    }
-}
-
-/// Subpage of the control extension mode page.
-pub const CONTROL_EXTENSION: u8 = 0x01;
-
-/// Control extension mode page (SPC-4 §7.5.9), 32 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ControlExtension {
-    /// SCSIP: a timestamp that an initiator sets wins over any other.
-    pub scsi_precedence: bool,
-    /// MAXIMUM SENSE DATA LENGTH, bytes.
-    pub sense_len_max: u8,
-}
-
-impl ControlExtension {
-    /// Writes the page; INITIAL COMMAND PRIORITY is none.
-    #[must_use]
-    pub fn emit(&self) -> [u8; 32] {
-        let mut bytes = [0; 32];
-        bytes[0] = 0x40 | CONTROL;
-        bytes[1] = CONTROL_EXTENSION;
-        bytes[3] = 28;
-        bytes[4] = if self.scsi_precedence { 0x02 } else { 0 };
-        bytes[6] = self.sense_len_max;
-        bytes
-    }
-
-    /// Reads the page; None if short.
-    #[must_use]
-    pub fn parse(page: &[u8]) -> Option<Self> {
-        Some(Self {
-            scsi_precedence: get_u8(page, 4)? & 0x02 != 0,
-            sense_len_max: get_u8(page, 6)?,
-        })
-    }
+/// SPF: the page has a subpage code.
+fn has_subpage(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|first| first & 0x40 != 0)
 }
 
 /// The header of a mode page, in either format (SPC-4 §7.5.7).
@@ -387,23 +306,20 @@ impl PageHeader {
     /// Reads the header of a page; None if it is cut.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let first = get_u8(bytes, 0)?;
-        let code = first & 0x3f;
-        if first & 0x40 != 0 {
-            let (subpage, length) = (get_u8(bytes, 1)?, get_u16(bytes, 2)?);
-            Some(Self { code, subpage, length, header: 4 })
+        let (code, subpage) = page_code(bytes)?;
+        if has_subpage(bytes) {
+            Some(Self { code, subpage, length: get_u16(bytes, 2)?, header: 4 })
         } else {
             let length = u16::from(get_u8(bytes, 1)?);
-            Some(Self { code, subpage: 0, length, header: 2 })
+            Some(Self { code, subpage, length, header: 2 })
         }
     }
-}
 
-/// Informational exceptions control mode page (SPC-4 §7.5.14), 12 bytes, with reporting disabled
-/// (DEXCPT = 1).
-#[must_use]
-pub const fn informational_exceptions() -> [u8; 12] {
-    [INFORMATIONAL_EXCEPTIONS, 10, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    /// Where PAGE LENGTH stands.
+    #[must_use]
+    pub const fn length_at(&self) -> u16 {
+        if self.header == 4 { 2 } else { 1 }
+    }
 }
 
 #[cfg(test)]

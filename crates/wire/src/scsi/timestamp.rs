@@ -39,6 +39,13 @@ pub fn parse(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
 }
 
+/// The first reserved byte of a SET TIMESTAMP list that is not zero.
+#[must_use]
+pub fn first_reserved(bytes: &[u8]) -> Option<u16> {
+    let mut reserved = (0..4).chain(10..12);
+    reserved.find(|at| bytes.get(usize::from(*at)).is_some_and(|byte| *byte != 0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +56,8 @@ mod tests {
         assert_eq!(bytes, [0, 10, 2, 0, 1, 2, 3, 4, 5, 6, 0, 0]);
         assert_eq!(parse(&bytes), Some(0x0102_0304_0506));
         assert_eq!(parse(&bytes[..9]), None);
+        assert_eq!(first_reserved(&bytes), Some(1), "not what SET TIMESTAMP sends");
+        assert_eq!(first_reserved(&[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 7]), Some(11));
+        assert_eq!(first_reserved(&[0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 0]), None);
     }
 }

@@ -2,6 +2,8 @@
 //! SCSI commands from the window to their end. Read first: RFC 7143 §4.2.2.1 (the command window),
 //! §4.2.5.2 (unsolicited data), §11.3, §11.4.
 
+pub(super) use wire::scsi::sam::CHECK_CONDITION;
+
 use wire::iscsi::CmdSn;
 use wire::iscsi::Residual;
 use wire::iscsi::ScsiCommand;
@@ -19,9 +21,6 @@ use crate::initiator::datamover::Op;
 use crate::initiator::datamover::TaskId;
 use crate::initiator::datamover::itt;
 use crate::serial::Serial;
-
-/// SAM-5 §5.3.1: the status that sense data comes with.
-pub(super) const CHECK_CONDITION: u8 = 0x02;
 
 impl Session {
     /// Sends what the window takes, in order (RFC 7143 §4.2.2.1).

@@ -20,12 +20,10 @@ use core::ops::Range;
 use wire::iscsi::{
     CollapsedStatus, DataSn, Itt, Numbers, Residual, Response, ScsiResponse, Snack, Ttt,
 };
+use wire::scsi::sam::CHECK_CONDITION;
 
 /// Response code "command completed at target" (RFC 7143 §11.4.3).
 const COMPLETED_AT_TARGET: u8 = 0x00;
-
-/// SCSI status CHECK CONDITION.
-const CHECK_CONDITION: u8 = 0x02;
 
 /// The iSCSI condition "SNACK rejected" (RFC 7143 §11.4.7.2).
 const SNACK_REJECTED: Sense = Sense { key: 0x0b, code: 0x11, qualifier: 0x13 };

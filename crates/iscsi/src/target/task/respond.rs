@@ -9,12 +9,11 @@ use crate::violation::{Reaction, Violation};
 use alloc::vec::Vec;
 use buf::Slice;
 use wire::iscsi::{CollapsedStatus, DataSn, Residual, Response, ScsiResponse};
-
-const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
-const CONDITION_MET: u8 = 0x04;
-const BUSY: u8 = 0x08;
-const TASK_SET_FULL: u8 = 0x28;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::CONDITION_MET;
+use wire::scsi::sam::GOOD;
+use wire::scsi::sam::TASK_SET_FULL;
 
 /// In units of 100 ms, for the unit alone (SAM-5 §5.3.2): buffers are free again after a few round
 /// trips.

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `lunwire top`: what the sessions of a running daemon do now.
+
+use std::cmp::Reverse;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Result;
+use control::admin::Reply;
+use control::admin::Request;
+use control::admin::Session;
+use control::units;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::args::TopOptions;
+use crate::args::Usage;
+use crate::client;
+use crate::daemon::admin;
+use crate::output;
+
+/// More often than this says nothing but noise; an hour is what nobody waits for by mistake.
+const INTERVALS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(3600);
+
+/// What one session did, in a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rate {
+    tsih: u16,
+    initiator: String,
+    target: String,
+    /// Under way.
+    tasks: usize,
+    commands: u64,
+    /// Bytes.
+    read: u64,
+    /// Bytes.
+    written: u64,
+}
+
+/// Shows the rates again and again.
+pub(crate) fn run(options: &TopOptions) -> Result<()> {
+    let interval = client::time("--interval", &options.interval)?;
+    if !INTERVALS.contains(&interval) {
+        let text = format!("--interval {}: from 10ms to 1h, such as 2s", options.interval);
+        return Err(Usage(text).into());
+    }
+    let socket = options.admin.daemon.control_socket.as_deref();
+    let clears = !options.admin.json && std::io::stdout().is_terminal();
+    let (mut before, mut since) = (sessions(socket)?, Instant::now());
+    let mut left = options.count;
+    while left != Some(0) {
+        std::thread::sleep(interval);
+        let (now, at) = (sessions(socket)?, Instant::now());
+        let rates = rates(&before, &now, at - since);
+        if options.admin.json {
+            output::line(as_json(&rates, at - since));
+        } else {
+            show(&rates, clears);
+        }
+        (before, since) = (now, at);
+        left = left.map(|left| left - 1);
+    }
+    Ok(())
+}
+
+fn sessions(socket: Option<&Path>) -> Result<Vec<Session>> {
+    match admin::ask(socket, &Request::Sessions)? {
+        Reply::Sessions { sessions } => Ok(sessions),
+        _ => Err(admin::unexpected(socket)),
+    }
+}
+
+/// What came since `before`, the busiest session first. One that has a number of another one that
+/// has ended, or that has begun meanwhile, came as a whole.
+fn rates(before: &[Session], now: &[Session], took: Duration) -> Vec<Rate> {
+    let of = |session: &Session| {
+        let known = before.iter().find(|known| {
+            known.tsih == session.tsih
+                && known.initiator == session.initiator
+                && known.isid == session.isid
+                && known.commands <= session.commands
+        });
+        let each_second = |now: u64, before: Option<u64>| {
+            let came = now.saturating_sub(before.unwrap_or(0));
+            let milliseconds = took.as_millis().max(1);
+            u64::try_from(u128::from(came) * 1000 / milliseconds).unwrap_or(u64::MAX)
+        };
+        Rate {
+            tsih: session.tsih,
+            initiator: session.initiator.clone(),
+            target: session.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
+            tasks: session.tasks,
+            commands: each_second(session.commands, known.map(|known| known.commands)),
+            read: each_second(session.bytes_in, known.map(|known| known.bytes_in)),
+            written: each_second(session.bytes_out, known.map(|known| known.bytes_out)),
+        }
+    };
+    let mut rates: Vec<Rate> = now.iter().map(of).collect();
+    rates
+        .sort_by_key(|rate| (Reverse(rate.commands), Reverse(rate.read + rate.written), rate.tsih));
+    rates
+}
+
+fn show(rates: &[Rate], clears: bool) {
+    if clears {
+        output::line("\x1b[H\x1b[2J");
+    }
+    let mut rows = vec![
+        ["session", "commands/s", "read/s", "written/s", "under way", "initiator", "target"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    rows.extend(rates.iter().map(|rate| {
+        vec![
+            rate.tsih.to_string(),
+            rate.commands.to_string(),
+            units::bytes(rate.read),
+            units::bytes(rate.written),
+            rate.tasks.to_string(),
+            rate.initiator.clone(),
+            rate.target.clone(),
+        ]
+    }));
+    output::table(&rows);
+    if rates.is_empty() {
+        output::line("no sessions");
+    }
+}
+
+fn as_json(rates: &[Rate], took: Duration) -> Value {
+    let sessions = rates.iter().map(|rate| {
+        json!({
+            "tsih": rate.tsih,
+            "initiator": rate.initiator,
+            "target": rate.target,
+            "tasks": rate.tasks,
+            "commands_per_s": rate.commands,
+            "read_bytes_per_s": rate.read,
+            "written_bytes_per_s": rate.written,
+        })
+    });
+    json!({ "seconds": took.as_secs_f64(), "sessions": sessions.collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(tsih: u16, isid: &str, counts: [u64; 3]) -> Session {
+        let [commands, bytes_in, bytes_out] = counts;
+        Session {
+            tsih,
+            initiator: "iqn.i".into(),
+            initiator_alias: None,
+            isid: isid.into(),
+            target: Some("iqn.t".into()),
+            discovery: false,
+            age_s: 1,
+            reactor: 0,
+            tasks: 3,
+            commands,
+            bytes_in,
+            bytes_out,
+            negotiated: Vec::new(),
+            connections: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn rates_are_what_came_in_a_second_and_the_busiest_is_first() {
+        let before = [session(1, "a", [100, 0, 0]), session(2, "b", [10, 4096, 512])];
+        let now = [
+            session(1, "a", [102, 0, 0]),
+            session(2, "b", [30, 8192, 512]),
+            session(3, "c", [5, 0, 1024]),
+        ];
+        let rates = rates(&before, &now, Duration::from_millis(500));
+        let shown: Vec<_> =
+            rates.iter().map(|rate| (rate.tsih, rate.commands, rate.read, rate.written)).collect();
+        assert_eq!(shown, [(2, 40, 8192, 0), (3, 10, 0, 2048), (1, 4, 0, 0)]);
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_session() {
+        let before = [session(1, "a", [100, 1 << 20, 0])];
+        let second = Duration::from_secs(1);
+        assert_eq!(rates(&before, &[session(1, "b", [7, 0, 0])], second)[0].commands, 7);
+        assert_eq!(rates(&before, &[session(1, "a", [7, 0, 0])], second)[0].commands, 7);
+        assert_eq!(rates(&before, &[], second), []);
+    }
+}

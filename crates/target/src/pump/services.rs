@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Border 1: commands in the hands of the device server, by the services of SAM-5 (§5.4).
+//!
+//! A command enters in [`Pump::command`], runs in [`Pump::advance`] and leaves in
+//! [`Pump::complete`]; on its way it may wait for data ([`Pump::receive_data_out`]), for the engine
+//! (`storing.rs`), for others (`waiting.rs`) or for its next turn.
+
+pub(super) use wire::scsi::sam::TASK_SET_FULL;
+
+use buf::Buf;
+use buf::Slice;
+use engine::Port;
+use iscsi::datamover::TaskId;
+use iscsi::service;
+use scsi::Input;
+use scsi::Step;
+use store::Submitted;
+
+use super::Pump;
+use super::Session;
+use super::buffers;
+use crate::stopwatch::Layer;
+use crate::table::Key;
+
+/// Synchronous store steps that one command may take before others get their turn.
+const STEPS_PER_TURN: u32 = 16;
+
+/// A command in the hands of the device server.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) id: TaskId,
+    pub(super) scsi: scsi::Task,
+    pub(super) immediate: Option<(Buf, u32)>,
+    pub(super) expected_out: u32,
+    /// Bytes of write data that the device server asked for and the initiator can give.
+    pub(super) wanted: u32,
+}
+
+impl<P: Port> Pump<P> {
+    /// SCSI Command Received.
+    pub(super) fn command(&mut self, key: Key, command: service::Command) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.commands += 1;
+        self.watch.command();
+        let id = command.task;
+        let Some(nexus) = &session.nexus else {
+            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        };
+        if command.exhausted {
+            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        }
+        let (scsi, step) = nexus.start(&scsi::Request {
+            lun: command.lun,
+            cdb: command.cdb,
+            attribute: command.attribute,
+            expected_out: command.expected_out,
+            expected_in: command.expected_in,
+        });
+        self.watch.laps.lap(Layer::Scsi);
+        let task = Task {
+            id,
+            scsi,
+            immediate: command.immediate,
+            expected_out: command.expected_out,
+            wanted: 0,
+        };
+        session.put_task(task);
+        self.advance(key, id, step);
+    }
+
+    /// Runs a command until it waits for data, for the engine or for its next turn, or is complete.
+    pub(super) fn advance(&mut self, key: Key, id: TaskId, mut step: Step) {
+        for _ in 0..STEPS_PER_TURN {
+            let op = match step {
+                Step::ReceiveDataOut { length } => return self.receive_data_out(key, id, length),
+                Step::Complete(completion) => return self.complete(key, id, completion),
+                Step::Wait => return self.wait_for_others(key, id),
+                Step::Abort { victims } => return self.preempt(key, id, victims),
+                Step::Clock => return self.tell_time(key, id),
+                Step::Draw => return self.draw(key, id),
+                Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
+                Step::Store(op) => op,
+            };
+            let Some(session) = self.sessions.get_mut(key) else { return };
+            let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
+            else {
+                return;
+            };
+            let Some(store) = task.scsi.store() else { return };
+            match store.submit(&op) {
+                Submitted::Done(outcome) => {
+                    self.watch.stored(&op);
+                    step = task.scsi.resume(nexus, Input::Store(outcome));
+                    self.watch.laps.lap(Layer::Scsi);
+                }
+                Submitted::Io(io) => return self.submit_io(key, id, op, io),
+            }
+        }
+        match step {
+            Step::Wait => self.wait_for_others(key, id),
+            Step::Store(_) | Step::Abort { .. } | Step::Clock | Step::Draw | Step::Spawn { .. } => {
+                self.runnable.push_back((key, id, step))
+            }
+            Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
+            Step::Complete(completion) => self.complete(key, id, completion),
+        }
+    }
+
+    /// Gives commands that used up their turn another one.
+    pub(super) fn take_turns(&mut self) {
+        for _ in 0..self.runnable.len() {
+            let Some((key, id, step)) = self.runnable.pop_front() else { return };
+            self.advance(key, id, step);
+            self.settle(key);
+        }
+    }
+
+    /// Gives a command what it waits for.
+    pub(super) fn resume(&mut self, key: Key, id: TaskId, input: Input) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
+            return;
+        };
+        let step = task.scsi.resume(nexus, input);
+        self.advance(key, id, step);
+    }
+
+    /// Receive Data-Out: the task gets a buffer before the initiator is asked for the rest.
+    pub(super) fn receive_data_out(&mut self, key: Key, id: TaskId, length: u32) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(task) = task_of(&mut session.tasks, id) else { return };
+        task.wanted = length.min(task.expected_out);
+        let need = session.machine.buffer_need(id, length);
+        let staged = task.immediate.take();
+        let staged = if need.is_reserved { self.take_reserved(key, id).or(staged) } else { staged };
+        let buf = self.widen(staged, need.length as usize);
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(buf) = buf else {
+            session.take_task(id);
+            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        };
+        let connection = session.connection_of(id);
+        match connection.and_then(|key| self.connections.get_mut(key)) {
+            Some(connection) => connection.mover.attach(id, buf),
+            // Its connection is gone: the buffer waits with the task for another one.
+            None => session.park_buf(id, buf),
+        }
+        session.machine.receive_data_out(id, length);
+    }
+
+    /// Data-Out Received: all write data is in the task's buffer.
+    pub(super) fn data_out_received(&mut self, key: Key, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let connection = session.connection_of(id);
+        let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
+            return;
+        };
+        let Some(mut buf) = connection.mover.detach(id) else { return };
+        let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
+            return;
+        };
+        buf.truncate(task.wanted as usize);
+        session.bytes_out += u64::from(task.wanted);
+        self.watch.laps.lap(Layer::Protocol);
+        let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
+        self.watch.laps.lap(Layer::Scsi);
+        self.advance(key, id, step);
+    }
+
+    /// Send SCSI Command Complete.
+    pub(super) fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if session.take_task(id).is_none() {
+            return;
+        }
+        if completion.fence {
+            session.machine.set_now(self.port.now());
+        }
+        self.waiting.somebody_ended();
+        session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let data_in = match completion.data_in {
+            Some(data) if session.machine.keeps_data() => {
+                self.watch.copied += data.len() as u64;
+                Some(buffers::private(&self.pool, data))
+            }
+            data => data,
+        };
+        let completion = service::Completion {
+            status: completion.status,
+            sense: completion.sense,
+            data_in,
+            presented: completion.presented,
+            fence: completion.fence,
+        };
+        session.machine.complete(id, completion);
+    }
+}
+
+impl Session {
+    /// The connection of a task that has not been answered.
+    pub(super) fn connection_of(&self, task: TaskId) -> Option<Key> {
+        let id = self.machine.connection_of(task)?;
+        self.connections.get(usize::from(id.0)).copied()
+    }
+
+    fn put_task(&mut self, task: Task) {
+        let index = task.id.index as usize;
+        if self.tasks.len() <= index {
+            self.tasks.resize_with(index + 1, || None);
+        }
+        if let Some(slot) = self.tasks.get_mut(index) {
+            *slot = Some(task);
+        }
+    }
+
+    pub(super) fn take_task(&mut self, id: TaskId) -> Option<Task> {
+        let slot = self.tasks.get_mut(id.index as usize)?;
+        slot.take_if(|task| task.id == id)
+    }
+}
+
+pub(super) fn task_of(tasks: &mut [Option<Task>], id: TaskId) -> Option<&mut Task> {
+    tasks.get_mut(id.index as usize)?.as_mut().filter(|task| task.id == id)
+}
+
+/// A completion that is a status and nothing else.
+pub(super) fn empty_completion(status: u8) -> service::Completion {
+    let (sense, data_in) = (Vec::new(), None::<Slice>);
+    service::Completion { status, sense, data_in, presented: 0, fence: false }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The way to a clean stop.
+
+use std::time::Duration;
+
+use clock::Instant;
+use engine::Port;
+
+use super::Phase;
+use super::Pump;
+use crate::table::Key;
+
+/// After the time for logging out, connections get so long to take our goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A stop under way.
+#[derive(Debug)]
+pub(super) struct Stopping {
+    /// When sessions that did not log out are dropped.
+    drop_at: Instant,
+    /// When connections that do not close are cut.
+    cut_at: Instant,
+    dropped: bool,
+}
+
+impl<P: Port> Pump<P> {
+    /// Begins a clean stop: no new connections, initiators are asked to log out.
+    pub(super) fn stop(&mut self, grace: Duration) {
+        if self.stopping.is_some() {
+            return;
+        }
+        for socket in std::mem::take(&mut self.listeners) {
+            self.port.close(socket);
+        }
+        let drop_at = self.port.now() + grace;
+        let cut_at = drop_at + GOODBYE;
+        self.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
+        self.timers.set(0, drop_at);
+        let logins: Vec<Key> = self
+            .connections
+            .iter()
+            .filter(|(_, entry)| matches!(entry.phase, Phase::Login(_) | Phase::Moving(_)))
+            .map(|(key, _)| key)
+            .collect();
+        for key in logins {
+            self.abandon_login(key);
+            self.remove_connection(key);
+        }
+        let seconds = u16::try_from(grace.as_secs().max(1)).unwrap_or(u16::MAX);
+        let sessions: Vec<Key> = self.sessions.keys().collect();
+        for key in sessions {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.machine.set_now(self.port.now());
+                session.machine.request_logout(seconds);
+            }
+            self.settle(key);
+        }
+    }
+
+    pub(super) fn advance_stop(&mut self, now: Instant) {
+        let Some(stopping) = &mut self.stopping else { return };
+        if !stopping.dropped && now >= stopping.drop_at {
+            stopping.dropped = true;
+            let cut_at = stopping.cut_at;
+            self.timers.set(0, cut_at);
+            let sessions: Vec<Key> = self.sessions.keys().collect();
+            for key in sessions {
+                if let Some(session) = self.sessions.get_mut(key) {
+                    session.machine.drop_session();
+                }
+                self.settle(key);
+            }
+        } else if stopping.dropped && now >= stopping.cut_at {
+            let connections: Vec<Key> = self.connections.keys().collect();
+            for key in connections {
+                self.disconnected(key, None);
+            }
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.stopping.is_some() && self.connections.is_empty() && self.ios.is_empty()
+    }
+}
