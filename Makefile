@@ -22,8 +22,8 @@ build: ## Builds the release binary
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test
 
-test-long: build ## What takes longer, in a virtual machine: broken lines and resets, 8 minutes
-	@scripts/test setup cable resets
+test-long: build ## What takes longer, in a virtual machine: broken lines, LIO, sg3-utils, 12 minutes
+	@scripts/test setup cable resets lio disk
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
 	@scripts/test fmt tidy clippy docs unit compliance licences
@@ -56,7 +56,7 @@ interop: build ## libiscsi, QEMU, tgt, istgt, kill -9 and hostile input against 
 	@scripts/test setup libiscsi paths qemu chap foreign-targets kill9 reservations modes wipes bad-input \
 	    login-flood discovery isns store-faults inventory boot
 
-vm-test: build ## All that a virtual machine tests, LIO, sg3-utils and file systems, too
+vm-test: build ## All that a virtual machine tests
 	@scripts/test setup volumes kernel cable resets lio disk
 
 clean: ## Removes what was built

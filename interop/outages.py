@@ -12,7 +12,7 @@ LUNWIRE = os.environ.get("LUNWIRE", f"{server.ROOT}/target/release/lunwire")
 KILLS = 10
 # Of the load for each kill, most of which the initiator waits (DefaultTime2Wait); what goes on
 # before the kill; what must be left of it.
-CYCLE_SECONDS, WORK_SECONDS, REST_SECONDS = 2.5, 0.2, 2
+CYCLE_SECONDS, WORK_SECONDS, REST_SECONDS = 3, 0.2, 2
 # A machine that is busy is no failure.
 PATIENCE_SECONDS = 120
 
@@ -63,7 +63,7 @@ def outlived(target, path, kills=KILLS):
     checked."""
     killed = checked = lost = 0
     while killed < kills:
-        load, before = Load(target.url, max(kills, 4) * CYCLE_SECONDS), killed
+        load, before = Load(target.url, max(kills, 3) * CYCLE_SECONDS), killed
         while killed < kills and kill_when_busy(target, path, load):
             killed += 1
         result = load.finish()

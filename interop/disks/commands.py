@@ -52,7 +52,9 @@ def one_block_is_written_to_many(disk):
         behind = disk.sum_of(length, length)
         disk.run(f"head -c $B /dev/urandom > /tmp/one; sg_write_same {option} --in=/tmp/one "
                  f"--lba=0 --num={length} --xferlen=$B $D; "
-                 f"for i in $(seq {length}); do echo /tmp/one; done | xargs cat > /tmp/many; "
+                 "cp /tmp/one /tmp/many; "
+                 f"until [ $(stat -c %s /tmp/many) -ge {length * disk.block} ]; do "
+                 "cat /tmp/many /tmp/many > /tmp/more; mv /tmp/more /tmp/many; done; "
                  f"{disk.reading(0, length)} | cmp - /tmp/many")
         expect(f"behind WRITE SAME {option}", disk.sum_of(length, length), behind)
     disk.run(f"sg_write_same --16 --unmap --lba=0 --num={length} --xferlen=$B $D")

@@ -14,7 +14,7 @@ def two_initiators_reserve(disk):
     disk.linux.run(f"bash ./persistent-reservation.sh {disk.target.port} {disk.target.iqn}")
 
 
-@case(on="each server", noisy=True)
+@case(noisy=True)
 def the_loser_is_fenced_off(disk):
     """As cluster software fences: a writes, b preempts and aborts; from then on no write of a
     arrives, and a's load ends with an error."""
@@ -22,7 +22,8 @@ def the_loser_is_fenced_off(disk):
                                   initiator=f"iqn.2026-01.test.lunwire:{name}")
                 for name in ("fencea", "fenceb")]
     try:
-        fence(disk.linux, *(session.disks(len(disk.session.devices))[0] for session in sessions))
+        fence(disk.linux, *(session.disks(len(disk.session.devices))[disk.lun]
+                            for session in sessions))
     finally:
         for session in sessions:
             session.log_out()
@@ -35,13 +36,13 @@ def fence(linux, one, two):
         {reserve} --register --param-sark=0xa {one}
         {reserve} --register --param-sark=0xb {two}
         {reserve} --reserve --param-rk=0xa --prout-type=5 {one}""")
-    load = linux.start(f"fio --name=load --filename={one} --size=16M --rw=randwrite --bs=4k "
+    load = linux.start(f"fio --name=load --filename={one} --size=4M --rw=randwrite --bs=4k "
                        "--direct=1 --ioengine=libaio --iodepth=8 --time_based --runtime=240")
     # The fifth number counts the writes that have ended.
     linux.run(". ./lib.sh; within 120 eval 'read -r _ _ _ _ writes _ < "
               f"/sys/block/{os.path.basename(one)}/stat; [ $writes -gt 50 ]'")
     linux.run(f"{reserve} --preempt-abort --param-rk=0xb --param-sark=0xa --prout-type=5 {two}")
-    reading = f"dd if={two} bs=1M count=16 iflag=direct status=none | sha256sum"
+    reading = f"dd if={two} bs=1M count=4 iflag=direct status=none | sha256sum"
     fenced = linux.run(reading)
     status, said = load.wait(180)
     if status == 0 or not re.search(r"err=\s*(52|5|84)\b", said):
@@ -54,26 +55,35 @@ def fence(linux, one, two):
         {reserve} --clear --param-rk=0xb {two}""")
 
 
-@case(on="once", noisy=True)
-def a_disk_comes_and_goes(disk):
-    """The kernel hears of it, finds it when it looks again, and lets it go."""
-    def must_have_heard():
-        disk.status("sg_turs $D")
-        disk.must_say("dmesg -c", "LUN assignments on this target have changed")
+@case(noisy=True)
+def a_disk_comes_grows_and_goes(disk):
+    """The kernel hears of it, finds it when it looks again, sees its size, and lets it go."""
+    def must_have_heard(what, device="$D"):
+        disk.status(f"sg_turs {device}")
+        disk.must_say("dmesg -c", what)
 
-    number, before = disk.session.number, len(disk.session.devices)
-    disk.target.order("lun", "add", "memory:16M", "--number", "7")
-    must_have_heard()
-    disk.run(f"iscsiadm -m session -r {number} --rescan > /dev/null")
+    def rescan():
+        disk.run(f"iscsiadm -m session -r {disk.session.number} --rescan > /dev/null")
+
+    # A number that has had a disk is not given to another one by chance.
+    number, before = str(7 + disk.lun), len(disk.session.devices)
+    disk.target.order("lun", "add", f"file:{disk.target.folder.name}/{number},size=16M",
+                      "--number", number, "--block", str(disk.block))
+    must_have_heard("LUN assignments on this target have changed")
+    rescan()
     new = disk.session.disks(before + 1)[before]
-    disk.must_say(f"sg_luns {new}", "0007000000000000")
-    disk.run(f"""head -c 4M /dev/urandom > /tmp/data
-        dd if=/tmp/data of={new} bs=1M oflag=direct status=none
-        dd if={new} bs=1M count=4 iflag=direct status=none | cmp - /tmp/data
+    disk.must_say(f"sg_luns {new}", f"000{number}000000000000")
+    disk.target.order("lun", "resize", number, "24M")
+    must_have_heard("Capacity data has changed", new)
+    disk.run(f"""echo 1 > /sys/block/{os.path.basename(new)}/device/rescan
+        [ $(blockdev --getss {new}) = $B ]; [ $(blockdev --getsize64 {new}) = $((24 << 20)) ]
+        head -c 4M /dev/urandom > /tmp/data
+        dd if=/tmp/data of={new} bs=1M seek=20 oflag=direct status=none
+        dd if={new} bs=1M skip=20 iflag=direct status=none | cmp - /tmp/data
         echo 1 > /sys/block/{os.path.basename(new)}/device/delete""")
-    disk.target.order("lun", "remove", "7")
-    must_have_heard()
-    disk.run(f"iscsiadm -m session -r {number} --rescan > /dev/null")
+    disk.target.order("lun", "remove", number)
+    must_have_heard("LUN assignments on this target have changed")
+    rescan()
     expect("disks", disk.session.disks(before), disk.session.devices)
 
 
