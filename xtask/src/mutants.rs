@@ -93,27 +93,6 @@ const MUTANTS: &[Mutant] = &[
         class: "calm",
     },
     Mutant {
-        name: "reinstatement-waits",
-        file: "crates/target/src/pump/lifecycle.rs",
-        from: "if !session.closed || session.ios > 0 {",
-        to: "if !session.closed {",
-        class: "disk",
-    },
-    Mutant {
-        name: "abort-waits",
-        file: "crates/target/src/pump/management.rs",
-        from: "if !lives {",
-        to: "if false {",
-        class: "disk",
-    },
-    Mutant {
-        name: "ended-work-holds",
-        file: "crates/target/src/pump/management.rs",
-        from: "task.outlast();",
-        to: "",
-        class: "disk",
-    },
-    Mutant {
         name: "ping-time-out",
         file: "crates/iscsi/src/initiator/session/control.rs",
         from: "if connection.ping.is_some() {",

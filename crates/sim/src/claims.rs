@@ -77,10 +77,13 @@ impl Claim {
             _ if !good => self.registered = None,
             Action::Register => self.registered = Some(nexus),
             Action::Release => self.close(now, |held| held == nexus),
-            Action::Reserve | Action::Preempt => {
+            Action::Reserve => {
                 self.certain = Some((nexus, now));
                 self.close(now, |held| held != nexus);
             }
+            // Who was preempted may have been registered and no more: then nobody holds it now
+            // (SPC-4 §5.13.11.2).
+            Action::Preempt => self.close(now, |held| held != nexus),
         }
     }
 
@@ -153,7 +156,11 @@ mod tests {
         assert_eq!(claim.next(2), Some(Action::Preempt));
         claim.ask(2, Action::Preempt);
         assert!(claim.refuses(2, Instant(11)), "the old one may hold it");
-        claim.end(2, Action::Preempt, true, Instant(20));
+        claim.end(2, Action::Preempt, true, Instant(18));
+        assert!(claim.lets(1, Instant(19)), "it may have held nothing");
+        assert_eq!(claim.next(2), Some(Action::Reserve));
+        claim.ask(2, Action::Reserve);
+        claim.end(2, Action::Reserve, true, Instant(20));
         assert!(!claim.refuses(2, Instant(21)) && !claim.lets(1, Instant(21)));
         claim.forget(Instant(30));
         assert!(claim.lets(1, Instant(31)) && !claim.refuses(1, Instant(31)));
