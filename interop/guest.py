@@ -104,15 +104,17 @@ class Session:
 class Guest:
     """A booted guest with iscsid; processes and machine end with it."""
 
-    def __init__(self, seconds=1800, memory=1024, forward=None):
-        """`forward`: ports of the host, each with the port of the guest that it leads to."""
+    def __init__(self, seconds=1800, memory=1024, forward=None, share=None):
+        """`forward`: ports of the host, each with the port of the guest that it leads to; `share`:
+        a folder that is /share there."""
         self.port = server.free_port()
         forwards = [word for host, inner in {self.port: 7000, **(forward or {})}.items()
                     for word in ("--forward", f"{host}:{inner}")]
+        shared = ["--share", share] if share else []
         self.log = tempfile.NamedTemporaryFile(prefix="lunwire-guest-", suffix=".log")
         self.machine = subprocess.Popen(
             [f"{HERE}/vm/vm-run", "--time", str(seconds), "--mem", str(memory), "--log",
-             self.log.name, *forwards, f"{HERE}/vm/guest/agent.sh"],
+             self.log.name, *forwards, *shared, f"{HERE}/vm/guest/agent.sh"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             preexec_fn=lambda: server.die_with_parent(signal.SIGTERM))
         self.lines = queue.Queue()
@@ -220,7 +222,12 @@ class Guest:
         return self.run("ps -eo pid,stat,wchan:30,args | awk 'NR == 1 || $2 ~ /^D/'")
 
     def kernel_log(self, lines=40):
-        return self.run(f"dmesg | tail -n {lines}")
+        """Its last lines; those of the serial console when the guest is dead."""
+        try:
+            return self.run(f"dmesg | tail -n {lines}")
+        except (OSError, Failed):
+            with open(self.log.name, errors="replace") as log:
+                return "the guest does not answer\n" + "".join(log.readlines()[-2 * lines:])
 
     def stop(self):
         self.machine.terminate()

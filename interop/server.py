@@ -135,18 +135,27 @@ class Lunwire(Target):
         elif engine:
             command += ["--engine", engine]
         self.log = tempfile.NamedTemporaryFile(prefix="lunwire-test-", suffix=".log")
-        self.process = subprocess.Popen(
-            command + list(options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=self.log, text=True, preexec_fn=die_with_parent,
-            env={**os.environ, **environment})
-        self.ready = threading.Event()
+        self.command, self.listen = [*command, *options], listen
+        self.environment = {**os.environ, **environment}
         self.expected = len(stores) or units
-        threading.Thread(target=self.read_lines, daemon=True).start()
+        self.revive()
+
+    def revive(self):
+        """Starts it, again if it was killed, at the same place."""
+        words = [f"{self.host}:{self.port}" if word == self.listen and self.port else word
+                 for word in self.command]
+        self.urls, self.ready = {}, threading.Event()
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, text=True,
+            preexec_fn=die_with_parent, env=self.environment)
+        reader = threading.Thread(target=self.read_lines, daemon=True,
+                                  args=(self.process.stdout, self.urls, self.ready))
+        reader.start()
         self.ready.wait(START_SECONDS)
         if len(self.urls) < self.expected:
             if self.process.poll() is None:
                 self.kill()
-            raise RuntimeError(f"the server did not start: {' '.join(command)}\n{self.log_tail()}")
+            raise RuntimeError(f"the server did not start: {' '.join(words)}\n{self.log_tail()}")
 
     def order(self, *words):
         """What `lunwire WORDS` says of this daemon; an error if it refuses."""
@@ -155,16 +164,16 @@ class Lunwire(Target):
                               check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               timeout=ORDER_SECONDS).stdout
 
-    def read_lines(self):
-        for line in self.process.stdout:
+    def read_lines(self, lines, urls, ready):
+        for line in lines:
             match = SERVING.match(line)
             if match:
                 url, host, port, _, lun = match.groups()
                 self.host, self.port = host, int(port)
-                self.urls[int(lun)] = url
-            if len(self.urls) == self.expected:
-                self.ready.set()
-        self.ready.set()
+                urls[int(lun)] = url
+            if len(urls) == self.expected:
+                ready.set()
+        ready.set()
 
 
 class Tgtd(Target):
@@ -178,15 +187,18 @@ class Tgtd(Target):
         self.control = (os.getpid() * 8 + Tgtd.number) % 32768  # the range that tgtd takes
         self.port = free_port()
         self.log = tempfile.NamedTemporaryFile(prefix="tgtd-test-", suffix=".log")
-        self.files, self.paths = [], {}
-        self.process = subprocess.Popen(
-            [*prefix, "tgtd", "-f", "-C", str(self.control),
-             "--iscsi", f"portal=127.0.0.1:{self.port}", *options],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-            preexec_fn=die_with_parent)
+        self.files, self.paths, self.stores = [], {}, stores
+        self.command = [*prefix, "tgtd", "-f", "-C", str(self.control),
+                        "--iscsi", f"portal=127.0.0.1:{self.port}", *options]
+        self.revive()
+
+    def revive(self):
+        """Starts it, again if it was killed, with the same disks at the same place."""
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log,
+                                        stderr=self.log, preexec_fn=die_with_parent)
         try:
             self.wait_control()
-            self.configure(stores)
+            self.configure(self.stores)
         except Exception:
             self.process.kill()
             raise
@@ -201,7 +213,8 @@ class Tgtd(Target):
     def configure(self, stores):
         self.admin("--op", "new", "--mode", "target", "--tid", "1", "-T", IQN)
         for number, store in enumerate(stores, 1):
-            self.paths[number] = self.backing(store)
+            if number not in self.paths:
+                self.paths[number] = self.backing(store)
             self.admin("--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun",
                        str(number), "-b", self.paths[number])
             self.urls[number] = f"{self.portal_url}/{IQN}/{number}"
@@ -294,8 +307,12 @@ class Istgt(Target):
                 settings="\n  ".join(settings), unit="\n  ".join(unit)))
         self.urls[0] = f"{self.portal_url}/{IQN}/0"
         self.log = tempfile.NamedTemporaryFile(prefix="istgt-test-", suffix=".log")
+        self.revive()
+
+    def revive(self):
+        """Starts it, again if it was killed, with the same disk at the same place."""
         self.process = subprocess.Popen(
-            ["/usr/sbin/istgt", "-D", "-c", f"{folder}/conf"], stdin=subprocess.DEVNULL,
+            ["/usr/sbin/istgt", "-D", "-c", f"{self.folder.name}/conf"], stdin=subprocess.DEVNULL,
             stdout=self.log, stderr=self.log, preexec_fn=die_with_parent)
         self.wait_listening()
 

@@ -12,11 +12,19 @@ use conformance::server::TARGET;
 use conformance::server::plan;
 use engine::Choice;
 use initiator::Config;
+use initiator::Data;
 use initiator::Disk;
 use initiator::Initiator;
+use initiator::Kind;
+use initiator::Management;
 use initiator::Options;
+use initiator::Request as Post;
+use initiator::Retry;
+use initiator::Session;
 use initiator::scsi;
 use iscsi::target::Settings;
+use iscsi::target::TargetReset;
+use wire::iscsi::Cdb;
 use wire::iscsi::Isid;
 use wire::iscsi::Request;
 use wire::iscsi::ScsiCommand;
@@ -107,4 +115,42 @@ fn one_initiator_port_serves_several_portal_groups() {
         assert!(logins.len() >= 2 && logins.iter().all(|of| *of == isid), "{logins:?}");
         session.logout();
     }
+}
+
+/// A reset reaches the unit: another session's commands meet its unit attention, and a target that
+/// gives no permission is believed.
+#[test]
+fn task_management_is_carried_out_or_refused() {
+    on_each_engine(
+        |settings| settings.target_reset = TargetReset::None,
+        |server| {
+            let options = |name: &str| Options {
+                initiator: format!("iqn.2026-01.com.example:{name}"),
+                ..Options::new(server.portal().to_string(), Some(TARGET.to_owned()))
+            };
+            let initiator = Initiator::start(&Config::default()).unwrap();
+            let session = initiator.connect(options("one")).unwrap();
+            let other = initiator.connect(options("two")).unwrap();
+            let ready = |session: &Session| {
+                let cdb = Cdb { bytes: [0; 32], len: 6 };
+                session.execute(Post { lun: 0, cdb, data: Data::None, retry: Retry::Never })
+            };
+            // The attention of a new nexus.
+            let _ = (ready(&session), ready(&other));
+            assert!(ready(&other).is_ok());
+            for harmless in [Management::AbortTaskSet(0), Management::ClearTaskSet(0)] {
+                session.manage(harmless).unwrap();
+                assert!(ready(&other).is_ok(), "{harmless:?} of no task");
+            }
+            session.manage(Management::LogicalUnitReset(0)).unwrap();
+            let error = ready(&other).unwrap_err();
+            assert!(error.to_string().contains("bus device reset"), "{error}");
+            let error = session.manage(Management::TargetWarmReset).unwrap_err();
+            assert!(matches!(error.kind(), Kind::Management(6)), "{error}");
+            let error = session.manage(Management::LogicalUnitReset(77)).unwrap_err();
+            assert!(matches!(error.kind(), Kind::Management(2)), "{error}");
+            session.logout();
+            assert!(session.manage(Management::AbortTaskSet(0)).is_err());
+        },
+    );
 }

@@ -134,6 +134,18 @@ pub enum Work {
     },
 }
 
+/// A place for bytes that will arrive.
+#[derive(Debug)]
+#[allow(clippy::exhaustive_structs)] // says all there is to say
+pub struct Landing {
+    /// Belongs to the port until it comes back.
+    pub buf: Buf,
+    /// Where in `buf` the next byte goes.
+    pub at: usize,
+    /// How far it may be filled.
+    pub end: usize,
+}
+
 /// What became of work. Errors are errno values of the kernel. `B` are received bytes.
 ///
 /// Work of a closed socket ends with `ECANCELED` unless it was faster.
@@ -149,7 +161,7 @@ pub enum Event<B = Chunk> {
     },
     /// A connection could not be accepted (no descriptors, no memory). The port tries again after
     /// a pause, unless the errno is `ECANCELED` (the socket was closed), or `EBADF`, `EINVAL`,
-    /// `EOPNOTSUPP` (it does not listen).
+    /// `EOPNOTSUPP`, `ENOTSOCK` (it does not listen).
     AcceptFailed {
         /// Why.
         errno: i32,
@@ -158,6 +170,13 @@ pub enum Event<B = Chunk> {
     Received {
         /// They, until the chunk is dropped.
         bytes: B,
+    },
+    /// Bytes have arrived where [`Port::land`] said, under the token of the socket's Receive.
+    Landed {
+        /// The buffer.
+        buf: Buf,
+        /// How many; fewer than there was room for, or none, if something else came between.
+        bytes: usize,
     },
     /// End of stream (None) or error (errno): nothing more will be received.
     ReceiveEnded {
@@ -212,6 +231,7 @@ impl<B> Event<B> {
     fn map<C>(self, bytes_of: impl FnOnce(B) -> C) -> Event<C> {
         match self {
             Self::Received { bytes } => Event::Received { bytes: bytes_of(bytes) },
+            Self::Landed { buf, bytes } => Event::Landed { buf, bytes },
             Self::Sent { list, result } => Event::Sent { list, result },
             Self::Read { buf, result } => Event::Read { buf, result },
             Self::Wrote { result } => Event::Wrote { result },
@@ -274,6 +294,14 @@ pub trait Port {
 
     /// Receives again.
     fn resume(&mut self, socket: Socket);
+
+    /// Says where the next bytes of a socket go, when all that it has received is taken: straight
+    /// from the kernel, which saves a copy. Comes back where the port cannot do that, or not just
+    /// now; else a `Landed` follows before anything else that arrives, unless the socket is closed.
+    fn land(&mut self, socket: Socket, landing: Landing) -> Option<Landing> {
+        let _ = socket;
+        Some(landing)
+    }
 
     /// Half-close: no more sends; the peer sees end of stream after a send under way.
     fn shutdown(&mut self, socket: Socket);

@@ -23,6 +23,16 @@ pub const RECEIVE_BUFFERS_HOT: usize = 8;
 /// Buffers that come back until the ring holds one less, if it holds more than that.
 pub const RECEIVE_BUFFERS_COOLING: u32 = 1024;
 
+/// Receives of a connection one by one, each asked for when what came before has been looked at:
+/// so many after the last one that went straight to where it belongs, then all that comes at once.
+pub const SINGLE_RECEIVES: u8 = 8;
+
+/// So many of them bring few bytes: headers, so that the data behind them can go where it belongs.
+pub const SHORT_RECEIVES: u8 = 4;
+
+/// Bytes of such a receive: dozens of headers, and what is copied of a segment is little of it.
+pub const SHORT_RECEIVE_BYTES: usize = 4 << 10;
+
 /// Largest number of receive buffers that the kernel accepts in one ring.
 pub const RECEIVE_BUFFERS_MAX: u16 = 1 << 15;
 
@@ -55,12 +65,13 @@ pub const FILES_MAX: u32 = 1 << 16;
 /// Pause before accepting again when the process has no descriptor or memory left.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest wait for the lock of a file that somebody holds: the kernel takes some milliseconds to
-/// end the work of a process that was killed.
-pub const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait for the lock of a file or the port of a listening socket that somebody holds: the
+/// kernel takes some milliseconds to end the work of a process that was killed, and to take down
+/// its rings.
+pub const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time between two tries to lock a file.
-pub const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Time between two tries to get it.
+pub const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Connections that the kernel keeps for a listening socket until they are accepted.
 pub const LISTEN_BACKLOG: i32 = 4096;
@@ -75,4 +86,6 @@ pub const WAKE_COST: Duration = Duration::from_micros(60);
 const _: () = assert!(RECEIVE_BUFFERS.is_power_of_two());
 const _: () = assert!(RECEIVE_BUFFERS_MAX >= RECEIVE_BUFFERS);
 const _: () = assert!(COMPLETIONS >= SUBMISSIONS);
+const _: () = assert!(SHORT_RECEIVES <= SINGLE_RECEIVES);
+const _: () = assert!(SHORT_RECEIVE_BYTES <= RECEIVE_BUFFER_BYTES);
 const _: () = assert!(RECEIVE_BUDGET_BYTES >= RECEIVE_BUFFER_BYTES);

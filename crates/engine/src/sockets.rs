@@ -5,13 +5,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Instant;
 
+use rustix::io::Errno;
 use rustix::net::AddressFamily;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 use rustix::net::sockopt;
 
 use crate::limits::LISTEN_BACKLOG;
+use crate::limits::RELEASE_PATIENCE;
+use crate::limits::RELEASE_PAUSE;
 
 /// A listening TCP socket at `address`; port 0 lets the system choose.
 ///
@@ -19,8 +24,8 @@ use crate::limits::LISTEN_BACKLOG;
 ///
 /// # Errors
 ///
-/// What socket(2), bind(2) and listen(2) say: the address is in use, is not of this machine, or
-/// needs a privilege.
+/// What socket(2), bind(2) and listen(2) say: the address is in use and stays so for
+/// [`RELEASE_PATIENCE`], is not of this machine, or needs a privilege.
 pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC;
@@ -29,7 +34,15 @@ pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    rustix::net::bind(&socket, &address)?;
+    let begin = Instant::now();
+    loop {
+        match rustix::net::bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) if begin.elapsed() < RELEASE_PATIENCE => {
+                thread::sleep(RELEASE_PAUSE);
+            }
+            bound => break bound?,
+        }
+    }
     rustix::net::listen(&socket, LISTEN_BACKLOG)?;
     Ok(socket)
 }
@@ -94,6 +107,19 @@ mod tests {
         assert!(rustix::fs::fcntl_getfl(&fd).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
         prepare(&fd, Mode::Blocking);
         assert!(!rustix::fs::fcntl_getfl(&fd).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    }
+
+    #[test]
+    fn a_port_that_is_given_back_soon_is_waited_for() {
+        let first = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
+        let address = first.local_addr().unwrap();
+        let holder = thread::spawn(move || {
+            thread::sleep(10 * RELEASE_PAUSE);
+            drop(first);
+        });
+        let second = listen(address).map(TcpListener::from).unwrap();
+        assert_eq!(second.local_addr().unwrap(), address);
+        holder.join().unwrap();
     }
 
     #[test]

@@ -26,6 +26,7 @@ use slab::Slab;
 
 use crate::Config;
 use crate::Event;
+use crate::Landing;
 use crate::Port;
 use crate::Socket;
 use crate::Token;
@@ -63,6 +64,8 @@ pub struct Uring {
     ready: VecDeque<(Token, Event)>,
     /// Sockets whose receive found no buffer, in that order.
     starved: VecDeque<usize>,
+    /// Sockets whose next receive waits until what the last one brought has been looked at.
+    single: Vec<usize>,
     /// Listening sockets that ran out of descriptors, and when to try again.
     resting: VecDeque<(Instant, usize)>,
     bell: Arc<Bell>,
@@ -87,6 +90,7 @@ impl Uring {
             buffers,
             ready: VecDeque::new(),
             starved: VecDeque::new(),
+            single: Vec::new(),
             resting: VecDeque::new(),
             bell: Bell::new()?,
             spin: Spin::new(config.spin_max),
@@ -155,6 +159,9 @@ impl Uring {
             while let Some(index) = self.starved.pop_front() {
                 self.arm_receive(index);
             }
+        }
+        while let Some(index) = self.single.pop() {
+            self.receive_next(index);
         }
         while let Some((at, index)) = self.resting.front().copied()
             && at <= monotonic()
@@ -264,6 +271,10 @@ impl Port for Uring {
 
     fn resume(&mut self, socket: Socket) {
         self.resume_socket(socket.0 as usize);
+    }
+
+    fn land(&mut self, socket: Socket, landing: Landing) -> Option<Landing> {
+        self.land_on(socket.0 as usize, landing)
     }
 
     fn shutdown(&mut self, socket: Socket) {

@@ -87,6 +87,9 @@ pub enum Kind {
     /// A value that was declared in a session is not in force.
     #[error("cannot change the longest data segment: {0}")]
     Declaration(DeclareError),
+    /// The answer to a task management function, other than that it is complete.
+    #[error("{}", describe_management(*.0))]
+    Management(u8),
     /// The session does not take the request now.
     #[error("{0}")]
     Refused(Refused),
@@ -203,6 +206,21 @@ impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self::new(Kind::System(Arc::new(error)))
     }
+}
+
+/// An answer to a task management function (RFC 7143 §11.6.1).
+fn describe_management(response: u8) -> String {
+    let reason = match response {
+        1 => "the task does not exist",
+        2 => "the LUN does not exist",
+        3 => "the task is still allegiant to its connection",
+        4 => "tasks cannot be reassigned",
+        5 => "it does not support the function",
+        6 => "this initiator may not do so",
+        255 => "it rejects the function",
+        _ => return format!("the target refused: response {response} to task management"),
+    };
+    format!("the target refused: {reason}")
 }
 
 /// A status with what its sense data means.

@@ -43,6 +43,7 @@ pub use queue::Queue;
 pub use request::Data;
 pub use request::Done;
 pub use request::Event;
+pub use request::Management;
 pub use request::Request;
 pub use request::Retry;
 pub use request::SessionId;

@@ -18,6 +18,8 @@ use std::time::Duration;
 use clock::Instant;
 use engine::Port;
 use iscsi::initiator::ConnectionId;
+use iscsi::initiator::Ending;
+use iscsi::initiator::Function;
 use iscsi::initiator::Identity;
 use iscsi::initiator::Indication;
 use iscsi::initiator::Joining;
@@ -25,11 +27,13 @@ use iscsi::initiator::Login;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::LoginOutput;
 use iscsi::initiator::Output;
+use iscsi::initiator::Refused;
 use iscsi::initiator::Session;
 use iscsi::initiator::SessionError;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Isid;
+use wire::scsi::Lun;
 
 use self::jobs::Jobs;
 use self::wires::Wire;
@@ -37,6 +41,7 @@ use crate::Data;
 use crate::Error;
 use crate::Event;
 use crate::Kind;
+use crate::Management;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
@@ -56,6 +61,8 @@ pub(crate) struct Link {
     /// The connections, by their place in the session.
     wires: Vec<Wire>,
     jobs: Jobs,
+    /// Task management functions under way: the name that the session gave it, and the caller's.
+    managements: Vec<(u32, u64)>,
     /// Since when there is no session.
     down_since: Option<Instant>,
     attempts: u32,
@@ -94,6 +101,7 @@ impl Link {
             state: State::Waiting(context.now),
             wires: Vec::new(),
             jobs: Jobs::default(),
+            managements: Vec::new(),
             down_since: None,
             attempts: 0,
             redirects: 0,
@@ -150,6 +158,43 @@ impl Link {
         self.options.settings.max_recv_data_segment_length = length;
         self.settle(context);
         Ok(())
+    }
+
+    /// Starts a task management function. Whatever becomes of the session, there is one answer.
+    pub(crate) fn manage<P: Port>(
+        &mut self,
+        tag: u64,
+        management: Management,
+        context: &mut Context<'_, P>,
+    ) -> Result<(), Error> {
+        let session = match &mut self.state {
+            State::Dead(error) => return Err(error.clone()),
+            State::Up(session) => session,
+            _ => return Err(self.error(Kind::Refused(Refused::Recovering))),
+        };
+        let lun = |lun| Lun::Unit(lun).emit();
+        let function = match management {
+            Management::AbortTaskSet(unit) => Function::AbortTaskSet(lun(unit)),
+            Management::ClearTaskSet(unit) => Function::ClearTaskSet(lun(unit)),
+            Management::LogicalUnitReset(unit) => Function::LogicalUnitReset(lun(unit)),
+            Management::TargetWarmReset => Function::TargetWarmReset,
+        };
+        let asked = session.manage(function, context.now);
+        let id = asked.map_err(|refused| self.error(Kind::Refused(refused)))?;
+        self.managements.push((id, tag));
+        self.settle(context);
+        Ok(())
+    }
+
+    fn managed<P: Port>(&mut self, id: u32, response: Option<u8>, context: &mut Context<'_, P>) {
+        let Some(at) = self.managements.iter().position(|(of, _)| *of == id) else { return };
+        let (_, tag) = self.managements.swap_remove(at);
+        let result = match response {
+            Some(0) => Ok(()),
+            Some(response) => Err(self.error(Kind::Management(response))),
+            None => Err(self.error(self.cause(Kind::Ending(Ending::Lost { sent: true })))),
+        };
+        context.tell(Event::Managed { session: self.id, tag, result });
     }
 
     /// Ends the session in order.
@@ -388,7 +433,7 @@ impl Link {
         let session = self.id;
         match indication {
             Indication::Ended { task, outcome } => self.ended(task, outcome, context),
-            Indication::Managed { .. } => {}
+            Indication::Managed { id, response } => self.managed(id, response, context),
             Indication::Targets(result) => {
                 let result = result.map_err(|error| self.error(Kind::Discovery(error)));
                 context.tell(Event::Targets { session, result });

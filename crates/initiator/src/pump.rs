@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use buf::Pool;
 use clock::Instant;
+use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
@@ -26,6 +27,7 @@ use crate::Config;
 use crate::Error;
 use crate::Event;
 use crate::Kind;
+use crate::Management;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
@@ -105,6 +107,11 @@ impl<P: Port> Context<'_, P> {
         let socket = self.port.add_socket(fd);
         self.port.submit(token(RECEIVE, id.index, epoch), Work::Receive { socket });
         socket
+    }
+
+    /// See [`Port::land`].
+    pub(crate) fn land(&mut self, socket: Socket, landing: Landing) -> Option<Landing> {
+        self.port.land(socket, landing)
     }
 
     pub(crate) fn hang_up(&mut self, socket: Socket) {
@@ -214,6 +221,26 @@ impl<P: Port> Pump<P> {
         declared.unwrap_or(Ok(()))
     }
 
+    /// See [`crate::Queue::post_management`].
+    ///
+    /// # Errors
+    /// The session has ended, is not logged in now, or has as many functions under way as it may.
+    pub fn post_management(
+        &mut self,
+        session: SessionId,
+        tag: u64,
+        management: Management,
+    ) -> Result<(), Error> {
+        let known = self.links.get(session.index as usize).is_some_and(|link| link.id == session);
+        if !known {
+            return Err(Error::new(Kind::Closed));
+        }
+        let asked = with_link!(self, session.index as usize, |link, context| {
+            link.manage(tag, management, &mut context)
+        });
+        asked.unwrap_or(Ok(()))
+    }
+
     /// Begins to log out; [`Event::Ended`] follows.
     pub fn close(&mut self, session: SessionId) {
         if self.links.get(session.index as usize).is_some_and(|link| link.id == session) {
@@ -313,6 +340,11 @@ impl<P: Port> Pump<P> {
             E::Received { bytes } => {
                 with_link!(self, index, |link, context| {
                     link.received(epoch, &bytes, &mut context);
+                });
+            }
+            E::Landed { buf, bytes } => {
+                with_link!(self, index, |link, context| {
+                    link.landed(epoch, buf, bytes, &mut context);
                 });
             }
             E::Sent { list, result } => {

@@ -16,6 +16,7 @@ use crate::Done;
 use crate::Error;
 use crate::Event;
 use crate::Kind;
+use crate::Management;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
@@ -134,6 +135,34 @@ impl Queue {
         request: Request,
     ) -> Result<(), (Error, Request)> {
         each!(self, pump => pump.post(session, tag, request))
+    }
+
+    /// Starts a task management function; [`Event::Managed`] with `tag` follows, and before it what
+    /// becomes of the commands that it ends.
+    ///
+    /// # Errors
+    /// The session has ended, is not logged in now, or has as many functions under way as it may.
+    pub fn post_management(
+        &mut self,
+        session: SessionId,
+        tag: u64,
+        management: Management,
+    ) -> Result<(), Error> {
+        each!(self, pump => pump.post_management(session, tag, management))
+    }
+
+    /// Starts a task management function and waits for its end; other events are kept for `reap`.
+    ///
+    /// # Errors
+    /// [`Kind::Management`] if the target does not carry it out; whatever ends the session.
+    pub fn manage(&mut self, session: SessionId, management: Management) -> Result<(), Error> {
+        self.tag = self.tag.wrapping_add(1) | OWN_TAGS;
+        let own = self.tag;
+        self.post_management(session, own, management)?;
+        match self.until(|event| matches!(event, Event::Managed { tag, .. } if *tag == own)) {
+            Event::Managed { result, .. } => result,
+            _ => Err(Error::new(Kind::Closed)),
+        }
     }
 
     /// Declares the longest data segment that this side takes, bytes, anew: at once on each

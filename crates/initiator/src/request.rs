@@ -57,6 +57,21 @@ pub enum Retry {
     Never,
 }
 
+/// A task management function over many tasks (RFC 7143 §11.5.1). The commands that it ends fail by
+/// [`Kind::Ending`](crate::Kind) or by a status of the target, before its own answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // those of the standard that are about more than one task
+pub enum Management {
+    /// ABORT TASK SET: ends the commands of this session for the unit.
+    AbortTaskSet(u16),
+    /// CLEAR TASK SET: ends the commands of all sessions for the unit.
+    ClearTaskSet(u16),
+    /// LOGICAL UNIT RESET, which ends the commands of all sessions too.
+    LogicalUnitReset(u16),
+    /// TARGET WARM RESET: resets all units of the target.
+    TargetWarmReset,
+}
+
 /// How a command ended well: by GOOD or CONDITION MET.
 #[derive(Debug)]
 pub struct Done {
@@ -104,6 +119,15 @@ pub enum Event {
         session: SessionId,
         /// The targets.
         result: Result<Vec<Discovered>, Error>,
+    },
+    /// A task management function has ended ([`crate::Queue::post_management`]).
+    Managed {
+        /// Where.
+        session: SessionId,
+        /// As it was posted.
+        tag: u64,
+        /// How.
+        result: Result<(), Error>,
     },
     /// A longest data segment that was declared ([`crate::Queue::declare_segment`]) is in force on
     /// all connections, or that before still is.

@@ -31,6 +31,7 @@ use crate::Data;
 use crate::Done;
 use crate::Error;
 use crate::Kind;
+use crate::Management;
 use crate::Options;
 use crate::Queue;
 use crate::Request;
@@ -63,6 +64,7 @@ enum Letter {
     Discover(Box<Options>, Reply<Result<Vec<Discovered>, Error>>),
     Post(SessionId, Request, Reply<Result<Done, Error>>),
     Declare(SessionId, u32, Reply<Result<(), Error>>),
+    Manage(SessionId, Management, Reply<Result<(), Error>>),
     Close(SessionId, Reply<()>),
     Stop,
 }
@@ -219,6 +221,16 @@ impl Session {
     pub fn resize_segments(&self, length: u32) -> Result<(), Error> {
         let (reply, pending) = slot();
         self.0.initiator.0.mail.send(Letter::Declare(self.0.id, length, reply));
+        pending.wait().unwrap_or_else(|| Err(Error::new(Kind::Closed)))
+    }
+
+    /// Has the target carry out a task management function and waits for its end.
+    ///
+    /// # Errors
+    /// [`Kind::Management`] if the target does not carry it out; whatever ends the session.
+    pub fn manage(&self, management: Management) -> Result<(), Error> {
+        let (reply, pending) = slot();
+        self.0.initiator.0.mail.send(Letter::Manage(self.0.id, management, reply));
         pending.wait().unwrap_or_else(|| Err(Error::new(Kind::Closed)))
     }
 

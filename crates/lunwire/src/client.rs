@@ -2,6 +2,7 @@
 //! What all commands that use disks share: how they log in, how they are interrupted, and how they
 //! say what is wrong.
 
+pub(crate) mod contents;
 pub(crate) mod histogram;
 pub(crate) mod layers;
 pub(crate) mod pipeline;

@@ -303,6 +303,60 @@ fn bench_tells_rates_and_latencies() {
 }
 
 #[test]
+fn bench_checks_what_it_reads() {
+    let files = Files::new();
+    let disk = files.with("disk", &pattern(8 << 20));
+    let daemon = Daemon::start(files.folder.path(), &[&format!("file:{disk}")], &[]);
+    let load = ["bench", &daemon.urls[0], "--reads", "50", "--destroy-data", "--verify"];
+    let run = |more: &[&str]| good(&[&load[..], &["--time", "200ms"], more].concat());
+    let output = run(&["--json", "--block", "4K,64K", "--depth", "1,8", "--sessions", "2"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for result in json["results"].as_array().unwrap() {
+        assert!(result["checked_reads"].as_u64().unwrap() > 0, "{result}");
+        assert_eq!(result["connections_lost"], 0);
+    }
+    assert!(stdout(&run(&["--range", "128K"])).contains("reads gave what was written last"));
+    // All that was written is there: the last writes of the last load are stamped.
+    let bytes = std::fs::read(&disk).unwrap();
+    assert_eq!(bytes[4096 * 3 + 16..][..8], (4096_u64 * 3 + 16).to_be_bytes());
+    fails(2, &["bench", &daemon.urls[0], "--verify"], &["--destroy-data"]);
+    fails(1, &[&load[..], &["--range", "64K", "--depth", "17"]].concat(), &["--range", "17"]);
+}
+
+#[test]
+fn bench_names_what_it_did_not_write() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; 8 << 20]);
+    let daemon = Daemon::start(files.folder.path(), &[&format!("file:{disk}")], &[]);
+    let load = ["bench", &daemon.urls[0], "--reads", "50", "--destroy-data", "--verify"];
+    let more = ["--range", "256K", "--time", "60s"];
+    let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args([&load[..], &more].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Somebody else writes to the disk, in the middle of a block.
+    let file = std::fs::OpenOptions::new().write(true).open(&disk).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(order) {
+                std::os::unix::fs::FileExt::write_all_at(&file, b"x", 8192 + 1234).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let output = child.wait_with_output().unwrap();
+        stop.store(true, order);
+        output
+    });
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("byte 9424 of the disk does not hold what write"), "{said}");
+}
+
+#[test]
 fn bench_tells_where_the_time_went_and_how_often_bytes_were_touched() {
     let files = Files::new();
     let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
@@ -353,7 +407,7 @@ fn the_shell_runs_scripts() {
     let inner = files.with("inner", b"scsi 00 00 00 00 00 00\n");
     let script = format!(
         "# a script\nlog {log}\nlogin {}\nscsi 12 00 00 00 60 00 in 96\nwrite 8 2 {data}\n\
-         read 8 2 {back}\nread 8 1\nflush\nrepeat 3 {inner}\nlogout\nquit\nnonsense\n",
+         read 8 2 {back}\nread 8 1\nflush\nrepeat 3 {inner}\nreset unit\nlogout\nquit\nnonsense\n",
         daemon.urls[0]
     );
     let script = files.with("script", script.as_bytes());
@@ -362,11 +416,14 @@ fn the_shell_runs_scripts() {
     assert_eq!(text.matches("GOOD").count(), 4, "{text}");
     assert!(std::fs::read(&back).unwrap() == pattern(1024));
     let log = std::fs::read_to_string(&log).unwrap();
-    assert_eq!(log.lines().count(), 10, "{log}");
+    assert_eq!(log.lines().count(), 11, "{log}");
     assert!(log.lines().all(|line| line.split('\t').nth(1) == Some("good")), "{log}");
     let beyond = format!("login {}\nscsi 28 00 00 10 00 00 00 00 01 00 in 512\n", daemon.urls[0]);
     let beyond = files.with("beyond", beyond.as_bytes());
     fails(1, &["shell", &beyond], &["beyond:2", "logical block address out of range"]);
+    let reset = format!("login {}\nreset target\nreset all\n", daemon.urls[0]);
+    let reset = files.with("reset", reset.as_bytes());
+    fails(1, &["shell", &reset], &["reset:3", "unit or target"]);
     let unknown = files.with("unknown", b"\nfrobnicate\n");
     fails(1, &["shell", &unknown], &["unknown:2", "frobnicate", "help"]);
 }

@@ -52,6 +52,10 @@ pub const PIECES_PER_PDU: usize = 3;
 /// element.
 pub const INLINE_DATA_MAX: usize = 512;
 
+/// Bytes of a data segment that must still be missing for the port to receive them straight into
+/// their buffer: below that the copy costs less than a receive of their own.
+pub const LANDING_MIN: usize = 32 << 10;
+
 /// Step of the copy with a digest from memory that others may change: source and destination stay
 /// in the first-level cache between copy and CRC.
 pub const COPY_STEP: usize = 8192;

@@ -14,6 +14,7 @@ use iscsi::serial::Serial;
 use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Itt;
+use wire::iscsi::LunField;
 use wire::iscsi::Numbers;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
@@ -65,11 +66,20 @@ enum Other {
     Nop,
     Text,
     Logout,
-    Management { referenced: Itt },
+    /// Of one task, or of those of a unit that were sent before.
+    Management {
+        referenced: Itt,
+        unit: Option<(LunField, CmdSn)>,
+    },
 }
 
 /// Reason of a logout that names no connection (RFC 7143 §11.14.1).
 const CLOSE_SESSION: u8 = 0;
+
+/// Task management functions (RFC 7143 §11.5.1).
+const ABORT_TASK_SET: u8 = 2;
+const CLEAR_TASK_SET: u8 = 4;
+const UNIT_RESET: u8 = 5;
 
 /// Why something is wrong.
 type Judgement = Result<(), String>;
@@ -224,7 +234,9 @@ impl Checks {
                 // An abort fills the gap too.
                 self.rejected.clear();
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
-                self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task })
+                let is_wide = matches!(pdu.function, ABORT_TASK_SET | CLEAR_TASK_SET | UNIT_RESET);
+                let unit = is_wide.then_some((pdu.lun, pdu.cmd_sn));
+                self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task, unit })
             }
             Request::Text(pdu) => {
                 self.number(pdu.cmd_sn, pdu.immediate, None)?;
@@ -277,7 +289,13 @@ impl Checks {
         demand(!back, || format!("ExpStatSN goes back from {before:?}"))
     }
 
-    fn fresh(&self, itt: Itt) -> Judgement {
+    fn fresh(&mut self, itt: Itt) -> Judgement {
+        // What a function ended on another connection had no answer on this one.
+        if let (Some(task), Some(joint)) = (self.tasks.get(&itt.0), &self.joint)
+            && joint.borrow().has_ended(task)
+        {
+            self.tasks.remove(&itt.0);
+        }
         let used = self.tasks.contains_key(&itt.0) || self.others.contains_key(&itt.0);
         demand(!used && itt != Itt::NONE, || "its tag is in use".to_owned())
     }
@@ -336,10 +354,16 @@ impl Checks {
             Response::TaskManagement(pdu) => {
                 self.status(pdu.numbers)?;
                 // Function complete, or no such task: it has no other answer.
-                if let Other::Management { referenced } = self.answer(pdu.itt)?
+                if let Other::Management { referenced, unit } = self.answer(pdu.itt)?
                     && pdu.response <= 1
                 {
                     self.tasks.remove(&referenced.0);
+                    if let (Some(unit), Some(joint)) = (unit, &self.joint) {
+                        joint.borrow_mut().ends(unit);
+                    }
+                    self.tasks.retain(|_, task| {
+                        unit.is_none_or(|(lun, before)| !task.is_older(lun, before))
+                    });
                 }
                 Ok(())
             }

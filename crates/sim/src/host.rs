@@ -10,6 +10,8 @@ use clock::Instant;
 use initiator::Config;
 use initiator::Error;
 use initiator::Event;
+use initiator::Kind;
+use initiator::Management;
 use initiator::Options;
 use initiator::Pump;
 use initiator::Request;
@@ -220,7 +222,28 @@ impl Host {
         self.maybe_rest(slot);
         let operation = Operation { what, unit, lba, count, asked: self.world.borrow().now };
         self.submit(slot, lun, operation, stage);
+        self.maybe_manage(slot, lun);
         true
+    }
+
+    /// Aborts or resets what is under way on the unit, now and then.
+    fn maybe_manage(&mut self, slot: usize, lun: usize) {
+        let entry = &self.slots[slot];
+        if entry.plan.manages == 0 || !self.rng.chance(entry.plan.manages) {
+            return;
+        }
+        let lun = u16::try_from(lun).unwrap_or(0);
+        let management = match self.rng.below(3) {
+            0 => Management::AbortTaskSet(lun),
+            1 => Management::ClearTaskSet(lun),
+            _ => Management::LogicalUnitReset(lun),
+        };
+        self.tag += 1;
+        let (Some(pump), Some(id)) = (&mut self.pump, entry.id) else { return };
+        // A session that is lost, or has asked for enough, takes none.
+        let taken = pump.post_management(id, self.tag, management).is_ok();
+        let mut world = self.world.borrow_mut();
+        world.tally.mark(if taken { "management asked" } else { "management not taken" });
     }
 
     /// Goes to rest after each part of the load.
@@ -343,6 +366,15 @@ impl Host {
                 drop(world);
                 if !stage.may_lose {
                     stage.fail(format!("a session was lost without a fault: {error}"));
+                }
+            }
+            Event::Managed { result, .. } => {
+                let how = result.as_ref().map_or_else(kind_name, |()| "good".to_owned());
+                self.world.borrow_mut().tally.end(&format!("management {how}"));
+                if let Err(error) = result
+                    && matches!(error.kind(), Kind::Management(_))
+                {
+                    stage.fail(format!("a task management function fails: {error}"));
                 }
             }
             Event::Ended { session, error } => self.closed(session, error, stage),

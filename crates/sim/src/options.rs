@@ -168,6 +168,8 @@ pub struct SessionPlan {
     pub least: bool,
     /// So many of a thousand writes are rare commands.
     pub rare: u64,
+    /// So many of a thousand requests come with a task management function for their unit.
+    pub manages: u64,
     /// Reserves units for itself.
     pub guard: bool,
     /// Longest rest, seconds; it has a few.
@@ -381,6 +383,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         connections: 1,
         least: false,
         rare: 0,
+        manages: 0,
         guard: false,
         rest: 0,
     }

@@ -32,10 +32,12 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use buf::Buf;
 use buf::Pool;
 use buf::SgList;
 use clock::Instant;
 use engine::Event;
+use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
@@ -111,6 +113,8 @@ struct Connection {
     list: Option<SgList>,
     dirty: bool,
     paused: bool,
+    /// Data may go from the port straight to its buffer.
+    lands: bool,
     /// Everything has been said and the socket is half closed.
     ended: bool,
     /// Answers are held back until then, to go with others.
@@ -252,6 +256,7 @@ impl<P: Port> Pump<P> {
         let (kind, key) = decode(token.0);
         match event {
             Event::Received { bytes } => self.received(key, &bytes),
+            Event::Landed { buf, bytes } => self.landed(key, buf, bytes),
             Event::Sent { list, result } => self.sent(key, list, result),
             Event::Read { buf, result } => {
                 let result = result.map(|length| {
@@ -296,26 +301,60 @@ impl<P: Port> Pump<P> {
             let (taken, event) = connection.mover.feed(rest, &self.pool);
             rest = rest.get(taken..).unwrap_or_default();
             self.watch.laps.fed(taken);
-            let Some(event) = event else { continue };
-            match &mut connection.phase {
-                Phase::Login(login) => {
-                    let mover = &connection.mover;
-                    login.machine.handle_event(event, mover.header(), mover.control_data(), now);
-                    self.settle_login(key);
-                }
-                Phase::Session { session, id } => {
-                    let (session, id) = (*session, *id);
-                    if let Some(entry) = self.sessions.get_mut(session) {
-                        let mover = &connection.mover;
-                        let (header, data) = (mover.header(), mover.control_data());
-                        entry.machine.handle_event(id, event, header, data, now);
-                    }
-                    self.settle(session);
-                    self.watch.laps.lap(Layer::Protocol);
-                }
-                Phase::Moving(_) | Phase::Closing => return,
+            if let Some(event) = event {
+                self.heard(key, event, now);
             }
         }
+        self.land(key);
+        self.mark_dirty(key);
+    }
+
+    /// What a mover made of bytes.
+    fn heard(&mut self, key: Key, event: iscsi::datamover::Event, now: Instant) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match &mut connection.phase {
+            Phase::Login(login) => {
+                let mover = &connection.mover;
+                login.machine.handle_event(event, mover.header(), mover.control_data(), now);
+                self.settle_login(key);
+            }
+            Phase::Session { session, id } => {
+                let (session, id) = (*session, *id);
+                if let Some(entry) = self.sessions.get_mut(session) {
+                    let mover = &connection.mover;
+                    let (header, data) = (mover.header(), mover.control_data());
+                    entry.machine.handle_event(id, event, header, data, now);
+                }
+                self.settle(session);
+                self.watch.laps.lap(Layer::Protocol);
+            }
+            Phase::Moving(_) | Phase::Closing => {}
+        }
+    }
+
+    /// Many bytes of data that are to come go straight to where they belong, if the port can do
+    /// that. Not where tasks go on over other connections: they take their buffers along.
+    fn land(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.lands
+            && let Some((buf, at, end)) = connection.mover.landing()
+            && let Some(back) = self.port.land(connection.socket, Landing { buf, at, end })
+        {
+            let event = connection.mover.landed(back.buf, 0, &self.pool);
+            debug_assert!(event.is_none(), "nothing has come");
+        }
+    }
+
+    /// Bytes have come where they belong.
+    fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
+        let now = self.port.now();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let event = connection.mover.landed(buf, bytes, &self.pool);
+        self.watch.laps.fed(0);
+        if let Some(event) = event {
+            self.heard(key, event, now);
+        }
+        self.land(key);
         self.mark_dirty(key);
     }
 

@@ -99,13 +99,24 @@ impl Epoll {
         }
     }
 
-    /// The socket cannot be watched (no memory, or not a socket): its work ends.
+    /// The socket is closed or cannot be watched: its work ends, but for accepting when there is
+    /// no memory or too much is watched, which may pass.
     fn fail(&mut self, index: usize, errno: Errno) {
-        let errno = errno.raw_os_error();
         let Some(sock) = self.sockets.get_mut(index) else { return };
-        if let Some(token) = sock.accept.take() {
-            self.ready.push_back((token, Event::AcceptFailed { errno }));
+        if let Some(token) = sock.accept {
+            let passes = matches!(errno, Errno::NOMEM | Errno::NOSPC);
+            // What epoll cannot watch at all is no socket.
+            let reported = if errno == Errno::PERM { Errno::NOTSOCK } else { errno };
+            if passes {
+                sock.resting = true;
+                self.resting.push_back((monotonic() + ACCEPT_PAUSE, index));
+            } else {
+                sock.accept = None;
+            }
+            let event = Event::AcceptFailed { errno: reported.raw_os_error() };
+            self.ready.push_back((token, event));
         }
+        let errno = errno.raw_os_error();
         if let Some(token) = sock.receive.take() {
             self.ready.push_back((token, Event::ReceiveEnded { error: Some(errno) }));
         }

@@ -17,8 +17,8 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::FileError;
-use crate::limits::LOCK_PATIENCE;
-use crate::limits::LOCK_PAUSE;
+use crate::limits::RELEASE_PATIENCE;
+use crate::limits::RELEASE_PAUSE;
 
 /// Who holds the lock of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +59,10 @@ pub(super) fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), File
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => {
                 let holder = holder(file);
-                if holder == Holder::Ourselves || begin.elapsed() >= LOCK_PATIENCE {
+                if holder == Holder::Ourselves || begin.elapsed() >= RELEASE_PATIENCE {
                     return Err(FileError::InUse { path: path.into(), holder });
                 }
-                thread::sleep(LOCK_PAUSE);
+                thread::sleep(RELEASE_PAUSE);
             }
             // File systems without locks protect nothing, but serve.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => return Ok(()),

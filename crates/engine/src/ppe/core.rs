@@ -436,7 +436,9 @@ fn take_back<P: Kernel>(port: &P, returns: &mut Consumer<u16>) -> bool {
 /// Whether no other event of the same work follows.
 const fn is_last<B>(event: &Event<B>) -> bool {
     match event {
-        Event::Accepted { .. } | Event::Received { .. } | Event::Woken => false,
+        Event::Accepted { .. } | Event::Received { .. } | Event::Landed { .. } | Event::Woken => {
+            false
+        }
         Event::AcceptFailed { errno } => matches!(
             *errno,
             libc::ECANCELED | libc::EBADF | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOTSOCK

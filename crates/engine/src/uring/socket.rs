@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use buf::SgList;
 use io_uring::cqueue;
 use io_uring::opcode;
+use io_uring::squeue;
 use io_uring::types::CancelBuilder;
 use io_uring::types::Fd;
 use rustix::net::Shutdown;
@@ -18,10 +19,14 @@ use super::ring::Key;
 use super::ring::Kind;
 use crate::Chunk;
 use crate::Event;
+use crate::Landing;
 use crate::Socket;
 use crate::Token;
 use crate::gather::Gather;
 use crate::limits::ACCEPT_PAUSE;
+use crate::limits::SHORT_RECEIVE_BYTES;
+use crate::limits::SHORT_RECEIVES;
+use crate::limits::SINGLE_RECEIVES;
 use crate::monotonic;
 use crate::sockets::peer;
 
@@ -33,8 +38,11 @@ pub(super) struct Sock {
     owed: u32,
     accept: Option<Token>,
     receive: Option<Token>,
-    /// A multishot receive is with the kernel.
-    armed: bool,
+    armed: Armed,
+    /// Receives that are still asked for one by one.
+    single: u8,
+    /// Where the receive goes that is with the kernel, if not into a buffer of the port.
+    landing: Option<Landing>,
     paused: bool,
     /// In the queue of those that wait for a buffer.
     starved: bool,
@@ -46,6 +54,21 @@ pub(super) struct Sock {
     closing: bool,
 }
 
+/// Which receive of a socket is with the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Armed {
+    /// None.
+    No,
+    /// None, until what the last one brought has been looked at: in the queue of those.
+    Soon,
+    /// One for all that comes.
+    Multi,
+    /// One for what comes next.
+    Single,
+    /// One into `landing`.
+    Landing,
+}
+
 impl Sock {
     pub(super) const fn new(fd: OwnedFd) -> Self {
         Self {
@@ -53,7 +76,9 @@ impl Sock {
             owed: 0,
             accept: None,
             receive: None,
-            armed: false,
+            armed: Armed::No,
+            single: 0,
+            landing: None,
             paused: false,
             starved: false,
             send: None,
@@ -173,13 +198,62 @@ impl Uring {
         let Some(sock) = self.sockets.get_mut(index) else { return };
         sock.starved = false;
         let wanted = sock.receive.is_some() && sock.detach.is_none();
-        if sock.armed || sock.paused || sock.closing || !wanted {
+        if sock.armed != Armed::No || sock.paused || sock.closing || !wanted {
             return;
         }
-        sock.armed = true;
         sock.owed += 1;
-        let receive = opcode::RecvMulti::new(sock.number(), BUFFER_GROUP).build();
+        let receive = if sock.single == 0 {
+            sock.armed = Armed::Multi;
+            opcode::RecvMulti::new(sock.number(), BUFFER_GROUP).build()
+        } else {
+            sock.armed = Armed::Single;
+            sock.single -= 1;
+            let short = sock.single >= SINGLE_RECEIVES - SHORT_RECEIVES;
+            let bytes = if short { SHORT_RECEIVE_BYTES } else { self.buffers.buffer_bytes() };
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let receive = opcode::Recv::new(sock.number(), std::ptr::null_mut(), bytes);
+            receive.buf_group(BUFFER_GROUP).build().flags(squeue::Flags::BUFFER_SELECT)
+        };
         self.ring.push(Key::new(Kind::Receive, index), receive);
+    }
+
+    /// What the last receive of a socket brought has been looked at.
+    pub(super) fn receive_next(&mut self, index: usize) {
+        if let Some(sock) = self.sockets.get_mut(index)
+            && sock.armed == Armed::Soon
+        {
+            sock.armed = Armed::No;
+            self.arm_receive(index);
+        }
+    }
+
+    /// See `Port::land`. A multishot receive takes all that comes: the first landing that finds one
+    /// ends it, so that the next one comes in time.
+    pub(super) fn land_on(&mut self, index: usize, landing: Landing) -> Option<Landing> {
+        let Some(sock) = self.sockets.get_mut(index) else { return Some(landing) };
+        if sock.closing || sock.detach.is_some() {
+            return Some(landing);
+        }
+        match sock.armed {
+            Armed::Soon if !sock.paused => {}
+            Armed::Multi if sock.single == 0 => {
+                sock.single = SINGLE_RECEIVES;
+                self.cancel_receive(index);
+                return Some(landing);
+            }
+            _ => return Some(landing),
+        }
+        let number = sock.number();
+        let landing = sock.landing.insert(landing);
+        let room = landing.buf.get_mut(landing.at..landing.end).unwrap_or_default();
+        let bytes = u32::try_from(room.len()).unwrap_or(u32::MAX);
+        let flags = libc::MSG_WAITALL;
+        let receive = opcode::Recv::new(number, room.as_mut_ptr(), bytes).flags(flags).build();
+        sock.armed = Armed::Landing;
+        sock.single = SINGLE_RECEIVES;
+        sock.owed += 1;
+        self.ring.push(Key::new(Kind::Receive, index), receive);
+        None
     }
 
     pub(super) fn receive_completed(
@@ -194,8 +268,9 @@ impl Uring {
         });
         let last = !cqueue::more(flags);
         let sock = self.sockets.get_mut(index)?;
+        let armed = sock.armed;
         if last {
-            sock.armed = false;
+            sock.armed = Armed::No;
             sock.owed = sock.owed.saturating_sub(1);
         }
         if sock.closing {
@@ -203,8 +278,41 @@ impl Uring {
             return None;
         }
         let token = sock.receive?;
-        let event = self.received(index, token, result, last, chunk);
+        let event = match armed {
+            Armed::Landing => self.landed(index, token, result),
+            _ => self.received(index, token, result, last, chunk),
+        };
         self.before_detached(index, event)
+    }
+
+    /// The buffer goes back first, whatever happened to the connection.
+    fn landed(
+        &mut self,
+        index: usize,
+        token: Token,
+        result: Result<usize, i32>,
+    ) -> Option<(Token, Event)> {
+        let sock = self.sockets.get_mut(index)?;
+        let Landing { buf, .. } = sock.landing.take()?;
+        let event = (token, Event::Landed { buf, bytes: result.unwrap_or(0) });
+        let error = match result {
+            Ok(0) => None,
+            Ok(_) | Err(libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {
+                self.receive_soon(index);
+                return Some(event);
+            }
+            Err(errno) => Some(errno),
+        };
+        sock.receive = None;
+        self.ready.push_back(event);
+        Some((token, Event::ReceiveEnded { error }))
+    }
+
+    fn receive_soon(&mut self, index: usize) {
+        if let Some(sock) = self.sockets.get_mut(index) {
+            sock.armed = Armed::Soon;
+            self.single.push(index);
+        }
     }
 
     fn received(
@@ -222,7 +330,9 @@ impl Uring {
                 Some((token, Event::ReceiveEnded { error: None }))
             }
             Ok(_) => {
-                if last {
+                if sock.single > 0 && last {
+                    self.receive_soon(index);
+                } else if last {
                     self.arm_receive(index);
                 } else if sock.paused || sock.detach.is_some() {
                     // It was being worked on when it was to be cancelled.
@@ -252,7 +362,8 @@ impl Uring {
         let Some(sock) = self.sockets.get_mut(index) else { return };
         if !sock.paused {
             sock.paused = true;
-            if sock.armed {
+            // What lands goes to a buffer that waits for it.
+            if matches!(sock.armed, Armed::Multi | Armed::Single) {
                 self.cancel_receive(index);
             }
         }
@@ -360,7 +471,7 @@ impl Uring {
                 if sock.starved {
                     sock.starved = false;
                     self.starved.retain(|other| *other != index);
-                } else if sock.armed {
+                } else if !matches!(sock.armed, Armed::No | Armed::Soon) {
                     self.cancel_receive(index);
                 }
             }

@@ -18,6 +18,7 @@ use engine::ppe::Settings;
 use engine::uring::Uring;
 
 mod files;
+mod landing;
 mod rig;
 mod sockets;
 mod starving;
@@ -69,6 +70,9 @@ suite! {
     sockets::dropping_the_port_gives_everything_back,
     sockets::misuse_is_an_event,
     sockets::thousands_of_idle_connections,
+    landing::bytes_land_where_they_belong,
+    landing::the_end_of_the_stream_gives_the_buffer_back,
+    landing::closing_gives_a_landing_up,
     starving::idle_connections_starve_nobody,
     starving::slow_readers_and_two_buffers,
     starving::a_stopped_process_goes_on,

@@ -588,6 +588,13 @@ pub(crate) fn misuse_is_an_event<P: Port>(make: impl Fn(&Config) -> P) {
     assert!(matches!(event, Event::AcceptFailed { errno: libc::EINVAL }), "{event:?}");
     port.close(socket);
     quiet(&mut port, Duration::from_millis(5));
+    // Accepting from what is no socket, which epoll cannot even watch.
+    let socket = port.add_socket(tempfile::tempfile().unwrap().into());
+    port.submit(Token(5), Work::Accept { socket });
+    let (_, event) = next(&mut port);
+    assert!(matches!(event, Event::AcceptFailed { errno: libc::ENOTSOCK }), "{event:?}");
+    port.close(socket);
+    quiet(&mut port, Duration::from_millis(5));
 }
 
 pub(crate) fn thousands_of_idle_connections<P: Port>(make: impl Fn(&Config) -> P) {

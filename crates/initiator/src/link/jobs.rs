@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use buf::Buf;
+use buf::Pool;
 use buf::Slice;
 use clock::Instant;
 use engine::Port;
@@ -187,12 +188,22 @@ impl Link {
         let Some(job) = self.jobs.jobs.get_mut(place) else { return };
         if job.attached {
             job.room = buf;
+            if job.room.is_none() {
+                job.find_room(context.pool);
+            }
         }
         let received = match &outcome {
             Outcome::Done(completion) => completion.received,
             Outcome::Failed(_) => 0,
         };
+        let roomless = job.room.is_none() && matches!(job.request.data, Data::In(_));
         match job.judge(outcome, closing, context.now) {
+            Verdict::Again | Verdict::Later(_) if roomless => {
+                let job = self.jobs.jobs.remove(place);
+                let error = self.error(Kind::Full).at_lun(job.request.lun);
+                let result = Err(error.during(&job.request.cdb));
+                context.tell(Event::Done { session: self.id, tag: job.tag, result });
+            }
             Verdict::Again => self.jobs.ready.push_back(place),
             Verdict::Later(pause) => self.jobs.delayed.push((context.now + pause, place)),
             Verdict::End(result) => {
@@ -214,7 +225,7 @@ impl Link {
 
 impl Link {
     /// Of a command that was lost with its session: why that ended.
-    fn cause(&self, kind: Kind) -> Kind {
+    pub(super) fn cause(&self, kind: Kind) -> Kind {
         match (&self.state, &kind) {
             (State::Up(session), Kind::Ending(Ending::Lost { .. })) => {
                 session.ended_by().map_or(kind, Kind::Session)
@@ -225,6 +236,13 @@ impl Link {
 }
 
 impl Job {
+    /// The port had the buffer when the connection was closed: it may be sent again with another.
+    fn find_room(&mut self, pool: &Pool) {
+        if let Data::In(length) = self.request.data {
+            self.room = pool.take(length as usize);
+        }
+    }
+
     fn judge(&mut self, outcome: Outcome, closing: bool, now: Instant) -> Verdict {
         let always = self.request.retry == Retry::Always;
         match outcome {

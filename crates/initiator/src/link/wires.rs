@@ -4,13 +4,16 @@
 
 use std::net::SocketAddr;
 
+use buf::Buf;
 use buf::SgList;
 use clock::Instant;
+use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use iscsi::initiator::ConnectionId;
 use iscsi::initiator::Login;
 use iscsi::initiator::LoginOutput;
+use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
 use mover::tcp::initiator::Tcp;
@@ -136,21 +139,63 @@ impl Link {
             let (taken, event) = wire.mover.feed(rest);
             rest = rest.get(taken..).unwrap_or_default();
             context.watch.laps.fed(taken);
-            let Some(event) = event else { continue };
-            let data = wire.mover.control_data();
-            match (&mut wire.login, &mut self.state) {
-                (Some(login), _) => login.handle_event(event, data, context.now),
-                (None, State::Up(session)) => {
-                    session.handle_event_at(connection(place), event, data, context.now);
-                }
-                _ => return,
+            if let Some(event) = event {
+                self.heard(place, event, context);
             }
-            self.settle(context);
-            context.watch.laps.lap(Layer::Protocol);
         }
+        self.land(epoch, context);
         // R2Ts are answered without an event.
         context.touch(self.id);
         self.issue(context);
+    }
+
+    /// Bytes have come where they belong.
+    pub(crate) fn landed<P: Port>(
+        &mut self,
+        epoch: u32,
+        buf: Buf,
+        bytes: usize,
+        context: &mut Context<'_, P>,
+    ) {
+        let Some(place) = self.place(epoch) else { return };
+        let Some(wire) = self.wires.get_mut(place) else { return };
+        let event = wire.mover.landed(buf, bytes);
+        context.watch.laps.fed(0);
+        if let Some(event) = event {
+            self.heard(place, event, context);
+        }
+        self.land(epoch, context);
+        context.touch(self.id);
+        self.issue(context);
+    }
+
+    /// Many bytes of data that are to come go straight to where they belong, if the port can do
+    /// that.
+    fn land<P: Port>(&mut self, epoch: u32, context: &mut Context<'_, P>) {
+        let Some(place) = self.place(epoch) else { return };
+        let Some(wire) = self.wires.get_mut(place) else { return };
+        if let Some(socket) = wire.socket
+            && let Some((buf, at, end)) = wire.mover.landing()
+            && let Some(back) = context.land(socket, Landing { buf, at, end })
+        {
+            let event = wire.mover.landed(back.buf, 0);
+            debug_assert!(event.is_none(), "nothing has come");
+        }
+    }
+
+    /// What a mover made of bytes.
+    fn heard<P: Port>(&mut self, place: usize, event: Event, context: &mut Context<'_, P>) {
+        let Some(wire) = self.wires.get_mut(place) else { return };
+        let data = wire.mover.control_data();
+        match (&mut wire.login, &mut self.state) {
+            (Some(login), _) => login.handle_event(event, data, context.now),
+            (None, State::Up(session)) => {
+                session.handle_event_at(connection(place), event, data, context.now);
+            }
+            _ => return,
+        }
+        self.settle(context);
+        context.watch.laps.lap(Layer::Protocol);
     }
 
     /// What the connections that are there have done to payload bytes.

@@ -33,6 +33,7 @@ pub(super) struct Server {
     commands: HashMap<u64, CommandReply>,
     closing: HashMap<SessionId, Vec<Reply<()>>>,
     declaring: HashMap<SessionId, VecDeque<Reply<Result<(), Error>>>>,
+    managing: HashMap<u64, Reply<Result<(), Error>>>,
     open: Vec<SessionId>,
     /// Commands for whose data there was no room.
     backlog: VecDeque<(SessionId, Request, CommandReply)>,
@@ -55,6 +56,7 @@ impl Server {
             commands: HashMap::new(),
             closing: HashMap::new(),
             declaring: HashMap::new(),
+            managing: HashMap::new(),
             open: Vec::new(),
             backlog: VecDeque::new(),
             next_tag: 0,
@@ -115,6 +117,16 @@ impl Server {
                         Err(error) => reply.send(Err(error)),
                     }
                 }
+                Some(Letter::Manage(id, management, reply)) => {
+                    let tag = self.next_tag;
+                    match self.queue.post_management(id, tag, management) {
+                        Ok(()) => {
+                            self.next_tag = (tag + 1) & (u64::MAX >> 1);
+                            self.managing.insert(tag, reply);
+                        }
+                        Err(error) => reply.send(Err(error)),
+                    }
+                }
                 Some(Letter::Close(id, reply)) => {
                     if self.open.contains(&id) {
                         self.closing.entry(id).or_default().push(reply);
@@ -166,6 +178,11 @@ impl Server {
         match event {
             Event::Done { tag, result, .. } => {
                 if let Some(reply) = self.commands.remove(&tag) {
+                    reply.send(result);
+                }
+            }
+            Event::Managed { tag, result, .. } => {
+                if let Some(reply) = self.managing.remove(&tag) {
                     reply.send(result);
                 }
             }

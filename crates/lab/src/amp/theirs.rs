@@ -4,6 +4,9 @@
 //! of 2.4 GHz and two Gigabit Ethernet links, as initiator. Its plots are not in its text; the
 //! tables are.
 
+/// Clock of the study's processors, GHz.
+pub(crate) const CLOCK_GHZ: f64 = 2.4;
+
 /// The bins of Table 1, from the application to the wire; the first is not of the CPU's work.
 pub(crate) const BINS: [&str; 8] =
     ["others", "SCSI", "iSCSI", "interface", "kernel", "TCP", "copies", "driver"];

@@ -216,7 +216,10 @@ Examples:
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --sequential --block 1M --depth 4
   lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --reads 70 --destroy-data \\
                --block 4K,64K --depth 1,32 --sessions 2 --json
-  lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --svg latency.svg";
+  lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --svg latency.svg
+  lunwire bench iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 --reads 50 --destroy-data \\
+               --verify --time 10m
+      whether a disk keeps what is written, whatever happens to its connections";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct BenchOptions {
@@ -248,6 +251,10 @@ pub(crate) struct BenchOptions {
     /// Use the first SIZE bytes of the disk only
     #[arg(long, value_name = "SIZE")]
     pub(crate) range: Option<String>,
+    /// Write blocks that tell which write they are of, check each read of them, and read all
+    /// again at the end; at the cost of speed
+    #[arg(long, requires = "destroy_data")]
+    pub(crate) verify: bool,
     /// Also print where the time of a command went, on both sides if the target is ours
     #[arg(long)]
     pub(crate) layers: bool,
@@ -275,6 +282,7 @@ Commands:
   read BLOCK COUNT [FILE]      blocks into a file, or shown
   write BLOCK COUNT [FILE]     blocks from a file, or zeroes
   flush                        SYNCHRONIZE CACHE
+  reset unit|target            LOGICAL UNIT RESET or TARGET WARM RESET: ends all commands
   segment BYTES                longest data segment that comes from now on
   repeat COUNT FILE            run a script several times
   log FILE                     time of each command, one line each, in microseconds

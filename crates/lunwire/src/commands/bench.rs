@@ -17,6 +17,8 @@ use serde_json::json;
 use crate::args::BenchOptions;
 use crate::args::Usage;
 use crate::client;
+use crate::client::contents::Contents;
+use crate::client::contents::PLACES_MAX;
 use crate::client::histogram::Histogram;
 use crate::client::layers::Watch;
 use crate::client::layers::Watched;
@@ -39,6 +41,7 @@ struct Load {
     time: Duration,
     /// Bytes of the disk that are used.
     range: u64,
+    verify: bool,
 }
 
 /// What came of it.
@@ -51,6 +54,10 @@ struct Outcome {
     /// Payload bytes copied, and run through CRC32C, by our side.
     copied: u64,
     digested: u64,
+    /// How often a connection was lost, and came again.
+    lost: u64,
+    /// Reads that were found right; None: none was checked.
+    checked: Option<u64>,
     watched: Option<Watched>,
 }
 
@@ -85,10 +92,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
                 sequential: options.sequential,
                 time,
                 range: range.unwrap_or(u64::MAX).min(disk.geometry.bytes()),
+                verify: options.verify,
             };
-            if load.range < block {
-                bail!("--range: it holds no request of {block} bytes");
-            }
+            check_range(&load)?;
             let before = watch.as_ref().map(|watch| watch.now(&mut queue)).transpose()?;
             let mut outcome = Bench::new(&mut queue, &disk, &sessions, load).run()?;
             if let (Some(watch), Some(before)) = (&watch, before) {
@@ -129,6 +135,35 @@ fn check_block(disk: &Disk, block: u64) -> Result<u32> {
     }
 }
 
+fn check_range(load: &Load) -> Result<()> {
+    let Load { block, depth, .. } = *load;
+    match load.places() {
+        0 => bail!("--range: it holds no request of {block} bytes"),
+        places if load.verify && places < depth as u64 => {
+            bail!("--range: {depth} requests at once of {block} bytes do not fit for --verify")
+        }
+        places if load.verify && places > PLACES_MAX => {
+            bail!("--range: more than {PLACES_MAX} requests fit, which is too much for --verify")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Load {
+    /// How many requests fit beside each other.
+    fn places(&self) -> u64 {
+        self.range / u64::from(self.block)
+    }
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    begun: Instant,
+    place: u64,
+    write: bool,
+}
+
 /// One measurement under way.
 struct Bench<'a> {
     queue: &'a mut Queue,
@@ -137,11 +172,12 @@ struct Bench<'a> {
     load: Load,
     /// Written again and again.
     data: Slice,
-    /// When the request of each slot began.
-    begun: Vec<Instant>,
+    contents: Option<Contents>,
+    slots: Vec<Slot>,
     at: u64,
     random: u64,
     under_way: usize,
+    lost: u64,
 }
 
 impl<'a> Bench<'a> {
@@ -154,9 +190,11 @@ impl<'a> Bench<'a> {
             }
             None => Slice::from(data),
         };
-        let begun = vec![Instant::now(); load.depth];
+        let slots = vec![Slot { begun: Instant::now(), place: 0, write: false }; load.depth];
+        let contents = load.verify.then(|| Contents::new(load.places(), load.block));
         let random = 0x9e37_79b9_7f4a_7c15;
-        Self { queue, disk, sessions, load, data, begun, at: 0, random, under_way: 0 }
+        let (at, under_way, lost) = (0, 0, 0);
+        Self { queue, disk, sessions, load, data, contents, slots, at, random, under_way, lost }
     }
 
     fn run(mut self) -> Result<Outcome> {
@@ -174,14 +212,8 @@ impl<'a> Bench<'a> {
             if client::is_interrupted() {
                 bail!("interrupted after {} requests", latencies.total());
             }
-            while let Some(event) = self.queue.reap() {
-                let Event::Done { tag, result, .. } = event else { continue };
-                self.under_way -= 1;
-                let slot = usize::try_from(tag).unwrap_or(usize::MAX);
-                if let Err(error) = result {
-                    return Err(self.disk.explain(self.queue, error));
-                }
-                if let Some(begun) = self.begun.get(slot) {
+            while let Some(slot) = self.reap()? {
+                if let Some(Slot { begun, .. }) = self.slots.get(slot) {
                     let took = now.saturating_duration_since(*begun).as_nanos();
                     latencies.add(u64::try_from(took).unwrap_or(u64::MAX));
                 }
@@ -193,37 +225,125 @@ impl<'a> Bench<'a> {
         let seconds = begin.elapsed().as_secs_f64();
         let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
         let after = self.queue.times();
+        self.read_again()?;
         // A connection that was made anew meanwhile counts from zero.
         let copied = after.copied.saturating_sub(before.copied);
         let digested = after.digested.saturating_sub(before.digested);
-        let (load, watched) = (self.load, None);
-        Ok(Outcome { load, seconds, cpu_seconds, latencies, copied, digested, watched })
+        let checked = self.contents.map(|contents| contents.checked);
+        let (load, lost, watched) = (self.load, self.lost, None);
+        Ok(Outcome {
+            load,
+            seconds,
+            cpu_seconds,
+            latencies,
+            copied,
+            digested,
+            lost,
+            checked,
+            watched,
+        })
+    }
+
+    /// The slot of a request that has ended well.
+    fn reap(&mut self) -> Result<Option<usize>> {
+        while let Some(event) = self.queue.reap() {
+            let (tag, result) = match event {
+                Event::Done { tag, result, .. } => (tag, result),
+                Event::Down { .. } => {
+                    self.lost += 1;
+                    continue;
+                }
+                _ => continue,
+            };
+            self.under_way -= 1;
+            let slot = usize::try_from(tag).unwrap_or(usize::MAX);
+            let done = match result {
+                Ok(done) => done,
+                Err(error) => return Err(self.disk.explain(self.queue, error)),
+            };
+            if let (Some(contents), Some(slot)) = (&mut self.contents, self.slots.get(slot)) {
+                contents.release(slot.place);
+                if !slot.write {
+                    let data = done.data.as_deref().unwrap_or_default();
+                    contents.check(slot.place, data).with_context(|| self.disk.url.to_string())?;
+                }
+            }
+            return Ok(Some(slot));
+        }
+        Ok(None)
     }
 
     fn post(&mut self, slot: usize) -> Result<()> {
-        let block = u64::from(self.load.block);
-        let places = self.load.range / block;
-        let place = if self.load.sequential {
+        let places = self.load.places();
+        let mut place = if self.load.sequential {
             self.at = (self.at + 1) % places;
             self.at
         } else {
             self.next_random() % places
         };
         let write = self.next_random() % 100 >= self.load.reads;
+        if let Some(contents) = &mut self.contents {
+            place = contents.take(place).context("more requests than places")?;
+        }
+        self.post_at(slot, place, write)
+    }
+
+    fn post_at(&mut self, slot: usize, place: u64, write: bool) -> Result<()> {
+        let offset = place * u64::from(self.load.block);
         let request = match write {
-            true => self.disk.write(place * block, self.data.clone()),
-            false => self.disk.read(place * block, self.load.block),
+            true => self.disk.write(offset, self.data_for(place)),
+            false => self.disk.read(offset, self.load.block),
         };
         let session = self.sessions.get(slot % self.sessions.len().max(1)).copied();
         let session = session.unwrap_or(self.disk.session);
-        if let Some(begun) = self.begun.get_mut(slot) {
-            *begun = Instant::now();
+        if let Some(kept) = self.slots.get_mut(slot) {
+            *kept = Slot { begun: Instant::now(), place, write };
         }
         if let Err((error, _)) = self.queue.post(session, slot as u64, request) {
             return Err(self.disk.explain(self.queue, error));
         }
         self.under_way += 1;
         Ok(())
+    }
+
+    /// What to write there.
+    fn data_for(&mut self, place: u64) -> Slice {
+        let Some(contents) = &mut self.contents else { return self.data.clone() };
+        match self.queue.pool().take(self.load.block as usize) {
+            Some(mut buf) => {
+                contents.stamp(place, &mut buf);
+                buf.freeze()
+            }
+            None => {
+                let mut bytes = vec![0; self.load.block as usize];
+                contents.stamp(place, &mut bytes);
+                Slice::from(bytes)
+            }
+        }
+    }
+
+    /// Reads all that was written, and checks it.
+    fn read_again(&mut self) -> Result<()> {
+        let mut free: Vec<usize> = (0..self.load.depth).collect();
+        let mut from = 0;
+        loop {
+            while let Some(slot) = free.pop() {
+                let Some(contents) = &self.contents else { return Ok(()) };
+                let Some(place) = contents.next_written(from) else { break };
+                from = place + 1;
+                self.post_at(slot, place, false)?;
+            }
+            if self.under_way == 0 {
+                return Ok(());
+            }
+            self.queue.wait_n(1, client::LOOK);
+            if client::is_interrupted() {
+                bail!("interrupted while all was read again");
+            }
+            while let Some(slot) = self.reap()? {
+                free.push(slot);
+            }
+        }
     }
 
     /// xorshift64*: the same places in each run.
@@ -274,6 +394,12 @@ impl Outcome {
         output::line(format!(
             "  each byte of data copied {copied:.2} times, digested {digested:.2} times ({kernel})"
         ));
+        if self.lost > 0 {
+            output::line(format!("  connections lost and made again: {}", self.lost));
+        }
+        if let Some(checked) = self.checked {
+            output::line(format!("  {checked} reads gave what was written last"));
+        }
         if let Some(watched) = &self.watched {
             watched.print(self.payload());
         }
@@ -301,6 +427,8 @@ impl Outcome {
             "cpu_seconds": self.cpu_seconds,
             "copied_per_byte": self.copied as f64 / self.payload().max(1) as f64,
             "digested_per_byte": self.digested as f64 / self.payload().max(1) as f64,
+            "connections_lost": self.lost,
+            "checked_reads": self.checked,
             "layers": self.watched.as_ref().map(|watched| watched.json(self.payload())),
             "latency_ns": {
                 "mean": self.latencies.mean(),

@@ -19,6 +19,7 @@ use buf::Slice;
 use initiator::Data;
 use initiator::Geometry;
 use initiator::Kind;
+use initiator::Management;
 use initiator::Queue;
 use initiator::Request;
 use initiator::Retry;
@@ -36,9 +37,9 @@ use crate::client;
 use crate::output;
 
 /// The first words of lines, for completion.
-const COMMANDS: [&str; 12] = [
-    "login", "logout", "scsi", "read", "write", "flush", "segment", "repeat", "log", "help",
-    "quit", "exit",
+const COMMANDS: [&str; 13] = [
+    "login", "logout", "scsi", "read", "write", "flush", "reset", "segment", "repeat", "log",
+    "help", "quit", "exit",
 ];
 
 /// Scripts in scripts in scripts: a loop, past this.
@@ -138,6 +139,7 @@ impl Shell {
             ("write", [block, count]) => self.write(block, count, None),
             ("write", [block, count, file]) => self.write(block, count, Some(file)),
             ("flush", []) => self.flush(),
+            ("reset", [what]) => self.reset(what),
             ("segment", [length]) => self.segment(length),
             ("repeat", [count, file]) => return self.repeat(count, file),
             ("log", [file]) => return self.open_log(file),
@@ -295,6 +297,17 @@ impl Shell {
     fn flush(&mut self) -> Result<()> {
         let (session, lun) = self.place()?;
         Ok(scsi::flush(&mut self.queue.unit(session, lun))?)
+    }
+
+    /// Resets the unit, or the whole target.
+    fn reset(&mut self, what: &str) -> Result<()> {
+        let (session, lun) = self.place()?;
+        let management = match what {
+            "unit" => Management::LogicalUnitReset(lun),
+            "target" => Management::TargetWarmReset,
+            _ => bail!("reset {what}: unit or target"),
+        };
+        Ok(self.queue.manage(session, management)?)
     }
 
     /// Declares the longest data segment that this side takes anew.

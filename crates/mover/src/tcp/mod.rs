@@ -57,6 +57,20 @@ impl Tcp {
         rx.feed(bytes, segment::Context { pool, tasks, counters })
     }
 
+    /// Where the next bytes of the stream belong, if they are many data bytes of one PDU: a buffer,
+    /// where to begin and where to end. The buffer is to come back by `landed` before anything else
+    /// is fed; the caller sees to it that no task is taken away from this connection meanwhile.
+    pub fn landing(&mut self) -> Option<(Buf, usize, usize)> {
+        self.rx.landing(&mut self.tasks)
+    }
+
+    /// The first `bytes` bytes of what `landing` asked for are in `buf`. Gives an event as `feed`
+    /// does.
+    pub fn landed(&mut self, buf: Buf, bytes: usize, pool: &Pool) -> Option<Event> {
+        let Self { rx, tasks, counters, .. } = self;
+        rx.landed(buf, bytes, segment::Context { pool, tasks, counters })
+    }
+
     /// Header (BHS and AHS) of the PDU of the last event, until the next `feed`.
     pub fn header(&self) -> &[u8] {
         self.rx.header()

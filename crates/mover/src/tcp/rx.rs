@@ -16,6 +16,7 @@
 
 use alloc::vec::Vec;
 
+use buf::Buf;
 use crc::Crc32c;
 use iscsi::datamover::{Event, Immediate, Keys, StreamViolation};
 use wire::iscsi::{
@@ -26,7 +27,8 @@ use super::DIGEST_LEN;
 use super::burst::{BurstKey, Integrity};
 use super::marker::{Digests, Next, Stripper, pdu_len};
 use super::segment::{Context, Pdu, Sink, update};
-use crate::limits::{AHS_LEN_MAX, CONTROL_KEEP};
+use super::task::Tasks;
+use crate::limits::{AHS_LEN_MAX, CONTROL_KEEP, LANDING_MIN};
 
 /// Bytes of a header up to the end of its lengths (RFC 7143 §11.2.1).
 pub(super) const LENGTHS_END: usize = 8;
@@ -137,6 +139,33 @@ impl Rx {
         let taken = bytes.len() - rest.len();
         context.counters.bytes_in += taken as u64;
         (taken, event)
+    }
+
+    /// See `Tcp::landing`.
+    pub(super) fn landing(&mut self, tasks: &mut Tasks) -> Option<(Buf, usize, usize)> {
+        let left = self.pdu.data_left;
+        if self.phase != Phase::Data || left < LANDING_MIN || self.is_special {
+            return None;
+        }
+        self.pdu.lend(tasks).map(|(buf, at)| (buf, at, at + left))
+    }
+
+    /// See `Tcp::landed`.
+    pub(super) fn landed(
+        &mut self,
+        buf: Buf,
+        bytes: usize,
+        mut context: Context<'_>,
+    ) -> Option<Event> {
+        debug_assert_eq!(self.phase, Phase::Data, "nothing was fed meanwhile");
+        debug_assert!(bytes <= self.pdu.data_left, "no more than was asked for");
+        context.counters.bytes_in += bytes as u64;
+        self.pdu.landed(buf, bytes, &mut context);
+        if self.pdu.data_left > 0 {
+            return None;
+        }
+        self.phase = Phase::Padding;
+        self.advance(&mut [].as_slice(), &mut context)
     }
 
     /// A stream with markers, or one that is over.
@@ -437,9 +466,14 @@ impl Rx {
             }
             Sink::Burst { key, pdu, .. } => return end_data_out(key, &pdu, data, context),
             Sink::Control(request) => (request, Immediate::None),
-            Sink::Stage { command, data, at } => {
+            Sink::Stage { command, data: Some(data), at } => {
                 let length = u32::try_from(at).unwrap_or(u32::MAX);
                 (Request::Command(command), Immediate::Staged { data, length })
+            }
+            Sink::Stage { command, data: None, at } => {
+                debug_assert!(false, "a segment is not whole while the port fills it");
+                let length = u32::try_from(at).unwrap_or(u32::MAX);
+                (Request::Command(command), Immediate::Exhausted { length })
             }
             Sink::Exhausted { command, length } => {
                 (Request::Command(command), Immediate::Exhausted { length })

@@ -44,8 +44,8 @@ pub(super) enum Sink {
     Reject { reason: u8 },
     /// Into `control`.
     Control(Request),
-    /// Immediate data, `at` bytes of it there.
-    Stage { command: ScsiCommand, data: Buf, at: usize },
+    /// Immediate data, `at` bytes of it there; None while the port fills the buffer.
+    Stage { command: ScsiCommand, data: Option<Buf>, at: usize },
     /// Immediate data without a buffer.
     Exhausted { command: ScsiCommand, length: u32 },
     /// Data-Out: the next `room` bytes go to `at`, what is beyond them is dropped.
@@ -75,7 +75,7 @@ impl Sink {
         let segment = length as usize;
         let wanted = if expected <= BUF_LEN_MAX { expected.max(segment) } else { segment };
         match pool.take(wanted) {
-            Some(data) => Self::Stage { command, data, at: 0 },
+            Some(data) => Self::Stage { command, data: Some(data), at: 0 },
             None => Self::Exhausted { command, length },
         }
     }
@@ -98,7 +98,7 @@ impl Pdu {
                 part.len()
             }
             Sink::Stage { data, at, .. } => {
-                let place = data.get_mut(*at..*at + part.len());
+                let place = data.as_mut().and_then(|data| data.get_mut(*at..*at + part.len()));
                 *at += part.len();
                 deposit(crc, place, part)
             }
@@ -124,6 +124,47 @@ impl Pdu {
         context.counters.bytes_copied += copied as u64;
         if crc.is_some() {
             context.counters.bytes_crc += part.len() as u64;
+        }
+    }
+}
+
+impl Pdu {
+    /// Gives out the buffer for the data that is to come, and where in it that begins.
+    pub(super) fn lend(&mut self, tasks: &mut Tasks) -> Option<(Buf, usize)> {
+        match &mut self.sink {
+            Sink::Stage { data, at, .. } => Some((data.take()?, *at)),
+            Sink::Burst { key, at, room, .. } if *room as usize >= self.data_left => {
+                Some((tasks.lend(*key, *at, self.data_left)?, *at as usize))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes the buffer back into which `bytes` data bytes have come. One whose task has ended
+    /// meanwhile goes back to its pool.
+    pub(super) fn landed(&mut self, buf: Buf, bytes: usize, context: &mut Context<'_>) {
+        let Self { data_left, crc, sink, .. } = self;
+        *data_left = data_left.saturating_sub(bytes);
+        let digest = |crc: &mut Option<Crc32c>, from: usize| {
+            update(crc, buf.get(from..from + bytes).unwrap_or_default());
+        };
+        if crc.is_some() {
+            context.counters.bytes_crc += bytes as u64;
+        }
+        match sink {
+            Sink::Stage { data, at, .. } => {
+                digest(crc, *at);
+                *at += bytes;
+                *data = Some(buf);
+            }
+            Sink::Burst { key, at, room, .. } => {
+                digest(crc, *at as usize);
+                let taken = u32::try_from(bytes).unwrap_or(u32::MAX);
+                *at = at.saturating_add(taken);
+                *room = room.saturating_sub(taken);
+                context.tasks.give_back(*key, buf);
+            }
+            _ => debug_assert!(false, "no buffer was given out"),
         }
     }
 }

@@ -106,6 +106,23 @@ impl Tasks {
         place
     }
 
+    /// Gives out the buffer that the next `length` bytes of a burst go into, from `at` on. None:
+    /// nobody wants them, or they do not fit.
+    pub(super) fn lend(&mut self, key: BurstKey, at: u32, length: usize) -> Option<Buf> {
+        let id = self.bursts.landing(key)?;
+        let end = (at as usize).checked_add(length)?;
+        self.get_mut(id)?.buf.take_if(|buf| end <= buf.len())
+    }
+
+    /// Takes back what `lend` gave out.
+    pub(super) fn give_back(&mut self, key: BurstKey, buf: Buf) {
+        if let Some(id) = self.bursts.landing(key)
+            && let Some(task) = self.get_mut(id)
+        {
+            task.buf.get_or_insert(buf);
+        }
+    }
+
     /// Asserts what always holds.
     pub(super) fn check(&self) {
         let live = self.slots.iter().filter(|slot| slot.task.is_some()).count();

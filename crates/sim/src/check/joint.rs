@@ -7,11 +7,13 @@ use std::rc::Rc;
 
 use iscsi::serial::Serial;
 use wire::iscsi::CmdSn;
+use wire::iscsi::LunField;
 use wire::iscsi::ScsiCommand;
 
 use super::Judgement;
 use super::demand;
 use super::keys::Keys;
+use super::task::Task;
 
 /// So many commands are remembered: more than any window has.
 const REMEMBERED: usize = 1024;
@@ -27,11 +29,13 @@ pub(crate) struct Joint {
     commands: BTreeMap<u32, ScsiCommand>,
     /// The last number that the target takes, as far as it has said on any connection.
     last: CmdSn,
+    /// Units whose older commands a task management function has ended, on all connections.
+    ended: Vec<(LunField, CmdSn)>,
 }
 
 impl Joint {
     pub(super) const fn new(keys: Keys, last: CmdSn) -> Self {
-        Self { keys, commands: BTreeMap::new(), last }
+        Self { keys, commands: BTreeMap::new(), last, ended: Vec::new() }
     }
 
     /// Whether this command was sent before: then all of it is as it was (RFC 7143 §7.2.1).
@@ -54,6 +58,16 @@ impl Joint {
             oldest.map(|oldest| self.commands.remove(&oldest));
         }
         Ok(false)
+    }
+
+    /// A function has ended what was sent for a unit before it.
+    pub(super) fn ends(&mut self, unit: (LunField, CmdSn)) {
+        self.ended.push(unit);
+    }
+
+    /// Whether a function has ended the task.
+    pub(super) fn has_ended(&self, task: &Task) -> bool {
+        self.ended.iter().any(|(lun, before)| task.is_older(*lun, *before))
     }
 
     /// The target says how far it goes.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One command and its data, in both directions.
 
+use iscsi::serial::Serial;
+use wire::iscsi::CmdSn;
 use wire::iscsi::DataIn;
 use wire::iscsi::DataOut;
+use wire::iscsi::LunField;
 use wire::iscsi::R2t;
 use wire::iscsi::Residual;
 use wire::iscsi::ScsiCommand;
@@ -25,6 +28,8 @@ struct Burst {
 /// A command that has no response yet.
 #[derive(Debug)]
 pub(super) struct Task {
+    lun: LunField,
+    cmd_sn: CmdSn,
     expected: u32,
     write: bool,
     /// Immediate and unsolicited data, bytes.
@@ -57,6 +62,8 @@ impl Task {
         let left = limit.saturating_sub(length);
         let burst = Burst { ttt: Ttt::NONE, offset: length, length: left, sent: 0, data_sn: 0 };
         Ok(Self {
+            lun: pdu.lun,
+            cmd_sn: pdu.cmd_sn,
             expected: pdu.expected_length,
             write: pdu.write,
             unasked: length,
@@ -70,6 +77,11 @@ impl Task {
             lenient: keys.error_recovery_level > 0,
             distrusted: false,
         })
+    }
+
+    /// Whether it was sent for the unit before `cmd_sn`.
+    pub(super) fn is_older(&self, lun: LunField, cmd_sn: CmdSn) -> bool {
+        self.lun == lun && self.cmd_sn.is_before(cmd_sn)
     }
 
     pub(super) fn data_out(&mut self, pdu: &DataOut, length: u32, keys: &Keys) -> Judgement {

@@ -71,6 +71,10 @@ impl Options {
         }
         for session in self.hosts.iter_mut().flatten().filter(|_| honest) {
             session.in_order = [rng.chance(600), rng.chance(600)];
+            let manages = rng.pick(&[0, 0, 20, 100]);
+            if !matches!(self.class, Class::Calm | Class::Scarce) {
+                session.manages = manages;
+            }
         }
     }
 

@@ -121,6 +121,7 @@ impl<P: Port> Pump<P> {
             list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
+            lands: false,
             ended: false,
             held_until: None,
             told: StatSn(0),
@@ -263,6 +264,7 @@ impl<P: Port> Pump<P> {
             reactor = self.reactor,
             "session opened"
         );
+        connection.lands = login.parameters.error_recovery_level == 0;
         let session = self.sessions.insert(Session {
             machine: iscsi::target::Session::new(login.clone(), &settings, now),
             nexus,

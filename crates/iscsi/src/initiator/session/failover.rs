@@ -281,7 +281,7 @@ impl Session {
                 immediate: true,
                 function: TASK_REASSIGN,
                 lun: LunField::default(),
-                itt: self.controls.begin(Job::Reassign(task), to, now),
+                itt: self.controls.begin(Job::Reassign(task), to, self.cmd_sn, now),
                 referenced_task: itt(task),
                 cmd_sn: self.cmd_sn,
                 exp_stat_sn: self.exp_stat_sn_at(to),

@@ -5,6 +5,7 @@
 use alloc::vec::Vec;
 
 use clock::Instant;
+use wire::iscsi::CmdSn;
 use wire::iscsi::Itt;
 use wire::iscsi::LunField;
 use wire::iscsi::Request;
@@ -30,6 +31,7 @@ use crate::initiator::datamover::itt;
 use crate::initiator::limits;
 use crate::initiator::tasks::Home;
 use crate::initiator::tasks::Task;
+use crate::serial::Serial;
 
 /// "Function rejected" (RFC 7143 §11.6.1).
 pub(super) const REJECTED: u8 = 255;
@@ -40,6 +42,8 @@ pub(super) struct Management {
     pub(super) itt: Itt,
     job: Job,
     at: ConnectionId,
+    /// What was sent before it has a smaller CmdSN: only that does it end (RFC 7143 §11.5.1).
+    cmd_sn: CmdSn,
     pub(super) until: Instant,
     /// The command that it is about has ended by itself.
     concluded: bool,
@@ -63,10 +67,10 @@ impl Controls {
     }
 
     /// Books a function; gives its tag.
-    pub(super) fn begin(&mut self, job: Job, at: ConnectionId, now: Instant) -> Itt {
+    pub(super) fn begin(&mut self, job: Job, at: ConnectionId, cmd_sn: CmdSn, now: Instant) -> Itt {
         let itt = self.next_itt();
         let until = now + limits::ABORT_TIMEOUT;
-        self.managements.push(Management { itt, job, at, until, concluded: false });
+        self.managements.push(Management { itt, job, at, cmd_sn, until, concluded: false });
         itt
     }
 
@@ -178,7 +182,7 @@ impl Session {
             };
             request.ref_cmd_sn = number;
         }
-        request.itt = self.controls.begin(job, at, now);
+        request.itt = self.controls.begin(job, at, self.cmd_sn, now);
         self.send_control(at, Request::TaskManagement(request), Vec::new());
         self.silence(function, at);
     }
@@ -286,7 +290,8 @@ impl Session {
         };
         for id in if done { self.tasks.ids() } else { Vec::new() } {
             let hit = self.tasks.get(id).is_some_and(|task| {
-                task.sent.is_some() && lun.is_none_or(|lun| lun == task.command.lun)
+                task.sent.is_some_and(|number| number.is_before(management.cmd_sn))
+                    && lun.is_none_or(|lun| lun == task.command.lun)
             });
             if hit {
                 self.end_task(id, Outcome::Failed(Ending::Aborted));
@@ -318,7 +323,7 @@ impl Session {
                     {
                         entry.aborting = false;
                     }
-                    self.tell_managed(management.job, Some(REJECTED));
+                    self.tell_managed(management.job, None);
                 }
             }
         }

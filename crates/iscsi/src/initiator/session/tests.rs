@@ -456,6 +456,7 @@ fn a_reset_ends_the_tasks_of_its_unit() {
     let requests = lab.requests();
     let [Request::TaskManagement(reset)] = requests.as_slice() else { panic!("one reset") };
     assert_eq!((reset.function, reset.referenced_task), (5, Itt::NONE));
+    let later = lab.command(0, 512);
     let releases = |lab: &Lab| lab.ops.iter().any(|op| matches!(op, Op::Release { .. }));
     assert!(!releases(&lab), "R2Ts are answered up to the response");
     let (itt, numbers) = (reset.itt, lab.numbers(0));
@@ -464,6 +465,7 @@ fn a_reset_ends_the_tasks_of_its_unit() {
     for task in tasks {
         assert_eq!(lab.outcome(task), Some(&Outcome::Failed(Ending::Aborted)));
     }
+    assert_eq!(lab.outcome(later), None, "what came behind it goes on");
     assert!(matches!(lab.told.last(),
         Some(Indication::Managed { id: of, response: Some(0) }) if *of == id));
 }

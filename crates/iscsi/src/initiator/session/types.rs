@@ -115,7 +115,8 @@ pub enum Indication {
     Managed {
         /// Names the request.
         id: u32,
-        /// RFC 7143 §11.6.1: 0 done, 255 rejected. None: the session ended before.
+        /// RFC 7143 §11.6.1: 0 done, 255 rejected. None: its connection or the session ended
+        /// before, and nobody knows.
         response: Option<u8>,
     },
     /// The answer to SendTargets.

@@ -60,6 +60,19 @@ impl Tcp {
         self.rx.feed(bytes, &mut self.tasks, &mut self.tx)
     }
 
+    /// Where the next bytes of the stream belong, if they are many data bytes of one PDU: a buffer,
+    /// where to begin and where to end. The buffer is to come back by `landed` before anything else
+    /// is fed; a task that ends meanwhile ends without it.
+    pub fn landing(&mut self) -> Option<(Buf, usize, usize)> {
+        self.rx.landing(&mut self.tasks)
+    }
+
+    /// The first `bytes` bytes of what `landing` asked for are in `buf`. Gives an event as `feed`
+    /// does.
+    pub fn landed(&mut self, buf: Buf, bytes: usize) -> Option<Event> {
+        self.rx.landed(buf, bytes, &mut self.tasks)
+    }
+
     /// Data segment of the PDU of the last event, until the next `feed`.
     #[must_use]
     pub fn control_data(&self) -> &[u8] {

@@ -16,6 +16,7 @@ mod ending;
 
 use alloc::vec::Vec;
 
+use buf::Buf;
 use crc::Crc32c;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Keys;
@@ -47,6 +48,7 @@ use super::task::Tasks;
 use super::tx::Burst;
 use super::tx::Tx;
 use crate::limits::CONTROL_KEEP;
+use crate::limits::LANDING_MIN;
 
 /// The receiving side of a connection.
 #[derive(Debug)]
@@ -157,6 +159,40 @@ impl Rx {
         let taken = bytes.len() - rest.len();
         self.position += taken as u64;
         (taken, event)
+    }
+
+    /// See `Tcp::landing`.
+    pub(super) fn landing(&mut self, tasks: &mut Tasks) -> Option<(Buf, usize, usize)> {
+        let left = self.data_left;
+        if self.phase != Phase::Data || left < LANDING_MIN || self.is_special || self.keys.recovery
+        {
+            return None;
+        }
+        let Sink::Data { task, at, .. } = self.sink else { return None };
+        let end = at.checked_add(left)?;
+        let buf = tasks.get_mut(task)?.read.take_if(|buf| end <= buf.len())?;
+        Some((buf, at, end))
+    }
+
+    /// See `Tcp::landed`.
+    pub(super) fn landed(&mut self, buf: Buf, bytes: usize, tasks: &mut Tasks) -> Option<Event> {
+        debug_assert!(bytes <= self.data_left, "no more than was asked for");
+        let Sink::Data { task, at, .. } = &mut self.sink else { return None };
+        update(&mut self.crc, buf.get(*at..*at + bytes).unwrap_or_default());
+        *at += bytes;
+        if let Some(task) = tasks.get_mut(*task) {
+            task.read.get_or_insert(buf);
+        }
+        if self.crc.is_some() {
+            self.touched.digested += bytes as u64;
+        }
+        self.position += bytes as u64;
+        self.data_left = self.data_left.saturating_sub(bytes);
+        if self.data_left > 0 {
+            return None;
+        }
+        self.phase = Phase::Padding;
+        self.after_padding(tasks).unwrap_or_else(|violation| Some(self.violate(violation)))
     }
 
     /// Takes bytes up to an event, or all of them.

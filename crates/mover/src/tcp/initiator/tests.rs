@@ -192,6 +192,62 @@ fn violates(tcp: &mut Tcp, bytes: &[u8], expected: impl Fn(&Violation) -> bool) 
     assert!(taken == 3 && matches!(event, Some(Event::Violation(again)) if again == *violation));
 }
 
+/// As a port does it: the header by `feed`, the data into its buffer, at most `long` bytes at once.
+fn land(tcp: &mut Tcp, mut bytes: &[u8], long: usize) -> (usize, Vec<Event>) {
+    let (mut landed, mut told) = (0, Vec::new());
+    while !bytes.is_empty() {
+        if let Some((mut buf, at, end)) = tcp.landing() {
+            let (part, after) = bytes.split_at(bytes.len().min(end - at).min(long));
+            buf[at..at + part.len()].copy_from_slice(part);
+            landed += part.len();
+            bytes = after;
+            told.extend(tcp.landed(buf, part.len()));
+        } else {
+            let (part, after) = bytes.split_at(bytes.len().min(BHS_LEN));
+            told.extend(events(tcp, part));
+            bytes = after;
+        }
+    }
+    tcp.check();
+    (landed, told)
+}
+
+#[test]
+fn large_data_may_come_into_its_buffer_without_the_mover() {
+    const LENGTH: u32 = 200_001;
+    for keys in [KEYS, DIGESTS] {
+        let keys = Keys { max_recv_data_segment_length: 1 << 20, ..keys };
+        let bytes: Vec<u8> = (0..LENGTH).map(|at| at.to_le_bytes()[1]).collect();
+        let (first, rest) = bytes.split_at(100_000);
+        let first = pdu(keys, Response::DataIn(data_in(0, 0, None)), first);
+        let rest = pdu(keys, Response::DataIn(data_in(1, 100_000, Some(0))), rest);
+        for long in [1 << 20, 50_000] {
+            let mut tcp = reading(keys, LENGTH);
+            let (landed, told) = land(&mut tcp, &[first.clone(), rest.clone()].concat(), long);
+            assert!(landed > 130_000, "{landed}");
+            assert!(matches!(told.as_slice(), [.., Event::Ended { .. }]), "{told:?}");
+            let touched = tcp.touched();
+            assert_eq!(touched.copied + landed as u64, u64::from(LENGTH));
+            assert!(tcp.detach(TASK).is_some_and(|buf| buf[..] == bytes[..]));
+        }
+    }
+}
+
+#[test]
+fn a_read_that_ends_while_its_buffer_is_away_ends_without_it() {
+    let keys = Keys { max_recv_data_segment_length: 1 << 20, ..KEYS };
+    let data = pdu(keys, Response::DataIn(data_in(0, 0, Some(0))), &[7; 100_000]);
+    let mut tcp = reading(keys, 100_000);
+    events(&mut tcp, &data[..BHS_LEN]);
+    let (buf, at, end) = tcp.landing().unwrap();
+    assert_eq!((at, end), (0, 100_000));
+    assert!(tcp.detach(TASK).is_none());
+    tcp.submit(Op::Release { task: TASK });
+    tcp.landed(buf, end);
+    tcp.check();
+    assert_eq!(tcp.task_count(), 0);
+}
+
 /// Covers: DIN-05, DIN-06, DIN-08.
 #[test]
 fn data_lands_in_the_buffer_and_status_in_either_form() {

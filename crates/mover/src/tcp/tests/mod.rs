@@ -4,6 +4,7 @@
 mod bursts;
 mod disorder;
 mod hostile;
+mod landing;
 mod markers;
 mod receive;
 mod recovery;
