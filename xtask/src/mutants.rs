@@ -101,7 +101,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "abort-waits",
-        file: "crates/target/src/pump/management.rs",
+        file: "crates/target/src/pump/quiescence.rs",
         from: "if !lives {",
         to: "if false {",
         class: "disk",
