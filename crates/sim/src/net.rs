@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 
 use buf::SgList;
 use clock::Instant;
+use engine::Landing;
 use engine::Token;
 
 use crate::tap::Tap;
@@ -26,6 +27,8 @@ pub(crate) struct End {
     pub(crate) fd: Option<OwnedFd>,
     /// The token of `Work::Receive`.
     pub(crate) receiving: Option<Token>,
+    /// Where the next bytes go, and how many have gone there.
+    pub(crate) landing: Option<(Landing, usize)>,
     pub(crate) paused: bool,
     /// Has arrived and was not yet given to the port.
     pub(crate) unread: VecDeque<u8>,

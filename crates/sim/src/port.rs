@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clock::Instant;
 use engine::Event;
+use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
@@ -158,6 +159,23 @@ impl Port for SimPort {
             }
             world.feed(id, side);
         }
+    }
+
+    fn land(&mut self, socket: Socket, landing: Landing) -> Option<Landing> {
+        let Some((id, side)) = self.end(socket) else { return Some(landing) };
+        let mut world = self.world.borrow_mut();
+        let world = &mut *world;
+        let Some(link) = world.net.links.get_mut(&id) else { return Some(landing) };
+        let end = &mut link.ends[side];
+        let token = end.receiving.filter(|_| !end.closed && !end.paused && end.unread.is_empty());
+        // What is on its way to the pump comes before.
+        let before = world.desks[self.desk].events.iter().any(|(of, _)| Some(*of) == token);
+        if token.is_none() || before {
+            return Some(landing);
+        }
+        end.landing = Some((landing, 0));
+        world.tally.mark("landing");
+        None
     }
 
     fn shutdown(&mut self, socket: Socket) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use engine::Chunk;
 use engine::Event;
+use engine::Landing;
 use initiator::Connected;
 use initiator::Error;
 use rustix::net::AddressFamily;
@@ -249,16 +250,37 @@ impl World {
             let piece = self.net_rng.within(1..=self.weather.piece as u64);
             let Some(link) = self.net.links.get_mut(&id) else { return };
             let end = &mut link.ends[side];
-            let Some(token) = end.receiving.filter(|_| !end.paused && !end.closed) else { return };
+            let open = !end.closed && (!end.paused || end.landing.is_some());
+            let Some(token) = end.receiving.filter(|_| open) else { return };
             let desk = end.desk;
             if end.unread.is_empty() {
                 if let Some(error) = end.ending {
+                    if let Some((Landing { buf, .. }, bytes)) = end.landing.take() {
+                        self.tell(desk, token, Event::Landed { buf, bytes });
+                    }
+                    let Some(link) = self.net.links.get_mut(&id) else { return };
+                    let end = &mut link.ends[side];
                     end.receiving = None;
                     self.tell(desk, token, Event::ReceiveEnded { error });
                 }
                 return;
             }
             let length = end.unread.len().min(usize::try_from(piece).unwrap_or(usize::MAX));
+            if let Some((mut landing, before)) = end.landing.take() {
+                let length = length.min(landing.end - landing.at);
+                let place = &mut landing.buf[landing.at..landing.at + length];
+                place.copy_from_slice(&drain(&mut end.unread, length));
+                landing.at += length;
+                let bytes = before + length;
+                // A kernel gives up early now and then, whatever it was asked for.
+                if landing.at < landing.end && !self.net_rng.chance(20) {
+                    end.landing = Some((landing, bytes));
+                } else {
+                    self.tell(desk, token, Event::Landed { buf: landing.buf, bytes });
+                }
+                self.after(Duration::from_micros(1), Due::Push(id, 1 - side));
+                continue;
+            }
             let bytes: Vec<u8> = drain(&mut end.unread, length);
             self.tell(desk, token, Event::Received { bytes: Chunk::from(bytes) });
             self.after(Duration::from_micros(1), Due::Push(id, 1 - side));
@@ -287,6 +309,7 @@ impl World {
         let ended = end.ending.is_some_and(|error| error.is_some());
         end.closed = true;
         end.unread = VecDeque::new();
+        end.landing = None;
         let fd = end.fd.take();
         let (desk, receiving) = (end.desk, end.receiving.take());
         if let Some(fd) = fd {
