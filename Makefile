@@ -22,8 +22,8 @@ build: ## Builds the release binary
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test
 
-test-long: build ## What takes longer, in a virtual machine: broken lines, LIO, sg3-utils, 12 minutes
-	@scripts/test setup cable resets lio disk
+test-long: build ## What takes longer, in a virtual machine: kernel initiator, broken lines, LIO, sg3-utils, 17 minutes
+	@scripts/test setup kernel cable resets lio disk
 
 test-quick: ## What needs neither foreign clients nor a virtual machine
 	@scripts/test fmt tidy clippy docs unit compliance licences

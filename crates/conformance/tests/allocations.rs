@@ -20,7 +20,7 @@ use wire::iscsi::*;
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const WARM: u32 = 600;
-const COUNTED: u32 = 2_000;
+const COUNTED: u32 = 600;
 const DEPTH: u32 = 8;
 const SEGMENT_MAX: usize = 256 << 10;
 const DIGEST_LEN: usize = 4;
