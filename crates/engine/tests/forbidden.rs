@@ -4,6 +4,8 @@
 
 extern crate lunwire_engine as engine;
 
+mod sandbox;
+
 use std::io;
 use std::thread;
 
@@ -12,7 +14,8 @@ use engine::Config;
 use engine::epoll::Epoll;
 use engine::uring::Uring;
 use libc::sock_filter;
-use libc::sock_fprog;
+
+use self::sandbox::confine;
 
 /// Makes io_uring_setup(2) fail with `EPERM` on the calling thread, for ever.
 fn forbid() -> io::Result<()> {
@@ -28,17 +31,7 @@ fn forbid() -> io::Result<()> {
         sock_filter { code: give, jt: 0, jf: 0, k: errno },
         sock_filter { code: give, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
     ];
-    let program = sock_fprog { len: 4, filter: filter.as_mut_ptr() };
-    // SAFETY: changes a flag of this thread; the other arguments must be zero.
-    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: the program and its instructions live during the call, which copies them.
-    if unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    confine(&mut filter)
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 extern crate lunwire_engine as engine;
 
+mod sandbox;
+
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
@@ -23,7 +25,8 @@ use engine::ppe::Idle;
 use engine::ppe::Ppe;
 use engine::ppe::Settings;
 use libc::sock_filter;
-use libc::sock_fprog;
+
+use self::sandbox::confine;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Where seccomp(2) puts the third argument of a call, on a machine whose low word comes first.
@@ -46,17 +49,7 @@ fn forbid(fd: RawFd) -> io::Result<()> {
         sock_filter { code: give, jt: 0, jf: 0, k: errno },
         sock_filter { code: give, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW },
     ];
-    let program = sock_fprog { len: 6, filter: filter.as_mut_ptr() };
-    // SAFETY: changes a flag of this thread; the other arguments must be zero.
-    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: the program and its instructions live during the call, which copies them.
-    if unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    confine(&mut filter)
 }
 
 fn next<P: Port>(port: &mut P) -> Event {
