@@ -207,15 +207,16 @@ class Guest:
     def clean(self):
         """After a case that failed: no session, no rule, no load is left."""
         self.status("""
-            pkill -x fio
-            multipath -F > /dev/null; pkill -x multipathd
+            . ./lib.sh; set +e; trap - ERR
             nft flush ruleset
+            pkill -x fio; within 30 eval '! pgrep -x fio'
+            ! pgrep -x multipathd || drop_maps
             umount -A -f /mnt/disk 2> /dev/null
             iscsiadm -m node --logoutall=all
             for session in $(ls /sys/class/iscsi_session); do
                 iscsiadm -m session -r ${session#session} --logout
             done
-            iscsiadm -m node -o delete""", 120)
+            iscsiadm -m node -o delete""", STEP_SECONDS)
 
     def stuck(self):
         """The processes that wait in the kernel, and where."""

@@ -139,6 +139,13 @@ END
     pgrep -x multipathd > /dev/null || multipathd
     within 60 multipathd show status
 }
+# drop_maps: without its paths in use. udev reads a map again when a writer has closed it,
+# and multipathd makes one anew for each path that comes.
+drop_maps() {
+    within 60 multipath -F
+    pkill -x multipathd || true
+    within 30 eval '! pgrep -x multipathd'
+}
 # states: path, its state in the map, what the path checker says, its priority.
 states() { multipathd show paths raw format '%d %t %T %p' | sort; }
 

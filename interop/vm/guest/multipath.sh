@@ -72,6 +72,6 @@ wait $load || { cat /tmp/load.log; fail "I/O failed"; }
 grep -E 'read:|write:' /tmp/load.log
 [ -z "$(grep 'err= [^0]' /tmp/load.log)" ] || fail "I/O errors"
 
-multipath -F
+drop_maps
 iscsiadm -m node -T "$iqn" --logout > /dev/null
 step "PASSED"
