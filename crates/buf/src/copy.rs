@@ -4,6 +4,10 @@
 use crate::limits::STREAM_MIN;
 use std::ptr;
 
+/// Bytes of a cache line: written whole, it leaves the processor in one piece.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+
 /// Copies `src` to `dst`, which has the same length: a caller's mistake otherwise, which panics.
 ///
 /// The one entry for copies on the data path, so that a processor on which the system's copy is
@@ -41,14 +45,26 @@ pub(crate) unsafe fn copy_raw_away(dst: *mut u8, src: *const u8, len: usize) {
     }
 }
 
+/// Has the processor bring `len` bytes from `from` on into its caches.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn prefetch(from: *const u8, len: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+
+    for at in (0..len).step_by(LINE) {
+        // SAFETY: a hint, which faults at no address; SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const fn prefetch(_: *const u8, _: usize) {}
+
 /// # Safety
 /// As for [`copy_raw_away`], and the ranges do not overlap.
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream(dst: *mut u8, src: *const u8, len: usize) {
     use std::arch::x86_64::{__m128i, _mm_sfence, _mm_stream_si128};
 
-    /// Bytes of a cache line: written whole, it leaves the processor in one piece.
-    const LINE: usize = 64;
     const WORD: usize = size_of::<__m128i>();
     const { assert!(LINE == 4 * WORD) };
     let head = dst.align_offset(LINE).min(len);

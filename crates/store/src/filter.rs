@@ -55,6 +55,10 @@ macro_rules! behind {
         fn usage(&self) -> Option<crate::Usage> {
             self.behind.usage()
         }
+
+        fn expect_write(&self, offset: u64, length: u32) {
+            self.behind.expect_write(offset, length);
+        }
     };
 }
 pub(crate) use behind;

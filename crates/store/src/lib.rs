@@ -333,6 +333,9 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// A Write of this range is likely to be submitted soon: its data is about to come.
+    fn expect_write(&self, _offset: u64, _length: u32) {}
+
     /// Starts `op`. An operation that [`Geometry::check`] refuses fails before any Io.
     fn submit(&self, op: &Op) -> Submitted;
 

@@ -103,6 +103,7 @@ pub(crate) fn write(context: &Context<'_>) -> Result<Started, Fault> {
     if length == 0 {
         return Ok(task::good(presented));
     }
+    context.unit.store().expect_write(extent.offset, length);
     Ok((Machine::Write(write), Step::ReceiveDataOut { length }))
 }
 
