@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use crate::cycles;
 
 /// One turn in so many is timed: a prime, so that a load that has a rhythm does not hide from it.
-pub const TURNS: u32 = 31;
+pub const TURNS: u32 = 127;
 
 /// Steps of a histogram for each doubling of time.
 const STEPS: usize = 4;
