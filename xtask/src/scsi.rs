@@ -99,14 +99,15 @@ impl Facts {
     }
 }
 
-/// What hosts may ask for and no store can do.
+/// What hosts may ask for and no store, or not every store, can do.
 const REFUSED: &str = "\n\
     Refused, as the standards have it for devices that cannot:\n\n\
     | what | why | what the host is told |\n|---|---|---|\n\
     | SANITIZE, CRYPTOGRAPHIC ERASE | no store encrypts what it keeps, so there is no key to erase \
     | it is not among the supported operations; 5/24/00 |\n\
-    | WRITE SAME and UNMAP with ANCHOR | no store tells space that is set aside from space that \
-    holds data | ANC_SUP of page B2 is zero; 5/24/00 |\n";
+    | WRITE SAME and UNMAP with ANCHOR, on block devices, `null:`, disks with `discard=off` and \
+    files on file systems without unwritten extents | space that is set aside cannot be told from \
+    space that holds data | ANC_SUP of page B2 is zero; 5/24/00 |\n";
 
 /// `28`, `5F/01` or `7F/0009`.
 fn code_of(command: &Supported) -> String {

@@ -273,6 +273,9 @@ impl Port for Epoll {
             Work::Punch { file, offset, length } => {
                 self.submit_file(file, FileWork::punch(token, offset, length));
             }
+            Work::Reserve { file, offset, length } => {
+                self.submit_file(file, FileWork::reserve(token, offset, length));
+            }
             Work::Zero { file, offset, length } => {
                 self.submit_file(file, FileWork::zero(token, offset, length));
             }

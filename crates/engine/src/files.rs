@@ -2,6 +2,7 @@
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
 mod lock;
+mod space;
 mod volume;
 
 use std::fs;
@@ -22,6 +23,8 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 
 pub use lock::Holder;
+pub use space::Allocation;
+pub use space::allocation;
 pub use volume::SnapshotError;
 pub use volume::Usage;
 pub use volume::resize;
@@ -57,6 +60,8 @@ pub struct OpenFile {
     pub rotational: bool,
     /// Space is given back in pieces of this many bytes; None: not at all.
     pub discard_granularity: Option<u32>,
+    /// Space can be set aside for a later write, and told from data ([`Allocation::Reserved`]).
+    pub reserves: bool,
     /// What was written may be lost by a crash of the host until it is synced.
     pub volatile_cache: bool,
 }
@@ -193,24 +198,6 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
     describe(path, file, options)
 }
 
-/// Whether the file has data at `offset`, and the byte where that ends.
-///
-/// # Errors
-/// What the system said; files that know no holes say that they are data to their end.
-pub fn allocation(fd: &OwnedFd, offset: u64) -> io::Result<(bool, u64)> {
-    use rustix::fs::SeekFrom::{Data, End, Hole};
-    let hole = rustix::fs::seek(fd, Hole(offset))?;
-    if hole > offset {
-        return Ok((true, hole));
-    }
-    match rustix::fs::seek(fd, Data(offset)) {
-        Ok(data) => Ok((false, data)),
-        // A hole up to the end.
-        Err(rustix::io::Errno::NXIO) => Ok((false, rustix::fs::seek(fd, End(0))?)),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Brings what was written to `file` to stable storage.
 ///
 /// # Errors
@@ -303,6 +290,8 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
         (false, true) => queue.number("discard_granularity").filter(|bytes| *bytes > 0),
         (false, false) => punches(&file, bytes).then(|| block_size(&metadata)),
     };
+    let reserves =
+        !block_device && discard_granularity.is_some() && space::reserves(path, &file, &metadata);
     let physical_block = if block_device {
         queue.number("physical_block_size").filter(|n| n.is_power_of_two()).unwrap_or(512)
     } else {
@@ -315,6 +304,7 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
         physical_block,
         rotational: queue.number("rotational") == Some(1),
         discard_granularity,
+        reserves,
         volatile_cache: cached || queue.text("write_cache").trim() != "write through",
     })
 }
@@ -420,7 +410,7 @@ mod tests {
         fs::write(&path, [0; 4096]).unwrap();
         let options = OpenOptions { read_only: true, ..OpenOptions::default() };
         let readers = [open(&path, &options).unwrap(), open(&path, &options).unwrap()];
-        assert!(readers.iter().all(|file| file.discard_granularity.is_none()));
+        assert!(readers.iter().all(|file| file.discard_granularity.is_none() && !file.reserves));
         assert!(matches!(refuse(&path, &OpenOptions::default()), FileError::InUse { .. }));
         drop(readers);
         let writable = open(&path, &OpenOptions::default()).unwrap();

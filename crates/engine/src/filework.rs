@@ -73,6 +73,15 @@ enum What {
     Sync,
     Punch { length: u64 },
     Zero { length: u64, punch: bool },
+    Reserve { length: u64, way: Way },
+}
+
+/// How space is set aside: by one call, or by a hole that is then filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    ZeroRange,
+    Punch,
+    Fill,
 }
 
 /// What comes after a system call.
@@ -130,12 +139,19 @@ impl FileWork {
         Self { token, offset, done: 0, what: What::Zero { length, punch: false } }
     }
 
+    pub(crate) const fn reserve(token: Token, offset: u64, length: u64) -> Self {
+        let what = What::Reserve { length, way: Way::ZeroRange };
+        Self { token, offset, done: 0, what }
+    }
+
     pub(crate) const fn kind(&self) -> Kind {
         match self.what {
             What::Read(_) => Kind::Read,
             What::Write { durable: false, .. } => Kind::Write,
             What::Write { durable: true, .. } => Kind::DurableWrite,
-            What::Sync | What::Punch { .. } | What::Zero { .. } => Kind::Other,
+            What::Sync | What::Punch { .. } | What::Zero { .. } | What::Reserve { .. } => {
+                Kind::Other
+            }
         }
     }
 
@@ -169,13 +185,18 @@ impl FileWork {
                 Call::Write { base: base.wrapping_add(done), len, offset, flags }
             }
             What::Sync => return Some(Call::Sync),
-            What::Punch { length } | What::Zero { length, punch: true } => {
+            What::Punch { length }
+            | What::Zero { length, punch: true }
+            | What::Reserve { length, way: Way::Punch } => {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                 Call::Allocate { mode, offset, len: *length }
             }
-            What::Zero { length, punch: false } => {
+            What::Zero { length, punch: false } | What::Reserve { length, way: Way::ZeroRange } => {
                 let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
                 Call::Allocate { mode, offset, len: *length }
+            }
+            What::Reserve { length, way: Way::Fill } => {
+                Call::Allocate { mode: libc::FALLOC_FL_KEEP_SIZE, offset, len: *length }
             }
         };
         let len = match call {
@@ -192,14 +213,13 @@ impl FileWork {
             Ok(bytes) => bytes,
             Err(EINTR | EAGAIN) => return Step::Again,
             Err(EOPNOTSUPP) => {
-                if let What::Zero { punch, .. } = &mut self.what
-                    && !*punch
-                {
+                match &mut self.what {
                     // A hole reads as zero just as well (tmpfs knows only this).
-                    *punch = true;
-                    return Step::Again;
+                    What::Zero { punch: punch @ false, .. } => *punch = true,
+                    What::Reserve { way: way @ Way::ZeroRange, .. } => *way = Way::Punch,
+                    _ => return Step::Done(Err(EOPNOTSUPP)),
                 }
-                return Step::Done(Err(EOPNOTSUPP));
+                return Step::Again;
             }
             Err(errno) => return Step::Done(Err(errno)),
         };
@@ -207,7 +227,13 @@ impl FileWork {
         let len = match &self.what {
             What::Read(buf) => buf.len(),
             What::Write { data, .. } => data.len(),
-            What::Sync | What::Punch { .. } | What::Zero { .. } => return Step::Done(Ok(0)),
+            What::Reserve { way: Way::Punch, length } => {
+                self.what = What::Reserve { way: Way::Fill, length: *length };
+                return Step::Again;
+            }
+            What::Sync | What::Punch { .. } | What::Zero { .. } | What::Reserve { .. } => {
+                return Step::Done(Ok(0));
+            }
         };
         if self.done >= len {
             return Step::Done(Ok(self.done));
@@ -243,7 +269,7 @@ impl FileWork {
             What::Write { .. } => Event::Wrote { result: plain },
             What::Sync => Event::Synced { result: plain },
             What::Punch { .. } => Event::Punched { result: plain },
-            What::Zero { .. } => Event::Zeroed { result: plain },
+            What::Zero { .. } | What::Reserve { .. } => Event::Zeroed { result: plain },
         };
         (self.token, event)
     }
@@ -348,6 +374,25 @@ mod tests {
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         assert!(matches!(work.call(), Some(Call::Allocate { mode, .. }) if mode == hole));
         assert_eq!(work.step(Err(EOPNOTSUPP), false), Step::Done(Err(EOPNOTSUPP)));
+    }
+
+    #[test]
+    fn reserving_falls_back_to_a_hole_that_is_filled() {
+        let keep = libc::FALLOC_FL_KEEP_SIZE;
+        let mode = |work: &mut FileWork| match work.call() {
+            Some(Call::Allocate { mode, offset: 512, len: 4096 }) => mode,
+            call => panic!("{call:?}"),
+        };
+        let mut work = FileWork::reserve(Token(1), 512, 4096);
+        assert_eq!(mode(&mut work), libc::FALLOC_FL_ZERO_RANGE | keep);
+        assert_eq!(work.step(Err(EOPNOTSUPP), false), Step::Again);
+        assert_eq!(mode(&mut work), libc::FALLOC_FL_PUNCH_HOLE | keep);
+        assert_eq!(work.step(Ok(0), false), Step::Again);
+        assert_eq!(mode(&mut work), keep);
+        assert_eq!(work.step(Err(libc::ENOSPC), false), Step::Done(Err(libc::ENOSPC)));
+        assert_eq!(work.step(Ok(0), false), Step::Done(Ok(0)));
+        let mut at_once = FileWork::reserve(Token(1), 512, 4096);
+        assert_eq!(at_once.step(Ok(0), false), Step::Done(Ok(0)));
     }
 
     #[test]

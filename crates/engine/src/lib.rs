@@ -123,6 +123,15 @@ pub enum Work {
         /// Bytes.
         length: u64,
     },
+    /// Reads as zero afterwards; space is set aside, so that a later write does not lack it.
+    Reserve {
+        /// Id of `add_file`.
+        file: u32,
+        /// Bytes from the start.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
     /// Reads as zero afterwards; space stays allocated where the file system can do that.
     Zero {
         /// Id of `add_file`.
@@ -217,9 +226,9 @@ pub enum Event<B = Chunk> {
         /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged.
         result: Result<(), i32>,
     },
-    /// The range reads as zero.
+    /// The range reads as zero; after a Reserve the space is set aside, too.
     Zeroed {
-        /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged.
+        /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged, or reads as zero.
         result: Result<(), i32>,
     },
     /// Somebody called `Waker::wake`. The token is zero.

@@ -44,6 +44,9 @@ pub const ZERO_MAX: u32 = 4 << 20;
 /// Longest discard in one step: a discard costs by the extents it frees, not by its length.
 pub const DISCARD_MAX: u64 = 64 << 20;
 
+/// Bytes that are anchored in one step: memory writes zeroes for it, as a file may.
+pub const ANCHOR_MAX: u64 = ZERO_MAX as u64;
+
 /// Blocks of one UNMAP (MAXIMUM UNMAP LBA COUNT): the sum over its descriptors.
 pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 

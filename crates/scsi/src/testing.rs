@@ -24,6 +24,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use buf::Slice;
 use clock::Instant;
+use core::ops::Range;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -34,6 +35,7 @@ use store::IoResult;
 use store::Op;
 use store::Outcome;
 use store::Run;
+use store::Space;
 use store::Store;
 use store::Submitted;
 use store::beside::Beside;
@@ -59,6 +61,8 @@ pub(crate) struct Disk {
     pub(crate) bytes: spin::Mutex<Vec<u8>>,
     /// Fails the operation with this error.
     pub(crate) error: spin::Mutex<Option<Error>>,
+    /// Ranges that were ever anchored.
+    anchored: spin::Mutex<Vec<Range<u64>>>,
     /// Every operation that came, without data.
     pub(crate) log: spin::Mutex<Vec<Seen>>,
 }
@@ -72,6 +76,7 @@ pub(crate) enum Seen {
     Flush,
     Discard(u64, u64),
     Zero(u64, u64),
+    Anchor(u64, u64),
     Status(u64, u64),
 }
 
@@ -80,6 +85,7 @@ pub(crate) fn geometry() -> Geometry {
         bytes: BLOCKS * 512,
         read_only: false,
         discard_granularity: Some(4096),
+        anchors: true,
         volatile_cache: true,
         physical_block: 4096,
         rotational: false,
@@ -93,11 +99,12 @@ impl Disk {
             geometry,
             bytes: spin::Mutex::new(vec![0; size]),
             error: spin::Mutex::new(None),
+            anchored: spin::Mutex::new(Vec::new()),
             log: spin::Mutex::new(Vec::new()),
         })
     }
 
-    fn run(&self, op: &Op) -> Outcome {
+    pub(crate) fn run(&self, op: &Op) -> Outcome {
         let mut bytes = self.bytes.lock();
         let place = |offset: u64, length: u64| {
             let start = usize::try_from(offset).expect("an offset within the disk");
@@ -124,12 +131,23 @@ impl Disk {
                 bytes[place(*offset, *length)].fill(0);
                 (Seen::Zero(*offset, *length), Outcome::Done)
             }
+            Op::Anchor { offset, length } => {
+                bytes[place(*offset, *length)].fill(0);
+                self.anchored.lock().push(*offset..*offset + *length);
+                (Seen::Anchor(*offset, *length), Outcome::Done)
+            }
             Op::Status { offset, length } => {
-                let allocated = bytes[place(*offset, 1)][0] != 0;
-                let rest = &bytes[place(*offset, *length)];
-                let end = rest.chunks(512).position(|block| (block[0] != 0) != allocated);
+                let anchored = self.anchored.lock();
+                let space = |at: u64| match bytes[place(at, 1)][0] {
+                    1.. => Space::Mapped,
+                    0 if anchored.iter().any(|range| range.contains(&at)) => Space::Anchored,
+                    0 => Space::Deallocated,
+                };
+                let mut others = (*offset..*offset + *length).step_by(512);
+                let end = others.position(|at| space(at) != space(*offset));
                 let length = end.map_or(*length, |end| end as u64 * 512);
-                (Seen::Status(*offset, length), Outcome::Status(Run { allocated, length }))
+                let run = Run { space: space(*offset), length };
+                (Seen::Status(*offset, length), Outcome::Status(run))
             }
         };
         self.log.lock().push(seen);

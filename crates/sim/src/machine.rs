@@ -132,6 +132,7 @@ impl Machine {
             bytes,
             read_only: false,
             discard_granularity: Some(512),
+            anchors: true,
             volatile_cache: !self.plan.sync,
             physical_block: u32::try_from(SECTOR).unwrap_or(512),
             rotational: false,

@@ -137,7 +137,7 @@ impl Port for SimPort {
             Work::Punch { file, offset, length } => {
                 self.file(token, file, What::Zero { offset, length, punch: true });
             }
-            Work::Zero { file, offset, length } => {
+            Work::Zero { file, offset, length } | Work::Reserve { file, offset, length } => {
                 self.file(token, file, What::Zero { offset, length, punch: false });
             }
         }

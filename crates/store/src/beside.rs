@@ -38,6 +38,7 @@ impl Beside {
             }
             Op::Discard { length, .. } => Op::Discard { offset, length },
             Op::Zero { length, .. } => Op::Zero { offset, length },
+            Op::Anchor { length, .. } => Op::Anchor { offset, length },
             Op::Status { length, .. } => Op::Status { offset, length },
         })
     }
@@ -57,10 +58,14 @@ impl Beside {
 
 impl Store for Beside {
     fn geometry(&self) -> Geometry {
-        let data = self.data.geometry();
-        let volatile_cache = data.volatile_cache || self.side.geometry().volatile_cache;
-        let read_only = data.read_only || self.side.geometry().read_only;
-        Geometry { volatile_cache, read_only, ..data }
+        let (data, side) = (self.data.geometry(), self.side.geometry());
+        Geometry {
+            volatile_cache: data.volatile_cache || side.volatile_cache,
+            read_only: data.read_only || side.read_only,
+            // Who writes a block writes beside it, too.
+            anchors: data.anchors && side.anchors,
+            ..data
+        }
     }
 
     fn files(&self) -> Vec<FileId> {
@@ -108,6 +113,7 @@ mod tests {
             bytes,
             read_only,
             discard_granularity: Some(512),
+            anchors: true,
             volatile_cache: true,
             physical_block: 512,
             rotational: false,

@@ -3,7 +3,7 @@
 
 use crate::limits::ZERO_PIECE_LEN;
 use crate::{
-    Error, FileId, Geometry, Io, IoResult, Op, Outcome, Run, Store, Submitted, contradiction,
+    Error, FileId, Geometry, Io, IoResult, Op, Outcome, Run, Space, Store, Submitted, contradiction,
 };
 use buf::Slice;
 use core::sync::atomic::AtomicU64;
@@ -12,9 +12,10 @@ use core::sync::atomic::Ordering;
 /// A file that the engine reads and writes.
 ///
 /// A Discard is tried as a hole, then as zeroing, then by writing zeroes; a Zero as zeroing, then
-/// by writing. A store that is not to have a volatile cache writes durably and ends each other
-/// change with a sync. A read that gives fewer bytes than asked for fails as unreadable: the file
-/// was cut short by somebody else, and zeroes in place of lost data would be a lie.
+/// by writing; an Anchor as reserving, then by writing, which takes the space as well. A store that
+/// is not to have a volatile cache writes durably and ends each other change with a sync. A read
+/// that gives fewer bytes than asked for fails as unreadable: the file was cut short by somebody
+/// else, and zeroes in place of lost data would be a lie.
 #[derive(Debug)]
 pub struct File {
     file: FileId,
@@ -52,7 +53,12 @@ impl File {
                 Some(Io::Punch { file, offset: *offset, length: *length })
             }
             Op::Status { offset, .. } => Some(Io::Status { file, offset: *offset }),
-            Op::Discard { offset, length } | Op::Zero { offset, length } => {
+            Op::Anchor { offset, length } if self.geometry.anchors => {
+                Some(Io::Reserve { file, offset: *offset, length: *length })
+            }
+            Op::Discard { offset, length }
+            | Op::Zero { offset, length }
+            | Op::Anchor { offset, length } => {
                 Some(Io::Zero { file, offset: *offset, length: *length })
             }
         }
@@ -63,12 +69,15 @@ impl File {
         let file = self.file;
         let done = Submitted::Done(Outcome::Done);
         match (op, io) {
-            (Op::Discard { .. } | Op::Zero { .. }, Io::Write { offset, data, .. }) => {
+            (
+                Op::Discard { .. } | Op::Zero { .. } | Op::Anchor { .. },
+                Io::Write { offset, data, .. },
+            ) => {
                 // In range, as the whole was.
                 let from = offset.saturating_add(data.len() as u64);
                 self.write_zeroes(op, from).unwrap_or(done)
             }
-            (_, Io::Punch { .. } | Io::Zero { .. }) if self.sync => {
+            (_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if self.sync => {
                 Submitted::Io(Io::Sync { file })
             }
             _ => done,
@@ -85,7 +94,7 @@ impl File {
                     Err(error) => Submitted::Done(Outcome::Failed(error)),
                 }
             }
-            Io::Zero { offset, .. } if is_unsupported(errno) => self
+            Io::Zero { offset, .. } | Io::Reserve { offset, .. } if is_unsupported(errno) => self
                 .write_zeroes(op, *offset)
                 .unwrap_or(Submitted::Done(Outcome::Failed(Error::Internal))),
             _ => Submitted::Done(Outcome::Failed(error_of(op, errno))),
@@ -165,10 +174,10 @@ impl Store for File {
 }
 
 /// The run at `offset`; a file that cannot tell has data everywhere.
-fn run_of(offset: u64, length: u64, result: Result<(bool, u64), i32>) -> Run {
+fn run_of(offset: u64, length: u64, result: Result<(Space, u64), i32>) -> Run {
     match result {
-        Ok((allocated, end)) if end > offset => Run { allocated, length: length.min(end - offset) },
-        _ => Run { allocated: true, length },
+        Ok((space, end)) if end > offset => Run { space, length: length.min(end - offset) },
+        _ => Run { space: Space::Mapped, length },
     }
 }
 

@@ -78,7 +78,12 @@ impl ReadOnly {
 
 impl Store for ReadOnly {
     fn geometry(&self) -> Geometry {
-        Geometry { read_only: true, discard_granularity: None, ..self.behind.geometry() }
+        Geometry {
+            read_only: true,
+            discard_granularity: None,
+            anchors: false,
+            ..self.behind.geometry()
+        }
     }
 
     fn submit(&self, op: &Op) -> Submitted {
@@ -102,8 +107,8 @@ impl Store for ReadOnly {
     }
 }
 
-/// `discard=off`: space is never given back. A Discard, which nobody asks for who reads the
-/// geometry, is a Zero.
+/// `discard=off`: space is never given back. A Discard or an Anchor, which nobody asks for who
+/// reads the geometry, is a Zero.
 #[derive(Debug)]
 pub struct NoDiscard {
     behind: Arc<dyn Store>,
@@ -119,14 +124,16 @@ impl NoDiscard {
 /// What the store behind is asked for in place of `op`.
 fn kept(op: &Op) -> Option<Op> {
     match *op {
-        Op::Discard { offset, length } => Some(Op::Zero { offset, length }),
+        Op::Discard { offset, length } | Op::Anchor { offset, length } => {
+            Some(Op::Zero { offset, length })
+        }
         _ => None,
     }
 }
 
 impl Store for NoDiscard {
     fn geometry(&self) -> Geometry {
-        Geometry { discard_granularity: None, ..self.behind.geometry() }
+        Geometry { discard_granularity: None, anchors: false, ..self.behind.geometry() }
     }
 
     fn submit(&self, op: &Op) -> Submitted {

@@ -33,6 +33,9 @@ pub struct Geometry {
     pub read_only: bool,
     /// Discard granularity in bytes; None: the store cannot give space back.
     pub discard_granularity: Option<u32>,
+    /// Space can be set aside for a later write ([`Op::Anchor`]) and told from space that holds
+    /// data ([`Space::Anchored`]).
+    pub anchors: bool,
     /// True if a write can be lost by a crash of the host until a Flush (WCE, SBC-4 §6.5.6).
     pub volatile_cache: bool,
     /// Physical block size, bytes, power of two.
@@ -111,7 +114,15 @@ pub enum Op {
         /// Number of bytes.
         length: u64,
     },
-    /// Asks whether space is allocated at `offset`, and how far that holds; see [`Run`].
+    /// Reads as zero afterwards; space is set aside, so that a later write does not lack it. A
+    /// store that cannot ([`Geometry::anchors`]) does as for a Zero.
+    Anchor {
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+    },
+    /// Asks what stands behind the bytes at `offset`, and how far that holds; see [`Run`].
     Status {
         /// First byte.
         offset: u64,
@@ -120,12 +131,24 @@ pub enum Op {
     },
 }
 
-/// Bytes that are allocated, or are not.
+/// What stands behind bytes (SBC-3 §4.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // all states that a block can have
+pub enum Space {
+    /// Space that holds data; a store that cannot tell says so of all its bytes.
+    Mapped,
+    /// Space that was set aside and holds nothing.
+    Anchored,
+    /// No space.
+    Deallocated,
+}
+
+/// Bytes behind which the same stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs)] // stores build it
 pub struct Run {
-    /// True if space is allocated; a store that cannot tell says so of all its bytes.
-    pub allocated: bool,
+    /// What stands behind them.
+    pub space: Space,
     /// How many bytes from the first one on are alike: at least one, at most as many as were asked
     /// about. What follows may be alike too.
     pub length: u64,
@@ -140,13 +163,17 @@ impl Op {
             Self::Flush => (0, 0),
             Self::Discard { offset, length }
             | Self::Zero { offset, length }
+            | Self::Anchor { offset, length }
             | Self::Status { offset, length } => (*offset, *length),
         }
     }
 
     /// True if the content of the store may change.
     pub fn changes(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Discard { .. } | Self::Zero { .. })
+        matches!(
+            self,
+            Self::Write { .. } | Self::Discard { .. } | Self::Zero { .. } | Self::Anchor { .. }
+        )
     }
 }
 
@@ -241,7 +268,16 @@ pub enum Io {
         /// Number of bytes.
         length: u64,
     },
-    /// Whether there is data at `offset`, and where that changes.
+    /// Zeroes and sets the space aside without transferring bytes: the size of the file stays.
+    Reserve {
+        /// Where.
+        file: FileId,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+    },
+    /// What stands behind the bytes at `offset`, and where that changes.
     Status {
         /// Where.
         file: FileId,
@@ -294,8 +330,8 @@ impl Part {
 pub enum IoResult {
     /// Holds as many bytes as were read; fewer than asked means end of file.
     Read(Result<Slice, i32>),
-    /// Whether there is data, and where that ends, bytes.
-    Status(Result<(bool, u64), i32>),
+    /// What there is, and where that ends, bytes.
+    Status(Result<(Space, u64), i32>),
     /// The time, of a Clock.
     Clock(Instant),
     /// Of all others.

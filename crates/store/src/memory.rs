@@ -16,8 +16,8 @@ use pages::Pages;
 #[derive(Debug)]
 pub struct Memory {
     region: Arc<Region>,
-    /// Pages that were written since they were discarded last.
-    written: Pages,
+    /// Pages that were written or set aside since they were discarded last.
+    pages: Pages,
 }
 
 impl Memory {
@@ -27,7 +27,7 @@ impl Memory {
     /// The system's error if there is not so much address space.
     pub fn new(bytes: u64) -> Result<Self, SystemError> {
         let region = Region::new(bytes)?;
-        Ok(Self { region, written: Pages::new(bytes) })
+        Ok(Self { region, pages: Pages::new(bytes) })
     }
 
     fn run(&self, op: &Op) -> Result<Outcome, Error> {
@@ -39,12 +39,12 @@ impl Memory {
                 return Ok(Outcome::Data(data));
             }
             Op::Write { offset, data, .. } => {
-                self.written.set(*offset, data.len() as u64);
+                self.pages.write(*offset, data.len() as u64);
                 self.region.write_slice(*offset, data)?;
             }
             Op::Flush => {}
             Op::Zero { offset, length } => {
-                self.written.set(*offset, *length);
+                self.pages.write(*offset, *length);
                 if *length < ZERO_BY_DISCARD_MIN {
                     self.region.fill_zero(*offset, *length)?;
                 } else {
@@ -53,10 +53,15 @@ impl Memory {
             }
             Op::Discard { offset, length } => {
                 self.region.discard(*offset, *length)?;
-                self.written.clear(*offset, *length);
+                self.pages.clear(*offset, *length);
+            }
+            Op::Anchor { offset, length } => {
+                // Zeroes that are written make the system give the pages now.
+                self.region.fill_zero(*offset, *length)?;
+                self.pages.anchor(*offset, *length);
             }
             Op::Status { offset, length } => {
-                return Ok(Outcome::Status(self.written.run(*offset, *length)));
+                return Ok(Outcome::Status(self.pages.run(*offset, *length)));
             }
         }
         Ok(Outcome::Done)
@@ -69,6 +74,7 @@ impl Store for Memory {
             bytes: self.region.len(),
             read_only: false,
             discard_granularity: Some(PAGE_BYTES),
+            anchors: self.pages.are_known(),
             volatile_cache: false,
             physical_block: BLOCK_BYTES,
             rotational: false,
@@ -76,7 +82,7 @@ impl Store for Memory {
     }
 
     fn usage(&self) -> Option<Usage> {
-        let used = self.written.bytes()?.min(self.region.len());
+        let used = self.pages.bytes()?.min(self.region.len());
         Some(Usage { used, available: self.region.len() - used, shared: false })
     }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store that keeps nothing: `null:SIZE`.
 
-use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Run, Store, Submitted, contradiction};
+use crate::{
+    Error, Geometry, Io, IoResult, Op, Outcome, Run, Space, Store, Submitted, contradiction,
+};
 use buf::{Slice, SystemError};
 
 /// Reads zeroes, drops writes: for measuring everything else.
@@ -25,7 +27,7 @@ impl Null {
         let length = match op {
             Op::Read { length, .. } => length,
             Op::Status { length, .. } => {
-                return Ok(Outcome::Status(Run { allocated: true, length: *length }));
+                return Ok(Outcome::Status(Run { space: Space::Mapped, length: *length }));
             }
             _ => return Ok(Outcome::Done),
         };
@@ -41,6 +43,7 @@ impl Store for Null {
             bytes: self.bytes,
             read_only: false,
             discard_granularity: Some(4096),
+            anchors: false,
             volatile_cache: false,
             physical_block: 4096,
             rotational: false,

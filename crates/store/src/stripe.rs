@@ -96,6 +96,7 @@ impl Stripe {
             discard_granularity: granularities
                 .and_then(|all| all.into_iter().max())
                 .map(|largest| if chunk_u32.is_multiple_of(largest) { largest } else { chunk_u32 }),
+            anchors: all.iter().all(|one| one.anchors),
             volatile_cache: all.iter().any(|one| one.volatile_cache),
             physical_block: all.iter().map(|one| one.physical_block).max().unwrap_or(512),
             rotational: all.iter().any(|one| one.rotational),
@@ -111,7 +112,9 @@ impl Stripe {
                 let store = self.stores.get(usize::try_from(step).ok()?)?;
                 Some((store, Op::Flush, step + 1))
             }
-            Op::Discard { offset, length } | Op::Zero { offset, length } => {
+            Op::Discard { offset, length }
+            | Op::Zero { offset, length }
+            | Op::Anchor { offset, length } => {
                 let mut step = step;
                 loop {
                     let store = self.stores.get(usize::try_from(step).ok()?)?;
@@ -120,6 +123,7 @@ impl Stripe {
                     let Some((offset, length)) = share else { continue };
                     let part = match op {
                         Op::Discard { .. } => Op::Discard { offset, length },
+                        Op::Anchor { .. } => Op::Anchor { offset, length },
                         _ => Op::Zero { offset, length },
                     };
                     return Some((store, part, step));

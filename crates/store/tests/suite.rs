@@ -10,12 +10,17 @@ use lunwire_store::filter::{
 use lunwire_store::memory::Memory;
 use lunwire_store::null::Null;
 use lunwire_store::stripe::Stripe;
-use lunwire_store::{Error, FileId, Geometry, Io, IoResult, Layer, Op, Outcome, Store, Submitted};
+use lunwire_store::{
+    Error, FileId, Geometry, Io, IoResult, Layer, Op, Outcome, Space, Store, Submitted,
+};
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -40,6 +45,8 @@ struct Subject {
     keeps: bool,
     files: Vec<(FileId, fs::File)>,
     can: Can,
+    /// Pieces of 4096 bytes that were reserved, as the file system would know them.
+    reserved: RefCell<HashSet<(FileId, u64)>>,
     pool: Pool,
     now: Cell<Instant>,
 }
@@ -49,7 +56,8 @@ impl Subject {
         let pool = Pool::new(BUF_LEN_MAX).expect("room");
         let now = Cell::new(Instant(1 << 40));
         let (store, files) = (Arc::new(store), Vec::new());
-        Self { name, store, keeps: true, files, can: Can::PunchToo, pool, now }
+        let reserved = RefCell::default();
+        Self { name, store, keeps: true, files, can: Can::PunchToo, reserved, pool, now }
     }
 
     fn file(name: &'static str, can: Can, sync: bool) -> Self {
@@ -108,13 +116,18 @@ impl Subject {
             | Io::Sync { file }
             | Io::Punch { file, .. }
             | Io::Zero { file, .. }
+            | Io::Reserve { file, .. }
             | Io::Status { file, .. } => *file,
             Io::Part(_) => unreachable!("taken apart by the caller"),
         };
         let (_, file) = self.files.iter().find(|(own, _)| *own == id).expect("a known file");
         if let Io::Status { offset, .. } = io {
-            return IoResult::Status(allocation(file, *offset));
+            let is_reserved = |at: u64| self.reserved.borrow().contains(&(id, at / PIECE));
+            return IoResult::Status(allocation(file, *offset, is_reserved));
         }
+        let forget = |pieces: Range<u64>| {
+            self.reserved.borrow_mut().retain(|(own, at)| *own != id || !pieces.contains(at));
+        };
         IoResult::Other(match io {
             Io::Read { offset, length, .. } => {
                 let mut buf = self.pool.take(*length as usize).expect("room");
@@ -125,12 +138,24 @@ impl Subject {
                 }));
             }
             Io::Write { offset, data, .. } => {
+                forget(offset / PIECE..(offset + data.len() as u64).div_ceil(PIECE));
                 file.write_all_at(&data.to_vec(), *offset).map_err(errno)
             }
             Io::Sync { .. } => file.sync_all().map_err(errno),
             Io::Punch { offset, length, .. } => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                let first = offset.div_ceil(PIECE);
+                forget(first..((offset + length) / PIECE).max(first));
                 self.allocate(file, Can::PunchToo, flags, *offset, *length)
+            }
+            Io::Reserve { offset, length, .. } => {
+                let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+                let done = self.allocate(file, Can::PunchToo, flags, *offset, *length);
+                if done.is_ok() {
+                    let pieces = offset / PIECE..(offset + length).div_ceil(PIECE);
+                    self.reserved.borrow_mut().extend(pieces.map(|at| (id, at)));
+                }
+                done
             }
             Io::Zero { offset, length, .. } => {
                 let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -154,6 +179,24 @@ impl Subject {
         fallocate(file, flags, at, len).map_err(Errno::raw_os_error)
     }
 
+    /// What stands behind the bytes at `offset`, and how far. A store may tell of a part of a run:
+    /// the rest is asked for.
+    fn status(&self, offset: u64, length: u64) -> (Space, u64) {
+        let (name, end) = (self.name, offset + length);
+        let mut first = None;
+        let mut at = offset;
+        while at < end {
+            let op = Op::Status { offset: at, length: end - at };
+            let Outcome::Status(run) = self.run(&op) else { panic!("{name}: a run") };
+            assert!(run.length > 0 && at + run.length <= end, "{name}");
+            if *first.get_or_insert(run.space) != run.space {
+                break;
+            }
+            at += run.length;
+        }
+        (first.expect("asked about something"), at - offset)
+    }
+
     fn read(&self, offset: u64, length: u32) -> Vec<u8> {
         match self.run(&Op::Read { offset, length }) {
             Outcome::Data(data) => data.to_vec(),
@@ -170,6 +213,7 @@ fn file_store(id: u32, bytes: u64, sync: bool) -> (FileId, fs::File, File) {
         bytes,
         read_only: false,
         discard_granularity: Some(4096),
+        anchors: true,
         volatile_cache: !sync,
         physical_block: 4096,
         rotational: false,
@@ -212,14 +256,37 @@ fn filters(behind: Arc<dyn Store>) -> Arc<dyn Store> {
     Arc::new(Delay::new(log, Layer(3), Delayed::Reads, time))
 }
 
-/// Whether there is data at `offset`, and where that ends.
-fn allocation(file: &fs::File, offset: u64) -> Result<(bool, u64), i32> {
+/// Unit of what is reserved, bytes.
+const PIECE: u64 = 4096;
+
+/// What a file has at `offset`, and where that ends.
+fn allocation(
+    file: &fs::File,
+    offset: u64,
+    is_reserved: impl Fn(u64) -> bool,
+) -> Result<(Space, u64), i32> {
+    let end = file.metadata().map_or(0, |facts| facts.len());
+    let reserved = is_reserved(offset);
+    let mut alike = offset;
+    while alike < end && is_reserved(alike) == reserved {
+        alike = (alike + 1).next_multiple_of(PIECE);
+    }
+    // Space that was reserved may seem to be data as long as it is in the page cache.
+    if reserved {
+        return Ok((Space::Anchored, alike.min(end)));
+    }
     let hole = seek(file, SeekFrom::Hole(offset)).map_err(Errno::raw_os_error)?;
     if hole > offset {
-        return Ok((true, hole));
+        return Ok((Space::Mapped, hole.min(alike)));
     }
-    let end = || file.metadata().map_or(0, |facts| facts.len());
-    Ok((false, seek(file, SeekFrom::Data(offset)).unwrap_or_else(|_| end())))
+    let data = seek(file, SeekFrom::Data(offset)).unwrap_or(end);
+    Ok((Space::Deallocated, data.min(alike)))
+}
+
+/// True if the temporary folder's file system can set space aside.
+fn files_can_reserve() -> bool {
+    let file = tempfile::tempfile().expect("a place for files");
+    fallocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, 0, PIECE).is_ok()
 }
 
 /// Every store there is, in every way in which it can be set up.
@@ -263,6 +330,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Flush),
         1 => any_range().prop_map(|(offset, length)| Op::Discard { offset, length }),
         1 => any_range().prop_map(|(offset, length)| Op::Zero { offset, length }),
+        1 => any_range().prop_map(|(offset, length)| Op::Anchor { offset, length }),
     ]
 }
 
@@ -275,7 +343,7 @@ fn model(bytes: &mut [u8], op: &Op) -> Option<Vec<u8>> {
     match op {
         Op::Read { .. } => return Some(range.to_vec()),
         Op::Write { data, .. } => range.copy_from_slice(&data.to_vec()),
-        Op::Discard { .. } | Op::Zero { .. } => range.fill(0),
+        Op::Discard { .. } | Op::Zero { .. } | Op::Anchor { .. } => range.fill(0),
         Op::Flush | Op::Status { .. } => {}
     }
     Some(Vec::new())
@@ -336,6 +404,7 @@ fn ranges_that_overflow_are_refused() {
             write(bytes - 511, vec![1; 512]),
             Op::Discard { offset: 512, length: u64::MAX },
             Op::Zero { offset: u64::MAX, length: 1 },
+            Op::Anchor { offset: bytes, length: 1 },
         ];
         for op in ops {
             let outcome = subject.run(&op);
@@ -396,35 +465,69 @@ fn a_discard_gives_the_space_of_a_file_back() {
 
 #[test]
 fn status_tells_what_was_written() {
+    use Space::{Deallocated, Mapped};
     for subject in subjects() {
         let (name, bytes) = (subject.name, subject.bytes());
-        // A store may tell of a part of a run: the rest is asked for.
-        let status = |offset: u64, length: u64| {
-            let mut first = None;
-            let mut at = offset;
-            while at < offset + length {
-                let op = Op::Status { offset: at, length: offset + length - at };
-                let Outcome::Status(run) = subject.run(&op) else { panic!("{name}: a run") };
-                assert!(run.length > 0 && at + run.length <= offset + length, "{name}");
-                if *first.get_or_insert(run.allocated) != run.allocated {
-                    break;
-                }
-                at += run.length;
-            }
-            (first.expect("asked about something"), at - offset)
-        };
+        let status = |offset, length| subject.status(offset, length);
         if name == "null" {
-            assert_eq!(status(0, bytes), (true, bytes), "{name}");
+            assert_eq!(status(0, bytes), (Mapped, bytes), "{name}");
             continue;
         }
-        assert_eq!(status(512, bytes - 512), (false, bytes - 512), "{name}");
+        assert_eq!(status(512, bytes - 512), (Deallocated, bytes - 512), "{name}");
         subject.run(&write(8192, vec![1; 8192]));
-        assert_eq!(status(0, bytes), (false, 8192), "{name}");
-        assert_eq!(status(8192, bytes - 8192), (true, 8192), "{name}");
-        assert_eq!(status(8192 + 512, 512), (true, 512), "{name}");
+        assert_eq!(status(0, bytes), (Deallocated, 8192), "{name}");
+        assert_eq!(status(8192, bytes - 8192), (Mapped, 8192), "{name}");
+        assert_eq!(status(8192 + 512, 512), (Mapped, 512), "{name}");
         if subject.can == Can::PunchToo && name != "discard=off" {
             subject.run(&Op::Discard { offset: 8192, length: 4096 });
-            assert_eq!(status(8192, 8192), (false, 4096), "{name}");
+            assert_eq!(status(8192, 8192), (Deallocated, 4096), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_is_anchored_takes_space_and_holds_nothing() {
+    let files = files_can_reserve();
+    for subject in subjects() {
+        let name = subject.name;
+        let anchor = |offset, length| {
+            let outcome = subject.run(&Op::Anchor { offset, length });
+            assert!(matches!(outcome, Outcome::Done), "{name}: {outcome:?}");
+        };
+        subject.run(&write(16_384, vec![1; 16_384]));
+        anchor(8192, 16_384);
+        assert_eq!(subject.store.geometry().anchors, name != "null" && name != "discard=off");
+        let mut expected = vec![0; 32_768];
+        if subject.keeps {
+            expected[24_576..].fill(1);
+        }
+        if !subject.store.geometry().anchors {
+            assert_eq!(subject.read(0, 32_768), expected, "{name}");
+            continue;
+        }
+        let anchored = match subject.can {
+            Can::PunchToo if files || subject.files.is_empty() => Space::Anchored,
+            // Written zeroes take the space as well.
+            _ => Space::Mapped,
+        };
+        let until_data = if anchored == Space::Mapped { 24_576 } else { 16_384 };
+        assert_eq!(subject.status(0, 32_768), (Space::Deallocated, 8192), "{name}");
+        assert_eq!(subject.status(8192, 24_576), (anchored, until_data), "{name}");
+        assert_eq!(subject.status(24_576, 8192), (Space::Mapped, 8192), "{name}");
+        // What is there already stays; a part of a block takes all of it.
+        anchor(8192, 8192);
+        anchor(40_960 + 512, 512);
+        assert_eq!(subject.status(8192, 8192), (anchored, 8192), "{name}");
+        assert_eq!(subject.status(40_960, 8192), (anchored, 4096), "{name}");
+        assert_eq!(subject.read(0, 32_768), expected, "{name}");
+        subject.run(&write(8192, vec![1; 512]));
+        assert_eq!(subject.status(8192, 4096), (Space::Mapped, 4096), "{name}");
+        if let Some(usage) = subject.store.usage() {
+            assert_eq!(usage.used, 28_672, "{name}: as much as if it were written");
+        }
+        if subject.can == Can::PunchToo {
+            subject.run(&Op::Discard { offset: 8192, length: 8192 });
+            assert_eq!(subject.status(8192, 8192), (Space::Deallocated, 8192), "{name}");
         }
     }
 }
@@ -435,9 +538,10 @@ fn a_read_only_filter_refuses_changes_and_nothing_else() {
     let subject = Subject::new("readonly", ReadOnly::new(Arc::new(memory)));
     let geometry = subject.store.geometry();
     assert!(geometry.read_only && geometry.discard_granularity.is_none());
-    let (discard, zero) =
-        (Op::Discard { offset: 0, length: 512 }, Op::Zero { offset: 0, length: 512 });
-    for op in [write(0, vec![1; 512]), discard, zero] {
+    let (offset, length) = (0, 512);
+    let (discard, zero) = (Op::Discard { offset, length }, Op::Zero { offset, length });
+    assert!(!geometry.anchors);
+    for op in [write(0, vec![1; 512]), discard, zero, Op::Anchor { offset, length }] {
         assert!(matches!(subject.run(&op), Outcome::Failed(Error::ReadOnly)), "{op:?}");
     }
     assert!(matches!(subject.run(&Op::Flush), Outcome::Done));
@@ -451,10 +555,12 @@ fn without_discard_space_stays() {
         .behind("discard=off", |behind| Arc::new(NoDiscard::new(behind)));
     assert_eq!(subject.store.geometry().discard_granularity, None);
     subject.run(&write(0, vec![1; 65_536]));
-    let op = Op::Discard { offset: 0, length: 65_536 };
-    let Submitted::Io(io) = subject.store.submit(&op) else { panic!("work") };
-    assert!(matches!(io, Io::Zero { .. }), "{io:?}");
-    assert!(matches!(subject.run(&op), Outcome::Done));
+    let (offset, length) = (0, 65_536);
+    for op in [Op::Anchor { offset, length }, Op::Discard { offset, length }] {
+        let Submitted::Io(io) = subject.store.submit(&op) else { panic!("work") };
+        assert!(matches!(io, Io::Zero { .. }), "{io:?}");
+        assert!(matches!(subject.run(&op), Outcome::Done));
+    }
     assert_eq!(subject.read(0, 65_536), vec![0; 65_536]);
 }
 

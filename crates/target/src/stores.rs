@@ -117,6 +117,7 @@ impl Journal for Logged {
             Op::Flush => "flush",
             Op::Discard { .. } => "discard",
             Op::Zero { .. } => "zero",
+            Op::Anchor { .. } => "anchor",
             Op::Status { .. } => "status",
         };
         let store = &self.store;
@@ -201,6 +202,7 @@ impl Stores {
             bytes: open.bytes,
             read_only: spec.read_only,
             discard_granularity: open.discard_granularity,
+            anchors: open.reserves,
             volatile_cache: open.volatile_cache && !spec.sync,
             physical_block: open.physical_block,
             rotational: open.rotational,

@@ -55,6 +55,11 @@ impl LogicalUnit {
         self.geometry.discard_granularity.is_some()
     }
 
+    /// ANC_SUP: hosts may set space aside.
+    pub(crate) const fn can_anchor(&self) -> bool {
+        self.can_discard() && self.geometry.anchors
+    }
+
     /// `bytes` in blocks, rounded down.
     pub(crate) const fn blocks_in(&self, bytes: u32) -> u32 {
         bytes >> self.block_shift

@@ -32,6 +32,7 @@ use crate::lun::Extent;
 use crate::lun::LogicalUnit;
 use crate::sbc::compare::bytes;
 use crate::sbc::compare::first_difference;
+use crate::sbc::release::Release;
 use crate::sbc::same;
 use crate::sense;
 use crate::sense::Fault;
@@ -75,7 +76,7 @@ pub(super) enum Work {
     /// One block for all.
     Same(Zeros),
     /// Zeros, and nothing beside them.
-    Clear,
+    Clear(Release),
     /// COMPARE AND WRITE.
     Compare,
     /// ORWRITE.
@@ -105,7 +106,7 @@ pub(super) enum Against {
 pub(super) enum Zeros {
     Written,
     /// UNMAP.
-    Unmapped,
+    Unmapped(Release),
 }
 
 #[derive(Debug)]
@@ -220,7 +221,7 @@ impl Protected {
             Stage::ClearingRecords(length) => {
                 task::done(input, lba)?;
                 self.stage = Stage::ClearingData(length);
-                Ok(Step::Store(Op::Discard { offset: self.at, length }))
+                Ok(Step::Store(self.release().op(self.at, length)))
             }
             Stage::ClearingData(length) => {
                 task::done(input, lba)?;
@@ -239,7 +240,7 @@ impl Protected {
             return Ok(Step::Wait);
         }
         Ok(match self.work {
-            Work::Clear => self.clear(unit),
+            Work::Clear(_) => self.clear(unit),
             Work::Read(Fua::Flush) => {
                 self.stage = Stage::Flushing;
                 Step::Store(Op::Flush)
@@ -270,11 +271,13 @@ impl Protected {
         if let Work::Same(zeros) = self.work {
             let sent = self.sent.bytes();
             let plain = self.sent.information(0).is_none_or(|sent| sent == Information::ONES);
-            let clears = zeros == Zeros::Unmapped && plain && sent.iter().all(|byte| *byte == 0);
+            let clears = plain && sent.iter().all(|byte| *byte == 0);
             let pattern = self.pattern(&sent);
             self.sent.data = pattern;
-            if clears {
-                self.work = Work::Clear;
+            if let Zeros::Unmapped(release) = zeros
+                && clears
+            {
+                self.work = Work::Clear(release);
             }
         }
         Ok(())
@@ -319,7 +322,7 @@ impl Protected {
                 new.iter_mut().zip(read.iter()).for_each(|(to, from)| *to |= from);
                 Ok(self.save(&piece, Slice::from(new), 0))
             }
-            Work::Clear => Err(sense::INTERNAL.into()),
+            Work::Clear(_) => Err(sense::INTERNAL.into()),
         }
     }
 
@@ -413,13 +416,22 @@ impl Protected {
 
     /// Clears the next piece.
     fn clear(&mut self, unit: &LogicalUnit) -> Step {
-        let length = (self.end() - self.at).min(limits::DISCARD_MAX);
+        let length = (self.end() - self.at).min(self.release().piece_max());
         if length == 0 {
             return Step::Complete(sense::good(self.presented));
         }
         self.stage = Stage::ClearingRecords(length);
         let (offset, length) = self.records(unit, length);
-        Step::Store(Op::Discard { offset, length })
+        Step::Store(self.release().op(offset, length))
+    }
+
+    /// What becomes of the space of what is cleared, and of what is beside it: who writes to it
+    /// later needs both.
+    const fn release(&self) -> Release {
+        match self.work {
+            Work::Clear(release) => release,
+            _ => Release::Deallocate,
+        }
     }
 
     /// Where what is beside `length` bytes from here on stands, and how long it is.

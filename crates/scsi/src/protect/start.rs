@@ -159,9 +159,9 @@ fn verify(context: &Context<'_>, terms: Terms) -> Result<Started, Fault> {
 
 fn write_same(context: &Context<'_>, terms: Terms) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let (unmap, extent) = (cdb.flag(3), same::extent_of(context)?);
+    let (unmap, extent) = (same::release_of(context)?, same::extent_of(context)?);
     if cdb.opcode() != Opcode::WRITE_SAME_10 && cdb.flag(0) {
-        let work = if unmap { Work::Clear } else { Work::Same(Zeros::Written) };
+        let work = unmap.map_or(Work::Same(Zeros::Written), Work::Clear);
         let mut machine = Protected::new(work, terms, extent, 0).with_zeros(unit);
         let step = machine.begin(unit)?;
         return Ok(started(machine, step));
@@ -170,7 +170,7 @@ fn write_same(context: &Context<'_>, terms: Terms) -> Result<Started, Fault> {
     if context.request.expected_out != each {
         return Err(sense::short_data_out(u64::from(each)));
     }
-    let zeros = if unmap { Zeros::Unmapped } else { Zeros::Written };
+    let zeros = unmap.map_or(Zeros::Written, Zeros::Unmapped);
     let mut machine = Protected::new(Work::Same(zeros), terms, extent, u64::from(each));
     let step = machine.receive(each);
     Ok(started(machine, step))

@@ -4,6 +4,7 @@
 pub(crate) mod capacity;
 pub(crate) mod compare;
 pub(crate) mod media;
+pub(crate) mod release;
 pub(crate) mod rw;
 pub(crate) mod same;
 pub(crate) mod start_stop;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! WRITE SAME (SBC-3 §5.42, §5.43): zeros become a discard or a zeroing, anything else is written
-//! piece by piece.
+//! WRITE SAME (SBC-3 §5.42, §5.43): zeros become a discard, an anchoring or a zeroing, anything
+//! else is written piece by piece.
 
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::Extent;
 use crate::lun::LogicalUnit;
+use crate::sbc::release::Release;
 use crate::sense;
 use crate::sense::Fault;
 use crate::task;
@@ -29,8 +30,8 @@ pub(crate) struct Same {
     end: u64,
     /// First byte of the operation under way.
     current: u64,
-    /// UNMAP: zeros may give their space back.
-    unmap: bool,
+    /// UNMAP: what becomes of the space of zeros.
+    unmap: Option<Release>,
     /// Bytes of Data-Out.
     presented: u32,
     content: Content,
@@ -46,13 +47,23 @@ enum Content {
     Pattern(Slice),
 }
 
-/// What a WRITE SAME(10), (16) or (32) is for. WSNZ is set: zero blocks are refused, for a host
-/// that means "to the end" by it is as likely wrong as right.
-pub(crate) fn extent_of(context: &Context<'_>) -> Result<Extent, Fault> {
-    let (cdb, unit) = (&context.cdb, context.unit);
-    if cdb.flag(3) && !unit.can_discard() {
+/// What the UNMAP and ANCHOR bits of a WRITE SAME ask for; ANCHOR alone is refused (SBC-3
+/// §5.42).
+pub(crate) fn release_of(context: &Context<'_>) -> Result<Option<Release>, Fault> {
+    let (unmap, anchor) = (context.cdb.flag(3), context.cdb.flag(4));
+    if anchor && !(unmap && context.unit.can_anchor()) {
+        return Err(context.flag_field(4).into());
+    }
+    if unmap && !context.unit.can_discard() {
         return Err(context.flag_field(3).into());
     }
+    Ok(unmap.then(|| Release::of(anchor)))
+}
+
+/// The blocks that a WRITE SAME(10), (16) or (32) is for. WSNZ is set: zero blocks are refused, for
+/// a host that means "to the end" by it is as likely wrong as right.
+pub(crate) fn extent_of(context: &Context<'_>) -> Result<Extent, Fault> {
+    let (cdb, unit) = (&context.cdb, context.unit);
     let blocks = cdb.transfer_length();
     let extent = unit.extent(cdb.lba(), u64::from(blocks))?;
     if blocks == 0 || blocks > unit.blocks_in(limits::WRITE_SAME_MAX) {
@@ -64,7 +75,7 @@ pub(crate) fn extent_of(context: &Context<'_>) -> Result<Extent, Fault> {
 /// WRITE SAME(10), (16), (32).
 pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
     let (cdb, unit) = (&context.cdb, context.unit);
-    let (unmap, extent) = (cdb.flag(3), extent_of(context)?);
+    let (unmap, extent) = (release_of(context)?, extent_of(context)?);
     let no_data_out = cdb.opcode() != Opcode::WRITE_SAME_10 && cdb.flag(0);
     if no_data_out {
         let mut same = Same::new(extent, unmap, 0);
@@ -81,7 +92,7 @@ pub(crate) fn write_same(context: &Context<'_>) -> Result<Started, Fault> {
 }
 
 impl Same {
-    const fn new(extent: Extent, unmap: bool, presented: u32) -> Self {
+    const fn new(extent: Extent, unmap: Option<Release>, presented: u32) -> Self {
         let (at, end) = (extent.offset, extent.offset + extent.length);
         Self { at, end, current: at, unmap, presented, content: Content::Awaited }
     }
@@ -105,19 +116,19 @@ impl Same {
             return Step::Complete(sense::good(u64::from(self.presented)));
         }
         let offset = self.at;
-        let (length, op) = match &self.content {
-            Content::Pattern(pattern) => {
+        let (length, op) = match (&self.content, self.unmap) {
+            (Content::Pattern(pattern), _) => {
                 let length = self.piece(limits::PIECE_MAX);
                 match usize::try_from(length).ok().and_then(|length| pattern.part(0..length)) {
                     Some(data) => (length, Op::Write { offset, data, durable: false }),
                     None => return Step::Complete(unit.fault(sense::INTERNAL.into())),
                 }
             }
-            Content::Zeros | Content::Awaited if self.unmap => {
-                let length = (self.end - self.at).min(limits::DISCARD_MAX);
-                (length, Op::Discard { offset, length })
+            (Content::Zeros | Content::Awaited, Some(release)) => {
+                let length = (self.end - self.at).min(release.piece_max());
+                (length, release.op(offset, length))
             }
-            Content::Zeros | Content::Awaited => {
+            (Content::Zeros | Content::Awaited, None) => {
                 let length = self.piece(limits::ZERO_MAX);
                 (length, Op::Zero { offset, length })
             }

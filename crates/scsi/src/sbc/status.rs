@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use store::Op;
 use store::Outcome;
 use store::Run;
+use store::Space;
 use wire::scsi::status;
 use wire::scsi::status::Descriptor;
 use wire::scsi::status::Provisioning;
@@ -57,12 +58,15 @@ impl Status {
         Ok(self.ask(unit))
     }
 
-    /// Joins a run to the list; a run that fills no whole block counts as mapped.
+    /// Joins a run to the list; a run that fills no whole block counts as mapped, and so does space
+    /// that is set aside where hosts have no word for that (ANC_SUP).
     fn take(&mut self, unit: &LogicalUnit, run: Run) {
         let left = unit.blocks().saturating_sub(self.at).max(1);
         let whole = run.length / u64::from(unit.block());
-        let (provisioning, blocks) = match (run.allocated, whole) {
-            (false, 1..) => (Provisioning::Deallocated, whole),
+        let (provisioning, blocks) = match (run.space, whole) {
+            // All blocks of a disk that is fully provisioned are mapped (SBC-3 §4.7.2).
+            (Space::Deallocated, 1..) if unit.can_discard() => (Provisioning::Deallocated, whole),
+            (Space::Anchored, 1..) if unit.can_anchor() => (Provisioning::Anchored, whole),
             _ => (Provisioning::Mapped, unit.round_up(run.length) / u64::from(unit.block())),
         };
         let blocks = blocks.clamp(1, left);

@@ -4,6 +4,7 @@
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
+use crate::sbc::release::Release;
 use crate::sense;
 use crate::sense::Fault;
 use crate::task;
@@ -12,7 +13,6 @@ use crate::task::Machine;
 use crate::task::Started;
 use crate::task::Step;
 use buf::Slice;
-use store::Op;
 use wire::scsi::unmap;
 use wire::scsi::unmap::Malformed;
 use wire::scsi::unmap::View;
@@ -29,10 +29,15 @@ pub(crate) struct Unmap {
     /// What is left of the descriptor before it: bytes.
     offset: u64,
     left: u64,
+    release: Release,
 }
 
 /// UNMAP.
 pub(crate) fn unmap(context: &Context<'_>) -> Result<Started, Fault> {
+    let anchor = context.cdb.bit(1, 0);
+    if anchor && !context.unit.can_anchor() {
+        return Err(sense::invalid_bit(1, 0).into());
+    }
     let length = u32::from(context.cdb.u16_at(7));
     if length == 0 {
         return Ok(task::good(0));
@@ -43,7 +48,8 @@ pub(crate) fn unmap(context: &Context<'_>) -> Result<Started, Fault> {
     if context.request.expected_out < length {
         return Err(sense::short_data_out(u64::from(length)));
     }
-    let machine = Unmap { length, list: None, next: 0, offset: 0, left: 0 };
+    let release = Release::of(anchor);
+    let machine = Unmap { length, list: None, next: 0, offset: 0, left: 0, release };
     Ok((Machine::Unmap(machine), Step::ReceiveDataOut { length }))
 }
 
@@ -79,10 +85,10 @@ impl Unmap {
                 self.left = extent.length;
             }
         }
-        let (offset, length) = (self.offset, self.left.min(limits::DISCARD_MAX));
+        let (offset, length) = (self.offset, self.left.min(self.release.piece_max()));
         self.offset += length;
         self.left -= length;
-        Step::Store(Op::Discard { offset, length })
+        Step::Store(self.release.op(offset, length))
     }
 }
 

@@ -225,6 +225,7 @@ fn provisioning(unit: &LogicalUnit) -> LogicalBlockProvisioning {
         LogicalBlockProvisioning {
             unmap: true,
             zeros: true,
+            anchors: unit.can_anchor(),
             provisioning_type: 2,
             threshold_exponent: unit.threshold_exponent(),
         }

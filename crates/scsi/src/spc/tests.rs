@@ -133,7 +133,9 @@ fn block_limits_are_those_that_hold() {
     let parsed = BlockLimits::parse(&page(&thick, 0xb0)).expect("whole");
     assert_eq!((parsed.unmap_blocks_max, parsed.unmap_descriptors_max), (0, 0));
     assert_eq!(page(&thick, 0xb2), [0, 0, 0, 0]);
-    assert_eq!(page(&Bench::new(), 0xb2), [11, 0xe4, 2, 0]);
+    assert_eq!(page(&Bench::new(), 0xb2), [11, 0xe6, 2, 0]);
+    let plain = Bench::with(Geometry { anchors: false, ..geometry() }, 512);
+    assert_eq!(page(&plain, 0xb2), [11, 0xe4, 2, 0]);
 }
 
 #[test]
@@ -282,7 +284,11 @@ fn unsupported_commands_are_said_to_be() {
     let thick = Bench::with(Geometry { discard_granularity: None, ..geometry() }, 512);
     assert_eq!(thick.data(&rsoc_one(1, 0x42, 0)), [0, 1, 0, 0]);
     assert_eq!(thick.data(&rsoc_one(1, 0x93, 0))[5], 0x01);
-    assert_eq!(bench.data(&rsoc_one(1, 0x93, 0))[5], 0x09);
+    let plain = Bench::with(Geometry { anchors: false, ..geometry() }, 512);
+    for (bench, flags, unmap_flags) in [(&plain, 0x09, 0), (&bench, 0x19, 1)] {
+        assert_eq!(bench.data(&rsoc_one(1, 0x93, 0))[5], flags);
+        assert_eq!(bench.data(&rsoc_one(1, 0x42, 0))[5], unmap_flags);
+    }
     assert_eq!(bench.data(&rsoc_one(1, Opcode::READ_10.0, 0))[5] & 0x18, 0x18);
 }
 

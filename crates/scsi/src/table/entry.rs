@@ -57,8 +57,11 @@ pub(crate) enum Flag {
     Protect = 8,
     /// Exists only where the store can give space back.
     Discard = 16,
-    /// Byte 1 bit 3 is UNMAP, which is understood only where the store can give space back.
+    /// Byte 1 bit 3 is UNMAP, which is understood only where the store can give space back, and
+    /// bit 4 is ANCHOR, which is understood only where it can set space aside.
     UnmapBit = 32,
+    /// Byte 1 bit 0 is ANCHOR.
+    AnchorBit = 1 << 15,
     /// Exists only where state can be kept over a loss of power.
     Kept = 64,
     /// Exists only where hosts may change asymmetric access states.
@@ -170,8 +173,15 @@ impl Entry {
     /// CDB usage data as it is true for `unit`.
     pub(crate) fn usage_for(&self, unit: &LogicalUnit) -> ([u8; CDB_LEN_MAX], usize) {
         let mut usage = self.usage;
+        let flags = &mut usage[usize::from(self.flags_at())];
         if self.has(Flag::UnmapBit) && !unit.can_discard() {
-            usage[usize::from(self.flags_at())] &= !0x08;
+            *flags &= !0x08;
+        }
+        if self.has(Flag::UnmapBit) && !unit.can_anchor() {
+            *flags &= !0x10;
+        }
+        if self.has(Flag::AnchorBit) && !unit.can_anchor() {
+            *flags &= !0x01;
         }
         (usage, usize::from(self.length))
     }

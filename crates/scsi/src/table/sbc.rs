@@ -89,17 +89,18 @@ pub(super) const COMMANDS: &[Entry] = &[
     .with(Flag::Medium),
     Entry::new(
         Opcode::WRITE_SAME_10,
-        &[0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        &[0x18, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
         same::write_same,
     )
     .with(Flag::Medium)
     .with(Flag::Writes)
     .with(Flag::Protect)
     .with(Flag::UnmapBit),
-    Entry::new(Opcode::UNMAP, &[0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0], unmap::unmap)
+    Entry::new(Opcode::UNMAP, &[0x01, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0], unmap::unmap)
         .with(Flag::Medium)
         .with(Flag::Writes)
-        .with(Flag::Discard),
+        .with(Flag::Discard)
+        .with(Flag::AnchorBit),
     sanitize(actions::OVERWRITE, 0xa0, sanitize::overwrite),
     sanitize(actions::BLOCK_ERASE, 0xa0, sanitize::block_erase).with(Flag::Discard),
     sanitize(actions::EXIT_FAILURE_MODE, 0x80, sanitize::exit_failure_mode),
@@ -109,7 +110,7 @@ pub(super) const COMMANDS: &[Entry] = &[
     Entry::long(opcode::WRITE_AND_VERIFY_32, 0x16, write_verify::write_and_verify)
         .with(Flag::Medium)
         .with(Flag::Writes),
-    Entry::long(opcode::WRITE_SAME_32, 0x09, same::write_same)
+    Entry::long(opcode::WRITE_SAME_32, 0x19, same::write_same)
         .with(Flag::Medium)
         .with(Flag::Writes)
         .with(Flag::UnmapBit),
@@ -174,7 +175,7 @@ pub(super) const COMMANDS: &[Entry] = &[
     .guarded(Guard::Writes),
     Entry::new(
         Opcode::WRITE_SAME_16,
-        &[0x09, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
+        &[0x19, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
         same::write_same,
     )
     .with(Flag::Medium)

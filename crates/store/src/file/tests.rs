@@ -12,6 +12,7 @@ fn geometry() -> Geometry {
         bytes: BYTES,
         read_only: false,
         discard_granularity: Some(4096),
+        anchors: true,
         volatile_cache: true,
         physical_block: 4096,
         rotational: false,
@@ -60,6 +61,7 @@ fn kinds(store: &File, op: &Op, unsupported: &[&'static str]) -> (Vec<&'static s
             Io::Sync { .. } => "sync",
             Io::Punch { .. } => "punch",
             Io::Zero { .. } => "zero",
+            Io::Reserve { .. } => "reserve",
             Io::Status { .. } => "status",
             other => panic!("{other:?} is not for a file"),
         };
@@ -111,7 +113,9 @@ fn what_the_system_says_becomes_what_the_disk_says() {
     }
     assert_eq!(fails(&Op::Flush, EIO), Some(Error::Write));
     assert_eq!(fails(&Op::Discard { offset: 0, length: 512 }, EIO), Some(Error::Write));
-    assert_eq!(fails(&Op::Zero { offset: 0, length: 512 }, ENOSPC), Some(Error::Space));
+    for op in [Op::Zero { offset: 0, length: 512 }, Op::Anchor { offset: 0, length: 512 }] {
+        assert_eq!(fails(&op, ENOSPC), Some(Error::Space));
+    }
 }
 
 #[test]
@@ -130,6 +134,9 @@ fn zeroing_takes_the_best_way_that_there_is() {
     assert_eq!(ways(&discard, &["punch", "zero"]), writes);
     assert_eq!(ways(&zero, &[]), ["zero"]);
     assert_eq!(ways(&zero, &["zero"]), writes[1..]);
+    let anchor = Op::Anchor { offset: 512, length: (2 << 20) + 512 };
+    assert_eq!(ways(&anchor, &[]), ["reserve"]);
+    assert_eq!(ways(&anchor, &["reserve"]), ["reserve", "write", "write", "write"]);
     let (kinds, outcome) = kinds(&store, &zero, &["zero", "write"]);
     assert_eq!(kinds, ["zero", "write"]);
     assert!(matches!(outcome, Outcome::Failed(Error::Internal)));
@@ -157,10 +164,12 @@ fn the_pieces_of_zeroes_cover_the_range_once() {
 
 #[test]
 fn without_discard_nothing_is_punched() {
-    let geometry = Geometry { discard_granularity: None, ..geometry() };
+    let geometry = Geometry { discard_granularity: None, anchors: false, ..geometry() };
     let store = File::new(ID, geometry, false);
-    let (kinds, _) = kinds(&store, &Op::Discard { offset: 0, length: 512 }, &[]);
-    assert_eq!(kinds, ["zero"]);
+    let (offset, length) = (0, 512);
+    for op in [Op::Discard { offset, length }, Op::Anchor { offset, length }] {
+        assert_eq!(kinds(&store, &op, &[]).0, ["zero"]);
+    }
 }
 
 #[test]
@@ -170,6 +179,8 @@ fn a_sync_store_brings_every_change_to_stable_storage() {
     assert_eq!(kinds(&store, &write(0, 512), &[]).0, ["durable write"]);
     assert_eq!(kinds(&store, &discard, &[]).0, ["punch", "sync"]);
     assert_eq!(kinds(&store, &discard, &["punch"]).0, ["punch", "zero", "sync"]);
+    let anchor = Op::Anchor { offset: 0, length: 2 << 20 };
+    assert_eq!(kinds(&store, &anchor, &[]).0, ["reserve", "sync"]);
     let written = ["punch", "zero", "durable write", "durable write"];
     assert_eq!(kinds(&store, &discard, &["punch", "zero"]).0, written);
     let (kinds, outcome) = kinds(&store, &discard, &["sync"]);
@@ -187,9 +198,10 @@ fn durable_is_durable_on_any_store() {
 #[test]
 fn a_read_only_store_refuses_before_any_io() {
     let store = File::new(ID, Geometry { read_only: true, ..geometry() }, false);
-    let (discard, zero) =
-        (Op::Discard { offset: 0, length: 512 }, Op::Zero { offset: 0, length: 512 });
-    for op in [write(0, 512), discard, zero, write(BYTES, 512)] {
+    let (offset, length) = (0, 512);
+    let (discard, zero) = (Op::Discard { offset, length }, Op::Zero { offset, length });
+    let anchor = Op::Anchor { offset, length };
+    for op in [write(0, 512), discard, zero, anchor, write(BYTES, 512)] {
         assert_eq!(failure(store.submit(&op)), Some(Error::ReadOnly));
     }
     assert!(matches!(store.submit(&Op::Flush), Submitted::Done(Outcome::Done)));

@@ -3,10 +3,12 @@
 
 use engine::Port;
 use engine::Work;
+use engine::files::Allocation;
 use iscsi::datamover::TaskId;
 use scsi::Input;
 use store::Io;
 use store::IoResult;
+use store::Space;
 use store::Submitted;
 
 use super::Kind;
@@ -45,6 +47,7 @@ impl<P: Port> Pump<P> {
             Io::Sync { file } => Work::Sync { file: file.0 },
             Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
             Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
+            Io::Reserve { file, offset, length } => Work::Reserve { file: file.0, offset, length },
             rare => return self.run_rare(key, id, op, kept, rare),
         };
         if let Some(io) = self.remember(key, id, op, kept) {
@@ -95,10 +98,16 @@ impl<P: Port> Pump<P> {
     }
 
     /// Asks the file itself: the page cache knows, and the question is rare.
-    fn allocation(&self, file: store::FileId, offset: u64) -> Result<(bool, u64), i32> {
+    fn allocation(&self, file: store::FileId, offset: u64) -> Result<(Space, u64), i32> {
         let file = self.shared.files.find(file).ok_or(0)?;
-        engine::files::allocation(&file.fd, offset)
-            .map_err(|error| error.raw_os_error().unwrap_or(0))
+        let (allocation, end) = engine::files::allocation(&file.fd, offset)
+            .map_err(|error| error.raw_os_error().unwrap_or(0))?;
+        let space = match allocation {
+            Allocation::Data => Space::Mapped,
+            Allocation::Reserved => Space::Anchored,
+            Allocation::Hole => Space::Deallocated,
+        };
+        Ok((space, end))
     }
 
     /// The answer to a question that needed no engine. The command goes on in the next turn, for it

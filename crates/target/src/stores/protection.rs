@@ -164,6 +164,7 @@ impl Stores {
             bytes: open.bytes.max(length),
             read_only: side.spec.read_only,
             discard_granularity: open.discard_granularity,
+            anchors: open.reserves,
             volatile_cache: open.volatile_cache && !side.spec.sync,
             physical_block: open.physical_block,
             rotational: open.rotational,

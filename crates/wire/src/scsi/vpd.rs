@@ -311,6 +311,8 @@ pub struct LogicalBlockProvisioning {
     pub unmap: bool,
     /// LBPRZ = 001b: unmapped blocks read as zero.
     pub zeros: bool,
+    /// ANC_SUP = 001b: blocks can be anchored.
+    pub anchors: bool,
     /// PROVISIONING TYPE: 0 not reported, 1 resource, 2 thin.
     pub provisioning_type: u8,
     /// THRESHOLD EXPONENT: blocks of a threshold set as a power of two; 0 without thresholds.
@@ -323,7 +325,8 @@ impl LogicalBlockProvisioning {
     pub fn emit(&self) -> [u8; 4] {
         let commands = if self.unmap { 0xe0 } else { 0 };
         let zeros = if self.zeros { 0x04 } else { 0 };
-        [self.threshold_exponent, commands | zeros, self.provisioning_type & 7, 0]
+        let anchors = if self.anchors { 0x02 } else { 0 };
+        [self.threshold_exponent, commands | zeros | anchors, self.provisioning_type & 7, 0]
     }
 
     /// Reads the content; None if short.
@@ -334,6 +337,7 @@ impl LogicalBlockProvisioning {
             threshold_exponent: get_u8(content, 0)?,
             unmap: flags & 0x80 != 0,
             zeros: flags & 0x1c != 0,
+            anchors: flags & 0x02 != 0,
             provisioning_type: get_u8(content, 2)? & 7,
         })
     }
@@ -396,10 +400,11 @@ mod tests {
         let lbp = LogicalBlockProvisioning {
             unmap: true,
             zeros: true,
+            anchors: true,
             provisioning_type: 2,
             threshold_exponent: 11,
         };
-        assert_eq!(lbp.emit(), [11, 0xe4, 2, 0]);
+        assert_eq!(lbp.emit(), [11, 0xe6, 2, 0]);
         assert_eq!(LogicalBlockProvisioning::parse(&lbp.emit()), Some(lbp));
         let flat = BlockDeviceCharacteristics { rotation_rate: 1, read_after_block_erase: true };
         assert_eq!(flat.emit()[..4], [0, 1, 0, 0x40]);

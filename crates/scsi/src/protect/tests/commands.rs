@@ -154,10 +154,10 @@ fn write_same_counts_the_reference_tags_up() {
 #[test]
 fn what_is_unmapped_has_ones_beside_it() {
     let rig = Rig::new(One);
-    let unmap = |lba: u8, blocks: u8| {
+    let unmap = |anchor: u8, lba: u8, blocks: u8| {
         let list =
             [0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, blocks, 0, 0, 0, 0];
-        rig.bench.sense_out(&[0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0], &list)
+        rig.bench.sense_out(&[0x42, anchor, 0, 0, 0, 0, 0, 0, 24, 0], &list)
     };
     let same =
         |code, flags, out: &[u8]| rig.codes(Ask::new(Name::Same, code, 8, 8).flags(flags), out);
@@ -165,8 +165,11 @@ fn what_is_unmapped_has_ones_beside_it() {
         assert_eq!(rig.codes(Ask::new(Name::Write, 1, 8, 8), &pairs(9, 8, 8)), GOOD);
     };
     let zeros = vec![0; 512];
-    let checks: [&dyn Fn(); 5] = [
-        &|| assert_eq!(unmap(8, 8), None),
+    let checks: [&dyn Fn(); 8] = [
+        &|| assert_eq!(unmap(0, 8, 8), None),
+        &|| assert_eq!(unmap(1, 8, 8), None, "ANCHOR"),
+        &|| assert_eq!(same(0, 0x18, &zeros), GOOD, "ANCHOR"),
+        &|| assert_eq!(same(0, 0x19, &[]), GOOD, "ANCHOR and NDOB"),
         &|| assert_eq!(same(0, 0x08, &zeros), GOOD),
         &|| assert_eq!(same(1, 0x08, &pair(&zeros, Information::ONES)), GOOD),
         &|| assert_eq!(same(0, 0x09, &[]), GOOD, "UNMAP and NDOB"),
@@ -184,8 +187,29 @@ fn what_is_unmapped_has_ones_beside_it() {
     assert_eq!(rig.beside(9, 1), [right(&zeros, 9)]);
     // Its neighbours keep what they have.
     assert_eq!(rig.codes(Ask::new(Name::Write, 1, 7, 1), &pairs(1, 7, 1)), GOOD);
-    assert_eq!(unmap(8, 8), None);
+    assert_eq!(unmap(0, 8, 8), None);
     assert_eq!(rig.read(1, 7, 1), pairs(1, 7, 1));
+}
+
+/// Covers-scsi: 93, 42, 7F/000D.
+#[test]
+fn what_is_anchored_has_space_beside_it_too() {
+    for kind in [One, Two] {
+        let rig = Rig::new(kind);
+        let seen = |data: &[Seen], side: &[Seen]| {
+            assert_eq!(rig.bench.log(), data);
+            assert_eq!(*rig.side.log.lock(), side);
+            rig.side.log.lock().clear();
+        };
+        let records = |blocks: u64| Seen::Anchor(4096 + 8 * 32, blocks * 32);
+        rig.bench.log();
+        rig.side.log.lock().clear();
+        let list = [0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 0];
+        assert_eq!(rig.bench.sense_out(&[0x42, 1, 0, 0, 0, 0, 0, 0, 24, 0], &list), None);
+        seen(&[Seen::Anchor(8 * 512, 4 * 512)], &[records(4)]);
+        assert_eq!(rig.codes(Ask::new(Name::Same, 1, 8, 2).flags(0x19), &[]), GOOD);
+        seen(&[Seen::Anchor(8 * 512, 2 * 512)], &[records(2)]);
+    }
 }
 
 /// Covers-scsi: 89.

@@ -70,7 +70,7 @@ fn pre_fetch_reads_and_says_that_it_is_there() {
     assert_eq!((whole.status, large.log()), (0, vec![]));
 }
 
-fn status_cdb(lba: u64, allocation: u32) -> [u8; 16] {
+pub(super) fn status_cdb(lba: u64, allocation: u32) -> [u8; 16] {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (0x9e, 0x12);
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
@@ -114,7 +114,7 @@ fn a_long_disk_is_asked_about_in_pieces() {
         match step {
             Step::Complete(completion) => break completion,
             Step::Store(store::Op::Status { length, .. }) => {
-                let run = store::Run { allocated: false, length };
+                let run = store::Run { space: store::Space::Deallocated, length };
                 step = task.resume(&bench.nexus, Input::Store(Outcome::Status(run)));
             }
             step => panic!("{step:?}"),

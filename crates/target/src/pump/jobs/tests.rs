@@ -125,6 +125,7 @@ fn job() -> scsi::Task {
     let geometry = Geometry {
         bytes: 1 << 20,
         read_only: false,
+        anchors: false,
         discard_granularity: None,
         volatile_cache: false,
         physical_block: 4096,
