@@ -2,17 +2,18 @@
 //! Tests of the requirements of RFC 7143 on the wire, byte by byte.
 //!
 //! [`raw`] is a connection that sends any bytes, right or wrong, and reads what comes back;
-//! [`initiator`] is a logged-in session on top of it whose every field a test may bend; [`host`]
-//! an operating system that uses one logical unit through it; [`server`] starts our own target in
-//! this process, once on each engine; [`proxy`] is a bad network on the way to it; [`tasks`] keeps
-//! tasks open and ends them. The tests are in `tests/`, a file for each chapter, and say in their
-//! first line which requirement they prove.
+//! [`login`] is how to log in on it and [`initiator`] the session that follows, every field of
+//! which a test may bend; [`host`] an operating system that uses one logical unit through it;
+//! [`server`] starts our own target in this process, once on each engine; [`proxy`] is a bad
+//! network on the way to it; [`tasks`] keeps tasks open and ends them. The tests are in `tests/`, a
+//! file for each chapter, and say in their first line which requirement they prove.
 //!
 //! This is a library for tests: what does not come as it must ends in a panic that says so.
 #![forbid(unsafe_code)]
 
 pub mod host;
 pub mod initiator;
+pub mod login;
 pub mod mock;
 pub mod proxy;
 pub mod raw;
@@ -21,7 +22,7 @@ pub mod tasks;
 
 pub use host::Host;
 pub use initiator::Initiator;
-pub use initiator::LoginPlan;
+pub use login::LoginPlan;
 pub use mock::Mock;
 pub use proxy::Digests;
 pub use proxy::Fate;

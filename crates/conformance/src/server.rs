@@ -23,7 +23,7 @@ use target::Stores;
 use target::Target;
 
 use crate::initiator::Initiator;
-use crate::initiator::LoginPlan;
+use crate::login::LoginPlan;
 use crate::raw::Raw;
 
 /// The target that everybody may use.

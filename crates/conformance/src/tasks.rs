@@ -6,7 +6,7 @@ pub use wire::scsi::sam::TASK_ABORTED;
 use wire::iscsi::*;
 
 use crate::initiator::Initiator;
-use crate::initiator::LoginPlan;
+use crate::login::LoginPlan;
 use crate::server::Server;
 
 /// Function codes (RFC 7143 §11.5.1).

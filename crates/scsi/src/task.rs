@@ -330,8 +330,10 @@ impl Task {
     fn pass_watched(&mut self, step: Step) -> Step {
         let Some(mapped) = &self.mapped else { return step };
         let (unit, link) = (&mapped.unit, &mapped.link);
-        // What reads, decides and writes as one is not stopped in between.
-        let stops = !self.passes_aca && self.hold != Hold::Exclusive;
+        // What reads, decides and writes as one is not stopped in between; nor is work that has
+        // begun and belongs to no nexus, for it would not outlive the task.
+        let stops =
+            !self.passes_aca && self.hold != Hold::Exclusive && !matches!(step, Step::Spawn { .. });
         if stops && unit.is_special(Special::Aca) && unit.task_set().lock().holds_up(unit, link) {
             self.release_hold();
             return self.wait(step);
@@ -438,6 +440,9 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
+        if let (Machine::Wipe(wipe), Some(mapped)) = (&mut self.machine, &self.mapped) {
+            wipe.abandon(&mapped.unit);
+        }
         self.release();
     }
 }

@@ -187,6 +187,7 @@ impl Keeper for Shelf {
 }
 
 /// A disk at LUN 0 and a nexus whose first unit attention has been reported.
+#[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) disk: Arc<Disk>,
     pub(crate) unit: Arc<LogicalUnit>,
@@ -250,6 +251,14 @@ impl Bench {
         let keeper = Arc::<Shelf>::clone(shelf);
         let unit = unit.expect("a good disk").with_keeper(kept, keeper, state.as_deref())?;
         Ok(Self::at(disk, unit))
+    }
+
+    /// A new disk of which `keeper` keeps one kind of state.
+    pub(crate) fn with_keeper(kept: Kept, keeper: Arc<dyn Keeper>) -> Self {
+        let disk = Disk::new(geometry());
+        let unit = LogicalUnit::new(identity(), Arc::<Disk>::clone(&disk), 512);
+        let unit = unit.expect("a good disk").with_keeper(kept, keeper, None);
+        Self::at(disk, unit.expect("nothing to restore"))
     }
 
     fn at(disk: Arc<Disk>, unit: LogicalUnit) -> Self {

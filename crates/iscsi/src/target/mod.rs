@@ -9,6 +9,7 @@ mod limits;
 mod login;
 mod logout;
 mod management;
+mod numbering;
 mod ping;
 mod recovery;
 mod session;

@@ -13,21 +13,21 @@
 //!                                               T  Time2Wait and Time2Retain are over
 //! ```
 //!
-//! Here PDUs are put in order and handed to those who know them: `task` (SCSI commands),
-//! `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
+//! Here PDUs are handed to those who know them: `numbering` (whose turn it is), `task` (SCSI
+//! commands), `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
 
 use super::connection::{Connection, Connections};
 use super::fence::Fences;
 use super::logout::Logouts;
 use super::management::Managements;
+use super::numbering::Held;
 use super::recovery::{NOWHERE, Recovery};
 use super::task::Tasks;
 use super::{ConnectionId, LoggedIn, Settings, TargetReset, limits};
 use crate::datamover::{Event, Immediate, Op, TaskId};
 use crate::service::Indication;
 use crate::violation::{Reaction, Violation};
-use crate::window::{Position, Window};
-use alloc::boxed::Box;
+use crate::window::Window;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -50,7 +50,7 @@ pub struct Session {
     pub(super) state: State,
     pub(super) window: Window<Held>,
     /// Bytes of PDUs in `window`.
-    held_bytes: usize,
+    pub(super) held_bytes: usize,
     pub(super) tasks: Tasks,
     pub(super) managements: Managements,
     pub(super) logouts: Logouts,
@@ -140,21 +140,6 @@ pub(super) struct Pdu<'a> {
     /// BHS and AHS.
     pub(super) header: &'a [u8],
     pub(super) data: &'a [u8],
-}
-
-/// What waits in the window for the commands before it.
-#[derive(Debug)]
-pub(super) enum Held {
-    Command(TaskId),
-    Other(Box<HeldPdu>),
-}
-
-#[derive(Debug)]
-pub(super) struct HeldPdu {
-    connection: ConnectionId,
-    request: Request,
-    header: Vec<u8>,
-    data: Vec<u8>,
 }
 
 impl Session {
@@ -403,15 +388,6 @@ impl Session {
         }
     }
 
-    /// Lets the initiator send as many commands as there is room for.
-    pub(super) fn open_window(&mut self) {
-        let depth = u32::from(self.window.depth());
-        let running = u32::from(self.tasks.running() + self.managements.numbered());
-        let used = running + u32::from(self.tasks.draining());
-        let allowed = depth.saturating_sub(running).min((2 * depth).saturating_sub(used));
-        self.window.open(u16::try_from(allowed).unwrap_or(u16::MAX));
-    }
-
     fn handle_request(
         &mut self,
         pdu: &Pdu<'_>,
@@ -445,12 +421,7 @@ impl Session {
         if immediate {
             return self.run(pdu, &request);
         }
-        match self.window.position(cmd_sn) {
-            Position::Outside => Err(Violation::OutsideWindow(cmd_sn)),
-            Position::Duplicate => Err(Violation::DuplicateCommand(cmd_sn)),
-            Position::Next => self.run_numbered(pdu, &request),
-            Position::Ahead => self.hold(pdu, request, cmd_sn),
-        }
+        self.order(pdu, request, cmd_sn)
     }
 
     /// What can be wrong with a PDU whatever the order.
@@ -466,18 +437,8 @@ impl Session {
         }
     }
 
-    /// Runs what stands at ExpCmdSN. A rejected PDU counts as not received (RFC 7143 §7.3).
-    fn run_numbered(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
-        self.window.advance();
-        let result = self.run(pdu, request);
-        if result.is_err() {
-            self.window.retreat();
-        }
-        result
-    }
-
     /// Carries out a PDU other than a SCSI command. On an error nothing has been done or said.
-    fn run(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
+    pub(super) fn run(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
         match request {
             Request::TaskManagement(request) => return self.run_management(pdu, request),
             Request::Text(request) => return self.run_text(pdu, request),
@@ -492,67 +453,6 @@ impl Session {
             Request::Command(_) | Request::Login(_) | Request::DataOut(_) | Request::Snack(_) => {}
         }
         Ok(())
-    }
-
-    /// Keeps a PDU until the hole before it is filled.
-    fn hold(&mut self, pdu: &Pdu<'_>, request: Request, cmd_sn: CmdSn) -> Result<(), Violation> {
-        let bytes = pdu.header.len() + pdu.data.len();
-        if self.held_bytes + bytes > limits::HELD_BYTES_MAX {
-            return Err(Violation::TextTooLong);
-        }
-        let held = HeldPdu {
-            connection: pdu.connection,
-            request,
-            header: pdu.header.to_vec(),
-            data: pdu.data.to_vec(),
-        };
-        if self.window.hold(cmd_sn, Held::Other(Box::new(held))) {
-            self.held_bytes += bytes;
-        }
-        Ok(())
-    }
-
-    /// Delivers what no hole holds back any more.
-    fn deliver_held(&mut self) {
-        while !self.is_closed() {
-            let task = match self.window.peek() {
-                None => return,
-                Some(Held::Command(task)) => Some(*task),
-                Some(Held::Other(_)) => None,
-            };
-            if task.is_some_and(|task| self.is_task_barred(task)) {
-                return;
-            }
-            match self.window.pop() {
-                Some(Held::Command(task)) => self.deliver(task),
-                Some(Held::Other(held)) => self.run_held(&held),
-                None => return,
-            }
-        }
-    }
-
-    /// What waits of a connection that is gone counts as not received (RFC 7143 §11.14).
-    pub(super) fn forget_held(&mut self, id: ConnectionId) {
-        let Self { window, tasks, held_bytes, .. } = self;
-        let forgotten = window.forget(|held| match held {
-            Held::Command(task) => tasks.live_ref(*task).is_some_and(|task| task.connection == id),
-            Held::Other(held) => held.connection == id,
-        });
-        for held in forgotten {
-            if let Held::Other(held) = held {
-                *held_bytes -= held.header.len() + held.data.len();
-            }
-        }
-    }
-
-    fn run_held(&mut self, held: &HeldPdu) {
-        self.held_bytes -= held.header.len() + held.data.len();
-        let HeldPdu { connection, request, header, data } = held;
-        let pdu = Pdu { connection: *connection, header, data };
-        if let Err(violation) = self.run(&pdu, request) {
-            self.window.retreat();
-            self.react(*connection, violation, header);
-        }
     }
 }
 

@@ -69,7 +69,9 @@ impl Texts {
     fn emit(&self, number: u64) -> Vec<u8> {
         let mut body = Vec::new();
         for information in [&self.unit, &self.text] {
-            body.extend_from_slice(&identification::emit(information)[2..]);
+            let length = u16::try_from(information.len()).unwrap_or(0);
+            body.extend_from_slice(&length.to_be_bytes());
+            body.extend_from_slice(information);
         }
         kept::seal(Kept::Identification, number, &body)
     }
@@ -155,4 +157,47 @@ fn write(context: &Context<'_>, list: &[u8]) -> Result<Started, Fault> {
         context.nexus.tell_others(unit, Attention::IdentifierChanged);
     }
     Ok(task::good(u64::try_from(list.len()).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_was_written_is_restored() {
+        let texts = Texts { unit: vec![7; 512], text: b"database\0".to_vec() };
+        assert_eq!(parse(&texts.emit(7), 7), Ok(texts));
+        assert_eq!(parse(&Texts::default().emit(7), 7), Ok(Texts::default()));
+    }
+
+    proptest! {
+        /// With a right checksum, so that what lies behind it is reached.
+        #[test]
+        fn hostile_bytes_are_refused_or_sound(
+            unit in 0_u16..600, text in 0_u16..300, null: bool,
+            bytes in proptest::collection::vec(any::<u8>(), 0..900),
+        ) {
+            let mut body = unit.to_be_bytes().to_vec();
+            body.extend(&bytes);
+            // Where the second length is, and the last byte of the text, so that some are sound.
+            let at = 2 + usize::from(unit);
+            if let Some(to) = body.get_mut(at..at + 2) {
+                to.copy_from_slice(&text.to_be_bytes());
+                body.truncate(at + 2 + usize::from(text));
+            }
+            if let Some(last) = body.last_mut().filter(|_| null) {
+                *last = 0;
+            }
+            let state = kept::seal(Kept::Identification, 7, &body);
+            if let Ok(mut texts) = parse(&state, 7) {
+                for kind in Kind::ALL {
+                    let bytes = texts.of(kind);
+                    prop_assert!(bytes.len() <= limit(kind) && is_good(kind, bytes));
+                }
+                prop_assert_eq!(texts.emit(7), state);
+            }
+        }
+    }
 }

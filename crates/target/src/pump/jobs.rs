@@ -79,9 +79,7 @@ impl<P: Port> Pump<P> {
     }
 
     fn advance_job(&mut self, key: Key, mut step: Step) {
-        if self.stopping.is_some() {
-            tracing::warn!("stopped before FORMAT UNIT, SANITIZE or a copy was at its end");
-            self.jobs.remove(key);
+        if self.drops_job(key) {
             return;
         }
         for _ in 0..STEPS_PER_TURN {
@@ -101,6 +99,26 @@ impl<P: Port> Pump<P> {
         self.job_turns.push_back((key, Some(step)));
     }
 
+    /// A stop does not wait for jobs: true if this one is dropped for it.
+    fn drops_job(&mut self, key: Key) -> bool {
+        if self.stopping.is_none() {
+            return false;
+        }
+        if self.jobs.remove(key).is_some() {
+            tracing::warn!("stopped before FORMAT UNIT, SANITIZE or a copy was at its end");
+        }
+        true
+    }
+
+    /// Jobs that a store lets wait go on at once, so that a stop does not wait for them.
+    pub(super) fn end_job_pauses(&mut self) {
+        let of_jobs = self.ios.iter().filter(|(_, io)| io.session == Key::NOBODY);
+        let of_jobs: Vec<Key> = of_jobs.map(|(io, _)| io).collect();
+        for io in of_jobs {
+            self.end_pause(io);
+        }
+    }
+
     fn end_job(&mut self, key: Key) {
         let Some(job) = self.jobs.remove(key) else { return };
         if let Some((session, task)) = job.waiter {
@@ -113,6 +131,9 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn job_io_done(&mut self, id: TaskId, op: &store::Op, io: &Io, result: IoResult) {
         let key = key_of(id);
+        if self.drops_job(key) {
+            return;
+        }
         let Some(job) = self.jobs.get_mut(key) else { return };
         let Some(store) = job.scsi.store() else { return };
         match store.complete(op, io, result) {

@@ -36,6 +36,7 @@ impl<P: Port> Pump<P> {
         let cut_at = drop_at + GOODBYE;
         self.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
         self.timers.set(0, drop_at);
+        self.end_job_pauses();
         let logins: Vec<Key> = self
             .connections
             .iter()

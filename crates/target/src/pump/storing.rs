@@ -130,7 +130,7 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// A pause of a task that has ended is over.
+    /// A pause that nobody waits for any more is over.
     pub(super) fn end_pause(&mut self, io: Key) {
         let now = self.port.now();
         if self.ios.get(io).is_some_and(|pending| is_pause(&pending.io)) {

@@ -8,13 +8,14 @@
 //! - `retained`: responses stay with their connection until ExpStatSN acknowledges them; Status
 //!   SNACK sends them again.
 //! - `answer`: a command that was answered stays a task, with its data, until its status is
-//!   acknowledged; Data SNACK, R-Data SNACK and DataACK.
+//!   acknowledged; Data SNACK, R-Data SNACK and DataACK. `runs`: which DataSN its bytes had.
 //! - `transfer`: which write data was asked for and has not come: recovery R2T, R2T SNACK.
 //! - `allegiance`: at level 2, tasks whose connection is gone, and TASK REASSIGN.
 
 mod allegiance;
 mod answer;
 mod retained;
+mod runs;
 mod transfer;
 
 pub(super) use allegiance::{NOWHERE, Reassignment};

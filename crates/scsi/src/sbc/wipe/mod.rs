@@ -171,11 +171,23 @@ impl Content {
 impl Wipe {
     /// Takes what the last step gave; Turn begins.
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
-        if !matches!(input, Input::Turn)
-            && let Err(fault) = task::done(input, unit.lba_of(self.at))
-        {
+        let step = self.advance(unit, input);
+        if step.is_err() {
             self.end(unit, FAILED);
-            return Err(fault);
+        }
+        step
+    }
+
+    /// Nobody carries it on: without this the unit would say for ever that it is under way.
+    pub(crate) fn abandon(&mut self, unit: &LogicalUnit) {
+        if self.stage != Stage::Over {
+            self.end(unit, FAILED);
+        }
+    }
+
+    fn advance(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
+        if !matches!(input, Input::Turn) {
+            task::done(input, unit.lba_of(self.at))?;
         }
         if let Some(op) = self.protection.as_mut().and_then(Reprotection::clear) {
             return Ok(Step::Store(op));

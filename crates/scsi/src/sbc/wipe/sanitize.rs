@@ -8,6 +8,7 @@ use super::begin;
 use crate::kept::KeepFailed;
 use crate::limits;
 use crate::lun::Context;
+use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use crate::sense;
 use crate::sense::Fault;
@@ -60,6 +61,16 @@ pub(crate) fn block_erase(context: &Context<'_>) -> Result<Started, Fault> {
 pub(crate) fn exit_failure_mode(context: &Context<'_>) -> Result<Started, Fault> {
     check_no_list(context)?;
     let unit = context.unit;
+    // None begins meanwhile: what is kept would say that none is under way.
+    if !unit.make_special(Special::Wiping) {
+        return Err(unit.wiping_sense().into());
+    }
+    let left = leave_failure(unit);
+    unit.make_ordinary(Special::Wiping);
+    left.map(|()| task::good(0))
+}
+
+fn leave_failure(unit: &LogicalUnit) -> Result<(), Fault> {
     if unit.is_special(Special::WipeFailed) {
         if unit.wiping_kind() != Kind::SanitizeUnrestricted {
             return Err(sense::invalid_bit(1, 4).into());
@@ -67,7 +78,7 @@ pub(crate) fn exit_failure_mode(context: &Context<'_>) -> Result<Started, Fault>
         unit.note_wipe(None).map_err(|KeepFailed| sense::INTERNAL)?;
         unit.make_ordinary(Special::WipeFailed);
     }
-    Ok(task::good(0))
+    Ok(())
 }
 
 fn check_no_list(context: &Context<'_>) -> Result<(), Fault> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use super::Wiping;
+use crate::KeepFailed;
+use crate::Keeper;
 use crate::Kept;
 use crate::RestoreError;
 use crate::Step;
@@ -305,6 +307,70 @@ fn nothing_is_wiped_that_cannot_be_kept() {
     }
     assert_eq!(bench.log(), []);
     assert_eq!(bench.sense(&READ), None);
+}
+
+/// Covers-scsi: 04.
+#[test]
+fn a_wipe_begins_under_an_aca_condition_of_later() {
+    let bench = Bench::new();
+    let list = [0, 2, 0, 0];
+    let cdb = request(Lun::Unit(0), &[4, 0x10, 0, 0, 0, 0], &list, 0);
+    let (mut format, step) = bench.nexus.start(&cdb);
+    assert!(matches!(step, Step::ReceiveDataOut { .. }));
+    // Beyond the end, with NACA.
+    assert_eq!(codes(bench.sense(&[0x28, 0, 0xff, 0, 0, 0, 0, 0, 1, 4])), (5, 0x21, 0));
+    match format.resume(&bench.nexus, Input::DataOut(Slice::from(list.to_vec()))) {
+        Step::Spawn { job, .. } => finish(job),
+        other => panic!("the unit is marked and nobody wipes it: {other:?}"),
+    }
+    assert!(!bench.unit.is_being_wiped());
+}
+
+/// Covers-scsi: 48/01.
+#[test]
+fn a_wipe_that_is_dropped_has_failed() {
+    let bench = Bench::new();
+    let mut job = job(&bench, &sanitize(0x81, 8), &overwrite(1, &[5; 4]));
+    assert!(matches!(job.work(Input::Turn), Step::Store(_)), "it has begun, no more");
+    assert_eq!(codes(ready(&bench)), IN_PROGRESS);
+    drop(job);
+    assert!(!bench.unit.is_being_wiped());
+    assert_eq!(codes(bench.sense(&READ)), FAILED);
+    assert_eq!(bench.sense(&sanitize(0x02, 0)), None);
+    assert_eq!(bench.sense(&READ), None);
+}
+
+/// Keeps all, and tries to begin a SANITIZE when it is told that there is none any more.
+#[derive(Debug, Default)]
+struct Meddler {
+    state: spin::Mutex<Vec<u8>>,
+    bench: spin::Mutex<Option<Arc<Bench>>>,
+}
+
+impl Keeper for Meddler {
+    fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
+        let bench = self.bench.lock().take();
+        if let Some(bench) = bench {
+            let (_, step) = bench.nexus.start(&request(Lun::Unit(0), &sanitize(0x82, 0), &[], 0));
+            let begins = matches!(step, Step::Spawn { .. });
+            assert!(!begins, "what is kept would say that no wipe is under way");
+        }
+        *self.state.lock() = state.to_vec();
+        Ok(())
+    }
+}
+
+/// Covers-scsi: 48/1F.
+#[test]
+fn no_wipe_begins_while_a_failure_is_left() {
+    let meddler = Arc::new(Meddler::default());
+    let bench = Arc::new(Bench::with_keeper(Kept::Wipe, Arc::<Meddler>::clone(&meddler)));
+    drop(job(&bench, &sanitize(0xa1, 8), &overwrite(1, &[5; 4])));
+    assert!(bench.unit.wipe_has_failed());
+    *meddler.bench.lock() = Some(Arc::clone(&bench));
+    assert_eq!(bench.sense(&sanitize(0x1f, 0)), None);
+    assert_eq!(bench.sense(&READ), None);
+    assert!(!bench.unit.is_being_wiped());
 }
 
 #[test]

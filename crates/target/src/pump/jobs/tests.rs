@@ -25,7 +25,12 @@ use scsi::Step;
 use store::FileId;
 use store::Geometry;
 use store::Io;
+use store::Layer;
 use store::Op;
+use store::Store;
+use store::filter::Delay;
+use store::filter::Delayed;
+use store::null::Null;
 use wire::iscsi::Attribute;
 use wire::iscsi::LunField;
 use wire::scsi::command::plain;
@@ -121,7 +126,7 @@ fn solo(pool: Pool) -> Solo<Desk> {
 }
 
 /// FORMAT UNIT of a disk in a file, as a job.
-fn job() -> scsi::Task {
+fn job_on_file() -> scsi::Task {
     let geometry = Geometry {
         bytes: 1 << 20,
         read_only: false,
@@ -131,7 +136,11 @@ fn job() -> scsi::Task {
         physical_block: 4096,
         rotational: false,
     };
-    let store = Arc::new(store::file::File::new(FileId(0), geometry, false));
+    job(Arc::new(store::file::File::new(FileId(0), geometry, false)))
+}
+
+/// FORMAT UNIT of a disk, as a job.
+fn job(store: Arc<dyn Store>) -> scsi::Task {
     let identity = Identity::derive("iqn.t", 0, "LUNWIRE", "disk");
     let unit = Arc::new(LogicalUnit::new(identity, store, 512).expect("a unit"));
     let names = NexusNames {
@@ -165,7 +174,7 @@ fn a_job_without_a_buffer_rests_between_its_tries() {
     let pool = Pool::new(POOL_BYTES).expect("memory");
     let mut solo = solo(pool.clone());
     let pump = &mut solo.pump;
-    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job(), None);
+    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job_on_file(), None);
     let (key, _) = pump.job_turns.pop_front().expect("its first turn");
     let all = drain(&pool);
     let io = Io::Read { file: FileId(0), offset: 0, length: LENGTH };
@@ -183,4 +192,24 @@ fn a_job_without_a_buffer_rests_between_its_tries() {
     drop(all);
     assert!(pump.turn());
     assert_eq!(pump.port.reads, 1, "it goes on when there is one");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_pause_of_a_job() {
+    let mut solo = solo(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut solo.pump;
+    let hour = Duration::from_secs(3600);
+    let null = Null::new(1 << 20).expect("a size");
+    // The second pause would begin when the first one has ended.
+    let inner = Delay::new(Arc::new(null), Layer(0), Delayed::All, hour);
+    let store = Arc::new(Delay::new(Arc::new(inner), Layer(1), Delayed::All, hour));
+    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job(store), None);
+    pump.take_job_turns();
+    assert_eq!(pump.ios.len(), 1, "it is in its first pause");
+
+    let begin = pump.port.now();
+    pump.stop(Duration::from_secs(2));
+    while pump.turn() {
+        assert!(pump.port.now().since(begin) < hour, "the pause holds the stop up");
+    }
 }
