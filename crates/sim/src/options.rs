@@ -2,6 +2,7 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod extras;
+mod latest;
 
 use std::fmt;
 use std::time::Duration;
@@ -248,6 +249,9 @@ pub struct Options {
     pub blocks: usize,
     /// Length of the safety phase at the most.
     pub length: Duration,
+    /// So many of a thousand lists of PDUs have their data brought out of order, where that is
+    /// agreed on.
+    pub disorder: u64,
     /// When what happens.
     pub faults: Vec<(Duration, Fault)>,
 }
@@ -256,6 +260,14 @@ impl Options {
     /// Draws from `seed`, faults of `class` only.
     #[must_use]
     pub fn draw(seed: u64, class: Class) -> Self {
+        let mut options = Self::narrow(seed, class);
+        options.widen_further();
+        options
+    }
+
+    /// The same system without what was added last.
+    #[must_use]
+    pub fn narrow(seed: u64, class: Class) -> Self {
         let mut options = Self::plain(seed, class);
         options.widen();
         options
@@ -291,6 +303,7 @@ impl Options {
             slow: 100,
             blocks: rng.pick(&[16, 64, 256]),
             length,
+            disorder: 0,
             faults: faults(&mut Rng::stream(seed, 3), class, length),
         };
         options.reconcile();
@@ -434,8 +447,15 @@ impl fmt::Display for Options {
         writeln!(
             f,
             "network latency {:?} us, pieces to {} bytes, windows {:?} bytes; disk {:?} us, \
-             slow {} times that; {} blocks a unit; safety {:?}",
-            self.latency, self.piece, self.window, self.disk, self.slow, self.blocks, self.length
+             slow {} times that; {} blocks a unit; {} of 1000 lists out of order; safety {:?}",
+            self.latency,
+            self.piece,
+            self.window,
+            self.disk,
+            self.slow,
+            self.blocks,
+            self.disorder,
+            self.length
         )?;
         for (number, target) in self.targets.iter().enumerate() {
             writeln!(f, "target {number}: {target:?}")?;

@@ -87,6 +87,7 @@ impl Run {
             disk_factor: 1,
         };
         let world = Rc::new(RefCell::new(World::new(options.seed, weather)));
+        world.borrow_mut().disorder = options.disorder;
         let seed = options.seed;
         let machines: Vec<Machine> = options
             .targets
