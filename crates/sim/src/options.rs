@@ -10,6 +10,7 @@ use std::time::Duration;
 use initiator::DigestOffer;
 use iscsi::chap::Algorithm;
 use iscsi::target::DigestPolicy;
+use wire::scsi::persistent::Type;
 
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
@@ -173,6 +174,8 @@ pub struct SessionPlan {
     pub manages: u64,
     /// Reserves units for itself.
     pub guard: bool,
+    /// Registers beside the guard of its target.
+    pub registers: bool,
     /// Longest rest, seconds; it has a few.
     pub rest: u64,
 }
@@ -221,6 +224,8 @@ pub struct TargetPlan {
     pub secrets: Secrets,
     /// and by which hash function.
     pub algorithm: Algorithm,
+    /// The type of its guard's reservations.
+    pub reservation: Type,
 }
 
 /// Everything that a seed draws.
@@ -363,6 +368,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         connections: 4,
         secrets: Secrets::None,
         algorithm: Algorithm::Md5,
+        reservation: Type::WriteExclusive,
     }
 }
 
@@ -398,6 +404,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         rare: 0,
         manages: 0,
         guard: false,
+        registers: false,
         rest: 0,
     }
 }
