@@ -3,8 +3,8 @@
 //!
 //! One session of each target is its guard: it reserves units, and releases them; what is kept from
 //! others follows from the type of reservation that the target was drawn with. Other sessions may
-//! register. A reservation belongs to an I_T nexus and outlives its sessions, not the process of the
-//! target. A guard that comes back as another nexus preempts what it held before.
+//! register. A reservation belongs to an I_T nexus and outlives its sessions, not the process of
+//! the target. A guard that comes back as another nexus preempts what it held before.
 
 use std::collections::BTreeMap;
 
