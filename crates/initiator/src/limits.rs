@@ -34,6 +34,10 @@ pub(crate) const BUSY_MIN: Duration = Duration::from_millis(2);
 /// Longest pause before a command that met BUSY is sent again.
 pub(crate) const BUSY_MAX: Duration = Duration::from_millis(500);
 
+/// Pause before the pool is asked again for a request that lost its buffer with its connection:
+/// buffers may come back from any thread, which tells nobody. Little work, and soon enough.
+pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
+
 /// How long a target may be busy for one command.
 pub(crate) const BUSY_PATIENCE: Duration = Duration::from_secs(30);
 

@@ -128,10 +128,14 @@ impl Link {
             return Err((self.error(Kind::Closed), request));
         }
         let room = match &request.data {
-            Data::In(length) => match context.pool.take(*length as usize) {
-                Some(buf) => Some(buf),
-                None => return Err((self.error(Kind::Full), request)),
-            },
+            // Who waits for a buffer already comes first, whoever's it is.
+            Data::In(length) if *context.roomless == 0 => {
+                match context.pool.take(*length as usize) {
+                    Some(buf) => Some(buf),
+                    None => return Err((self.error(Kind::Full), request)),
+                }
+            }
+            Data::In(_) => return Err((self.error(Kind::Full), request)),
             Data::None | Data::Out(_) => None,
         };
         self.jobs.insert(tag, request, room);
@@ -243,9 +247,10 @@ impl Link {
         }
         self.settle(context);
         self.join_wanted(context);
-        if self.jobs.wake(now) {
+        if self.jobs.wake(context) {
             self.issue(context);
         }
+        self.end_overdue(context);
     }
 
     /// Looks whether a connection stands.
@@ -371,6 +376,7 @@ impl Link {
                 self.was_up = true;
                 (self.down_since, self.attempts, self.redirects) = (None, 0, 0);
                 self.avoid = None;
+                self.jobs.is_up(context.now);
                 if let Some(wire) = self.wires.first_mut() {
                     wire.is_in();
                     context.tell(Event::Up { session: self.id, peer: wire.peer() });
@@ -477,7 +483,7 @@ impl Link {
     fn die<P: Port>(&mut self, error: Option<Error>, context: &mut Context<'_, P>) {
         let last = error.clone().unwrap_or_else(|| self.error(Kind::Closed));
         self.state = State::Dead(last.clone());
-        for job in self.jobs.take_all() {
+        for job in self.jobs.take_all(context) {
             let error = last.at_lun(job.request.lun).during(&job.request.cdb);
             context.tell(Event::Done { session: self.id, tag: job.tag, result: Err(error) });
         }

@@ -49,6 +49,8 @@ pub struct Pump<P> {
     generation: u32,
     epoch: u32,
     events: VecDeque<Event>,
+    /// Requests that wait for a buffer.
+    roomless: usize,
     /// Sessions that may have something to send.
     touched: Vec<SessionId>,
     watch: Stopwatch,
@@ -62,6 +64,8 @@ pub(crate) struct Context<'a, P> {
     connector: &'a mut dyn Connector,
     epoch: &'a mut u32,
     events: &'a mut VecDeque<Event>,
+    /// Requests that wait for a buffer, of all sessions.
+    pub(crate) roomless: &'a mut usize,
     touched: &'a mut Vec<SessionId>,
     pub(crate) watch: &'a mut Stopwatch,
 }
@@ -130,6 +134,7 @@ macro_rules! with_link {
             connector: &mut *pump.connector,
             epoch: &mut pump.epoch,
             events: &mut pump.events,
+            roomless: &mut pump.roomless,
             touched: &mut pump.touched,
             watch: &mut pump.watch,
         };
@@ -154,6 +159,7 @@ impl<P: Port> Pump<P> {
             generation: 0,
             epoch: 0,
             events: VecDeque::new(),
+            roomless: 0,
             touched: Vec::new(),
             watch: Stopwatch::default(),
         })
@@ -172,6 +178,7 @@ impl<P: Port> Pump<P> {
             connector: &mut *self.connector,
             epoch: &mut self.epoch,
             events: &mut self.events,
+            roomless: &mut self.roomless,
             touched: &mut self.touched,
             watch: &mut self.watch,
         };

@@ -4,6 +4,7 @@
 
 mod joint;
 mod keys;
+mod ranges;
 mod task;
 
 use std::cell::RefCell;
@@ -27,6 +28,7 @@ pub(crate) use self::joint::Sessions;
 use self::keys::Keys;
 use self::task::Task;
 use crate::net::Side;
+use crate::shuffle::Freedom;
 
 /// What is known of one connection. Where PDUs may come twice, or there are more connections, less
 /// can be said about the order in which numbers come.
@@ -127,6 +129,12 @@ impl Checks {
     /// Whether PDUs may come twice (RFC 7143 §7.1.5).
     const fn recovers(&self) -> bool {
         self.keys.error_recovery_level > 0
+    }
+
+    /// Which order of data is free, where each PDU comes once.
+    pub(crate) fn freedom(&self) -> Freedom {
+        let [pdus, sequences] = self.keys.in_order.map(|yes| !yes && self.up && !self.recovers());
+        Freedom { pdus, sequences }
     }
 
     /// Whether other connections may carry what is missing here.

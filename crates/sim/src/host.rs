@@ -21,7 +21,9 @@ use initiator::Settings;
 use iscsi::initiator::Policy;
 
 use self::ending::kind_name;
+use crate::claims::Action;
 use crate::claims::Nexus;
+use crate::claims::Sweep;
 use crate::options::RESTS;
 use crate::options::Secrets;
 use crate::options::SessionPlan;
@@ -128,8 +130,8 @@ impl Host {
             for (_, operation) in std::mem::take(&mut self.slots[slot].operations) {
                 match operation.what {
                     What::Write { .. } => self.haunt(slot, &operation, stage),
+                    What::Guard(Action::Join) | What::Read | What::Flush => {}
                     What::Guard(_) => stage.claims[operation.unit].abandon(),
-                    What::Read | What::Flush => {}
                 }
             }
             (self.slots[slot].id, self.slots[slot].up) = (None, false);
@@ -215,6 +217,9 @@ impl Host {
         {
             what = What::Guard(action);
         }
+        if entry.plan.registers && self.rng.chance(GUARDS) {
+            what = What::Guard(Action::Join);
+        }
         if matches!(what, What::Write { .. }) && !model.is_free(lba, count) {
             return true;
         }
@@ -260,10 +265,22 @@ impl Host {
         world.tally.mark("rest");
     }
 
-    /// Posts the next request that reads a unit as a whole.
+    /// Posts the next request that reads a unit as a whole. A guard lets everybody read before.
     fn verify(&mut self, slot: usize, stage: &mut Stage) -> bool {
         let entry = &mut self.slots[slot];
         let units = &stage.units[entry.plan.target];
+        for (lun, unit) in units.iter().copied().enumerate().filter(|_| entry.plan.guard) {
+            match stage.claims[unit].sweep(entry.nexus) {
+                Sweep::Clean => {}
+                Sweep::Wait => return false,
+                Sweep::Do(action) => {
+                    let (what, asked) = (What::Guard(action), self.world.borrow().now);
+                    let operation = Operation { what, unit, lba: 0, count: 0, asked };
+                    self.submit(slot, lun, operation, stage);
+                    return true;
+                }
+            }
+        }
         let open = (0..)
             .zip(&entry.verified)
             .find(|(lun, at)| units.get(*lun).is_some_and(|unit| **at < stage.models[*unit].len()));
@@ -284,10 +301,10 @@ impl Host {
             stage.next_version += 1;
             model.begin(lba, count, version, asked);
         }
-        let (cdb, data) = what.command(model, lba, count);
+        let (cdb, data) = what.command(model, lba, count, stage.claims[unit].kind());
         let entry = &mut self.slots[slot];
         if let What::Guard(action) = what {
-            stage.claims[unit].ask(entry.nexus, action);
+            stage.claims[unit].ask(entry.nexus, action, asked);
         }
         let retry = match what {
             _ if !what.repeats() => Retry::IfNotDone,

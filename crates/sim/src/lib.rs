@@ -29,6 +29,7 @@ mod rng;
 mod run;
 mod secrets;
 mod shrink;
+mod shuffle;
 mod stage;
 mod tap;
 mod trace;

@@ -37,6 +37,9 @@ struct Args {
     /// Draw no secrets, markers, recovery, further connections, rare commands and rests.
     #[arg(long)]
     plain: bool,
+    /// Draw nothing of what was added last: types of reservations, data out of order.
+    #[arg(long, conflicts_with = "plain")]
+    narrow: bool,
     /// Stop at the first failure.
     #[arg(long, conflicts_with = "seed")]
     fail_fast: bool,
@@ -70,7 +73,11 @@ fn class_of(seed: u64, args: &Args) -> Class {
 
 fn draw(seed: u64, args: &Args) -> Options {
     let class = class_of(seed, args);
-    if args.plain { Options::plain(seed, class) } else { Options::draw(seed, class) }
+    match (args.plain, args.narrow) {
+        (true, _) => Options::plain(seed, class),
+        (_, true) => Options::narrow(seed, class),
+        _ => Options::draw(seed, class),
+    }
 }
 
 fn one(seed: u64, args: &Args) -> ExitCode {

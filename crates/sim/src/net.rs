@@ -48,7 +48,8 @@ pub(crate) struct Sending {
     pub(crate) list: SgList,
     /// Bytes that the pipe has taken.
     pub(crate) taken: usize,
-    /// All bytes, once the second piece was taken: the first pieces are read from memory as late as
+    /// All bytes, from the start if they are not those of the list; else once the second piece was
+    /// taken: the first pieces are read from memory as late as
     /// a kernel would, so that whoever changes it too early is found out.
     pub(crate) bytes: Option<Vec<u8>>,
 }

@@ -2,6 +2,7 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod extras;
+mod latest;
 
 use std::fmt;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use initiator::DigestOffer;
 use iscsi::chap::Algorithm;
 use iscsi::target::DigestPolicy;
+use wire::scsi::persistent::Type;
 
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
@@ -172,6 +174,8 @@ pub struct SessionPlan {
     pub manages: u64,
     /// Reserves units for itself.
     pub guard: bool,
+    /// Registers beside the guard of its target.
+    pub registers: bool,
     /// Longest rest, seconds; it has a few.
     pub rest: u64,
 }
@@ -220,6 +224,8 @@ pub struct TargetPlan {
     pub secrets: Secrets,
     /// and by which hash function.
     pub algorithm: Algorithm,
+    /// The type of its guard's reservations.
+    pub reservation: Type,
 }
 
 /// Everything that a seed draws.
@@ -248,6 +254,9 @@ pub struct Options {
     pub blocks: usize,
     /// Length of the safety phase at the most.
     pub length: Duration,
+    /// So many of a thousand lists of PDUs have their data brought out of order, where that is
+    /// agreed on.
+    pub disorder: u64,
     /// When what happens.
     pub faults: Vec<(Duration, Fault)>,
 }
@@ -256,6 +265,14 @@ impl Options {
     /// Draws from `seed`, faults of `class` only.
     #[must_use]
     pub fn draw(seed: u64, class: Class) -> Self {
+        let mut options = Self::narrow(seed, class);
+        options.widen_further();
+        options
+    }
+
+    /// The same system without what was added last.
+    #[must_use]
+    pub fn narrow(seed: u64, class: Class) -> Self {
         let mut options = Self::plain(seed, class);
         options.widen();
         options
@@ -291,6 +308,7 @@ impl Options {
             slow: 100,
             blocks: rng.pick(&[16, 64, 256]),
             length,
+            disorder: 0,
             faults: faults(&mut Rng::stream(seed, 3), class, length),
         };
         options.reconcile();
@@ -350,6 +368,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         connections: 4,
         secrets: Secrets::None,
         algorithm: Algorithm::Md5,
+        reservation: Type::WriteExclusive,
     }
 }
 
@@ -385,6 +404,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         rare: 0,
         manages: 0,
         guard: false,
+        registers: false,
         rest: 0,
     }
 }
@@ -434,8 +454,15 @@ impl fmt::Display for Options {
         writeln!(
             f,
             "network latency {:?} us, pieces to {} bytes, windows {:?} bytes; disk {:?} us, \
-             slow {} times that; {} blocks a unit; safety {:?}",
-            self.latency, self.piece, self.window, self.disk, self.slow, self.blocks, self.length
+             slow {} times that; {} blocks a unit; {} of 1000 lists out of order; safety {:?}",
+            self.latency,
+            self.piece,
+            self.window,
+            self.disk,
+            self.slow,
+            self.blocks,
+            self.disorder,
+            self.length
         )?;
         for (number, target) in self.targets.iter().enumerate() {
             writeln!(f, "target {number}: {target:?}")?;

@@ -79,11 +79,14 @@ impl SimPort {
     fn send(&self, token: Token, socket: Socket, list: buf::SgList) {
         let mut world = self.world.borrow_mut();
         if let Some(Place::End(id, side)) = world.desks[self.desk].sockets.get(&socket.0).copied()
-            && let Some(link) = world.net.links.get_mut(&id)
+            && let Some(link) = world.net.links.get(&id)
             && !link.ends[side].closed
         {
             debug_assert!(link.ends[side].sending.is_none(), "one send at a time");
-            link.ends[side].sending = Some(Sending { token, list, taken: 0, bytes: None });
+            let bytes = world.disorder(id, side, &list);
+            if let Some(link) = world.net.links.get_mut(&id) {
+                link.ends[side].sending = Some(Sending { token, list, taken: 0, bytes });
+            }
             return world.after(TURN, Due::Push(id, side));
         }
         world.tell(self.desk, token, Event::Sent { list, result: Err(ECANCELED) });

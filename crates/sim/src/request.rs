@@ -10,6 +10,7 @@ use wire::scsi::persistent;
 use wire::scsi::persistent::Type;
 use wire::scsi::unmap;
 
+use crate::claims::Access;
 use crate::claims::Action;
 use crate::model::ALIKE;
 use crate::model::Model;
@@ -56,14 +57,19 @@ pub(crate) enum Form {
 /// The key of all guards.
 const KEY: u64 = 0x6775_6172_6400_0001;
 
-fn guard(action: Action) -> (Cdb, Data) {
+/// The key of others who register.
+const OTHER_KEY: u64 = 0x6f74_6865_7200_0001;
+
+fn guard(action: Action, kind: Type) -> (Cdb, Data) {
     let (code, key, action_key) = match action {
         Action::Register => (persistent::REGISTER_AND_IGNORE_EXISTING_KEY, 0, KEY),
         Action::Reserve => (persistent::RESERVE, KEY, 0),
         Action::Preempt => (persistent::PREEMPT, KEY, KEY),
         Action::Release => (persistent::RELEASE, KEY, 0),
+        Action::Clear => (persistent::CLEAR, KEY, 0),
+        Action::Join => (persistent::REGISTER_AND_IGNORE_EXISTING_KEY, 0, OTHER_KEY),
     };
-    let cdb = command::persistent_reserve_out(code, Type::WriteExclusive);
+    let cdb = command::persistent_reserve_out(code, kind);
     (cdb, Data::Out(persistent::emit_list(key, action_key).to_vec().into()))
 }
 
@@ -77,12 +83,23 @@ impl What {
             Self::Guard(Action::Reserve) => "reserve",
             Self::Guard(Action::Preempt) => "preempt",
             Self::Guard(Action::Release) => "release",
+            Self::Guard(Action::Clear) => "clear",
+            Self::Guard(Action::Join) => "register beside the guard",
             Self::Write { form: Form::Write, .. } => "write",
             Self::Write { form: Form::Compare { equal: true, .. }, .. } => "compare and write",
             Self::Write { form: Form::Compare { equal: false, .. }, .. } => "compare in vain",
             Self::Write { form: Form::Same, .. } => "write same",
             Self::Write { form: Form::Zero, .. } => "write same of zeroes",
             Self::Write { form: Form::Unmap, .. } => "unmap",
+        }
+    }
+
+    /// What it does to the medium, as reservations see it; None: they do not keep it out.
+    pub(crate) const fn access(self) -> Option<Access> {
+        match self {
+            Self::Read => Some(Access::Read),
+            Self::Write { .. } | Self::Flush => Some(Access::Write),
+            Self::Guard(_) => None,
         }
     }
 
@@ -115,7 +132,13 @@ impl What {
     }
 
     /// The command, and its data.
-    pub(crate) fn command(self, model: &Model, lba: usize, count: usize) -> (Cdb, Data) {
+    pub(crate) fn command(
+        self,
+        model: &Model,
+        lba: usize,
+        count: usize,
+        kind: Type,
+    ) -> (Cdb, Data) {
         let block = |opcode, flags| {
             let length = u32::try_from(count).unwrap_or(0);
             let (lba, group_number) = (lba as u64, 0);
@@ -127,7 +150,7 @@ impl What {
         let Self::Write { version, durable, form } = self else {
             return match self {
                 Self::Flush => (block(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
-                Self::Guard(action) => guard(action),
+                Self::Guard(action) => guard(action, kind),
                 _ => (block(Opcode::READ_16, 0), Data::In(bytes)),
             };
         };

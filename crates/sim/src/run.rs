@@ -87,6 +87,7 @@ impl Run {
             disk_factor: 1,
         };
         let world = Rc::new(RefCell::new(World::new(options.seed, weather)));
+        world.borrow_mut().disorder = options.disorder;
         let seed = options.seed;
         let machines: Vec<Machine> = options
             .targets
@@ -97,17 +98,19 @@ impl Run {
         let hosts = hosts.map(|(index, plans)| Host::new(&world, index, plans, seed)).collect();
         let mut models = Vec::new();
         let mut units = Vec::new();
+        let mut claims = Vec::new();
         for target in &options.targets {
             units.push((models.len()..models.len() + usize::from(target.luns)).collect());
             for _ in 0..target.luns {
                 let unit = models.len() as u64 + 1;
                 // A memory store lends its pages to the connection as they are.
                 let (blocks, mixes) = (options.blocks, target.memory);
+                claims.push(Claim::new(target.reservation));
                 models.push(Model::new(unit, blocks, target.block_len, mixes, START));
             }
         }
         let stage = Stage {
-            claims: models.iter().map(|_| Claim::default()).collect(),
+            claims,
             next_nexus: 1,
             models,
             units,

@@ -66,6 +66,13 @@ pub(crate) struct Heard {
     pub(crate) headers: Vec<usize>,
 }
 
+/// Which digests PDUs have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Framing {
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
+}
+
 /// Where a connection belongs to.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
@@ -210,6 +217,16 @@ impl Tap {
                 _ => {}
             }
         }
+    }
+
+    /// How the next bytes of `side` are to be read, if they begin with a PDU of the full feature
+    /// phase and have no markers among them.
+    pub(crate) fn framing(&self, side: Side) -> Option<Framing> {
+        let half = &self.halves[side];
+        let plain = half.full_feature && half.marks.is_none();
+        let between = half.header.is_empty() && half.data_left == 0;
+        let Self { header_digest, data_digest, .. } = *self;
+        (plain && between).then_some(Framing { header_digest, data_digest })
     }
 
     /// Whether the connection is logged in.

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use buf::SgList;
 use clock::Instant;
 use engine::Event;
 use engine::Token;
@@ -30,6 +31,9 @@ use crate::net::Net;
 use crate::net::Side;
 use crate::report::Tally;
 use crate::rng::Rng;
+use crate::shuffle::Freedom;
+use crate::shuffle::Shuffled;
+use crate::shuffle::shuffle;
 use crate::trace::START;
 use crate::trace::Trace;
 
@@ -146,6 +150,10 @@ pub(crate) struct World {
     pub(crate) weather: Weather,
     pub(crate) net_rng: Rng,
     pub(crate) disk_rng: Rng,
+    order_rng: Rng,
+    /// So many of a thousand lists of PDUs have their data brought out of order, where that is
+    /// agreed on.
+    pub(crate) disorder: u64,
     pub(crate) trace: Trace,
     pub(crate) tally: Tally,
     pub(crate) lies: Vec<Lie>,
@@ -170,6 +178,8 @@ impl World {
             weather,
             net_rng: Rng::stream(seed, 1),
             disk_rng: Rng::stream(seed, 2),
+            order_rng: Rng::stream(seed, 6),
+            disorder: 0,
             trace: Trace::default(),
             tally: Tally::default(),
             lies: Vec::new(),
@@ -230,6 +240,24 @@ impl World {
             entry.events.push_back((token, event));
             self.ready.insert(desk);
         }
+    }
+
+    /// What is sent instead of `list`: the same data in another order, if that may be and is drawn.
+    pub(crate) fn disorder(&mut self, id: LinkId, side: Side, list: &SgList) -> Option<Vec<u8>> {
+        let tap = &self.net.links.get(&id)?.tap;
+        let (freedom, framing) = (tap.checks.freedom(), tap.framing(side)?);
+        if freedom == Freedom::default() || !self.order_rng.chance(self.disorder) {
+            return None;
+        }
+        let mut bytes = list.to_vec();
+        let shuffled = shuffle(&mut bytes, framing, freedom, &mut self.order_rng);
+        if shuffled.pdus {
+            self.tally.mark(["Data-Outs out of order", "Data-Ins out of order"][side]);
+        }
+        if shuffled.sequences {
+            self.tally.mark("sequences out of order");
+        }
+        (shuffled != Shuffled::default()).then_some(bytes)
     }
 
     /// A disk takes work.

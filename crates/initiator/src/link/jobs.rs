@@ -62,6 +62,10 @@ pub(super) struct Jobs {
     ready: VecDeque<usize>,
     /// Those that wait before they are tried again.
     delayed: Vec<(Instant, usize)>,
+    /// Those that wait for a buffer, and since when: who came first is served first.
+    roomless: VecDeque<(Instant, usize)>,
+    /// When the pool is asked again for them.
+    asks_at: Option<Instant>,
     /// Which request a task belongs to, by the slot of the task.
     by_task: Vec<usize>,
     /// The buffer of the task that ends next.
@@ -90,25 +94,79 @@ impl Jobs {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.delayed.iter().map(|(at, _)| *at).min()
+        self.delayed.iter().map(|(at, _)| *at).chain(self.asks_at).min()
     }
 
     /// True if a request has waited long enough.
-    pub(super) fn wake(&mut self, now: Instant) -> bool {
-        let before = self.ready.len();
-        let Self { delayed, ready, .. } = self;
+    pub(super) fn wake<P: Port>(&mut self, context: &mut Context<'_, P>) -> bool {
+        let (now, before) = (context.now, self.ready.len());
+        if self.asks_at.is_some_and(|at| at <= now) {
+            self.find_rooms(context);
+        }
+        let mut delayed = std::mem::take(&mut self.delayed);
         delayed.retain(|(at, place)| {
             if *at <= now {
-                ready.push_back(*place);
+                self.again(*place, context);
             }
             *at > now
         });
+        self.delayed = delayed;
         self.ready.len() > before
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Job> {
+    /// A request is to be given to the session once more: at once, or when there is a buffer.
+    fn again<P: Port>(&mut self, place: usize, context: &mut Context<'_, P>) {
+        let Some(job) = self.jobs.get_mut(place) else { return };
+        if self.roomless.is_empty() && job.find_room(context.pool) || job.has_room() {
+            return self.ready.push_back(place);
+        }
+        self.roomless.push_back((context.now, place));
+        *context.roomless += 1;
+        self.asks_at.get_or_insert(context.now + limits::ROOM_INTERVAL);
+    }
+
+    /// Asks the pool for those that wait, up to the first one for which it has nothing.
+    fn find_rooms<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        while let Some((_, place)) = self.roomless.front().copied() {
+            if !self.jobs.get_mut(place).is_none_or(|job| job.find_room(context.pool)) {
+                break;
+            }
+            self.roomless.pop_front();
+            *context.roomless -= 1;
+            self.ready.push_back(place);
+        }
+        let waiting = !self.roomless.is_empty();
+        self.asks_at = waiting.then(|| context.now + limits::ROOM_INTERVAL);
+    }
+
+    /// There is a session again. As with commands, no time counts while there is none.
+    pub(super) fn is_up(&mut self, now: Instant) {
+        for (since, _) in &mut self.roomless {
+            *since = now;
+        }
+    }
+
+    /// Takes a request out that has waited for a buffer for all of `patience`; zero: for ever.
+    fn overdue<P: Port>(
+        &mut self,
+        patience: Duration,
+        context: &mut Context<'_, P>,
+    ) -> Option<Job> {
+        let (since, place) = *self.roomless.front()?;
+        if patience.is_zero() || context.now.since(since) < patience {
+            return None;
+        }
+        self.roomless.pop_front();
+        *context.roomless -= 1;
+        self.jobs.try_remove(place)
+    }
+
+    pub(super) fn take_all<P: Port>(&mut self, context: &mut Context<'_, P>) -> Vec<Job> {
         self.ready.clear();
         self.delayed.clear();
+        *context.roomless -= self.roomless.len();
+        self.roomless.clear();
+        self.asks_at = None;
         self.jobs.drain().collect()
     }
 
@@ -188,23 +246,13 @@ impl Link {
         let Some(job) = self.jobs.jobs.get_mut(place) else { return };
         if job.attached {
             job.room = buf;
-            if job.room.is_none() {
-                job.find_room(context.pool);
-            }
         }
         let received = match &outcome {
             Outcome::Done(completion) => completion.received,
             Outcome::Failed(_) => 0,
         };
-        let roomless = job.room.is_none() && matches!(job.request.data, Data::In(_));
         match job.judge(outcome, closing, context.now) {
-            Verdict::Again | Verdict::Later(_) if roomless => {
-                let job = self.jobs.jobs.remove(place);
-                let error = self.error(Kind::Full).at_lun(job.request.lun);
-                let result = Err(error.during(&job.request.cdb));
-                context.tell(Event::Done { session: self.id, tag: job.tag, result });
-            }
-            Verdict::Again => self.jobs.ready.push_back(place),
+            Verdict::Again => self.jobs.again(place, context),
             Verdict::Later(pause) => self.jobs.delayed.push((context.now + pause, place)),
             Verdict::End(result) => {
                 let mut job = self.jobs.jobs.remove(place);
@@ -224,6 +272,19 @@ impl Link {
 }
 
 impl Link {
+    /// Ends what has waited for a buffer as long as a command may take.
+    pub(super) fn end_overdue<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        let patience = self.options.settings.command_timeout;
+        if !matches!(self.state, State::Up(_)) {
+            return;
+        }
+        while let Some(job) = self.jobs.overdue(patience, context) {
+            let error = self.error(Kind::Full).at_lun(job.request.lun);
+            let result = Err(error.during(&job.request.cdb));
+            context.tell(Event::Done { session: self.id, tag: job.tag, result });
+        }
+    }
+
     /// Of a command that was lost with its session: why that ended.
     pub(super) fn cause(&self, kind: Kind) -> Kind {
         match (&self.state, &kind) {
@@ -236,11 +297,17 @@ impl Link {
 }
 
 impl Job {
+    const fn has_room(&self) -> bool {
+        self.room.is_some() || !matches!(self.request.data, Data::In(_))
+    }
+
     /// The port had the buffer when the connection was closed: it may be sent again with another.
-    fn find_room(&mut self, pool: &Pool) {
-        if let Data::In(length) = self.request.data {
-            self.room = pool.take(length as usize);
+    /// False if there is none.
+    fn find_room(&mut self, pool: &Pool) -> bool {
+        if let (Data::In(length), None) = (&self.request.data, &self.room) {
+            self.room = pool.take(*length as usize);
         }
+        self.has_room()
     }
 
     fn judge(&mut self, outcome: Outcome, closing: bool, now: Instant) -> Verdict {

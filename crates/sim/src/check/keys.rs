@@ -17,6 +17,8 @@ pub(super) struct Keys {
     pub(super) outstanding_r2t: u32,
     pub(super) error_recovery_level: u32,
     pub(super) max_connections: u32,
+    /// DataPDUInOrder and DataSequenceInOrder.
+    pub(super) in_order: [bool; 2],
     /// Keys that each side has sent.
     seen: [BTreeSet<String>; 2],
     /// The part of a pair that the PDU before ended with.
@@ -35,6 +37,7 @@ impl Default for Keys {
             outstanding_r2t: 1,
             error_recovery_level: 0,
             max_connections: 1,
+            in_order: [true; 2],
             seen: Default::default(),
             begun: Default::default(),
         }
@@ -79,6 +82,8 @@ impl Keys {
             ("MaxOutstandingR2T", Ok(number)) => self.outstanding_r2t = number,
             ("ErrorRecoveryLevel", Ok(number)) => self.error_recovery_level = number,
             ("MaxConnections", Ok(number)) => self.max_connections = number,
+            ("DataPDUInOrder", _) => self.in_order[0] = value == "Yes",
+            ("DataSequenceInOrder", _) => self.in_order[1] = value == "Yes",
             ("InitialR2T", _) => self.initial_r2t = value == "Yes",
             ("ImmediateData", _) => self.immediate_data = value == "Yes",
             _ => {}

@@ -14,6 +14,7 @@ use wire::iscsi::Ttt;
 use super::Judgement;
 use super::demand;
 use super::keys::Keys;
+use super::ranges::Ranges;
 
 /// A run of Data-Outs: unsolicited, or what one R2T asked for.
 #[derive(Debug)]
@@ -23,6 +24,14 @@ struct Burst {
     length: u32,
     sent: u32,
     data_sn: u32,
+    /// What has come, where it may come in any order.
+    came: Ranges,
+}
+
+impl Burst {
+    fn new(ttt: Ttt, offset: u32, length: u32) -> Self {
+        Self { ttt, offset, length, sent: 0, data_sn: 0, came: Ranges::default() }
+    }
 }
 
 /// A command that has no response yet.
@@ -44,6 +53,8 @@ pub(super) struct Task {
     /// Bytes of Data-In, and those of the sequence that is not ended.
     received: u32,
     sequence: u32,
+    /// What has come, where it may come in any order.
+    came: Ranges,
     /// PDUs may come twice: only bounds are looked at.
     lenient: bool,
     /// The target was told what is not so.
@@ -60,7 +71,7 @@ impl Task {
         demand(!follows || !keys.initial_r2t, || "unsolicited data though InitialR2T=Yes".into())?;
         let limit = keys.first_burst.min(pdu.expected_length);
         let left = limit.saturating_sub(length);
-        let burst = Burst { ttt: Ttt::NONE, offset: length, length: left, sent: 0, data_sn: 0 };
+        let burst = Burst::new(Ttt::NONE, length, left);
         Ok(Self {
             lun: pdu.lun,
             cmd_sn: pdu.cmd_sn,
@@ -74,6 +85,7 @@ impl Task {
             data_sn: 0,
             received: 0,
             sequence: 0,
+            came: Ranges::default(),
             lenient: keys.error_recovery_level > 0,
             distrusted: false,
         })
@@ -98,7 +110,12 @@ impl Task {
         let burst = burst.ok_or("data that nobody asked for")?;
         let (data_sn, at) = (burst.data_sn, burst.offset + burst.sent);
         demand(pdu.data_sn.0 == data_sn, || format!("DataSN is not {data_sn}"))?;
-        demand(pdu.offset == at, || format!("the offset is not {at}"))?;
+        if keys.in_order[0] {
+            demand(pdu.offset == at, || format!("the offset is not {at}"))?;
+        } else {
+            let (begin, end) = (burst.offset, burst.offset + burst.length);
+            burst.came.insert(pdu.offset, length, (begin, end))?;
+        }
         burst.data_sn += 1;
         burst.sent = burst.sent.saturating_add(length);
         demand(burst.sent <= burst.length, || format!("more than {} bytes", burst.length))?;
@@ -135,13 +152,7 @@ impl Task {
         self.r2t_sn += 1;
         let known = self.bursts.iter().any(|burst| burst.ttt == pdu.ttt);
         demand(!known && pdu.ttt != Ttt::NONE, || "its transfer tag is in use".to_owned())?;
-        self.bursts.push(Burst {
-            ttt: pdu.ttt,
-            offset: pdu.offset,
-            length: pdu.desired_length,
-            sent: 0,
-            data_sn: 0,
-        });
+        self.bursts.push(Burst::new(pdu.ttt, pdu.offset, pdu.desired_length));
         let open = u32::try_from(self.bursts.len()).unwrap_or(u32::MAX);
         demand(open <= keys.outstanding_r2t, || format!("{open} are outstanding"))
     }
@@ -153,7 +164,11 @@ impl Task {
         }
         let (next, at) = (self.data_sn, self.received);
         demand(pdu.data_sn.0 == next, || format!("DataSN is not {next}"))?;
-        demand(length == 0 || pdu.offset == at, || format!("the offset is not {at}"))?;
+        if keys.in_order == [true; 2] {
+            demand(length == 0 || pdu.offset == at, || format!("the offset is not {at}"))?;
+        } else {
+            self.came.insert(pdu.offset, length, (0, self.expected))?;
+        }
         self.data_sn += 1;
         self.received = self.received.saturating_add(length);
         self.sequence = self.sequence.saturating_add(length);

@@ -10,6 +10,8 @@ use wire::scsi::sense::SenseKey;
 
 use super::CALM_MAX;
 use super::Host;
+use crate::claims::Access;
+use crate::claims::Action;
 use crate::model::Model;
 use crate::request::Form;
 use crate::request::What;
@@ -50,6 +52,9 @@ impl Host {
         match (what, result) {
             (What::Guard(action), result) => {
                 let nexus = self.slots[slot].nexus;
+                if action == Action::Join && result.is_ok() {
+                    stage.claims[unit].join(nexus, asked, now);
+                }
                 stage.claims[unit].end(nexus, action, result.is_ok(), now);
             }
             (What::Flush, Ok(_)) => stage.models[unit].flushed(asked),
@@ -130,16 +135,23 @@ impl Host {
             Ok(_) => true,
             Err(error) => is_miscompare(error),
         };
-        match what {
-            What::Guard(_) => Ok(()),
-            _ if conflict && (what == What::Read || !claim.refuses(nexus, asked)) => {
-                Err(format!("a reservation that nobody has refuses {what:?} of unit {unit}"))
-            }
-            What::Write { .. } | What::Flush if carried_out && !claim.lets(nexus, asked) => {
-                Err(format!("a reservation did not keep {what:?} out of unit {unit}"))
-            }
-            _ => Ok(()),
+        let Some(access) = what.access() else { return Ok(()) };
+        if conflict && !claim.refuses(nexus, asked, access) {
+            return Err(format!("a reservation that nobody has refuses {what:?} of unit {unit}"));
         }
+        if carried_out && !claim.lets(nexus, asked, access) {
+            return Err(format!("a reservation did not keep {what:?} out of unit {unit}"));
+        }
+        let mark = match access {
+            Access::Read if conflict => Some("read kept out by a reservation"),
+            Access::Write if conflict => Some("write kept out by a reservation"),
+            Access::Write if carried_out && claim.is_others(nexus, asked) => {
+                Some("registrant let in by a reservation")
+            }
+            _ => None,
+        };
+        mark.into_iter().for_each(|mark| self.world.borrow_mut().tally.mark(mark));
+        Ok(())
     }
 
     /// A write may come about at any time until its session is known to be over.
