@@ -86,10 +86,7 @@ impl Unmap {
         self.stage = Stage::Clearing(op);
         let offset = records_at(unit.lba_of(offset));
         let length = unit.lba_of(length) * RECORD_LEN as u64;
-        Step::Store(match self.stage {
-            // Who writes to it later needs space beside it, too.
-            Stage::Clearing(Op::Anchor { .. }) => Op::Anchor { offset, length },
-            _ => Op::Discard { offset, length },
-        })
+        // Who writes to it later needs space beside it, too.
+        Step::Store(self.inner.release().op(offset, length))
     }
 }

@@ -57,6 +57,11 @@ const HEADER_LEN: u32 = 8;
 const _: () = assert!(HEADER_LEN as usize == unmap::HEADER_LEN);
 
 impl Unmap {
+    /// What becomes of the space.
+    pub(crate) const fn release(&self) -> Release {
+        self.release
+    }
+
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
         if self.list.is_some() {
             task::done(input, unit.lba_of(self.offset))?;

@@ -61,6 +61,10 @@ pub(crate) fn block_erase(context: &Context<'_>) -> Result<Started, Fault> {
 pub(crate) fn exit_failure_mode(context: &Context<'_>) -> Result<Started, Fault> {
     check_no_list(context)?;
     let unit = context.unit;
+    // A unit that did not fail stays in service meanwhile.
+    if !unit.is_special(Special::WipeFailed) {
+        return Ok(task::good(0));
+    }
     // None begins meanwhile: what is kept would say that none is under way.
     if !unit.make_special(Special::Wiping) {
         return Err(unit.wiping_sense().into());
@@ -70,6 +74,7 @@ pub(crate) fn exit_failure_mode(context: &Context<'_>) -> Result<Started, Fault>
     left.map(|()| task::good(0))
 }
 
+/// A SANITIZE may have ended well since the failure was seen.
 fn leave_failure(unit: &LogicalUnit) -> Result<(), Fault> {
     if unit.is_special(Special::WipeFailed) {
         if unit.wiping_kind() != Kind::SanitizeUnrestricted {
