@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! All tests of the wire in one program: one link in place of forty.
+//!
+//! What counts the allocations, descriptors or memory of its process stays a program of its own.
+
+mod alua;
+mod anchor;
+mod asynchronous;
+mod command;
+mod connections;
+mod copy;
+mod data;
+mod digest;
+mod disks;
+mod early;
+mod esxi;
+mod failure;
+mod fences;
+mod format;
+mod identity;
+mod initiator_commands;
+mod initiator_connections;
+mod initiator_endurance;
+mod initiator_memory;
+mod initiator_options;
+mod initiator_recovery;
+mod initiator_refusals;
+mod initiator_text;
+mod inventory;
+mod lessons;
+mod login;
+mod logout;
+mod management;
+mod markers;
+mod negotiation;
+mod nop;
+mod pressure;
+mod protection;
+mod reassign;
+mod reject;
+mod resend;
+mod reservations;
+mod resets;
+mod snack;
+mod tasksets;
+mod text;
+mod volumes;
+mod windows;
