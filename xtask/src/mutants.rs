@@ -155,6 +155,20 @@ const MUTANTS: &[Mutant] = &[
         to: "(_, Io::Punch { .. } | Io::Zero { .. }) if false => {",
         class: "target",
     },
+    Mutant {
+        name: "discovery-has-a-scope",
+        file: "crates/target/src/registry.rs",
+        from: "Some(name) if request.discovery => Scope::Discovery",
+        to: "Some(name) if request.discovery => Scope::Target",
+        class: "calm",
+    },
+    Mutant {
+        name: "identity-of-reinstatement",
+        file: "crates/target/src/registry.rs",
+        from: "Some(owner) if user != Some(owner) => Claim::Foreign,",
+        to: "Some(owner) if owner.is_empty() => Claim::Foreign,",
+        class: "calm",
+    },
 ];
 
 /// Runs the mutants with these names, or all.

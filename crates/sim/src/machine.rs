@@ -96,7 +96,12 @@ impl Machine {
             luns: luns.collect(),
             alias: None,
             access: Vec::new(),
-            authentication: secrets::of_target(self.desk, plan.secrets, plan.algorithm),
+            authentication: secrets::of_target(
+                self.desk,
+                plan.secrets,
+                plan.algorithm,
+                plan.optional,
+            ),
             settings: self.settings(),
             redirect: None,
             name,

@@ -3,6 +3,7 @@
 
 mod extras;
 mod latest;
+mod strangers;
 
 use std::fmt;
 use std::time::Duration;
@@ -224,6 +225,8 @@ pub struct TargetPlan {
     pub secrets: Secrets,
     /// and by which hash function.
     pub algorithm: Algorithm,
+    /// An initiator may come in without the secret, and is then nobody.
+    pub optional: bool,
     /// The type of its guard's reservations.
     pub reservation: Type,
 }
@@ -257,6 +260,8 @@ pub struct Options {
     /// So many of a thousand lists of PDUs have their data brought out of order, where that is
     /// agreed on.
     pub disorder: u64,
+    /// When impostors come.
+    pub impostors: Vec<Duration>,
     /// When what happens.
     pub faults: Vec<(Duration, Fault)>,
 }
@@ -267,6 +272,7 @@ impl Options {
     pub fn draw(seed: u64, class: Class) -> Self {
         let mut options = Self::narrow(seed, class);
         options.widen_further();
+        options.invite_impostors();
         options
     }
 
@@ -309,6 +315,7 @@ impl Options {
             blocks: rng.pick(&[16, 64, 256]),
             length,
             disorder: 0,
+            impostors: Vec::new(),
             faults: faults(&mut Rng::stream(seed, 3), class, length),
         };
         options.reconcile();
@@ -368,6 +375,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         connections: 4,
         secrets: Secrets::None,
         algorithm: Algorithm::Md5,
+        optional: false,
         reservation: Type::WriteExclusive,
     }
 }
@@ -471,6 +479,9 @@ impl fmt::Display for Options {
             for session in host {
                 writeln!(f, "host {number}: {session:?}")?;
             }
+        }
+        for at in &self.impostors {
+            writeln!(f, "at {:>9.3} s an impostor", at.as_secs_f64())?;
         }
         for (at, fault) in &self.faults {
             writeln!(f, "at {:>9.3} s {fault:?}", at.as_secs_f64())?;
