@@ -109,6 +109,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         login_timeout: Duration::from_secs(15),
         isns: None,
         sessions_max: target::SESSIONS_MAX,
+        connections: target::ConnectionLimits::default(),
         hide_targets: false,
     }
 }

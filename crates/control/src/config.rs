@@ -34,6 +34,11 @@ pub struct Config {
     pub login_timeout: Option<Spanned<String>>,
     /// Sessions that the daemon serves at a time, 1 to 16384 (the default).
     pub sessions_max: Option<Spanned<usize>>,
+    /// Connections that have not logged in, and discovery sessions without a proof, at a time, 1 to
+    /// 32768; default 4096. With more, the oldest one goes.
+    pub unauthenticated_max: Option<Spanned<usize>>,
+    /// As many of one address, or of one IPv6 network of 64 bits; default 256.
+    pub unauthenticated_per_address: Option<Spanned<usize>>,
     /// Whether a target that an initiator may not use looks to it like one that is not there;
     /// default false.
     pub hide_targets: Option<bool>,

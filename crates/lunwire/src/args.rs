@@ -211,6 +211,12 @@ pub(crate) struct ServeOptions {
     /// A login must be over in this time [default: 15s]
     #[arg(long, value_name = "TIME")]
     pub(crate) login_timeout: Option<String>,
+    /// Connections that have not logged in at a time; with more, the oldest goes [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub(crate) unauthenticated_max: Option<usize>,
+    /// As many of one address [default: 256]
+    #[arg(long, value_name = "N")]
+    pub(crate) unauthenticated_per_address: Option<usize>,
     /// Path of the control socket [default: lunwire.sock in $XDG_RUNTIME_DIR, or in /run as root]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,

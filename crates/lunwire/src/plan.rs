@@ -22,6 +22,7 @@ use control::units;
 use engine::Choice;
 use store::spec::Spec;
 use target::AuthenticationPolicy;
+use target::ConnectionLimits;
 use target::Demand;
 use target::Node;
 use target::Plan;
@@ -40,6 +41,7 @@ use check::log_level;
 use check::login_timeout;
 use check::reactors;
 use check::sessions;
+use check::strangers;
 use lun::protection;
 use mode::DraftMode;
 use node::DraftTarget;
@@ -74,6 +76,7 @@ pub(crate) struct Draft {
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
     sessions_max: usize,
+    connections: ConnectionLimits,
     hide_targets: bool,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
@@ -103,6 +106,7 @@ impl Draft {
             spin: DEFAULT_SPIN,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
             sessions_max: SESSIONS_MAX,
+            connections: ConnectionLimits::default(),
             hide_targets: false,
             log: "info".into(),
             control_socket: None,
@@ -168,6 +172,14 @@ impl Draft {
         if let Some(value) = &config.sessions_max {
             self.sessions_max = checked(source, "sessions-max", value, |count| sessions(*count))?;
         }
+        if let Some(value) = &config.unauthenticated_max {
+            self.connections.strangers =
+                checked(source, "unauthenticated-max", value, |count| strangers(*count))?;
+        }
+        if let Some(value) = &config.unauthenticated_per_address {
+            self.connections.strangers_of_address =
+                checked(source, "unauthenticated-per-address", value, |count| strangers(*count))?;
+        }
         self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
             self.log = checked(source, "log", value, |text| log_level(text))?;
@@ -216,6 +228,13 @@ impl Draft {
         }
         if let Some(text) = &options.login_timeout {
             self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
+        }
+        if let Some(count) = options.unauthenticated_max {
+            self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
+        }
+        if let Some(count) = options.unauthenticated_per_address {
+            self.connections.strangers_of_address =
+                option("--unauthenticated-per-address", count, strangers(count))?;
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;
@@ -336,6 +355,7 @@ impl Draft {
             login_timeout: self.login_timeout,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,
+            connections: self.connections,
             hide_targets: self.hide_targets,
         };
         Ok(Opened { plan, served })

@@ -20,7 +20,7 @@ const IDLE: usize = 400;
 struct Daemon {
     child: Child,
     port: u16,
-    folder: tempfile::TempDir,
+    _folder: tempfile::TempDir,
 }
 
 impl Daemon {
@@ -40,14 +40,14 @@ impl Daemon {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let url = line.strip_prefix("serving iscsi://127.0.0.1:").unwrap();
         let port = url.split('/').next().unwrap().parse().unwrap();
-        Self { child, port, folder }
+        Self { child, port, _folder: folder }
     }
 
     fn connect(&self) -> TcpStream {
         TcpStream::connect(("127.0.0.1", self.port)).unwrap()
     }
 
-    /// Logs in to a session that is not kept; gives the status, or None if no answer comes.
+    /// Logs in to a discovery session; gives the status, or None if no answer comes.
     fn log_in(&self, number: u8) -> Option<(TcpStream, u16)> {
         let mut stream = self.connect();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -81,7 +81,6 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = self.folder.path();
     }
 }
 
@@ -107,4 +106,23 @@ fn idle_connections_do_not_keep_a_login_out() {
             }
         }
     }
+}
+
+/// What is configured holds for each address: the oldest go, who has logged in stays.
+#[test]
+fn the_oldest_strangers_go_first() {
+    let options = ["--unauthenticated-per-address", "10", "--reactors", "2"];
+    let daemon = Daemon::start("true", &options);
+    let mut streams: Vec<TcpStream> = (0..30).map(|_| daemon.connect()).collect();
+    let (mut known, status) = daemon.log_in(1).unwrap();
+    assert_eq!(status, 0);
+    streams.drain(..20).for_each(|mut stream| {
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)), "an old one is gone");
+        assert!(is_closed(&mut stream));
+    });
+    let open = streams.iter_mut().map(is_closed).filter(|closed| !closed).count();
+    // The login was one of ten.
+    assert_eq!(open, 9);
+    assert!(!is_closed(&mut known));
 }

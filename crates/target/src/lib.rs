@@ -18,6 +18,7 @@ mod registry;
 mod solo;
 mod stopwatch;
 mod stores;
+mod strangers;
 mod table;
 mod volume;
 
@@ -47,6 +48,8 @@ pub use stopwatch::Times;
 pub use stores::ProtectionError;
 pub use stores::StoreError;
 pub use stores::Stores;
+pub use strangers::ConnectionLimits;
+pub use strangers::STRANGERS_MAX;
 pub use volume::Rescanned;
 pub use volume::Resized;
 pub use volume::Shrink;

@@ -57,6 +57,7 @@ use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
+use crate::strangers::Ticket;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -109,6 +110,8 @@ struct Connection {
     local: SocketAddr,
     mover: Tcp,
     phase: Phase,
+    /// Its entry among the strangers, until it is known who it is.
+    ticket: Option<Ticket>,
     /// The list to fill; None while it is under way.
     list: Option<SgList>,
     dirty: bool,

@@ -45,6 +45,8 @@ use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
 #[derive(Debug)]
 pub struct Session {
     pub(super) login: LoggedIn,
+    /// When it logged in.
+    pub(super) begun: Instant,
     pub(super) ping_interval: Duration,
     pub(super) ping_timeout: Duration,
     pub(super) state: State,
@@ -166,6 +168,7 @@ impl Session {
             held_bytes: 0,
             window,
             login,
+            begun: now,
             now,
         }
     }
