@@ -530,8 +530,7 @@ fn a_data_out_acknowledges_statuses() {
             // A part of the burst: no more than its header may be needed.
             let part = DataOut { final_: false, ..session.data_out(&r2t) };
             session.send(&Request::DataOut(part), &pattern(4096, 1));
-            let snack =
-                Snack { beg_run: before.0, run_length: 1, ..session.snack(STATUS, before) };
+            let snack = Snack { beg_run: before.0, run_length: 1, ..session.snack(STATUS, before) };
             refused(&mut session, snack, 0x04);
             let offset = r2t.offset + 4096;
             let rest = DataOut { data_sn: DataSn(1), offset, ..session.data_out(&r2t) };

@@ -324,6 +324,9 @@ impl<P: Port> Pump<P> {
             Phase::Session { session, id } => {
                 let (session, id) = (*session, *id);
                 if let Some(entry) = self.sessions.get_mut(session) {
+                    if let Some(expected) = connection.mover.take_acknowledged() {
+                        entry.machine.acknowledge(id, expected, now);
+                    }
                     let mover = &connection.mover;
                     let (header, data) = (mover.header(), mover.control_data());
                     entry.machine.handle_event(id, event, header, data, now);
