@@ -134,7 +134,7 @@ pub struct Target {
     pub ping_timeout: Option<Spanned<String>>,
     /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, most wanted first; default: all.
+    /// The allowed hash functions, of which the initiator's order chooses; default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Common to initiators that have none of their own: CHAP_N.
     pub chap_user: Option<Spanned<String>>,
@@ -216,7 +216,7 @@ pub struct Initiator {
 pub struct Discovery {
     /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, most wanted first; default: all.
+    /// The allowed hash functions, of which the initiator's order chooses; default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Of everybody who may ask: CHAP_N.
     pub chap_user: Option<Spanned<String>>,
