@@ -85,6 +85,19 @@ pub fn vpd(unit: &mut impl Execute, page: u8) -> Result<Vec<u8>, Error> {
     vpd::content(&data, page).map(<[u8]>::to_vec).ok_or_else(malformed("VPD page"))
 }
 
+/// What names the unit, if it tells.
+///
+/// # Errors
+/// However a command fails.
+pub fn designators(unit: &mut impl Execute) -> Result<Vec<vpd::Designator>, Error> {
+    let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
+    if !pages.contains(&vpd::DEVICE_IDENTIFICATION) {
+        return Ok(Vec::new());
+    }
+    let content = optional(vpd(unit, vpd::DEVICE_IDENTIFICATION))?;
+    Ok(content.map(|content| vpd::designators(&content)).unwrap_or_default())
+}
+
 /// READ CAPACITY(16), or (10) where the unit has no other.
 ///
 /// # Errors

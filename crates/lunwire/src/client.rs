@@ -9,6 +9,7 @@ pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plot;
 pub(crate) mod progress;
+pub(crate) mod same;
 
 use std::sync::Arc;
 use std::sync::OnceLock;

@@ -202,6 +202,9 @@ pub(crate) struct CopyOptions {
     /// Keep in FILE how far the copy has come, and go on from there
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
+    /// The two disks are different ones although they have one name (designator)
+    #[arg(long)]
+    pub(crate) different_disks: bool,
     /// No progress
     #[arg(long)]
     pub(crate) quiet: bool,

@@ -35,6 +35,7 @@ use crate::client::place;
 use crate::client::place::Disk;
 use crate::client::place::Place;
 use crate::client::progress::Progress;
+use crate::client::same;
 
 /// Pieces under way at once: enough to keep both ends busy, in 16 MiB.
 const DEPTH: usize = 16;
@@ -58,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) what: &'static str,
     pub(crate) quiet: bool,
     pub(crate) verify: bool,
+    /// Disks with one name are two, says the user.
+    pub(crate) different: bool,
     pub(crate) journal: Option<Journal>,
 }
 
@@ -95,6 +98,11 @@ struct Moving {
 
 /// Moves everything; gives the number of bytes.
 pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
+    if let Err(error) = same::refuse(queue, &plan.from, &plan.to, plan.different) {
+        plan.from.close(queue);
+        plan.to.close(queue);
+        return Err(error);
+    }
     let piece = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
         Place::Disk(disk) => {
             let most = disk.geometry.transfer_bytes().max(disk.geometry.block);
@@ -151,6 +159,9 @@ impl Copy<'_> {
         self.check_room()?;
         // That the state can be kept shows before anything is copied.
         self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(begin))?;
+        if begin == 0 {
+            self.plan.to.clear()?;
+        }
         let (what, quiet) = (self.plan.what, self.plan.quiet);
         let mut progress = Progress::new(what, begin, self.plan.length, quiet);
         let mut kept = Instant::now();

@@ -12,22 +12,22 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
-pub const TARGET: &str = "iqn.2026-01.local.lunwire:disk";
+pub(crate) const TARGET: &str = "iqn.2026-01.local.lunwire:disk";
 
-pub fn lunwire(arguments: &[&str]) -> Output {
+pub(crate) fn lunwire(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lunwire")).args(arguments).output().unwrap()
 }
 
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-pub fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[track_caller]
-pub fn good(arguments: &[&str]) -> Output {
+pub(crate) fn good(arguments: &[&str]) -> Output {
     let output = lunwire(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
     output
@@ -35,7 +35,7 @@ pub fn good(arguments: &[&str]) -> Output {
 
 /// Ends with `code` and says each of `said`.
 #[track_caller]
-pub fn fails(code: i32, arguments: &[&str], said: &[&str]) {
+pub(crate) fn fails(code: i32, arguments: &[&str], said: &[&str]) {
     let output = lunwire(arguments);
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
@@ -45,14 +45,14 @@ pub fn fails(code: i32, arguments: &[&str], said: &[&str]) {
 }
 
 /// A daemon that ends with the test, however the test ends.
-pub struct Daemon {
-    pub child: Child,
-    pub urls: Vec<String>,
-    pub socket: String,
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    pub(crate) urls: Vec<String>,
+    pub(crate) socket: String,
 }
 
 impl Daemon {
-    pub fn start(folder: &Path, luns: &[&str], more: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Path, luns: &[&str], more: &[&str]) -> Self {
         let socket = folder.join("control").display().to_string();
         let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &socket]);
@@ -69,13 +69,13 @@ impl Daemon {
         Self { child, urls, socket }
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// The same place with other units. Others may hold the port for a moment.
-    pub fn restart(&mut self, portal: &str, luns: &[&str]) {
+    pub(crate) fn restart(&mut self, portal: &str, luns: &[&str]) {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(40) {
             let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
@@ -96,11 +96,11 @@ impl Daemon {
         panic!("{portal} stays occupied");
     }
 
-    pub fn portal(&self) -> &str {
+    pub(crate) fn portal(&self) -> &str {
         self.urls[0].split('/').nth(2).unwrap()
     }
 
-    pub fn signal(&self, signal: rustix::process::Signal) {
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
     }
@@ -114,33 +114,33 @@ impl Drop for Daemon {
 }
 
 /// Bytes that tell where they belong.
-pub fn pattern(length: usize) -> Vec<u8> {
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
     let words = 0..u32::try_from(length / 4).unwrap();
     words.flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_be_bytes()).collect()
 }
 
 /// Until the copy has begun.
-pub fn wait_for(state: &str) {
+pub(crate) fn wait_for(state: &str) {
     let begin = Instant::now();
     while !Path::new(state).exists() && begin.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-pub struct Files {
-    pub folder: tempfile::TempDir,
+pub(crate) struct Files {
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Files {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    pub fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
 
-    pub fn with(&self, name: &str, bytes: &[u8]) -> String {
+    pub(crate) fn with(&self, name: &str, bytes: &[u8]) -> String {
         std::fs::write(self.path(name), bytes).unwrap();
         self.path(name)
     }

@@ -74,6 +74,8 @@ pub enum Designator {
     T10Vendor(Vec<u8>),
     /// NAA of 8 or 16 bytes.
     Naa(Vec<u8>),
+    /// EUI-64 based, 8, 12 or 16 bytes.
+    Eui(Vec<u8>),
     /// Relative target port identifier.
     RelativeTargetPort(u16),
     /// Target port group.
@@ -101,6 +103,7 @@ impl Designator {
         let (code_set, flags, value) = match self {
             Self::T10Vendor(text) => (0x02, 0x01, text.clone()),
             Self::Naa(naa) => (0x01, 0x03, naa.clone()),
+            Self::Eui(eui) => (0x01, 0x02, eui.clone()),
             Self::RelativeTargetPort(number) => (0x51, 0x94, port(*number)),
             Self::TargetPortGroup(number) => (0x51, 0x95, port(*number)),
             Self::ScsiName { of, name } => {
@@ -131,6 +134,7 @@ impl Designator {
         };
         match (kind, association) {
             (1, Some(Association::LogicalUnit)) => Self::T10Vendor(value.to_vec()),
+            (2, Some(Association::LogicalUnit)) => Self::Eui(value.to_vec()),
             (3, Some(Association::LogicalUnit)) => Self::Naa(value.to_vec()),
             (4, Some(Association::TargetPort)) => {
                 get_u16(value, 2).map_or(Self::Unknown(kind), Self::RelativeTargetPort)
@@ -425,6 +429,7 @@ mod tests {
         prop_oneof![
             bytes().prop_map(Designator::T10Vendor),
             bytes().prop_map(Designator::Naa),
+            bytes().prop_map(Designator::Eui),
             any::<u16>().prop_map(Designator::RelativeTargetPort),
             any::<u16>().prop_map(Designator::TargetPortGroup),
             (of, bytes()).prop_map(|(of, name)| Designator::ScsiName { of, name }),
