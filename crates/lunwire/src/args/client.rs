@@ -186,7 +186,7 @@ Examples:
                iscsi://10.0.0.2/iqn.2026-01.com.example:b/0 --resume copy.state
       from disk to disk; when it was interrupted, the same command goes on
   lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 - | gzip > disk.img.gz
-Blocks of zeroes are left out of new files, and given back to disks that read them as zeroes.";
+Blocks of zeroes are left out of new files, and given back to thin disks (WRITE SAME).";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CopyOptions {

@@ -29,6 +29,7 @@ use initiator::Event;
 use initiator::Queue;
 use initiator::Request;
 use initiator::SessionId;
+use initiator::scsi;
 
 use crate::client;
 use crate::client::place;
@@ -83,6 +84,8 @@ struct Copy<'a> {
     finished: BTreeMap<u64, u64>,
     /// Everything before is done.
     done: u64,
+    /// The destination announces WRITE SAME but does not take it.
+    same_refused: bool,
     /// CRC32C of each piece, for `--verify`.
     digests: Vec<Option<u32>>,
 }
@@ -94,6 +97,8 @@ struct Moving {
     offset: u64,
     length: u64,
     reading: bool,
+    /// By WRITE SAME.
+    zeroing: bool,
 }
 
 /// Moves everything; gives the number of bytes.
@@ -121,6 +126,7 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         held: BTreeMap::new(),
         finished: BTreeMap::new(),
         done: begin,
+        same_refused: false,
         digests: Vec::new(),
         plan,
     };
@@ -235,7 +241,8 @@ impl Copy<'_> {
                 let request = disk.read(self.plan.from_offset + offset, narrow(length));
                 let session = disk.session;
                 self.next += length;
-                self.post(Moving { session, offset, length, reading: true }, request)?;
+                let moving = Moving { session, offset, length, reading: true, zeroing: false };
+                self.post(moving, request)?;
             }
             Place::File(file) => {
                 let at = self.plan.from_offset + offset;
@@ -283,6 +290,9 @@ impl Copy<'_> {
             Event::Done { tag, result, .. } => {
                 let Some(moving) = self.under_way.remove(&tag) else { return Ok(()) };
                 match result {
+                    Err(error) if moving.zeroing && scsi::is_unsupported(&error) => {
+                        self.write_zeroes(moving)
+                    }
                     Err(error) => Err(self.explain(moving.session, error)),
                     Ok(done) if moving.reading => {
                         let at = self.plan.from_offset + moving.offset;
@@ -329,15 +339,18 @@ impl Copy<'_> {
                 }
                 let block = u64::from(disk.geometry.block);
                 let session = disk.session;
-                let request = match disk.zero(at, narrow(length)).filter(|_| zero) {
-                    Some(request) if length.is_multiple_of(block) => request,
+                let same = zero && !self.same_refused && length.is_multiple_of(block);
+                let same = same.then(|| disk.zero(at, narrow(length))).flatten();
+                let zeroing = same.is_some();
+                let request = match same {
+                    Some(request) => request,
                     _ if length.is_multiple_of(block) => disk.write(at, data.freeze()),
                     _ => {
                         let whole = merged_tail(self.queue, disk, at, &data)?;
                         disk.write(at, Slice::from(whole))
                     }
                 };
-                self.post(Moving { session, offset, length, reading: false }, request)
+                self.post(Moving { session, offset, length, reading: false, zeroing }, request)
             }
             Place::File(file) => {
                 if !(zero && file.skips_zeroes()) {
@@ -351,6 +364,17 @@ impl Copy<'_> {
                 self.write_stream()
             }
         }
+    }
+
+    /// A disk that announces WRITE SAME and does not take it gets the zeroes one by one.
+    fn write_zeroes(&mut self, moving: Moving) -> Result<()> {
+        self.same_refused = true;
+        let mut buf = self.take(moving.length)?;
+        buf.fill(0);
+        let at = self.plan.to_offset + moving.offset;
+        let Some(disk) = self.plan.disk_of(moving.session) else { return Ok(()) };
+        let request = disk.write(at, buf.freeze());
+        self.post(Moving { zeroing: false, ..moving }, request)
     }
 
     /// A piece of the source that is known to be zeroes.

@@ -199,15 +199,14 @@ impl Disk {
         Request { lun: self.lun, cdb, data: Data::Out(data), retry: Retry::Always }
     }
 
-    /// What makes a range read as zeroes without writing them, if there is something.
+    /// What makes zeroes of a range without sending them all, if there is something. It is not
+    /// UNMAP, which a disk may leave undone.
     pub(crate) fn zero(&self, offset: u64, length: u32) -> Option<Request> {
-        let blocks = length / self.geometry.block;
-        if !self.geometry.unmap_zeros || self.geometry.unmap_max < blocks {
-            return None;
-        }
-        let lba = offset / u64::from(self.geometry.block);
-        let (cdb, list) = scsi::unmap_command(lba, blocks);
-        Some(Request { lun: self.lun, cdb, data: Data::Out(list), retry: Retry::Always })
+        let (lba, blocks) = (offset / u64::from(self.geometry.block), length / self.geometry.block);
+        let cdb = self.geometry.write_same(lba, blocks)?;
+        let block = vec![0; self.geometry.block as usize];
+        let data = Data::Out(buf::Slice::from(block));
+        Some(Request { lun: self.lun, cdb, data, retry: Retry::Always })
     }
 
     /// The error of a command that went to this disk. One beyond its end looks whether the disk has
