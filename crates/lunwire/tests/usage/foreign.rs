@@ -57,6 +57,11 @@ impl Foreign {
         self.mock.portal().to_string()
     }
 
+    /// Each TargetName of a login.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.mock.names()
+    }
+
     pub(crate) fn url(&self, target: &str) -> String {
         format!("iscsi://{}/{target}/0", self.mock.portal())
     }
