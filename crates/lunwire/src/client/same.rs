@@ -81,7 +81,7 @@ pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: boo
         Err(anyhow!("{} and {} are the same{why}; nothing was written", from.name(), to.name()))
     };
     if let (Place::Disk(a), Place::Disk(b)) = (from, to) {
-        let target = |disk: &Disk| disk.url.target.as_deref().map(str::to_lowercase);
+        let target = |disk: &Disk| disk.url.target.as_deref().map(iscsi::name::prepared);
         let one_unit = a.lun == b.lun && target(a) == target(b);
         if one_unit && a.url.portal() == b.url.portal() {
             return same("");
