@@ -39,6 +39,7 @@ pub type Said = (Request, Vec<u8>);
 pub struct Mock {
     portal: SocketAddr,
     said: Arc<Mutex<Vec<Said>>>,
+    names: Arc<Mutex<Vec<String>>>,
 }
 
 impl Mock {
@@ -49,15 +50,23 @@ impl Mock {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let portal = listener.local_addr().expect("an address");
         let said: Arc<Mutex<Vec<Said>>> = Arc::default();
+        let names: Arc<Mutex<Vec<String>>> = Arc::default();
         let (of_thread, mut script): (_, Script) = (Arc::clone(&said), Box::new(script));
+        let asked = Arc::clone(&names);
         thread::spawn(move || {
             // One connection after the other.
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
-                let _ = serve(stream, &of_thread, &mut script);
+                let _ = serve(stream, &of_thread, &asked, &mut script);
             }
         });
-        Self { portal, said }
+        Self { portal, said, names }
+    }
+
+    /// Each TargetName that a login had.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.names).clone()
     }
 
     /// Where it listens.
@@ -74,7 +83,12 @@ impl Mock {
 }
 
 /// One connection up to its end.
-fn serve(mut stream: TcpStream, said: &Mutex<Vec<Said>>, script: &mut Script) -> io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    said: &Mutex<Vec<Said>>,
+    names: &Mutex<Vec<String>>,
+    script: &mut Script,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stat_sn = StatSn(FIRST_STAT_SN);
     loop {
@@ -82,7 +96,11 @@ fn serve(mut stream: TcpStream, said: &Mutex<Vec<Said>>, script: &mut Script) ->
         let Ok(request) = Request::parse(&header) else { return Ok(()) };
         let numbers = numbers(&request, stat_sn);
         let answers = match &request {
-            Request::Login(login) => vec![log_in(login, &data, numbers)],
+            Request::Login(login) => {
+                let names_in = pairs(&data).into_iter().filter(|(key, _)| key == "TargetName");
+                lock(names).extend(names_in.map(|(_, name)| name));
+                vec![log_in(login, &data, numbers)]
+            }
             Request::Logout(pdu) => {
                 let (time2wait, time2retain) = (0, 0);
                 let itt = pdu.itt;
