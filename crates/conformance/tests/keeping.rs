@@ -27,7 +27,6 @@ use wire::scsi::sam::GOOD;
 /// The number of the unit whose state is kept.
 const LUN: u8 = 9;
 
-const CLEAR_TASK_SET: u8 = 4;
 const LOGICAL_UNIT_RESET: u8 = 5;
 
 /// Whatever is awaited here is there long before.
@@ -272,22 +271,20 @@ fn a_session_that_ends_meanwhile_leaves_one_truth() {
 /// The answer to a reset comes when the state is kept, or not; after it nothing of it changes.
 #[test]
 fn a_reset_waits_for_what_is_being_kept() {
-    for function in [LOGICAL_UNIT_RESET, CLEAR_TASK_SET] {
-        with_shelf(Kept::Reservations, |server, shelf| {
-            let (mut first, mut other) = (session(server), session(server));
-            shelf.set(|facts| facts.is_shut = true);
-            start(&mut first, register(1));
-            shelf.expect(1);
-            let request = other.management(function, LUN, Itt::NONE);
-            other.send(&Request::TaskManagement(request), &[]);
-            other.expect_quiet();
-            shelf.set(|facts| facts.is_shut = false);
-            assert_eq!(other.read_management(), 0);
-            other.settle(LUN);
-            assert_eq!(keys(&mut other), [1], "what was kept is in force");
-            assert_eq!(shelf.facts().kept.len(), 1);
-        });
-    }
+    with_shelf(Kept::Reservations, |server, shelf| {
+        let (mut first, mut other) = (session(server), session(server));
+        shelf.set(|facts| facts.is_shut = true);
+        start(&mut first, register(1));
+        shelf.expect(1);
+        let request = other.management(LOGICAL_UNIT_RESET, LUN, Itt::NONE);
+        other.send(&Request::TaskManagement(request), &[]);
+        other.expect_quiet();
+        shelf.set(|facts| facts.is_shut = false);
+        assert_eq!(other.read_management(), 0);
+        other.settle(LUN);
+        assert_eq!(keys(&mut other), [1], "what was kept is in force");
+        assert_eq!(shelf.facts().kept.len(), 1);
+    });
 }
 
 #[test]
