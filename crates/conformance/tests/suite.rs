@@ -27,6 +27,7 @@ mod initiator_recovery;
 mod initiator_refusals;
 mod initiator_text;
 mod inventory;
+mod keeping;
 mod lessons;
 mod login;
 mod logout;

@@ -16,6 +16,7 @@ mod admission;
 mod buffers;
 mod jobs;
 mod join;
+mod keeping;
 mod letters;
 mod lifecycle;
 mod management;
@@ -166,14 +167,22 @@ struct Session {
 struct PendingIo {
     session: Key,
     task: TaskId,
-    op: store::Op,
-    io: Io,
+    doing: Doing,
     /// The task if it has ended before its work: what it holds of the unit stays held until then.
     ended: Option<scsi::Task>,
     /// Task management that waits for this work of an ended task.
     managements: Vec<Key>,
     /// When it began, by the stop-watch.
     stamp: u64,
+}
+
+/// What is done for a task.
+#[derive(Debug)]
+enum Doing {
+    /// This, for its store.
+    Store { op: store::Op, io: Io },
+    /// A state of its unit is being kept.
+    Keep,
 }
 
 /// What a token of the port means.
@@ -278,6 +287,7 @@ impl<P: Port> Pump<P> {
                 let error = std::io::Error::from_raw_os_error(errno);
                 tracing::warn!(%error, "could not accept a connection");
             }
+            Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}
         }
     }
