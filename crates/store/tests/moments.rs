@@ -131,7 +131,7 @@ fn a_block_is_never_of_two_writes() {
                     }
                 });
             }
-            for _ in 0..2000 {
+            for _ in 0..100 {
                 let data = read(store, 0, 65_536);
                 let first = data.to_vec();
                 std::thread::yield_now();

@@ -152,7 +152,7 @@ impl Persistent {
             let bytes = report(&registry, unit, action);
             return Ok(task::data(bytes, self.length).1);
         }
-        let list = list.bytes().unwrap_or_default();
+        let list = list.bytes();
         let mut next = registry.clone();
         let effects = match self.action {
             Action::Reserve => next.reserve_legacy(&port).map(|()| Effects::default()),
