@@ -3,6 +3,7 @@
 
 mod extras;
 mod latest;
+mod writeback;
 
 use std::fmt;
 use std::time::Duration;
@@ -97,6 +98,8 @@ pub enum Fault {
     SlowDisk(u32),
     /// So many works of a disk fail.
     DiskError(u32),
+    /// A disk cannot write back what nobody has synced, and says so once, to whoever syncs next.
+    Writeback,
     /// All machines sleep for so many milliseconds.
     Sleep(u32),
     /// Clocks on walls are set by so many seconds.
@@ -118,6 +121,7 @@ impl Fault {
             Self::HostCrash(_) => "hosts crashed",
             Self::SlowDisk(_) => "slow spells of disks",
             Self::DiskError(_) => "spells of disk errors",
+            Self::Writeback => "failed writebacks",
             Self::Sleep(_) => "clock jumps",
             Self::SetClock(_) => "wall clocks set",
         }
@@ -267,6 +271,7 @@ impl Options {
     pub fn draw(seed: u64, class: Class) -> Self {
         let mut options = Self::narrow(seed, class);
         options.widen_further();
+        options.spoil_writebacks();
         options
     }
 
