@@ -151,9 +151,16 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "zeroes-are-synced",
         file: "crates/store/src/file.rs",
-        from: "(_, Io::Punch { .. } | Io::Zero { .. }) if self.sync => {",
-        to: "(_, Io::Punch { .. } | Io::Zero { .. }) if false => {",
+        from: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if self.sync => {",
+        to: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if false => {",
         class: "target",
+    },
+    Mutant {
+        name: "failure-is-kept",
+        file: "crates/store/src/health.rs",
+        from: "self.failure.store(log.failures, SeqCst);",
+        to: "self.failure.store(0, SeqCst);",
+        class: "disk",
     },
 ];
 

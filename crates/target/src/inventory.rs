@@ -102,10 +102,13 @@ impl Target {
         let mut files = self.files().all();
         files.retain(|file| ids.contains(&file.id));
         self.forget_files(&files);
-        for StoreFile { fd, path, .. } in files.into_iter().filter(|file| file.writable) {
-            engine::files::sync(&fd).map_err(|source| VolumeError::Flush { lun, path, source })?;
+        let mut result = Ok(());
+        for file in files.into_iter().filter(|file| file.writable) {
+            if let Err(source) = file.synced(|fd| engine::files::sync(fd)) {
+                result = Err(VolumeError::Flush { lun, path: file.path, source });
+            }
         }
-        Ok(())
+        result
     }
 
     fn served(&self, target: &str) -> Result<&Arc<Served>, VolumeError> {

@@ -360,7 +360,7 @@ impl Target {
         }
         let mut result = Ok(());
         for file in self.files().all().into_iter().filter(|file| file.writable) {
-            if let Err(source) = engine::files::sync(&file.fd) {
+            if let Err(source) = file.synced(|fd| engine::files::sync(fd)) {
                 result = Err(Error::Flush { path: file.path, source });
             }
         }

@@ -97,6 +97,17 @@ pub enum VolumeError {
         /// Its size.
         before: u64,
     },
+    /// What the file holds may not be what hosts were told.
+    #[error(
+        "{path}, which is LUN {lun}, could not write back: blocks that hosts wrote may be lost; \
+         try: write them again and flush, and then this"
+    )]
+    Lost {
+        /// The number.
+        lun: u16,
+        /// The file.
+        path: String,
+    },
     /// Requests do not end.
     #[error("requests behind the new end of LUN {lun} did not end in time; it is as it was")]
     Busy {
@@ -211,8 +222,11 @@ impl Target {
         if file.block_device {
             return Err(VolumeError::BlockDevice { path: file.path.clone() });
         }
+        if file.health.has_failed() {
+            return Err(VolumeError::Lost { lun, path: file.path });
+        }
         let resize_file = || {
-            engine::files::resize(&file.fd, bytes)
+            file.synced(|fd| engine::files::resize(fd, bytes))
                 .map_err(|source| VolumeError::File { path: file.path.clone(), source })
         };
         if bytes >= before {
@@ -288,10 +302,25 @@ impl Target {
         if file.block_device {
             return Err(SnapshotError::Unsupported { path: path.into() }.into());
         }
+        if file.health.has_failed() {
+            return Err(VolumeError::Lost { lun, path: file.path });
+        }
         engine::files::snapshot(&file.fd, path)?;
         let bytes = bytes_of(&unit);
         tracing::info!(target, lun, path = %path.display(), bytes, "snapshot");
         Ok(bytes)
+    }
+
+    /// Whether the disk `lun` of `target` could not write back what it has acknowledged, and that
+    /// was not written again since: flushes fail.
+    #[must_use]
+    pub fn may_have_lost_writes(&self, target: &str, lun: u16) -> bool {
+        let disk = self.disks().find(|(name, number, _)| name == target && *number == lun);
+        disk.is_some_and(|(_, _, unit)| {
+            let store = unit.store();
+            let health = store.files().into_iter().filter_map(|file| store.health(file));
+            health.into_iter().any(|health| health.has_failed())
+        })
     }
 
     /// The size that hosts see of the disk `lun` of `target`, bytes.

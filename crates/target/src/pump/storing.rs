@@ -86,6 +86,7 @@ impl<P: Port> Pump<P> {
             None if key == Key::NOBODY => {}
             None => return None,
         }
+        let watching = self.watching(key, id, &io);
         Some(self.ios.insert(PendingIo {
             session: key,
             task: id,
@@ -94,6 +95,7 @@ impl<P: Port> Pump<P> {
             ended: None,
             managements: Vec::new(),
             stamp: self.watch.laps.stamp(),
+            watching,
         }))
     }
 
@@ -140,8 +142,9 @@ impl<P: Port> Pump<P> {
 
     /// The engine has done a store's work.
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
+        let Some(result) = self.judged(key, result) else { return };
         let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, managements, ended, stamp } = done;
+        let PendingIo { session: key, task: id, op, io, managements, ended, stamp, .. } = done;
         self.watch.laps.since(Layer::StoreWait, stamp);
         if ended.is_some() {
             drop(ended);
