@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use engine::FileRefused;
 use scsi::LogicalUnit;
 
 use crate::mail::Letter;
@@ -63,10 +64,16 @@ impl Target {
         }
         let mut stores = self.files().beside();
         let unit = Arc::new(open(&mut stores, lun)?);
-        for file in &stores.files {
-            if !self.ask_reactors(|reply| Letter::AddFile { file: file.clone(), reply }) {
-                self.forget_files(&stores.files);
-                return Err(VolumeError::Silent.into());
+        for (number, file) in (0..).zip(&stores.files) {
+            let answers = self.answers(|reply| Letter::AddFile { file: file.clone(), reply });
+            let added = answers.map_err(|_| VolumeError::Silent).and_then(|answers| {
+                Ok(answers.into_iter().collect::<Result<(), FileRefused>>()?)
+            });
+            if let Err(error) = added {
+                // Where it was refused the number is another file's.
+                let known = number + usize::from(matches!(error, VolumeError::Silent));
+                self.forget_files(stores.files.get(..known).unwrap_or_default());
+                return Err(error.into());
             }
         }
         self.files().add(stores.files);

@@ -450,7 +450,10 @@ impl Setup {
             }
         };
         for file in self.files {
-            port.add_file(file.id.0, file.fd, file.direct);
+            if let Err(error) = port.add_file(file.id.0, file.fd, file.direct) {
+                let _ = self.waker_to.send(Err(io::Error::other(error)));
+                return;
+            }
         }
         if self.waker_to.send(Ok(port.waker())).is_err() {
             return;

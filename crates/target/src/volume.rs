@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use std::time::Instant;
 
+use engine::FileRefused;
 use engine::files::SnapshotError;
 use scsi::LogicalUnit;
 use store::Store;
@@ -167,6 +169,9 @@ pub enum VolumeError {
         /// What the kernel says.
         source: io::Error,
     },
+    /// A reactor has no place for a file.
+    #[error("a file of the disk cannot be served: {0}")]
+    Refused(#[from] FileRefused),
     /// A reactor does not answer.
     #[error("a reactor does not answer; it is as it was")]
     Silent,
@@ -356,6 +361,17 @@ impl Target {
 
     /// True when every reactor has answered a letter.
     pub(crate) fn ask_reactors(&self, letter: impl Fn(Sender<()>) -> Letter) -> bool {
+        self.answers(letter).is_ok()
+    }
+
+    /// What every reactor answers to a letter.
+    ///
+    /// # Errors
+    /// If one does not.
+    pub(crate) fn answers<T>(
+        &self,
+        letter: impl Fn(Sender<T>) -> Letter,
+    ) -> Result<Vec<T>, RecvTimeoutError> {
         let (reply, replies) = mpsc::channel();
         let mailboxes = self.mailboxes();
         for mailbox in mailboxes {
@@ -363,10 +379,11 @@ impl Target {
         }
         drop(reply);
         let deadline = Instant::now() + DRAIN_MAX;
-        mailboxes.iter().all(|_| {
+        let answer = || {
             let left = deadline.saturating_duration_since(Instant::now());
-            replies.recv_timeout(left).is_ok()
-        })
+            replies.recv_timeout(left)
+        };
+        mailboxes.iter().map(|_| answer()).collect()
     }
 
     pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {

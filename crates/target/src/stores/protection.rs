@@ -14,7 +14,6 @@ use scsi::FormatError;
 use scsi::PROTECTION_HEADER_LEN;
 use scsi::ProtectionFormat;
 use scsi::ProtectionType;
-use store::FileId;
 use store::Geometry;
 use store::Store;
 use store::beside::Beside;
@@ -151,7 +150,7 @@ impl Stores {
             .map_err(|source| ProtectionError::Open { path: side.spec.path.clone(), source })?;
         let failed = |source| ProtectionError::Side { side: side.path.clone(), source };
         let format = side.formatted(&open.fd.try_clone().map_err(failed)?.into(), open.bytes)?;
-        let id = FileId(u32::try_from(self.files.len()).expect("far fewer than 2^32 stores"));
+        let id = self.free_id();
         let geometry = Geometry {
             bytes: open.bytes.max(length),
             read_only: side.spec.read_only,
