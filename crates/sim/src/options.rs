@@ -4,6 +4,7 @@
 mod extras;
 mod latest;
 mod strangers;
+mod writeback;
 
 use std::fmt;
 use std::time::Duration;
@@ -98,6 +99,8 @@ pub enum Fault {
     SlowDisk(u32),
     /// So many works of a disk fail.
     DiskError(u32),
+    /// A disk cannot write back what nobody has synced, and says so once, to whoever syncs next.
+    Writeback,
     /// All machines sleep for so many milliseconds.
     Sleep(u32),
     /// Clocks on walls are set by so many seconds.
@@ -119,6 +122,7 @@ impl Fault {
             Self::HostCrash(_) => "hosts crashed",
             Self::SlowDisk(_) => "slow spells of disks",
             Self::DiskError(_) => "spells of disk errors",
+            Self::Writeback => "failed writebacks",
             Self::Sleep(_) => "clock jumps",
             Self::SetClock(_) => "wall clocks set",
         }
@@ -273,6 +277,7 @@ impl Options {
         let mut options = Self::narrow(seed, class);
         options.widen_further();
         options.invite_impostors();
+        options.spoil_writebacks();
         options
     }
 

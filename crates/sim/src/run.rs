@@ -124,10 +124,9 @@ impl Run {
             next_version: 1,
             loading: true,
             verifying: false,
-            may_lose: options
-                .faults
-                .iter()
-                .any(|(_, fault)| !matches!(fault, Fault::DiskError(_) | Fault::SetClock(_))),
+            may_lose: options.faults.iter().any(|(_, fault)| {
+                !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
+            }),
             may_fail: options.class != Class::Calm,
             failure: None,
         };

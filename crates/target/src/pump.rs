@@ -26,6 +26,7 @@ mod services;
 mod stopping;
 mod storing;
 mod waiting;
+mod watching;
 
 pub(crate) use join::Handover;
 
@@ -174,6 +175,8 @@ struct PendingIo {
     managements: Vec<Key>,
     /// When it began, by the stop-watch.
     stamp: u64,
+    /// Of a sync or durable write.
+    watching: Option<watching::Watching>,
 }
 
 /// What is done for a task.

@@ -88,6 +88,10 @@ impl<P: Port> Pump<P> {
             None if key == Key::NOBODY => {}
             None => return None,
         }
+        let watching = match &doing {
+            Doing::Store { io, .. } => self.watching(key, id, io),
+            Doing::Keep => None,
+        };
         Some(self.ios.insert(PendingIo {
             session: key,
             task: id,
@@ -95,6 +99,7 @@ impl<P: Port> Pump<P> {
             ended: None,
             managements: Vec::new(),
             stamp: self.watch.laps.stamp(),
+            watching,
         }))
     }
 
@@ -147,7 +152,7 @@ impl<P: Port> Pump<P> {
         kept: Option<Result<(), KeepFailed>>,
     ) -> Option<(Key, TaskId, Doing)> {
         let done = self.ios.remove(key)?;
-        let PendingIo { session: key, task: id, doing, managements, ended, stamp } = done;
+        let PendingIo { session: key, task: id, doing, managements, ended, stamp, .. } = done;
         self.watch.laps.since(Layer::StoreWait, stamp);
         if let Some(task) = ended {
             if let Some(result) = kept {
@@ -168,6 +173,7 @@ impl<P: Port> Pump<P> {
 
     /// The engine has done a store's work.
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
+        let Some(result) = self.judged(key, result) else { return };
         let Some((key, id, doing)) = self.take_done(key, None) else { return };
         let Doing::Store { op, io } = doing else { return };
         if key == Key::NOBODY {
