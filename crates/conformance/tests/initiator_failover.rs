@@ -9,8 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lunwire_conformance::mock::Answers;
-use lunwire_conformance::mock::Mock;
 use initiator::Config;
 use initiator::Data;
 use initiator::Event;
@@ -20,6 +18,8 @@ use initiator::Queue;
 use initiator::Request as Wish;
 use initiator::Retry;
 use initiator::SessionId;
+use lunwire_conformance::mock::Answers;
+use lunwire_conformance::mock::Mock;
 use wire::iscsi::*;
 
 /// For how long the portal of the first group takes nobody.
@@ -67,13 +67,8 @@ impl Pair {
 
 /// What ends a session of our initiator: it did not ask to log in.
 fn nonsense(numbers: Numbers) -> Answers {
-    let answer = LogoutResponse {
-        response: 0,
-        itt: Itt(0x0bad),
-        numbers,
-        time2wait: 0,
-        time2retain: 0,
-    };
+    let answer =
+        LogoutResponse { response: 0, itt: Itt(0x0bad), numbers, time2wait: 0, time2retain: 0 };
     vec![(Response::Logout(answer), Vec::new())]
 }
 
