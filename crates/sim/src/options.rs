@@ -2,6 +2,7 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod extras;
+mod groups;
 mod latest;
 
 use std::fmt;
@@ -226,6 +227,8 @@ pub struct TargetPlan {
     pub algorithm: Algorithm,
     /// The type of its guard's reservations.
     pub reservation: Type,
+    /// It has two portals, of one portal group each.
+    pub two_groups: bool,
 }
 
 /// Everything that a seed draws.
@@ -267,6 +270,7 @@ impl Options {
     pub fn draw(seed: u64, class: Class) -> Self {
         let mut options = Self::narrow(seed, class);
         options.widen_further();
+        options.divide();
         options
     }
 
@@ -369,6 +373,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         secrets: Secrets::None,
         algorithm: Algorithm::Md5,
         reservation: Type::WriteExclusive,
+        two_groups: false,
     }
 }
 

@@ -24,6 +24,7 @@ use crate::net::Side;
 use crate::tap;
 use crate::tap::Tap;
 use crate::trace::fingerprint;
+use crate::world;
 use crate::world::Dial;
 use crate::world::Due;
 use crate::world::Place;
@@ -79,7 +80,8 @@ impl World {
 
     /// Makes a connection.
     fn join(&mut self, from: usize, to: usize, portals: &[String]) -> Connected {
-        let fds = [handle(), handle()];
+        let second = portals.first() == Some(&world::second_portal(to));
+        let fds = [handle(), if second { second_handle() } else { handle() }];
         let (low, high) = self.weather.window;
         let window = self.net_rng.within(low..=high);
         let link = Link {
@@ -350,6 +352,15 @@ impl World {
 pub(crate) fn handle() -> OwnedFd {
     rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
         .expect("descriptors are left: each connection takes two")
+}
+
+/// That of a target for a connection to its second portal: unlike [`handle`] it has a local port,
+/// by which the target knows the portal group.
+fn second_handle() -> OwnedFd {
+    let fd = handle();
+    rustix::net::bind(&fd, &SocketAddr::from(([0, 0, 0, 0], 0)))
+        .expect("ports are left: few connections are open at once");
+    fd
 }
 
 fn drain(from: &mut VecDeque<u8>, length: usize) -> Vec<u8> {
