@@ -2,6 +2,7 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod extras;
+mod groups;
 mod latest;
 mod strangers;
 mod writeback;
@@ -233,6 +234,8 @@ pub struct TargetPlan {
     pub optional: bool,
     /// The type of its guard's reservations.
     pub reservation: Type,
+    /// It has two portals, of one portal group each.
+    pub two_groups: bool,
 }
 
 /// Everything that a seed draws.
@@ -278,6 +281,7 @@ impl Options {
         options.widen_further();
         options.invite_impostors();
         options.spoil_writebacks();
+        options.divide();
         options
     }
 
@@ -382,6 +386,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         algorithm: Algorithm::Md5,
         optional: false,
         reservation: Type::WriteExclusive,
+        two_groups: false,
     }
 }
 
