@@ -131,6 +131,11 @@ impl Pool {
         self.shared.lists().bytes_in_use
     }
 
+    /// Bytes that have memory: handed out, or kept warm for the next one.
+    pub fn bytes_resident(&self) -> usize {
+        self.shared.lists().bytes_resident
+    }
+
     /// The bound, bytes.
     pub fn bytes_max(&self) -> usize {
         self.shared.bytes_max

@@ -7,7 +7,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use buf::{SgList, Slice};
+use buf::{Claim, SgList, Slice};
 use crc::Crc32c;
 use iscsi::datamover::{NumberedGet, NumberedPut, Op, TaskId};
 use wire::iscsi::{
@@ -254,7 +254,7 @@ impl Tx {
             crc.update(bytes);
             return Some(Segment { data, crc: Some(crc) });
         }
-        let data = match context.pool.take(data.len()) {
+        let data = match context.pool.take_as(data.len(), Claim::Completion) {
             Some(mut copy) => {
                 copy_in_steps(&data, &mut copy, &mut crc);
                 copy.freeze()
