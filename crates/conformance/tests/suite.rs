@@ -17,6 +17,7 @@ mod esxi;
 mod failure;
 mod fences;
 mod format;
+mod hogs;
 mod identity;
 mod initiator_commands;
 mod initiator_connections;

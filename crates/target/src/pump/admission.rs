@@ -117,6 +117,7 @@ impl<P: Port> Pump<P> {
             peer,
             local,
             mover,
+            pool: self.pool.clone(),
             phase: Phase::Login(login),
             list: Some(buf::SgList::new()),
             dirty: false,
@@ -125,7 +126,9 @@ impl<P: Port> Pump<P> {
             ended: false,
             held_until: None,
             told: StatSn(0),
+            sends: super::sweep::Sends::default(),
         });
+        self.sweep_later();
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
         key
@@ -266,9 +269,12 @@ impl<P: Port> Pump<P> {
             "session opened"
         );
         connection.lands = login.parameters.error_recovery_level == 0;
+        let pool = self.pool.share();
+        connection.pool = pool.clone();
         let session = self.sessions.insert(Session {
             machine: iscsi::target::Session::new(login.clone(), &settings, now),
             nexus,
+            pool,
             login,
             identity,
             user: phase.user.take(),
@@ -276,6 +282,7 @@ impl<P: Port> Pump<P> {
             since: now,
             connections: vec![key],
             tasks: Vec::new(),
+            hungry: std::collections::VecDeque::new(),
             ios: 0,
             waiters: Vec::new(),
             closed: false,

@@ -16,8 +16,8 @@ use super::Doing;
 use super::Kind;
 use super::PendingIo;
 use super::Pump;
-use super::services::TASK_SET_FULL;
-use super::services::empty_completion;
+use super::hunger::Reading;
+use super::hunger::Want;
 use super::services::task_of;
 use super::token;
 use crate::stopwatch::Layer;
@@ -32,17 +32,19 @@ impl<P: Port> Pump<P> {
 
     /// Runs `io`, which is all of `kept` or what `kept` is wrapped around; the store gets `kept`
     /// back with the result.
-    fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
+    pub(super) fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
         let work = match io {
-            Io::Read { file, offset, length } => match self.take_buf(length as usize) {
-                Some(buf) => Work::Read { file: file.0, offset, buf },
-                None if key == Key::NOBODY => return self.postpone_job(id, op),
-                None => {
-                    let Some(session) = self.sessions.get_mut(key) else { return };
-                    session.take_task(id);
-                    return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+            Io::Read { file, offset, length } => {
+                match self.take_to_read(key, id, length as usize) {
+                    Some(buf) => Work::Read { file: file.0, offset, buf },
+                    None if key == Key::NOBODY => return self.postpone_job(id, op),
+                    None => {
+                        let io = Io::Read { file, offset, length };
+                        let want = Want::Read(Box::new(Reading { op, kept, io }));
+                        return self.starve(key, id, want, length as usize);
+                    }
                 }
-            },
+            }
             Io::Write { file, offset, data, durable } => {
                 Work::Write { file: file.0, offset, data, durable }
             }
