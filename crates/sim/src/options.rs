@@ -2,8 +2,10 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod extras;
+mod groups;
 mod latest;
 mod strangers;
+mod writeback;
 
 use std::fmt;
 use std::time::Duration;
@@ -98,6 +100,8 @@ pub enum Fault {
     SlowDisk(u32),
     /// So many works of a disk fail.
     DiskError(u32),
+    /// A disk cannot write back what nobody has synced, and says so once, to whoever syncs next.
+    Writeback,
     /// All machines sleep for so many milliseconds.
     Sleep(u32),
     /// Clocks on walls are set by so many seconds.
@@ -119,6 +123,7 @@ impl Fault {
             Self::HostCrash(_) => "hosts crashed",
             Self::SlowDisk(_) => "slow spells of disks",
             Self::DiskError(_) => "spells of disk errors",
+            Self::Writeback => "failed writebacks",
             Self::Sleep(_) => "clock jumps",
             Self::SetClock(_) => "wall clocks set",
         }
@@ -229,6 +234,8 @@ pub struct TargetPlan {
     pub optional: bool,
     /// The type of its guard's reservations.
     pub reservation: Type,
+    /// It has two portals, of one portal group each.
+    pub two_groups: bool,
 }
 
 /// Everything that a seed draws.
@@ -273,6 +280,8 @@ impl Options {
         let mut options = Self::narrow(seed, class);
         options.widen_further();
         options.invite_impostors();
+        options.spoil_writebacks();
+        options.divide();
         options
     }
 
@@ -377,6 +386,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         algorithm: Algorithm::Md5,
         optional: false,
         reservation: Type::WriteExclusive,
+        two_groups: false,
     }
 }
 

@@ -119,15 +119,15 @@ impl Run {
             models,
             units,
             secrets: options.targets.iter().map(|target| target.secrets).collect(),
+            two_groups: options.targets.iter().map(|target| target.two_groups).collect(),
             always_durable: options.targets.iter().map(|target| target.sync).collect(),
             ghosts: Vec::new(),
             next_version: 1,
             loading: true,
             verifying: false,
-            may_lose: options
-                .faults
-                .iter()
-                .any(|(_, fault)| !matches!(fault, Fault::DiskError(_) | Fault::SetClock(_))),
+            may_lose: options.faults.iter().any(|(_, fault)| {
+                !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
+            }),
             may_fail: options.class != Class::Calm,
             failure: None,
         };

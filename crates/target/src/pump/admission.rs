@@ -119,6 +119,7 @@ impl<P: Port> Pump<P> {
             peer,
             local,
             mover,
+            pool: self.pool.clone(),
             phase: Phase::Login(login),
             ticket: None,
             list: Some(buf::SgList::new()),
@@ -128,6 +129,7 @@ impl<P: Port> Pump<P> {
             ended: false,
             held_until: None,
             told: StatSn(0),
+            sends: super::sweep::Sends::default(),
         });
         let place = Place { reactor: self.reactor, connection: key };
         match self.shared.strangers.enter(peer.ip(), place) {
@@ -144,6 +146,7 @@ impl<P: Port> Pump<P> {
                 return None;
             }
         }
+        self.sweep_later();
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
         Some(key)
@@ -308,9 +311,12 @@ impl<P: Port> Pump<P> {
         connection.lands = login.parameters.error_recovery_level == 0;
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
+        let pool = self.pool.share();
+        connection.pool = pool.clone();
         let session = self.sessions.insert(Session {
             machine: iscsi::target::Session::new(login.clone(), &settings, now),
             nexus,
+            pool,
             login,
             identity,
             user: phase.user.take(),
@@ -318,6 +324,7 @@ impl<P: Port> Pump<P> {
             since: now,
             connections: vec![key],
             tasks: Vec::new(),
+            hungry: std::collections::VecDeque::new(),
             ios: 0,
             waiters: Vec::new(),
             closed: false,

@@ -51,6 +51,8 @@ impl<P: Port> Pump<P> {
             jobs: Table::default(),
             job_turns: std::collections::VecDeque::new(),
             waiting: super::waiting::Waiting::default(),
+            hungry: super::hunger::Hungry::default(),
+            sweeps: false,
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
@@ -222,6 +224,7 @@ impl<P: Port> Pump<P> {
         self.waiting.forget_session(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let tasks = std::mem::take(&mut session.tasks);
+        session.hungry.clear();
         if let Some(nexus) = session.nexus.take() {
             // The next session of the same initiator port hears of them (RFC 7143 §11.14.5).
             for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
@@ -264,6 +267,8 @@ impl<P: Port> Pump<P> {
                     }
                 }
                 (Some(Kind::JobTimer), key) => self.wake_job(key),
+                (Some(Kind::HungerTimer), key) => self.refuse_starved(key),
+                (Some(Kind::Sweep), _) => self.sweep(),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
                 _ => {}
@@ -305,6 +310,7 @@ impl<P: Port> Pump<P> {
             waiting: self.waiting.len(),
             jobs: self.jobs.len(),
             pool_bytes: self.pool.bytes_in_use(),
+            warm_bytes: self.pool.bytes_resident(),
         }
     }
 }
