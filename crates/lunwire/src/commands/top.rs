@@ -142,7 +142,7 @@ fn as_json(rates: &[Rate], took: Duration) -> Value {
             "written_bytes_per_s": rate.written,
         })
     });
-    json!({ "seconds": took.as_secs_f64(), "sessions": sessions.collect::<Vec<_>>() })
+    json!({ "seconds": output::rounded(took.as_secs_f64()), "sessions": sessions.collect::<Vec<_>>() })
 }
 
 #[cfg(test)]
