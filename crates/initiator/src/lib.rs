@@ -44,6 +44,7 @@ pub use request::Data;
 pub use request::Done;
 pub use request::Event;
 pub use request::Management;
+pub use request::Oddity;
 pub use request::Request;
 pub use request::Retry;
 pub use request::SessionId;
