@@ -46,7 +46,7 @@ use lun::protection;
 use mode::DraftMode;
 use node::DraftTarget;
 
-pub(crate) use check::address;
+pub(crate) use check::addresses;
 pub(crate) use check::checked;
 pub(crate) use check::option;
 pub(crate) use lun::DraftLun;
@@ -150,7 +150,7 @@ impl Draft {
     fn take_file(&mut self, source: &Source) -> Result<()> {
         let config = source.parse()?;
         for listen in &config.listen {
-            self.listen.push(checked(source, "listen", listen, |text| address(text))?);
+            self.listen.extend(checked(source, "listen", listen, |text| addresses(text))?);
         }
         if let Some(value) = &config.engine {
             self.engine = checked(source, "engine", value, |text| engine(text))?;
@@ -208,7 +208,7 @@ impl Draft {
             self.listen.clear();
         }
         for text in &options.listen {
-            self.listen.push(option("--listen", text, address(text))?);
+            self.listen.extend(option("--listen", text, addresses(text))?);
         }
         if let Some(text) = &options.engine {
             self.engine = option("--engine", text, engine(text))?;
@@ -299,7 +299,7 @@ impl Draft {
     /// What nobody said.
     fn take_defaults(&mut self) -> Result<()> {
         if self.listen.is_empty() {
-            self.listen.push(address(DEFAULT_LISTEN).map_err(Usage)?);
+            self.listen.extend(addresses(DEFAULT_LISTEN).map_err(Usage)?);
         }
         if self.targets.is_empty() {
             let mut target = DraftTarget::new(DEFAULT_TARGET.to_owned());
@@ -372,6 +372,6 @@ mod tests {
         let mut draft = Draft::new();
         draft.take_defaults().unwrap();
         assert_eq!(draft.listen, [SocketAddr::from(([127, 0, 0, 1], 3260))]);
-        assert!(address("127.0.0.1").is_err(), "an address without a port is not guessed at");
+        assert!(addresses("127.0.0.1").is_err(), "an address without a port is not guessed at");
     }
 }

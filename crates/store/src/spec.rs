@@ -12,6 +12,7 @@ pub use error::SpecError;
 pub use error::Unprotectable;
 pub use filter::Filter;
 pub use size::SizeError;
+pub use size::parse_bytes;
 pub use size::parse_size;
 
 use crate::limits::{FILTERS_MAX, NESTING_MAX};

@@ -2,6 +2,7 @@
 //! `lunwire check FILE`.
 
 use anyhow::Result;
+use control::words;
 use serde_json::json;
 
 use crate::args::CheckOptions;
@@ -12,14 +13,16 @@ use crate::plan::Draft;
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
     for warning in draft.warnings() {
-        eprintln!("lunwire: warning: {warning}");
+        output::warn(warning);
     }
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
         output::line(json!({ "ok": true, "targets": draft.targets.len(), "luns": luns }));
     } else {
         let file = options.file.display();
-        output::line(format!("{file}: good: {} targets, {luns} LUNs", draft.targets.len()));
+        let targets = words::count(draft.targets.len() as u64, "target");
+        let luns = words::count(luns as u64, "LUN");
+        output::line(format!("{file}: good: {targets}, {luns}"));
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     drop((watch, admin));
     let result = target.stop(GRACE);
     drop(hurry);
-    tracing::info!(seconds = begun.elapsed().as_secs_f32(), "stopped");
+    tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
     result.context("cannot stop cleanly")
 }
 
@@ -94,7 +94,6 @@ fn start_log(level: &str, json: bool) {
     if json {
         builder.json().init();
     } else {
-        use std::io::IsTerminal;
-        builder.with_ansi(std::io::stderr().is_terminal()).init();
+        builder.with_ansi(output::colors()).init();
     }
 }

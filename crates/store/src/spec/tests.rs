@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-use super::{FileSpec, Filter, SizeError, Spec, parse_size};
+use super::{FileSpec, Filter, SizeError, Spec, parse_bytes, parse_size};
 use crate::filter::{Delayed, Fault, Rate, When};
 use alloc::boxed::Box;
 use alloc::format;
@@ -216,9 +216,26 @@ fn sizes() {
     assert_eq!(parse_size("1k"), Ok(1024));
     assert_eq!(parse_size("8388608T"), Err(SizeError::TooLarge));
     assert_eq!(parse_size("99999999999999999999"), Err(SizeError::TooLarge));
-    for text in ["", "K", "-1K", "+1K", "1.5G", "1 G", "1GiB", "0x200", "\u{661}"] {
+    for text in ["", "K", "-1K", "+1K", ".5G", "1.G", "1.5.2G", "1 G", "1GK", "0x200", "\u{661}"] {
         assert_eq!(parse_size(text), Err(SizeError::NotANumber), "{text}");
     }
+    for (text, bytes) in [
+        ("0", 0),
+        ("4kib", 4096),
+        ("4KB", 4000),
+        ("1.5G", 3 << 29),
+        ("0.25TiB", 1 << 38),
+        ("1.000000M", 1 << 20),
+        ("2.5GB", 2_500_000_000),
+        ("7B", 7),
+        ("18446744073709551615", u64::MAX),
+    ] {
+        assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+    }
+    for text in ["0.5", "1.3K", "0.0000000000001T"] {
+        assert_eq!(parse_bytes(text), Err(SizeError::NotWholeBytes), "{text}");
+    }
+    assert_eq!(parse_bytes("18446744073709551615.5T"), Err(SizeError::TooLarge));
 }
 
 fn filter() -> impl Strategy<Value = Filter> {
