@@ -2,6 +2,8 @@
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
 mod error;
+mod examine;
+mod folder;
 mod image;
 mod lock;
 mod ofd;
@@ -32,7 +34,11 @@ use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
 pub use error::FileError;
+pub use examine::Examined;
+pub use examine::examine;
+pub use folder::sync_name;
 pub use lock::Holder;
+pub use lock::lock_alone;
 pub use space::Allocation;
 pub use space::allocation;
 pub use volume::SnapshotError;
@@ -50,7 +56,7 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Past the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// The size that the file has, bytes. A missing file is made with it, sparse.
+    /// A missing file is made with this size, bytes, sparse; one that is there has its own.
     pub create_size: Option<u64>,
     /// An image of a virtual machine is to be taken for what it is: bytes.
     pub raw: bool,
@@ -177,7 +183,9 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
         ErrorKind::NotFound => FileError::FolderMissing { path: path.into() },
         _ => explain(path, options, error),
     })?;
-    if let Err(error) = file.set_len(size) {
+    let lasting =
+        file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| sync_name(path, &file));
+    if let Err(error) = lasting {
         // The first error is the one to tell.
         let _ = fs::remove_file(path);
         return Err(explain(path, options, error));
@@ -202,19 +210,7 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
     let metadata = file.metadata().map_err(other)?;
     check_kind(path, &metadata)?;
     let block_device = metadata.file_type().is_block_device();
-    let bytes =
-        if block_device { file.seek(SeekFrom::End(0)).map_err(other)? } else { metadata.len() };
-    if bytes == 0 {
-        return Err(FileError::Empty { path: path.into() });
-    }
-    if !is_whole(bytes) {
-        return Err(FileError::NotWholeSectors { path: path.into(), bytes });
-    }
-    if let Some(wanted) = options.create_size
-        && wanted != bytes
-    {
-        return Err(FileError::OtherSize { path: path.into(), bytes, wanted });
-    }
+    let bytes = length(path, &mut file, &metadata)?;
     let device = if block_device { metadata.rdev() } else { metadata.dev() };
     let queue = Queue::of(device);
     let cached = !block_device || !options.direct;
@@ -225,7 +221,6 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
     };
     let reserves =
         !block_device && discard_granularity.is_some() && space::reserves(path, &file, &metadata);
-    let logical = queue.number("logical_block_size").filter(|n| n.is_power_of_two());
     let physical_block = if block_device {
         queue.number("physical_block_size").filter(|n| n.is_power_of_two()).unwrap_or(512)
     } else {
@@ -236,13 +231,30 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
         bytes,
         behind: None,
         block_device,
-        direct_block: logical.unwrap_or(512),
+        direct_block: queue.direct_block(),
         physical_block,
         rotational: queue.number("rotational") == Some(1),
         discard_granularity,
         reserves,
         volatile_cache: cached || queue.text("write_cache").trim() != "write through",
     })
+}
+
+/// The size of a file or device, which must be whole sectors.
+fn length(path: &Path, file: &mut File, metadata: &fs::Metadata) -> Result<u64, FileError> {
+    let bytes = if metadata.file_type().is_block_device() {
+        let end = file.seek(SeekFrom::End(0));
+        end.map_err(|source| FileError::Other { path: path.into(), source })?
+    } else {
+        metadata.len()
+    };
+    if bytes == 0 {
+        return Err(FileError::Empty { path: path.into() });
+    }
+    if !is_whole(bytes) {
+        return Err(FileError::NotWholeSectors { path: path.into(), bytes });
+    }
+    Ok(bytes)
 }
 
 /// Block size of the file system; 4096 if it says something odd.
@@ -275,6 +287,10 @@ impl Queue {
             return String::new();
         }
         fs::read_to_string(self.0.join(attribute)).unwrap_or_default()
+    }
+
+    fn direct_block(&self) -> u32 {
+        self.number("logical_block_size").filter(|n| n.is_power_of_two()).unwrap_or(512)
     }
 
     fn number(&self, attribute: &str) -> Option<u32> {
@@ -314,8 +330,9 @@ mod tests {
         drop(made);
         assert_eq!(open(&path, &plain).unwrap().bytes, 1 << 20);
         assert!(open(&path, &create_size(1 << 20)).is_ok());
-        let error = refuse(&path, &create_size(2 << 20));
-        assert!(matches!(error, FileError::OtherSize { bytes: 0x10_0000, .. }), "{error}");
+        let other = open(&path, &create_size(2 << 20)).unwrap();
+        assert_eq!(other.bytes, 1 << 20, "it has the size that it has");
+        drop(other);
         let error = refuse(&dir.path().join("no/disk"), &create_size(512));
         assert!(matches!(error, FileError::FolderMissing { .. }), "{error}");
     }

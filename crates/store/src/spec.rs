@@ -32,7 +32,8 @@ pub enum Spec {
         /// Size, a multiple of 512.
         bytes: u64,
     },
-    /// `file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]`: a regular file or a block device.
+    /// `file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]`: a regular file or a block
+    /// device.
     File(FileSpec),
     /// `null:SIZE`: reads zeroes, drops writes.
     Null {
@@ -253,6 +254,11 @@ impl FileSpec {
         }
         let path = path.to_owned();
         Ok(Self { path, size: None, direct: false, read_only: false, sync: false, raw: false })
+    }
+
+    /// The file of a CD or DVD.
+    pub const fn disc(path: String) -> Self {
+        Self { path, size: None, direct: false, read_only: true, sync: false, raw: true }
     }
 
     /// Takes an option that files have; false if they have it not.

@@ -243,14 +243,7 @@ impl Stores {
                 Arc::new(store::null::Null::new(*bytes).map_err(|source| memory(bytes, source))?)
             }
             Spec::File(file) => self.open_file(file)?,
-            Spec::Iso { path } => self.open_file(&FileSpec {
-                path: path.clone(),
-                size: None,
-                direct: false,
-                read_only: true,
-                sync: false,
-                raw: true,
-            })?,
+            Spec::Iso { path } => self.open_file(&FileSpec::disc(path.clone()))?,
             Spec::Stripe { chunk, stores } => {
                 let stores: Result<Vec<_>, _> = stores.iter().map(|spec| self.open(spec)).collect();
                 Arc::new(Stripe::new(*chunk, stores?)?)
@@ -282,6 +275,14 @@ impl Stores {
                 raw: spec.raw,
             },
         )?;
+        if let Some(wanted) = spec.size.filter(|wanted| *wanted != open.bytes) {
+            tracing::warn!(
+                path = spec.path,
+                bytes = open.bytes,
+                wanted,
+                "the file is there with another size, which it keeps: size= is for one that is made"
+            );
+        }
         let id = self.free_id();
         let geometry = store::Geometry {
             bytes: open.bytes,

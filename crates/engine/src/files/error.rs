@@ -63,16 +63,6 @@ pub enum FileError {
         /// Its size.
         bytes: u64,
     },
-    /// The file exists with another size than the one asked for.
-    #[error("{} has {bytes} bytes, not {wanted}; try: leave the size out", .path.display())]
-    OtherSize {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-        /// The size asked for.
-        wanted: u64,
-    },
     /// The size asked for is zero or not whole sectors.
     #[error("{wanted} bytes is no size for {}: it must be a multiple of 512", .path.display())]
     UselessSize {

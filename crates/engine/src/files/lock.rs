@@ -78,6 +78,14 @@ pub(super) fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), File
     }
 }
 
+/// Locks `file`, which is `path`, for this process alone, as long as it is open.
+///
+/// # Errors
+/// [`FileError::InUse`] if somebody else has it.
+pub fn lock_alone(path: &Path, file: &File) -> Result<(), FileError> {
+    lock(path, file, false)
+}
+
 fn holder(file: &File) -> Holder {
     let (Ok(metadata), Ok(locks)) = (file.metadata(), fs::read_to_string("/proc/locks")) else {
         return Holder::Unknown;

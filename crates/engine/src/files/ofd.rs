@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The locks of QEMU's file driver, which flock(2) does not meet: locks of single bytes that belong
-//! to the open file (`F_OFD_SETLK`). Who needs a permission holds byte 100 + its number for reading,
-//! who does not let others have it byte 200 + its number; then each looks whether others hold what
-//! contradicts.
+//! to the open file (`F_OFD_SETLK`). Who needs a permission holds byte 100 + its number for
+//! reading, who does not let others have it byte 200 + its number; then each looks whether others
+//! hold what contradicts.
 
 use std::fs::File;
 use std::io;

@@ -19,12 +19,14 @@ use super::Holder;
 use super::lock;
 
 /// What bytes are where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
     /// By device number.
     Device(u64),
     /// By file system and inode.
     File(u64, u64),
+    /// By name: it will be made.
+    Name(PathBuf),
 }
 
 /// A disk that this process has open.
@@ -104,6 +106,16 @@ fn refuse_known(path: &Path, places: &[Place], read_only: bool) -> Result<(), Fi
         }
         Some(known) => Err(FileError::SameDisk { path: path.into(), other: known.path.clone() }),
     }
+}
+
+/// Where the bytes of a file or device are, by all that is known of it.
+pub(super) fn places(metadata: &fs::Metadata) -> Vec<Place> {
+    let mut places = vec![place(metadata)];
+    if metadata.file_type().is_block_device() {
+        let file = backing_file(metadata.rdev()).and_then(|file| fs::metadata(file).ok());
+        places.extend(file.map(|file| place(&file)));
+    }
+    places
 }
 
 fn place(metadata: &fs::Metadata) -> Place {
@@ -228,11 +240,11 @@ mod tests {
         let fd = || Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
         let (first, other) = (fd(), Path::new("/nowhere/other"));
         known(true, &first);
-        for place in [Place::Device(u64::MAX), Place::File(u64::MAX, 7)] {
-            assert!(refuse_known(other, &[place], true).is_ok(), "both only read");
-            let same = refuse_known(other, &[place], false).unwrap_err();
+        for place in [[Place::Device(u64::MAX)], [Place::File(u64::MAX, 7)]] {
+            assert!(refuse_known(other, &place, true).is_ok(), "both only read");
+            let same = refuse_known(other, &place, false).unwrap_err();
             assert!(matches!(same, FileError::SameDisk { .. }), "{same}");
-            let same = refuse_known(path, &[place], false).unwrap_err();
+            let same = refuse_known(path, &place, false).unwrap_err();
             assert!(matches!(same, FileError::InUse { holder: Holder::Ourselves, .. }), "{same}");
         }
         drop(first);

@@ -168,5 +168,5 @@ const STRIPE_USAGE: &str =
 const FILTERS: &str = "readonly, discard=off, physical=, delay=, error=, limit= and log";
 const FORGETFUL_OPTIONS: &str =
     "readonly, discard=off, physical=, atomic, delay=, error=, limit= and log";
-const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, format=raw, discard=off, physical=, delay=, \
-                            error=, limit= and log";
+const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, format=raw, discard=off, physical=, \
+                            delay=, error=, limit= and log";

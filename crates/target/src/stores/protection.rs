@@ -235,10 +235,7 @@ impl Side<'_> {
         }
         file.write_all_at(&format.emit(), 0)?;
         file.sync_all()?;
-        match Path::new(&self.path).parent() {
-            Some(folder) if folder != Path::new("") => File::open(folder)?.sync_all(),
-            _ => File::open(".")?.sync_all(),
-        }
+        engine::files::sync_name(Path::new(&self.path), file)
     }
 
     fn never_made(&self) -> ProtectionError {
