@@ -2,6 +2,7 @@
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
 mod check;
+mod files;
 mod lun;
 mod mode;
 mod node;
@@ -27,6 +28,7 @@ use target::Node;
 use target::Plan;
 use target::Portal;
 use target::SESSIONS_MAX;
+use target::StateFolder;
 use target::Stores;
 
 use crate::args::ServeOptions;
@@ -87,6 +89,8 @@ pub(crate) struct Draft {
 /// A plan, and what administration shows of it.
 #[derive(Debug)]
 pub(crate) struct Opened {
+    /// Ours as long as we serve.
+    pub(crate) state_folder: Option<StateFolder>,
     pub(crate) plan: Plan,
     pub(crate) served: Vec<admin::Target>,
 }
@@ -298,6 +302,7 @@ impl Draft {
 
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
+        let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
         let maker = self.unit_maker();
         let mut stores = Stores::new();
         let mut nodes = Vec::new();
@@ -338,7 +343,7 @@ impl Draft {
             sessions_max: self.sessions_max,
             hide_targets: self.hide_targets,
         };
-        Ok(Opened { plan, served })
+        Ok(Opened { state_folder, plan, served })
     }
 }
 
