@@ -156,6 +156,20 @@ const MUTANTS: &[Mutant] = &[
         class: "target",
     },
     Mutant {
+        name: "discovery-has-a-scope",
+        file: "crates/target/src/registry.rs",
+        from: "Some(name) if request.discovery => Scope::Discovery",
+        to: "Some(name) if request.discovery => Scope::Target",
+        class: "calm",
+    },
+    Mutant {
+        name: "identity-of-reinstatement",
+        file: "crates/target/src/registry.rs",
+        from: "Some(owner) if user != Some(owner) => Claim::Foreign,",
+        to: "Some(owner) if owner.is_empty() => Claim::Foreign,",
+        class: "calm",
+    },
+    Mutant {
         name: "failure-is-kept",
         file: "crates/store/src/health.rs",
         from: "self.failure.store(log.failures, SeqCst);",

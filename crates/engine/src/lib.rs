@@ -33,6 +33,7 @@ pub mod uring;
 mod waker;
 pub mod wheel;
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -141,6 +142,21 @@ pub enum Work {
         /// Bytes.
         length: u64,
     },
+    /// Does what the port knows nothing of, on another thread. Chores of one port may overtake each
+    /// other.
+    Chore {
+        /// What to do.
+        chore: Box<dyn Chore>,
+    },
+}
+
+/// Rare work that may wait for the system as long as it likes.
+pub trait Chore: Send + fmt::Debug {
+    /// Does it, once.
+    ///
+    /// # Errors
+    /// Errno.
+    fn run(&mut self) -> Result<(), i32>;
 }
 
 /// Why a port does not take a file: work for one file must not meet another one.
@@ -243,6 +259,11 @@ pub enum Event<B = Chunk> {
         /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged, or reads as zero.
         result: Result<(), i32>,
     },
+    /// A chore is done.
+    Ran {
+        /// What it said; or why it was not begun.
+        result: Result<(), i32>,
+    },
     /// Somebody called `Waker::wake`. The token is zero.
     Woken,
 }
@@ -263,6 +284,7 @@ impl<B> Event<B> {
             Self::AcceptFailed { errno } => Event::AcceptFailed { errno },
             Self::ReceiveEnded { error } => Event::ReceiveEnded { error },
             Self::Detached { connection } => Event::Detached { connection },
+            Self::Ran { result } => Event::Ran { result },
             Self::Woken => Event::Woken,
         }
     }

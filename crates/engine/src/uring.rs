@@ -36,7 +36,11 @@ use crate::Work;
 use crate::filework::File;
 use crate::filework::FileWork;
 use crate::filework::Files;
+use crate::filework::errno_of;
 use crate::monotonic;
+use crate::pool::Done;
+use crate::pool::Job;
+use crate::pool::Pool;
 use crate::ppe::Kernel;
 use crate::receive::ReceiveBuffers;
 use crate::sockets;
@@ -69,6 +73,7 @@ pub struct Uring {
     single: Vec<usize>,
     /// Listening sockets that ran out of descriptors, and when to try again.
     resting: VecDeque<(Instant, usize)>,
+    chores: Pool,
     bell: Arc<Bell>,
     spin: Spin,
 }
@@ -83,6 +88,7 @@ impl Uring {
     /// `config` asks for a number of buffers that is no power of two.
     pub fn new(config: &Config) -> io::Result<Self> {
         let buffers = ReceiveBuffers::ring(config.receive_buffers, config.receive_buffer_bytes)?;
+        let bell = Bell::new()?;
         let mut port = Self {
             ring: Ring::new(&buffers, config.receive_buffers)?,
             sockets: Slab::new(),
@@ -93,7 +99,8 @@ impl Uring {
             starved: VecDeque::new(),
             single: Vec::new(),
             resting: VecDeque::new(),
-            bell: Bell::new()?,
+            chores: Pool::of_chores(&config.name, &bell),
+            bell,
             spin: Spin::new(config.spin_max),
         };
         port.arm_bell();
@@ -173,7 +180,11 @@ impl Uring {
     }
 
     fn answer_bell(&mut self) {
-        if self.bell.answer().has(Reason::Wake) {
+        let rung = self.bell.answer();
+        if rung.has(Reason::Files) {
+            self.ready.extend(self.chores.finished().map(Done::into_event));
+        }
+        if rung.has(Reason::Wake) {
             self.ready.push_back((Token(0), Event::Woken));
         }
     }
@@ -265,6 +276,11 @@ impl Port for Uring {
             }
             Work::Zero { file, offset, length } => {
                 self.submit_file(file, FileWork::zero(token, offset, length));
+            }
+            Work::Chore { chore } => {
+                if let Err((job, error)) = self.chores.submit(Job::Chore { token, chore }) {
+                    self.ready.push_back(job.fail(errno_of(&error)).into_event());
+                }
             }
         }
     }

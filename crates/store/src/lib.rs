@@ -213,6 +213,9 @@ pub enum Error {
     /// Not within the store, which may have become smaller meanwhile: 5/21/00.
     #[error("beyond the end of the store")]
     Range,
+    /// No room for it now, since others use too much: TASK SET FULL.
+    #[error("too much of the store is lent")]
+    Busy,
     /// The store is gone or misbehaves: 4/44/00.
     #[error("internal failure of the store")]
     Internal,

@@ -12,6 +12,7 @@ use store::IoResult;
 use store::health::Verdict;
 use store::health::Watch;
 
+use super::Doing;
 use super::Kind;
 use super::Pump;
 use super::services::task_of;
@@ -54,7 +55,10 @@ impl<P: Port> Pump<P> {
         let Some(pending) = self.ios.get_mut(key) else { return Some(result) };
         let Some(watching) = &mut pending.watching else { return Some(result) };
         let well = matches!(result, IoResult::Other(Ok(())));
-        let file = pending.io.watched().map(|(file, _)| file);
+        let file = match &pending.doing {
+            Doing::Store { io, .. } => io.watched().map(|(file, _)| file),
+            Doing::Keep => None,
+        };
         let failed = watching.watch.end(well);
         let verdict = if well { watching.watch.verdict() } else { Verdict::Good };
         if verdict == Verdict::Wait {
