@@ -6,15 +6,11 @@ use std::fs::DirBuilder;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
 use engine::files::FileError;
-
-/// Whose lock is the folder's.
-const LOCK_NAME: &str = "lock";
 
 /// Bits that let others than the owner in.
 const OTHERS: u32 = 0o077;
@@ -60,12 +56,9 @@ impl StateFolder {
     /// If another daemon has it, or it cannot be made or used.
     pub fn take(folder: &Path) -> Result<Self, StateFolderError> {
         let unusable = |source| StateFolderError::Unusable { folder: folder.into(), source };
-        let lock = make(folder).and_then(|()| {
-            let options = File::options().read(true).write(true).create(true).mode(0o600).clone();
-            options.open(folder.join(LOCK_NAME))
-        });
-        let lock = lock.map_err(unusable)?;
-        engine::files::lock_alone(&folder.join(LOCK_NAME), &lock)
+        // The folder itself is locked, so that nothing is left behind in it.
+        let lock = make(folder).and_then(|()| File::open(folder)).map_err(unusable)?;
+        engine::files::lock_alone(folder, &lock)
             .map_err(|source| StateFolderError::Taken { folder: folder.into(), source })?;
         close(folder).map_err(unusable)?;
         Ok(Self { _lock: lock })
