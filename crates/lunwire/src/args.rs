@@ -134,7 +134,8 @@ Examples:
 
 STORE is kind:argument[,option=value]...
   memory:SIZE                               RAM
-  file:PATH[,size=SIZE,direct,readonly,sync]  a file or block device
+  file:PATH[,size=SIZE,direct,readonly,sync,format=raw]
+                                            a file or block device
   iso:PATH                                  a CD or DVD, read only
   stripe:CHUNK(STORE;STORE;...)             several stores as one (RAID-0)
   null:SIZE                                 reads zeroes, drops writes

@@ -2,6 +2,7 @@
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
 mod check;
+mod files;
 mod lun;
 mod mode;
 mod node;
@@ -28,6 +29,7 @@ use target::Node;
 use target::Plan;
 use target::Portal;
 use target::SESSIONS_MAX;
+use target::StateFolder;
 use target::Stores;
 
 use crate::args::ServeOptions;
@@ -90,6 +92,8 @@ pub(crate) struct Draft {
 /// A plan, and what administration shows of it.
 #[derive(Debug)]
 pub(crate) struct Opened {
+    /// Ours as long as we serve.
+    pub(crate) state_folder: Option<StateFolder>,
     pub(crate) plan: Plan,
     pub(crate) served: Vec<admin::Target>,
 }
@@ -317,6 +321,7 @@ impl Draft {
 
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
+        let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
         let maker = self.unit_maker();
         let mut stores = Stores::new();
         let mut nodes = Vec::new();
@@ -358,7 +363,7 @@ impl Draft {
             connections: self.connections,
             hide_targets: self.hide_targets,
         };
-        Ok(Opened { plan, served })
+        Ok(Opened { state_folder, plan, served })
     }
 }
 

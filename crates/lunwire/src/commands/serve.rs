@@ -62,6 +62,7 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let begun = Instant::now();
     drop((watch, admin));
     let result = target.stop(GRACE);
+    drop(plan.state_folder);
     drop(hurry);
     tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
     result.context("cannot stop cleanly")
