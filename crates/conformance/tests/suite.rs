@@ -35,6 +35,7 @@ mod management;
 mod markers;
 mod negotiation;
 mod nop;
+mod panic;
 mod pressure;
 mod protection;
 mod reassign;

@@ -2,4 +2,6 @@
 //! What a running daemon has beside its reactors.
 
 pub(crate) mod admin;
+pub(crate) mod log;
+mod moderation;
 pub(crate) mod watch;
