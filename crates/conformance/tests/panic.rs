@@ -82,7 +82,8 @@ fn a_reactor_that_panics_ends_the_daemon_soon() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let mut lines =
+        BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
     let portal = lines.find_map(|line| line.strip_prefix("portal ").map(str::to_owned));
     let portal = portal.expect("it serves").parse().expect("an address");
     let connect = || Raw::connect(portal).expect("it listens");

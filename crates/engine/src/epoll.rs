@@ -23,6 +23,7 @@ use slab::Slab;
 
 use crate::Config;
 use crate::Event;
+use crate::FileRefused;
 use crate::Port;
 use crate::Socket;
 use crate::Token;
@@ -253,8 +254,8 @@ impl Port for Epoll {
         Socket(u32::try_from(key).expect("descriptors are fewer than 2^32"))
     }
 
-    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) {
-        self.files.add(id, file, direct);
+    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) -> Result<(), FileRefused> {
+        self.files.add(id, file, direct)
     }
 
     fn remove_file(&mut self, id: u32) {

@@ -159,6 +159,18 @@ pub trait Chore: Send + fmt::Debug {
     fn run(&mut self) -> Result<(), i32>;
 }
 
+/// Why a port does not take a file: work for one file must not meet another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileRefused {
+    /// Another file has the id.
+    #[error("another file has the number {0}")]
+    Taken(u32),
+    /// More files than [`limits::FILES_MAX`].
+    #[error("{0} is no number for a file: {max} files can be served", max = limits::FILES_MAX)]
+    TooMany(u32),
+}
+
 /// A place for bytes that will arrive.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_structs)] // says all there is to say
@@ -312,7 +324,10 @@ pub trait Port {
 
     /// Makes `file` known under `id` (same id on every port; below [`limits::FILES_MAX`]).
     /// `direct` says that it was opened with `O_DIRECT`.
-    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool);
+    ///
+    /// # Errors
+    /// If the id is taken, or too large; the file that has it keeps it.
+    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) -> Result<(), FileRefused>;
 
     /// Forgets a file; work under way on it goes on.
     fn remove_file(&mut self, id: u32);

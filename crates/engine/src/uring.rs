@@ -26,6 +26,7 @@ use slab::Slab;
 
 use crate::Config;
 use crate::Event;
+use crate::FileRefused;
 use crate::Landing;
 use crate::Port;
 use crate::Socket;
@@ -246,8 +247,8 @@ impl Port for Uring {
         Socket(u32::try_from(key).expect("descriptors are fewer than 2^32"))
     }
 
-    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) {
-        self.files.add(id, file, direct);
+    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) -> Result<(), FileRefused> {
+        self.files.add(id, file, direct)
     }
 
     fn remove_file(&mut self, id: u32) {

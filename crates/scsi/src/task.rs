@@ -229,8 +229,7 @@ impl Task {
                 self.unflushed = false;
                 match &self.mapped {
                     Some(mapped) => {
-                        let sense = sense::store_failed(error, 0);
-                        let completion = mapped.unit.fault(sense.into());
+                        let completion = mapped.unit.fault(sense::store_failed(error, 0));
                         self.pass(Step::Complete(completion))
                     }
                     None => self.broken(),

@@ -83,6 +83,7 @@ suite! {
     files::punched_and_zeroed_ranges_read_as_zero,
     files::direct_files_take_any_memory,
     files::errors_are_the_kernels,
+    files::a_number_belongs_to_one_file,
     files::removed_files_are_forgotten,
     files::dropping_the_port_waits_for_files,
     chores::they_run_beside_the_port,

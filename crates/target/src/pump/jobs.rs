@@ -168,6 +168,11 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// Where a job works.
+    pub(super) fn job_store(&self, id: TaskId) -> Option<&std::sync::Arc<dyn store::Store>> {
+        self.jobs.get(key_of(id))?.scsi.store()
+    }
+
     /// There was no buffer for an operation of a job: it tries again.
     #[cold]
     pub(super) fn postpone_job(&mut self, id: TaskId, op: store::Op) {

@@ -17,8 +17,8 @@ use super::Kind;
 use super::PendingIo;
 use super::Pump;
 use super::complaint;
-use super::services::TASK_SET_FULL;
-use super::services::empty_completion;
+use super::hunger::Reading;
+use super::hunger::Want;
 use super::services::task_of;
 use super::token;
 use crate::stopwatch::Layer;
@@ -33,17 +33,19 @@ impl<P: Port> Pump<P> {
 
     /// Runs `io`, which is all of `kept` or what `kept` is wrapped around; the store gets `kept`
     /// back with the result.
-    fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
+    pub(super) fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
         let work = match io {
-            Io::Read { file, offset, length } => match self.take_buf(length as usize) {
-                Some(buf) => Work::Read { file: file.0, offset, buf },
-                None if key == Key::NOBODY => return self.postpone_job(id, op),
-                None => {
-                    let Some(session) = self.sessions.get_mut(key) else { return };
-                    session.take_task(id);
-                    return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+            Io::Read { file, offset, length } => {
+                match self.take_to_read(key, id, length as usize) {
+                    Some(buf) => Work::Read { file: file.0, offset, buf },
+                    None if key == Key::NOBODY => return self.postpone_job(id, op),
+                    None => {
+                        let io = Io::Read { file, offset, length };
+                        let want = Want::Read(Box::new(Reading { op, kept, io }));
+                        return self.starve(key, id, want, length as usize);
+                    }
                 }
-            },
+            }
             Io::Write { file, offset, data, durable } => {
                 Work::Write { file: file.0, offset, data, durable }
             }
@@ -89,6 +91,10 @@ impl<P: Port> Pump<P> {
             None if key == Key::NOBODY => {}
             None => return None,
         }
+        let watching = match &doing {
+            Doing::Store { io, .. } => self.watching(key, id, io),
+            Doing::Keep => None,
+        };
         Some(self.ios.insert(PendingIo {
             session: key,
             task: id,
@@ -96,6 +102,7 @@ impl<P: Port> Pump<P> {
             ended: None,
             managements: Vec::new(),
             stamp: self.watch.laps.stamp(),
+            watching,
         }))
     }
 
@@ -150,7 +157,7 @@ impl<P: Port> Pump<P> {
         kept: Option<Result<(), KeepFailed>>,
     ) -> Option<(Key, TaskId, Doing)> {
         let done = self.ios.remove(key)?;
-        let PendingIo { session: key, task: id, doing, managements, ended, stamp } = done;
+        let PendingIo { session: key, task: id, doing, managements, ended, stamp, .. } = done;
         self.watch.laps.since(Layer::StoreWait, stamp);
         if let Some(task) = ended {
             if let Some(result) = kept {
@@ -171,6 +178,7 @@ impl<P: Port> Pump<P> {
 
     /// The engine has done a store's work.
     pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
+        let Some(result) = self.judged(key, result) else { return };
         let Some((key, id, doing)) = self.take_done(key, None) else { return };
         let Doing::Store { op, io } = doing else { return };
         if key == Key::NOBODY {

@@ -163,7 +163,7 @@ impl Persistent {
         if reservations.is_changing() {
             return Ok(Step::Wait);
         }
-        let list = list.bytes().unwrap_or_default();
+        let list = list.bytes();
         let mut next = registry.clone();
         let effects = match self.action {
             Action::Reserve => next.reserve_legacy(&port).map(|()| Effects::default()),
