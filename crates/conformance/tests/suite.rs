@@ -37,6 +37,7 @@ mod management;
 mod markers;
 mod negotiation;
 mod nop;
+mod panic;
 mod pressure;
 mod protection;
 mod reassign;

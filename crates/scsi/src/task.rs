@@ -439,8 +439,15 @@ impl Task {
     #[must_use]
     #[inline]
     pub fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.place().map(|unit| unit.store())
+    }
+
+    /// The unit that its [`Step::Store`] is for.
+    #[must_use]
+    #[inline]
+    pub fn place(&self) -> Option<&Arc<LogicalUnit>> {
         let mapped = self.there.as_ref().or(self.mapped.as_ref());
-        mapped.map(|mapped| mapped.unit.store())
+        mapped.map(|mapped| &mapped.unit)
     }
 
     /// The logical unit that the command addresses; None for a LUN that is not mapped.

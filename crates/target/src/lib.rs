@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod failure;
 mod inventory;
 mod isns;
 mod keep;
@@ -26,6 +27,8 @@ mod volume;
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
 pub use engine::ppe::Idle;
+pub use failure::PANICKED;
+pub use failure::end_process_on_panic;
 pub use inventory::LUN_NUMBER_MAX;
 pub use inventory::NewLun;
 pub use keep::StateFile;

@@ -14,6 +14,7 @@
 
 mod admission;
 mod buffers;
+mod complaint;
 mod hunger;
 mod jobs;
 mod join;
@@ -30,6 +31,7 @@ mod sweep;
 mod waiting;
 mod watching;
 
+pub(crate) use complaint::name as name_of_op;
 pub(crate) use join::Handover;
 
 use std::collections::VecDeque;
@@ -308,8 +310,11 @@ impl<P: Port> Pump<P> {
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
-                let error = std::io::Error::from_raw_os_error(errno);
-                tracing::warn!(%error, "could not accept a connection");
+                // A stop has closed the listener.
+                if self.stopping.is_none() {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    tracing::warn!(%error, "could not accept a connection");
+                }
             }
             Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}

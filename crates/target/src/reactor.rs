@@ -365,6 +365,14 @@ impl Target {
         if let Some(leaving) = leaving {
             leaving.wait();
         }
+        self.flush()
+    }
+
+    /// Brings what was written to the files of all disks to stable storage.
+    ///
+    /// # Errors
+    /// If that is not certain of one of them; the last one is named.
+    pub fn flush(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for file in self.files().all().into_iter().filter(|file| file.writable) {
             if let Err(source) = file.synced(|fd| engine::files::sync(fd)) {

@@ -175,16 +175,7 @@ struct Logged {
 impl Journal for Logged {
     fn ended(&self, op: &Op, outcome: &Outcome) {
         let (offset, length) = op.range();
-        let what = match op {
-            Op::Read { .. } => "read",
-            Op::Write { durable: true, .. } => "durable write",
-            Op::Write { .. } => "write",
-            Op::Flush => "flush",
-            Op::Discard { .. } => "discard",
-            Op::Zero { .. } => "zero",
-            Op::Anchor { .. } => "anchor",
-            Op::Status { .. } => "status",
-        };
+        let what = crate::pump::name_of_op(op);
         let store = &self.store;
         match outcome {
             Outcome::Failed(error) => {

@@ -3,4 +3,6 @@
 
 pub(crate) mod admin;
 pub(crate) mod descriptors;
+pub(crate) mod log;
+mod moderation;
 pub(crate) mod watch;

@@ -46,6 +46,8 @@ const CONNECTIONS_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct LoginPhase {
     pub(super) machine: Login,
+    /// The names that it came with: initiator, target.
+    asked: Option<(String, Option<String>)>,
     identity: Option<Identity>,
     node: Option<Arc<Served>>,
     settings: Option<iscsi::target::Settings>,
@@ -58,6 +60,17 @@ pub(super) struct LoginPhase {
     /// The session here that this login wants to join, or the status that it gets once it has
     /// proved who it is: strangers are not told which sessions there are.
     pub(super) joins: Option<Result<Key, u16>>,
+}
+
+impl LoginPhase {
+    /// Who asks for which target, as far as that was said.
+    fn asked(&self) -> (&str, &str) {
+        let (initiator, target) =
+            self.asked.as_ref().map_or((None, None), |(initiator, target)| {
+                (Some(initiator.as_str()), target.as_deref())
+            });
+        (initiator.unwrap_or("(unknown)"), target.unwrap_or("(none)"))
+    }
 }
 
 impl<P: Port> Pump<P> {
@@ -87,6 +100,7 @@ impl<P: Port> Pump<P> {
         let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
         let login = LoginPhase {
             machine,
+            asked: None,
             identity: None,
             node: None,
             settings: None,
@@ -208,7 +222,10 @@ impl<P: Port> Pump<P> {
                     match status {
                         Some(status) => {
                             let status = format_args!("{status:04x}");
-                            tracing::warn!(%peer, status, reason, "login refused");
+                            let (initiator, target) = login.asked();
+                            tracing::warn!(
+                                %peer, initiator, target, status, reason, "login refused"
+                            );
                         }
                         None => tracing::info!(%peer, reason, "connection closed before login"),
                     }
@@ -221,7 +238,11 @@ impl<P: Port> Pump<P> {
     /// Whether this initiator may log in to this target, and as what. None: the connection is on
     /// its way to the session that it wants to join.
     pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
-        let local = self.connections.get(key)?.local;
+        let connection = self.connections.get_mut(key)?;
+        if let Phase::Login(login) = &mut connection.phase {
+            login.asked = Some((request.initiator.clone(), request.target.clone()));
+        }
+        let local = connection.local;
         let group = self.shared.nodes.portal_group(local);
         let identity = Identity::of(request, local, group);
         let admission = self

@@ -24,6 +24,7 @@ use store::Submitted;
 
 use super::Kind;
 use super::Pump;
+use super::complaint;
 use super::token;
 use crate::table::Key;
 
@@ -98,7 +99,10 @@ impl<P: Port> Pump<P> {
             let Some(job) = self.jobs.get_mut(key) else { return };
             let Some(store) = job.scsi.store() else { return };
             match store.submit(&op) {
-                Submitted::Done(outcome) => step = job.scsi.work(Input::Store(outcome)),
+                Submitted::Done(outcome) => {
+                    complaint::of(&job.scsi, &op, &outcome, None);
+                    step = job.scsi.work(Input::Store(outcome));
+                }
                 Submitted::Io(io) => return self.submit_io(Key::NOBODY, id_of(key), op, io),
             }
         }
@@ -142,9 +146,11 @@ impl<P: Port> Pump<P> {
         }
         let Some(job) = self.jobs.get_mut(key) else { return };
         let Some(store) = job.scsi.store() else { return };
+        let errno = complaint::errno(&result);
         match store.complete(op, io, result) {
             Submitted::Io(next) => self.submit_io(Key::NOBODY, id, op.clone(), next),
             Submitted::Done(outcome) => {
+                complaint::of(&job.scsi, op, &outcome, errno);
                 let step = job.scsi.work(Input::Store(outcome));
                 self.job_turns.push_back((key, Some(step)));
             }

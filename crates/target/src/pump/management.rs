@@ -48,11 +48,14 @@ impl<P: Port> Pump<P> {
             return self.waiting.somebody_ended();
         }
         let service::Management { id, function, .. } = request;
-        tracing::info!(
+        let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
+        tracing::warn!(
+            peer = peer.map(|peer| tracing::field::display(peer.peer)),
             initiator = session.login.initiator,
             tsih = session.tsih.0,
             ?function,
-            "task management"
+            disk = units.first().map(|unit| unit.identity().serial.as_str()),
+            "task management: an initiator ends commands"
         );
         let units = match (function, &session.login.target) {
             // Whatever this initiator sees of it.

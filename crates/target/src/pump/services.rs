@@ -20,6 +20,7 @@ use store::Submitted;
 use super::Pump;
 use super::Session;
 use super::buffers;
+use super::complaint;
 use super::hunger::Want;
 use crate::stopwatch::Layer;
 use crate::table::Key;
@@ -96,6 +97,7 @@ impl<P: Port> Pump<P> {
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     self.watch.stored(&op);
+                    complaint::of(&task.scsi, &op, &outcome, None);
                     step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                 }

@@ -16,6 +16,7 @@ use super::Doing;
 use super::Kind;
 use super::PendingIo;
 use super::Pump;
+use super::complaint;
 use super::hunger::Reading;
 use super::hunger::Want;
 use super::services::task_of;
@@ -129,9 +130,11 @@ impl<P: Port> Pump<P> {
             return;
         };
         let Some(store) = task.scsi.store() else { return };
+        let errno = complaint::errno(&result);
         match store.complete(&op, io, result) {
             Submitted::Io(next) => self.submit_io(key, id, op, next),
             Submitted::Done(outcome) => {
+                complaint::of(&task.scsi, &op, &outcome, errno);
                 let step = task.scsi.resume(nexus, Input::Store(outcome));
                 self.runnable.push_back((key, id, step));
             }
@@ -188,10 +191,12 @@ impl<P: Port> Pump<P> {
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             && let Some(store) = task.scsi.store()
         {
+            let errno = complaint::errno(&result);
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     self.watch.laps.lap(Layer::Store);
+                    complaint::of(&task.scsi, &op, &outcome, errno);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                     self.advance(key, id, step);
