@@ -149,6 +149,9 @@ pub struct Target {
     /// Whether hosts may change the states of port groups too; default false: `lunwire alua` alone.
     #[serde(default)]
     pub explicit_alua: bool,
+    /// What hosts know its disks by: `own`, a number that is kept beside each disk, or `name`, the
+    /// target's name and the LUN number as in earlier versions; default `own`.
+    pub identity: Option<Spanned<String>>,
     /// The logical units.
     #[serde(default)]
     pub lun: Vec<Lun>,
@@ -177,7 +180,9 @@ pub struct Lun {
     /// `file:PATH`, in memory for `memory:`. Default: none. It is the type of a new disk; a host
     /// can change it (FORMAT UNIT), and it stays so.
     pub protection: Option<Spanned<u8>>,
-    /// Unit serial number; default: derived from target name and number.
+    /// Unit serial number, 1 to 32 characters; serial number, NAA and all other designators follow
+    /// from it, so that two daemons with one number are two paths to one disk. Default: the disk's
+    /// own.
     pub serial: Option<Spanned<String>>,
 }
 

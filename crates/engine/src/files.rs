@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
+mod identity;
 mod lock;
 mod space;
 mod volume;
@@ -22,6 +23,12 @@ use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
+pub use identity::facts;
+pub use identity::fresh;
+pub use identity::has_content;
+pub use identity::host;
+pub use identity::record;
+pub use identity::recorded;
 pub use lock::Holder;
 pub use space::Allocation;
 pub use space::allocation;

@@ -186,7 +186,7 @@ fn a_medium_for_reading_may_be_in_two_drives() {
     let folder = tempfile::tempdir().unwrap();
     let disc = folder.path().join("disc");
     fs::write(&disc, vec![1; 4096]).unwrap();
-    let word = format!("iso:{}", disc.display());
+    let word = format!("file:{},readonly", disc.display());
     let daemon = Daemon::start(folder.path(), 2, &["--lun", &word, "--lun", &word]);
     assert_ne!(daemon.who(0).naa, daemon.who(1).naa);
     let again =
@@ -225,7 +225,7 @@ fn kept_state_stays_with_the_disk_that_it_is_of() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     fs::create_dir(&state).unwrap();
-    let kept = state.join(format!("naa.{}.identification", FORMER_NAA));
+    let kept = state.join(format!("naa.{FORMER_NAA}.identification"));
     fs::write(&kept, identification(u64::from_str_radix(FORMER_NAA, 16).unwrap())).unwrap();
     let state = state.display().to_string();
     let served = |target: &str, lun: &str| {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod identity;
 mod inventory;
 mod isns;
 mod keep;
@@ -24,6 +25,10 @@ mod volume;
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
 pub use engine::ppe::Idle;
+pub use identity::DiskNumber;
+pub use identity::IdentityError;
+pub use identity::IdentityPolicy;
+pub use identity::Sought;
 pub use inventory::LUN_NUMBER_MAX;
 pub use inventory::NewLun;
 pub use keep::StateFile;
