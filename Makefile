@@ -6,18 +6,21 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 CARGO ?= cargo
 
-.PHONY: help run build test test-long test-quick lint docs bench bench-crc fuzz sim sim-long interop vm-test \
+.PHONY: help run build install test test-long test-quick lint docs bench bench-crc fuzz sim sim-long interop vm-test \
     clean
 
 help: ## Lists the targets
 	@awk -F ':.*## ' '/^[a-z-]*:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Builds lunwire and serves a disk of 1 GiB in memory on 127.0.0.1:3260
-	@$(CARGO) build --release --locked --bin lunwire
+	@scripts/build
 	@exec target/release/lunwire serve
 
-build: ## Builds the release binary
-	$(CARGO) build --release --locked --bin lunwire
+build: ## Builds the release binary; its debug information stands beside it
+	@scripts/build
+
+install: ## Puts lunwire into ~/.local/bin, or into BINDIR
+	@scripts/build "$${BINDIR:-$$HOME/.local/bin}"
 
 test: ## Everything that must pass: under 30 minutes on two processors
 	@scripts/test

@@ -4,6 +4,7 @@
 
 mod catalogue;
 mod compliance;
+mod configuration;
 mod covers;
 mod lessons;
 mod lexer;
@@ -23,6 +24,7 @@ usage: cargo xtask TASK
   tidy                  the rules of the house that a machine can judge
   compliance            writes docs/COMPLIANCE.md and the table of README.md
   compliance --check    fails when it is stale, wrong or leaves a requirement of ours open
+  configuration         writes docs/CONFIGURATION.md
   mutants [NAME...]     breaks lines in a copy; the simulator must notice each within a minute
   scsi                  writes docs/SCSI.md
   scsi --check          fails when it is stale, or a command is named by no test
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         ["scsi"] => scsi::write(),
         ["scsi", "--check"] => scsi::check(),
         ["compliance"] => compliance::write(),
+        ["configuration"] => configuration::write(),
         ["compliance", "--check"] => compliance::check(),
         ["mutants", names @ ..] => mutants::run(names),
         ["compliance", "--open"] => compliance::list_open(),

@@ -14,50 +14,90 @@ use crate::words;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
-    /// Portals: `ADDRESS:PORT`, IPv6 in brackets. Default `127.0.0.1:3260`.
+    /// Portals of portal group 1.
+    /// Values: `ADDRESS:PORT`, IPv6 in brackets, port 0 picks a free one.
+    /// Default: `127.0.0.1:3260`.
     #[serde(default)]
     pub listen: Vec<Spanned<String>>,
-    /// `auto`, `uring` or `epoll`.
+    /// How the daemon talks to the kernel.
+    /// Values: `auto`, `uring` or `epoll`.
+    /// Default: `auto`: io_uring where it works.
     pub engine: Option<Spanned<String>>,
-    /// `smp` (default): each reactor talks to the kernel itself; `amp`: polling cores do that.
+    /// `smp`: each reactor talks to the kernel itself; `amp`: polling cores do that.
+    /// Values: `smp` or `amp`.
+    /// Default: `smp`.
     pub mode: Option<Spanned<String>>,
-    /// Polling cores of mode `amp`; default one for each reactor.
+    /// Polling cores of mode `amp`.
+    /// Values: 1 to 256, at most as many as reactors.
+    /// Default: one for each reactor.
     pub ppes: Option<Spanned<usize>>,
-    /// Whether the polling cores of mode `amp` never sleep; default false.
+    /// Whether the polling cores of mode `amp` never sleep.
+    /// Values: `true` or `false`.
+    /// Default: `false`.
     pub poll: Option<Spanned<bool>>,
-    /// Threads that serve; default 1.
+    /// Threads that serve.
+    /// Values: 1 to 256.
+    /// Default: 1.
     pub reactors: Option<Spanned<usize>>,
     /// CPUs to pin the threads to, in turn: reactors, then polling cores.
+    /// Values: numbers of CPUs that the process may use.
+    /// Default: none is pinned.
     #[serde(default)]
     pub cpus: Vec<Spanned<usize>>,
-    /// Longest busy wait of a reactor before it sleeps, for example `100us`; `0` never spins.
+    /// Longest busy wait of a reactor before it sleeps; `0` never spins.
+    /// Values: a time such as `100us`, `15s`.
+    /// Default: `100us`.
     pub spin: Option<Spanned<String>>,
-    /// A login must be over in this time, for example `15s`.
+    /// A login must be over in this time.
+    /// Values: a time such as `100us`, `15s`, not zero.
+    /// Default: `15s`.
     pub login_timeout: Option<Spanned<String>>,
-    /// Sessions that the daemon serves at a time, 1 to 16384 (the default).
+    /// Sessions that the daemon serves at a time.
+    /// Values: 1 to 16384.
+    /// Default: 16384.
     pub sessions_max: Option<Spanned<usize>>,
-    /// Connections that have not logged in, and discovery sessions without a proof, at a time, 1 to
-    /// 32768; default 4096. With more, the oldest one goes.
+    /// Connections that have not logged in, and discovery sessions without a proof, at a time.
+    /// With more, the oldest one goes.
+    /// Values: 1 to 32768.
+    /// Default: 4096.
     pub unauthenticated_max: Option<Spanned<usize>>,
-    /// As many of one address, or of one IPv6 network of 64 bits; default 256.
+    /// As many of one address, or of one IPv6 network of 64 bits.
+    /// Values: 1 to 32768.
+    /// Default: 256.
     pub unauthenticated_per_address: Option<Spanned<usize>>,
-    /// Whether a target that an initiator may not use looks to it like one that is not there;
-    /// default false.
+    /// Whether a target that an initiator may not use looks to it like one that is not there.
+    /// Values: `true` or `false`.
+    /// Default: `false`.
     pub hide_targets: Option<bool>,
-    /// `error`, `warn`, `info`, `debug` or `trace`.
+    /// The least that is logged.
+    /// Values: `error`, `warn`, `info`, `debug` or `trace`.
+    /// Default: `info`.
     pub log: Option<Spanned<String>>,
     /// Path of the control socket.
+    /// Values: a path.
+    /// Default: `lunwire.sock` in `$XDG_RUNTIME_DIR`, or in `/run` as root.
     pub control_socket: Option<Spanned<String>>,
-    /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL).
+    /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL), mode
+    /// parameters, identifying information, wipes that have not ended.
+    /// Values: a path.
+    /// Default: none, and hosts are told so.
     pub state_dir: Option<Spanned<String>>,
-    /// Name server (iSNS) to register with, `HOST:PORT`.
+    /// Name server (iSNS) to register with.
+    /// Values: `HOST:PORT`, IPv6 in brackets.
+    /// Default: none.
     pub isns: Option<Spanned<String>>,
     /// What initiators have to prove in discovery sessions.
+    /// Values: a table, see below.
+    /// Default: everybody may ask.
     pub discovery: Option<Discovery>,
     /// Portal groups beside group 1, which has the portals of `listen`.
+    /// Values: tables, see below.
+    /// Default: none.
     #[serde(default)]
     pub portal_group: Vec<PortalGroup>,
     /// The targets.
+    /// Values: tables, see below.
+    /// Default: one with a disk of 1 GiB in memory.
     #[serde(default)]
     pub target: Vec<Target>,
 }
@@ -66,9 +106,11 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PortalGroup {
-    /// Its target portal group tag, which is the relative target port identifier too; 2 to 65535.
+    /// Its target portal group tag, which is the relative target port identifier too.
+    /// Values: 2 to 65535, each once.
     pub tag: Spanned<u16>,
-    /// Its portals: `ADDRESS:PORT`.
+    /// Its portals.
+    /// Values: `ADDRESS:PORT`, IPv6 in brackets, port 0 picks a free one.
     pub listen: Vec<Spanned<String>>,
 }
 
@@ -76,14 +118,20 @@ pub struct PortalGroup {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PortGroup {
-    /// The target port group, 1 to 65535.
+    /// The target port group.
+    /// Values: 1 to 65535, each once.
     pub number: Spanned<u16>,
     /// Tags of its portal groups.
+    /// Values: 1, or the `tag` of a `[[portal-group]]`; one at least.
     pub portal_groups: Vec<Spanned<u16>>,
-    /// State at the start: `active-optimized` (default), `active-non-optimized`, `standby`,
-    /// `unavailable` or `transitioning`.
+    /// State at the start.
+    /// Values: `active-optimized`, `active-non-optimized`, `standby`, `unavailable` or
+    /// `transitioning`.
+    /// Default: `active-optimized`.
     pub state: Option<Spanned<String>>,
-    /// Whether hosts do well to use it; default false.
+    /// Whether hosts do well to use it.
+    /// Values: `true` or `false`.
+    /// Default: `false`.
     #[serde(default)]
     pub preferred: bool,
 }
@@ -93,73 +141,140 @@ pub struct PortGroup {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Target {
     /// Its iSCSI name.
+    /// Values: `iqn.`, `eui.` or `naa.` as RFC 7143 has it, at most 223 bytes.
     pub name: Spanned<String>,
     /// A name for people.
+    /// Values: text.
+    /// Default: none.
     pub alias: Option<Spanned<String>>,
-    /// Commands that an initiator may have outstanding, 1 to 1024; default 128.
+    /// Commands that an initiator may have outstanding.
+    /// Values: 1 to 1024.
+    /// Default: 128.
     pub queue_depth: Option<Spanned<u16>>,
-    /// Connections that a session may have, 1 to 32; default 4.
+    /// Connections that a session may have.
+    /// Values: 1 to 32.
+    /// Default: 4.
     pub max_connections: Option<Spanned<u16>>,
-    /// Seconds that an initiator is asked to wait before it comes back after a failure; default 2.
+    /// Seconds that an initiator is asked to wait before it comes back after a failure.
+    /// Values: 0 to 3600.
+    /// Default: 2.
     pub time2wait: Option<Spanned<u16>>,
     /// Seconds after that in which a session that lost its last connection can be continued: the
-    /// most that is agreed to; default 20. At
-    /// ErrorRecoveryLevel 2 also the time in which its commands can go on over another connection.
+    /// most that is agreed to. At ErrorRecoveryLevel 2 also the time in which its commands can go
+    /// on over another connection.
+    /// Values: 0 to 3600.
+    /// Default: 20.
     pub time2retain: Option<Spanned<u16>>,
-    /// Highest ErrorRecoveryLevel that is agreed to: 0, 1 or 2; default 2.
+    /// Highest ErrorRecoveryLevel that is agreed to.
+    /// Values: 0, 1 or 2.
+    /// Default: 2.
     pub error_recovery_level: Option<Spanned<u8>>,
-    /// R2Ts of a command that may be agreed on, 1 to 65535; default 8.
+    /// R2Ts of a command that may be agreed on.
+    /// Values: 1 to 65535.
+    /// Default: 8.
     pub max_outstanding_r2t: Option<Spanned<u16>>,
-    /// Whether the PDUs of a write's burst must come in order; default: as initiators like.
+    /// Whether the PDUs of a write's burst must come in order.
+    /// Values: `true` or `false`.
+    /// Default: as initiators like.
     pub data_pdu_in_order: Option<bool>,
-    /// Whether bursts must come in order; default: as initiators like.
+    /// Whether bursts must come in order.
+    /// Values: `true` or `false`.
+    /// Default: as initiators like.
     pub data_sequence_in_order: Option<bool>,
-    /// Whether the markers of RFC 3720 are agreed to; default false.
+    /// Whether the markers of RFC 3720 are agreed to.
+    /// Values: `true` or `false`.
+    /// Default: `false`.
     pub markers: Option<bool>,
-    /// Which resets of the whole target initiators may ask for: `none`, `warm` (all tasks end) or
-    /// `cold` (all sessions end, too); default `warm`.
+    /// Which resets of the whole target initiators may ask for: none, warm (all tasks end) or cold
+    /// (all sessions end, too).
+    /// Values: `none`, `warm` or `cold`.
+    /// Default: `warm`.
     pub target_reset: Option<Spanned<String>>,
-    /// Where the target is now, `ADDRESS:PORT`: initiators are sent there, and no LUN is needed.
+    /// Where the target is now: initiators are sent there, and no LUN is needed.
+    /// Values: `ADDRESS:PORT`, IPv6 in brackets.
+    /// Default: it is here.
     pub redirect: Option<Spanned<String>>,
-    /// Whether initiators are to remember `redirect`; default false.
+    /// Whether initiators are to remember `redirect`.
+    /// Values: `true` or `false`.
+    /// Default: `false`.
     pub redirect_permanent: Option<bool>,
     /// Whether initiators are told version, system and processor of this daemon
-    /// (X#NodeArchitecture); default false.
+    /// (X#NodeArchitecture).
+    /// Values: `true` or `false`.
+    /// Default: `false`.
     pub node_architecture: Option<bool>,
-    /// `any`, `required` or `off`.
+    /// CRC32C of PDU headers.
+    /// Values: `any` (as initiators like), `required` or `off`.
+    /// Default: `any`.
     pub header_digest: Option<Spanned<String>>,
-    /// `any`, `required` or `off`.
+    /// CRC32C of data.
+    /// Values: `any` (as initiators like), `required` or `off`.
+    /// Default: `any`.
     pub data_digest: Option<Spanned<String>>,
-    /// Ping an initiator that is silent for so long, for example `30s`; `0` never.
+    /// Ping an initiator that is silent for so long; `0` never.
+    /// Values: a time such as `100us`, `15s`.
+    /// Default: `30s`.
     pub ping_interval: Option<Spanned<String>>,
     /// Drop it if the ping is not answered in this time.
+    /// Values: a time such as `100us`, `15s`.
+    /// Default: `15s`.
     pub ping_timeout: Option<Spanned<String>>,
-    /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
+    /// What initiators have to prove.
+    /// Values: `off`, `optional`, `required` or `mutual`.
+    /// Default: `required` if there is a `chap-user`, else `off`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, of which the initiator's order chooses; default: all.
+    /// The allowed hash functions, of which the initiator's order chooses.
+    /// Values: `sha3-256`, `sha256`, `sha1`, `md5`.
+    /// Default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Common to initiators that have none of their own: CHAP_N.
+    /// Values: a name.
+    /// Default: none.
     pub chap_user: Option<Spanned<String>>,
-    /// File that holds the secret of `chap-user`.
+    /// File that holds the secret of `chap-user`, 12 bytes or more: text, hex after `0x` or base64
+    /// after `0b`.
+    /// Values: a path.
+    /// Default: none.
     pub chap_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
+    /// Values: a name.
+    /// Default: none.
     pub chap_secret_env: Option<Spanned<String>>,
     /// CHAP_N by which the target proves itself to an initiator that asks for it.
+    /// Values: a name.
+    /// Default: none.
     pub mutual_user: Option<Spanned<String>>,
-    /// File that holds the secret of `mutual-user`.
+    /// File that holds the secret of `mutual-user`, another one than the initiator's.
+    /// Values: a path.
+    /// Default: none.
     pub mutual_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
+    /// Values: a name.
+    /// Default: none.
     pub mutual_secret_env: Option<Spanned<String>>,
-    /// Target port groups; default: each portal group is one, always active and optimized.
+    /// Target port groups.
+    /// Values: tables, see below.
+    /// Default: each portal group is one, always active and optimized.
     #[serde(default)]
     pub port_group: Vec<PortGroup>,
-    /// Whether hosts may change the states of port groups too; default false: `lunwire alua` alone.
+    /// Whether hosts may change the states of port groups too.
+    /// Values: `true` or `false`.
+    /// Default: `false`: `lunwire alua` alone.
     #[serde(default)]
     pub explicit_alua: bool,
+    /// What hosts know its disks by: `own`, a number that is kept beside each disk, or `name`, the
+    /// target's name and the LUN number as in earlier versions.
+    /// Values: `own` or `name`.
+    /// Default: `own`.
+    pub identity: Option<Spanned<String>>,
     /// The logical units.
+    /// Values: tables, see below.
+    /// Default: none: only with `redirect`.
     #[serde(default)]
     pub lun: Vec<Lun>,
-    /// Who may log in; everybody if there is none.
+    /// Who may log in.
+    /// Values: tables, see below.
+    /// Default: everybody.
     #[serde(default)]
     pub initiator: Vec<Initiator>,
 }
@@ -168,23 +283,37 @@ pub struct Target {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Lun {
-    /// Its number; default: its place in the list, from 0.
+    /// Its number.
+    /// Values: 0 to 16383, each once.
+    /// Default: its place in the list, from 0.
     pub number: Option<Spanned<u16>>,
-    /// `kind:argument[,option=value]...`
+    /// What backs it.
+    /// Values: `KIND:ARGUMENT[,OPTION[=VALUE]]...`: `memory:`, `file:`, `iso:`, `stripe:`, `null:`.
     pub store: Spanned<String>,
     /// Filters in front of it, as options of a store are written; the last one meets a command
     /// first.
+    /// Values: `readonly`, `discard=`, `physical=`, `atomic`, `delay=`, `limit=`, `error=`, `log`.
+    /// Default: none.
     #[serde(default)]
     pub filters: Vec<Spanned<String>>,
-    /// Hosts are warned when less space than this is left for a thin disk, for example `10G`.
+    /// Hosts are warned when less space than this is left for a thin disk.
+    /// Values: a size such as `10G`.
+    /// Default: never.
     pub space_warning: Option<Spanned<String>>,
-    /// Logical block length, 512 or 4096; default 512.
+    /// Logical block length.
+    /// Values: 512 or 4096.
+    /// Default: 512; 2048 of `iso:`.
     pub block: Option<Spanned<u32>>,
-    /// T10 protection information of type 1, 2 or 3 beside each block: in `PATH.pi` for
-    /// `file:PATH`, in memory for `memory:`. Default: none. It is the type of a new disk; a host
-    /// can change it (FORMAT UNIT), and it stays so.
+    /// T10 protection information beside each block: in `PATH.pi` for `file:PATH`, in memory for
+    /// `memory:`. It is the type of a new disk; a host can change it (FORMAT UNIT), and it stays
+    /// so.
+    /// Values: 1, 2 or 3.
+    /// Default: none.
     pub protection: Option<Spanned<u8>>,
-    /// Unit serial number; default: derived from target name and number.
+    /// Unit serial number; NAA and all other designators follow from it, so that two daemons with
+    /// one number are two paths to one disk.
+    /// Values: 1 to 32 printable ASCII characters without space.
+    /// Default: the disk's own.
     pub serial: Option<Spanned<String>>,
 }
 
@@ -193,22 +322,40 @@ pub struct Lun {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Initiator {
     /// Its iSCSI name.
+    /// Values: `iqn.`, `eui.` or `naa.` as RFC 7143 has it.
     pub name: Spanned<String>,
-    /// The LUNs that it sees; all if absent.
+    /// The LUNs that it sees.
+    /// Values: numbers of LUNs of the target.
+    /// Default: all.
     pub luns: Option<Vec<Spanned<u16>>>,
-    /// Which resets of the whole target it may ask for; default: what the target says.
+    /// Which resets of the whole target it may ask for.
+    /// Values: `none`, `warm` or `cold`.
+    /// Default: what the target says.
     pub target_reset: Option<Spanned<String>>,
-    /// Its own CHAP_N.
+    /// Its own: CHAP_N.
+    /// Values: a name.
+    /// Default: none.
     pub chap_user: Option<Spanned<String>>,
-    /// File that holds the secret of `chap-user`.
+    /// File that holds the secret of `chap-user`, 12 bytes or more: text, hex after `0x` or base64
+    /// after `0b`.
+    /// Values: a path.
+    /// Default: none.
     pub chap_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
+    /// Values: a name.
+    /// Default: none.
     pub chap_secret_env: Option<Spanned<String>>,
     /// CHAP_N by which the target proves itself to an initiator that asks for it.
+    /// Values: a name.
+    /// Default: none.
     pub mutual_user: Option<Spanned<String>>,
-    /// File that holds the secret of `mutual-user`.
+    /// File that holds the secret of `mutual-user`, another one than the initiator's.
+    /// Values: a path.
+    /// Default: none.
     pub mutual_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
+    /// Values: a name.
+    /// Default: none.
     pub mutual_secret_env: Option<Spanned<String>>,
 }
 
@@ -216,21 +363,38 @@ pub struct Initiator {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Discovery {
-    /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
+    /// What initiators have to prove.
+    /// Values: `off`, `optional`, `required` or `mutual`.
+    /// Default: `required` if there is a `chap-user`, else `off`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, of which the initiator's order chooses; default: all.
+    /// The allowed hash functions, of which the initiator's order chooses.
+    /// Values: `sha3-256`, `sha256`, `sha1`, `md5`.
+    /// Default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Of everybody who may ask: CHAP_N.
+    /// Values: a name.
+    /// Default: none.
     pub chap_user: Option<Spanned<String>>,
-    /// File that holds the secret of `chap-user`.
+    /// File that holds the secret of `chap-user`, 12 bytes or more: text, hex after `0x` or base64
+    /// after `0b`.
+    /// Values: a path.
+    /// Default: none.
     pub chap_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
+    /// Values: a name.
+    /// Default: none.
     pub chap_secret_env: Option<Spanned<String>>,
     /// CHAP_N by which the target proves itself to an initiator that asks for it.
+    /// Values: a name.
+    /// Default: none.
     pub mutual_user: Option<Spanned<String>>,
-    /// File that holds the secret of `mutual-user`.
+    /// File that holds the secret of `mutual-user`, another one than the initiator's.
+    /// Values: a path.
+    /// Default: none.
     pub mutual_secret_file: Option<Spanned<String>>,
     /// Environment variable that holds it instead.
+    /// Values: a name.
+    /// Default: none.
     pub mutual_secret_env: Option<Spanned<String>>,
 }
 
@@ -385,106 +549,4 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn source(text: &str) -> Source {
-        Source::new("lunwire.toml".into(), text.into())
-    }
-
-    #[test]
-    fn a_whole_configuration_is_read() {
-        let text = r#"
-            listen = ["0.0.0.0:3260", "[::]:3260"]
-            engine = "epoll"
-            reactors = 2
-            cpus = [0, 1]
-            spin = "100us"
-            login-timeout = "10s"
-            log = "info"
-            control-socket = "/run/lunwire.sock"
-            state-dir = "/var/lib/lunwire"
-            isns = "isns.example.com:3205"
-
-            [[target]]
-            name = "iqn.2026-01.com.example:disk"
-            alias = "the disk"
-            queue-depth = 64
-            max-connections = 8
-            time2wait = 1
-            time2retain = 20
-            error-recovery-level = 2
-            max-outstanding-r2t = 65535
-            data-pdu-in-order = true
-            data-sequence-in-order = false
-            markers = true
-            target-reset = "cold"
-            redirect = "192.0.2.7:3260"
-            redirect-permanent = true
-            header-digest = "any"
-            data-digest = "off"
-            ping-interval = "30s"
-            ping-timeout = "10s"
-
-            [[target.lun]]
-            store = "memory:1G"
-            block = 4096
-            serial = "0001"
-
-            [[target.initiator]]
-            name = "iqn.2026-01.com.example:host"
-            luns = [0]
-            target-reset = "none"
-            chap-user = "host"
-            chap-secret-file = "/etc/lunwire/host"
-            mutual-user = "disk"
-            mutual-secret-env = "DISK_SECRET"
-
-            [discovery]
-            authentication = "mutual"
-            chap-algorithms = ["sha256", "md5"]
-        "#;
-        let config = source(text).parse().unwrap();
-        assert_eq!(config.listen.len(), 2);
-        assert_eq!(config.isns.unwrap().get_ref(), "isns.example.com:3205");
-        assert_eq!(config.target[0].markers, Some(true));
-        assert_eq!(config.target[0].lun[0].store.get_ref(), "memory:1G");
-        assert_eq!(config.target[0].initiator[0].luns.as_ref().unwrap().len(), 1);
-        let chap = config.target[0].initiator[0].chap();
-        assert_eq!(chap.user.unwrap().get_ref(), "host");
-        assert_eq!(chap.secret_file.unwrap().get_ref(), "/etc/lunwire/host");
-        assert_eq!(chap.mutual_secret_env.unwrap().get_ref(), "DISK_SECRET");
-        assert!(chap.secret_env.is_none() && chap.mutual_secret_file.is_none());
-        let discovery = config.discovery.unwrap();
-        assert_eq!(discovery.chap_algorithms.unwrap().get_ref()[0].get_ref(), "sha256");
-        assert!(discovery.chap_user.is_none());
-    }
-
-    #[test]
-    fn errors_name_file_line_field_and_value() {
-        let cases = [
-            ("\nlisten = 5\n", "lunwire.toml:2", "invalid type"),
-            ("reactor = 1\n", "lunwire.toml:1", "unknown field `reactor`"),
-            ("\n\n[[target]]\n", "lunwire.toml:3", "missing field `name`"),
-            ("engine = \"uring\"\nx", "lunwire.toml:2", "key with no value"),
-            ("[[target]]\nname = \"a\"\nqueue-depth = 99999\n", "lunwire.toml:3", "99999"),
-        ];
-        for (text, place, problem) in cases {
-            let error = source(text).parse().unwrap_err();
-            assert_eq!(error.place, place, "{text}: {error}");
-            assert!(error.to_string().contains(problem), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_value_is_pointed_at() {
-        let source = source("\n\nengine = \"fast\"\n");
-        let config = source.parse().unwrap();
-        let error =
-            source.error("engine", &config.engine.unwrap(), "auto, uring or epoll is right");
-        assert_eq!(
-            error.to_string(),
-            "lunwire.toml:3: engine = \"fast\": auto, uring or epoll is right"
-        );
-    }
-}
+mod tests;

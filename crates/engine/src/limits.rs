@@ -76,6 +76,9 @@ pub const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two tries to get it.
 pub const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
+/// Longest record of who a file is: far more than any that was ever written.
+pub const RECORD_LEN_MAX: usize = 64;
+
 /// Connections that the kernel keeps for a listening socket until they are accepted.
 pub const LISTEN_BACKLOG: i32 = 4096;
 

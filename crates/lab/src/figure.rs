@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Figures as SVG: lines over sizes in powers of two, and stacked bars.
+//! Figures as SVG: lines over sizes in powers of two, and bars in rows. Each tells in words what it
+//! shows, and has colours for bright and for dark screens.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::html::escape;
@@ -11,7 +13,7 @@ pub(crate) struct Figure {
     /// Name of its file, without the end.
     pub(crate) file: &'static str,
     pub(crate) title: String,
-    /// What the vertical axis counts.
+    /// What the values count.
     pub(crate) unit: &'static str,
     pub(crate) kind: Kind,
 }
@@ -22,11 +24,36 @@ pub(crate) enum Kind {
     Lines(Vec<Line>),
     /// Bars of parts that add up.
     Bars {
-        /// Names of the parts, from the bottom on.
+        /// Names of the parts, from the left on. With one part alone, each name of a bar has a
+        /// colour of its own.
         parts: Vec<&'static str>,
-        /// Names of the bars and what their parts are.
-        bars: Vec<(String, Vec<f64>)>,
+        bars: Vec<Bar>,
     },
+}
+
+/// A bar.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    /// What the bars next to each other have in common; may be empty.
+    pub(crate) group: String,
+    pub(crate) name: String,
+    /// As many as there are parts.
+    pub(crate) values: Vec<f64>,
+}
+
+impl Bar {
+    pub(crate) fn new(group: &str, name: &str, values: Vec<f64>) -> Self {
+        Self { group: group.to_owned(), name: name.to_owned(), values }
+    }
+
+    fn sum(&self) -> f64 {
+        self.values.iter().sum()
+    }
+
+    fn whole_name(&self) -> String {
+        let between = if self.group.is_empty() { "" } else { ", " };
+        format!("{}{between}{}", self.group, self.name)
+    }
 }
 
 #[derive(Debug)]
@@ -38,121 +65,232 @@ pub(crate) struct Line {
     pub(crate) published: bool,
 }
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 760.0;
+/// Height of a figure of lines.
 const HEIGHT: f64 = 380.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 190.0;
-const TOP: f64 = 36.0;
-const BOTTOM: f64 = 60.0;
-const COLORS: [&str; 8] =
-    ["#1f5fa8", "#c8501e", "#2b8a3e", "#7b3fa0", "#a88a00", "#0e8a8a", "#b02a5b", "#555555"];
+const TOP: f64 = 56.0;
+const BOTTOM: f64 = 40.0;
+/// Room for the values of the vertical axis.
+const LEFT: f64 = 60.0;
+/// From one label to the next below it, and from one bar to the next.
+const ROW: f64 = 18.0;
+/// Width of a character, at most, on average.
+const CHARACTER: f64 = 6.2;
+const COLORS: usize = 8;
+
+/// Colours are classes, so that a dark screen gets others.
+const STYLE: &str = "\
+    .bg{fill:#fff}.ink{fill:#222}.grid{stroke:#ddd}\
+    .f0{fill:#1f5fa8}.f1{fill:#c8501e}.f2{fill:#2b8a3e}.f3{fill:#7b3fa0}\
+    .f4{fill:#a88a00}.f5{fill:#0e8a8a}.f6{fill:#b02a5b}.f7{fill:#666}\
+    .s0{stroke:#1f5fa8}.s1{stroke:#c8501e}.s2{stroke:#2b8a3e}.s3{stroke:#7b3fa0}\
+    .s4{stroke:#a88a00}.s5{stroke:#0e8a8a}.s6{stroke:#b02a5b}.s7{stroke:#666}\
+    @media (prefers-color-scheme:dark){\
+    .bg{fill:#16181c}.ink{fill:#e4e4e4}.grid{stroke:#3c4046}\
+    .f0{fill:#6aa9ee}.f1{fill:#f08a5d}.f2{fill:#63c174}.f3{fill:#b98ae0}\
+    .f4{fill:#d8bf45}.f5{fill:#4cc4c4}.f6{fill:#ec7aa2}.f7{fill:#a8a8a8}\
+    .s0{stroke:#6aa9ee}.s1{stroke:#f08a5d}.s2{stroke:#63c174}.s3{stroke:#b98ae0}\
+    .s4{stroke:#d8bf45}.s5{stroke:#4cc4c4}.s6{stroke:#ec7aa2}.s7{stroke:#a8a8a8}}";
 
 impl Figure {
     pub(crate) fn svg(&self) -> String {
+        match &self.kind {
+            Kind::Lines(lines) if sizes_of(lines).len() > 1 => self.draw_lines(lines),
+            // A line of one point shows nothing; a bar does.
+            Kind::Lines(lines) => {
+                let bars: Vec<Bar> = lines.iter().filter_map(bar_of).collect();
+                self.draw_bars(&[""], &bars)
+            }
+            Kind::Bars { parts, bars } => self.draw_bars(parts, bars),
+        }
+    }
+
+    /// What the figure shows, for who cannot see it.
+    fn told(&self) -> String {
+        let shown: Vec<String> = match &self.kind {
+            Kind::Lines(lines) => {
+                let told = |line: &Line| {
+                    let points = line.points.iter();
+                    let points =
+                        points.map(|(at, value)| format!("{} {}", bytes(*at), number(*value)));
+                    format!("{}: {}", line.name, points.collect::<Vec<_>>().join(", "))
+                };
+                lines.iter().map(told).collect()
+            }
+            Kind::Bars { parts, bars } => {
+                let told = |bar: &Bar| {
+                    let values = parts.iter().zip(&bar.values);
+                    let values = values.map(|(part, value)| format!("{part} {}", number(*value)));
+                    format!("{}: {}", bar.whole_name(), values.collect::<Vec<_>>().join(", "))
+                };
+                bars.iter().map(told).collect()
+            }
+        };
+        format!("{}, in {}. {}.", self.title, self.unit, shown.join("; "))
+    }
+
+    fn begin(&self, height: f64) -> String {
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             width=\"{WIDTH}\" height=\"{HEIGHT}\" font-family=\"sans-serif\" font-size=\"11\">\n\
-             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             width=\"{WIDTH}\" height=\"{height}\" role=\"img\" font-family=\"sans-serif\" \
+             font-size=\"11\">\n<title>{}</title>\n<desc>{}</desc>\n<style>{STYLE}</style>\n\
+             <rect class=\"bg\" width=\"{WIDTH}\" height=\"{height}\"/>\n",
+            escape(&self.title),
+            escape(&self.told())
         );
-        text(&mut svg, LEFT, 18.0, "start", &self.title);
-        let top = self.largest() * 1.05;
+        let title = format!("{}, {}", self.title, self.unit);
+        text(&mut svg, 8.0, 18.0, "start", &title);
+        svg
+    }
+
+    fn draw_lines(&self, lines: &[Line]) -> String {
+        let mut svg = self.begin(HEIGHT);
+        let names = lines.iter().map(|line| line.name.as_str());
+        let right = WIDTH - 34.0 - width_of(names);
+        let top = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+        let top = top.fold(1e-9, f64::max) * 1.05;
+        let y = |value: f64| TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - value / top);
         for step in 0..=5 {
             let value = top * f64::from(step) / 5.0;
-            let y = height_of(value, top);
-            let _ = writeln!(
-                svg,
-                "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#ddd\"/>",
-                WIDTH - RIGHT
-            );
-            text(&mut svg, LEFT - 6.0, y + 4.0, "end", &number(value));
+            grid(&mut svg, [LEFT, right], [y(value), y(value)]);
+            text(&mut svg, LEFT - 6.0, y(value) + 4.0, "end", &number(value));
         }
-        text(&mut svg, 6.0, TOP - 6.0, "start", self.unit);
-        match &self.kind {
-            Kind::Lines(lines) => draw_lines(&mut svg, lines, top),
-            Kind::Bars { parts, bars } => draw_bars(&mut svg, parts, bars, top),
+        let sizes = sizes_of(lines);
+        let log = |size: u64| crate::measure::real(size).log2();
+        let ends = [sizes.first(), sizes.last()].map(|size| log(size.copied().unwrap_or(1)));
+        let x = |size: u64| {
+            let share = (log(size) - ends[0]) / (ends[1] - ends[0]).max(1e-9);
+            LEFT + 16.0 + share * (right - LEFT - 32.0)
+        };
+        let mut free = f64::MIN;
+        for size in &sizes {
+            let label = bytes(*size);
+            let half = width_of([label.as_str()]) / 2.0;
+            if x(*size) - half > free {
+                text(&mut svg, x(*size), HEIGHT - BOTTOM + 18.0, "middle", &label);
+                free = x(*size) + half + 4.0;
+            }
+        }
+        for (at, line) in lines.iter().enumerate() {
+            let dash = if line.published { " stroke-dasharray=\"5 4\"" } else { "" };
+            let points: Vec<String> = line
+                .points
+                .iter()
+                .map(|(size, value)| format!("{:.1},{:.1}", x(*size), y(*value)))
+                .collect();
+            if points.len() > 1 {
+                let _ = writeln!(
+                    svg,
+                    "<polyline class=\"s{}\" fill=\"none\" stroke-width=\"2\"{dash} points=\"{}\"/>",
+                    at % COLORS,
+                    points.join(" ")
+                );
+            }
+            for (x, y) in points.iter().filter_map(|point| point.split_once(',')) {
+                let color = at % COLORS;
+                let _ =
+                    writeln!(svg, "<circle class=\"f{color}\" cx=\"{x}\" cy=\"{y}\" r=\"2.5\"/>");
+            }
+            legend(&mut svg, right + 12.0, TOP + ROW * place(at), at, &line.name);
         }
         svg.push_str("</svg>\n");
         svg
     }
 
-    fn largest(&self) -> f64 {
-        let values: Vec<f64> = match &self.kind {
-            Kind::Lines(lines) => {
-                lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).collect()
-            }
-            Kind::Bars { bars, .. } => bars.iter().map(|(_, parts)| parts.iter().sum()).collect(),
-        };
-        values.into_iter().fold(1e-9, f64::max)
-    }
-}
-
-fn draw_lines(svg: &mut String, lines: &[Line], top: f64) {
-    let mut sizes: Vec<u64> =
-        lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let ends = (sizes.first().copied().unwrap_or(1), sizes.last().copied().unwrap_or(1));
-    for size in &sizes {
-        text(svg, place_of(*size, ends), HEIGHT - BOTTOM + 16.0, "middle", &bytes(*size));
-    }
-    for (at, (line, color)) in lines.iter().zip(COLORS.iter().cycle()).enumerate() {
-        let points: Vec<String> = line
-            .points
-            .iter()
-            .map(|(size, value)| {
-                format!("{:.1},{:.1}", place_of(*size, ends), height_of(*value, top))
-            })
-            .collect();
-        let dash = if line.published { " stroke-dasharray=\"5 4\"" } else { "" };
-        let _ = writeln!(
-            svg,
-            "<polyline fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"{dash} points=\"{}\"/>",
-            points.join(" ")
-        );
-        for point in &points {
-            if let Some((x, y)) = point.split_once(',') {
-                let _ = writeln!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"2.5\" fill=\"{color}\"/>");
+    /// A row for each bar, with its name before it and its value behind it.
+    fn draw_bars(&self, parts: &[&str], bars: &[Bar]) -> String {
+        let single = parts.len() < 2;
+        let names: BTreeSet<&str> = bars.iter().map(|bar| bar.name.as_str()).collect();
+        let groups = bars.chunk_by(|a, b| a.group == b.group).filter(|of| is_named(of)).count();
+        let legend_height = if single { 0.0 } else { ROW + 4.0 };
+        let height = TOP + legend_height + ROW * (place(bars.len()) + 1.3 * place(groups)) + BOTTOM;
+        let mut svg = self.begin(height);
+        let left = 24.0 + width_of(names.iter().copied());
+        let top = bars.iter().map(Bar::sum).fold(1e-9, f64::max);
+        let right = WIDTH - 70.0;
+        let x = |value: f64| left + (right - left) * value / top;
+        let foot = height - BOTTOM + 4.0;
+        for step in 0..=4 {
+            let value = top * f64::from(step) / 4.0;
+            grid(&mut svg, [x(value), x(value)], [TOP + legend_height - 14.0, foot]);
+            text(&mut svg, x(value), foot + 16.0, "middle", &number(value));
+        }
+        if !single {
+            let mut at = 8.0;
+            for (color, part) in parts.iter().enumerate() {
+                legend(&mut svg, at, 40.0, color, part);
+                at += 34.0 + width_of([*part]);
             }
         }
-        legend(svg, at, color, &line.name);
+        let mut y = TOP + legend_height;
+        for group in bars.chunk_by(|a, b| a.group == b.group) {
+            if is_named(group) {
+                y += ROW * 0.3;
+                text(&mut svg, 8.0, y, "start", &group[0].group);
+                y += ROW;
+            }
+            for bar in group {
+                text(&mut svg, left - 8.0, y, "end", &bar.name);
+                let own = names.iter().position(|name| *name == bar.name).unwrap_or(0);
+                let mut below = 0.0;
+                for (at, value) in bar.values.iter().enumerate() {
+                    let color = if single { own } else { at } % COLORS;
+                    let (begin, end) = (x(below), x(below + value));
+                    let _ = writeln!(
+                        svg,
+                        "<rect class=\"f{color}\" x=\"{begin:.1}\" y=\"{:.1}\" width=\"{:.1}\" \
+                         height=\"13\"/>",
+                        y - 10.0,
+                        end - begin
+                    );
+                    below += value;
+                }
+                text(&mut svg, x(below) + 6.0, y, "start", &number(below));
+                y += ROW;
+            }
+        }
+        svg.push_str("</svg>\n");
+        svg
     }
 }
 
-fn draw_bars(svg: &mut String, parts: &[&str], bars: &[(String, Vec<f64>)], top: f64) {
-    let count = u32::try_from(bars.len().max(1)).unwrap_or(1);
-    let room = (WIDTH - LEFT - RIGHT) / f64::from(count);
-    let mut x = LEFT;
-    for (name, values) in bars {
-        let mut below = 0.0;
-        for (value, color) in values.iter().zip(COLORS.iter().cycle()) {
-            let (upper, lower) = (height_of(below + value, top), height_of(below, top));
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{:.1}\" y=\"{upper:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
-                 fill=\"{color}\"/>",
-                x + room * 0.12,
-                room * 0.76,
-                lower - upper
-            );
-            below += value;
-        }
-        for (line, word) in name.split(' ').zip(0_u32..) {
-            let y = HEIGHT - BOTTOM + 16.0 + 13.0 * f64::from(word);
-            text(svg, x + room / 2.0, y, "middle", line);
-        }
-        x += room;
-    }
-    for (at, (part, color)) in parts.iter().zip(COLORS.iter().cycle()).enumerate() {
-        legend(svg, at, color, part);
-    }
+/// True if a group of bars has a line of its own above them.
+fn is_named(group: &[Bar]) -> bool {
+    group.first().is_some_and(|bar| !bar.group.is_empty())
 }
 
-fn legend(svg: &mut String, at: usize, color: &str, name: &str) {
-    let y = TOP + 16.0 * f64::from(u32::try_from(at).unwrap_or(0));
-    let x = WIDTH - RIGHT + 10.0;
+fn sizes_of(lines: &[Line]) -> Vec<u64> {
+    let sizes = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0));
+    sizes.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The only point of a line.
+fn bar_of(line: &Line) -> Option<Bar> {
+    let (size, value) = line.points.first()?;
+    Some(Bar::new(&bytes(*size), &line.name, vec![*value]))
+}
+
+/// Room that the longest of these takes.
+fn width_of<'a>(names: impl IntoIterator<Item = &'a str>) -> f64 {
+    CHARACTER * names.into_iter().map(|name| place(name.chars().count())).fold(0.0, f64::max)
+}
+
+fn place(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+fn grid(svg: &mut String, [from, to]: [f64; 2], [above, below]: [f64; 2]) {
     let _ = writeln!(
         svg,
-        "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{color}\"/>",
+        "<line class=\"grid\" x1=\"{from:.1}\" x2=\"{to:.1}\" y1=\"{above:.1}\" y2=\"{below:.1}\"/>"
+    );
+}
+
+fn legend(svg: &mut String, x: f64, y: f64, color: usize, name: &str) {
+    let color = color % COLORS;
+    let _ = writeln!(
+        svg,
+        "<rect class=\"f{color}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\"/>",
         y - 9.0
     );
     text(svg, x + 14.0, y, "start", name);
@@ -160,19 +298,10 @@ fn legend(svg: &mut String, at: usize, color: &str, name: &str) {
 
 fn text(svg: &mut String, x: f64, y: f64, anchor: &str, words: &str) {
     let words = escape(words);
-    let _ =
-        writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>");
-}
-
-fn height_of(value: f64, top: f64) -> f64 {
-    let room = HEIGHT - TOP - BOTTOM;
-    TOP + room * (1.0 - value / top)
-}
-
-fn place_of(size: u64, (first, last): (u64, u64)) -> f64 {
-    let log = |size: u64| crate::measure::real(size).log2();
-    let share = (log(size) - log(first)) / (log(last) - log(first)).max(1e-9);
-    LEFT + 16.0 + share * (WIDTH - LEFT - RIGHT - 32.0)
+    let _ = writeln!(
+        svg,
+        "<text class=\"ink\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>"
+    );
 }
 
 /// Bytes as people write them.

@@ -89,10 +89,18 @@ impl Table {
 }
 
 impl Report {
+    /// How many claims of the study hold here.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let all = || self.sections.iter().flat_map(|section| &section.conclusions);
+        let supported = all().filter(|one| one.supports).count();
+        format!("Of {} claims of the study, {supported} are supported here.", all().count())
+    }
+
     /// For a terminal: tables in columns.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = format!("{}\n\n", self.title);
+        let mut text = format!("{}\n\n{}\n\n", self.title, self.verdict());
         for line in &self.preface {
             let _ = writeln!(text, "{line}");
         }

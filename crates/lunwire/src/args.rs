@@ -165,6 +165,14 @@ pub(crate) struct ServeOptions {
     /// What backs a LUN (repeatable: LUN 0, 1, ...) [default: memory:1G]
     #[arg(long, value_name = "STORE")]
     pub(crate) lun: Vec<String>,
+    /// Serial number of those LUNs (repeatable, in turn): NAA and all that hosts know a disk by
+    /// follows from it [default: each disk has its own]
+    #[arg(long, value_name = "SERIAL")]
+    pub(crate) serial: Vec<String>,
+    /// What hosts know those LUNs by: own, or name, the target's name and the LUN number as in
+    /// earlier versions [default: own]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) identity: Option<String>,
     /// T10 protection information of those LUNs: 1, 2 or 3, in PATH.pi beside file:PATH, in memory
     /// beside memory: [default: none]
     #[arg(long, value_name = "TYPE")]

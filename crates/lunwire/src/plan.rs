@@ -25,6 +25,7 @@ use store::spec::Spec;
 use target::AuthenticationPolicy;
 use target::ConnectionLimits;
 use target::Demand;
+use target::LunMap;
 use target::Node;
 use target::Plan;
 use target::Portal;
@@ -45,6 +46,7 @@ use check::reactors;
 use check::sessions;
 use check::strangers;
 use lun::protection;
+use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
 
@@ -252,7 +254,10 @@ impl Draft {
         if let Some(path) = &options.state_dir {
             self.state_dir = Some(path.clone());
         }
-        let of_luns = !options.lun.is_empty() || options.protection.is_some();
+        let of_luns = !options.lun.is_empty()
+            || !options.serial.is_empty()
+            || options.identity.is_some()
+            || options.protection.is_some();
         if options.target.is_some() || of_luns {
             self.take_target(options)?;
         }
@@ -266,14 +271,24 @@ impl Draft {
         let mut target = DraftTarget::new(normalized);
         let default = [DEFAULT_STORE.to_owned()];
         let words: &[String] = if options.lun.is_empty() { &default } else { &options.lun };
-        for (number, word) in (0..).zip(words) {
+        for (number, word) in (0_u16..).zip(words) {
             let spec = option("--lun", word, word.parse::<Spec>())?;
             let mut lun = DraftLun::new(number, word, spec);
             if let Some(kind) = options.protection {
                 let kind = option("--protection", kind, protection(kind, &lun.spec))?;
                 lun.protection = Some(kind);
             }
+            if let Some(text) = options.serial.get(usize::from(number)) {
+                lun.serial = Some(option("--serial", text, serial(text))?);
+            }
             target.luns.push(lun);
+        }
+        if let Some(text) = options.serial.get(words.len()) {
+            let problem = format!("--serial {text}: there is no --lun for it; give one for each");
+            return Err(Usage(problem).into());
+        }
+        if let Some(text) = &options.identity {
+            target.identity = option("--identity", text, check::identity(text))?;
         }
         self.targets.push(target);
         Ok(())
@@ -324,13 +339,18 @@ impl Draft {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
         let maker = self.unit_maker();
         let mut stores = Stores::new();
-        let mut nodes = Vec::new();
+        let mut nodes: Vec<Node> = Vec::new();
         let mut served = Vec::new();
         for target in &self.targets {
-            let mut luns = Vec::new();
+            let mut luns = LunMap::new();
             let mut shown = Vec::new();
             for lun in &target.luns {
-                let (unit, facts) = maker.make(&mut stores, &target.name, lun)?;
+                let taken = |naa: &[u8]| {
+                    let here = lun_with(&target.name, &luns, naa);
+                    let mut nodes = nodes.iter();
+                    here.or_else(|| nodes.find_map(|node| lun_with(&node.name, &node.luns, naa)))
+                };
+                let (unit, facts) = maker.make(&mut stores, &target.name, lun, &taken)?;
                 shown.push(facts);
                 luns.push((lun.number, Arc::new(unit)));
             }
@@ -365,6 +385,12 @@ impl Draft {
         };
         Ok(Opened { state_folder, plan, served })
     }
+}
+
+/// Where the disk with this designator is among those of one target.
+fn lun_with(target: &str, luns: &LunMap, naa: &[u8]) -> Option<(String, u16)> {
+    let (number, _) = luns.iter().find(|(_, unit)| unit.identity().naa == naa)?;
+    Some((target.to_owned(), *number))
 }
 
 #[cfg(test)]

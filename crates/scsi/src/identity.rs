@@ -22,31 +22,54 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// An identity that follows from the names alone, so that it outlives restarts. The NAA is
-    /// locally assigned (type 3), for types 5 and 6 need a company id of the IEEE.
+    /// The identity of the disk with this number, which follows it for its life. The NAA is locally
+    /// assigned (type 3), for types 5 and 6 need a company id of the IEEE.
     #[must_use]
-    pub fn derive(target_name: &str, lun: u16, vendor: &str, product: &str) -> Self {
-        let hash = stable_hash(target_name, lun);
+    pub fn of(number: u64, vendor: &str, product: &str) -> Self {
         Self {
             vendor: vendor.to_string(),
             product: product.to_string(),
             revision: env!("CARGO_PKG_VERSION").to_string(),
-            serial: format!("{hash:016x}"),
-            naa: (0x3 << 60 | hash >> 4).to_be_bytes().to_vec(),
+            serial: format!("{number:016x}"),
+            naa: (0x3 << 60 | number >> 4).to_be_bytes().to_vec(),
         }
     }
-}
 
-/// FNV-1a over name and number, then mixed so that each input bit reaches each output bit. Never to
-/// be changed: hosts know their disks by it.
-fn stable_hash(name: &str, lun: u16) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in name.bytes().chain([0]).chain(lun.to_be_bytes()) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    /// The identity that a serial number says: every disk with this one is the same to hosts,
+    /// whatever its target and its daemon.
+    #[must_use]
+    pub fn of_serial(serial: &str, vendor: &str, product: &str) -> Self {
+        let mut identity = Self::of(Self::number_of(b"serial", serial.as_bytes()), vendor, product);
+        identity.serial = serial.to_string();
+        identity
     }
-    hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ hash >> 33
+
+    /// The identity of what is at a place, whatever that is: [`Identity::of`] with
+    /// [`Identity::number_of_place`].
+    #[must_use]
+    pub fn derive(target_name: &str, lun: u16, vendor: &str, product: &str) -> Self {
+        Self::of(Self::number_of_place(target_name, lun), vendor, product)
+    }
+
+    /// The number that follows from the names alone.
+    #[must_use]
+    pub fn number_of_place(target_name: &str, lun: u16) -> u64 {
+        Self::number_of(target_name.as_bytes(), &lun.to_be_bytes())
+    }
+
+    /// A number that follows from facts, and is another one for other facts. Never to be changed:
+    /// hosts know their disks by it.
+    #[must_use]
+    pub fn number_of(place: &[u8], facts: &[u8]) -> u64 {
+        // FNV-1a, then mixed so that each input bit reaches each output bit.
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        for byte in place.iter().chain(&[0]).chain(facts) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        hash = (hash ^ hash >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        hash ^ hash >> 33
+    }
 }
 
 #[cfg(test)]
@@ -63,6 +86,14 @@ mod tests {
             identity,
             Identity::derive("iqn.2026-01.org.example:disk", 3, "LUNWIRE", "disk")
         );
+    }
+
+    #[test]
+    fn a_serial_number_says_all() {
+        let identity = Identity::of_serial("A1", "LUNWIRE", "disk");
+        assert_eq!((&*identity.serial, identity.naa[0] >> 4), ("A1", 3));
+        assert_eq!(identity.naa, [0x3c, 0xfc, 0x26, 0x0a, 0xf5, 0x6e, 0x5f, 0x22]);
+        assert_ne!(identity.naa, Identity::of_serial("A2", "LUNWIRE", "disk").naa);
     }
 
     #[test]

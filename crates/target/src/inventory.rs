@@ -36,8 +36,8 @@ const LOOK: Duration = Duration::from_millis(2);
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::exhaustive_structs)] // who adds one says all of it
 pub struct NewLun {
-    /// Its number; if None the lowest one that no unit had since the target is served: what hosts
-    /// know a unit by follows from its number, and they must not take one for another.
+    /// Its number; if None the lowest one that no unit had since the target is served: hosts that
+    /// have not looked yet must not take one for another.
     pub number: Option<u16>,
     /// Normalized names of the initiators that see it, whatever the rules of the target say of
     /// numbers; if empty, those see it whom these rules let.

@@ -46,9 +46,8 @@ impl StateFile {
         kept: Kept,
     ) -> io::Result<(Self, Option<Vec<u8>>)> {
         std::fs::create_dir_all(folder)?;
-        let name: String = identity.naa.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = folder.join(format!("naa.{name}.{}", kept.name()));
-        let draft = folder.join(format!("naa.{name}.{}.new", kept.name()));
+        let path = place(folder, &identity.naa, kept.name());
+        let draft = place(folder, &identity.naa, &format!("{}.new", kept.name()));
         let state = match File::open(&path) {
             Ok(file) => {
                 let mut state = Vec::new();
@@ -100,6 +99,12 @@ impl StateFile {
         file.sync_all()?;
         std::fs::rename(&self.draft, &self.path)
     }
+}
+
+/// Where something is kept of the unit with this designator.
+pub(crate) fn place(folder: &Path, naa: &[u8], what: &str) -> PathBuf {
+    let name: String = naa.iter().map(|byte| format!("{byte:02x}")).collect();
+    folder.join(format!("naa.{name}.{what}"))
 }
 
 impl Keeper for StateFile {

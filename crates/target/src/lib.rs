@@ -8,6 +8,7 @@
 
 mod authentication;
 mod failure;
+mod identity;
 mod inventory;
 mod isns;
 mod keep;
@@ -29,6 +30,10 @@ pub use authentication::Demand;
 pub use engine::ppe::Idle;
 pub use failure::PANICKED;
 pub use failure::end_process_on_panic;
+pub use identity::DiskNumber;
+pub use identity::IdentityError;
+pub use identity::IdentityPolicy;
+pub use identity::Sought;
 pub use inventory::LUN_NUMBER_MAX;
 pub use inventory::NewLun;
 pub use keep::StateFile;

@@ -336,6 +336,14 @@ impl Target {
             .map(|(_, _, unit)| bytes_of(&unit))
     }
 
+    /// Where the disk with this NAA designator is served.
+    #[must_use]
+    pub fn find_disk(&self, naa: &[u8]) -> Option<(String, u16)> {
+        self.disks()
+            .find(|(_, _, unit)| unit.identity().naa == naa)
+            .map(|(target, number, _)| (target, number))
+    }
+
     fn volume(&self, target: &str, lun: u16) -> Result<Volume, VolumeError> {
         if !self.disks().any(|(name, _, _)| name == target) {
             return Err(VolumeError::NoTarget(target.to_owned()));

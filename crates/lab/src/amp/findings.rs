@@ -5,7 +5,7 @@ use super::rig::{DEPTH, SESSIONS, Sample};
 use super::theirs::{self, BINS};
 use super::threads::Usage;
 use super::{Case, Division, Load, Measured, Places};
-use crate::figure::{Figure, Kind, number};
+use crate::figure::{Bar, Figure, Kind, number};
 use crate::measure::{median, real};
 use crate::report::{Report, Section, Table};
 
@@ -152,10 +152,7 @@ fn throughput(measured: &Measured) -> Section {
     }
     section.tables.push(table);
     let bars = |of: &dyn Fn(&Case) -> Vec<f64>| {
-        let bar = |case: &Case| {
-            let name = format!("{} {}", case.load.name(), case.division.name().replace(", ", "/"));
-            (name.replace(" KiB", "K"), of(case))
-        };
+        let bar = |case: &Case| Bar::new(&case.load.name(), case.division.name(), of(case));
         Load::ALL
             .into_iter()
             .flat_map(|load| Division::ALL.map(|division| (division, load)))
@@ -231,7 +228,7 @@ fn scaling(measured: &Measured) -> Section {
                 number(cycles),
                 number(carried),
             ]);
-            bars.push((format!("{} {}", load.name(), case.division.name()), vec![carried]));
+            bars.push(Bar::new(&load.name(), case.division.name(), vec![carried]));
         }
     }
     section.tables.push(table);
@@ -272,22 +269,23 @@ fn profile(measured: &Measured, write: bool) -> Section {
         kind: Kind::Bars {
             parts: BINS.to_vec(),
             bars: [&smp, &amp]
-                .map(|mode| (mode.name.to_owned(), mode.bins().map(share).to_vec()))
-                .to_vec(),
+                .map(|mode| Bar::new("", mode.name, mode.bins().map(share).to_vec()))
+                .into_iter()
+                .collect(),
         },
     });
     let load = Load { write, bytes: 64 << 10 };
     let base = measured.case(Division::Smp, load).map_or(1.0, |case| case.parts().iter().sum());
-    let bars: Vec<(String, Vec<f64>)> = Division::ALL
+    let bars: Vec<Bar> = Division::ALL
         .into_iter()
         .filter_map(|division| measured.case(division, load))
         .map(|case| {
             let shares = case.parts().map(|us| 100.0 * us / base);
-            (case.division.name().to_owned(), shares.to_vec())
+            Bar::new("", case.division.name(), shares.to_vec())
         })
         .collect();
     let mut table = Table::new(&["mode", PARTS[0], PARTS[1], PARTS[2], PARTS[3], "together"]);
-    for (name, shares) in &bars {
+    for Bar { name, values: shares, .. } in &bars {
         let cells = shares.iter().copied().chain([shares.iter().sum()]);
         table.row([name.clone()].into_iter().chain(cells.map(number)).collect());
     }

@@ -8,7 +8,7 @@ use profile::profile;
 use super::theirs;
 use super::touching::Costs;
 use super::{Measured, OfTiers};
-use crate::figure::{Figure, Kind, Line, bytes, number};
+use crate::figure::{Bar, Figure, Kind, Line, bytes, number};
 use crate::report::{Report, Section, Table};
 
 /// Places of the kernels in what was measured.
@@ -247,8 +247,8 @@ fn one_go(measured: &Measured) -> Section {
                 their.map_or_else(|| "-".to_owned(), |saved| format!("{saved:.0}")),
             ]);
             if at_last {
-                bars.push((format!("{name} sequential"), vec![copy, crc, 0.0]));
-                bars.push((format!("{name} in-one-go"), vec![0.0, 0.0, fused]));
+                bars.push(Bar::new(name, "one after the other", vec![copy, crc, 0.0]));
+                bars.push(Bar::new(name, "in one go", vec![0.0, 0.0, fused]));
                 let claim = match published {
                     Some(their) => format!("saves {their:.0} % there"),
                     None => "is not in the study".to_owned(),

@@ -14,11 +14,29 @@ pub(crate) const POINTS: [(u64, &str); 7] = [
     (9999, "p99.99"),
 ];
 
-const WIDTH: f64 = 720.0;
+/// Width of the lines themselves.
+const PLOT: f64 = 480.0;
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 80.0;
 const TOP: f64 = 30.0;
-const COLOURS: [&str; 6] = ["#1b6ca8", "#d1495b", "#2e8b57", "#8a5cb4", "#c98a1b", "#555555"];
+/// Width of a character, at most, on average.
+const CHARACTER: f64 = 6.8;
+/// From one name to the next below it.
+const ROW: f64 = 14.0;
+const COLOURS: usize = 6;
+
+/// Colours are classes, so that a dark screen gets others.
+const STYLE: &str = "\
+    .bg{fill:#fff}text{fill:#222}.grid{stroke:#ddd}\
+    .c0{stroke:#1b6ca8}.c1{stroke:#d1495b}.c2{stroke:#2e8b57}\
+    .c3{stroke:#8a5cb4}.c4{stroke:#c98a1b}.c5{stroke:#555}\
+    .t0{fill:#1b6ca8}.t1{fill:#d1495b}.t2{fill:#2e8b57}\
+    .t3{fill:#8a5cb4}.t4{fill:#c98a1b}.t5{fill:#555}\
+    @media (prefers-color-scheme:dark){.bg{fill:#16181c}text{fill:#e4e4e4}.grid{stroke:#3c4046}\
+    .c0{stroke:#6aa9ee}.c1{stroke:#f08a8a}.c2{stroke:#63c174}\
+    .c3{stroke:#b98ae0}.c4{stroke:#d8bf45}.c5{stroke:#a8a8a8}\
+    .t0{fill:#6aa9ee}.t1{fill:#f08a8a}.t2{fill:#63c174}\
+    .t3{fill:#b98ae0}.t4{fill:#d8bf45}.t5{fill:#a8a8a8}}";
 
 /// One line: its name and a value in nanoseconds for each of [`POINTS`].
 #[derive(Debug)]
@@ -32,17 +50,27 @@ pub(crate) fn draw(title: &str, series: &[Series]) -> String {
     let values = || series.iter().flat_map(|line| &line.values).map(|value| (*value).max(1) as f64);
     let low = values().fold(f64::MAX, f64::min).log10().floor().clamp(0.0, 18.0);
     let high = values().fold(1.0, f64::max).log10().ceil().clamp(low + 1.0, 20.0);
-    let x = |place: usize| LEFT + place as f64 * (WIDTH - LEFT - 160.0) / 6.0;
+    let x = |place: usize| LEFT + place as f64 * PLOT / 6.0;
     let y = |value: f64| {
         let share = (value.max(1.0).log10() - low) / (high - low);
         HEIGHT - 40.0 - share * (HEIGHT - 40.0 - TOP)
     };
+    let names = series.iter().map(|line| width_of(&line.name)).fold(0.0, f64::max);
+    let width = (LEFT + PLOT + names + 14.0).max(width_of(title) + LEFT + 8.0).ceil();
+    let said = series.iter().map(|line| {
+        let values = POINTS.iter().zip(&line.values);
+        let values = values.map(|((_, label), value)| format!("{label} {}", time(*value as f64)));
+        format!("{}: {}.", line.name, values.collect::<Vec<_>>().join(", "))
+    });
+    let said = said.collect::<Vec<_>>().join(" ");
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"18\">{}</text>\n",
-        escaped(title)
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {HEIGHT}\" \
+         width=\"{width}\" height=\"{HEIGHT}\" role=\"img\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<title>{title}</title>\n<desc>Latencies. {}</desc>\n\
+         <style>{STYLE}</style>\n<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n\
+         <text x=\"{LEFT}\" y=\"18\">{title}</text>\n",
+        escaped(&said),
+        title = escaped(title),
     );
     let mut decade = low;
     while decade <= high {
@@ -51,7 +79,7 @@ pub(crate) fn draw(title: &str, series: &[Series]) -> String {
         let _ = writeln!(
             svg,
             "<line x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" \
-             stroke=\"#dddddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+             class=\"grid\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 6.0,
             at + 4.0,
             time(value)
@@ -66,26 +94,45 @@ pub(crate) fn draw(title: &str, series: &[Series]) -> String {
             HEIGHT - 20.0
         );
     }
-    for (line, colour) in series.iter().zip(COLOURS.iter().cycle()) {
+    let last = |line: &Series| y(line.values.last().copied().unwrap_or(1) as f64) + 4.0;
+    let feet = apart(&series.iter().map(last).collect::<Vec<_>>());
+    for ((at, line), foot) in series.iter().enumerate().zip(feet) {
+        let colour = at % COLOURS;
         let points: Vec<String> = line
             .values
             .iter()
             .enumerate()
             .map(|(place, value)| format!("{:.1},{:.1}", x(place), y(*value as f64)))
             .collect();
-        let last = line.values.last().copied().unwrap_or(1);
         let _ = writeln!(
             svg,
-            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{}</text>",
+            "<polyline class=\"c{colour}\" fill=\"none\" stroke-width=\"2\" points=\"{}\"/>\
+             <text class=\"t{colour}\" x=\"{:.1}\" y=\"{foot:.1}\">{}</text>",
             points.join(" "),
             x(POINTS.len() - 1) + 6.0,
-            y(last as f64) + 4.0,
             escaped(&line.name)
         );
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// The feet of names that stand at `wanted`, so far from each other that all can be read.
+fn apart(wanted: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by(|a, b| wanted[*b].total_cmp(&wanted[*a]));
+    let mut feet = wanted.to_vec();
+    let mut lowest = HEIGHT - 40.0;
+    for at in order {
+        feet[at] = feet[at].min(lowest);
+        lowest = feet[at] - ROW;
+    }
+    feet
+}
+
+/// Room that a text takes.
+fn width_of(text: &str) -> f64 {
+    CHARACTER * text.chars().count() as f64
 }
 
 /// Nanoseconds for people.
@@ -115,5 +162,28 @@ mod tests {
         assert!(svg.contains("4K &lt;x&gt;") && svg.contains("disk &amp; more"));
         assert!(svg.contains("p99.99") && svg.contains("10.0 us") && !svg.contains("NaN"));
         assert!(!draw("empty", &[]).contains("NaN"));
+    }
+
+    #[test]
+    fn names_are_whole_and_apart() {
+        let values = vec![80_000; POINTS.len()];
+        let name = "64 KiB sequential write, depth 128, of a name that has no end";
+        let series =
+            [1, 2, 3].map(|at| Series { name: format!("{name} {at}"), values: values.clone() });
+        let svg = draw("disk", &series);
+        let number = |tag: &str, key: &str| {
+            let rest = tag.split_once(&format!(" {key}=\"")).unwrap().1;
+            rest.split('"').next().unwrap().parse::<f64>().unwrap()
+        };
+        let (width, mut feet) = (number(&svg, "width"), Vec::new());
+        for tag in svg.split("<text").skip(1).filter(|tag| tag.contains("no end")) {
+            assert!(number(tag, "x") + CHARACTER * (name.len() + 2) as f64 <= width);
+            feet.push(number(tag, "y"));
+        }
+        assert_eq!(feet.len(), 3);
+        assert!((0..2).all(|at| (feet[at] - feet[at + 1]).abs() >= ROW - 0.1), "{feet:?}");
+        for wanted in ["role=\"img\"", "<title>", "p99.99 80.0 us", "prefers-color-scheme:dark"] {
+            assert!(svg.contains(wanted), "{wanted}");
+        }
     }
 }

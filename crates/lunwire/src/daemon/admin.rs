@@ -177,7 +177,8 @@ impl State {
         let initiators = initiators(order).map_err(anyhow::Error::msg)?;
         self.target.add_lun(&target, NewLun { number, initiators }, |stores, number| {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
-            let (unit, facts) = self.maker.make(stores, &target, &draft)?;
+            let taken = |naa: &[u8]| self.target.find_disk(naa);
+            let (unit, facts) = self.maker.make(stores, &target, &draft, &taken)?;
             shown = Some(facts);
             anyhow::Ok(unit)
         })?;

@@ -10,6 +10,7 @@ use anyhow::Result;
 use control::config::Source;
 use control::units;
 use engine::Choice;
+use target::IdentityPolicy;
 use target::SESSIONS_MAX;
 use target::STRANGERS_MAX;
 use toml::Spanned;
@@ -73,6 +74,14 @@ pub(super) fn mode(text: &str) -> Result<bool, &'static str> {
         "smp" => Ok(false),
         "amp" => Ok(true),
         _ => Err("smp or amp is right"),
+    }
+}
+
+pub(super) fn identity(text: &str) -> Result<IdentityPolicy, &'static str> {
+    match text {
+        "own" => Ok(IdentityPolicy::Own),
+        "name" => Ok(IdentityPolicy::Name),
+        _ => Err("own or name is right"),
     }
 }
 

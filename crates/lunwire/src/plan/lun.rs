@@ -130,7 +130,7 @@ pub(super) fn protection(number: u8, spec: &Spec) -> Result<ProtectionType, Stri
     ProtectionType::from_number(number).ok_or_else(|| "1, 2 or 3 is right".into())
 }
 
-fn serial(text: &str) -> Result<String, &'static str> {
+pub(super) fn serial(text: &str) -> Result<String, &'static str> {
     let good = (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     if good { Ok(text.to_owned()) } else { Err("1 to 32 printable ASCII characters are right") }
 }

@@ -16,8 +16,10 @@ use scsi::Explicit;
 use scsi::PortGroup;
 use target::AccessRule;
 use target::AuthenticationPolicy;
+use target::IdentityPolicy;
 use target::Redirect;
 
+use super::check;
 use super::checked;
 use super::lun;
 use super::lun::DraftLun;
@@ -35,6 +37,7 @@ pub(crate) struct DraftTarget {
     pub(super) authentication: AuthenticationPolicy,
     pub(super) port_groups: Vec<PortGroup>,
     pub(super) explicit: Explicit,
+    pub(super) identity: IdentityPolicy,
 }
 
 impl DraftTarget {
@@ -49,6 +52,7 @@ impl DraftTarget {
             authentication: AuthenticationPolicy::default(),
             port_groups: Vec::new(),
             explicit: Explicit::No,
+            identity: IdentityPolicy::default(),
         }
     }
 
@@ -63,6 +67,10 @@ impl DraftTarget {
         draft.take_settings(source, target)?;
         transfer::take(&mut draft.settings, source, target)?;
         draft.redirect = redirect(source, target)?;
+        if let Some(value) = &target.identity {
+            draft.identity =
+                checked(source, "target.identity", value, |text| check::identity(text))?;
+        }
         let mut numbers = BTreeSet::new();
         for (place, lun) in (0..).zip(&target.lun) {
             let number = match &lun.number {

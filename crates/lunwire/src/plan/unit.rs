@@ -8,12 +8,17 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 use control::admin;
 use scsi::Explicit;
 use scsi::Identity;
 use scsi::Kept;
 use scsi::LogicalUnit;
 use scsi::PortGroup;
+use store::Store;
+use target::DiskNumber;
+use target::IdentityPolicy;
+use target::Sought;
 use target::StateFile;
 use target::Stores;
 
@@ -38,6 +43,16 @@ struct Terms {
     name: String,
     port_groups: Vec<PortGroup>,
     explicit: Explicit,
+    identity: IdentityPolicy,
+}
+
+/// Tells where the disk with an NAA designator is served, if it is.
+pub(crate) type Taken<'a> = &'a dyn Fn(&[u8]) -> Option<(String, u16)>;
+
+/// Who a disk is, and whether it is so for longer than the daemon lives.
+struct Known {
+    identity: Identity,
+    lasting: bool,
 }
 
 impl UnitMaker {
@@ -46,6 +61,7 @@ impl UnitMaker {
             name: target.name.clone(),
             port_groups: target.port_groups.clone(),
             explicit: target.explicit,
+            identity: target.identity,
         };
         Self { state_dir, targets: targets.iter().map(terms).collect() }
     }
@@ -56,14 +72,10 @@ impl UnitMaker {
         stores: &mut Stores,
         target: &str,
         lun: &DraftLun,
+        taken: Taken<'_>,
     ) -> Result<(LogicalUnit, admin::Lun)> {
         let place = || format!("target {target}, LUN {}, store {}", lun.number, lun.store);
-        let product = if lun.spec.is_optical() { OPTICAL_PRODUCT } else { PRODUCT };
-        let mut identity = Identity::derive(target, lun.number, VENDOR, product);
-        if let Some(serial) = &lun.serial {
-            identity.serial.clone_from(serial);
-        }
-        let unit = self.unit(identity, stores, lun, target).with_context(place)?;
+        let unit = self.unit(stores, lun, target, taken).with_context(place)?;
         let geometry = unit.store().geometry();
         if unit.wipe_has_failed() {
             tracing::warn!(
@@ -83,40 +95,101 @@ impl UnitMaker {
         Ok((unit, shown))
     }
 
+    /// Who the disk on `store` is. No two units of a daemon are one disk: they would not know of
+    /// each other's reservations.
+    fn identify(
+        &self,
+        stores: &Stores,
+        store: &dyn Store,
+        lun: &DraftLun,
+        target: &str,
+        policy: IdentityPolicy,
+        taken: Taken<'_>,
+    ) -> Result<Known> {
+        let product = if lun.spec.is_optical() { OPTICAL_PRODUCT } else { PRODUCT };
+        let state_dir = self.state_dir.as_deref();
+        let sought = Sought { target, lun: lun.number, policy, state_dir };
+        let known = match &lun.serial {
+            Some(serial) if policy == IdentityPolicy::Own => {
+                Known { identity: Identity::of_serial(serial, VENDOR, product), lasting: true }
+            }
+            serial => {
+                let DiskNumber { mut number, lasting } =
+                    stores.disk_number(store, &lun.spec, sought)?;
+                let naa = |number| Identity::of(number, VENDOR, product).naa;
+                if store.geometry().read_only && taken(&naa(number)).is_some() {
+                    number = in_drive(number, target, lun.number);
+                }
+                let mut identity = Identity::of(number, VENDOR, product);
+                if let Some(serial) = serial {
+                    identity.serial.clone_from(serial);
+                }
+                Known { identity, lasting }
+            }
+        };
+        if let Some((other, number)) = taken(&known.identity.naa) {
+            let serial = &known.identity.serial;
+            bail!(
+                "hosts would take it for LUN {number} of {other}, which has the serial number \
+                 {serial} too; try: serial with a value of its own"
+            );
+        }
+        Ok(known)
+    }
+
     /// A logical unit with what was kept of it.
     fn unit(
         &self,
-        identity: Identity,
         stores: &mut Stores,
         lun: &DraftLun,
         target: &str,
+        taken: Taken<'_>,
     ) -> Result<LogicalUnit> {
         let (spec, block) = (&lun.spec, lun.block);
+        let terms = self.targets.iter().find(|terms| terms.name == target);
+        let mut lasting = false;
+        let mut known = |stores: &Stores, store: &dyn Store| {
+            let policy = terms.map(|terms| terms.identity).unwrap_or_default();
+            let known = self.identify(stores, store, lun, target, policy, taken)?;
+            lasting = known.lasting;
+            anyhow::Ok(known.identity)
+        };
         let unit = match lun.protection {
             None if spec.is_optical() => {
                 let store = stores.open(spec)?;
+                let identity = known(stores, &*store)?;
                 return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
             }
-            None => LogicalUnit::new(identity, stores.open_for(spec, block)?, block),
+            None => {
+                let store = stores.open_for(spec, block)?;
+                LogicalUnit::new(known(stores, &*store)?, store, block)
+            }
             Some(kind) => {
                 let (store, format) = stores.open_protected(spec, block, kind)?;
-                LogicalUnit::protected(identity, store, format)
+                LogicalUnit::protected(known(stores, &*store)?, store, format)
             }
         };
         let unit = unit.map_err(anyhow::Error::msg)?;
         let mut unit = unit.with_space_warning(lun.space_warning);
-        if let Some(terms) = self.targets.iter().find(|terms| terms.name == target) {
+        if let Some(terms) = terms {
             unit = unit
                 .with_port_groups(terms.port_groups.clone(), terms.explicit)
                 .map_err(anyhow::Error::msg)?;
         }
         match &self.state_dir {
-            None => Ok(unit),
-            Some(folder) => {
+            // What is kept of a disk that is gone with the daemon would be found by nobody.
+            Some(folder) if lasting => {
                 Kept::ALL.into_iter().try_fold(unit, |unit, kept| keep(unit, folder, kept))
             }
+            _ => Ok(unit),
         }
     }
+}
+
+/// A medium that may be in many drives.
+fn in_drive(number: u64, target: &str, lun: u16) -> u64 {
+    let place = Identity::number_of_place(target, lun);
+    Identity::number_of(&number.to_be_bytes(), &place.to_be_bytes())
 }
 
 /// The unit with one kind of its state as it was kept in `folder`.

@@ -214,8 +214,14 @@ fn block_limits(unit: &LogicalUnit) -> BlockLimits {
     if let Some(granularity) = geometry.discard_granularity {
         limits.unmap_blocks_max = limits::UNMAP_BLOCKS_MAX;
         limits.unmap_descriptors_max = limits::UNMAP_DESCRIPTORS_MAX;
-        limits.unmap_granularity = unit.blocks_in(granularity).max(1);
-        limits.unmap_alignment = Some(0);
+        // Zero: not reported (SBC-3 §6.5.3). QEMU keeps a map of what is allocated where it is told
+        // of a granularity of 4 KiB to 16 MiB and zeroes are read from the rest, and then asks its
+        // own code for the status of 2^31 - 512 bytes, which is no multiple of a longer block: it
+        // aborts. Hosts take the physical block for the granularity instead.
+        if unit.block() == 512 {
+            limits.unmap_granularity = unit.blocks_in(granularity).max(1);
+            limits.unmap_alignment = Some(0);
+        }
     }
     limits
 }

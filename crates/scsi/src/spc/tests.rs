@@ -125,7 +125,9 @@ fn block_limits_are_those_that_hold() {
         assert_eq!(parsed.transfer_max, limits::TRANSFER_MAX >> shift);
         assert_eq!(parsed.write_same_max, u64::from(limits::WRITE_SAME_MAX >> shift));
         assert!(parsed.write_same_non_zero);
-        assert_eq!(parsed.unmap_granularity, 4096 >> shift);
+        // QEMU aborts on blocks of 4096 bytes where it is told of a granularity.
+        assert_eq!(parsed.unmap_granularity, if block == 512 { 8 } else { 0 });
+        assert_eq!(parsed.unmap_alignment, (block == 512).then_some(0));
         assert_eq!(parsed.transfer_granularity, 4096 >> shift);
         assert_eq!(parsed.unmap_blocks_max, limits::UNMAP_BLOCKS_MAX);
     }

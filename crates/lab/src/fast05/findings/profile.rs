@@ -5,7 +5,7 @@ use super::super::theirs;
 use super::super::touching::Costs;
 use super::{COLD, Measured, SARWATE, SLICING8};
 use super::{largest, of_size, percent, protocol_of_one};
-use crate::figure::{Figure, Kind, bytes, number};
+use crate::figure::{Bar, Figure, Kind, bytes, number};
 use crate::report::{Section, Table};
 
 /// Figures 11 and 15, and the same with the best kernel: copy and CRC one after the other.
@@ -44,7 +44,7 @@ pub(super) fn profile(measured: &Measured, tier: usize) -> Section {
             number(of_size(&measured.reads, *size)[tier][COLD]),
             their_sum(tier, *size),
         ]);
-        bars.push((bytes((*size).into()), vec![protocol, copy, crc]));
+        bars.push(Bar::new("", &bytes((*size).into()), vec![protocol, copy, crc]));
     }
     section.tables.push(table);
     let title = format!("Cycles for a Data-In, {name}, this machine");
