@@ -36,6 +36,11 @@ pub struct Config {
     pub login_timeout: Option<Spanned<String>>,
     /// Sessions that the daemon serves at a time, 1 to 16384 (the default).
     pub sessions_max: Option<Spanned<usize>>,
+    /// Connections that have not logged in, and discovery sessions without a proof, at a time, 1 to
+    /// 32768; default 4096. With more, the oldest one goes.
+    pub unauthenticated_max: Option<Spanned<usize>>,
+    /// As many of one address, or of one IPv6 network of 64 bits; default 256.
+    pub unauthenticated_per_address: Option<Spanned<usize>>,
     /// Whether a target that an initiator may not use looks to it like one that is not there;
     /// default false.
     pub hide_targets: Option<bool>,
@@ -131,7 +136,7 @@ pub struct Target {
     pub ping_timeout: Option<Spanned<String>>,
     /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, most wanted first; default: all.
+    /// The allowed hash functions, of which the initiator's order chooses; default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Common to initiators that have none of their own: CHAP_N.
     pub chap_user: Option<Spanned<String>>,
@@ -213,7 +218,7 @@ pub struct Initiator {
 pub struct Discovery {
     /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, most wanted first; default: all.
+    /// The allowed hash functions, of which the initiator's order chooses; default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Of everybody who may ask: CHAP_N.
     pub chap_user: Option<Spanned<String>>,

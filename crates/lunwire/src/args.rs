@@ -134,7 +134,8 @@ Examples:
 
 STORE is kind:argument[,option=value]...
   memory:SIZE                               RAM
-  file:PATH[,size=SIZE,direct,readonly,sync]  a file or block device
+  file:PATH[,size=SIZE,direct,readonly,sync,format=raw]
+                                            a file or block device
   iso:PATH                                  a CD or DVD, read only
   stripe:CHUNK(STORE;STORE;...)             several stores as one (RAID-0)
   null:SIZE                                 reads zeroes, drops writes
@@ -211,6 +212,12 @@ pub(crate) struct ServeOptions {
     /// A login must be over in this time [default: 15s]
     #[arg(long, value_name = "TIME")]
     pub(crate) login_timeout: Option<String>,
+    /// Connections that have not logged in at a time; with more, the oldest goes [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub(crate) unauthenticated_max: Option<usize>,
+    /// As many of one address [default: 256]
+    #[arg(long, value_name = "N")]
+    pub(crate) unauthenticated_per_address: Option<usize>,
     /// Path of the control socket [default: lunwire.sock in $XDG_RUNTIME_DIR, or in /run as root]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,

@@ -2,6 +2,7 @@
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
 mod check;
+mod files;
 mod lun;
 mod mode;
 mod node;
@@ -22,11 +23,13 @@ use control::units;
 use engine::Choice;
 use store::spec::Spec;
 use target::AuthenticationPolicy;
+use target::ConnectionLimits;
 use target::Demand;
 use target::Node;
 use target::Plan;
 use target::Portal;
 use target::SESSIONS_MAX;
+use target::StateFolder;
 use target::Stores;
 
 use crate::args::ServeOptions;
@@ -40,6 +43,7 @@ use check::log_level;
 use check::login_timeout;
 use check::reactors;
 use check::sessions;
+use check::strangers;
 use lun::protection;
 use mode::DraftMode;
 use node::DraftTarget;
@@ -74,6 +78,7 @@ pub(crate) struct Draft {
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
     sessions_max: usize,
+    connections: ConnectionLimits,
     hide_targets: bool,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
@@ -87,6 +92,8 @@ pub(crate) struct Draft {
 /// A plan, and what administration shows of it.
 #[derive(Debug)]
 pub(crate) struct Opened {
+    /// Ours as long as we serve.
+    pub(crate) state_folder: Option<StateFolder>,
     pub(crate) plan: Plan,
     pub(crate) served: Vec<admin::Target>,
 }
@@ -103,6 +110,7 @@ impl Draft {
             spin: DEFAULT_SPIN,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
             sessions_max: SESSIONS_MAX,
+            connections: ConnectionLimits::default(),
             hide_targets: false,
             log: "info".into(),
             control_socket: None,
@@ -168,6 +176,14 @@ impl Draft {
         if let Some(value) = &config.sessions_max {
             self.sessions_max = checked(source, "sessions-max", value, |count| sessions(*count))?;
         }
+        if let Some(value) = &config.unauthenticated_max {
+            self.connections.strangers =
+                checked(source, "unauthenticated-max", value, |count| strangers(*count))?;
+        }
+        if let Some(value) = &config.unauthenticated_per_address {
+            self.connections.strangers_of_address =
+                checked(source, "unauthenticated-per-address", value, |count| strangers(*count))?;
+        }
         self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
             self.log = checked(source, "log", value, |text| log_level(text))?;
@@ -216,6 +232,13 @@ impl Draft {
         }
         if let Some(text) = &options.login_timeout {
             self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
+        }
+        if let Some(count) = options.unauthenticated_max {
+            self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
+        }
+        if let Some(count) = options.unauthenticated_per_address {
+            self.connections.strangers_of_address =
+                option("--unauthenticated-per-address", count, strangers(count))?;
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;
@@ -298,6 +321,7 @@ impl Draft {
 
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
+        let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
         let maker = self.unit_maker();
         let mut stores = Stores::new();
         let mut nodes = Vec::new();
@@ -336,9 +360,10 @@ impl Draft {
             login_timeout: self.login_timeout,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,
+            connections: self.connections,
             hide_targets: self.hide_targets,
         };
-        Ok(Opened { plan, served })
+        Ok(Opened { state_folder, plan, served })
     }
 }
 

@@ -9,12 +9,14 @@ use crate::args::CheckOptions;
 use crate::output;
 use crate::plan::Draft;
 
-/// Validates a configuration; nothing is opened for writing, created or listened on.
+/// Validates a configuration and looks at its files; nothing is opened for writing, created,
+/// locked or listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
     for warning in draft.warnings() {
         output::warn(warning);
     }
+    draft.examine_files()?;
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
         output::line(json!({ "ok": true, "targets": draft.targets.len(), "luns": luns }));

@@ -11,6 +11,7 @@ use control::config::Source;
 use control::units;
 use engine::Choice;
 use target::SESSIONS_MAX;
+use target::STRANGERS_MAX;
 use toml::Spanned;
 
 use crate::args::Usage;
@@ -95,6 +96,13 @@ pub(super) fn sessions(count: usize) -> Result<usize, String> {
     match count {
         1..=SESSIONS_MAX => Ok(count),
         _ => Err(format!("1 to {SESSIONS_MAX} is right")),
+    }
+}
+
+pub(super) fn strangers(count: usize) -> Result<usize, String> {
+    match count {
+        1..=STRANGERS_MAX => Ok(count),
+        _ => Err(format!("1 to {STRANGERS_MAX} is right")),
     }
 }
 

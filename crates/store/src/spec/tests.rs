@@ -12,7 +12,14 @@ use proptest::prelude::*;
 const USAGE: &str = "memory:SIZE, file:PATH, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 
 fn file(path: &str) -> FileSpec {
-    FileSpec { path: path.to_string(), size: None, direct: false, read_only: false, sync: false }
+    FileSpec {
+        path: path.to_string(),
+        size: None,
+        direct: false,
+        read_only: false,
+        sync: false,
+        raw: false,
+    }
 }
 
 #[test]
@@ -31,6 +38,7 @@ fn words_of_each_kind() {
                 ..file("disk.img")
             }),
         ),
+        ("file:x,format=raw", Spec::File(FileSpec { raw: true, ..file("x") })),
         ("file:x,readonly", Spec::File(FileSpec { read_only: true, ..file("x") })),
     ];
     for (word, spec) in words {
@@ -279,11 +287,11 @@ proptest! {
     fn a_shown_word_parses_to_the_same(
         path in "[^,]+",
         blocks in proptest::option::of(1..1_u64 << 50),
-        flags in any::<[bool; 3]>(),
+        flags in any::<[bool; 4]>(),
     ) {
-        let [direct, read_only, sync] = flags;
+        let [direct, read_only, sync, raw] = flags;
         let size = blocks.map(|blocks| blocks * 512);
-        let spec = Spec::File(FileSpec { path, size, direct, read_only, sync });
+        let spec = Spec::File(FileSpec { path, size, direct, read_only, sync, raw });
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
         let spec = Spec::Memory { bytes: size.unwrap_or(512) };
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
