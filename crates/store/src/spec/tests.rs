@@ -54,9 +54,10 @@ fn errors_say_what_would_be_right() {
         ("ramdisk:1G", &format!("store kind `ramdisk` is unknown: write {USAGE}")),
         ("rbd:pool/image", &format!("store kind `rbd` is not built yet: this build has {USAGE}")),
         (
-            "memory:1GB",
-            "size of store `memory:` is `1GB`: \
-             a size is a number of bytes with an optional K, M, G or T, such as 512M",
+            "memory:1GX",
+            "size of store `memory:` is `1GX`: \
+             a size is a number of bytes, also with K, M, G or T (powers of 1024) or KB, MB, GB or \
+             TB (of 1000), such as 512M or 1.5G",
         ),
         ("memory:0", "size of store `memory:` is `0`: a size is at least 512 bytes"),
         ("null:1000", "size of store `null:` is `1000`: a size is a multiple of 512 bytes"),
