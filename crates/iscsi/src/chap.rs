@@ -278,8 +278,8 @@ impl Exchange {
         for entry in keys::list(list) {
             offered.push(keys::numeric(entry).ok_or(Error::Malformed("CHAP_A"))?);
         }
-        // The list is in the initiator's order of preference (RFC 7143 §12.1.3): ours says only what
-        // is allowed.
+        // The list is in the initiator's order of preference (RFC 7143 §12.1.3): ours says only
+        // what is allowed.
         let allowed = &self.policy.algorithms;
         let algorithm = offered.iter().find_map(|number| {
             allowed.iter().find(|algorithm| u64::from(algorithm.number()) == *number)

@@ -83,8 +83,9 @@ impl Tcp {
         self.rx.control_data()
     }
 
-    /// ExpStatSN of the last Data-Out since this was asked last: these PDUs carry an acknowledgement
-    /// like all others (RFC 7143 §4.2.2.2), and nobody above hears of them one by one.
+    /// ExpStatSN of the last Data-Out since this was asked last: these PDUs carry an
+    /// acknowledgement like all others (RFC 7143 §4.2.2.2), and nobody above hears of them one by
+    /// one.
     pub const fn take_acknowledged(&mut self) -> Option<StatSn> {
         self.rx.take_acknowledged()
     }
