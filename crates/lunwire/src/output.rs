@@ -73,7 +73,8 @@ pub(crate) fn error(error: &anyhow::Error) {
             text.push_str(&cause);
         }
     }
-    eprintln!("lunwire: {}", masked(&text));
+    // Who does not hear it sees the exit status.
+    let _ = writeln!(std::io::stderr(), "lunwire: {}", masked(&text));
 }
 
 /// Prints a line; a reader that has gone away is no failure of ours.
