@@ -17,6 +17,7 @@ use target::Target;
 
 use crate::args::ServeOptions;
 use crate::daemon::admin::Admin;
+use crate::daemon::descriptors;
 use crate::daemon::log;
 use crate::daemon::log::Log;
 use crate::daemon::log::Style;
@@ -41,7 +42,10 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
         tracing::warn!("{warning}");
     }
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
-    let plan = draft.open()?;
+    descriptors::raise_limit();
+    let mut plan = draft.open()?;
+    let left = descriptors::left_for_connections(plan.plan.reactors);
+    plan.plan.connections = plan.plan.connections.within(left);
     let served = plan.served.clone();
     let engine = plan.plan.engine;
     let target = Arc::new(Target::start(plan.plan)?);
@@ -74,8 +78,9 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     let begun = Instant::now();
     drop((watch, admin));
     let result = target.stop(GRACE);
+    drop(plan.state_folder);
     drop(hurry);
-    tracing::info!(seconds = begun.elapsed().as_secs_f32(), "stopped");
+    tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
     result.context("cannot stop cleanly")
 }
 
@@ -118,6 +123,5 @@ fn announce(target: &Target, served: &[admin::Target]) {
 }
 
 fn style(json: bool) -> Style {
-    use std::io::IsTerminal;
-    if json { Style::Json } else { Style::Text { colours: std::io::stderr().is_terminal() } }
+    if json { Style::Json } else { Style::Text { colours: output::colors() } }
 }
