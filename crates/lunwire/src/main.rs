@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line of lunwire.
 //!
-//! Exit status: 0 done, 1 the operation failed (stderr says what and what to do), 2 wrong usage.
+//! Exit status: 0 done, 1 the operation failed (stderr says what and what to do), 2 wrong usage;
+//! 70 a defect of `serve` itself ([`target::PANICKED`]).
 #![forbid(unsafe_code)]
 
 mod args;

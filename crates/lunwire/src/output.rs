@@ -130,7 +130,8 @@ pub(crate) fn error(error: &anyhow::Error) -> String {
         }
     }
     let text = masked(&text);
-    eprintln!("lunwire: {text}");
+    // Who does not hear it sees the exit status.
+    let _ = writeln!(std::io::stderr(), "lunwire: {text}");
     text
 }
 
