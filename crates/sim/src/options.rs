@@ -2,6 +2,7 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod extras;
+mod hot;
 mod latest;
 
 use std::fmt;
@@ -267,6 +268,7 @@ impl Options {
     pub fn draw(seed: u64, class: Class) -> Self {
         let mut options = Self::narrow(seed, class);
         options.widen_further();
+        options.crowd();
         options
     }
 
