@@ -24,7 +24,7 @@ pub use buf::Buf;
 pub use cache::purge;
 pub use copy::copy;
 pub use limits::{BUF_LEN_MAX, PAGE};
-pub use pool::Pool;
+pub use pool::{Claim, Pool, Trimmed};
 pub use region::{Region, RegionError};
 pub use sg::SgList;
 pub use slice::Slice;

@@ -18,6 +18,16 @@ pub(crate) const CLASS_SIZES: [usize; 7] =
 /// of 4 KiB slots is needed.
 pub(crate) const POOL_BYTES_MAX: usize = 4 << 40;
 
+/// What one taker may have: so many times the square of the part of the pool that is free. One
+/// alone gets three fifths of the pool, enough to keep any path busy. Those who take all they can
+/// and give nothing back, one after the other, leave a part in `4n + 1`: 12 MiB of 512 behind ten
+/// of them.
+pub(crate) const SHARE_OF_MUCH: u64 = 4;
+
+/// Where little is free, and that square is next to nothing, a taker may still have one part in so
+/// many: behind a hundred who take all they can, small commands go on.
+pub(crate) const SHARE_OF_LITTLE: usize = 32;
+
 /// Length from which bytes are streamed past the caches into a region, bytes. Measured on a server
 /// processor of 2023: 128 KiB blocks over 1 GiB go in at 16 to 19 GB/s in place of 9, and a
 /// target's writes of 128 KiB and 1 MiB are a fifth to a third quicker. With 4 KiB writes there is
@@ -60,4 +70,5 @@ const _: () = {
     }
     assert!(CLASS_SIZES[CLASS_SIZES.len() - 1] == BUF_LEN_MAX);
     assert!(POOL_BYTES_MAX / PAGE * 2 < u32::MAX as usize);
+    assert!((POOL_BYTES_MAX / PAGE).ilog2() <= 31, "the square of the pages fits 64 bits");
 };

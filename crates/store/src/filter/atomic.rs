@@ -32,6 +32,10 @@ impl Store for Atomic {
         self.behind.files()
     }
 
+    fn health(&self, file: crate::FileId) -> Option<Arc<crate::health::Health>> {
+        self.behind.health(file)
+    }
+
     fn set_bytes(&self, bytes: u64) -> bool {
         self.behind.set_bytes(bytes)
     }

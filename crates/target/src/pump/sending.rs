@@ -114,6 +114,9 @@ impl<P: Port> Pump<P> {
             self.port.submit(token(Kind::Send, key), work);
         } else {
             connection.list = Some(list);
+            if connection.mover.backlog() > 0 {
+                self.hungry.wait_to_send(key);
+            }
             self.end_if_terminated(key);
         }
     }
@@ -122,6 +125,7 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         list.clear();
         connection.list = Some(list);
+        connection.sends.count();
         if let Err(errno) = result {
             return self.disconnected(key, Some(errno));
         }
