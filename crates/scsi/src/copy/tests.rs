@@ -5,10 +5,10 @@ use crate::Identity;
 use crate::LogicalUnit;
 use crate::Nexus;
 use crate::limits;
-use crate::testing::BLOCKS;
-use crate::testing::Disk;
 use crate::task::Input;
 use crate::task::Step;
+use crate::testing::BLOCKS;
+use crate::testing::Disk;
 use crate::testing::Seen;
 use crate::testing::codes;
 use crate::testing::drawn;
@@ -428,8 +428,8 @@ fn a_token_in_use_that_must_make_room_ends() {
     let unit = &hosts.units[0];
     let ended = write_while(&hosts, &token, || {
         let mut used = Vec::new();
-        for _ in 0..limits::TOKENS_MAX {
-            let token = hosts.populate(&hosts.one, 0, &[(100, 1)]);
+        for length in (1..).take(limits::TOKENS_MAX) {
+            let token = hosts.populate(&hosts.one, 0, &[(100, length)]);
             used.push(unit.tokens().find(&token, clock::Instant(2)).expect("just made"));
         }
     });

@@ -47,11 +47,6 @@ impl LogicalUnit {
         Ok(true)
     }
 
-    /// The bytes from `bytes` on are about to be cut off: tokens that stand for one of them end.
-    pub fn cut_off(&self, bytes: u64) {
-        self.revoke_tokens((bytes, u64::MAX - bytes));
-    }
-
     pub(crate) const fn geometry(&self) -> &Geometry {
         &self.geometry
     }
