@@ -30,6 +30,7 @@ use wire::scsi::Sense;
 use wire::scsi::copy;
 use wire::scsi::copy::Cscd;
 use wire::scsi::copy::ListIdUsage;
+use wire::scsi::copy::OffsetSegment;
 use wire::scsi::copy::Segment;
 use wire::scsi::third_party;
 use wire::scsi::token;
@@ -183,6 +184,54 @@ fn segments_are_copied_between_disks_and_within_one() {
     assert_eq!(data(&hosts.all, 0, &results(copy::COPY_DATA_LID1, 7)), [0; 4], "none are held");
     let held = data(&hosts.all, 0, &results(copy::COPY_DATA_LID4, 7));
     assert_eq!((held.len(), held[5], &held[32..]), (36, 1, &[0; 4][..]));
+}
+
+/// A LID1 list of both disks with one segment block to block with offset.
+fn with_offset(hosts: &Hosts, segment: OffsetSegment) -> Vec<u8> {
+    let cscds = [cscd(&hosts.units[0]), cscd(&hosts.units[1])];
+    let mut list = copy::emit_lid1(7, ListIdUsage::Hold, &cscds, &[]).expect("small");
+    let bytes = segment.emit();
+    list[11] = u8::try_from(bytes.len()).expect("short");
+    list.extend_from_slice(&bytes);
+    list
+}
+
+/// Covers-scsi: 83/00, 84/03.
+#[test]
+fn segments_with_offset_count_bytes_of_whole_blocks() {
+    let hosts = hosts();
+    let bytes = pattern(512 * 3000);
+    hosts.fill(0, 0, &bytes);
+    let run = |segment: OffsetSegment| {
+        let list = with_offset(&hosts, segment);
+        codes(sense(&hosts.all, 0, &out(copy::EXTENDED_COPY_LID1, list.len()), &list))
+    };
+    let good = OffsetSegment {
+        source: 0,
+        destination: 1,
+        bytes: 512 * 2900,
+        source_lba: 1,
+        destination_lba: 3,
+        source_offset: 1024,
+        destination_offset: 512,
+    };
+    assert_eq!(run(good), (0, 0, 0));
+    assert_eq!(hosts.bytes(1, 512 * 4, 512 * 2900), bytes[512 * 3..512 * 2903]);
+    assert_eq!(hosts.bytes(1, 0, 512 * 4), [0; 512 * 4]);
+    assert_eq!(run(OffsetSegment { bytes: 0, ..good }), (0, 0, 0), "nothing is legal");
+    for (wrong, expected) in [
+        (OffsetSegment { bytes: 513, ..good }, (0xa, 0x26, 0x0a)),
+        (OffsetSegment { bytes: limits::COPY_SEGMENT_MAX + 512, ..good }, (5, 0x26, 0)),
+        (OffsetSegment { source_offset: 1, ..good }, (5, 0x26, 0)),
+        (OffsetSegment { destination_offset: 511, ..good }, (5, 0x26, 0)),
+        (OffsetSegment { source_lba: u64::MAX, ..good }, (0xa, 0, 0)),
+        (OffsetSegment { destination_lba: BLOCKS - 1, ..good }, (0xa, 0, 0)),
+        (OffsetSegment { destination: 2, ..good }, (0xa, 0x08, 0x04)),
+    ] {
+        assert_eq!(run(wrong), expected, "{wrong:?}");
+    }
+    let parameters = data(&hosts.all, 0, &results(copy::OPERATING_PARAMETERS, 0));
+    assert_eq!(parameters[43..], [3, 0x02, 0x0a, 0xe4]);
 }
 
 #[test]
