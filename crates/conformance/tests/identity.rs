@@ -227,3 +227,24 @@ fn a_login_reinstates_no_session_of_another_identity() {
         open.expect_closed();
     });
 }
+
+/// Sessions that wait for their initiator are bounded; those that anybody can open give way first.
+#[test]
+fn strangers_push_out_no_session_with_a_proof() {
+    // Above the bound of one reactor.
+    const MANY: usize = 1100;
+    let mut plan = plan(engine::choose(engine::Choice::Auto), Settings::default());
+    plan.nodes[0].authentication = policy(Demand::Optional);
+    let server = Server::start(plan);
+    let waiting = || leading().with(&[("DefaultTime2Retain", "60")]);
+    let victim = LoginPlan { keys: Vec::new(), ..waiting() };
+    let mut raw = server.connect();
+    let tsih = log_in(&mut raw, &victim, SECRET).last().expect("an answer").tsih;
+    drop(raw);
+    for _ in 0..MANY {
+        let response = waiting().begin(&mut server.connect()).0;
+        assert_eq!(response.status, 0);
+    }
+    let sessions = server.target().sessions();
+    assert!(sessions.iter().any(|one| one.tsih == tsih.0), "the session is gone");
+}

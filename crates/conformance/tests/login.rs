@@ -251,7 +251,7 @@ fn a_name_in_other_letters_is_the_same_target() {
             second.settle(0);
             expect_sessions(server, 1);
             let sessions = server.target().sessions();
-            assert_eq!(sessions[0].target, Some(TARGET.to_owned()));
+            assert_eq!(sessions[0].target.as_deref(), Some(TARGET));
         },
     );
 }

@@ -7,6 +7,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::words;
+
 /// A configuration as it stands in a file; meaning is checked by who uses it, through
 /// [`Source::error`].
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -34,6 +36,11 @@ pub struct Config {
     pub login_timeout: Option<Spanned<String>>,
     /// Sessions that the daemon serves at a time, 1 to 16384 (the default).
     pub sessions_max: Option<Spanned<usize>>,
+    /// Connections that have not logged in, and discovery sessions without a proof, at a time, 1 to
+    /// 32768; default 4096. With more, the oldest one goes.
+    pub unauthenticated_max: Option<Spanned<usize>>,
+    /// As many of one address, or of one IPv6 network of 64 bits; default 256.
+    pub unauthenticated_per_address: Option<Spanned<usize>>,
     /// Whether a target that an initiator may not use looks to it like one that is not there;
     /// default false.
     pub hide_targets: Option<bool>,
@@ -129,7 +136,7 @@ pub struct Target {
     pub ping_timeout: Option<Spanned<String>>,
     /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, most wanted first; default: all.
+    /// The allowed hash functions, of which the initiator's order chooses; default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Common to initiators that have none of their own: CHAP_N.
     pub chap_user: Option<Spanned<String>>,
@@ -211,7 +218,7 @@ pub struct Initiator {
 pub struct Discovery {
     /// `off`, `optional`, `required` or `mutual`; default: `required` if there is a `chap-user`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, most wanted first; default: all.
+    /// The allowed hash functions, of which the initiator's order chooses; default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Of everybody who may ask: CHAP_N.
     pub chap_user: Option<Spanned<String>>,
@@ -301,7 +308,7 @@ impl Source {
                 place: self.place(&span),
                 field: String::new(),
                 value,
-                problem: error.message().to_owned(),
+                problem: problem(error.message()),
             }
         })
     }
@@ -327,6 +334,39 @@ impl Source {
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
         format!("{}:{line}", self.name)
     }
+}
+
+/// Types as the message of the parser names them, and as a file has them.
+const TYPES: [(&str, &str); 6] = [
+    ("a sequence", "a list is right, such as [\"...\"]"),
+    ("a boolean", "true or false is right"),
+    ("a string", "a text in quotes is right"),
+    ("a map", "a table is right"),
+    ("struct", "a table is right"),
+    ("usize", "a whole number is right"),
+];
+
+/// What the parser says, in the words of who writes the file.
+fn problem(message: &str) -> String {
+    if let Some((unknown, known)) = message.split_once(", expected ")
+        && let Some(field) = unknown.strip_prefix("unknown field ")
+    {
+        let names = known.split('`').skip(1).step_by(2);
+        return match words::nearest(field.trim_matches('`'), names) {
+            Some(meant) => format!("{unknown}; did you mean `{meant}`?"),
+            None => format!("{unknown}; no key has a name like it"),
+        };
+    }
+    if let Some((given, expected)) = message.split_once(", expected ") {
+        let is_number = |text: &str| matches!(text.as_bytes(), [b'u' | b'i', b'1'..=b'9', ..]);
+        let right = match TYPES.iter().find(|(name, _)| expected.starts_with(name)) {
+            Some((_, right)) => right,
+            None if is_number(expected) => "a whole number is right",
+            None => return message.to_owned(),
+        };
+        return format!("{given}; {right}");
+    }
+    message.to_owned()
 }
 
 impl fmt::Display for ConfigError {

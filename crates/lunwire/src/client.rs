@@ -64,9 +64,9 @@ fn usage(what: &str, given: &str, why: impl std::fmt::Display) -> anyhow::Error 
     Usage(format!("{what} {given}: {why}")).into()
 }
 
-/// A size with K, M, G or T.
+/// A number of bytes.
 pub(crate) fn size(flag: &str, text: &str) -> Result<u64> {
-    units::size(text).map_err(|error| usage(flag, text, error))
+    store::spec::parse_bytes(text).map_err(|error| usage(flag, text, error))
 }
 
 /// A time with its unit.
@@ -298,14 +298,25 @@ pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
     }
 }
 
+/// `; try: lunwire COMMAND WHERE`, unless that is what is being done.
+pub(crate) fn try_command(command: &str, place: impl std::fmt::Display) -> String {
+    match output::command().is_some_and(|running| running == command) {
+        true => String::new(),
+        false => format!("; try: lunwire {command} {place}"),
+    }
+}
+
 /// What to do about an error.
 fn advice(error: &Error, url: &Url) -> Option<String> {
-    let (portal, disk) = (url.portal(), url);
+    let discover = try_command("discover", url.portal());
+    let inspect = try_command("inspect", url);
+    let alone = |command: &str| command.strip_prefix("; ").map(str::to_owned);
     Some(match error.kind() {
         Kind::Unreachable { .. } => {
-            format!("is the target running there? try: lunwire discover {portal}")
+            let discover = discover.trim_start_matches(';');
+            format!("is the target running there?{discover}")
         }
-        Kind::Login(LoginError::Refused(0x0203)) => format!("try: lunwire discover {portal}"),
+        Kind::Login(LoginError::Refused(0x0203)) => return alone(&discover),
         Kind::Login(LoginError::Refused(0x0201 | 0x0202) | LoginError::AuthMethod) => {
             "try: --chap-user NAME --chap-secret-file FILE, or another --initiator".into()
         }
@@ -317,13 +328,13 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             "try: again; --patience TIME says how long to try to get a session back".into()
         }
         Kind::Status { status: RESERVATION_CONFLICT, .. } => {
-            format!("another host has reserved the disk; try: lunwire inspect {disk}")
+            format!("another host has reserved the disk{inspect}")
         }
         Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
             "the target has more to do than it takes; try: again later".into()
         }
         Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Resized { .. } => {
-            format!("try: lunwire inspect {disk}")
+            return alone(&inspect);
         }
         _ => return None,
     })

@@ -29,7 +29,12 @@ fn wrong_arguments(error: &clap::Error) -> ExitCode {
     } else {
         eprint!("{masked}");
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+    let status = u8::try_from(error.exit_code()).unwrap_or(2);
+    if error.use_stderr() {
+        let first = text.lines().next().unwrap_or_default();
+        output::failure(first.trim_start_matches("error: "), status);
+    }
+    ExitCode::from(status)
 }
 
 fn main() -> ExitCode {
@@ -59,8 +64,10 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::error(&error);
-            ExitCode::from(if error.is::<args::Usage>() { 2 } else { 1 })
+            let status = if error.is::<args::Usage>() { 2 } else { 1 };
+            let text = output::error(&error);
+            output::failure(&text, status);
+            ExitCode::from(status)
         }
     }
 }

@@ -312,8 +312,9 @@ fn wrong_urls_are_wrong_usage() {
     fails(2, &["inspect", "http://127.0.0.1/x/0"], &["http://127.0.0.1/x/0", "iscsi://"]);
     fails(2, &["read", "iscsi://127.0.0.1"], &["the target is missing"]);
     fails(2, &["inspect", &format!("iscsi://127.0.0.1/{TARGET}")], &["the LUN is missing"]);
-    fails(2, &["inspect", "iscsi://me%topsecretword@127.0.0.1/x/0"], &["me@127.0.0.1"]);
-    let output = lunwire(&["inspect", "iscsi://me%topsecretword@127.0.0.1/x/0"]);
+    let secret = "iscsi://me%topsecretword@127.0.0.1/x/y";
+    fails(2, &["inspect", secret], &["me%***@127.0.0.1/x/y", "\"y\" is no LUN"]);
+    let output = lunwire(&["inspect", secret]);
     assert!(!stderr(&output).contains("topsecretword"));
     let arguments = ["inspect", &disk, "--data-digest", "maybe"];
     fails(2, &arguments, &["--data-digest maybe", "preferred"]);

@@ -79,6 +79,7 @@ impl Machine {
             login_timeout: Duration::from_secs(15),
             hold_back: Duration::ZERO,
             sessions_max: 64,
+            connections: target::ConnectionLimits::default(),
         };
         self.solo = Some(Solo::new(port, plan, vec![listener]));
         self.world.borrow_mut().ready.insert(self.desk);

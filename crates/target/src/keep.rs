@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::io::Read;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -93,7 +94,8 @@ impl StateFile {
     }
 
     fn exchange(&self, state: &[u8]) -> io::Result<()> {
-        let mut file = File::create(&self.draft)?;
+        let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
+        let mut file = options.open(&self.draft)?;
         file.write_all(state)?;
         file.sync_all()?;
         std::fs::rename(&self.draft, &self.path)

@@ -40,6 +40,10 @@ pub(crate) enum Letter {
         reactor: usize,
         connection: Key,
     },
+    /// A stranger must make room for others.
+    Evict {
+        connection: Key,
+    },
     /// The session that `connection` waits for has gone.
     Vacated {
         connection: Key,

@@ -74,7 +74,7 @@ pub struct Redirect {
 /// Lets one initiator in.
 #[derive(Clone, Debug)]
 pub struct AccessRule {
-    /// The initiator's iSCSI name, normalized: what initiators say is prepared and compared with it.
+    /// The initiator's iSCSI name, normalized: what initiators say is prepared, then compared.
     pub initiator: String,
     /// LUN masking: the numbers that it sees; all if None.
     pub luns: Option<Vec<u16>>,

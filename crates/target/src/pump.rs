@@ -61,6 +61,7 @@ use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
+use crate::strangers::Ticket;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -119,6 +120,8 @@ struct Connection {
     /// What its session has of the pool.
     pool: Pool,
     phase: Phase,
+    /// Its entry among the strangers, until it is known who it is.
+    ticket: Option<Ticket>,
     /// The list to fill; None while it is under way.
     list: Option<SgList>,
     dirty: bool,
@@ -352,6 +355,9 @@ impl<P: Port> Pump<P> {
             Phase::Session { session, id } => {
                 let (session, id) = (*session, *id);
                 if let Some(entry) = self.sessions.get_mut(session) {
+                    if let Some(expected) = connection.mover.take_acknowledged() {
+                        entry.machine.acknowledge(id, expected, now);
+                    }
                     let mover = &connection.mover;
                     let (header, data) = (mover.header(), mover.control_data());
                     entry.machine.handle_event(id, event, header, data, now);

@@ -73,6 +73,8 @@ pub(crate) struct Registry {
 #[derive(Debug, Default)]
 struct Inner {
     sessions: HashMap<Identity, Entry>,
+    /// Sessions that take one of the places.
+    counted: usize,
     last: u16,
 }
 
@@ -82,6 +84,8 @@ struct Entry {
     home: Home,
     /// Whom its initiator has proved to be.
     user: Option<String>,
+    /// It takes one of the places.
+    counts: bool,
 }
 
 /// More sessions than this cannot be configured: TSIH has 16 bits, and each session costs memory.
@@ -98,17 +102,22 @@ impl Registry {
     /// makes room only for the same proof; one without, which anybody could end, for any.
     pub(crate) fn claim(&self, identity: &Identity, user: Option<&str>, reactor: usize) -> Claim {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Entry { home, user: owner }) = inner.sessions.get(identity) {
+        if let Some(Entry { home, user: owner, .. }) = inner.sessions.get(identity) {
             return match owner.as_deref() {
                 Some(owner) if user != Some(owner) => Claim::Foreign,
                 _ => Claim::Occupied(*home),
             };
         }
-        if inner.sessions.len() >= self.sessions_max {
+        // Discovery that nobody proved anything for is bounded as strangers are, and takes no
+        // place from anybody.
+        let counts = user.is_some() || matches!(identity.scope, Scope::Target(..));
+        if counts && inner.counted >= self.sessions_max {
             return Claim::Exhausted;
         }
+        inner.counted += usize::from(counts);
         let tsih = inner.free_tsih();
-        let entry = Entry { home: Home { reactor, tsih }, user: user.map(ToOwned::to_owned) };
+        let user = user.map(ToOwned::to_owned);
+        let entry = Entry { home: Home { reactor, tsih }, user, counts };
         inner.sessions.insert(identity.clone(), entry);
         Claim::New(tsih)
     }
@@ -123,13 +132,15 @@ impl Registry {
     pub(crate) fn release(&self, identity: &Identity, tsih: Tsih) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.sessions.get(identity).is_some_and(|entry| entry.home.tsih == tsih) {
-            inner.sessions.remove(identity);
+            let counts = inner.sessions.remove(identity).is_some_and(|entry| entry.counts);
+            inner.counted -= usize::from(counts);
         }
     }
 }
 
 impl Inner {
-    /// The next TSIH that no session has; there is one, since `SESSIONS_MAX` is below their number.
+    /// The next TSIH that no session has; there is one, since `SESSIONS_MAX` and `STRANGERS_MAX`
+    /// together are below their number.
     fn free_tsih(&mut self) -> Tsih {
         loop {
             self.last = self.last.wrapping_add(1);
@@ -174,6 +185,18 @@ mod tests {
         other.scope = Scope::Target("iqn.2026-01.example:disk".into(), 2);
         assert!(matches!(registry.claim(&one, None, 0), Claim::New(_)));
         assert!(matches!(registry.claim(&other, None, 0), Claim::New(_)));
+    }
+
+    #[test]
+    fn discovery_without_a_proof_takes_no_place_of_a_session() {
+        let registry = Registry::new(1);
+        let mut discovery = identity("a", 1);
+        discovery.scope = Scope::Discovery("iqn.2026-01.example:disk".into(), 1);
+        assert!(matches!(registry.claim(&discovery, None, 0), Claim::New(_)));
+        let Claim::New(tsih) = registry.claim(&identity("a", 1), None, 0) else { panic!() };
+        assert_eq!(registry.claim(&identity("a", 2), None, 0), Claim::Exhausted);
+        registry.release(&identity("a", 1), tsih);
+        assert!(matches!(registry.claim(&identity("a", 2), None, 0), Claim::New(_)));
     }
 
     #[test]

@@ -43,6 +43,10 @@ pub(crate) struct StoreFile {
     pub(crate) writable: bool,
     pub(crate) block_device: bool,
     pub(crate) health: Arc<Health>,
+    /// Unit of reads and writes past the page cache, bytes.
+    direct_block: u32,
+    /// What has to stay open with it.
+    _behind: Option<Arc<OwnedFd>>,
 }
 
 impl StoreFile {
@@ -139,6 +143,21 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// A device whose blocks are larger than those of the disk: nothing less can be read or written
+    /// past the page cache.
+    #[error(
+        "{path} has blocks of {needs} bytes, and the disk would have blocks of {block}: past the \
+         page cache nothing less than a whole block can be read or written; \
+         try: block = {needs} (lunwire lun add: --block {needs}), or without direct"
+    )]
+    DirectBlock {
+        /// The device, or the file on it.
+        path: String,
+        /// Length of its blocks.
+        needs: u32,
+        /// That of the disk.
+        block: u32,
+    },
     /// Stores that are no stripe.
     #[error("cannot stripe these stores: {0}")]
     Stripe(#[from] StripeError),
@@ -191,6 +210,28 @@ impl Stores {
         Ok(self.open_layered(spec)?.0)
     }
 
+    /// Opens what `spec` says for a disk with blocks of `block` bytes.
+    ///
+    /// # Errors
+    /// As [`Stores::open`]; or if a device takes larger blocks only.
+    pub fn open_for(&mut self, spec: &Spec, block: u32) -> Result<Arc<dyn Store>, StoreError> {
+        let before = self.files.len();
+        let store = self.open(spec)?;
+        self.fits(before, block)?;
+        Ok(store)
+    }
+
+    /// Whether the files behind the first `before` ones can be read in blocks of `block` bytes.
+    fn fits(&self, before: usize, block: u32) -> Result<(), StoreError> {
+        for file in self.files.iter().skip(before) {
+            if file.direct && block < file.direct_block {
+                let (path, needs) = (file.path.clone(), file.direct_block);
+                return Err(StoreError::DirectBlock { path, needs, block });
+            }
+        }
+        Ok(())
+    }
+
     /// The store, and the place of the next filter in front of it.
     fn open_layered(&mut self, spec: &Spec) -> Result<(Arc<dyn Store>, Layer), StoreError> {
         let memory = |bytes: &u64, source| StoreError::Memory { bytes: *bytes, source };
@@ -202,13 +243,7 @@ impl Stores {
                 Arc::new(store::null::Null::new(*bytes).map_err(|source| memory(bytes, source))?)
             }
             Spec::File(file) => self.open_file(file)?,
-            Spec::Iso { path } => self.open_file(&FileSpec {
-                path: path.clone(),
-                size: None,
-                direct: false,
-                read_only: true,
-                sync: false,
-            })?,
+            Spec::Iso { path } => self.open_file(&FileSpec::disc(path.clone()))?,
             Spec::Stripe { chunk, stores } => {
                 let stores: Result<Vec<_>, _> = stores.iter().map(|spec| self.open(spec)).collect();
                 Arc::new(Stripe::new(*chunk, stores?)?)
@@ -233,8 +268,21 @@ impl Stores {
     fn open_file(&mut self, spec: &FileSpec) -> Result<Arc<dyn Store>, StoreError> {
         let open = engine::files::open(
             spec.path.as_ref(),
-            &OpenOptions { read_only: spec.read_only, direct: spec.direct, create_size: spec.size },
+            &OpenOptions {
+                read_only: spec.read_only,
+                direct: spec.direct,
+                create_size: spec.size,
+                raw: spec.raw,
+            },
         )?;
+        if let Some(wanted) = spec.size.filter(|wanted| *wanted != open.bytes) {
+            tracing::warn!(
+                path = spec.path,
+                bytes = open.bytes,
+                wanted,
+                "the file is there with another size, which it keeps: size= is for one that is made"
+            );
+        }
         let id = self.free_id();
         let geometry = store::Geometry {
             bytes: open.bytes,
@@ -258,6 +306,8 @@ impl Stores {
             writable: !spec.read_only,
             block_device: open.block_device,
             health: store.health(id).expect("a file has a health"),
+            direct_block: open.direct_block,
+            _behind: open.behind,
         });
         Ok(store)
     }
@@ -281,5 +331,23 @@ fn put_in_front(
         Filter::Physical(bytes) => Arc::new(filter::Physical::new(behind, bytes)),
         Filter::Atomic => Arc::new(filter::Atomic::new(behind)),
         Filter::Log => Arc::new(filter::Log::new(behind, Arc::new(Logged { store: name }))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_are_smaller_than_those_of_the_device_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec: Spec = format!("file:{}/disk,size=1M", folder.path().display()).parse().unwrap();
+        let mut stores = Stores::new();
+        assert!(stores.open_for(&spec, 512).is_ok());
+        let file = &mut stores.files[0];
+        (file.direct, file.direct_block) = (true, 4096);
+        assert!(stores.fits(0, 4096).is_ok());
+        let error = stores.fits(0, 512).unwrap_err().to_string();
+        assert!(error.contains("block = 4096"), "{error}");
     }
 }

@@ -53,6 +53,13 @@ pub(super) const TERMINATIONS_MAX: usize = 256;
 /// A discovery session that does nothing for so long ends: it gets no pings (RFC 7143 §7.4.3).
 pub(super) const DISCOVERY_IDLE: Duration = Duration::from_secs(300);
 
+/// The same where nobody had to prove anything: an initiator that has its list logs out within
+/// milliseconds, and whoever comes back for another one can log in again.
+pub(super) const OPEN_DISCOVERY_IDLE: Duration = Duration::from_secs(10);
+
+/// Such a session ends after so long whatever it does: time for 4 MiB of answer on a slow line.
+pub(super) const OPEN_DISCOVERY_LIFE: Duration = Duration::from_secs(60);
+
 /// Data segments of unacknowledged responses that a connection keeps, bytes: a dozen pings of the
 /// largest kind. An initiator that acknowledges nothing any more is not listening.
 pub(super) const RETAINED_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -242,6 +242,8 @@ pub struct LoggedIn {
     pub target: Option<String>,
     /// Whether the session is for SendTargets only.
     pub discovery: bool,
+    /// Whether the initiator has proved who it is.
+    pub proved: bool,
     /// The initiator's part of the session id.
     pub isid: Isid,
     /// Id of this connection in its session.

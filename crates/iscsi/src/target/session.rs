@@ -45,6 +45,8 @@ use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
 #[derive(Debug)]
 pub struct Session {
     pub(super) login: LoggedIn,
+    /// When it logged in.
+    pub(super) begun: Instant,
     pub(super) ping_interval: Duration,
     pub(super) ping_timeout: Duration,
     pub(super) state: State,
@@ -168,6 +170,7 @@ impl Session {
             held_bytes: 0,
             window,
             login,
+            begun: now,
             now,
         }
     }
@@ -219,6 +222,33 @@ impl Session {
             self.react(connection, violation, header);
         }
         self.settle();
+    }
+
+    /// A Data-Out, of which the mover tells nothing else, acknowledged all responses before
+    /// `expected` (RFC 7143 §4.2.2.2).
+    pub fn acknowledge(&mut self, connection: ConnectionId, expected: StatSn, now: Instant) {
+        self.now = now;
+        let Some(at) = self.connection_mut(connection) else { return };
+        if at.logged_out || at.status.is_acknowledged(expected) || self.is_closed() {
+            return;
+        }
+        if let Err(violation) = self.take_acknowledgement(connection, expected) {
+            self.react(connection, violation, &[]);
+        }
+        self.settle();
+    }
+
+    fn take_acknowledgement(
+        &mut self,
+        id: ConnectionId,
+        expected: StatSn,
+    ) -> Result<(), Violation> {
+        let Some(connection) = self.connection_mut(id) else { return Ok(()) };
+        connection.status.acknowledge(expected);
+        match connection.retained.is_empty() {
+            true => Ok(()),
+            false => self.forget_acknowledged(id),
+        }
     }
 
     /// Tells the time. Calls that carry none take place at the last time told, so this comes before
@@ -399,13 +429,8 @@ impl Session {
         request: Request,
         immediate_data: Immediate,
     ) -> Result<(), Violation> {
-        if let Some(expected) = exp_stat_sn(&request)
-            && let Some(connection) = self.connection_mut(pdu.connection)
-        {
-            connection.status.acknowledge(expected);
-            if !connection.retained.is_empty() {
-                self.forget_acknowledged(pdu.connection)?;
-            }
+        if let Some(expected) = exp_stat_sn(&request) {
+            self.take_acknowledgement(pdu.connection, expected)?;
         }
         self.check_request(pdu, &request)?;
         let (cmd_sn, immediate) = match request {

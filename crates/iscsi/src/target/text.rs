@@ -18,6 +18,8 @@ use alloc::vec::Vec;
 use wire::iscsi::keys::Pairs;
 use wire::iscsi::{Itt, Response, TextRequest, TextResponse, Ttt};
 
+const SEND_TARGETS: &str = "SendTargets";
+
 /// A text exchange under way on a connection.
 #[derive(Debug)]
 pub(super) struct Exchange {
@@ -176,6 +178,9 @@ impl Session {
         for pair in Pairs::new(&text) {
             let (name, value) = pair.map_err(|_| Violation::TextMalformed)?;
             exchange.note(name)?;
+            if self.is_discovery() && name != SEND_TARGETS {
+                return Err(Violation::NotInDiscovery);
+            }
             let key = params::find(name);
             match key.map(|key| key.id) {
                 Some(Id::SendTargets) => match self.query(value) {
@@ -191,6 +196,10 @@ impl Session {
                 Some(_) => exchange.put(name, REJECT),
                 None => exchange.put(name, NOT_UNDERSTOOD),
             }
+        }
+        // A discovery session is for SendTargets and nothing else (RFC 7143 §4.3).
+        if self.is_discovery() && exchange.seen.is_empty() {
+            return Err(Violation::NotInDiscovery);
         }
         Ok(query)
     }

@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub(crate) what: &'static str,
     pub(crate) quiet: bool,
     pub(crate) verify: bool,
+    /// A file that has something in it may be written to.
+    pub(crate) overwrite: bool,
     /// Disks with one name are two, says the user.
     pub(crate) different: bool,
     pub(crate) journal: Option<Journal>,
@@ -103,7 +105,12 @@ struct Moving {
 
 /// Moves everything; gives the number of bytes.
 pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
-    if let Err(error) = same::refuse(queue, &plan.from, &plan.to, plan.different) {
+    let begin = plan.journal.as_ref().map_or(0, Journal::done);
+    let mut allowed = same::refuse(queue, &plan.from, &plan.to, plan.different);
+    if !plan.overwrite && begin == 0 {
+        allowed = allowed.and_then(|()| plan.to.expect_empty());
+    }
+    if let Err(error) = allowed {
         plan.from.close(queue);
         plan.to.close(queue);
         return Err(error);
@@ -115,7 +122,6 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         }
         Place::File(_) | Place::Stream => piece,
     });
-    let begin = plan.journal.as_ref().map_or(0, Journal::done);
     let mut copy = Copy {
         queue,
         piece: piece.max(512),

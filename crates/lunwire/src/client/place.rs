@@ -16,6 +16,7 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 use buf::Buf;
+use control::units;
 use initiator::Data;
 use initiator::Done;
 use initiator::Geometry;
@@ -98,7 +99,8 @@ impl Place {
         if client::is_url(text) {
             let disk = Disk::open(queue, options, text)?;
             if disk.geometry.read_only {
-                bail!("{0}: the disk is write protected; try: lunwire inspect {0}", disk.url);
+                let inspect = client::try_command("inspect", &disk.url);
+                bail!("{}: the disk is write protected{inspect}", disk.url);
             }
             return Ok(Self::Disk(disk));
         }
@@ -112,6 +114,17 @@ impl Place {
         let file = how.open(text).with_context(|| format!("cannot write {text}"))?;
         lock(text, &file)?;
         Ok(Self::File(Local::new(text, file)?))
+    }
+
+    /// Fails for a file that has something in it.
+    pub(crate) fn expect_empty(&self) -> Result<()> {
+        match self {
+            Self::File(Local { path, size, regular: true, .. }) if *size > 0 => bail!(
+                "{path} exists and holds {}; try: another name, or --overwrite",
+                units::bytes(*size)
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// Nothing of what a file held before stays in it.

@@ -16,6 +16,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::ServeOptions;
 use crate::daemon::admin::Admin;
+use crate::daemon::descriptors;
 use crate::daemon::watch::Watch;
 use crate::output;
 use crate::plan::Draft;
@@ -31,7 +32,10 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
         tracing::warn!("{warning}");
     }
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot catch signals")?;
-    let plan = draft.open()?;
+    descriptors::raise_limit();
+    let mut plan = draft.open()?;
+    let left = descriptors::left_for_connections(plan.plan.reactors);
+    plan.plan.connections = plan.plan.connections.within(left);
     let served = plan.served.clone();
     let target = Arc::new(Target::start(plan.plan)?);
     tracing::info!(
@@ -58,8 +62,9 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let begun = Instant::now();
     drop((watch, admin));
     let result = target.stop(GRACE);
+    drop(plan.state_folder);
     drop(hurry);
-    tracing::info!(seconds = begun.elapsed().as_secs_f32(), "stopped");
+    tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
     result.context("cannot stop cleanly")
 }
 
@@ -90,7 +95,6 @@ fn start_log(level: &str, json: bool) {
     if json {
         builder.json().init();
     } else {
-        use std::io::IsTerminal;
-        builder.with_ansi(std::io::stderr().is_terminal()).init();
+        builder.with_ansi(output::colors()).init();
     }
 }

@@ -2,4 +2,5 @@
 //! What a running daemon has beside its reactors.
 
 pub(crate) mod admin;
+pub(crate) mod descriptors;
 pub(crate) mod watch;

@@ -97,7 +97,7 @@ impl UnitMaker {
                 let store = stores.open(spec)?;
                 return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
             }
-            None => LogicalUnit::new(identity, stores.open(spec)?, block),
+            None => LogicalUnit::new(identity, stores.open_for(spec, block)?, block),
             Some(kind) => {
                 let (store, format) = stores.open_protected(spec, block, kind)?;
                 LogicalUnit::protected(identity, store, format)

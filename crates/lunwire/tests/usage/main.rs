@@ -7,5 +7,6 @@ mod support;
 
 mod addresses;
 mod foreign;
+mod messages;
 mod places;
 mod zeroes;

@@ -14,6 +14,7 @@ mod tx;
 
 use buf::{Buf, Pool, SgList};
 use iscsi::datamover::{Event, Op, TaskId};
+use wire::iscsi::StatSn;
 
 pub use counters::{Counters, PdusIn, PdusOut};
 
@@ -80,6 +81,12 @@ impl Tcp {
     /// next `feed`.
     pub fn control_data(&self) -> &[u8] {
         self.rx.control_data()
+    }
+
+    /// ExpStatSN of the last Data-Out since this was asked last: these PDUs carry an acknowledgement
+    /// like all others (RFC 7143 §4.2.2.2), and nobody above hears of them one by one.
+    pub const fn take_acknowledged(&mut self) -> Option<StatSn> {
+        self.rx.take_acknowledged()
     }
 
     /// Gives a task the buffer that its Data-Outs fill: byte 0 of it is byte 0 of the initiator's

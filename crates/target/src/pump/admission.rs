@@ -30,6 +30,8 @@ use crate::mail::Letter;
 use crate::node::Served;
 use crate::registry::Claim;
 use crate::registry::Identity;
+use crate::strangers::Entry;
+use crate::strangers::Place;
 use crate::table::Key;
 
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
@@ -94,7 +96,7 @@ impl<P: Port> Pump<P> {
             joins: None,
         };
         let (peer, local) = (without_mapping(peer), without_mapping(local));
-        self.insert_connection(stream.into(), peer, local, Tcp::new(), Box::new(login));
+        let _ = self.insert_connection(stream.into(), peer, local, Tcp::new(), Box::new(login));
     }
 
     /// Whether another connection is one too many.
@@ -110,7 +112,7 @@ impl<P: Port> Pump<P> {
         local: SocketAddr,
         mover: Tcp,
         login: Box<LoginPhase>,
-    ) -> Key {
+    ) -> Option<Key> {
         let socket = self.port.add_socket(fd);
         let key = self.connections.insert(Connection {
             socket,
@@ -119,6 +121,7 @@ impl<P: Port> Pump<P> {
             mover,
             pool: self.pool.clone(),
             phase: Phase::Login(login),
+            ticket: None,
             list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
@@ -128,10 +131,47 @@ impl<P: Port> Pump<P> {
             told: StatSn(0),
             sends: super::sweep::Sends::default(),
         });
+        let place = Place { reactor: self.reactor, connection: key };
+        match self.shared.strangers.enter(peer.ip(), place) {
+            Entry::In { ticket, instead_of } => {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.ticket = Some(ticket);
+                }
+                self.make_leave(instead_of);
+            }
+            Entry::Full => {
+                tracing::debug!(%peer, "refused a connection: all are in use by sessions");
+                self.connections.remove(key);
+                self.port.close(socket);
+                return None;
+            }
+        }
         self.sweep_later();
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
-        key
+        Some(key)
+    }
+
+    /// A stranger makes room, on whichever reactor it is.
+    fn make_leave(&mut self, stranger: Option<Place>) {
+        match stranger {
+            Some(Place { reactor, connection }) if reactor == self.reactor => {
+                self.evict(connection);
+            }
+            Some(Place { reactor, connection }) => {
+                self.shared.mailboxes[reactor].send(Letter::Evict { connection });
+            }
+            None => {}
+        }
+    }
+
+    /// Ends the connection of a stranger, unless it is known by now who that is.
+    pub(super) fn evict(&mut self, key: Key) {
+        let Some(connection) = self.connections.get(key) else { return };
+        if connection.ticket.is_some() {
+            tracing::debug!(peer = %connection.peer, "closed a connection: too many strangers");
+            self.disconnected(key, None);
+        }
     }
 
     pub(super) fn arm_login(&mut self, key: Key) {
@@ -269,6 +309,8 @@ impl<P: Port> Pump<P> {
             "session opened"
         );
         connection.lands = login.parameters.error_recovery_level == 0;
+        // Discovery without a proof may be anybody, and needs no more than a moment.
+        let is_known = !login.discovery || phase.user.is_some();
         let pool = self.pool.share();
         connection.pool = pool.clone();
         let session = self.sessions.insert(Session {
@@ -291,6 +333,9 @@ impl<P: Port> Pump<P> {
             bytes_out: 0,
         });
         connection.phase = Phase::Session { session, id: ConnectionId(0) };
+        if is_known && let Some(ticket) = connection.ticket.take() {
+            self.shared.strangers.forget(&ticket);
+        }
         self.settle(session);
     }
 

@@ -23,6 +23,7 @@ impl<P: Port> Pump<P> {
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
                     self.make_room(&identity, tsih, (reactor, connection));
                 }
+                Letter::Evict { connection } => self.evict(connection),
                 Letter::Vacated { connection } => {
                     self.establish(connection);
                     self.settle_login(connection);

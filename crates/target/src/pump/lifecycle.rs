@@ -102,6 +102,7 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
+            self.shared.strangers.leave(connection.ticket.as_ref());
             self.port.close(connection.socket);
             self.timers.cancel(token(Kind::ConnectionTimer, key).0);
         }

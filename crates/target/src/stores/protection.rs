@@ -116,7 +116,7 @@ impl Stores {
         kind: ProtectionType,
     ) -> Result<(Arc<Beside>, ProtectionFormat), StoreError> {
         spec.protectable().map_err(ProtectionError::from)?;
-        let (files, data) = (self.files.len(), self.open(spec)?);
+        let (files, data) = (self.files.len(), self.open_for(spec, block)?);
         let bytes = data.geometry().bytes;
         let format = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
         let (side, format): (Arc<dyn Store>, _) = match spec.unfiltered() {
@@ -145,6 +145,7 @@ impl Stores {
             read_only: side.spec.read_only,
             direct: false,
             create_size: (!there).then_some(length),
+            raw: true,
         };
         let open = engine::files::open(side.path.as_ref(), &options)
             .map_err(|source| ProtectionError::Open { path: side.spec.path.clone(), source })?;
@@ -169,6 +170,8 @@ impl Stores {
             writable: !side.spec.read_only,
             block_device: false,
             health: store.health(id).expect("a file has a health"),
+            direct_block: open.direct_block,
+            _behind: open.behind,
         });
         Ok((store, format))
     }
@@ -232,10 +235,7 @@ impl Side<'_> {
         }
         file.write_all_at(&format.emit(), 0)?;
         file.sync_all()?;
-        match Path::new(&self.path).parent() {
-            Some(folder) if folder != Path::new("") => File::open(folder)?.sync_all(),
-            _ => File::open(".")?.sync_all(),
-        }
+        engine::files::sync_name(Path::new(&self.path), file)
     }
 
     fn never_made(&self) -> ProtectionError {

@@ -253,7 +253,7 @@ impl Negotiation {
 
     /// An offer of the target.
     fn answer(&mut self, key: &'static Key, offer: &str, answers: &mut TextWriter) {
-        match negotiate::answer(key, offer, self.wish.get(key.id), self.session) {
+        match negotiate::answer(key, offer, self.wish.get(key.id)) {
             Answer::Agreed(value) => {
                 self.values.set(key.id, value);
                 push(answers, key.name, &negotiate::text(key, value));

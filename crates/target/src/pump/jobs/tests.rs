@@ -128,6 +128,7 @@ fn solo(pool: Pool) -> Solo<Desk> {
         login_timeout: Duration::from_secs(1),
         hold_back: Duration::ZERO,
         sessions_max: 1,
+        connections: crate::ConnectionLimits::default(),
     };
     Solo::new(desk, plan, Vec::new())
 }
