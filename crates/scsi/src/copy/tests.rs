@@ -440,7 +440,8 @@ fn change_source(hosts: &Hosts) {
 /// What a copy uses is revoked by a writer, whatever has become of the token meanwhile.
 #[test]
 fn a_token_that_a_copy_uses_is_not_forgotten() {
-    let cases: [(&str, fn(&Hosts)); 2] = [
+    type Forget = fn(&Hosts);
+    let cases: [(&str, Forget); 2] = [
         ("the oldest of many", |hosts| {
             for _ in 0..limits::TOKENS_MAX {
                 hosts.populate(&hosts.one, 0, &[(100, 1)]);
