@@ -66,7 +66,7 @@ pub fn login(data: &[u8]) {
                 machine.handle_event(event, &header, &data, now);
                 drain_login(&mut machine, mover, &demand)
             });
-            transmit(&mut mover, pool);
+            transmit(&mut mover);
             mover.check();
             match done {
                 Some(Over::Failed) => return,
@@ -134,7 +134,7 @@ fn feed<T>(
 }
 
 /// Sends everything that waits.
-fn transmit(mover: &mut Tcp, pool: &Pool) {
+fn transmit(mover: &mut Tcp) {
     let mut list = buf::SgList::new();
     while mover.poll_transmit(&mut list) {
         mover.handle_sent();

@@ -99,7 +99,7 @@ impl<'a> Target<'a> {
             while let Some(output) = self.session.poll_output() {
                 self.carry_out(output);
             }
-            transmit(&mut self.mover, self.pool);
+            transmit(&mut self.mover);
             let mut any = false;
             while let Some(event) = self.mover.poll_event() {
                 any = true;

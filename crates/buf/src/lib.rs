@@ -2,9 +2,9 @@
 //! Owned, aligned, bounded buffers, slices of them and scatter-gather lists; any crate may call it.
 //!
 //! A [`Buf`] comes from a [`Pool`] and has one owner, who may write. Frozen, it becomes a
-//! [`Slice`], which is shared and only read. A [`Region`] is memory of which parts are
-//! lent while others are written. An [`SgList`] gathers slices and small headers for sending. No user of the crate needs
-//! `unsafe`.
+//! [`Slice`], which is shared and only read. A [`Region`] is memory of which parts are lent while
+//! others are written. An [`SgList`] gathers slices and small headers for sending. No user of the
+//! crate needs `unsafe`.
 //!
 //! All buffers are page aligned: on some AMD cores `rep movsb`, by which both the C library and the
 //! kernel copy, falls to a twentieth of its speed when destination minus source, modulo 4096, lies

@@ -96,13 +96,23 @@ impl SgList {
 
     /// A copy of all bytes: for tests and traces.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.len);
+        self.part_to_vec(0, self.len)
+    }
+
+    /// A copy of at most `len` bytes from `start` on: what a simulated network takes at once.
+    pub fn part_to_vec(&self, start: usize, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len);
+        let mut skip = start;
         for piece in &self.pieces {
-            match piece {
-                Piece::Arena { start, len } => {
-                    bytes.extend_from_slice(&self.arena[*start..*start + *len]);
-                }
-                Piece::Slice(slice) => bytes.extend_from_slice(&slice.to_vec()),
+            let all = match piece {
+                Piece::Arena { start, len } => &self.arena[*start..*start + *len],
+                Piece::Slice(slice) => slice.bytes(),
+            };
+            let here = &all[skip.min(all.len())..];
+            skip -= all.len() - here.len();
+            bytes.extend_from_slice(&here[..here.len().min(len - bytes.len())]);
+            if bytes.len() == len {
+                break;
             }
         }
         bytes

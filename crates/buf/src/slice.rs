@@ -132,7 +132,7 @@ impl Slice {
         unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
-    /// True if it is a part of a [`Region`], which has to write elsewhere as long as the slice lives.
+    /// True if it is a part of a [`Region`], which has to write elsewhere while the slice lives.
     pub fn is_lent(&self) -> bool {
         matches!(self.owner, Owner::Region(_) | Owner::Copied(_))
     }

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 use wire::scsi::copy::CSCD_LEN;
-use wire::scsi::copy::SEGMENT_LEN;
+use wire::scsi::copy::OFFSET_SEGMENT_LEN;
 use wire::scsi::token::RANGE_LEN;
 use wire::scsi::token::WRITE_HEADER_LEN;
 
@@ -73,10 +73,10 @@ pub const CSCDS_MAX: u16 = 16;
 /// Segment descriptors of one EXTENDED COPY: VMware sends one at a time, others some dozens.
 pub const COPY_SEGMENTS_MAX: u16 = 64;
 
-/// All descriptors of one EXTENDED COPY.
+/// All descriptors of one EXTENDED COPY, whose segments are all of the longest kind.
 #[allow(clippy::cast_possible_truncation)] // some dozens of bytes
 pub const COPY_DESCRIPTORS_LEN_MAX: u32 =
-    CSCDS_MAX as u32 * CSCD_LEN as u32 + COPY_SEGMENTS_MAX as u32 * SEGMENT_LEN as u32;
+    CSCDS_MAX as u32 * CSCD_LEN as u32 + COPY_SEGMENTS_MAX as u32 * OFFSET_SEGMENT_LEN as u32;
 
 /// Longest EXTENDED COPY parameter list that is received: one that has more descriptors than it may
 /// is told so.

@@ -346,7 +346,8 @@ impl Task {
                 self.acquire(Step::Store(Op::Write { offset, data, durable }))
             }
             Step::Store(op) => {
-                self.unflushed |= through && op.changes();
+                self.unflushed =
+                    !matches!(op, Op::Flush) && (self.unflushed || through && op.changes());
                 self.acquire(Step::Store(op))
             }
             Step::Complete(completion) if self.unflushed && completion.status == GOOD => {

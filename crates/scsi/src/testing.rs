@@ -363,7 +363,7 @@ pub(crate) fn work(mut job: Task) {
 }
 
 /// Other bytes each time.
-fn drawn(now: Duration) -> Drawn {
+pub(crate) fn drawn(now: Duration) -> Drawn {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let byte = NEXT.fetch_add(1, Ordering::Relaxed);
     Drawn { random: Some([byte; DRAWN_LEN]), now: Instant(1) + now }

@@ -54,8 +54,6 @@ pub(crate) struct Model {
     sectors: Vec<Sector>,
     block_len: usize,
     unit: u64,
-    /// A read beside a write may see bytes of both.
-    mixes: bool,
 }
 
 /// A content that may not be there.
@@ -89,13 +87,7 @@ impl Sector {
 
 impl Model {
     /// A unit of zeroes.
-    pub(crate) fn new(
-        unit: u64,
-        blocks: usize,
-        block_len: usize,
-        mixes: bool,
-        now: Instant,
-    ) -> Self {
+    pub(crate) fn new(unit: u64, blocks: usize, block_len: usize, now: Instant) -> Self {
         let candidate = Candidate { version: 0, from: now, until: None, acknowledged: Some(now) };
         let sector = || Sector {
             candidates: vec![candidate],
@@ -106,7 +98,7 @@ impl Model {
             settled: now,
         };
         let sectors = blocks * (block_len / SECTOR);
-        Self { sectors: (0..sectors).map(|_| sector()).collect(), block_len, unit, mixes }
+        Self { sectors: (0..sectors).map(|_| sector()).collect(), block_len, unit }
     }
 
     /// Blocks.
@@ -311,35 +303,15 @@ impl Model {
             let seen = |candidate: &&Candidate| {
                 candidate.from <= now && candidate.until.is_none_or(|until| until >= asked)
             };
-            let visible = || sector.candidates.iter().filter(seen).map(|found| found.version);
+            let mut visible = sector.candidates.iter().filter(seen).map(|found| found.version);
             match self.version_of(content, at) {
-                Some(version) if visible().any(|other| other == version) => {
+                Some(version) if visible.any(|other| other == version) => {
                     self.sectors[at].settle(version, asked, now);
                 }
-                None if self.mixes && self.is_mixture(at, content, visible()) => {}
                 _ => return Err(Wrong(self.describe(at, content, asked))),
             }
         }
         Ok(())
-    }
-
-    /// Whether each byte of `content` is of one of these writes.
-    fn is_mixture(
-        &self,
-        at: usize,
-        content: &[u8],
-        versions: impl Iterator<Item = Version>,
-    ) -> bool {
-        let contents: Vec<Vec<u8>> = versions
-            .map(|version| {
-                let mut expected = vec![0; content.len()];
-                if version != 0 {
-                    fill(&mut expected, self.unit, self.address(at, version), version);
-                }
-                expected
-            })
-            .collect();
-        (0..content.len()).all(|byte| contents.iter().any(|other| other[byte] == content[byte]))
     }
 
     /// Whether every block has but one content and nothing is under way.

@@ -48,8 +48,7 @@ pub(crate) struct Sending {
     pub(crate) list: SgList,
     /// Bytes that the pipe has taken.
     pub(crate) taken: usize,
-    /// All bytes, from the start if they are not those of the list; else once the second piece was
-    /// taken: the first pieces are read from memory as late as
+    /// All bytes, if they are not those of the list. Else each piece is read from memory as late as
     /// a kernel would, so that whoever changes it too early is found out.
     pub(crate) bytes: Option<Vec<u8>>,
 }

@@ -3,6 +3,7 @@
 
 mod extras;
 mod groups;
+mod hot;
 mod latest;
 mod strangers;
 mod writeback;
@@ -282,6 +283,7 @@ impl Options {
         options.invite_impostors();
         options.spoil_writebacks();
         options.divide();
+        options.crowd();
         options
     }
 

@@ -107,10 +107,8 @@ impl Run {
             units.push((models.len()..models.len() + usize::from(target.luns)).collect());
             for _ in 0..target.luns {
                 let unit = models.len() as u64 + 1;
-                // A memory store lends its pages to the connection as they are.
-                let (blocks, mixes) = (options.blocks, target.memory);
                 claims.push(Claim::new(target.reservation));
-                models.push(Model::new(unit, blocks, target.block_len, mixes, START));
+                models.push(Model::new(unit, options.blocks, target.block_len, START));
             }
         }
         let stage = Stage {

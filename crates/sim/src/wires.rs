@@ -146,18 +146,10 @@ impl World {
         if taken == 0 && left > 0 {
             return;
         }
-        let fresh;
         let bytes = match &sending.bytes {
-            Some(bytes) => bytes,
-            None => {
-                fresh = sending.list.to_vec();
-                if sending.taken > 0 {
-                    sending.bytes = Some(fresh.clone());
-                }
-                &fresh
-            }
+            Some(bytes) => bytes[sending.taken..sending.taken + taken].to_vec(),
+            None => sending.list.part_to_vec(sending.taken, taken),
         };
-        let bytes = bytes[sending.taken..sending.taken + taken].to_vec();
         sending.taken += taken;
         let complete = sending.taken == sending.list.len();
         let done = if complete { end.sending.take() } else { None };

@@ -239,6 +239,7 @@ impl Target {
             show(&unit, bytes);
         } else {
             show(&unit, bytes);
+            unit.cut_off(bytes);
             let done =
                 if self.drained(&unit) { resize_file() } else { Err(VolumeError::Busy { lun }) };
             if let Err(error) = done {

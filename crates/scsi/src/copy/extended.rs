@@ -25,6 +25,7 @@ use wire::scsi::copy::CSCD_LEN;
 use wire::scsi::copy::Cscd;
 use wire::scsi::copy::List;
 use wire::scsi::copy::ListIdUsage;
+use wire::scsi::copy::OffsetSegment;
 use wire::scsi::copy::Segment;
 use wire::scsi::copy::SegmentKind;
 use wire::scsi::inquiry;
@@ -132,6 +133,10 @@ fn legs(
                 let at = list.segments_at() + at;
                 legs.push(leg(context, &segment, cscds, at)?);
             }
+            SegmentKind::WithOffset(segment) => {
+                let at = list.segments_at() + at;
+                legs.push(leg_with_offset(context, &segment, cscds, at)?);
+            }
             SegmentKind::Unsupported => return Err(sense::UNSUPPORTED_SEGMENT.into()),
             SegmentKind::Cut => return Err(sense::PARAMETER_LIST_LENGTH.into()),
         }
@@ -146,30 +151,67 @@ fn leg(
     cscds: &[Option<Arc<Mapped>>],
     at: usize,
 ) -> Result<Leg, Fault> {
-    let find = |id: u16| -> Result<Arc<Mapped>, Fault> {
-        if id == copy::CSCD_SELF {
-            let own = context.nexus.mapped_unit(context.unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
-            return Ok(Arc::clone(own));
-        }
-        let listed = cscds.get(usize::from(id)).ok_or(sense::UNREACHABLE_COPY_TARGET)?;
-        listed.clone().ok_or_else(|| sense::COPY_TARGET_NOT_REACHABLE.into())
-    };
+    let find = |id| find(context, cscds, id);
     let (source, destination) = (find(segment.source)?, find(segment.destination)?);
     let counting = if segment.in_destination_blocks { &destination } else { &source };
     let length = u64::from(segment.blocks) * u64::from(counting.unit.block());
     if length > u64::from(limits::COPY_SEGMENT_MAX) {
         return Err(sense::invalid_parameter(place(at + 10)).into());
     }
-    let extent = |mapped: &Mapped, lba: u64| {
-        let blocks = mapped.unit.lba_of(length);
-        if blocks * u64::from(mapped.unit.block()) != length {
-            return Err(sense::COPY_SEGMENT_INEXACT.into());
-        }
-        mapped.unit.extent(lba, blocks).map_err(|_| Fault::from(sense::COPY_ABORTED))
-    };
-    let from = extent(&source, segment.source_lba)?.offset;
-    let to = extent(&destination, segment.destination_lba)?.offset;
+    let from = start_of(&source, segment.source_lba, length)?;
+    let to = start_of(&destination, segment.destination_lba, length)?;
     Ok(Leg { source: Some(source), from, destination, to, length })
+}
+
+/// The same for one that counts bytes. Only whole blocks are copied: the granularity that RECEIVE
+/// COPY OPERATING PARAMETERS tells.
+fn leg_with_offset(
+    context: &Context<'_>,
+    segment: &OffsetSegment,
+    cscds: &[Option<Arc<Mapped>>],
+    at: usize,
+) -> Result<Leg, Fault> {
+    let find = |id| find(context, cscds, id);
+    let (source, destination) = (find(segment.source)?, find(segment.destination)?);
+    if segment.bytes > limits::COPY_SEGMENT_MAX {
+        return Err(sense::invalid_parameter(place(at + 8)).into());
+    }
+    let length = u64::from(segment.bytes);
+    let start = |mapped: &Mapped, lba: u64, offset: u16, field: usize| {
+        let blocks = mapped.unit.lba_of(u64::from(offset));
+        if blocks * u64::from(mapped.unit.block()) != u64::from(offset) {
+            return Err(sense::invalid_parameter(place(at + field)).into());
+        }
+        let lba = lba.checked_add(blocks).ok_or(sense::COPY_ABORTED)?;
+        start_of(mapped, lba, length)
+    };
+    let from = start(&source, segment.source_lba, segment.source_offset, 28)?;
+    let to = start(&destination, segment.destination_lba, segment.destination_offset, 30)?;
+    Ok(Leg { source: Some(source), from, destination, to, length })
+}
+
+/// The copy source or destination with this index.
+fn find(
+    context: &Context<'_>,
+    cscds: &[Option<Arc<Mapped>>],
+    id: u16,
+) -> Result<Arc<Mapped>, Fault> {
+    if id == copy::CSCD_SELF {
+        let own = context.nexus.mapped_unit(context.unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
+        return Ok(Arc::clone(own));
+    }
+    let listed = cscds.get(usize::from(id)).ok_or(sense::UNREACHABLE_COPY_TARGET)?;
+    listed.clone().ok_or_else(|| sense::COPY_TARGET_NOT_REACHABLE.into())
+}
+
+/// The first byte of `length` bytes from `lba` on, which are whole blocks and all there.
+fn start_of(mapped: &Mapped, lba: u64, length: u64) -> Result<u64, Fault> {
+    let blocks = mapped.unit.lba_of(length);
+    if blocks * u64::from(mapped.unit.block()) != length {
+        return Err(sense::COPY_SEGMENT_INEXACT.into());
+    }
+    let extent = mapped.unit.extent(lba, blocks).map_err(|_| Fault::from(sense::COPY_ABORTED))?;
+    Ok(extent.offset)
 }
 
 /// COPY OPERATION ABORT: it ends with its next step; RECEIVE COPY STATUS tells when.

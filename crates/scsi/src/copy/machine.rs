@@ -61,6 +61,8 @@ pub(crate) struct Copy {
     piece: u64,
     /// Blocks that have been written.
     blocks: u64,
+    /// Zeros were written, which no store writes through its cache.
+    zeroed: bool,
     stage: Stage,
 }
 
@@ -69,6 +71,7 @@ enum Stage {
     Begun,
     Reading,
     Writing,
+    Flushing,
 }
 
 impl Copy {
@@ -90,6 +93,7 @@ impl Copy {
             done: 0,
             piece: 0,
             blocks: 0,
+            zeroed: false,
             stage: Stage::Begun,
         }
     }
@@ -148,6 +152,11 @@ impl Copy {
                 Ok(Step::Store(Op::Write { offset, data, durable }))
             }
             (Stage::Writing, Input::Store(Outcome::Done)) => self.written(),
+            (Stage::Flushing, Input::Store(Outcome::Done)) => {
+                self.zeroed = false;
+                self.leg = self.legs.len();
+                self.next_piece()
+            }
             (_, Input::Store(Outcome::Failed(error))) => Err(match error {
                 // Hosts stop what runs on a thin disk when they see it.
                 Error::Space => sense::store_failed(error, 0),
@@ -181,19 +190,31 @@ impl Copy {
             self.leg += 1;
         }
         let Some(leg) = self.legs.get(self.leg) else {
-            return Ok(Step::Complete(sense::good(self.presented)));
+            return Ok(self.finish());
         };
         check(&leg.destination, self.relative_port, Guard::Writes)?;
         self.piece = leg.piece(self.done);
         let (offset, length) = (self.offset(leg), self.piece);
         let Some(source) = &leg.source else {
-            self.stage = Stage::Writing;
+            (self.stage, self.zeroed) = (Stage::Writing, true);
             return Ok(Step::Store(Op::Zero { offset: leg.to + offset, length }));
         };
         check(source, self.relative_port, Guard::Reads)?;
         self.stage = Stage::Reading;
         let length = u32::try_from(length).map_err(|_| sense::INTERNAL)?;
         Ok(Step::Store(Op::Read { offset: leg.from + offset, length }))
+    }
+
+    /// All is written. Where the cache must not be relied on, zeros are brought to stable storage
+    /// before the end; all legs of zeros have one destination.
+    fn finish(&mut self) -> Step {
+        if let (true, Some(last)) = (self.zeroed, self.legs.last())
+            && last.destination.unit.is_special(Special::WriteThrough)
+        {
+            (self.stage, self.leg) = (Stage::Flushing, self.legs.len() - 1);
+            return Step::Store(Op::Flush);
+        }
+        Step::Complete(sense::good(self.presented))
     }
 
     /// Where the piece under way begins in its leg.

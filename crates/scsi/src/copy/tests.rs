@@ -5,25 +5,32 @@ use crate::Identity;
 use crate::LogicalUnit;
 use crate::Nexus;
 use crate::limits;
+use crate::task::Input;
+use crate::task::Step;
 use crate::testing::BLOCKS;
 use crate::testing::Disk;
+use crate::testing::Seen;
 use crate::testing::codes;
+use crate::testing::drawn;
 use crate::testing::geometry;
 use crate::testing::names;
 use crate::testing::request;
 use crate::testing::run;
 use crate::testing::run_at;
 use crate::testing::sense_of;
+use crate::testing::submit;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 use store::Error;
+use store::Op;
 use wire::scsi::Lun;
 use wire::scsi::Sense;
 use wire::scsi::copy;
 use wire::scsi::copy::Cscd;
 use wire::scsi::copy::ListIdUsage;
+use wire::scsi::copy::OffsetSegment;
 use wire::scsi::copy::Segment;
 use wire::scsi::third_party;
 use wire::scsi::token;
@@ -177,6 +184,54 @@ fn segments_are_copied_between_disks_and_within_one() {
     assert_eq!(data(&hosts.all, 0, &results(copy::COPY_DATA_LID1, 7)), [0; 4], "none are held");
     let held = data(&hosts.all, 0, &results(copy::COPY_DATA_LID4, 7));
     assert_eq!((held.len(), held[5], &held[32..]), (36, 1, &[0; 4][..]));
+}
+
+/// A LID1 list of both disks with one segment block to block with offset.
+fn with_offset(hosts: &Hosts, segment: OffsetSegment) -> Vec<u8> {
+    let cscds = [cscd(&hosts.units[0]), cscd(&hosts.units[1])];
+    let mut list = copy::emit_lid1(7, ListIdUsage::Hold, &cscds, &[]).expect("small");
+    let bytes = segment.emit();
+    list[11] = u8::try_from(bytes.len()).expect("short");
+    list.extend_from_slice(&bytes);
+    list
+}
+
+/// Covers-scsi: 83/00, 84/03.
+#[test]
+fn segments_with_offset_count_bytes_of_whole_blocks() {
+    let hosts = hosts();
+    let bytes = pattern(512 * 3000);
+    hosts.fill(0, 0, &bytes);
+    let run = |segment: OffsetSegment| {
+        let list = with_offset(&hosts, segment);
+        codes(sense(&hosts.all, 0, &out(copy::EXTENDED_COPY_LID1, list.len()), &list))
+    };
+    let good = OffsetSegment {
+        source: 0,
+        destination: 1,
+        bytes: 512 * 2900,
+        source_lba: 1,
+        destination_lba: 3,
+        source_offset: 1024,
+        destination_offset: 512,
+    };
+    assert_eq!(run(good), (0, 0, 0));
+    assert_eq!(hosts.bytes(1, 512 * 4, 512 * 2900), bytes[512 * 3..512 * 2903]);
+    assert_eq!(hosts.bytes(1, 0, 512 * 4), [0; 512 * 4]);
+    assert_eq!(run(OffsetSegment { bytes: 0, ..good }), (0, 0, 0), "nothing is legal");
+    for (wrong, expected) in [
+        (OffsetSegment { bytes: 513, ..good }, (0xa, 0x26, 0x0a)),
+        (OffsetSegment { bytes: limits::COPY_SEGMENT_MAX + 512, ..good }, (5, 0x26, 0)),
+        (OffsetSegment { source_offset: 1, ..good }, (5, 0x26, 0)),
+        (OffsetSegment { destination_offset: 511, ..good }, (5, 0x26, 0)),
+        (OffsetSegment { source_lba: u64::MAX, ..good }, (0xa, 0, 0)),
+        (OffsetSegment { destination_lba: BLOCKS - 1, ..good }, (0xa, 0, 0)),
+        (OffsetSegment { destination: 2, ..good }, (0xa, 0x08, 0x04)),
+    ] {
+        assert_eq!(run(wrong), expected, "{wrong:?}");
+    }
+    let parameters = data(&hosts.all, 0, &results(copy::OPERATING_PARAMETERS, 0));
+    assert_eq!(parameters[43..], [3, 0x02, 0x0a, 0xe4]);
 }
 
 #[test]
@@ -341,6 +396,127 @@ fn any_change_of_the_source_revokes_its_tokens_and_no_others() {
         let refused = hosts.write(&hosts.all, 1, &hit, 0, &[(0, 4)]);
         assert_eq!(codes(refused), (5, 0x23, 0x06), "{name}");
         assert_eq!(hosts.write(&hosts.all, 1, &near, 0, &[(0, 4)]), None, "{name}");
+    }
+}
+
+/// A WRITE USING TOKEN of two blocks, of which the first is there when `meanwhile` happens.
+fn write_while(
+    hosts: &Hosts,
+    token: &[u8; token::TOKEN_LEN],
+    meanwhile: impl FnOnce(),
+) -> Option<Sense> {
+    let ranges = vec![Range { lba: 0, blocks: 1 }, Range { lba: 9, blocks: 1 }];
+    let list = WriteUsing { immediate: false, delete: false, offset: 0, token: *token, ranges };
+    let list = list.emit().expect("small");
+    let mut cdb = out(copy::WRITE_USING_TOKEN, list.len());
+    cdb[9] = 2;
+    let (mut task, mut step) = hosts.all.start(&request(Lun::Unit(1), &cdb, &list, 0));
+    let mut meanwhile = Some(meanwhile);
+    loop {
+        let input = match step {
+            Step::Complete(completion) => return sense_of(&completion),
+            Step::ReceiveDataOut { .. } => Input::DataOut(list.clone().into()),
+            Step::Draw => Input::Drawn(drawn(Duration::ZERO)),
+            Step::Store(op) => {
+                let outcome = submit(&task, &op);
+                if matches!(op, Op::Write { .. })
+                    && let Some(meanwhile) = meanwhile.take()
+                {
+                    meanwhile();
+                }
+                Input::Store(outcome)
+            }
+            other => panic!("{other:?}"),
+        };
+        step = task.resume(&hosts.all, input);
+    }
+}
+
+fn change_source(hosts: &Hosts) {
+    let write = [0x2a, 0, 0, 0, 0, 1, 0, 0, 1, 0];
+    assert_eq!(sense(&hosts.one, 0, &write, &[7; 512]), None);
+}
+
+/// What a copy uses is revoked by a writer, whatever has become of the token meanwhile.
+#[test]
+fn a_token_that_a_copy_uses_is_not_forgotten() {
+    type Forget = fn(&Hosts);
+    let cases: [(&str, Forget); 2] = [
+        ("the oldest of many", |hosts| {
+            for _ in 0..limits::TOKENS_MAX {
+                hosts.populate(&hosts.one, 0, &[(100, 1)]);
+            }
+        }),
+        ("expired", |hosts| {
+            let ranges = vec![Range { lba: 100, blocks: 1 }];
+            let list = Populate { immediate: false, inactivity_s: 0, rod_type: 0, ranges };
+            let list = list.emit().expect("small");
+            let cdb = out(copy::POPULATE_TOKEN, list.len());
+            let request = request(Lun::Unit(0), &cdb, &list, 0);
+            let late = Duration::from_secs(7200);
+            assert_eq!(sense_of(&run_at(&hosts.one, request, &list, late)), None);
+        }),
+    ];
+    for (name, forget) in cases {
+        let hosts = hosts();
+        let token = hosts.populate(&hosts.all, 0, &[(0, 2)]);
+        let ended = write_while(&hosts, &token, || {
+            forget(&hosts);
+            change_source(&hosts);
+        });
+        assert_eq!(codes(ended), (5, 0x23, 0x06), "{name}: the second block is of another time");
+        let token = hosts.populate(&hosts.all, 0, &[(0, 2)]);
+        assert_eq!(write_while(&hosts, &token, || forget(&hosts)), None, "{name}: nothing changed");
+    }
+}
+
+/// One token more than there is room for, all of them in use: the oldest copy ends.
+#[test]
+fn a_token_in_use_that_must_make_room_ends() {
+    let hosts = hosts();
+    let token = hosts.populate(&hosts.all, 0, &[(0, 2)]);
+    let unit = &hosts.units[0];
+    let ended = write_while(&hosts, &token, || {
+        let mut used = Vec::new();
+        for length in (1..).take(limits::TOKENS_MAX) {
+            let token = hosts.populate(&hosts.one, 0, &[(100, length)]);
+            used.push(unit.tokens().find(&token, clock::Instant(2)).expect("just made"));
+        }
+    });
+    assert_eq!(codes(ended), (5, 0x23, 0x06));
+}
+
+#[test]
+fn a_shrink_revokes_the_tokens_of_what_is_cut_off() {
+    let hosts = hosts();
+    let (near, far) = (
+        hosts.populate(&hosts.all, 0, &[(0, 4)]),
+        hosts.populate(&hosts.all, 0, &[(BLOCKS - 4, 4)]),
+    );
+    hosts.units[0].cut_off((BLOCKS - 2) * 512);
+    assert_eq!(hosts.write(&hosts.all, 1, &near, 0, &[(0, 4)]), None);
+    assert_eq!(codes(hosts.write(&hosts.all, 1, &far, 0, &[(0, 1)])), (5, 0x23, 0x06));
+}
+
+/// WCE off: what a copy has written after its answer is on stable storage when it is at its end.
+#[test]
+fn zeros_of_a_copy_are_flushed_where_the_cache_is_off() {
+    for immediate in [false, true] {
+        let hosts = hosts();
+        let select = [0x15, 0x10, 0, 0, 24, 0];
+        let mut list = [0; 24];
+        (list[4], list[5]) = (8, 18);
+        assert_eq!(sense(&hosts.all, 1, &select, &list), None);
+        let ranges = vec![Range { lba: 1, blocks: 2 }, Range { lba: 7, blocks: 2 }];
+        let token = token::zero();
+        let list = WriteUsing { immediate, delete: false, offset: 0, token, ranges };
+        let list = list.emit().expect("small");
+        hosts.disks[1].log.lock().clear();
+        let cdb = out(copy::WRITE_USING_TOKEN, list.len());
+        assert_eq!(sense(&hosts.all, 1, &cdb, &list), None);
+        let seen = hosts.disks[1].log.lock().clone();
+        let expected = [Seen::Zero(512, 1024), Seen::Zero(3584, 1024), Seen::Flush];
+        assert_eq!(seen, expected, "immediate: {immediate}");
     }
 }
 

@@ -118,6 +118,12 @@ impl RodToken {
         self.end.store(End::Deleted as u8, Ordering::SeqCst);
     }
 
+    /// What it stands for is about to change, or nobody looks after it any more.
+    fn revoke(&self) {
+        let (revoked, order) = (End::Revoked as u8, Ordering::SeqCst);
+        let _ = self.end.compare_exchange(0, revoked, order, order);
+    }
+
     fn touches(&self, offset: u64, length: u64) -> bool {
         self.runs.iter().any(|(start, run)| *start < offset + length && offset < start + run)
     }
@@ -126,6 +132,11 @@ impl RodToken {
     fn is(&self, bytes: &[u8; TOKEN_LEN]) -> bool {
         self.bytes.iter().zip(bytes).fold(0, |differs, (own, other)| differs | (own ^ other)) == 0
     }
+}
+
+/// Somebody has it beside the list, from which alone it is taken.
+fn is_in_use(token: &Arc<RodToken>) -> bool {
+    Arc::strong_count(token) > 1
 }
 
 impl Tokens {
@@ -145,12 +156,16 @@ impl Tokens {
 
 impl LogicalUnit {
     /// Gives a token out; the oldest one makes room for it. No writer may be under way.
+    ///
+    /// A token that a copy uses stays here until its end, so that writers find it: it goes only if
+    /// all are in use, and ends its copy then.
     pub(super) fn keep_token(&self, token: RodToken, now: Instant) {
         let Tokens { list, from, to } = self.tokens();
         let mut tokens = list.lock();
-        tokens.retain(|token| !token.is_expired(now));
+        tokens.retain(|token| !token.is_expired(now) || is_in_use(token));
         if tokens.len() >= limits::TOKENS_MAX {
-            tokens.remove(0);
+            let oldest = tokens.iter().position(|token| !is_in_use(token)).unwrap_or(0);
+            tokens.remove(oldest).revoke();
         }
         tokens.push(Arc::new(token));
         let runs = || tokens.iter().flat_map(|token| &token.runs);
@@ -163,19 +178,25 @@ impl LogicalUnit {
     /// remembered for a while, so that their users learn why.
     #[cold]
     pub(crate) fn revoke_tokens(&self, (offset, length): (u64, u64)) {
-        let Tokens { list, from, to } = self.tokens();
+        let Tokens { from, to, .. } = self.tokens();
         if offset >= to.load(Ordering::SeqCst) || offset + length <= from.load(Ordering::SeqCst) {
             return;
         }
-        let tokens = list.lock();
-        for token in tokens.iter().filter(|token| token.touches(offset, length)) {
-            let _ = token.end.compare_exchange(
-                0,
-                End::Revoked as u8,
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            );
-        }
+        self.revoke_listed((offset, length));
+    }
+
+    /// The bytes from `bytes` on are about to be cut off, and commands see so already: tokens that
+    /// stand for one of them end.
+    pub fn cut_off(&self, bytes: u64) {
+        self.revoke_listed((bytes, u64::MAX - bytes));
+    }
+
+    fn revoke_listed(&self, (offset, length): (u64, u64)) {
+        let tokens = self.tokens().list.lock();
+        tokens
+            .iter()
+            .filter(|token| token.touches(offset, length))
+            .for_each(|token| token.revoke());
         if tokens.iter().all(|token| token.check().is_err()) {
             // Under the lock, so that no new token is overlooked.
             self.make_ordinary(Special::Tokens);

@@ -166,6 +166,8 @@ impl Populating {
         let made = RodToken::new(bytes, runs, self.inactivity, drawn.now);
         self.record.give(bytes, unit.lba_of(made.len()));
         unit.keep_token(made, drawn.now);
+        // The unit may have become smaller since the ranges were looked at.
+        unit.cut_off(unit.blocks() * u64::from(block));
         Ok(())
     }
 }

@@ -289,14 +289,14 @@ impl Protected {
             index: unit.lba_of(self.at - self.extent.offset),
             lba: unit.lba_of(self.at),
             block: block_of(unit),
-            data: &read,
-            records: &records,
+            data: read,
+            records,
         };
         match self.work {
             Work::Read(_) => {
                 let found = piece.check(&self.terms)?;
                 let data = match self.terms.travels() {
-                    true => sent::joined(&read, piece.block, &found),
+                    true => sent::joined(read, piece.block, &found),
                     false => data.clone(),
                 };
                 let completion = Completion { data_in: Some(data), ..sense::good(self.presented) };

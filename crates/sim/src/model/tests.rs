@@ -3,7 +3,7 @@
 use super::*;
 
 fn model() -> Model {
-    Model::new(1, 8, 512, false, Instant(0))
+    Model::new(1, 8, 512, Instant(0))
 }
 
 fn found(model: &mut Model, version: Version, asked: u64, now: u64) -> bool {
@@ -90,7 +90,7 @@ fn a_doubtful_write_may_come_until_it_is_settled() {
 
 #[test]
 fn blocks_of_one_content_look_alike_wherever_they_are() {
-    let mut model = Model::new(1, 4, 4096, false, Instant(0));
+    let mut model = Model::new(1, 4, 4096, Instant(0));
     let version = ALIKE | 7;
     model.begin(1, 2, version, Instant(10));
     model.acknowledge(1, 2, version, false, Instant(15));

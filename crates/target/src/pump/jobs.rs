@@ -44,6 +44,12 @@ pub(super) struct Job {
     postponed: Option<store::Op>,
 }
 
+impl Job {
+    pub(super) const fn task(&self) -> &scsi::Task {
+        &self.scsi
+    }
+}
+
 /// A job that can go on: None begins, or tries again.
 pub(super) type Turn = (Key, Option<Step>);
 
@@ -218,6 +224,6 @@ const fn id_of(job: Key) -> TaskId {
     TaskId { index, generation }
 }
 
-const fn key_of(id: TaskId) -> Key {
+pub(super) const fn key_of(id: TaskId) -> Key {
     Key::from_parts((id.index, id.generation))
 }

@@ -11,6 +11,7 @@ use iscsi::service::Function;
 use scsi::LogicalUnit;
 
 use super::Pump;
+use super::jobs;
 use super::services::task_of;
 use crate::mail::Letter;
 use crate::mail::Units;
@@ -93,14 +94,19 @@ impl<P: Port> Pump<P> {
     /// comes after it is checked again.
     pub(super) fn drain(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
         let management = self.begin_management(Origin::Drain { reply });
-        let sessions = &mut self.sessions;
+        let (sessions, jobs) = (&mut self.sessions, &self.jobs);
         let mut count = 0;
         for io in self.ios.values_mut().filter(|io| io.is_for_the_medium()) {
-            let live = sessions
-                .get_mut(io.session)
-                .and_then(|session| task_of(&mut session.tasks, io.task).map(|task| &task.scsi));
-            let of = io.ended.as_ref().or(live).and_then(scsi::Task::unit);
-            if of.is_some_and(|of| Arc::ptr_eq(of, unit)) {
+            let live = match io.session {
+                Key::NOBODY => jobs.get(jobs::key_of(io.task)).map(jobs::Job::task),
+                session => sessions
+                    .get_mut(session)
+                    .and_then(|session| task_of(&mut session.tasks, io.task))
+                    .map(|task| &task.scsi),
+            };
+            // A copy works on the store of another unit than its command is for.
+            let of = io.ended.as_ref().or(live).and_then(scsi::Task::store);
+            if of.is_some_and(|of| Arc::ptr_eq(of, unit.store())) {
                 io.managements.push(management);
                 count += 1;
             }

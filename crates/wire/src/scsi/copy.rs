@@ -43,8 +43,12 @@ pub const CSCD_LEN: usize = 32;
 pub const SEGMENT_LEN: usize = 28;
 /// Identification descriptor CSCD descriptor.
 pub const CSCD_IDENTIFICATION: u8 = 0xe4;
+/// Bytes of a segment descriptor block to block with offset.
+pub const OFFSET_SEGMENT_LEN: usize = 32;
 /// Copy from block device to block device.
 pub const SEGMENT_BLOCK_TO_BLOCK: u8 = 0x02;
+/// Copy from block device to block device with offset.
+pub const SEGMENT_WITH_OFFSET: u8 = 0x0a;
 /// CSCD descriptor id of the unit that the command is for.
 pub const CSCD_SELF: u16 = 0xffff;
 
@@ -244,12 +248,34 @@ pub struct Segment {
     pub destination_lba: u64,
 }
 
+/// A segment descriptor block to block with offset (SPC-4 §6.4.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // the fields of the standard
+pub struct OffsetSegment {
+    /// SOURCE CSCD DESCRIPTOR ID.
+    pub source: u16,
+    /// DESTINATION CSCD DESCRIPTOR ID.
+    pub destination: u16,
+    /// NUMBER OF BYTES.
+    pub bytes: u32,
+    /// SOURCE BLOCK DEVICE LOGICAL BLOCK ADDRESS.
+    pub source_lba: u64,
+    /// DESTINATION BLOCK DEVICE LOGICAL BLOCK ADDRESS.
+    pub destination_lba: u64,
+    /// SOURCE BLOCK DEVICE BYTE OFFSET.
+    pub source_offset: u16,
+    /// DESTINATION BLOCK DEVICE BYTE OFFSET.
+    pub destination_offset: u16,
+}
+
 /// What a segment descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums)] // known, unknown, cut
 pub enum SegmentKind {
     /// Block to block.
     BlockToBlock(Segment),
+    /// Block to block with offset.
+    WithOffset(OffsetSegment),
     /// Of another type, or with a length that its type does not have.
     Unsupported,
     /// The list ends within it.
@@ -284,6 +310,51 @@ impl Segment {
     }
 }
 
+impl OffsetSegment {
+    /// Writes the descriptor.
+    #[must_use]
+    pub fn emit(&self) -> [u8; OFFSET_SEGMENT_LEN] {
+        let mut bytes = [0; OFFSET_SEGMENT_LEN];
+        bytes[0] = SEGMENT_WITH_OFFSET;
+        put(&mut bytes, 2, 0x1c_u16.to_be_bytes());
+        put(&mut bytes, 4, self.source.to_be_bytes());
+        put(&mut bytes, 6, self.destination.to_be_bytes());
+        put(&mut bytes, 8, self.bytes.to_be_bytes());
+        put(&mut bytes, 12, self.source_lba.to_be_bytes());
+        put(&mut bytes, 20, self.destination_lba.to_be_bytes());
+        put(&mut bytes, 28, self.source_offset.to_be_bytes());
+        put(&mut bytes, 30, self.destination_offset.to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            source: get_u16(bytes, 4)?,
+            destination: get_u16(bytes, 6)?,
+            bytes: get_u32(bytes, 8)?,
+            source_lba: get_u64(bytes, 12)?,
+            destination_lba: get_u64(bytes, 20)?,
+            source_offset: get_u16(bytes, 28)?,
+            destination_offset: get_u16(bytes, 30)?,
+        })
+    }
+}
+
+impl SegmentKind {
+    fn parse(bytes: &[u8]) -> Self {
+        let kind = match (get_u8(bytes, 0), bytes.len()) {
+            (Some(SEGMENT_BLOCK_TO_BLOCK), SEGMENT_LEN) => {
+                Segment::parse(bytes).map(Self::BlockToBlock)
+            }
+            (Some(SEGMENT_WITH_OFFSET), OFFSET_SEGMENT_LEN) => {
+                OffsetSegment::parse(bytes).map(Self::WithOffset)
+            }
+            _ => None,
+        };
+        kind.unwrap_or(Self::Unsupported)
+    }
+}
+
 /// The segment descriptors of a list, with the offset of each in it.
 pub fn segments(list: &[u8]) -> impl Iterator<Item = (usize, SegmentKind)> {
     let mut at = 0;
@@ -296,13 +367,7 @@ pub fn segments(list: &[u8]) -> impl Iterator<Item = (usize, SegmentKind)> {
             return Some((start, SegmentKind::Cut));
         };
         at += one.len();
-        let kind = match Segment::parse(one) {
-            Some(segment) if one.len() == SEGMENT_LEN && one[0] == SEGMENT_BLOCK_TO_BLOCK => {
-                SegmentKind::BlockToBlock(segment)
-            }
-            _ => SegmentKind::Unsupported,
-        };
-        Some((start, kind))
+        Some((start, SegmentKind::parse(one)))
     })
 }
 
@@ -392,8 +457,12 @@ impl Operating {
         put(&mut bytes, 34, self.copies_total.to_be_bytes());
         bytes[36] = self.copies_max;
         bytes[37] = self.granularity;
-        bytes[43] = 2;
-        bytes.extend_from_slice(&[SEGMENT_BLOCK_TO_BLOCK, CSCD_IDENTIFICATION]);
+        bytes[43] = 3;
+        bytes.extend_from_slice(&[
+            SEGMENT_BLOCK_TO_BLOCK,
+            SEGMENT_WITH_OFFSET,
+            CSCD_IDENTIFICATION,
+        ]);
         let length = u32::try_from(bytes.len() - 4).unwrap_or(0);
         put(&mut bytes, 0, length.to_be_bytes());
         bytes

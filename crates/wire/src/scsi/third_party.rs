@@ -4,6 +4,7 @@
 use super::copy::CSCD_IDENTIFICATION;
 use super::copy::CSCD_SELF;
 use super::copy::SEGMENT_BLOCK_TO_BLOCK;
+use super::copy::SEGMENT_WITH_OFFSET;
 use super::field::get_u16;
 use super::token::TYPE_CHANGE_VULNERABLE;
 use super::token::TYPE_ZERO;
@@ -71,7 +72,11 @@ impl ThirdPartyCopy<'_> {
         append(&mut page, BLOCK_LIMITS, &self.block_limits());
         append(&mut page, COMMANDS, &self.command_list());
         append(&mut page, PARAMETERS, &self.parameters());
-        append(&mut page, DESCRIPTORS, &[2, SEGMENT_BLOCK_TO_BLOCK, CSCD_IDENTIFICATION]);
+        append(
+            &mut page,
+            DESCRIPTORS,
+            &[3, SEGMENT_BLOCK_TO_BLOCK, SEGMENT_WITH_OFFSET, CSCD_IDENTIFICATION],
+        );
         let [high, low] = CSCD_SELF.to_be_bytes();
         append(&mut page, CSCD_IDS, &[0, 2, high, low]);
         append(&mut page, ROD_FEATURES, &self.rod_features());
@@ -200,7 +205,7 @@ mod tests {
         assert_eq!(all[0].1[16..], [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0]);
         assert_eq!(all[1].1, [8, 0x83, 3, 0, 1, 0x10, 0x84, 1, 0, 0, 0, 0]);
         assert_eq!(all[2].1[4..12], [0, 16, 0, 64, 0, 0, 9, 0]);
-        assert_eq!(all[3].1, [2, 2, 0xe4, 0]);
+        assert_eq!(all[3].1, [3, 2, 0x0a, 0xe4]);
         assert_eq!(all[6].1[..12], [0, 0, 0, 128, 0, 0x80, 0, 1, 3, 0, 0x80, 0]);
         assert_eq!(all[7].1[..14], [0, 0, 0, 8, 0, 0, 0, 8, 1, 0, 0, 0, 9, 0]);
     }

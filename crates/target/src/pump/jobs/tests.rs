@@ -135,6 +135,10 @@ fn solo(pool: Pool) -> Solo<Desk> {
 
 /// FORMAT UNIT of a disk in a file, as a job.
 fn job_on_file() -> scsi::Task {
+    job(file())
+}
+
+fn file() -> Arc<dyn Store> {
     let geometry = Geometry {
         bytes: 1 << 20,
         read_only: false,
@@ -144,11 +148,15 @@ fn job_on_file() -> scsi::Task {
         physical_block: 4096,
         rotational: false,
     };
-    job(Arc::new(store::file::File::new(FileId(0), geometry, false)))
+    Arc::new(store::file::File::new(FileId(0), geometry, false))
 }
 
 /// FORMAT UNIT of a disk, as a job.
 fn job(store: Arc<dyn Store>) -> scsi::Task {
+    job_and_unit(store).0
+}
+
+fn job_and_unit(store: Arc<dyn Store>) -> (scsi::Task, Arc<LogicalUnit>) {
     let identity = Identity::derive("iqn.t", 0, "LUNWIRE", "disk");
     let unit = Arc::new(LogicalUnit::new(identity, store, 512).expect("a unit"));
     let names = NexusNames {
@@ -157,11 +165,11 @@ fn job(store: Arc<dyn Store>) -> scsi::Task {
         portal_group_tag: 1,
         relative_port: 1,
     };
-    let nexus = Nexus::new(names, vec![(0, unit)]);
+    let nexus = Nexus::new(names, vec![(0, Arc::clone(&unit))]);
     // The unit tells of power on first.
     drop(nexus.start(&request(Opcode::TEST_UNIT_READY)));
     match nexus.start(&request(Opcode::FORMAT_UNIT)).1 {
-        Step::Spawn { job, .. } => *job,
+        Step::Spawn { job, .. } => (*job, unit),
         other => panic!("no job but {other:?}"),
     }
 }
@@ -220,4 +228,27 @@ fn a_stop_does_not_wait_for_the_pause_of_a_job() {
     while pump.turn() {
         assert!(pump.port.now().since(begin) < hour, "the pause holds the stop up");
     }
+}
+
+/// A file does not become smaller while a job writes to it: the write would make it longer again.
+#[test]
+fn a_drain_waits_for_the_work_of_jobs() {
+    let mut solo = solo(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut solo.pump;
+    let (job, unit) = job_and_unit(file());
+    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job, None);
+    pump.take_job_turns();
+    let io = pump.ios.iter().next().map(|(key, _)| key).expect("it writes");
+    let (reply, replies) = std::sync::mpsc::channel();
+    pump.drain(&unit, reply);
+    assert!(replies.try_recv().is_err(), "the job's write is under way");
+    pump.io_done(io, store::IoResult::Other(Ok(())));
+    assert!(replies.try_recv().is_ok());
+    // Work of another unit is not waited for.
+    pump.take_job_turns();
+    assert_eq!(pump.ios.len(), 1, "it goes on");
+    let (_, other) = job_and_unit(file());
+    let (reply, replies) = std::sync::mpsc::channel();
+    pump.drain(&other, reply);
+    assert!(replies.try_recv().is_ok());
 }

@@ -48,10 +48,10 @@ fn operating_parameters_are_where_hosts_look() {
         granularity: 9,
     };
     let bytes = operating.emit();
-    assert_eq!(bytes[..5], [0, 0, 0, 42, 1]);
+    assert_eq!(bytes[..5], [0, 0, 0, 43, 1]);
     assert_eq!(bytes[8..20], [0, 16, 0, 64, 0, 0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(bytes[34..38], [0, 9, 8, 9]);
-    assert_eq!(bytes[43..], [2, 0x02, 0xe4]);
+    assert_eq!(bytes[43..], [3, 0x02, 0x0a, 0xe4]);
 }
 
 #[test]
@@ -114,6 +114,29 @@ fn segments_are_taken_one_by_one() {
             (48, SegmentKind::Cut)
         ]
     );
+}
+
+#[test]
+fn a_segment_with_offset_as_the_standard_draws_it() {
+    let segment = OffsetSegment {
+        source: 0x0102,
+        destination: 0x0304,
+        bytes: 0x0506_0708,
+        source_lba: 0x1112_1314_1516_1718,
+        destination_lba: 0x2122_2324_2526_2728,
+        source_offset: 0x3132,
+        destination_offset: 0x4142,
+    };
+    let bytes = segment.emit();
+    assert_eq!(bytes[..12], [0x0a, 0, 0, 0x1c, 1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(bytes[12..20], [0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18]);
+    assert_eq!(bytes[20..28], [0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28]);
+    assert_eq!(bytes[28..], [0x31, 0x32, 0x41, 0x42]);
+    let mut list = bytes.to_vec();
+    list.extend_from_slice(&[0x0a, 0, 0, 0x18]);
+    list.extend_from_slice(&[0; 24]);
+    let all: Vec<_> = segments(&list).collect();
+    assert_eq!(all, [(0, SegmentKind::WithOffset(segment)), (32, SegmentKind::Unsupported)]);
 }
 
 proptest! {
