@@ -265,7 +265,7 @@ impl<P: Port> Pump<P> {
                 (Some(Kind::HungerTimer), key) => self.refuse_starved(key),
                 (Some(Kind::Sweep), _) => self.sweep(),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
-                (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
+                (Some(Kind::Io), key) => self.io_done(key, IoResult::Clock(now)),
                 _ => {}
             }
         }

@@ -21,6 +21,7 @@ use wire::scsi::sam::TASK_ABORTED;
 use super::Pump;
 use super::quiescence::Origin;
 use super::services::task_of;
+use super::storing::is_pause;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::mail::Units;
@@ -253,6 +254,11 @@ impl<P: Port> Pump<P> {
         let of_task = self.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
         let Some((io, pending)) = of_task else { return };
         task.outlast();
+        if is_pause(&pending.io)
+            && let Some(store) = task.store()
+        {
+            store.give_up(&pending.op, &pending.io);
+        }
         pending.ended = Some(task);
         self.end_pause(io);
     }
