@@ -29,6 +29,7 @@ mod sweep;
 mod waiting;
 
 pub(crate) use join::Handover;
+pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

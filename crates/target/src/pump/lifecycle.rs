@@ -233,6 +233,7 @@ impl<P: Port> Pump<P> {
         for task in tasks.into_iter().flatten() {
             self.keep(key, task.id, task.scsi);
         }
+        self.tell_waiting(None);
     }
 
     pub(super) fn tell_targets(&mut self, key: Key, only: Option<&str>) {

@@ -46,7 +46,7 @@ impl<P: Port> Pump<P> {
         let units = session.units_of(&request);
         if let Some(answer) = session.immediate_answer(&request, &units) {
             session.machine.task_management_done(request.id, answer);
-            return self.waiting.somebody_ended();
+            return self.tell_waiting(None);
         }
         let service::Management { id, function, .. } = request;
         tracing::info!(
@@ -252,7 +252,7 @@ impl<P: Port> Pump<P> {
     /// A task that has ended holds what it holds of its unit until its store work is done.
     pub(super) fn keep(&mut self, key: Key, id: TaskId, mut task: scsi::Task) {
         let of_task = self.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
-        let Some((io, pending)) = of_task else { return };
+        let Some((io, pending)) = of_task else { return self.over(task) };
         task.outlast();
         if is_pause(&pending.io)
             && let Some(store) = task.store()
@@ -302,8 +302,10 @@ impl<P: Port> Pump<P> {
         }
         session.machine.set_now(self.port.now());
         session.machine.task_management_done(id, ServiceResponse::Complete);
+        let target = session.login.target.clone();
+        self.tell_waiting(None);
         if function == Function::TargetColdReset
-            && let Some(target) = session.login.target.clone()
+            && let Some(target) = target
         {
             self.end_all_sessions(&target);
         }

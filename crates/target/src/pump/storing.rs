@@ -145,9 +145,8 @@ impl<P: Port> Pump<P> {
         let Some(done) = self.ios.remove(key) else { return };
         let PendingIo { session: key, task: id, op, io, managements, ended, stamp } = done;
         self.watch.laps.since(Layer::StoreWait, stamp);
-        if ended.is_some() {
-            drop(ended);
-            self.waiting.somebody_ended();
+        if let Some(ended) = ended {
+            self.over(ended);
         }
         if let Some(session) = self.sessions.get_mut(key) {
             session.ios -= 1;
