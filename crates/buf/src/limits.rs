@@ -45,6 +45,22 @@ pub(crate) const SG_ARENA_CAPACITY: usize = 2048;
 /// Elements for which a fresh list has room: header, data and trailer of a window of 32.
 pub(crate) const SG_PIECES_CAPACITY: usize = 96;
 
+/// Slices of one group of pages of a region: as for [`REFERENCES_MAX`].
+pub(crate) const LENDS_MAX: u32 = 1 << 28;
+
+/// Bytes that a region may take for lent pages that were written to, and for copies of them. Only
+/// what waits to be sent is lent, so that it takes readers that do not read and others that write
+/// to the same blocks to come here; then commands end with TASK SET FULL until pages come back.
+pub(crate) const SPARE_BYTES_MAX: usize = 256 << 20;
+
+/// Most bytes of a region that are locked for one copy: long enough for streaming to pay, short
+/// enough (some 10 us) to wait for.
+pub(crate) const WRITE_STEP: usize = 128 << 10;
+
+/// Most bytes of a region that are locked to be given back to the system: many huge pages as a
+/// whole.
+pub(crate) const DISCARD_STEP: usize = 32 << 20;
+
 const _: () = {
     let mut class = 0;
     while class < CLASS_SIZES.len() {

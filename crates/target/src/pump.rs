@@ -17,6 +17,7 @@ mod buffers;
 mod hunger;
 mod jobs;
 mod join;
+mod keeping;
 mod letters;
 mod lifecycle;
 mod management;
@@ -27,6 +28,7 @@ mod stopping;
 mod storing;
 mod sweep;
 mod waiting;
+mod watching;
 
 pub(crate) use join::Handover;
 pub(crate) use waiting::Board;
@@ -180,14 +182,24 @@ struct Session {
 struct PendingIo {
     session: Key,
     task: TaskId,
-    op: store::Op,
-    io: Io,
+    doing: Doing,
     /// The task if it has ended before its work: what it holds of the unit stays held until then.
     ended: Option<scsi::Task>,
     /// Task management that waits for this work of an ended task.
     managements: Vec<Key>,
     /// When it began, by the stop-watch.
     stamp: u64,
+    /// Of a sync or durable write.
+    watching: Option<watching::Watching>,
+}
+
+/// What is done for a task.
+#[derive(Debug)]
+enum Doing {
+    /// This, for its store.
+    Store { op: store::Op, io: Io },
+    /// A state of its unit is being kept.
+    Keep,
 }
 
 /// What a token of the port means.
@@ -297,6 +309,7 @@ impl<P: Port> Pump<P> {
                 let error = std::io::Error::from_raw_os_error(errno);
                 tracing::warn!(%error, "could not accept a connection");
             }
+            Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}
         }
     }

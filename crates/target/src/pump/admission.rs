@@ -212,7 +212,7 @@ impl<P: Port> Pump<P> {
     }
 
     /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
-    /// §6.3.5).
+    /// §6.3.5). The login asks for it when all is proved that has to be.
     pub(super) fn establish(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
@@ -223,12 +223,13 @@ impl<P: Port> Pump<P> {
         }
         let Some(identity) = login.identity.clone() else { return };
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
-        match self.shared.registry.claim(&identity, self.reactor) {
+        match self.shared.registry.claim(&identity, login.user.as_deref(), self.reactor) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
                 login.machine.establish(Ok(tsih));
             }
             Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
+            Claim::Foreign => login.machine.establish(Err(AUTHENTICATION_FAILURE)),
             Claim::Occupied(home) => {
                 let letter = Letter::Reinstate {
                     identity,

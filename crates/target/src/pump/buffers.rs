@@ -181,10 +181,10 @@ fn whole(buf: Buf) -> (Buf, u32) {
     (buf, length)
 }
 
-/// Data that others may change, in memory of its own if there is some: sent again, it must be what
-/// it was (RFC 7143 §11.16).
+/// Lent data in memory of its own, if there is some: it is kept until its initiator acknowledges
+/// it, and pages of a store must not be lent for so long.
 pub(super) fn private(pool: &Pool, data: Slice) -> Slice {
-    if data.bytes().is_some() {
+    if !data.is_lent() {
         return data;
     }
     match pool.take_as(data.len(), Claim::Convenience) {

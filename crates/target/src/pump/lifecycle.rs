@@ -160,14 +160,18 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// A session waits for its initiator to come back: not too many may.
+    /// A session waits for its initiator to come back: not too many may. One that was opened
+    /// without a proof ends before all that were opened with one: whoever can open those could else
+    /// push these out, under ever new names.
     fn bound_deserted(&mut self, key: Key) {
         self.deserted.retain(|other| *other != key && self.sessions.get(*other).is_some());
         self.deserted.push_back(key);
         if self.deserted.len() <= DESERTED_MAX {
             return;
         }
-        let Some(oldest) = self.deserted.pop_front() else { return };
+        let has_user = |key: &Key| self.sessions.get(*key).is_some_and(|one| one.user.is_some());
+        let open = self.deserted.iter().position(|key| !has_user(key));
+        let Some(oldest) = self.deserted.remove(open.unwrap_or(0)) else { return };
         if let Some(session) = self.sessions.get_mut(oldest)
             && session.machine.connections().next().is_none()
         {

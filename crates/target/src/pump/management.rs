@@ -18,6 +18,7 @@ use scsi::Victims;
 use wire::scsi::Sense;
 use wire::scsi::sam::TASK_ABORTED;
 
+use super::Doing;
 use super::Pump;
 use super::quiescence::Origin;
 use super::services::task_of;
@@ -165,6 +166,20 @@ impl<P: Port> Pump<P> {
         self.one_done(management);
     }
 
+    /// The same for a command that has ended since.
+    pub(super) fn preempt_for_nobody(
+        &mut self,
+        session: Key,
+        unit: &Arc<LogicalUnit>,
+        of: &[String],
+    ) {
+        let management = self.begin_management(Origin::Nobody);
+        let (units, whose) = ([Arc::clone(unit)].into(), Whose::Ports(of.into()));
+        self.abort_elsewhere(session, &units, Effect::Cleared, &whose, management);
+        self.wait_for_ended_work(management);
+        self.one_done(management);
+    }
+
     /// Another reactor asks for the same here.
     pub(super) fn abort_units(
         &mut self,
@@ -254,10 +269,11 @@ impl<P: Port> Pump<P> {
         let of_task = self.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
         let Some((io, pending)) = of_task else { return self.over(task) };
         task.outlast();
-        if is_pause(&pending.io)
+        if let Doing::Store { op, io } = &pending.doing
+            && is_pause(io)
             && let Some(store) = task.store()
         {
-            store.give_up(&pending.op, &pending.io);
+            store.give_up(op, io);
         }
         pending.ended = Some(task);
         self.end_pause(io);

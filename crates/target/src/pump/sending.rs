@@ -104,7 +104,7 @@ impl<P: Port> Pump<P> {
             self.port.resume(connection.socket);
         }
         let Some(mut list) = connection.list.take() else { return };
-        if connection.mover.poll_transmit(&mut list, &connection.pool) {
+        if connection.mover.poll_transmit(&mut list) {
             if let Phase::Session { session, id } = connection.phase
                 && let Some(session) = self.sessions.get(session)
             {

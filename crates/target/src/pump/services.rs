@@ -87,6 +87,7 @@ impl<P: Port> Pump<P> {
                 Step::Abort { victims } => return self.preempt(key, id, victims),
                 Step::Clock => return self.tell_time(key, id),
                 Step::Draw => return self.draw(key, id),
+                Step::Keep(keep) => return self.submit_keep(key, id, keep),
                 Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
                 Step::Store(op) => op,
             };
@@ -107,9 +108,12 @@ impl<P: Port> Pump<P> {
         }
         match step {
             Step::Wait => self.wait_for_others(key, id),
-            Step::Store(_) | Step::Abort { .. } | Step::Clock | Step::Draw | Step::Spawn { .. } => {
-                self.runnable.push_back((key, id, step))
-            }
+            Step::Store(_)
+            | Step::Abort { .. }
+            | Step::Clock
+            | Step::Draw
+            | Step::Keep(_)
+            | Step::Spawn { .. } => self.runnable.push_back((key, id, step)),
             Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
             Step::Complete(completion) => self.complete(key, id, completion),
         }

@@ -6,11 +6,13 @@ use engine::Work;
 use engine::files::Allocation;
 use iscsi::datamover::TaskId;
 use scsi::Input;
+use scsi::KeepFailed;
 use store::Io;
 use store::IoResult;
 use store::Space;
 use store::Submitted;
 
+use super::Doing;
 use super::Kind;
 use super::PendingIo;
 use super::Pump;
@@ -52,7 +54,7 @@ impl<P: Port> Pump<P> {
             Io::Reserve { file, offset, length } => Work::Reserve { file: file.0, offset, length },
             rare => return self.run_rare(key, id, op, kept, rare),
         };
-        if let Some(io) = self.remember(key, id, op, kept) {
+        if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
             self.port.submit(token(Kind::Io, io), work);
         }
     }
@@ -71,7 +73,7 @@ impl<P: Port> Pump<P> {
             }
             Io::Pause { length, .. } => {
                 let end = self.port.now() + length;
-                if let Some(io) = self.remember(key, id, op, kept) {
+                if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
                     self.timers.set(token(Kind::Io, io).0, end);
                 }
             }
@@ -81,21 +83,25 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// Work is under way until `io_done`.
-    fn remember(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) -> Option<Key> {
+    /// Work is under way until `take_done`.
+    pub(super) fn remember(&mut self, key: Key, id: TaskId, doing: Doing) -> Option<Key> {
         match self.sessions.get_mut(key) {
             Some(session) => session.ios += 1,
             None if key == Key::NOBODY => {}
             None => return None,
         }
+        let watching = match &doing {
+            Doing::Store { io, .. } => self.watching(key, id, io),
+            Doing::Keep => None,
+        };
         Some(self.ios.insert(PendingIo {
             session: key,
             task: id,
-            op,
-            io,
+            doing,
             ended: None,
             managements: Vec::new(),
             stamp: self.watch.laps.stamp(),
+            watching,
         }))
     }
 
@@ -135,18 +141,27 @@ impl<P: Port> Pump<P> {
     /// A pause that nobody waits for any more is over.
     pub(super) fn end_pause(&mut self, io: Key) {
         let now = self.port.now();
-        if self.ios.get(io).is_some_and(|pending| is_pause(&pending.io)) {
+        if self.ios.get(io).is_some_and(PendingIo::is_pause) {
             self.timers.set(token(Kind::Io, io).0, now);
         }
     }
 
-    /// The engine has done a store's work.
-    pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
-        let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, managements, ended, stamp } = done;
+    /// Work is under way no more. If its task had ended, nothing waits for it any more but what is
+    /// answered here; a state that was to be kept, with what result, takes effect first.
+    pub(super) fn take_done(
+        &mut self,
+        key: Key,
+        kept: Option<Result<(), KeepFailed>>,
+    ) -> Option<(Key, TaskId, Doing)> {
+        let done = self.ios.remove(key)?;
+        let PendingIo { session: key, task: id, doing, managements, ended, stamp, .. } = done;
         self.watch.laps.since(Layer::StoreWait, stamp);
-        if let Some(ended) = ended {
-            self.over(ended);
+        if let Some(task) = ended {
+            if let Some(result) = kept {
+                self.kept_late(key, task, result);
+            } else {
+                self.over(task);
+            }
         }
         if let Some(session) = self.sessions.get_mut(key) {
             session.ios -= 1;
@@ -154,6 +169,14 @@ impl<P: Port> Pump<P> {
         for management in managements {
             self.done_elsewhere(management);
         }
+        Some((key, id, doing))
+    }
+
+    /// The engine has done a store's work.
+    pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
+        let Some(result) = self.judged(key, result) else { return };
+        let Some((key, id, doing)) = self.take_done(key, None) else { return };
+        let Doing::Store { op, io } = doing else { return };
         if key == Key::NOBODY {
             return self.job_io_done(id, &op, &io, result);
         }
@@ -178,7 +201,18 @@ impl<P: Port> Pump<P> {
     }
 }
 
-/// Nothing is under way but time.
+impl PendingIo {
+    /// Nothing is under way but time.
+    fn is_pause(&self) -> bool {
+        matches!(&self.doing, Doing::Store { io, .. } if is_pause(io))
+    }
+
+    /// Something is done to the medium, or read from it.
+    pub(super) fn is_for_the_medium(&self) -> bool {
+        matches!(&self.doing, Doing::Store { io, .. } if !is_pause(io))
+    }
+}
+
 pub(super) fn is_pause(io: &Io) -> bool {
     match io {
         Io::Pause { .. } => true,
