@@ -2,9 +2,9 @@
 //! `limit=...`: so many operations or bytes in a second, over all initiators together.
 //!
 //! A token bucket, kept as the time at which it will be full again: an operation moves that time by
-//! what it costs when it begins, and waits until no more than [`LIMIT_BURST`] lies ahead. Those that
-//! wait stand in line in the order in which they came, and are charged nothing yet: one that nobody
-//! wants any more leaves the line, and those behind it go on sooner.
+//! what it costs when it begins, and waits until no more than [`LIMIT_BURST`] lies ahead. Those
+//! that wait stand in line in the order in which they came, and are charged nothing yet: one that
+//! nobody wants any more leaves the line, and those behind it go on sooner.
 
 use super::behind;
 use crate::limits::{LIMIT_BURST, LIMIT_LOOK, LIMIT_LOOK_MIN};

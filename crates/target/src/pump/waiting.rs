@@ -3,9 +3,9 @@
 //! for a unit that somebody works on alone.
 //!
 //! Those of one session and one unit stand in line: the first one that can go on is the first in
-//! it, but for HEAD OF QUEUE and ACA commands, which overtake. So when something has ended that they
-//! may wait for, the first of each line tries, and the next one only if it could. Who ends a task
-//! looks whether somebody waits for its unit, on whatever reactor, and tells these.
+//! it, but for HEAD OF QUEUE and ACA commands, which overtake. So when something has ended that
+//! they may wait for, the first of each line tries, and the next one only if it could. Who ends a
+//! task looks whether somebody waits for its unit, on whatever reactor, and tells these.
 
 mod lines;
 #[cfg(test)]
