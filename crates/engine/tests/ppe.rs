@@ -21,6 +21,7 @@ use engine::Port;
 use engine::Socket;
 use engine::Token;
 use engine::Work;
+use engine::limits::EVENTS;
 use engine::ppe::Idle;
 use engine::ppe::Ppe;
 use engine::ppe::Seat;
@@ -122,6 +123,47 @@ fn who_leaves_takes_no_buffers_along() {
         assert!(matches!(&held, (Token(1), Event::Received { bytes }) if bytes[..] == *b"one"));
     }
     echo(seats.pop().unwrap(), 20);
+}
+
+/// A host that takes no events keeps none from the others, and has all of its own later.
+#[test]
+fn a_host_that_stands_still_holds_nobody_up() {
+    for engine in [Choice::Auto, Choice::Epoll] {
+        let mut seats = seats(engine, Idle::Sleep, 2);
+        let mut still = Ppe::from(seats.pop().unwrap());
+        let (mut client, _) = receiving(&mut still, 1);
+        let pool = Pool::new(1 << 20).unwrap();
+        let count = 2 * EVENTS as u64;
+        for token in 0..count {
+            // To nowhere: it ends at once.
+            let list = SgList::new();
+            let socket = Socket(4000);
+            still.submit(Token(100 + token), Work::Send { socket, list });
+            if token == count / 2 {
+                client.write_all(&[7; 100]).unwrap();
+            }
+        }
+        still.wait(Some(still.now()));
+        let (done, end) = std::sync::mpsc::channel();
+        let other = seats.pop().unwrap();
+        thread::spawn(move || {
+            echo(other, 200);
+            done.send(()).unwrap();
+        });
+        end.recv_timeout(Duration::from_secs(20)).expect("the other host is served");
+        let (mut sent, mut bytes_in) = (0, 0);
+        while sent < count || bytes_in < 100 {
+            match next(&mut still) {
+                (Token(1), Event::Received { bytes }) => bytes_in += bytes.len(),
+                (Token(token), Event::Sent { .. }) => {
+                    assert_eq!(token, 100 + sent);
+                    sent += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(pool.bytes_in_use(), 0);
+    }
 }
 
 #[test]

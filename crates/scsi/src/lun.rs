@@ -8,6 +8,7 @@ mod ports;
 mod special;
 #[cfg(test)]
 mod tests;
+mod watchers;
 
 pub(crate) use extent::Extent;
 pub(crate) use gate::Context;
@@ -15,6 +16,7 @@ pub use making::UnitError;
 pub(crate) use ports::Link;
 use ports::Port;
 pub(crate) use special::Special;
+pub use watchers::Watchers;
 
 use crate::Identity;
 use crate::copy::tokens::Tokens;
@@ -66,6 +68,7 @@ pub struct LogicalUnit {
     /// Bits of [`Special`]; zero as a rule.
     special: AtomicU32,
     outlasting: Outlasting,
+    watchers: Watchers,
     ports: spin::Mutex<Vec<Port>>,
     /// Taken before `ports` where both are.
     reservations: spin::Mutex<Reservations>,
@@ -204,6 +207,11 @@ impl LogicalUnit {
     /// True if all nexuses have one task set (TST = 000b): CLEAR TASK SET ends the tasks of all.
     pub fn shares_task_set(&self) -> bool {
         self.sharing() == Sharing::AllNexuses
+    }
+
+    /// Whose commands wait for the end of others.
+    pub const fn watchers(&self) -> &Watchers {
+        &self.watchers
     }
 
     /// TAS: tasks that another nexus aborts end with status TASK ABORTED.

@@ -100,6 +100,13 @@ impl Store for Beside {
         }
     }
 
+    fn give_up(&self, op: &Op, io: &Io) {
+        match Self::of_side(op) {
+            Some(op) => self.side.give_up(&op, io),
+            None => self.data.give_up(op, io),
+        }
+    }
+
     fn usage(&self) -> Option<Usage> {
         self.data.usage()
     }

@@ -36,6 +36,12 @@ macro_rules! behind {
         crate::filter::behind!();
     };
     () => {
+        fn give_up(&self, op: &crate::Op, io: &crate::Io) {
+            self.behind.give_up(op, io);
+        }
+        crate::filter::behind!(rest);
+    };
+    (rest) => {
         fn file(&self) -> Option<crate::FileId> {
             self.behind.file()
         }
@@ -99,6 +105,10 @@ impl Store for ReadOnly {
 
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         self.behind.complete(op, io, result)
+    }
+
+    fn give_up(&self, op: &Op, io: &Io) {
+        self.behind.give_up(op, io);
     }
 
     // Its file cannot get another size: a change of the content, too, if it becomes smaller.

@@ -299,8 +299,10 @@ pub enum Io {
     Pause {
         /// Which filter asks.
         layer: Layer,
-        /// At least so long.
+        /// At least so long; the result is what time it is then.
         length: Duration,
+        /// What the filter knows the operation by.
+        turn: u64,
     },
     /// Work of one of several stores that are one.
     Part(Box<Part>),
@@ -397,6 +399,10 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What the `result` of `io`, which was the last one for `op`, means: done, or the next Io.
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted;
+
+    /// `op` has ended before the pause `io`, which was the last for it: there will be no
+    /// [`complete`](Self::complete).
+    fn give_up(&self, _op: &Op, _io: &Io) {}
 
     /// The file that the store is, if it is a file and nothing else: it can get another size.
     fn file(&self) -> Option<FileId> {

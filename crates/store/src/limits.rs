@@ -24,6 +24,13 @@ pub(crate) const TRACKED_MAX: u64 = 4 << 40;
 /// that timers need not be exact, short enough that no second sees much more than its share.
 pub(crate) const LIMIT_BURST: Duration = Duration::from_millis(100);
 
+/// An operation that a `limit` lets wait looks for its turn at least so often: those before it may
+/// have ended meanwhile, and then it goes on sooner than it was told.
+pub(crate) const LIMIT_LOOK: Duration = Duration::from_millis(250);
+
+/// It looks again no sooner than this when the one before it is late.
+pub(crate) const LIMIT_LOOK_MIN: Duration = Duration::from_millis(1);
+
 /// Stores of one stripe: a command for all of them touches one after the other.
 pub(crate) const STRIPE_STORES_MAX: usize = 64;
 

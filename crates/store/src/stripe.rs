@@ -266,6 +266,14 @@ impl Store for Stripe {
         let state = State { step: *step, read: read.clone() };
         self.go_on(op, state, store.complete(&part, io, result))
     }
+
+    fn give_up(&self, op: &Op, io: &Io) {
+        if let Io::Part(under_way) = io
+            && let Some((store, part, _)) = self.part(op, under_way.step)
+        {
+            store.give_up(&part, &under_way.io);
+        }
+    }
 }
 
 #[cfg(test)]

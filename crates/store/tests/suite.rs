@@ -109,7 +109,7 @@ impl Subject {
             Io::Clock { .. } => return IoResult::Clock(self.now.get()),
             Io::Pause { length, .. } => {
                 self.now.set(self.now.get() + *length);
-                return IoResult::Other(Ok(()));
+                return IoResult::Clock(self.now.get());
             }
             Io::Read { file, .. }
             | Io::Write { file, .. }

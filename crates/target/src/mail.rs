@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -150,16 +152,30 @@ pub(crate) enum Effect {
 pub(crate) struct Mailbox {
     letters: Mutex<VecDeque<Letter>>,
     waker: Waker,
+    /// Something has ended that commands may wait for there.
+    stirred: AtomicBool,
 }
 
 impl Mailbox {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { letters: Mutex::default(), waker }
+        Self { letters: Mutex::default(), waker, stirred: AtomicBool::new(false) }
     }
 
     pub(crate) fn send(&self, letter: Letter) {
         self.letters.lock().unwrap_or_else(PoisonError::into_inner).push_back(letter);
         self.waker.wake();
+    }
+
+    /// Lets commands that wait try again; once, however often it is said before they do.
+    pub(crate) fn stir(&self) {
+        if !self.stirred.swap(true, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether somebody said so since the last call.
+    pub(crate) fn take_stirred(&self) -> bool {
+        self.stirred.load(Ordering::SeqCst) && self.stirred.swap(false, Ordering::SeqCst)
     }
 
     pub(crate) fn take(&self) -> Option<Letter> {

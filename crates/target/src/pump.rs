@@ -33,6 +33,7 @@ mod watching;
 
 pub(crate) use complaint::name as name_of_op;
 pub(crate) use join::Handover;
+pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -32,6 +32,7 @@ use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Nodes;
 use crate::node::Portal;
+use crate::pump::Board;
 use crate::pump::Pump;
 use crate::registry::Registry;
 use crate::stopwatch::Times;
@@ -116,6 +117,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) strangers: Strangers,
     pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) board: Board,
     /// For what is asked of a file so rarely that no engine needs to know it.
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
@@ -213,6 +215,7 @@ impl Target {
             registry: Registry::new(plan.sessions_max),
             strangers: Strangers::new(plan.connections),
             mailboxes,
+            board: Board::default(),
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             hold_back: HOLD_BACK.min(plan.spin_max),

@@ -17,6 +17,7 @@ use crate::mail::SessionSnapshot;
 use crate::node::Node;
 use crate::node::Nodes;
 use crate::node::Portal;
+use crate::pump::Board;
 use crate::pump::Pump;
 use crate::reactor::Shared;
 use crate::registry::Registry;
@@ -63,6 +64,7 @@ impl<P: Port> Solo<P> {
             registry: Registry::new(plan.sessions_max),
             strangers: Strangers::new(plan.connections),
             mailboxes: vec![Mailbox::new(port.waker())],
+            board: Board::default(),
             files: Files::default(),
             login_timeout: plan.login_timeout,
             hold_back: plan.hold_back,

@@ -2,6 +2,7 @@
 //! The core's side: takes orders, gives events, polls the kernel.
 
 use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,8 +45,6 @@ pub(super) struct Core<P> {
     works: Slab<Entry>,
     /// Each file, and how many guests know it.
     files: HashMap<u32, (Arc<OwnedFd>, usize)>,
-    /// The event of a guest whose ring is full.
-    held: Option<(usize, Report)>,
     idle: Idle,
     spin: Spin,
     /// Since when there has been nothing to do.
@@ -63,6 +62,11 @@ pub(super) struct Guest {
     /// Work under way that owns buffers or connections.
     under_way: usize,
     leaving: bool,
+    /// Events for which its ring has no room, in order: as many as it has work under way and
+    /// receive buffers, for it is not received for while there are many.
+    held: VecDeque<Report>,
+    /// Its connections are not read, since too much is held.
+    congested: bool,
     /// Dropped last: tells the host that its rings are closed.
     farewell: Farewell,
 }
@@ -75,6 +79,8 @@ struct Place {
     /// Receiving under way, by token of the port: it ends without a word of its own when the
     /// connection is given back.
     receive: Option<usize>,
+    /// The host does not want it to be read.
+    paused: bool,
 }
 
 /// Whose the work is.
@@ -119,6 +125,8 @@ impl Guest {
             files: Vec::new(),
             under_way: 0,
             leaving: false,
+            held: VecDeque::new(),
+            congested: false,
             farewell: Farewell(bell),
         }
     }
@@ -139,7 +147,13 @@ impl Guest {
             self.sockets.resize(index + 1, None);
         }
         if let Some(place) = self.sockets.get_mut(index) {
-            *place = Some(Place { socket: inner, receive: None });
+            *place = Some(Place { socket: inner, receive: None, paused: false });
+        }
+    }
+
+    fn mark_paused(&mut self, socket: Socket, paused: bool) {
+        if let Some(place) = self.place(socket) {
+            place.paused = paused;
         }
     }
 
@@ -158,6 +172,10 @@ const ORDERS_PER_TURN: usize = 64;
 /// Events before orders are looked at again, and before hosts are told.
 const EVENTS_PER_TURN: usize = 64;
 
+/// Events held for one guest before its connections are not read any more: what others receive into
+/// must not lie with one that takes nothing.
+const HELD_MAX: usize = 16;
+
 /// A time that is over.
 const PAST: Instant = Instant(0);
 
@@ -169,7 +187,6 @@ impl<P: Kernel> Core<P> {
             stragglers: Vec::new(),
             works: Slab::new(),
             files: HashMap::new(),
-            held: None,
             idle: settings.idle,
             spin: Spin::new(settings.port.spin_max),
             idle_since: None,
@@ -184,9 +201,10 @@ impl<P: Kernel> Core<P> {
                 busy |= self.take_orders(index);
                 busy |= self.take_returns(index);
             }
+            busy |= self.give_held();
             busy |= self.give_events();
             self.let_go();
-            if busy || self.held.is_some() {
+            if busy || self.holds() {
                 self.worked();
             } else {
                 self.rest();
@@ -200,7 +218,7 @@ impl<P: Kernel> Core<P> {
             self.spin.observe(since, self.port.now(), Waited::Spinning);
         }
         self.port.wait(Some(PAST));
-        if self.held.is_some() {
+        if self.holds() {
             // The host needs its CPU, which may be ours.
             std::thread::yield_now();
         }
@@ -254,6 +272,9 @@ impl<P: Kernel> Core<P> {
             Order::AddSocket(socket, fd) => {
                 let inner = self.port.add_socket(fd);
                 guest.add_socket(socket, inner);
+                if guest.congested {
+                    self.port.pause(inner);
+                }
             }
             Order::AddFile { id, file, direct } => {
                 guest.files.push(id);
@@ -263,8 +284,16 @@ impl<P: Kernel> Core<P> {
                 guest.files.retain(|other| *other != id);
                 self.forget_file(id);
             }
-            Order::Pause(socket) => self.port.pause(guest.socket(socket)),
-            Order::Resume(socket) => self.port.resume(guest.socket(socket)),
+            Order::Pause(socket) => {
+                self.port.pause(guest.socket(socket));
+                guest.mark_paused(socket, true);
+            }
+            Order::Resume(socket) => {
+                guest.mark_paused(socket, false);
+                if !guest.congested {
+                    self.port.resume(guest.socket(socket));
+                }
+            }
             Order::Shutdown(socket) => self.port.shutdown(guest.socket(socket)),
             Order::Close(socket) => {
                 self.port.close(guest.socket(socket));
@@ -336,13 +365,7 @@ impl<P: Kernel> Core<P> {
     /// Hands events to their guests; false if there were none.
     fn give_events(&mut self) -> bool {
         let mut any = false;
-        if let Some((index, report)) = self.held.take() {
-            any = self.give(index, report);
-        }
         for _ in 0..EVENTS_PER_TURN {
-            if self.held.is_some() {
-                break;
-            }
             let Some((token, event)) = self.port.next_event() else { break };
             if let Some((index, report)) = self.address(token, event) {
                 self.give(index, report);
@@ -350,11 +373,45 @@ impl<P: Kernel> Core<P> {
             any = true;
         }
         if any {
-            for guest in self.guests.iter().flatten().filter(|guest| guest.events.must_ring()) {
-                guest.farewell.0.ring(Reason::Ring);
-            }
+            self.ring();
         }
         any
+    }
+
+    /// Hands over what rings had no room for; false if nothing went.
+    fn give_held(&mut self) -> bool {
+        let mut any = false;
+        for guest in self.guests.iter_mut().flatten() {
+            while let Some(report) = guest.held.pop_front() {
+                if let Err(report) = guest.events.push(report) {
+                    guest.held.push_front(report);
+                    break;
+                }
+                any = true;
+            }
+            if guest.congested && guest.held.is_empty() {
+                guest.congested = false;
+                for place in guest.sockets.iter().flatten().filter(|place| !place.paused) {
+                    self.port.resume(place.socket);
+                }
+            }
+        }
+        if any {
+            self.ring();
+        }
+        any
+    }
+
+    /// True if a guest's ring is full.
+    fn holds(&self) -> bool {
+        self.guests.iter().flatten().any(|guest| !guest.held.is_empty())
+    }
+
+    /// Wakes those who want to know.
+    fn ring(&self) {
+        for guest in self.guests.iter().flatten().filter(|guest| guest.events.must_ring()) {
+            guest.farewell.0.ring(Reason::Ring);
+        }
     }
 
     /// Whom an event is for, under which token.
@@ -396,14 +453,20 @@ impl<P: Kernel> Core<P> {
         }
     }
 
-    /// Puts a report into its guest's ring; holds it if there is no room. True if it went.
-    fn give(&mut self, index: usize, report: Report) -> bool {
-        let Some(guest) = self.guests.get_mut(index).and_then(Option::as_mut) else { return true };
-        match guest.events.push(report) {
-            Ok(()) => true,
-            Err(report) => {
-                self.held = Some((index, report));
-                false
+    /// Puts a report into its guest's ring, or behind those that are held for it. Others go on: a
+    /// host that stands still must not stop them.
+    fn give(&mut self, index: usize, report: Report) {
+        let Some(guest) = self.guests.get_mut(index).and_then(Option::as_mut) else { return };
+        let report = match guest.held.is_empty() {
+            true => guest.events.push(report).err(),
+            false => Some(report),
+        };
+        let Some(report) = report else { return };
+        guest.held.push_back(report);
+        if guest.held.len() >= HELD_MAX && !guest.congested {
+            guest.congested = true;
+            for place in guest.sockets.iter().flatten() {
+                self.port.pause(place.socket);
             }
         }
     }
@@ -419,8 +482,7 @@ impl<P: Kernel> Core<P> {
                     self.port.close(place.socket);
                 }
             }
-            let held = self.held.as_ref().is_some_and(|(whose, _)| *whose == index);
-            if guest.leaving && guest.under_way == 0 && !held {
+            if guest.leaving && guest.under_way == 0 && guest.held.is_empty() {
                 let gone = self.guests.get_mut(index).and_then(Option::take);
                 if let Some(Guest { files, returns, .. }) = gone {
                     self.stragglers.push(returns);

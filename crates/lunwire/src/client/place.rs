@@ -383,15 +383,51 @@ fn flush_stdout() -> std::io::Result<()> {
 
 /// Fills `to` from standard input as far as there is something; gives how much.
 pub(crate) fn read_stdin(to: &mut [u8]) -> Result<usize> {
-    let mut stdin = std::io::stdin().lock();
+    fill_from(&mut std::io::stdin().lock(), to).context("cannot read standard input")
+}
+
+/// Reads until `to` is full or the input ends. A signal is not the end.
+fn fill_from(input: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
     let mut have = 0;
     while let Some(rest) = to.get_mut(have..).filter(|rest| !rest.is_empty()) {
-        match stdin.read(rest) {
+        match input.read(rest) {
             Ok(0) => break,
             Ok(count) => have += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => break,
-            Err(error) => return Err(error).context("cannot read standard input"),
+            Err(error)
+                if error.kind() == std::io::ErrorKind::Interrupted && !client::is_interrupted() => {
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(have)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// Gives a byte every second time, and is disturbed in between.
+    struct Disturbed(u8);
+
+    impl Read for Disturbed {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.0 += 1;
+            match (self.0, to.first_mut()) {
+                (21.., _) | (_, None) => Ok(0),
+                (count, _) if count % 2 == 1 => Err(io::ErrorKind::Interrupted.into()),
+                (count, Some(byte)) => {
+                    *byte = count;
+                    Ok(1)
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_signal_is_not_the_end_of_the_input() {
+        let mut to = [0; 100];
+        assert_eq!(fill_from(&mut Disturbed(0), &mut to).expect("it can be read"), 10);
+        assert_eq!(to[..11], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 0]);
+    }
 }

@@ -35,6 +35,9 @@ use crate::plan::UnitMaker;
 use crate::plan::initiators;
 use crate::ports;
 
+/// After a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// A peer that is slower than this is not served.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -81,7 +84,16 @@ impl Admin {
         std::thread::Builder::new()
             .name("admin".into())
             .spawn(move || {
-                for stream in listener.incoming().flatten() {
+                for stream in listener.incoming() {
+                    let stream = match stream {
+                        Ok(stream) => stream,
+                        Err(error) => {
+                            tracing::debug!("no control connection: {error}");
+                            // Without descriptors the next attempt would fail at once, too.
+                            std::thread::sleep(ACCEPT_PAUSE);
+                            continue;
+                        }
+                    };
                     if let Err(error) = state.serve(stream) {
                         tracing::debug!("control request failed: {error:#}");
                     }

@@ -2,6 +2,7 @@
 //! How a store becomes a unit: a disk, a disk with protection information, or a CD or DVD drive.
 
 use super::LogicalUnit;
+use super::Watchers;
 use crate::Identity;
 use crate::copy::tokens::Tokens;
 use crate::exclusion::Outlasting;
@@ -158,6 +159,7 @@ impl LogicalUnit {
             geometry,
             special: AtomicU32::new(0),
             outlasting: Outlasting::default(),
+            watchers: Watchers::default(),
             ports: spin::Mutex::new(Vec::new()),
             reservations: spin::Mutex::default(),
             reserved: ReservedWord::default(),

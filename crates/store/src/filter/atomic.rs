@@ -55,6 +55,10 @@ impl Store for Atomic {
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         self.behind.complete(op, io, result)
     }
+
+    fn give_up(&self, op: &Op, io: &Io) {
+        self.behind.give_up(op, io);
+    }
 }
 
 #[cfg(test)]

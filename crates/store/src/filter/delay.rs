@@ -47,7 +47,7 @@ impl Delayed {
 impl Store for Delay {
     fn submit(&self, op: &Op) -> Submitted {
         if self.which.includes(op) {
-            return Submitted::Io(Io::Pause { layer: self.layer, length: self.length });
+            return Submitted::Io(Io::Pause { layer: self.layer, length: self.length, turn: 0 });
         }
         self.behind.submit(op)
     }

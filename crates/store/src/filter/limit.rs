@@ -2,17 +2,18 @@
 //! `limit=...`: so many operations or bytes in a second, over all initiators together.
 //!
 //! A token bucket, kept as the time at which it will be full again: an operation moves that time by
-//! what it costs, and waits until no more than [`LIMIT_BURST`] lies ahead. So waiting operations
-//! are spread evenly, in the order in which they came, and no thread owns the bucket.
+//! what it costs when it begins, and waits until no more than [`LIMIT_BURST`] lies ahead. Those
+//! that wait stand in line in the order in which they came, and are charged nothing yet: one that
+//! nobody wants any more leaves the line, and those behind it go on sooner.
 
 use super::behind;
-use crate::limits::LIMIT_BURST;
-use crate::{Io, IoResult, Layer, Op, Store, Submitted};
+use crate::limits::{LIMIT_BURST, LIMIT_LOOK, LIMIT_LOOK_MIN};
+use crate::{Geometry, Io, IoResult, Layer, Op, Store, Submitted};
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use clock::Instant;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering;
 use core::time::Duration;
+use spin::Mutex;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -22,8 +23,36 @@ pub struct Limit {
     behind: Arc<dyn Store>,
     layer: Layer,
     rate: Rate,
+    /// Held for a few instructions.
+    line: Mutex<Line>,
+}
+
+/// What was admitted, and what waits.
+#[derive(Debug, Default)]
+struct Line {
     /// Nanoseconds of the driver's clock at which all that was admitted is paid for.
-    paid: AtomicU64,
+    paid: u64,
+    /// In the order of their turns.
+    waiting: VecDeque<Waiting>,
+    next: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    turn: u64,
+    /// Nanoseconds at the full rate.
+    cost: u64,
+}
+
+/// What an operation is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Go,
+    /// To look again for its turn after so long.
+    Wait {
+        length: Duration,
+        turn: u64,
+    },
 }
 
 /// How much in a second.
@@ -39,7 +68,7 @@ pub enum Rate {
 impl Limit {
     /// In front of `behind`.
     pub fn new(behind: Arc<dyn Store>, layer: Layer, rate: Rate) -> Self {
-        Self { behind, layer, rate, paid: AtomicU64::new(0) }
+        Self { behind, layer, rate, line: Mutex::default() }
     }
 
     /// Nanoseconds that `op` takes at the full rate.
@@ -52,17 +81,53 @@ impl Limit {
         u64::try_from(cost).unwrap_or(u64::MAX)
     }
 
-    /// Admits an operation of this cost at `now`; how long it has to wait.
-    fn admit(&self, now: Instant, cost: u64) -> Duration {
-        let burst = u64::try_from(LIMIT_BURST.as_nanos()).unwrap_or(u64::MAX);
-        let mut paid = self.paid.load(Ordering::Relaxed);
-        loop {
-            let next = paid.max(now.0).saturating_add(cost);
-            match self.paid.compare_exchange(paid, next, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Instant(paid.saturating_sub(burst)).since(now),
-                Err(other) => paid = other,
+    fn tell(&self, op: &Op, answer: Answer) -> Submitted {
+        match answer {
+            Answer::Go => self.behind.submit(op),
+            Answer::Wait { length, turn } => {
+                Submitted::Io(Io::Pause { layer: self.layer, length, turn })
             }
         }
+    }
+}
+
+impl Line {
+    /// An operation of this cost has come.
+    fn arrive(&mut self, now: Instant, cost: u64) -> Answer {
+        let turn = self.next;
+        self.next += 1;
+        self.waiting.push_back(Waiting { turn, cost });
+        self.look(now, turn)
+    }
+
+    /// The operation of `turn` looks whether it may begin.
+    fn look(&mut self, now: Instant, turn: u64) -> Answer {
+        let burst = u64::try_from(LIMIT_BURST.as_nanos()).unwrap_or(u64::MAX);
+        let Ok(at) = self.find(turn) else { return Answer::Go };
+        let mut free = Instant(self.paid.saturating_sub(burst));
+        for before in self.waiting.iter().take(at) {
+            if free.since(now) >= LIMIT_LOOK {
+                break;
+            }
+            free = Instant(free.0.saturating_add(before.cost));
+        }
+        if at == 0 && free <= now {
+            let cost = self.waiting.pop_front().map_or(0, |first| first.cost);
+            self.paid = self.paid.max(now.0).saturating_add(cost);
+            return Answer::Go;
+        }
+        let least = if at == 0 { Duration::ZERO } else { LIMIT_LOOK_MIN };
+        Answer::Wait { length: free.since(now).clamp(least, LIMIT_LOOK), turn }
+    }
+
+    fn leave(&mut self, turn: u64) {
+        if let Ok(at) = self.find(turn) {
+            self.waiting.remove(at);
+        }
+    }
+
+    fn find(&self, turn: u64) -> Result<usize, usize> {
+        self.waiting.binary_search_by_key(&turn, |waiting| waiting.turn)
     }
 }
 
@@ -79,23 +144,36 @@ impl Store for Limit {
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         match (io, result) {
             (Io::Clock { layer }, IoResult::Clock(now)) if *layer == self.layer => {
-                match self.admit(now, self.cost(op)) {
-                    Duration::ZERO => self.behind.submit(op),
-                    length => Submitted::Io(Io::Pause { layer: self.layer, length }),
-                }
+                let answer = self.line.lock().arrive(now, self.cost(op));
+                self.tell(op, answer)
             }
-            (Io::Pause { layer, .. }, _) if *layer == self.layer => self.behind.submit(op),
+            (Io::Pause { layer, turn, .. }, IoResult::Clock(now)) if *layer == self.layer => {
+                let answer = self.line.lock().look(now, *turn);
+                self.tell(op, answer)
+            }
             (_, result) => self.behind.complete(op, io, result),
         }
     }
 
-    behind!(geometry);
+    fn give_up(&self, op: &Op, io: &Io) {
+        match io {
+            Io::Pause { layer, turn, .. } if *layer == self.layer => self.line.lock().leave(*turn),
+            _ => self.behind.give_up(op, io),
+        }
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.behind.geometry()
+    }
+
+    behind!(rest);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::null::Null;
+    use alloc::vec::Vec;
 
     const READ: Op = Op::Read { offset: 0, length: 4096 };
 
@@ -103,37 +181,94 @@ mod tests {
         Limit::new(Arc::new(Null::new(1 << 20).expect("room")), Layer(0), rate)
     }
 
-    /// When each of `count` reads that come at once may begin, milliseconds.
-    fn begins(limit: &Limit, count: usize) -> alloc::vec::Vec<u128> {
-        let now = Instant(5 * SECOND_NS);
-        (0..count).map(|_| limit.admit(now, limit.cost(&READ)).as_millis()).collect()
+    const BEGIN: Instant = Instant(5 * SECOND_NS);
+
+    /// Operations of this cost that come at once, and what they are told.
+    fn arrive(limit: &Limit, now: Instant, count: usize, cost: u64) -> Vec<Answer> {
+        let mut line = limit.line.lock();
+        (0..count).map(|_| line.arrive(now, cost)).collect()
+    }
+
+    /// After how many milliseconds each of those that wait may begin, in the order of their ends.
+    fn begins(limit: &Limit, now: Instant, answers: Vec<Answer>) -> Vec<u128> {
+        let mut begun = Vec::new();
+        let mut looks: Vec<(Instant, u64)> = Vec::new();
+        for answer in answers {
+            match answer {
+                Answer::Go => begun.push(0),
+                Answer::Wait { length, turn } => looks.push((now + length, turn)),
+            }
+        }
+        while let Some(next) = looks.iter().copied().min() {
+            looks.retain(|look| *look != next);
+            let (at, turn) = next;
+            match limit.line.lock().look(at, turn) {
+                Answer::Go => begun.push(at.since(now).as_millis()),
+                Answer::Wait { length, turn } => looks.push((at + length, turn)),
+            }
+        }
+        begun
     }
 
     #[test]
     fn operations_are_spread_behind_a_burst() {
         let limit = limit(Rate::Operations(20));
-        assert_eq!(begins(&limit, 6), [0, 0, 0, 50, 100, 150]);
+        let cost = limit.cost(&READ);
+        let answers = arrive(&limit, BEGIN, 10, cost);
+        assert_eq!(begins(&limit, BEGIN, answers), [0, 0, 0, 50, 100, 150, 200, 250, 300, 350]);
         // A second later the bucket is full again, and no fuller than at the beginning.
-        let later = Instant(7 * SECOND_NS);
-        let waits: alloc::vec::Vec<_> =
-            (0..4).map(|_| limit.admit(later, limit.cost(&READ)).as_millis()).collect();
-        assert_eq!(waits, [0, 0, 0, 50]);
+        let later = BEGIN + Duration::from_secs(2);
+        let answers = arrive(&limit, later, 4, cost);
+        assert_eq!(begins(&limit, later, answers), [0, 0, 0, 50]);
     }
 
     #[test]
     fn bytes_count_by_their_number() {
         let limit = limit(Rate::Bytes(40_960));
-        assert_eq!(begins(&limit, 4), [0, 0, 100, 200]);
+        let cost = limit.cost(&READ);
+        let answers = arrive(&limit, BEGIN, 4, cost);
+        assert_eq!(begins(&limit, BEGIN, answers), [0, 0, 100, 200]);
         let longer = Op::Read { offset: 0, length: 8192 };
-        assert_eq!(limit.cost(&longer), 2 * limit.cost(&READ));
+        assert_eq!(limit.cost(&longer), 2 * cost);
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_costs_nothing() {
+        let limit = limit(Rate::Operations(10));
+        let cost = limit.cost(&READ);
+        let mut answers = arrive(&limit, BEGIN, 1000, cost);
+        let last = answers.split_off(999);
+        for answer in answers {
+            if let Answer::Wait { length, turn } = answer {
+                limit.give_up(&READ, &Io::Pause { layer: Layer(0), length, turn });
+            }
+        }
+        let begun = begins(&limit, BEGIN, last);
+        assert!(begun[0] <= 250, "{begun:?}");
+        assert!(limit.line.lock().waiting.is_empty());
+    }
+
+    /// Nobody who comes later goes before those that wait.
+    #[test]
+    fn the_line_keeps_its_order() {
+        let limit = limit(Rate::Operations(10));
+        let cost = limit.cost(&READ);
+        arrive(&limit, BEGIN, 5, cost);
+        let later = BEGIN + Duration::from_secs(60);
+        assert!(matches!(limit.line.lock().arrive(later, cost), Answer::Wait { .. }));
     }
 
     #[test]
     fn the_rate_over_a_long_time_is_what_was_asked() {
         let limit = limit(Rate::Operations(1000));
+        let cost = limit.cost(&READ);
         let (mut now, mut done) = (Instant(0), 0_u32);
         while now.0 < 10 * SECOND_NS {
-            now = now + limit.admit(now, limit.cost(&READ));
+            let mut answer = limit.line.lock().arrive(now, cost);
+            while let Answer::Wait { length, turn } = answer {
+                now = now + length;
+                answer = limit.line.lock().look(now, turn);
+            }
             done += 1;
         }
         assert!((9_990..=10_110).contains(&done), "{done}");
@@ -152,9 +287,12 @@ mod tests {
     fn no_rate_overflows() {
         let limit = limit(Rate::Bytes(1));
         let op = Op::Read { offset: 0, length: u32::MAX };
-        for _ in 0..10 {
-            limit.admit(Instant(u64::MAX - 5), limit.cost(&op));
+        let mut line = limit.line.lock();
+        for now in [u64::MAX - 5, u64::MAX] {
+            for _ in 0..10 {
+                line.arrive(Instant(now), limit.cost(&op));
+            }
         }
-        assert_eq!(limit.admit(Instant(u64::MAX), 7), Duration::ZERO);
+        assert_eq!(line.paid, u64::MAX);
     }
 }

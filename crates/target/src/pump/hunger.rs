@@ -21,7 +21,6 @@ use super::Kind;
 use super::Pump;
 use super::services::TASK_SET_FULL;
 use super::services::empty_completion;
-use super::services::task_of;
 use super::token;
 use crate::table::Key;
 
@@ -174,10 +173,10 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn refuse(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if task_of(&mut session.tasks, id).is_some() {
-            session.take_task(id);
-            self.waiting.somebody_ended();
+        if let Some(task) = session.take_task(id) {
+            self.over(task.scsi);
         }
+        let Some(session) = self.sessions.get_mut(key) else { return };
         session.machine.complete(id, empty_completion(TASK_SET_FULL));
     }
 }

@@ -137,6 +137,7 @@ impl<P: Port> Pump<P> {
 
     fn end_job(&mut self, key: Key) {
         let Some(job) = self.jobs.remove(key) else { return };
+        self.over(job.scsi);
         if let Some((session, task)) = job.waiter {
             self.resume(session, task, Input::Turn);
             self.settle(session);

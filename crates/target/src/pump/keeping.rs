@@ -75,5 +75,6 @@ impl<P: Port> Pump<P> {
             Step::Spawn { job, .. } => self.begin_job(*job, None),
             _ => {}
         }
+        self.over(task);
     }
 }

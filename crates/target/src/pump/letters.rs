@@ -16,6 +16,9 @@ use crate::table::Key;
 
 impl<P: Port> Pump<P> {
     pub(crate) fn letters(&mut self) {
+        if self.shared.mailboxes[self.reactor].take_stirred() {
+            self.waiting.somebody_ended();
+        }
         while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
             match letter {
                 Letter::Connection { fd, peer } => self.adopt(fd, peer),

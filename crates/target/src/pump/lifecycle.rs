@@ -238,6 +238,7 @@ impl<P: Port> Pump<P> {
         for task in tasks.into_iter().flatten() {
             self.keep(key, task.id, task.scsi);
         }
+        self.tell_waiting(None);
     }
 
     pub(super) fn tell_targets(&mut self, key: Key, only: Option<&str>) {
@@ -270,7 +271,7 @@ impl<P: Port> Pump<P> {
                 (Some(Kind::HungerTimer), key) => self.refuse_starved(key),
                 (Some(Kind::Sweep), _) => self.sweep(),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
-                (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
+                (Some(Kind::Io), key) => self.io_done(key, IoResult::Clock(now)),
                 _ => {}
             }
         }

@@ -18,9 +18,11 @@ use scsi::Victims;
 use wire::scsi::Sense;
 use wire::scsi::sam::TASK_ABORTED;
 
+use super::Doing;
 use super::Pump;
 use super::quiescence::Origin;
 use super::services::task_of;
+use super::storing::is_pause;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::mail::Units;
@@ -45,7 +47,7 @@ impl<P: Port> Pump<P> {
         let units = session.units_of(&request);
         if let Some(answer) = session.immediate_answer(&request, &units) {
             session.machine.task_management_done(request.id, answer);
-            return self.waiting.somebody_ended();
+            return self.tell_waiting(None);
         }
         let service::Management { id, function, .. } = request;
         let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
@@ -268,8 +270,14 @@ impl<P: Port> Pump<P> {
     /// A task that has ended holds what it holds of its unit until its store work is done.
     pub(super) fn keep(&mut self, key: Key, id: TaskId, mut task: scsi::Task) {
         let of_task = self.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
-        let Some((io, pending)) = of_task else { return };
+        let Some((io, pending)) = of_task else { return self.over(task) };
         task.outlast();
+        if let Doing::Store { op, io } = &pending.doing
+            && is_pause(io)
+            && let Some(store) = task.store()
+        {
+            store.give_up(op, io);
+        }
         pending.ended = Some(task);
         self.end_pause(io);
     }
@@ -313,8 +321,10 @@ impl<P: Port> Pump<P> {
         }
         session.machine.set_now(self.port.now());
         session.machine.task_management_done(id, ServiceResponse::Complete);
+        let target = session.login.target.clone();
+        self.tell_waiting(None);
         if function == Function::TargetColdReset
-            && let Some(target) = session.login.target.clone()
+            && let Some(target) = target
         {
             self.end_all_sessions(&target);
         }

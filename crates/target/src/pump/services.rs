@@ -16,6 +16,7 @@ use iscsi::service;
 use scsi::Input;
 use scsi::Step;
 use store::Submitted;
+use wire::iscsi::Attribute;
 
 use super::Pump;
 use super::Session;
@@ -36,6 +37,8 @@ pub(super) struct Task {
     pub(super) immediate: Option<(Buf, u32)>,
     /// It was given a buffer: from now on it gets what it needs, so that it can give all back.
     pub(super) fed: bool,
+    /// HEAD OF QUEUE or ACA.
+    pub(super) overtakes: bool,
     pub(super) expected_out: u32,
     /// Bytes of write data that the device server asked for and the initiator can give.
     pub(super) wanted: u32,
@@ -65,6 +68,7 @@ impl<P: Port> Pump<P> {
         let task = Task {
             id,
             scsi,
+            overtakes: matches!(command.attribute, Attribute::HeadOfQueue | Attribute::Aca),
             fed: command.immediate.is_some(),
             immediate: command.immediate,
             expected_out: command.expected_out,
@@ -186,13 +190,12 @@ impl<P: Port> Pump<P> {
     /// Send SCSI Command Complete.
     pub(super) fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if session.take_task(id).is_none() {
-            return;
-        }
+        let Some(task) = session.take_task(id) else { return };
+        self.over(task.scsi);
+        let Some(session) = self.sessions.get_mut(key) else { return };
         if completion.fence {
             session.machine.set_now(self.port.now());
         }
-        self.waiting.somebody_ended();
         session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {

@@ -163,9 +163,8 @@ impl<P: Port> Pump<P> {
             if let Some(result) = kept {
                 self.kept_late(key, task, result);
             } else {
-                drop(task);
+                self.over(task);
             }
-            self.waiting.somebody_ended();
         }
         if let Some(session) = self.sessions.get_mut(key) {
             session.ios -= 1;
@@ -219,7 +218,7 @@ impl PendingIo {
     }
 }
 
-fn is_pause(io: &Io) -> bool {
+pub(super) fn is_pause(io: &Io) -> bool {
     match io {
         Io::Pause { .. } => true,
         Io::Part(part) => is_pause(part.io()),

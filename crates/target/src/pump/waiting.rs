@@ -2,104 +2,124 @@
 //! Commands that wait for others: for their turn in the task set, for the end of an ACA condition,
 //! for a unit that somebody works on alone.
 //!
-//! Whoever ends on this reactor may be the one that is waited for, so all try again then. Whoever
-//! ends on another reactor is noticed by trying again: at once for a short while, then at
-//! intervals.
+//! Those of one session and one unit stand in line: the first one that can go on is the first in
+//! it, but for HEAD OF QUEUE and ACA commands, which overtake. So when something has ended that
+//! they may wait for, the first of each line tries, and the next one only if it could. Who ends a
+//! task looks whether somebody waits for its unit, on whatever reactor, and tells these.
 
-use std::time::Duration;
+mod lines;
+#[cfg(test)]
+mod tests;
 
-use clock::Instant;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
 use engine::Port;
 use iscsi::datamover::TaskId;
 use scsi::Input;
+use scsi::LogicalUnit;
+
+pub(super) use lines::Waiting;
 
 use super::Pump;
+use super::services::task_of;
 use crate::table::Key;
 
-/// As long as this a wait is expected to be over at any moment, as that for COMPARE AND WRITE is.
-const SHORT: Duration = Duration::from_micros(200);
-
-/// Later it may last as long as an initiator likes: little work, and soon enough for a person.
-const INTERVAL: Duration = Duration::from_millis(1);
-
+/// Reactors on which commands wait, of whatever unit: one look tells that nobody does.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    tasks: Vec<(Key, TaskId)>,
-    /// When the last of them began to wait.
-    since: Option<Instant>,
-    next: Option<Instant>,
-    ended: bool,
-    /// Those that waited are trying again.
-    retrying: bool,
+pub(crate) struct Board(AtomicU64);
+
+impl Board {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
 }
 
-impl Waiting {
-    /// A command has ended here: it may be the one that others wait for.
-    pub(super) fn somebody_ended(&mut self) {
-        self.ended = true;
-    }
+/// The bit of a reactor; all from the last bit on share it, and hear more than they need to.
+fn bit_of(reactor: usize) -> u64 {
+    1 << reactor.min(63)
+}
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.tasks.len()
-    }
-
-    /// When to try again, if anybody waits.
-    pub(super) fn next_try(&self, now: Instant) -> Option<Instant> {
-        let since = self.since.filter(|_| !self.tasks.is_empty())?;
-        if now < since + SHORT { Some(now) } else { self.next }
-    }
-
-    /// The task is over.
-    pub(super) fn forget(&mut self, session: Key, task: TaskId) {
-        self.ended = true;
-        self.tasks.retain(|waiting| *waiting != (session, task));
-    }
-
-    /// The session is over.
-    pub(super) fn forget_session(&mut self, key: Key) {
-        self.ended = true;
-        self.tasks.retain(|(session, _)| *session != key);
-    }
-
-    /// All that wait, if there is a reason to try again now.
-    fn take_due(&mut self, now: Instant) -> Vec<(Key, TaskId)> {
-        let due = std::mem::take(&mut self.ended) || self.next_try(now).is_some_and(|at| at <= now);
-        if !due {
-            return Vec::new();
-        }
-        self.next = Some(now + INTERVAL);
-        std::mem::take(&mut self.tasks)
-    }
+/// A shared bit is never taken back.
+fn is_shared(bit: u64) -> bool {
+    bit == 1 << 63
 }
 
 impl<P: Port> Pump<P> {
     /// A command cannot go on before others.
     #[cold]
     pub(super) fn wait_for_others(&mut self, key: Key, id: TaskId) {
-        self.waiting.tasks.push((key, id));
-        if !self.waiting.retrying {
-            let now = self.port.now();
-            self.waiting.since = Some(now);
-            self.waiting.next = Some(now + INTERVAL);
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(task) = task_of(&mut session.tasks, id) else { return };
+        let overtakes = task.overtakes;
+        let Some(unit) = task.scsi.unit().cloned() else { return };
+        let bit = bit_of(self.reactor);
+        self.shared.board.0.fetch_or(bit, Ordering::SeqCst);
+        // What ended before the bit was there is seen by trying once more.
+        let is_new = unit.watchers().add(bit);
+        let now = self.port.now();
+        self.waiting.add((key, id), unit, overtakes, now);
+        if is_new {
+            self.waiting.somebody_ended();
         }
     }
 
-    /// Lets commands that wait try again, in the order in which they began to.
+    /// Lets commands that wait try again, if there is a reason to.
     pub(super) fn try_again(&mut self) {
-        if self.waiting.is_empty() {
+        if !self.waiting.has_lines()
+            || (!self.waiting.is_empty() && !self.waiting.begin(self.port.now()))
+        {
             return;
         }
-        let due = self.waiting.take_due(self.port.now());
-        self.waiting.retrying = true;
-        for (key, id) in due {
+        while let Some((key, id)) = self.waiting.next() {
             self.resume(key, id, Input::Turn);
             self.settle(key);
         }
-        self.waiting.retrying = false;
+        let bit = bit_of(self.reactor);
+        for unit in self.waiting.end() {
+            if !is_shared(bit) {
+                unit.watchers().remove(bit);
+            }
+        }
+        if self.waiting.is_empty() && !is_shared(bit) {
+            self.shared.board.0.fetch_and(!bit, Ordering::SeqCst);
+        }
+    }
+
+    /// Ends a task, and tells those who may wait for that.
+    pub(super) fn over(&mut self, task: scsi::Task) {
+        if self.shared.board.is_empty() {
+            drop(task);
+            // Who began to wait meanwhile, perhaps for this one.
+            if !self.shared.board.is_empty() {
+                self.tell_waiting(None);
+            }
+            return;
+        }
+        let unit = task.unit().cloned();
+        drop(task);
+        self.tell_waiting(unit.as_ref());
+    }
+
+    /// Something has ended that commands may wait for: of one unit, or nobody knows of which.
+    #[cold]
+    pub(super) fn tell_waiting(&mut self, unit: Option<&Arc<LogicalUnit>>) {
+        let bits =
+            unit.map_or(self.shared.board.0.load(Ordering::SeqCst), |unit| unit.watchers().bits());
+        if bits == 0 {
+            return;
+        }
+        for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
+            if bits & bit_of(reactor) == 0 {
+                continue;
+            }
+            match reactor == self.reactor {
+                true => self.waiting.somebody_ended(),
+                false => mailbox.stir(),
+            }
+        }
     }
 
     /// What time it is.
