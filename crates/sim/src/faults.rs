@@ -101,6 +101,9 @@ impl Run {
         }
         machine.crash(dark);
         let mut world = self.world.borrow_mut();
+        if dark {
+            self.stage.outages[index].push(world.now);
+        }
         for unit in &self.stage.units[index] {
             if dark {
                 self.stage.models[*unit].power_lost(world.now);
