@@ -136,7 +136,7 @@ fn feed<T>(
 /// Sends everything that waits.
 fn transmit(mover: &mut Tcp, pool: &Pool) {
     let mut list = buf::SgList::new();
-    while mover.poll_transmit(&mut list, pool) {
+    while mover.poll_transmit(&mut list) {
         mover.handle_sent();
     }
 }

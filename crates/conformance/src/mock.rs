@@ -41,6 +41,7 @@ pub type Said = (Request, Vec<u8>);
 pub struct Mock {
     portal: SocketAddr,
     said: Arc<Mutex<Vec<Said>>>,
+    names: Arc<Mutex<Vec<String>>>,
     /// Connections that come are closed at once.
     shut: Arc<AtomicBool>,
 }
@@ -76,19 +77,26 @@ impl Mock {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let portal = listener.local_addr().expect("an address");
         let said: Arc<Mutex<Vec<Said>>> = Arc::default();
+        let names: Arc<Mutex<Vec<String>>> = Arc::default();
         let shut: Arc<AtomicBool> = Arc::default();
         let (of_thread, mut script): (_, Script) = (Arc::clone(&said), Box::new(script));
-        let is_shut = Arc::clone(&shut);
+        let (asked, is_shut) = (Arc::clone(&names), Arc::clone(&shut));
         thread::spawn(move || {
             // One connection after the other.
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
                 if !is_shut.load(Ordering::SeqCst) {
-                    let _ = serve(stream, manners, &of_thread, &mut script);
+                    let _ = serve(stream, manners, &of_thread, &asked, &mut script);
                 }
             }
         });
-        Self { portal, said, shut }
+        Self { portal, said, names, shut }
+    }
+
+    /// Each TargetName that a login had.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.names).clone()
     }
 
     /// From now on connections that come are closed at once, or served again.
@@ -120,6 +128,7 @@ fn serve(
     mut stream: TcpStream,
     manners: Manners,
     said: &Mutex<Vec<Said>>,
+    names: &Mutex<Vec<String>>,
     script: &mut Script,
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
@@ -129,7 +138,11 @@ fn serve(
         let Ok(request) = Request::parse(&header) else { return Ok(()) };
         let numbers = numbers(&request, stat_sn);
         let answers = match &request {
-            Request::Login(login) => vec![log_in(login, manners, &data, numbers)],
+            Request::Login(login) => {
+                let names_in = pairs(&data).into_iter().filter(|(key, _)| key == "TargetName");
+                lock(names).extend(names_in.map(|(_, name)| name));
+                vec![log_in(login, manners, &data, numbers)]
+            }
             Request::Logout(pdu) => {
                 let (time2wait, time2retain) = (0, 0);
                 let itt = pdu.itt;

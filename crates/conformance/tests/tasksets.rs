@@ -104,6 +104,42 @@ fn ordered_commands_wait_for_other_sessions() {
     );
 }
 
+/// What a READ gives is of before every command that is ordered behind it, however late its
+/// initiator takes it.
+#[test]
+fn a_write_that_is_ordered_behind_a_read_does_not_reach_its_data() {
+    const COUNT: u16 = 8192;
+    on_each_engine(
+        |_| {},
+        |server| {
+            let (mut one, mut two) = (session(server), session(server));
+            // More than all buffers on the way hold.
+            let reads: Vec<Itt> = (0..4)
+                .map(|_| {
+                    let command = one.read_blocks(0, 0, COUNT);
+                    one.start(&command);
+                    command.itt
+                })
+                .collect();
+            // All of them have run.
+            two.expect_quiet();
+            for block in (0..u32::from(COUNT)).step_by(16) {
+                let r2t = open_write(&mut two, Attribute::Ordered, block);
+                assert_eq!(finish_write(&mut two, &r2t).code, GOOD);
+            }
+            for itt in reads {
+                let status = one.finish(itt);
+                assert_eq!(status.code, GOOD);
+                let newer = status.data.iter().filter(|byte| **byte != 0).count();
+                assert_eq!(newer, 0, "bytes of writes that were ordered behind the READ");
+            }
+            // And it is on the medium.
+            let command = one.read_blocks(0, 16, 1);
+            assert_eq!(one.run(&command).data, [1; 512]);
+        },
+    );
+}
+
 #[test]
 fn a_lost_session_is_waited_for_no_longer() {
     on_each_engine(

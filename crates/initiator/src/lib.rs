@@ -56,8 +56,12 @@ pub use session::Login;
 pub use session::Pending;
 pub use session::Session;
 pub use stopwatch::Times;
+pub use url::Auth;
+pub use url::URL_OPTIONS;
 pub use url::Url;
 pub use url::UrlError;
+pub use url::secrets_in;
+pub use url::without_secrets;
 
 pub use iscsi::initiator::DigestOffer;
 pub use iscsi::initiator::Policy;

@@ -20,8 +20,23 @@ use clap::Parser;
 use crate::args::Args;
 use crate::args::Command;
 
+/// What clap says of arguments, or help, without secrets.
+fn wrong_arguments(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    let masked = output::masked(&text);
+    if masked == text {
+        let _ = error.print();
+    } else {
+        eprint!("{masked}");
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return wrong_arguments(&error),
+    };
     let result = match args.command {
         Command::Serve(options) => commands::serve::run(&options),
         Command::Check(options) => commands::check::run(&options),

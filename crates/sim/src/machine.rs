@@ -107,7 +107,12 @@ impl Machine {
             luns: luns.collect(),
             alias: None,
             access: Vec::new(),
-            authentication: secrets::of_target(self.desk, plan.secrets, plan.algorithm),
+            authentication: secrets::of_target(
+                self.desk,
+                plan.secrets,
+                plan.algorithm,
+                plan.optional,
+            ),
             settings: self.settings(),
             redirect: None,
             name,
@@ -158,18 +163,20 @@ impl Machine {
         }
     }
 
-    /// The process is killed, or with `dark` the machine loses its power.
-    pub(crate) fn crash(&mut self, dark: bool) {
+    /// The process is killed, or with `dark` the machine loses its power. True for each disk that
+    /// may have lost what was not flushed.
+    pub(crate) fn crash(&mut self, dark: bool) -> Vec<bool> {
         self.solo = None;
         let mut world = self.world.borrow_mut();
         world.crash(self.desk, dark);
         let world = &mut *world;
-        for disk in &self.disks {
+        let mut lose = |disk: &usize| {
             if dark {
                 world.disks[*disk].lose_power(&mut world.disk_rng);
-            } else {
-                world.disks[*disk].lose_process(self.desk, &mut world.disk_rng);
+                return true;
             }
-        }
+            world.disks[*disk].lose_process(self.desk, &mut world.disk_rng)
+        };
+        self.disks.iter().map(&mut lose).collect()
     }
 }

@@ -78,10 +78,35 @@ impl World {
         self.ready.insert(dial.from);
     }
 
+    /// A connection that no port of ours made, with what is sent over it at once. `from` gets
+    /// what comes back, but nobody there reads it.
+    pub(crate) fn intrude(&mut self, from: usize, to: usize, bytes: Vec<u8>) -> LinkId {
+        let (id, ours, _) = self.connect(from, to, handle());
+        if let Some(link) = self.net.links.get_mut(&id) {
+            link.ends[0].fd = Some(ours);
+        }
+        let latency = self.latency();
+        self.carry(id, 0, bytes, latency);
+        id
+    }
+
     /// Makes a connection.
     fn join(&mut self, from: usize, to: usize, portals: &[String]) -> Connected {
         let second = portals.first() == Some(&world::second_portal(to));
-        let fds = [handle(), if second { second_handle() } else { handle() }];
+        let theirs = if second { second_handle() } else { handle() };
+        let (_, ours, peer) = self.connect(from, to, theirs);
+        let portal = portals.first().cloned().unwrap_or_default();
+        Connected { stream: TcpStream::from(ours), peer, portal }
+    }
+
+    /// Two ends, of which the second, `theirs`, is given to who listens.
+    fn connect(
+        &mut self,
+        from: usize,
+        to: usize,
+        theirs: OwnedFd,
+    ) -> (LinkId, OwnedFd, SocketAddr) {
+        let fds = [handle(), theirs];
         let (low, high) = self.weather.window;
         let window = self.net_rng.within(low..=high);
         let link = Link {
@@ -102,9 +127,7 @@ impl World {
         if let Some(token) = self.desks[to].accepting {
             self.tell(to, token, Event::Accepted { connection: theirs, peer });
         }
-        let portal = portals.first().cloned().unwrap_or_default();
-        let peer = SocketAddr::from(([10, 0, 0, 1], 3260));
-        Connected { stream: TcpStream::from(ours), peer, portal }
+        (id, ours, SocketAddr::from(([10, 0, 0, 1], 3260)))
     }
 
     /// The next bytes of a send go on their way.

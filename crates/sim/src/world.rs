@@ -70,6 +70,21 @@ pub(crate) enum Plan {
     Load(usize, usize),
     /// Look whether all is quiet.
     Look,
+    /// An impostor comes.
+    Impostor,
+    /// He goes again, and it is looked at what he reached.
+    Unmask(LinkId, Reach),
+}
+
+/// What an impostor may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// He must be let in: discovery is open, and has nothing to do with other sessions.
+    Discovery,
+    /// He must not be let in.
+    Nothing,
+    /// A discovery session that lacks something else: nothing is wrong in either way.
+    Either,
 }
 
 /// An attempt to connect.

@@ -360,7 +360,7 @@ impl Target {
         }
         let mut result = Ok(());
         for file in self.files().all().into_iter().filter(|file| file.writable) {
-            if let Err(source) = engine::files::sync(&file.fd) {
+            if let Err(source) = file.synced(|fd| engine::files::sync(fd)) {
                 result = Err(Error::Flush { path: file.path, source });
             }
         }
@@ -450,7 +450,10 @@ impl Setup {
             }
         };
         for file in self.files {
-            port.add_file(file.id.0, file.fd, file.direct);
+            if let Err(error) = port.add_file(file.id.0, file.fd, file.direct) {
+                let _ = self.waker_to.send(Err(io::Error::other(error)));
+                return;
+            }
         }
         if self.waker_to.send(Ok(port.waker())).is_err() {
             return;

@@ -117,4 +117,6 @@ pub struct Holdings {
     pub jobs: usize,
     /// Bytes of the pool in use.
     pub pool_bytes: usize,
+    /// Bytes of the pool that have memory, in use or not.
+    pub warm_bytes: usize,
 }

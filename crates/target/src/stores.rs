@@ -6,10 +6,13 @@ mod protection;
 
 pub use protection::ProtectionError;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::RwLock;
+use std::time::Duration;
+use std::time::Instant;
 
 use engine::files::FileError;
 use engine::files::OpenOptions;
@@ -20,6 +23,10 @@ use store::Outcome;
 use store::Store;
 use store::filter;
 use store::filter::Journal;
+use store::health::Health;
+use store::health::Verdict;
+use store::health::Watch;
+use store::health::Watched;
 use store::spec::FileSpec;
 use store::spec::Filter;
 use store::spec::Spec;
@@ -35,7 +42,46 @@ pub(crate) struct StoreFile {
     pub(crate) path: String,
     pub(crate) writable: bool,
     pub(crate) block_device: bool,
+    pub(crate) health: Arc<Health>,
 }
+
+impl StoreFile {
+    /// Does `what`, which ends with a sync, with the file, and takes note for all who use it of how
+    /// that ended.
+    ///
+    /// # Errors
+    /// What `what` says; or `EIO` if acknowledged writes may be lost that nobody has written again.
+    pub(crate) fn synced<T>(&self, what: impl FnOnce(&OwnedFd) -> io::Result<T>) -> io::Result<T> {
+        let mut watch = Watch::begin(&self.health, Watched::Sync);
+        let result = what(&self.fd);
+        if watch.end(result.is_ok()) {
+            tracing::error!(
+                path = self.path,
+                "cannot write back: blocks that were acknowledged may be lost"
+            );
+        }
+        let given = result?;
+        let begin = Instant::now();
+        let mut verdict = watch.verdict();
+        while verdict == Verdict::Wait && begin.elapsed() < OVERLAP_MAX {
+            std::thread::sleep(OVERLAP_LOOK);
+            verdict = watch.verdict();
+        }
+        if matches!(verdict, Verdict::Wait | Verdict::Doubtful) || self.health.has_failed() {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        Ok(given)
+    }
+}
+
+/// A sync waits so long for others that overlap with it: longer than any disk needs.
+const OVERLAP_MAX: Duration = Duration::from_secs(60);
+
+/// How often it looks.
+const OVERLAP_LOOK: Duration = Duration::from_millis(1);
+
+/// Linux: input/output error.
+const EIO: i32 = 5;
 
 /// Opens stores: those of a daemon that is being set up, or of one more unit.
 #[derive(Debug, Default)]
@@ -91,7 +137,7 @@ pub enum StoreError {
         /// Size asked for.
         bytes: u64,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Stores that are no stripe.
     #[error("cannot stripe these stores: {0}")]
@@ -190,14 +236,6 @@ impl Stores {
             &OpenOptions { read_only: spec.read_only, direct: spec.direct, create_size: spec.size },
         )?;
         let id = self.free_id();
-        self.files.push(StoreFile {
-            id,
-            fd: Arc::clone(&open.fd),
-            direct: spec.direct,
-            path: spec.path.clone(),
-            writable: !spec.read_only,
-            block_device: open.block_device,
-        });
         let geometry = store::Geometry {
             bytes: open.bytes,
             read_only: spec.read_only,
@@ -207,7 +245,21 @@ impl Stores {
             physical_block: open.physical_block,
             rotational: open.rotational,
         };
-        Ok(Arc::new(store::file::File::new(id, geometry, spec.sync)))
+        let mut store = store::file::File::new(id, geometry, spec.sync);
+        if spec.direct {
+            store = store.past_the_cache();
+        }
+        let store: Arc<dyn Store> = Arc::new(store);
+        self.files.push(StoreFile {
+            id,
+            fd: Arc::clone(&open.fd),
+            direct: spec.direct,
+            path: spec.path.clone(),
+            writable: !spec.read_only,
+            block_device: open.block_device,
+            health: store.health(id).expect("a file has a health"),
+        });
+        Ok(store)
     }
 }
 

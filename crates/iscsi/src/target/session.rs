@@ -22,7 +22,7 @@ use super::logout::Logouts;
 use super::management::Managements;
 use super::numbering::Held;
 use super::recovery::{NOWHERE, Recovery};
-use super::task::Tasks;
+use super::task::{Look, Tasks};
 use super::{ConnectionId, LoggedIn, Settings, TargetReset, limits};
 use crate::datamover::{Event, Immediate, Op, TaskId};
 use crate::service::Indication;
@@ -56,6 +56,7 @@ pub struct Session {
     pub(super) logouts: Logouts,
     pub(super) connections: Connections,
     pub(super) recovery: Recovery,
+    pub(super) look: Look,
     /// The MaxCmdSN that the initiator heard last, on whatever connection.
     pub(super) told_max_cmd_sn: CmdSn,
     pub(super) fences: Fences,
@@ -158,6 +159,7 @@ impl Session {
             logouts: Logouts::default(),
             connections,
             recovery: Recovery::new(&login.parameters, settings.kept_bytes_max),
+            look: Look::default(),
             told_max_cmd_sn: window.max(),
             fences: Fences::default(),
             target_reset: settings.target_reset,
@@ -198,6 +200,7 @@ impl Session {
                 Ok(())
             }
             Event::DataFailed { task, offset, length, error } => {
+                self.note_silence(task, error);
                 self.data_failed(task, (offset, length), error.into());
                 Ok(())
             }
@@ -233,6 +236,7 @@ impl Session {
         }
         if !self.is_closed() {
             self.handle_recovery_timeout();
+            self.look_for_overdue();
         }
         if !self.is_closed() {
             self.handle_ping_timeout();
@@ -258,6 +262,7 @@ impl Session {
             self.state_deadline(),
             self.management_deadline(),
             self.recovery_deadline(),
+            self.look.at(),
         ];
         deadlines.into_iter().flatten().min()
     }

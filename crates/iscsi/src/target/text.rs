@@ -9,6 +9,7 @@
 use super::session::{Pdu, Session};
 use super::{ConnectionId, Output, TargetRecord, limits};
 use crate::datamover::Op;
+use crate::name;
 use crate::negotiate::{self, NOT_UNDERSTOOD, REJECT};
 use crate::params::{self, Id, Key, Rule};
 use crate::violation::Violation;
@@ -197,12 +198,13 @@ impl Session {
     /// RFC 7143 appendix C: who may ask for what. None: refused.
     fn query(&self, value: &str) -> Option<Query> {
         let own = self.login.target.as_deref();
+        let asked = name::prepared(value);
         match (value, own) {
             ("All", _) if self.is_discovery() => Some(Query::All),
             ("All", _) => None,
             ("", own) => own.map(|name| Query::One(name.to_string())),
-            (name, _) if self.is_discovery() => Some(Query::One(name.to_string())),
-            (name, Some(own)) if name == own => Some(Query::One(name.to_string())),
+            (_, _) if self.is_discovery() => Some(Query::One(asked)),
+            (_, Some(own)) if asked == own => Some(Query::One(asked)),
             _ => None,
         }
     }

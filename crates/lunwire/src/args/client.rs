@@ -190,7 +190,7 @@ Examples:
                iscsi://10.0.0.2/iqn.2026-01.com.example:b/0 --resume copy.state
       from disk to disk; when it was interrupted, the same command goes on
   lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 - | gzip > disk.img.gz
-Blocks of zeroes are left out of new files, and given back to disks that read them as zeroes.";
+Blocks of zeroes are left out of new files, and given back to thin disks (WRITE SAME).";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CopyOptions {
@@ -206,6 +206,9 @@ pub(crate) struct CopyOptions {
     /// Keep in FILE how far the copy has come, and go on from there
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
+    /// The two disks are different ones although they have one name (designator)
+    #[arg(long)]
+    pub(crate) different_disks: bool,
     /// No progress
     #[arg(long)]
     pub(crate) quiet: bool,

@@ -227,6 +227,7 @@ fn designator(designator: &Designator) -> String {
     match designator {
         Designator::T10Vendor(text) => format!("t10.{}", printable(text)),
         Designator::Naa(value) => format!("naa.{}", hex(value)),
+        Designator::Eui(value) => format!("eui.{}", hex(value)),
         Designator::ScsiName { name, .. } => printable(name),
         Designator::RelativeTargetPort(port) => format!("target port {port}"),
         Designator::TargetPortGroup(group) => format!("target port group {group}"),

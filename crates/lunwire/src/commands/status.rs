@@ -44,6 +44,12 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
             let size = units::bytes(lun.bytes);
             let (number, store, block) = (lun.number, lun.store, lun.block);
             output::line(format!("  LUN {number}: {store} ({size}, {block}-byte blocks{access})"));
+            if lun.lost_writes {
+                output::line(
+                    "    could not write back: blocks may be lost; flushes fail until they are \
+                     written again, or the LUN is removed and added",
+                );
+            }
         }
     }
     Ok(())

@@ -29,7 +29,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     let size = from.size().unwrap_or(0);
     let length = length.unwrap_or_else(|| size.saturating_sub(offset));
     check_range(&from, offset, length)?;
-    let to = Place::destination(&mut queue, &options.disk.client, &options.file, false)?;
+    let to = Place::destination(&mut queue, &options.disk.client, &options.file)?;
     let plan = Plan {
         from,
         from_offset: offset,
@@ -39,6 +39,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
         what: "read",
         quiet: options.quiet,
         verify: options.verify,
+        different: false,
         journal: None,
     };
     pipeline::run(&mut queue, plan).map(drop)
@@ -50,7 +51,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     client::disk_url(&options.disk.url)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
-    let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url, true)?;
+    let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url)?;
     check_range(&to, offset, 0)?;
     let length = from.size();
     let plan = Plan {
@@ -62,6 +63,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
         what: "written",
         quiet: options.quiet,
         verify: options.verify,
+        different: false,
         journal: None,
     };
     pipeline::run(&mut queue, plan).map(drop)
@@ -90,8 +92,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         (Some(path), Some(length)) => Some(Journal::open(path, from_name, to_name, length)?),
         _ => None,
     };
-    let keep = journal.as_ref().is_some_and(|journal| journal.done() > 0);
-    let to = Place::destination(&mut queue, &options.client, destination, keep)?;
+    let to = Place::destination(&mut queue, &options.client, destination)?;
     let plan = Plan {
         from,
         from_offset: 0,
@@ -101,6 +102,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         what: "copied",
         quiet: options.quiet,
         verify: options.verify,
+        different: options.different_disks,
         journal,
     };
     pipeline::run(&mut queue, plan).map(drop)

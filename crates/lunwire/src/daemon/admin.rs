@@ -131,6 +131,7 @@ impl State {
                 if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
                     lun.bytes = bytes;
                 }
+                lun.lost_writes = self.target.may_have_lost_writes(&target.name, lun.number);
             }
         }
         served

@@ -78,6 +78,7 @@ impl UnitMaker {
             bytes: geometry.bytes,
             block: unit.block(),
             read_only: geometry.read_only,
+            lost_writes: false,
         };
         Ok((unit, shown))
     }

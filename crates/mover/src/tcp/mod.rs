@@ -129,9 +129,9 @@ impl Tcp {
     /// [`crate::limits`]; false if there is nothing. One list is under way at a time: false also
     /// until `handle_sent`. False with a `backlog` also means that all bursts are open: try again
     /// after the next `feed`.
-    pub fn poll_transmit(&mut self, list: &mut SgList, pool: &Pool) -> bool {
+    pub fn poll_transmit(&mut self, list: &mut SgList) -> bool {
         let Self { tx, tasks, counters, .. } = self;
-        tx.poll(list, tx::Context { pool, tasks, counters })
+        tx.poll(list, tx::Context { tasks, counters })
     }
 
     /// The list of the last `poll_transmit` has left.

@@ -117,6 +117,7 @@ impl<P: Port> Pump<P> {
             peer,
             local,
             mover,
+            pool: self.pool.clone(),
             phase: Phase::Login(login),
             list: Some(buf::SgList::new()),
             dirty: false,
@@ -125,7 +126,9 @@ impl<P: Port> Pump<P> {
             ended: false,
             held_until: None,
             told: StatSn(0),
+            sends: super::sweep::Sends::default(),
         });
+        self.sweep_later();
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
         key
@@ -209,7 +212,7 @@ impl<P: Port> Pump<P> {
     }
 
     /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
-    /// §6.3.5).
+    /// §6.3.5). The login asks for it when all is proved that has to be.
     pub(super) fn establish(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
@@ -220,12 +223,13 @@ impl<P: Port> Pump<P> {
         }
         let Some(identity) = login.identity.clone() else { return };
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
-        match self.shared.registry.claim(&identity, self.reactor) {
+        match self.shared.registry.claim(&identity, login.user.as_deref(), self.reactor) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
                 login.machine.establish(Ok(tsih));
             }
             Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
+            Claim::Foreign => login.machine.establish(Err(AUTHENTICATION_FAILURE)),
             Claim::Occupied(home) => {
                 let letter = Letter::Reinstate {
                     identity,
@@ -265,9 +269,12 @@ impl<P: Port> Pump<P> {
             "session opened"
         );
         connection.lands = login.parameters.error_recovery_level == 0;
+        let pool = self.pool.share();
+        connection.pool = pool.clone();
         let session = self.sessions.insert(Session {
             machine: iscsi::target::Session::new(login.clone(), &settings, now),
             nexus,
+            pool,
             login,
             identity,
             user: phase.user.take(),
@@ -275,6 +282,7 @@ impl<P: Port> Pump<P> {
             since: now,
             connections: vec![key],
             tasks: Vec::new(),
+            hungry: std::collections::VecDeque::new(),
             ios: 0,
             waiters: Vec::new(),
             closed: false,

@@ -16,6 +16,7 @@ use scsi::Completion;
 use scsi::DRAWN_LEN;
 use scsi::Drawn;
 use scsi::Input;
+use scsi::KeepFailed;
 use scsi::Step;
 use store::Io;
 use store::IoResult;
@@ -56,11 +57,15 @@ impl<P: Port> Pump<P> {
         completion: Option<Completion>,
     ) {
         let waiter = completion.is_none().then_some((key, id));
-        let job = self.jobs.insert(Job { scsi: job, waiter, postponed: None });
-        self.job_turns.push_back((job, None));
+        self.begin_job(job, waiter);
         if let Some(completion) = completion {
             self.complete(key, id, completion);
         }
+    }
+
+    pub(super) fn begin_job(&mut self, job: scsi::Task, waiter: Option<(Key, TaskId)>) {
+        let job = self.jobs.insert(Job { scsi: job, waiter, postponed: None });
+        self.job_turns.push_back((job, None));
     }
 
     /// Gives each job that can go on a short turn.
@@ -86,6 +91,7 @@ impl<P: Port> Pump<P> {
             let op = match step {
                 Step::Store(op) => op,
                 Step::Wait => return self.rest_job(key),
+                Step::Keep(keep) => return self.submit_keep(Key::NOBODY, id_of(key), keep),
                 // Jobs ask for nothing else; one that did would be over.
                 _ => return self.end_job(key),
             };
@@ -143,6 +149,22 @@ impl<P: Port> Pump<P> {
                 self.job_turns.push_back((key, Some(step)));
             }
         }
+    }
+
+    /// A state that a job had kept is kept, or not: that may have been its end.
+    #[cold]
+    pub(super) fn job_kept(&mut self, id: TaskId, result: Result<(), KeepFailed>) {
+        let key = key_of(id);
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        match job.scsi.work(Input::Kept(result)) {
+            Step::Complete(_) => self.end_job(key),
+            step => self.job_turns.push_back((key, Some(step))),
+        }
+    }
+
+    /// Where a job works.
+    pub(super) fn job_store(&self, id: TaskId) -> Option<&std::sync::Arc<dyn store::Store>> {
+        self.jobs.get(key_of(id))?.scsi.store()
     }
 
     /// There was no buffer for an operation of a job: it tries again.

@@ -189,6 +189,7 @@ impl<P: Port> Pump<P> {
             reactor = self.reactor,
             "connection joined"
         );
+        connection.pool = entry.pool.clone();
         connection.lands = entry.login.parameters.error_recovery_level == 0;
         connection.phase = Phase::Session { session, id };
         self.timers.cancel(token(Kind::ConnectionTimer, key).0);

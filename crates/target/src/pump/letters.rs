@@ -40,8 +40,7 @@ impl<P: Port> Pump<P> {
                     let _ = reply.send(());
                 }
                 Letter::AddFile { file, reply } => {
-                    self.port.add_file(file.id.0, file.fd, file.direct);
-                    let _ = reply.send(());
+                    let _ = reply.send(self.port.add_file(file.id.0, file.fd, file.direct));
                 }
                 Letter::RemoveFile { id, reply } => {
                     self.port.remove_file(id.0);

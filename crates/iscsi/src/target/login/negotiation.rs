@@ -73,7 +73,9 @@ impl Names {
         }
         Ok(Self {
             initiator: received("InitiatorName", initiator)?,
-            target: target.map(|target| received("TargetName", target)).transpose()?,
+            target: target
+                .map(|target| received("TargetName", target).map(|name| name::prepared(&name)))
+                .transpose()?,
             session,
         })
     }
@@ -283,6 +285,8 @@ impl Negotiation {
     /// Whether `value` only says again who is speaking: libiscsi introduces itself in each stage.
     /// That changes nothing and is let pass; a name that changes is not.
     fn is_told_again(&self, id: Id, value: &str) -> bool {
+        let prepared = name::prepared(value);
+        let value = if id == Id::TargetName { prepared.as_str() } else { value };
         let told = match id {
             Id::InitiatorName => Some(self.names.initiator.as_str()),
             Id::TargetName => self.names.target.as_deref(),

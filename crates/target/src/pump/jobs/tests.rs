@@ -63,7 +63,14 @@ impl Port for Desk {
         Socket(0)
     }
 
-    fn add_file(&mut self, _id: u32, _file: Arc<OwnedFd>, _direct: bool) {}
+    fn add_file(
+        &mut self,
+        _id: u32,
+        _file: Arc<OwnedFd>,
+        _direct: bool,
+    ) -> Result<(), engine::FileRefused> {
+        Ok(())
+    }
 
     fn remove_file(&mut self, _id: u32) {}
 
