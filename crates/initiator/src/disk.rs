@@ -141,7 +141,7 @@ impl Disk {
         }
         // One that writes through had nothing to lose, if it still does.
         if !self.geometry.volatile_cache && !scsi::has_volatile_cache(unit)? {
-            *lock(&self.ledger) = Ledger::default();
+            lock(&self.ledger).forget();
             return Ok(());
         }
         Err(Error::new(Kind::WritesLost).at_lun(self.lun))

@@ -38,13 +38,17 @@ impl Ledger {
     /// writes since the flush before may be lost. It stays so, for whoever asks next may have
     /// written them.
     pub fn flushed(&mut self, mark: FlushMark, generation: Option<u64>) -> bool {
-        let generation = match generation {
-            Some(generation) => generation,
-            None => return !self.lost,
-        };
+        let Some(generation) = generation else { return !self.lost };
         self.lost |= self.writes.range(..generation).next().is_some();
         self.writes.retain(|of, last| *of > generation || *last > mark.0);
         !self.lost
+    }
+
+    /// What was written until now is no longer of interest: it is being written again, or was not
+    /// lost after all. Flushes that are under way cover nothing that is written from now on.
+    pub fn forget(&mut self) {
+        self.writes.clear();
+        self.lost = false;
     }
 }
 
@@ -66,6 +70,18 @@ mod tests {
         assert!(!ledger.flushed(mark, Some(2)));
         let mark = ledger.mark();
         assert!(!ledger.flushed(mark, Some(2)), "everybody is told");
+    }
+
+    #[test]
+    fn a_flush_from_before_covers_nothing_that_is_written_again() {
+        let mut ledger = Ledger::default();
+        ledger.wrote(0);
+        let late = ledger.mark();
+        assert!(!ledger.flushed(late, Some(1)));
+        ledger.forget();
+        ledger.wrote(1);
+        assert!(ledger.flushed(late, Some(1)));
+        assert!(!ledger.flushed(ledger.mark(), Some(2)), "it was asked for before the write");
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl Promises {
         outages: &[Instant],
     ) -> Word {
         if !self.ledger.flushed(mark, Some(generation)) {
-            *self = Self::default();
+            self.ledger.forget();
+            self.open.clear();
             return Word::Lost;
         }
         let between = |written: &Instant| outages.iter().any(|at| written < at && *at < asked);

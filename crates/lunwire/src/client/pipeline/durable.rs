@@ -116,7 +116,7 @@ impl Copy<'_> {
         }
         (self.next, self.done, self.ended) = (safe, safe, false);
         self.finished.clear();
-        self.durable.ledger = Ledger::default();
+        self.durable.ledger.forget();
         Ok(())
     }
 }
