@@ -5,7 +5,6 @@ use alloc::string::String;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use wire::iscsi::Cid;
 use wire::iscsi::Isid;
