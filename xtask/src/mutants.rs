@@ -156,6 +156,20 @@ const MUTANTS: &[Mutant] = &[
         class: "calm",
     },
     Mutant {
+        name: "portal-group",
+        file: "crates/initiator/src/link/portals.rs",
+        from: "self.home.filter(|_| self.in_doubt)",
+        to: "self.home.filter(|_| false)",
+        class: "network",
+    },
+    Mutant {
+        name: "power-cycle-initiator",
+        file: "crates/initiator/src/link/caches.rs",
+        from: "cache.generation += u64::from(lost);",
+        to: "cache.generation += u64::from(lost && false);",
+        class: "target",
+    },
+    Mutant {
         name: "zeroes-are-synced",
         file: "crates/store/src/file.rs",
         from: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if self.sync => {",

@@ -25,6 +25,8 @@ mod initiator_endurance;
 mod initiator_failover;
 mod initiator_memory;
 mod initiator_options;
+mod initiator_overdue;
+mod initiator_power;
 mod initiator_recovery;
 mod initiator_refusals;
 mod initiator_text;

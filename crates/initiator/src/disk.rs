@@ -3,6 +3,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::task::Context;
 use std::task::Poll;
 
@@ -14,11 +18,13 @@ use crate::Done;
 use crate::Error;
 use crate::Geometry;
 use crate::Kind;
+use crate::Ledger;
 use crate::Pending;
 use crate::Request;
 use crate::Retry;
 use crate::Session;
 use crate::scsi;
+use crate::scsi::Execute;
 
 /// A disk. Ranges are bytes and made of whole blocks; they may be of any length and are cut to what
 /// the unit takes. Calls from several threads go side by side.
@@ -27,6 +33,8 @@ pub struct Disk {
     session: Session,
     lun: u16,
     geometry: Geometry,
+    /// Of all clones: whoever flushes may have written by another one.
+    ledger: Arc<Mutex<Ledger>>,
 }
 
 impl Disk {
@@ -36,7 +44,8 @@ impl Disk {
     /// However a command fails; [`Kind::NotADisk`].
     pub fn open(session: &Session, lun: u16) -> Result<Self, Error> {
         let geometry = scsi::geometry(&mut session.unit(lun))?;
-        Ok(Self { session: session.clone(), lun, geometry })
+        let (session, ledger) = (session.clone(), Arc::default());
+        Ok(Self { session, lun, geometry, ledger })
     }
 
     /// Size and limits.
@@ -79,7 +88,7 @@ impl Disk {
             parts.push(self.write_blocks(lba, blocks, self.copy(here)));
             rest = after;
         }
-        Transfer { parts, ended: Vec::new(), expected: None }.wait().map(drop)
+        self.writing(parts).wait().map(drop)
     }
 
     /// Reads; waits for nothing. The data comes in one buffer for each command.
@@ -96,7 +105,8 @@ impl Disk {
                 retry: Retry::Always,
             })
         });
-        Ok(Transfer { parts: parts.collect(), ended: Vec::new(), expected: Some(length) })
+        let (parts, ended, expected) = (parts.collect(), Vec::new(), Some(length));
+        Ok(Transfer { parts, ended, expected, ledger: None })
     }
 
     /// Writes `data`, which is not copied; waits for nothing.
@@ -112,15 +122,29 @@ impl Disk {
             at += length;
             Some(self.write_blocks(lba, blocks, part))
         });
-        Ok(Transfer { parts: parts.collect(), ended: Vec::new(), expected: None })
+        Ok(self.writing(parts.collect()))
     }
 
-    /// Brings what was written to stable storage.
+    /// Brings what was written to stable storage: all transfers that have ended before.
     ///
     /// # Errors
-    /// However the command fails.
+    /// However the command fails. [`Kind::WritesLost`] if the unit may have lost some of them
+    /// before, as when its target lost its power meanwhile; from then on each flush of this disk
+    /// and its clones says so, since each may have written what is lost. Open the disk again and
+    /// write what was not yet flushed once more.
     pub fn flush(&self) -> Result<(), Error> {
-        scsi::flush(&mut self.session.unit(self.lun))
+        let unit = &mut self.session.unit(self.lun);
+        let mark = lock(&self.ledger).mark();
+        let generation = scsi::synchronize(unit)?;
+        if lock(&self.ledger).flushed(mark, generation) {
+            return Ok(());
+        }
+        // One that writes through had nothing to lose, if it still does.
+        if !self.geometry.volatile_cache && !scsi::has_volatile_cache(unit)? {
+            lock(&self.ledger).forget();
+            return Ok(());
+        }
+        Err(Error::new(Kind::WritesLost).at_lun(self.lun))
     }
 
     /// Gives blocks back, where the unit can do that: true if it was done.
@@ -134,9 +158,17 @@ impl Disk {
         }
         let bounded = Geometry { transfer_max: self.geometry.unmap_max, ..self.geometry };
         for (lba, blocks) in bounded.split(lba, blocks) {
-            scsi::unmap(&mut self.session.unit(self.lun), lba, blocks)?;
+            let (cdb, list) = scsi::unmap_command(lba, blocks);
+            let unit = &mut self.session.unit(self.lun);
+            let done = unit.execute(cdb, Data::Out(list), Retry::Always)?;
+            lock(&self.ledger).wrote(done.generation);
         }
         Ok(true)
+    }
+
+    fn writing(&self, parts: Vec<Pending>) -> Transfer {
+        let (ended, ledger) = (Vec::new(), Some(Arc::clone(&self.ledger)));
+        Transfer { parts, ended, expected: None, ledger }
     }
 
     fn write_blocks(&self, lba: u64, blocks: u32, data: Slice) -> Pending {
@@ -168,6 +200,8 @@ pub struct Transfer {
     ended: Vec<Result<Done, Error>>,
     /// Bytes that must have come.
     expected: Option<u64>,
+    /// Of a disk that is written to.
+    ledger: Option<Arc<Mutex<Ledger>>>,
 }
 
 impl Transfer {
@@ -184,7 +218,11 @@ impl Transfer {
     fn result(&mut self) -> Result<Vec<Buf>, Error> {
         let mut data = Vec::new();
         for ended in self.ended.drain(..) {
-            data.extend(ended?.data);
+            let done = ended?;
+            if let Some(ledger) = &self.ledger {
+                lock(ledger).wrote(done.generation);
+            }
+            data.extend(done.data);
         }
         let received: usize = data.iter().map(|buf| buf.len()).sum();
         match self.expected {
@@ -213,4 +251,8 @@ impl Future for Transfer {
         }
         Poll::Ready(transfer.result())
     }
+}
+
+fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,12 +4,14 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use iscsi::initiator::DeclareError;
 use iscsi::initiator::Ending;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::Refused;
 use iscsi::initiator::SessionError;
+use iscsi::initiator::Step;
 use iscsi::initiator::discovery::DiscoveryError;
 use wire::iscsi::Cdb;
 use wire::scsi::Sense;
@@ -68,6 +70,14 @@ pub enum Kind {
     /// The command ended without a status.
     #[error("{0}")]
     Ending(Ending),
+    /// The command was not answered in time, and something is done about it.
+    #[error("no answer for {}; {step}", seconds(*.after))]
+    Overdue {
+        /// Since it was sent.
+        after: Duration,
+        /// What is done now.
+        step: Step,
+    },
     /// The command ended with a status that is not GOOD.
     #[error("{}", describe_status(*.status, .sense.as_ref()))]
     Status {
@@ -123,6 +133,12 @@ pub enum Kind {
         /// Blocks now.
         now: u64,
     },
+    /// What was written since the last flush may be gone.
+    #[error(
+        "writes since the last flush may be lost: the unit was reset or its target began anew \
+         meanwhile; open the disk again and write them once more"
+    )]
+    WritesLost,
     /// The device is none that blocks can be read from.
     #[error("{0}")]
     NotADisk(String),
@@ -216,6 +232,14 @@ impl std::error::Error for Error {}
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self::new(Kind::System(Arc::new(error)))
+    }
+}
+
+/// A time for people.
+fn seconds(time: Duration) -> String {
+    match time.subsec_millis() {
+        0 => format!("{} s", time.as_secs()),
+        _ => format!("{:.1} s", time.as_secs_f64()),
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Geometry {
     pub physical: u32,
     /// Nothing can be written.
     pub read_only: bool,
+    /// Writes are acknowledged before they are on stable storage, as far as the unit says.
+    pub volatile_cache: bool,
     /// Formatted with protection information of this type, which is not asked for here.
     pub protection: Option<ProtectionType>,
 }
@@ -134,6 +136,7 @@ mod tests {
         unmap_zeros: false,
         physical: 512,
         read_only: false,
+        volatile_cache: true,
         protection: None,
     };
 

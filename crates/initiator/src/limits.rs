@@ -22,6 +22,10 @@ pub(crate) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// must not do so for ever.
 pub(crate) const LOSSES_MAX: u32 = 6;
 
+/// How often a command that was not answered in time is sent again: once after its abort, once
+/// after a reset of its unit, once in a new session.
+pub(crate) const TIMEOUTS_MAX: u32 = 3;
+
 /// How often a command is sent again because of a unit attention: a unit has a few at most.
 pub(crate) const ATTENTIONS_MAX: u32 = 8;
 

@@ -10,8 +10,10 @@
 //!     +------ Waiting (back-off, Time2Wait)
 //! ```
 
+mod caches;
 mod jobs;
 mod login;
+mod overdue;
 mod portals;
 mod wires;
 
@@ -32,6 +34,7 @@ use iscsi::initiator::SessionError;
 use wire::iscsi::Isid;
 use wire::scsi::Lun;
 
+use self::caches::Caches;
 use self::jobs::Jobs;
 use self::login::Identifiers;
 use self::portals::Portals;
@@ -60,6 +63,7 @@ pub(crate) struct Link {
     /// The connections, by their place in the session.
     wires: Vec<Wire>,
     jobs: Jobs,
+    caches: Caches,
     /// Task management functions under way: the name that the session gave it, and the caller's.
     managements: Vec<(u32, u64)>,
     /// Since when there is no session.
@@ -101,6 +105,7 @@ impl Link {
             state: State::Waiting(context.now),
             wires: Vec::new(),
             jobs: Jobs::default(),
+            caches: Caches::default(),
             managements: Vec::new(),
             down_since: None,
             attempts: 0,
@@ -336,6 +341,7 @@ impl Link {
                 self.was_up = true;
                 (self.down_since, self.attempts, self.redirects) = (None, 0, 0);
                 self.jobs.is_up(context.now);
+                self.caches.is_up();
                 if let Some(wire) = self.wires.first_mut() {
                     wire.is_in();
                     context.tell(Event::Up { session: self.id, peer: wire.peer() });
@@ -403,6 +409,7 @@ impl Link {
         let session = self.id;
         match indication {
             Indication::Ended { task, outcome } => self.ended(task, outcome, context),
+            Indication::Overdue { task, step } => self.overdue(task, step, context),
             Indication::Managed { id, response } => self.managed(id, response, context),
             Indication::Targets(result) => {
                 let result = result.map_err(|error| self.error(Kind::Discovery(error)));

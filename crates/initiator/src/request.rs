@@ -79,6 +79,9 @@ pub enum Management {
 pub struct Done {
     /// What came, if the command asked for data; as long as it is.
     pub data: Option<Buf>,
+    /// In which generation of the unit it did: another one begins whenever what the unit had not
+    /// brought to stable storage may have been lost ([`Ledger`](crate::Ledger)).
+    pub generation: u64,
 }
 
 /// Something that a target does otherwise than RFC 7143 says, and that does no harm here.
@@ -127,6 +130,15 @@ pub enum Event {
         session: SessionId,
         /// The portal.
         peer: SocketAddr,
+    },
+    /// A command was not answered in time; its end follows.
+    Overdue {
+        /// Which session.
+        session: SessionId,
+        /// The tag of its request.
+        tag: u64,
+        /// Which command it is, and what is done about it now ([`Kind::Overdue`](crate::Kind)).
+        error: Error,
     },
     /// The target does something odd; all goes on.
     Oddity {

@@ -175,10 +175,34 @@ pub fn reservations(unit: &mut impl Execute) -> Result<(Vec<u64>, Option<(u64, T
 /// # Errors
 /// However the command fails.
 pub fn flush(unit: &mut impl Execute) -> Result<(), Error> {
+    synchronize(unit).map(drop)
+}
+
+/// As [`flush`]; gives the generation of what is now on stable storage ([`Ledger`](crate::Ledger)),
+/// or None where there is no such command.
+///
+/// # Errors
+/// However the command fails.
+pub fn synchronize(unit: &mut impl Execute) -> Result<Option<u64>, Error> {
     match unit.execute(command::synchronize_cache(), Data::None, Retry::Always) {
-        Err(error) if is_unsupported(&error) => Ok(()),
-        result => result.map(drop),
+        Err(error) if is_unsupported(&error) => Ok(None),
+        result => result.map(|done| Some(done.generation)),
     }
+}
+
+/// Whether the unit acknowledges writes that a loss of power may take. Where it does not say it
+/// may.
+///
+/// # Errors
+/// However the command fails.
+pub fn has_volatile_cache(unit: &mut impl Execute) -> Result<bool, Error> {
+    Ok(optional(mode_sense(unit, mode::ALL_PAGES))?.is_none_or(|bytes| writes_back(&bytes)))
+}
+
+fn writes_back(bytes: &[u8]) -> bool {
+    let data = ModeData::parse(mode::Header::Six, bytes);
+    let caching = data.and_then(|data| data.page(mode::CACHING).and_then(mode::Caching::parse));
+    caching.is_none_or(|caching| caching.write_cache)
 }
 
 /// UNMAP of one range.
@@ -231,6 +255,7 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
     let provisioning = page(vpd::LOGICAL_BLOCK_PROVISIONING)?
         .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
     let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
+    let volatile_cache = mode.as_deref().is_none_or(writes_back);
     let read_only = mode
         .and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific))
         .is_some_and(|specific| specific.write_protected);
@@ -255,6 +280,7 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
         physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
         read_only,
+        volatile_cache,
         protection: capacity.protection,
     })
 }
@@ -302,11 +328,11 @@ mod tests {
     impl Execute for Picky {
         fn execute(&mut self, cdb: Cdb, data: Data, _: Retry) -> Result<Done, Error> {
             let answer = self.answer(&cdb.bytes);
-            let Data::In(_) = data else { return Ok(Done { data: None }) };
+            let Data::In(_) = data else { return Ok(Done { data: None, generation: 0 }) };
             let pool = Pool::new(1 << 20).expect("room");
             let mut buf = pool.take(answer.len()).expect("a small buffer");
             buf.copy_from_slice(&answer);
-            Ok(Done { data: Some(buf) })
+            Ok(Done { data: Some(buf), generation: 0 })
         }
     }
 

@@ -59,6 +59,9 @@ use crate::output;
 /// Between two looks whether the user wants an end.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
+/// How long to try to log in for the first time.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Wrong usage that names the option or argument and what it was given.
 fn usage(what: &str, given: &str, why: impl std::fmt::Display) -> anyhow::Error {
     Usage(format!("{what} {given}: {why}")).into()
@@ -129,7 +132,7 @@ fn isid(text: &str) -> Result<Isid> {
 
 /// Everything that a login to `url` needs.
 pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
-    let mut options = Options::of_url(url);
+    let mut options = Options { connect_patience: FIRST_PATIENCE, ..Options::of_url(url) };
     for portal in &client.portal {
         if portal.contains('@') {
             let shown = initiator::without_secrets(portal);
@@ -151,6 +154,10 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     options.isid = client.isid.as_deref().map(isid).transpose()?;
     if let Some(patience) = &client.patience {
         options.reconnect_patience = time("--patience", patience)?;
+        options.connect_patience = options.reconnect_patience;
+    }
+    if let Some(limit) = &client.command_timeout {
+        options.settings.command_timeout = time("--command-timeout", limit)?;
     }
     options.account = account(client, url)?;
     if !client.chap_algorithms.is_empty() {
@@ -272,6 +279,7 @@ fn credentials(user: &str, secret: Secret) -> Result<Credentials> {
 /// Logs in.
 pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Result<SessionId> {
     let session = queue.open(options(client, url)?).map_err(|error| advised(error, url))?;
+    let mut told = false;
     loop {
         if is_interrupted() {
             bail!("{url}: interrupted before the login was over");
@@ -280,13 +288,30 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
         while let Some(event) = queue.reap() {
             match event {
                 Event::Up { session: of, .. } if of == session => return Ok(session),
+                Event::Down { session: of, error }
+                    if of == session && !std::mem::replace(&mut told, true) =>
+                {
+                    eprintln!("lunwire: {url}: {error}; trying again for a while");
+                }
                 Event::Ended { session: of, error } if of == session => {
                     let error = error.with_context(|| format!("{url}: the session was closed"))?;
                     return Err(advised(error, url));
                 }
-                _ => {}
+                event => tell(&event),
             }
         }
+    }
+}
+
+/// Says what nobody asked for and everybody should know.
+pub(crate) fn tell(event: &Event) {
+    match event {
+        Event::Down { error, .. } => {
+            eprintln!("lunwire: {error}; trying to get the session back");
+        }
+        Event::Overdue { error, .. } => eprintln!("lunwire: {error}"),
+        Event::Oddity { oddity, .. } => eprintln!("lunwire: warning: {oddity}"),
+        _ => {}
     }
 }
 

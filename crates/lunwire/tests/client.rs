@@ -512,6 +512,66 @@ fn a_daemon_that_restarts_is_waited_for() {
     assert!(std::fs::read(&disk).unwrap() == pattern(16 << 20));
 }
 
+/// The disk forgets what was not flushed while its target is away: what is copied is written again.
+#[test]
+fn a_copy_writes_again_what_a_loss_of_power_took() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; 16 << 20]);
+    let slow = format!("file:{disk},limit=4M/s");
+    let image = files.with("image", &pattern(16 << 20));
+    let mut daemon = Daemon::start(files.folder.path(), &[&slow], &[]);
+    let (url, portal) = (daemon.urls[0].clone(), daemon.portal().to_owned());
+    let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["write", &url, &image, "--quiet"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while std::fs::read(&disk).unwrap().first_chunk::<8>() != pattern(8).first_chunk() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is written");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.kill();
+    std::fs::write(&disk, vec![0; 16 << 20]).unwrap();
+    daemon.restart(&portal, &[&format!("file:{disk}")]);
+    let output = child.wait_with_output().unwrap();
+    let text = stderr(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("may have lost"), "{text}");
+    drop(daemon);
+    assert!(std::fs::read(&disk).unwrap() == pattern(16 << 20), "{text}");
+}
+
+/// What came from a pipe is gone, so that the copy must not end well.
+#[test]
+fn a_copy_from_a_pipe_says_that_a_loss_of_power_took_it() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; 32 << 20]);
+    let lun = format!("file:{disk}");
+    let mut daemon = Daemon::start(files.folder.path(), &[&lun], &[]);
+    let (url, portal) = (daemon.urls[0].clone(), daemon.portal().to_owned());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", "-", &url, "--quiet"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (bytes, mut pipe) = (pattern(32 << 20), child.stdin.take().unwrap());
+    // More than is read ahead of the first write.
+    pipe.write_all(&bytes[..24 << 20]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.kill();
+    std::fs::write(&disk, vec![0; 32 << 20]).unwrap();
+    daemon.restart(&portal, &[&lun]);
+    let _ = pipe.write_all(&bytes[24 << 20..]);
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("standard input cannot be read again"), "{text}");
+}
+
 #[test]
 fn a_daemon_that_stays_away_is_given_up() {
     let files = Files::new();

@@ -106,6 +106,9 @@ impl Run {
         }
         let lost = machine.crash(dark);
         let mut world = self.world.borrow_mut();
+        if lost.contains(&true) {
+            self.stage.outages[index].push(world.now);
+        }
         for (unit, lost) in self.stage.units[index].iter().zip(lost) {
             if lost {
                 self.stage.models[*unit].power_lost(world.now);

@@ -2,6 +2,7 @@
 //! A host: the initiator's pump, its sessions, and the load that it puts on them.
 
 mod ending;
+mod promises;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use initiator::Settings;
 use iscsi::initiator::Policy;
 
 use self::ending::kind_name;
+use self::promises::Promises;
 use crate::claims::Action;
 use crate::claims::Nexus;
 use crate::claims::Sweep;
@@ -64,6 +66,8 @@ pub(crate) struct Slot {
     up: bool,
     left: u32,
     pub(crate) operations: BTreeMap<u64, Operation>,
+    /// Of each unit of the target.
+    promises: BTreeMap<usize, Promises>,
     /// The next block to verify, of each unit of the target.
     pub(crate) verified: Vec<usize>,
     planned: bool,
@@ -93,6 +97,7 @@ impl Host {
             up: false,
             left: plan.operations,
             operations: BTreeMap::new(),
+            promises: BTreeMap::new(),
             verified: Vec::new(),
             planned: false,
             rests_until: START,
@@ -170,6 +175,7 @@ impl Host {
             match pump.open(options(&entry.plan, self.index, secrets, two)) {
                 Ok(id) => {
                     (entry.id, entry.nexus) = (Some(id), stage.next_nexus);
+                    entry.promises.clear();
                     stage.next_nexus += 1;
                 }
                 Err(error) => stage.fail(format!("cannot open a session: {error}")),
@@ -226,10 +232,14 @@ impl Host {
         }
         self.slots[slot].left = self.slots[slot].left.saturating_sub(1);
         self.maybe_rest(slot);
-        let operation = Operation { what, unit, lba, count, asked: self.world.borrow().now };
+        let operation = self.operation(what, unit, lba, count);
         self.submit(slot, lun, operation, stage);
         self.maybe_manage(slot, lun);
         true
+    }
+
+    fn operation(&self, what: What, unit: usize, lba: usize, count: usize) -> Operation {
+        Operation { what, unit, lba, count, asked: self.world.borrow().now, mark: None }
     }
 
     /// Aborts or resets what is under way on the unit, now and then.
@@ -275,8 +285,7 @@ impl Host {
                 Sweep::Clean => {}
                 Sweep::Wait => return false,
                 Sweep::Do(action) => {
-                    let (what, asked) = (What::Guard(action), self.world.borrow().now);
-                    let operation = Operation { what, unit, lba: 0, count: 0, asked };
+                    let operation = self.operation(What::Guard(action), unit, 0, 0);
                     self.submit(slot, lun, operation, stage);
                     return true;
                 }
@@ -289,18 +298,21 @@ impl Host {
         let unit = units[lun];
         let count = entry.plan.blocks_max.min(stage.models[unit].len() - lba);
         entry.verified[lun] += count;
-        let asked = self.world.borrow().now;
-        let operation = Operation { what: What::Read, unit, lba, count, asked };
+        let operation = self.operation(What::Read, unit, lba, count);
         self.submit(slot, lun, operation, stage);
         true
     }
 
-    fn submit(&mut self, slot: usize, lun: usize, operation: Operation, stage: &mut Stage) {
-        let Operation { what, unit, lba, count, asked } = operation;
+    fn submit(&mut self, slot: usize, lun: usize, mut operation: Operation, stage: &mut Stage) {
+        let Operation { what, unit, lba, count, asked, .. } = operation;
         let model = &mut stage.models[unit];
         if let What::Write { version, .. } = what {
             stage.next_version += 1;
             model.begin(lba, count, version, asked);
+        }
+        if what == What::Flush {
+            let promises = self.slots[slot].promises.entry(unit).or_default();
+            operation.mark = Some(promises.mark());
         }
         let (cdb, data) = what.command(model, lba, count, stage.claims[unit].kind());
         let entry = &mut self.slots[slot];

@@ -119,6 +119,7 @@ impl Run {
             secrets: options.targets.iter().map(|target| target.secrets).collect(),
             two_groups: options.targets.iter().map(|target| target.two_groups).collect(),
             always_durable: options.targets.iter().map(|target| target.sync).collect(),
+            outages: vec![Vec::new(); options.targets.len()],
             ghosts: Vec::new(),
             next_version: 1,
             loading: true,

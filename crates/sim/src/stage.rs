@@ -2,6 +2,7 @@
 //! What all hosts share besides the world: what is known of units, and what may still come about.
 
 use clock::Instant;
+use initiator::FlushMark;
 
 use crate::claims::Claim;
 use crate::claims::Nexus;
@@ -18,6 +19,8 @@ pub(crate) struct Operation {
     pub(crate) lba: usize,
     pub(crate) count: usize,
     pub(crate) asked: Instant,
+    /// Of a flush: what was written before.
+    pub(crate) mark: Option<FlushMark>,
 }
 
 /// A write whose end is not known: it may still come about.
@@ -51,6 +54,8 @@ pub(crate) struct Stage {
     pub(crate) two_groups: Vec<bool>,
     /// Whose writes all go to stable storage.
     pub(crate) always_durable: Vec<bool>,
+    /// Of each target: when it lost its power.
+    pub(crate) outages: Vec<Vec<Instant>>,
     pub(crate) ghosts: Vec<Ghost>,
     pub(crate) next_version: Version,
     /// New load is wanted.

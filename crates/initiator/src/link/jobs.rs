@@ -13,9 +13,11 @@ use iscsi::initiator::Command;
 use iscsi::initiator::Completion;
 use iscsi::initiator::Ending;
 use iscsi::initiator::Outcome;
+use iscsi::initiator::Step;
 use iscsi::initiator::datamover::TaskId;
 use slab::Slab;
 use wire::iscsi::Attribute;
+use wire::iscsi::Cdb;
 use wire::scsi::Lun;
 use wire::scsi::Sense;
 use wire::scsi::SenseKey;
@@ -27,6 +29,7 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 use super::Link;
 use super::State;
+use super::overdue::beyond_abort;
 use crate::Data;
 use crate::Done;
 use crate::Error;
@@ -47,6 +50,8 @@ pub(super) struct Job {
     /// The mover of a connection has the buffers.
     attached: bool,
     losses: u32,
+    /// How often it was not answered in time.
+    timeouts: u32,
     attentions: u32,
     aborts: u32,
     busy: u32,
@@ -76,15 +81,27 @@ pub(super) struct Jobs {
 enum Verdict {
     End(Result<(), Kind>),
     Again,
+    /// Once more after this was done.
+    AfterStep(Step),
     Later(Duration),
 }
 
 impl Jobs {
     pub(super) fn insert(&mut self, tag: u64, request: Request, room: Option<Buf>) {
-        let (losses, attentions, aborts, busy, busy_since) = (0, 0, 0, 0, None);
-        let attached = false;
-        let job =
-            Job { tag, request, room, attached, losses, attentions, aborts, busy, busy_since };
+        let (losses, timeouts, attentions, aborts, busy) = (0, 0, 0, 0, 0);
+        let (attached, busy_since) = (false, None);
+        let job = Job {
+            tag,
+            request,
+            room,
+            attached,
+            losses,
+            timeouts,
+            attentions,
+            aborts,
+            busy,
+            busy_since,
+        };
         let place = self.jobs.insert(job);
         self.ready.push_back(place);
     }
@@ -192,6 +209,12 @@ impl Jobs {
         }
     }
 
+    /// The request that a task belongs to: its tag, unit and command.
+    pub(super) fn named(&self, task: TaskId) -> Option<(u64, u16, Cdb)> {
+        let job = self.jobs.get(self.of_task(task)?)?;
+        Some((job.tag, job.request.lun, job.request.cdb))
+    }
+
     fn of_task(&self, task: TaskId) -> Option<usize> {
         self.by_task.get(task.index as usize).copied()
     }
@@ -250,12 +273,19 @@ impl Link {
         if job.attached {
             job.room = buf;
         }
+        let generation = self.caches.heard(job.request.lun, &outcome);
         let received = match &outcome {
             Outcome::Done(completion) => completion.received,
             Outcome::Failed(_) => 0,
         };
         match job.judge(outcome, closing, context.now) {
             Verdict::Again => self.jobs.again(place, context),
+            Verdict::AfterStep(step) => {
+                let lun = job.request.lun;
+                // Behind it in order: what is sent from now on is not meant by it.
+                self.escalate(task, step, lun, context);
+                self.jobs.again(place, context);
+            }
             Verdict::Later(pause) => self.jobs.delayed.push((context.now + pause, place)),
             Verdict::End(result) => {
                 let mut job = self.jobs.jobs.remove(place);
@@ -263,7 +293,7 @@ impl Link {
                     buf.truncate(received as usize);
                     buf
                 });
-                let result = result.map(|()| Done { data }).map_err(|kind| {
+                let result = result.map(|()| Done { data, generation }).map_err(|kind| {
                     let kind = self.cause(kind);
                     let error: Error = self.error(kind);
                     error.at_lun(job.request.lun).during(&job.request.cdb)
@@ -324,13 +354,17 @@ impl Job {
             Outcome::Done(completion) => self.judge_status(completion, now),
             Outcome::Failed(Ending::Lost { .. }) if closing => Verdict::End(Err(Kind::Closed)),
             Outcome::Failed(Ending::Lost { sent: false }) => Verdict::Again,
-            Outcome::Failed(ending @ (Ending::Lost { .. } | Ending::Damaged)) => {
+            Outcome::Failed(ending @ (Ending::Lost { .. } | Ending::Damaged | Ending::Reset)) => {
                 self.losses += 1;
                 if always && self.losses <= limits::LOSSES_MAX {
                     Verdict::Again
                 } else {
                     Verdict::End(Err(Kind::Ending(ending)))
                 }
+            }
+            Outcome::Failed(Ending::TimedOut) if always && self.timeouts < limits::TIMEOUTS_MAX => {
+                self.timeouts += 1;
+                beyond_abort(self.timeouts).map_or(Verdict::Again, Verdict::AfterStep)
             }
             Outcome::Failed(ending) => Verdict::End(Err(Kind::Ending(ending))),
         }

@@ -79,10 +79,6 @@ mod tests {
     fn no_login_has_the_identifier_of_the_one_before() {
         let mut identifiers = Identifiers::new(250);
         let drawn: Vec<u8> = (0..1000).map(|_| identifiers.next()).collect();
-        assert!(
-            drawn
-                .windows(256)
-                .all(|part| part.iter().all(|one| *one != part[0] || std::ptr::eq(one, &part[0])))
-        );
+        assert!(drawn.windows(2).all(|pair| pair[0] != pair[1]));
     }
 }

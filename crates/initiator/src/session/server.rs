@@ -220,7 +220,10 @@ impl Server {
                 }
                 self.queue.forget(session);
             }
-            Event::Down { .. } | Event::Asynchronous { .. } | Event::Oddity { .. } => {}
+            Event::Down { .. }
+            | Event::Asynchronous { .. }
+            | Event::Oddity { .. }
+            | Event::Overdue { .. } => {}
         }
     }
 }

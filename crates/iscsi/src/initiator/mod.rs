@@ -27,6 +27,7 @@ pub use session::Output;
 pub use session::Refused;
 pub use session::Session;
 pub use session::SessionError;
+pub use session::Step;
 
 use alloc::string::String;
 use core::time::Duration;
@@ -89,7 +90,8 @@ pub struct Settings {
     pub ping_interval: Duration,
     /// A ping that is not answered for so long ends the connection.
     pub ping_timeout: Duration,
-    /// A command that is not answered for so long is aborted; zero: never.
+    /// A command that is not answered for so long is aborted; zero: never. If it cannot be aborted
+    /// its unit is reset, and then the session ends.
     pub command_timeout: Duration,
 }
 
@@ -114,10 +116,10 @@ impl Default for Settings {
             fast_abort: false,
             header_digest: DigestOffer::Allowed,
             data_digest: DigestOffer::Allowed,
-            login_timeout: Duration::from_secs(15),
+            login_timeout: Duration::from_secs(12),
             ping_interval: Duration::from_secs(5),
             ping_timeout: Duration::from_secs(10),
-            command_timeout: Duration::from_secs(60),
+            command_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -41,6 +41,7 @@ pub use types::Outcome;
 pub use types::Output;
 pub use types::Refused;
 pub use types::SessionError;
+pub use types::Step;
 
 use alloc::collections::VecDeque;
 use core::time::Duration;

@@ -77,7 +77,11 @@ pub(crate) struct ClientOptions {
     /// Ask for TaskReporting=FastAbort
     #[arg(long, help_heading = "Session")]
     pub(crate) fast_abort: bool,
-    /// How long to try to get a lost session back [default: 60s]
+    /// How long a command may take before it is aborted; then its unit is reset, then there is a
+    /// new session, and it is sent again each time; 0s: for ever [default: 30s]
+    #[arg(long, value_name = "TIME", help_heading = "Session")]
+    pub(crate) command_timeout: Option<String>,
+    /// How long to try to get a lost session back [default: 60s], and the first one [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Session")]
     pub(crate) patience: Option<String>,
     /// auto, uring or epoll [default: auto]

@@ -7,6 +7,7 @@
 //!   +----------------+  files and streams are read at once
 //! ```
 
+mod durable;
 mod journal;
 mod verify;
 
@@ -15,8 +16,6 @@ pub(crate) use journal::Journal;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::io::Write;
-use std::time::Duration;
-use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -31,6 +30,7 @@ use initiator::Request;
 use initiator::SessionId;
 use initiator::scsi;
 
+use self::durable::Durable;
 use crate::client;
 use crate::client::place;
 use crate::client::place::Disk;
@@ -43,9 +43,6 @@ const DEPTH: usize = 16;
 
 /// Bytes of a piece where no disk takes less.
 const PIECE: u32 = 1 << 20;
-
-/// Between two looks at the journal.
-const JOURNAL_PAUSE: Duration = Duration::from_secs(2);
 
 /// What is to be moved.
 #[derive(Debug)]
@@ -86,6 +83,7 @@ struct Copy<'a> {
     finished: BTreeMap<u64, u64>,
     /// Everything before is done.
     done: u64,
+    durable: Durable,
     /// The destination announces WRITE SAME but does not take it.
     same_refused: bool,
     /// CRC32C of each piece, for `--verify`.
@@ -132,6 +130,7 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         held: BTreeMap::new(),
         finished: BTreeMap::new(),
         done: begin,
+        durable: Durable::new(begin),
         same_refused: false,
         digests: Vec::new(),
         plan,
@@ -144,7 +143,7 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         (Ok(()), None) => Ok(()),
         (Err(error), None) => Err(error),
         (Err(error), Some(mut journal)) => {
-            let kept = copy.plan.to.flush(copy.queue).and_then(|()| journal.keep(total));
+            let kept = copy.flush().and_then(|_| journal.keep(copy.durable.flushed()));
             Err(match kept {
                 Ok(()) => anyhow!("{error:#}; the same command goes on from there"),
                 Err(_) => error,
@@ -176,38 +175,48 @@ impl Copy<'_> {
         }
         let (what, quiet) = (self.plan.what, self.plan.quiet);
         let mut progress = Progress::new(what, begin, self.plan.length, quiet);
-        let mut kept = Instant::now();
         loop {
             if client::is_interrupted() {
                 bail!("interrupted after {} were {what}", units::bytes(self.done));
             }
             while !self.is_full() && self.fetch().with_context(|| self.so_far())? {}
             if self.ended && self.under_way.is_empty() && self.held.is_empty() {
-                break;
+                if let Place::File(file) = &self.plan.to {
+                    file.set_size(self.plan.to_offset + self.done)?;
+                }
+                if self.flush()? {
+                    break;
+                }
+                self.rewind()?;
+                continue;
             }
-            if !self.under_way.is_empty() {
-                self.queue.wait_n(1, client::LOOK);
-            }
-            while let Some(event) = self.queue.reap() {
-                self.handle(event).with_context(|| self.so_far())?;
-            }
-            progress.show(self.done);
-            if self.plan.journal.is_some() && kept.elapsed() >= JOURNAL_PAUSE {
-                self.plan.to.flush(self.queue)?;
-                let done = self.done;
-                self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(done))?;
-                kept = Instant::now();
-            }
+            self.wait()?;
+            progress.show(self.done, || self.waits_for());
+            self.flush_in_time()?;
         }
-        if let Place::File(file) = &self.plan.to {
-            file.set_size(self.plan.to_offset + self.done)?;
-        }
-        self.plan.to.flush(self.queue)?;
         progress.finish(self.done);
         if self.plan.verify {
             self.verify()?;
         }
         Ok(())
+    }
+
+    /// Waits for a while, and takes what has come.
+    fn wait(&mut self) -> Result<()> {
+        if !self.under_way.is_empty() {
+            self.queue.wait_n(1, client::LOOK);
+        }
+        while let Some(event) = self.queue.reap() {
+            self.handle(event).with_context(|| self.so_far())?;
+        }
+        Ok(())
+    }
+
+    /// Who is to answer next.
+    fn waits_for(&self) -> Option<String> {
+        let first = self.under_way.iter().min_by_key(|(tag, _)| **tag)?;
+        let place = if first.1.reading { &self.plan.from } else { &self.plan.to };
+        Some(place.name())
     }
 
     fn so_far(&self) -> String {
@@ -308,17 +317,17 @@ impl Copy<'_> {
                         };
                         self.deliver(moving.offset, data)
                     }
-                    Ok(_) => {
+                    Ok(done) => {
+                        self.durable.ledger.wrote(done.generation);
                         self.finish(moving.offset, moving.length);
                         Ok(())
                     }
                 }
             }
-            Event::Down { error, .. } => {
-                eprintln!("lunwire: {error}; trying to get the session back");
+            event => {
+                client::tell(&event);
                 Ok(())
             }
-            _ => Ok(()),
         }
     }
 

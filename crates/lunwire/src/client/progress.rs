@@ -15,6 +15,9 @@ const ON_TERMINAL: Duration = Duration::from_millis(200);
 /// Between two plain lines.
 const ELSEWHERE: Duration = Duration::from_secs(5);
 
+/// Without progress for so long, it says what it waits for.
+const STANDSTILL: Duration = Duration::from_secs(3);
+
 /// Prints to standard error.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -23,6 +26,8 @@ pub(crate) struct Progress {
     terminal: bool,
     begun: Instant,
     shown: Instant,
+    /// How much was done when something was done last, and when that was.
+    moved: (u64, Instant),
     /// Bytes that were there when it began.
     from: u64,
     /// None: nobody knows.
@@ -33,17 +38,28 @@ impl Progress {
     pub(crate) fn new(what: &'static str, from: u64, total: Option<u64>, quiet: bool) -> Self {
         let now = Instant::now();
         let terminal = std::io::stderr().is_terminal();
-        Self { what, quiet, terminal, begun: now, shown: now, from, total }
+        let moved = (from, now);
+        Self { what, quiet, terminal, begun: now, shown: now, moved, from, total }
     }
 
-    /// `done` bytes are done.
-    pub(crate) fn show(&mut self, done: u64) {
+    /// `done` bytes are done; `waits_for`: who is to answer next.
+    pub(crate) fn show(&mut self, done: u64, waits_for: impl FnOnce() -> Option<String>) {
+        if done != self.moved.0 {
+            self.moved = (done, Instant::now());
+        }
         let pause = if self.terminal { ON_TERMINAL } else { ELSEWHERE };
         if self.quiet || self.shown.elapsed() < pause {
             return;
         }
         self.shown = Instant::now();
-        let text = line(self.what, done, self.total, done - self.from, self.begun.elapsed());
+        let moved = done.saturating_sub(self.from);
+        let mut text = line(self.what, done, self.total, moved, self.begun.elapsed());
+        let still = self.moved.1.elapsed();
+        if still >= STANDSTILL
+            && let Some(who) = waits_for()
+        {
+            text = standing(&text, &who, still);
+        }
         if self.terminal {
             let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
         } else {
@@ -61,6 +77,12 @@ impl Progress {
         let end = if self.terminal { "\x1b[K" } else { "" };
         let _ = writeln!(std::io::stderr(), "{clear}{text}{end}");
     }
+}
+
+/// What nothing comes of is no matter of speed.
+fn standing(line: &str, who: &str, time: Duration) -> String {
+    let share = line.split(", ").next().unwrap_or(line);
+    format!("{share}, waiting for {who} for {} s", time.as_secs())
 }
 
 /// `moved`: bytes since it began, which took `time`.
@@ -87,6 +109,16 @@ fn line(what: &str, done: u64, total: Option<u64>, moved: u64, time: Duration) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_says_what_it_waits_for() {
+        let ten = Duration::from_secs(10);
+        let text = line("copied", 50 << 20, Some(200 << 20), 50 << 20, ten);
+        assert_eq!(
+            standing(&text, "iscsi://a/b/0", ten),
+            "copied: 25% of 200 MiB, waiting for iscsi://a/b/0 for 10 s"
+        );
+    }
 
     #[test]
     fn lines_have_share_rate_and_time() {

@@ -49,7 +49,8 @@ struct Facts {
     pages: Vec<u8>,
     limits: Option<vpd::BlockLimits>,
     write_cache: Option<bool>,
-    commands: Vec<String>,
+    /// None: the unit has no command that tells them.
+    commands: Option<Vec<String>>,
     keys: Option<Vec<u64>>,
     holder: Option<(u64, String)>,
 }
@@ -70,7 +71,7 @@ impl Facts {
             let data = ModeData::parse(mode::Header::Six, &bytes)?;
             mode::Caching::parse(data.page(mode::CACHING)?)
         });
-        let commands = have(scsi::supported_commands(unit))?.unwrap_or_default();
+        let commands = have(scsi::supported_commands(unit))?;
         let reservations = have(scsi::reservations(unit))?;
         let (keys, holder) = match reservations {
             Some((keys, holder)) => (Some(keys), holder),
@@ -85,7 +86,9 @@ impl Facts {
             pages,
             limits: limits.and_then(|content| vpd::BlockLimits::parse(&content)),
             write_cache: caching.map(|caching| caching.write_cache),
-            commands: commands.iter().map(|c| command_name(c.opcode, c.service_action)).collect(),
+            commands: commands.map(|commands| {
+                commands.iter().map(|c| command_name(c.opcode, c.service_action)).collect()
+            }),
             keys,
             holder: holder.map(|(key, kind)| (key, format!("{kind:?}"))),
         })
@@ -188,7 +191,11 @@ impl Facts {
         rows.push(vec!["LUNs here".into(), list(&luns)]);
         rows.push(vec!["reservation".into(), self.reservation()]);
         output::table(&rows);
-        output::line(format!("commands: {}", list(&self.commands)));
+        let commands = self.commands.as_ref().map_or_else(
+            || "not told: the target has no REPORT SUPPORTED OPERATION CODES".to_owned(),
+            |commands| list(commands),
+        );
+        output::line(format!("commands: {commands}"));
     }
 
     fn reservation(&self) -> String {

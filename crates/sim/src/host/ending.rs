@@ -10,6 +10,7 @@ use wire::scsi::sense::SenseKey;
 
 use super::CALM_MAX;
 use super::Host;
+use super::promises::Word;
 use crate::claims::Access;
 use crate::claims::Action;
 use crate::model::Model;
@@ -28,7 +29,7 @@ impl Host {
         result: Result<Done, Error>,
         stage: &mut Stage,
     ) {
-        let Operation { what, unit, lba, count, asked } = *operation;
+        let Operation { what, unit, lba, count, asked, .. } = *operation;
         let now = self.world.borrow().now;
         let name = what.name();
         let how = match &result {
@@ -57,15 +58,36 @@ impl Host {
                 }
                 stage.claims[unit].end(nexus, action, result.is_ok(), now);
             }
-            (What::Flush, Ok(_)) => stage.models[unit].flushed(asked),
+            (What::Flush, Ok(done)) => {
+                stage.models[unit].flushed(asked);
+                self.flushed(slot, operation, done.generation, stage);
+            }
             (What::Read, Ok(done)) => {
                 let bytes = done.data.as_deref().unwrap_or_default();
                 if let Err(why) = read(operation, bytes, now, &mut stage.models[unit]) {
                     stage.fail(why);
                 }
             }
-            (What::Write { .. }, Ok(_)) => self.written(slot, operation, stage),
+            (What::Write { durable, .. }, Ok(done)) => {
+                let durable = durable || stage.always_durable[self.slots[slot].plan.target];
+                let promises = self.slots[slot].promises.entry(unit).or_default();
+                promises.wrote(done.generation, durable, now);
+                self.written(slot, operation, stage);
+            }
             (_, Err(error)) => self.failed(slot, operation, &error, stage),
+        }
+    }
+
+    /// A flush was acknowledged: it may not stand for a write that the power was lost behind.
+    fn flushed(&mut self, slot: usize, operation: &Operation, generation: u64, stage: &mut Stage) {
+        let Some(mark) = operation.mark else { return };
+        let outages = &stage.outages[self.slots[slot].plan.target];
+        let promises = self.slots[slot].promises.entry(operation.unit).or_default();
+        let word = promises.flushed(mark, generation, operation.asked, outages);
+        match word {
+            Word::Kept => {}
+            Word::Lost => self.world.borrow_mut().tally.mark("flush told of a loss"),
+            Word::Broken => stage.fail("a flush stands for writes that were lost".to_owned()),
         }
     }
 
@@ -91,7 +113,7 @@ impl Host {
 
     /// A request was not carried out, or nobody knows.
     fn failed(&self, slot: usize, operation: &Operation, error: &Error, stage: &mut Stage) {
-        let Operation { what, unit, lba, count, asked } = *operation;
+        let Operation { what, unit, lba, count, asked, .. } = *operation;
         let now = self.world.borrow().now;
         let model = &mut stage.models[unit];
         let conflict = is_conflict(error);
@@ -107,7 +129,11 @@ impl Host {
                 }
                 // Without faults it was sent once.
                 _ if conflict && !stage.may_lose => model.retract(lba, count, version),
-                (_, Kind::Status { .. } | Kind::Ending(Ending::Aborted | Ending::TimedOut)) => {
+                (
+                    _,
+                    Kind::Status { .. }
+                    | Kind::Ending(Ending::Aborted | Ending::TimedOut | Ending::Reset),
+                ) => {
                     // It is over, but how far did it get?
                     model.doubt(lba, count);
                     model.exorcise(lba, count, now);

@@ -18,8 +18,8 @@ const STREAM: u64 = 8;
 const STANDSTILL: std::ops::RangeInclusive<u64> = 16_000..=40_000;
 
 impl Options {
-    /// Gives targets their portal groups. Where there are some, and connections may fail, some stand
-    /// still for so long that their sessions go on elsewhere before.
+    /// Gives targets their portal groups. Where there are some, and connections may fail, some
+    /// stand still for so long that their sessions go on elsewhere before.
     pub(super) fn divide(&mut self) {
         let mut rng = Rng::stream(self.seed, STREAM);
         for target in &mut self.targets {

@@ -5,7 +5,6 @@ use alloc::string::String;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use wire::iscsi::Cid;
 use wire::iscsi::Isid;
@@ -420,7 +419,7 @@ fn other_pdus_and_time_end_a_login() {
     assert!(matches!(lab.error(), LoginError::Stream(_)));
     let mut lab = Lab::new();
     let at = lab.login.poll_timeout().unwrap();
-    assert_eq!(at, START + Duration::from_secs(15));
+    assert_eq!(at, START + Settings::default().login_timeout);
     lab.login.handle_timeout(at);
     lab.drain();
     assert_eq!(*lab.error(), LoginError::Timeout);

@@ -21,6 +21,7 @@ use super::Refused;
 use super::Session;
 use super::SessionError;
 use super::State;
+use super::Step;
 use super::connection::LEADING;
 use super::control::Controls;
 use crate::initiator::ConnectionId;
@@ -56,6 +57,10 @@ pub(super) enum Job {
     User(u32, Function),
     /// A command took too long.
     Expired(TaskId),
+    /// It could not be aborted, or came to the same end again: everything of its unit is ended.
+    Reset(LunField),
+    /// An abort that was not answered in time: its answer may still come.
+    Abandoned,
     /// The connection of a command is gone.
     Reassign(TaskId),
 }
@@ -79,7 +84,7 @@ impl Controls {
         for management in &mut self.managements {
             management.concluded |= match management.job {
                 Job::User(_, Function::AbortTask(of)) | Job::Expired(of) => of == task,
-                Job::User(..) | Job::Reassign(_) => false,
+                Job::User(..) | Job::Reassign(_) | Job::Reset(_) | Job::Abandoned => false,
             };
         }
     }
@@ -117,8 +122,8 @@ impl Session {
     /// Commands that took too long are aborted; what cannot be aborted ends the session (RFC 7143
     /// §7.11).
     pub(super) fn expire(&mut self, now: Instant) -> Result<(), SessionError> {
-        if self.controls.abort_deadline().is_some_and(|at| now >= at) {
-            return Err(SessionError::AbortTimeout);
+        while self.controls.abort_deadline().is_some_and(|at| now >= at) {
+            self.abandon(now)?;
         }
         if self.controls.text_deadline().is_some_and(|at| now >= at) {
             return Err(SessionError::TextTimeout);
@@ -144,10 +149,60 @@ impl Session {
                 // Recovery has a bound of its own.
                 self.deadlines.push_back((now + self.command_timeout, id));
             } else if !task.aborting {
+                self.indicate(Indication::Overdue { task: id, step: Step::Abort });
                 self.send_management(Job::Expired(id), Function::AbortTask(id), at, now);
             }
         }
         Ok(())
+    }
+
+    /// A function was not answered in time. Where it was to abort one command, the unit is reset.
+    fn abandon(&mut self, now: Instant) -> Result<(), SessionError> {
+        let late = |entry: &Management| now >= entry.until;
+        let Some(place) = self.controls.managements.iter().position(late) else { return Ok(()) };
+        let management = self.controls.managements.swap_remove(place);
+        match management.job {
+            // It has ended meanwhile.
+            Job::Expired(task) if self.tasks.get(task).is_none() => Ok(()),
+            Job::Expired(task) => {
+                let (at, until) = (management.at, now + limits::ABORT_TIMEOUT);
+                let late = Management { job: Job::Abandoned, until, ..management };
+                self.controls.managements.push(late);
+                self.reset_unit_of(task, at, now);
+                Ok(())
+            }
+            Job::Abandoned => Ok(()),
+            job => {
+                self.tell_managed(job, None);
+                Err(SessionError::AbortTimeout)
+            }
+        }
+    }
+
+    fn reset_unit_of(&mut self, task: TaskId, at: ConnectionId, now: Instant) {
+        let Some(entry) = self.tasks.get(task) else { return };
+        let lun = entry.command.lun;
+        self.indicate(Indication::Overdue { task, step: Step::Reset });
+        // One is enough for all that wait on the unit.
+        let asked = |entry: &Management| matches!(entry.job, Job::Reset(of) if of == lun);
+        if !self.controls.managements.iter().any(asked) {
+            self.send_management(Job::Reset(lun), Function::LogicalUnitReset(lun), at, now);
+        }
+    }
+
+    /// Ends everything of a unit by LOGICAL UNIT RESET because commands take too long there: those
+    /// of this session end with [`Ending::Reset`], and what is sent from now on is carried out. A
+    /// target that does not do so loses the session. False if nothing can be asked now.
+    pub fn reset_unit(&mut self, lun: LunField, now: Instant) -> bool {
+        let at = self.connections.any_up().filter(|_| self.state == State::Active);
+        let Some(at) = at.filter(|_| self.controls.has_room()) else { return false };
+        self.send_management(Job::Reset(lun), Function::LogicalUnitReset(lun), at, now);
+        true
+    }
+
+    /// Ends the session because its target does not do what it is asked for.
+    pub fn leave(&mut self) {
+        self.close(SessionError::AbortTimeout, None);
     }
 
     fn send_management(&mut self, job: Job, function: Function, at: ConnectionId, now: Instant) {
@@ -244,10 +299,17 @@ impl Session {
         now: Instant,
     ) -> Result<(), SessionError> {
         let management = self.controls.managements.swap_remove(place);
-        if let Job::Reassign(task) = management.job {
-            return self.reassigned(task, response, now);
+        match management.job {
+            Job::Reassign(task) => return self.reassigned(task, response, now),
+            Job::Reset(_) if response != 0 => return Err(SessionError::AbortTimeout),
+            Job::Expired(task) if response > 1 && !management.concluded => {
+                self.reset_unit_of(task, management.at, now);
+                return Ok(());
+            }
+            Job::Abandoned => return Ok(()),
+            _ => {}
         }
-        self.conclude(&management, response)?;
+        self.conclude(&management, response);
         self.tell_managed(management.job, Some(response));
         self.reassign_more(now);
         Ok(())
@@ -261,27 +323,26 @@ impl Session {
 
     /// Ends the tasks that a function ended (RFC 7143 §4.2.3.3). Their status, if there was one,
     /// came before this response.
-    fn conclude(&mut self, management: &Management, response: u8) -> Result<(), SessionError> {
+    fn conclude(&mut self, management: &Management, response: u8) {
         let (done, gone) = (response == 0, response <= 1);
         let (function, ending) = match management.job {
             Job::User(_, function) => (function, Ending::Aborted),
+            Job::Reset(lun) => (Function::LogicalUnitReset(lun), Ending::Reset),
             Job::Expired(task) | Job::Reassign(task) => {
                 (Function::AbortTask(task), Ending::TimedOut)
             }
+            Job::Abandoned => return,
         };
         let lun = match function {
             Function::AbortTask(task) if gone => {
                 self.end_task(task, Outcome::Failed(ending));
-                return Ok(());
+                return;
             }
             Function::AbortTask(task) => {
-                if matches!(management.job, Job::Expired(_)) && !management.concluded {
-                    return Err(SessionError::AbortTimeout);
-                }
                 if let Some(entry) = self.tasks.get_mut(task) {
                     entry.aborting = false;
                 }
-                return Ok(());
+                return;
             }
             Function::AbortTaskSet(lun)
             | Function::ClearTaskSet(lun)
@@ -289,15 +350,14 @@ impl Session {
             Function::TargetWarmReset => None,
         };
         for id in if done { self.tasks.ids() } else { Vec::new() } {
-            let hit = self.tasks.get(id).is_some_and(|task| {
-                task.sent.is_some_and(|number| number.is_before(management.cmd_sn))
-                    && lun.is_none_or(|lun| lun == task.command.lun)
-            });
+            let Some(task) = self.tasks.get(id) else { continue };
+            let hit = task.sent.is_some_and(|number| number.is_before(management.cmd_sn))
+                && lun.is_none_or(|lun| lun == task.command.lun);
             if hit {
-                self.end_task(id, Outcome::Failed(Ending::Aborted));
+                let late = task.aborting && ending == Ending::Reset;
+                self.end_task(id, Outcome::Failed(if late { Ending::TimedOut } else { ending }));
             }
         }
-        Ok(())
     }
 
     /// What was asked for on a connection that is gone: functions fail, time-outs begin again.
@@ -310,7 +370,18 @@ impl Session {
             }
             match management.job {
                 // Asked for again once the connection is logged out.
-                Job::Reassign(_) => {}
+                Job::Reassign(_) | Job::Abandoned => {}
+                // What waits for it begins to wait again.
+                Job::Reset(lun) => {
+                    for task in self.tasks.ids() {
+                        if let Some(entry) = self.tasks.get_mut(task)
+                            && entry.command.lun == lun
+                            && core::mem::take(&mut entry.aborting)
+                        {
+                            self.deadlines.push_back((now + self.command_timeout, task));
+                        }
+                    }
+                }
                 Job::Expired(task) => {
                     if let Some(entry) = self.tasks.get_mut(task) {
                         entry.aborting = false;

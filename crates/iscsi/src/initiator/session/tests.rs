@@ -92,10 +92,14 @@ impl Lab {
     }
 
     fn command(&mut self, data_out: u32, data_in: u32) -> TaskId {
+        self.command_at(data_out, data_in, START)
+    }
+
+    fn command_at(&mut self, data_out: u32, data_in: u32, now: Instant) -> TaskId {
         let cdb = Cdb { bytes: [0; 32], len: 16 };
         let (lun, attribute) = (LunField::default(), Attribute::Simple);
         let command = Command { lun, cdb, attribute, data_out, data_in };
-        let task = self.session.command(command, START).unwrap();
+        let task = self.session.command(command, now).unwrap();
         self.drain();
         task
     }
@@ -412,17 +416,53 @@ fn aborts_of_many_commands_go_out_a_few_at_a_time() {
     assert!(lab.closed.is_none());
 }
 
-#[test]
-fn an_abort_that_fails_ends_the_session() {
-    let mut lab = Lab::new();
+/// A session with two commands on one unit, of which one takes too long, at a target that answers
+/// functions as `answers` say, and others never; the functions that it was asked for.
+fn escalate(answers: &[(u8, u8)]) -> (Lab, [TaskId; 2], Vec<u8>) {
+    let mut lab = Lab::with(false, |_| {});
     lab.session.ping_interval = Duration::ZERO;
-    lab.command(512, 0);
-    for _ in 0..2 {
-        let at = lab.session.poll_timeout().unwrap();
+    let first = lab.command(512, 0);
+    let later = START + lab.session.command_timeout / 2;
+    let second = lab.command_at(512, 0, later);
+    let mut functions = Vec::new();
+    while let Some(at) = lab.session.poll_timeout() {
         lab.session.handle_timeout(at);
         lab.drain();
+        while let Some(Request::TaskManagement(pdu)) = lab.requests().get(functions.len()) {
+            functions.push(pdu.function);
+            let answer = answers.iter().find(|(of, _)| *of == pdu.function);
+            if let Some((_, response)) = answer {
+                let (itt, numbers) = (pdu.itt, lab.numbers(0));
+                let response =
+                    TaskManagementResponse { response: *response, additional: 0, itt, numbers };
+                lab.control(Response::TaskManagement(response), &[]);
+            }
+        }
     }
-    assert!(matches!(lab.closed, Some((SessionError::AbortTimeout, _))));
+    (lab, [first, second], functions)
+}
+
+#[test]
+fn a_command_that_cannot_be_aborted_has_its_unit_reset() {
+    // Without an answer to ABORT TASK, and with a refusal.
+    for answers in [&[(5, 0)][..], &[(1, 5), (5, 0)]] {
+        let (lab, [first, second], functions) = escalate(answers);
+        assert_eq!(functions, [1, 5], "{answers:?}");
+        assert_eq!(lab.outcome(first), Some(&Outcome::Failed(Ending::TimedOut)));
+        assert_eq!(lab.outcome(second), Some(&Outcome::Failed(Ending::Reset)));
+        assert!(lab.closed.is_none(), "{answers:?}: {:?}", lab.closed);
+    }
+}
+
+#[test]
+fn a_reset_that_fails_ends_the_session() {
+    for answers in [&[][..], &[(5, 255)]] {
+        let (lab, [first, _], functions) = escalate(answers);
+        assert!(functions.starts_with(&[1, 5]), "{functions:?}");
+        assert!(matches!(lab.closed, Some((SessionError::AbortTimeout, _))), "{answers:?}");
+        let lost = Outcome::Failed(Ending::Lost { sent: true });
+        assert_eq!(lab.outcome(first), Some(&lost));
+    }
 }
 
 /// Covers: TMF-18.

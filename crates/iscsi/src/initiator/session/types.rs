@@ -72,6 +72,9 @@ pub enum Ending {
     /// It took longer than it may and was aborted.
     #[error("it took too long and was aborted")]
     TimedOut,
+    /// Another command took too long, and so its unit was reset.
+    #[error("its unit was reset because another command took too long")]
+    Reset,
     /// RFC 7143 §11.17.
     #[error("the target rejected it (reason {0:#04x})")]
     Rejected(u8),
@@ -81,6 +84,21 @@ pub enum Ending {
         /// Whether the target may have carried it out.
         sent: bool,
     },
+}
+
+/// What is done about a command that takes too long, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Step {
+    /// ABORT TASK.
+    #[error("aborting it")]
+    Abort,
+    /// LOGICAL UNIT RESET.
+    #[error("resetting its unit")]
+    Reset,
+    /// A new session.
+    #[error("giving up the session")]
+    Session,
 }
 
 /// Task management functions (RFC 7143 §11.5.1).
@@ -110,6 +128,13 @@ pub enum Indication {
         task: TaskId,
         /// How.
         outcome: Outcome,
+    },
+    /// A command was not answered in time; its end follows.
+    Overdue {
+        /// The task.
+        task: TaskId,
+        /// What is done about it now.
+        step: Step,
     },
     /// The answer to a task management function. Comes after the end of the tasks that it ended.
     Managed {

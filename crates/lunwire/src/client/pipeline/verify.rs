@@ -35,7 +35,7 @@ impl Copy<'_> {
             while let Some(event) = self.queue.reap() {
                 checked += self.looked_at(event)?;
             }
-            progress.show(checked);
+            progress.show(checked, || None);
         }
         progress.finish(checked);
         Ok(())

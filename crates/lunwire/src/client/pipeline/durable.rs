@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What of a copy is on stable storage, and what must be written again because its target may have
+//! lost it: a disk that loses its power forgets what it had acknowledged and not yet flushed.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Result;
+use anyhow::bail;
+use control::units;
+use initiator::Ledger;
+use initiator::scsi;
+
+use super::Copy;
+use crate::client;
+use crate::client::place::Place;
+
+/// Between two flushes of a disk: so much work is lost at the most.
+const FLUSH_PAUSE: Duration = Duration::from_secs(10);
+
+/// The same with a journal, which tells what was flushed.
+const JOURNAL_PAUSE: Duration = Duration::from_secs(2);
+
+/// How often one part is written again: a target that fails each time is to be seen to.
+const REWINDS_MAX: u32 = 8;
+
+/// How far a copy is safe.
+#[derive(Debug)]
+pub(super) struct Durable {
+    /// Everything before is on stable storage.
+    flushed: u64,
+    /// Writes since then.
+    pub(super) ledger: Ledger,
+    at: Instant,
+    rewinds: u32,
+}
+
+impl Durable {
+    pub(super) fn new(begin: u64) -> Self {
+        Self { flushed: begin, ledger: Ledger::default(), at: Instant::now(), rewinds: 0 }
+    }
+
+    pub(super) const fn flushed(&self) -> u64 {
+        self.flushed
+    }
+}
+
+impl Copy<'_> {
+    /// Flushes, and keeps the journal, when it is time for that.
+    pub(super) fn flush_in_time(&mut self) -> Result<()> {
+        let pause = match (&self.plan.journal, &self.plan.to) {
+            (Some(_), _) => JOURNAL_PAUSE,
+            (None, Place::Disk(_)) => FLUSH_PAUSE,
+            (None, Place::File(_) | Place::Stream) => return Ok(()),
+        };
+        if self.durable.at.elapsed() < pause {
+            return Ok(());
+        }
+        if self.flush()? {
+            let flushed = self.durable.flushed;
+            self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(flushed))
+        } else {
+            self.rewind()
+        }
+    }
+
+    /// Brings to stable storage what is done. False: some of it may be lost since the last time.
+    pub(super) fn flush(&mut self) -> Result<bool> {
+        let (done, mark) = (self.done, self.durable.ledger.mark());
+        let whole = match &self.plan.to {
+            Place::Disk(disk) => {
+                let unit = &mut self.queue.unit(disk.session, disk.lun);
+                let explain = |error| client::advised(error, &disk.url);
+                let generation = scsi::synchronize(unit).map_err(explain)?;
+                // One that writes through had nothing to lose, if it still does.
+                self.durable.ledger.flushed(mark, generation)
+                    || !disk.geometry.volatile_cache
+                        && !scsi::has_volatile_cache(unit).map_err(explain)?
+            }
+            place => {
+                place.flush(self.queue)?;
+                true
+            }
+        };
+        if whole {
+            self.durable.rewinds =
+                if done > self.durable.flushed { 0 } else { self.durable.rewinds };
+            self.durable.flushed = done;
+        }
+        self.durable.at = Instant::now();
+        Ok(whole)
+    }
+
+    /// Goes back to where all is safe.
+    pub(super) fn rewind(&mut self) -> Result<()> {
+        let (to, safe) = (self.plan.to.name(), self.durable.flushed);
+        let lost = units::bytes(self.done.saturating_sub(safe));
+        if matches!(self.plan.from, Place::Stream) {
+            bail!(
+                "{to}: the target was reset or began anew, and may have lost {lost} that were \
+                 written and not yet flushed; standard input cannot be read again; try: again, \
+                 from the beginning"
+            );
+        }
+        self.durable.rewinds += 1;
+        if self.durable.rewinds > REWINDS_MAX {
+            bail!("{to}: the target was reset or began anew {REWINDS_MAX} times before a flush");
+        }
+        eprintln!(
+            "lunwire: {to}: the target was reset or began anew, and may have lost {lost}; writing \
+             them again"
+        );
+        // What is under way would be taken for what comes in its place.
+        while !self.under_way.is_empty() {
+            self.wait()?;
+        }
+        (self.next, self.done, self.ended) = (safe, safe, false);
+        self.finished.clear();
+        self.durable.ledger.forget();
+        Ok(())
+    }
+}
