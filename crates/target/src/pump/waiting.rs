@@ -106,8 +106,10 @@ impl<P: Port> Pump<P> {
     /// Something has ended that commands may wait for: of one unit, or nobody knows of which.
     #[cold]
     pub(super) fn tell_waiting(&mut self, unit: Option<&Arc<LogicalUnit>>) {
-        let bits =
-            unit.map_or(self.shared.board.0.load(Ordering::SeqCst), |unit| unit.watchers().bits());
+        let bits = match unit {
+            Some(unit) => unit.watchers().bits(),
+            None => self.shared.board.0.load(Ordering::SeqCst),
+        };
         if bits == 0 {
             return;
         }
