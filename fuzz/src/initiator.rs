@@ -607,6 +607,7 @@ fn logged_in(parameters: &Parameters, stat_sn: u32, (exp, max): (u32, u32)) -> L
         discovery: false,
         target_alias: None,
         portal_group_tag: None,
+        foreign_isid: None,
         authentication: Authenticated::Nobody,
         cmd_sn: CmdSn(1),
         exp_cmd_sn: CmdSn(exp),

@@ -136,7 +136,7 @@ fn feed<T>(
 /// Sends everything that waits.
 fn transmit(mover: &mut Tcp, pool: &Pool) {
     let mut list = buf::SgList::new();
-    while mover.poll_transmit(&mut list, pool) {
+    while mover.poll_transmit(&mut list) {
         mover.handle_sent();
     }
 }
@@ -159,12 +159,9 @@ pub fn text_keys(data: &[u8]) {
     let wish = wish.iter().fold(0, |wish, byte| wish << 8 | u32::from(*byte));
     for (name, value) in Pairs::new(text).map_while(Result::ok) {
         let Some(key) = params::find(name) else { continue };
-        for session in [negotiate::SessionType::Normal, negotiate::SessionType::Discovery] {
-            if let negotiate::Answer::Agreed(result) = negotiate::answer(key, value, wish, session)
-            {
-                let told = negotiate::text(key, result);
-                assert!(!negotiate::RESERVED.contains(&told.as_str()), "{name}={told}");
-            }
+        if let negotiate::Answer::Agreed(result) = negotiate::answer(key, value, wish) {
+            let told = negotiate::text(key, result);
+            assert!(!negotiate::RESERVED.contains(&told.as_str()), "{name}={told}");
         }
     }
     for value in text.split(|byte| *byte == 0).filter_map(|part| str::from_utf8(part).ok()) {

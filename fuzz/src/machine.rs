@@ -459,7 +459,7 @@ impl<'a> World<'a> {
     fn transmit(&mut self, at: usize) {
         let Some(connection) = &mut self.connections[at] else { return };
         let mut list = SgList::new();
-        while !connection.stalled && connection.mover.poll_transmit(&mut list, self.pool) {
+        while !connection.stalled && connection.mover.poll_transmit(&mut list) {
             let bytes = list.to_vec();
             connection.mover.handle_sent();
             self.known.hear(&bytes);

@@ -151,9 +151,30 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "zeroes-are-synced",
         file: "crates/store/src/file.rs",
-        from: "(_, Io::Punch { .. } | Io::Zero { .. }) if self.sync => {",
-        to: "(_, Io::Punch { .. } | Io::Zero { .. }) if false => {",
+        from: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if self.sync => {",
+        to: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if false => {",
         class: "target",
+    },
+    Mutant {
+        name: "discovery-has-a-scope",
+        file: "crates/target/src/registry.rs",
+        from: "Some(name) if request.discovery => Scope::Discovery",
+        to: "Some(name) if request.discovery => Scope::Target",
+        class: "calm",
+    },
+    Mutant {
+        name: "identity-of-reinstatement",
+        file: "crates/target/src/registry.rs",
+        from: "Some(owner) if user != Some(owner) => Claim::Foreign,",
+        to: "Some(owner) if owner.is_empty() => Claim::Foreign,",
+        class: "calm",
+    },
+    Mutant {
+        name: "failure-is-kept",
+        file: "crates/store/src/health.rs",
+        from: "self.failure.store(log.failures, SeqCst);",
+        to: "self.failure.store(0, SeqCst);",
+        class: "disk",
     },
 ];
 

@@ -2,8 +2,8 @@
 //! Owned, aligned, bounded buffers, slices of them and scatter-gather lists; any crate may call it.
 //!
 //! A [`Buf`] comes from a [`Pool`] and has one owner, who may write. Frozen, it becomes a
-//! [`Slice`], which is shared and only read. A [`Region`] is memory that many read and write at
-//! once. An [`SgList`] gathers slices and small headers for sending. No user of the crate needs
+//! [`Slice`], which is shared and only read. A [`Region`] is memory of which parts are
+//! lent while others are written. An [`SgList`] gathers slices and small headers for sending. No user of the crate needs
 //! `unsafe`.
 //!
 //! All buffers are page aligned: on some AMD cores `rep movsb`, by which both the C library and the
@@ -24,8 +24,8 @@ pub use buf::Buf;
 pub use cache::purge;
 pub use copy::copy;
 pub use limits::{BUF_LEN_MAX, PAGE};
-pub use pool::Pool;
-pub use region::{OutOfRange, Region};
+pub use pool::{Claim, Pool, Trimmed};
+pub use region::{Region, RegionError};
 pub use sg::SgList;
 pub use slice::Slice;
 

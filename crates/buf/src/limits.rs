@@ -18,6 +18,16 @@ pub(crate) const CLASS_SIZES: [usize; 7] =
 /// of 4 KiB slots is needed.
 pub(crate) const POOL_BYTES_MAX: usize = 4 << 40;
 
+/// What one taker may have: so many times the square of the part of the pool that is free. One
+/// alone gets three fifths of the pool, enough to keep any path busy. Those who take all they can
+/// and give nothing back, one after the other, leave a part in `4n + 1`: 12 MiB of 512 behind ten
+/// of them.
+pub(crate) const SHARE_OF_MUCH: u64 = 4;
+
+/// Where little is free, and that square is next to nothing, a taker may still have one part in so
+/// many: behind a hundred who take all they can, small commands go on.
+pub(crate) const SHARE_OF_LITTLE: usize = 32;
+
 /// Length from which bytes are streamed past the caches into a region, bytes. Measured on a server
 /// processor of 2023: 128 KiB blocks over 1 GiB go in at 16 to 19 GB/s in place of 9, and a
 /// target's writes of 128 KiB and 1 MiB are a fifth to a third quicker. With 4 KiB writes there is
@@ -35,6 +45,22 @@ pub(crate) const SG_ARENA_CAPACITY: usize = 2048;
 /// Elements for which a fresh list has room: header, data and trailer of a window of 32.
 pub(crate) const SG_PIECES_CAPACITY: usize = 96;
 
+/// Slices of one group of pages of a region: as for [`REFERENCES_MAX`].
+pub(crate) const LENDS_MAX: u32 = 1 << 28;
+
+/// Bytes that a region may take for lent pages that were written to, and for copies of them. Only
+/// what waits to be sent is lent, so that it takes readers that do not read and others that write
+/// to the same blocks to come here; then commands end with TASK SET FULL until pages come back.
+pub(crate) const SPARE_BYTES_MAX: usize = 256 << 20;
+
+/// Most bytes of a region that are locked for one copy: long enough for streaming to pay, short
+/// enough (some 10 us) to wait for.
+pub(crate) const WRITE_STEP: usize = 128 << 10;
+
+/// Most bytes of a region that are locked to be given back to the system: many huge pages as a
+/// whole.
+pub(crate) const DISCARD_STEP: usize = 32 << 20;
+
 const _: () = {
     let mut class = 0;
     while class < CLASS_SIZES.len() {
@@ -44,4 +70,5 @@ const _: () = {
     }
     assert!(CLASS_SIZES[CLASS_SIZES.len() - 1] == BUF_LEN_MAX);
     assert!(POOL_BYTES_MAX / PAGE * 2 < u32::MAX as usize);
+    assert!((POOL_BYTES_MAX / PAGE).ilog2() <= 31, "the square of the pages fits 64 bits");
 };

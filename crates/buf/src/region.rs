@@ -1,44 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that several threads and the kernel read and write at once.
+//! Memory of which parts are lent while others are written: a RAM disk.
+
+mod groups;
+mod spare;
 
 use crate::Slice;
 use crate::copy::{copy_raw, copy_raw_away, prefetch};
-use crate::limits::{PAGE, STREAM_MIN};
+use crate::limits::{DISCARD_STEP, PAGE, STREAM_MIN, WRITE_STEP};
 use crate::map::Mapping;
+use groups::{GROUP, Groups, Lending};
+pub(crate) use spare::Copied;
+use spare::Spare;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::ptr;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Zeroed, sparse memory of a fixed length: a RAM disk.
 ///
-/// Takes no room for pages that were never written. Reads and writes that meet in time give each
-/// byte from one or the other, as a disk does.
+/// Takes no room for pages that were never written. What was lent does not change while a slice of
+/// it lives: who writes to a page of it writes to a new one, which takes the place of the old one
+/// when the last slice is gone. Reads and writes that meet in time give each page from one or the
+/// other.
 ///
-/// JUSTIFICATION: the bytes are treated as a device's memory. Other threads and the kernel read and
-/// write them at any time, so no Rust reference to them is ever made and no value with an invariant
-/// is ever read from them: whole ranges are copied through raw pointers, and what a copy has
-/// brought out is private. The language has no copy that is defined to race; one relaxed atomic per
-/// byte would be defined, copies at a fraction of the speed, and would not bind the kernel, which
-/// copies as we do.
+/// JUSTIFICATION: pages are lent to the kernel and to other threads without a copy, which for large
+/// reads is half of what they cost. Who may touch which page when is settled by a word for each
+/// group of pages (see `groups`): the language cannot express it.
 #[derive(Debug)]
 pub struct Region {
     map: Mapping,
     len: usize,
+    groups: Groups,
+    /// New pages in place of lent ones, and copies of what cannot be lent.
+    spare: Spare,
 }
 
-/// The range is not within the region.
+/// Why a region did not do what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // says all there is to say
-pub struct OutOfRange;
+#[allow(clippy::exhaustive_enums)] // says all there is to say
+pub enum RegionError {
+    /// The range is not within the region.
+    OutOfRange,
+    /// So many lent pages have been written to that there is no room for new ones until some come
+    /// back. Of a range that was to change each page is old or new.
+    Full,
+}
 
-impl fmt::Display for OutOfRange {
+impl fmt::Display for RegionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the range is not within the region")
+        f.write_str(match self {
+            Self::OutOfRange => "the range is not within the region",
+            Self::Full => "too many lent pages have been written to",
+        })
     }
 }
 
-impl std::error::Error for OutOfRange {}
+impl std::error::Error for RegionError {}
 
 /// Regions up to half of the machine's memory get huge pages. A larger one is meant to be sparse,
 /// and with huge pages each written block could take two megabytes.
@@ -48,6 +67,17 @@ fn huge_pages_len_max() -> usize {
     usize::try_from(bytes / 2).unwrap_or(usize::MAX)
 }
 
+/// Where a part of a change goes.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    to: *mut u8,
+    /// Offset in the region, if it goes to the region itself and not to a new page.
+    home: Option<usize>,
+    /// Bytes of the change that come before.
+    done: usize,
+    len: usize,
+}
+
 impl Region {
     /// Reserves `len` bytes, all zero.
     ///
@@ -55,12 +85,16 @@ impl Region {
     /// The system's error if there is not so much address space; `InvalidInput` if no address can
     /// be so large.
     pub fn new(len: u64) -> io::Result<Arc<Self>> {
+        Self::with(len, Spare::default())
+    }
+
+    fn with(len: u64, spare: Spare) -> io::Result<Arc<Self>> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
         let map = Mapping::new(len)?;
         if len <= huge_pages_len_max() {
             map.prefer_huge_pages();
         }
-        Ok(Arc::new(Self { map, len }))
+        Ok(Arc::new(Self { map, len, groups: Groups::new(len)?, spare }))
     }
 
     /// Number of bytes.
@@ -73,10 +107,27 @@ impl Region {
         self.len == 0
     }
 
-    /// A part that others may change meanwhile; None if out of range.
-    pub fn slice(self: &Arc<Self>, offset: u64, len: usize) -> Option<Slice> {
-        let start = self.start(offset, len).ok()?;
-        Some(Slice::of_region(Arc::clone(self), self.map.at(start), len))
+    /// Bytes that the region takes besides its own: for pages that are lent and were written to,
+    /// and for copies of what could not be lent.
+    pub fn spare_bytes(&self) -> u64 {
+        self.spare.bytes() as u64
+    }
+
+    /// A part, as it is now: what is written later does not reach it. Nothing is copied, but where
+    /// a lent page was written to.
+    ///
+    /// # Errors
+    /// See [`RegionError`].
+    pub fn lend(self: &Arc<Self>, offset: u64, len: usize) -> Result<Slice, RegionError> {
+        let start = self.start(offset, len)?;
+        let groups = groups::of(start, len);
+        for group in groups.clone() {
+            if !self.lend_group(group) {
+                (groups.start..group).for_each(|taken| self.take_group_back(taken));
+                return self.copied(start, len);
+            }
+        }
+        Ok(Slice::of_region(Arc::clone(self), self.map.at(start), len))
     }
 
     /// Has the processor bring a range that will be written to soon into its caches, as far as
@@ -90,209 +141,268 @@ impl Region {
     }
 
     /// Copies the bytes from `offset` on into `to`.
-    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), OutOfRange> {
+    ///
+    /// # Errors
+    /// Only [`RegionError::OutOfRange`].
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), RegionError> {
         let start = self.start(offset, to.len())?;
-        let from = self.map.at(start).as_ptr();
-        // SAFETY: `start` checked the range; `to` is the caller's own and so not part of the
-        // region.
-        unsafe { copy_raw(to.as_mut_ptr(), from, to.len()) }
+        // SAFETY: `to` is the caller's own and so not part of the region.
+        unsafe { self.copy_out(start, to.as_mut_ptr(), to.len()) }
         Ok(())
     }
 
     /// Copies `from` to `offset`.
-    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
+    ///
+    /// # Errors
+    /// See [`RegionError`].
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), RegionError> {
         let start = self.start(offset, from.len())?;
-        // SAFETY: `start` checked the range; concurrent access is a device's (see the type).
-        unsafe { copy_raw_away(self.map.at(start).as_ptr(), from.as_ptr(), from.len()) }
-        Ok(())
+        self.change(start, from.len(), WRITE_STEP, |place| {
+            let from = from.as_ptr().wrapping_add(place.done);
+            // SAFETY: `change` gives places that nobody else uses, which together are as long as
+            // `from`.
+            unsafe { copy_raw_away(place.to, from, place.len) }
+        })
     }
 
     /// Copies all bytes of `from` to `offset`; `from` may be a part of a region, even of this one.
-    pub fn write_slice(&self, offset: u64, from: &Slice) -> Result<(), OutOfRange> {
-        let start = self.start(offset, from.len())?;
-        // SAFETY: `start` checked the range, the slice keeps its bytes alive, and the copy allows
-        // overlap; concurrent access is a device's (see the type).
-        unsafe { copy_raw_away(self.map.at(start).as_ptr(), from.as_ptr(), from.len()) }
-        Ok(())
+    ///
+    /// # Errors
+    /// See [`RegionError`].
+    pub fn write_slice(&self, offset: u64, from: &Slice) -> Result<(), RegionError> {
+        self.write(offset, from.bytes())
     }
 
     /// Writes zeroes: the pages stay.
-    pub fn fill_zero(&self, offset: u64, len: u64) -> Result<(), OutOfRange> {
+    ///
+    /// # Errors
+    /// See [`RegionError`].
+    pub fn fill_zero(&self, offset: u64, len: u64) -> Result<(), RegionError> {
         let (start, len) = self.range(offset, len)?;
-        self.zero(start, len);
-        Ok(())
+        self.change(start, len, WRITE_STEP, zero)
     }
 
     /// Gives whole pages back to the system and zeroes the rest: the range reads as zero
     /// afterwards.
-    pub fn discard(&self, offset: u64, len: u64) -> Result<(), OutOfRange> {
+    ///
+    /// # Errors
+    /// See [`RegionError`].
+    pub fn discard(&self, offset: u64, len: u64) -> Result<(), RegionError> {
         let (start, len) = self.range(offset, len)?;
-        let end = start + len;
+        self.change(start, len, DISCARD_STEP, |place| match place.home {
+            Some(start) => self.give_back(start, place),
+            None => zero(place),
+        })
+    }
+
+    fn give_back(&self, start: usize, place: Place) {
+        let end = start + place.len;
         let first = start.next_multiple_of(PAGE);
         let last = end - end % PAGE;
-        if first >= last {
-            self.zero(start, len);
-            return Ok(());
+        // SAFETY: `change` gives places that nobody else uses: no reference to a byte exists.
+        if first >= last || !unsafe { self.map.give_back(first, last - first) } {
+            return zero(place);
         }
-        self.zero(start, first - start);
-        self.zero(last, end - last);
-        // SAFETY: no Rust reference to a region's bytes is ever made (see the type).
-        if !unsafe { self.map.give_back(first, last - first) } {
-            self.zero(first, last - first);
+        let tail = self.map.at(last).as_ptr();
+        zero(Place { len: first - start, ..place });
+        zero(Place { to: tail, len: end - last, ..place });
+    }
+
+    /// Lends what a slice of it has lent already once more.
+    #[inline]
+    pub(crate) fn lend_again(&self, base: NonNull<u8>, len: usize) {
+        for group in self.groups_at(base, len) {
+            self.groups.lend_again(group);
+        }
+    }
+
+    /// A slice is gone.
+    #[inline]
+    pub(crate) fn take_back(&self, base: NonNull<u8>, len: usize) {
+        for group in self.groups_at(base, len) {
+            self.take_group_back(group);
+        }
+    }
+
+    fn groups_at(&self, base: NonNull<u8>, len: usize) -> Range<usize> {
+        groups::of(base.as_ptr().addr() - self.map.at(0).as_ptr().addr(), len)
+    }
+
+    /// False if pages of it have been written to while they are lent.
+    #[inline]
+    fn lend_group(&self, group: usize) -> bool {
+        loop {
+            match self.groups.lend(group) {
+                Lending::Lent => return true,
+                Lending::Moved => {
+                    self.take_group_back(group);
+                    return false;
+                }
+                // What was moved comes home now, if it is lent no more.
+                Lending::Again => self.take_group_back(group),
+            }
+        }
+    }
+
+    #[inline]
+    fn take_group_back(&self, group: usize) {
+        if self.groups.take_back(group) {
+            self.settle(group);
+        }
+    }
+
+    /// Nobody has borrowed from the group any more: new pages take the place of the old ones.
+    #[cold]
+    fn settle(&self, group: usize) {
+        if self.groups.try_lock_moved(group) {
+            self.bring_home(group);
+            self.unlock(group);
+        }
+    }
+
+    /// The group is locked and not lent.
+    fn bring_home(&self, group: usize) {
+        self.spare.bring_home(pages(group), |page| self.map.at(page * PAGE).as_ptr());
+        self.groups.set_home(group);
+    }
+
+    #[inline]
+    fn unlock(&self, group: usize) {
+        if self.groups.unlock(group) {
+            self.settle(group);
+        }
+    }
+
+    /// Has `put` write a range, in steps of which each begins and ends at a multiple of `step`:
+    /// each place is given while nobody else reads or writes it.
+    fn change(
+        &self,
+        start: usize,
+        len: usize,
+        step: usize,
+        put: impl Fn(Place),
+    ) -> Result<(), RegionError> {
+        let end = start + len;
+        let mut at = start;
+        while at < end {
+            let next = end.min((at / step + 1) * step);
+            let groups = groups::of(at, next - at);
+            let mut free = true;
+            for group in groups.clone() {
+                free &= self.groups.lock(group);
+            }
+            let place = |at: usize, next: usize| Place {
+                to: self.map.at(at).as_ptr(),
+                home: Some(at),
+                done: at - start,
+                len: next - at,
+            };
+            let mut result = Ok(());
+            if free {
+                put(place(at, next));
+            } else {
+                for group in groups.clone() {
+                    let part = place(at.max(group * GROUP), next.min((group + 1) * GROUP));
+                    result = result.and_then(|()| self.change_group(group, part, &put));
+                }
+            }
+            groups.for_each(|group| self.unlock(group));
+            result?;
+            at = next;
         }
         Ok(())
     }
 
-    fn zero(&self, start: usize, len: usize) {
-        debug_assert!(start + len <= self.len, "checked by the caller");
-        // SAFETY: the range is within the region; concurrent access is a device's (see the type).
-        unsafe { ptr::write_bytes(self.map.at(start).as_ptr(), 0, len) }
+    /// A change of a group that is locked, and that is lent or has moved pages.
+    #[cold]
+    fn change_group(
+        &self,
+        group: usize,
+        place: Place,
+        put: &impl Fn(Place),
+    ) -> Result<(), RegionError> {
+        let Some(start) = place.home else { return Ok(()) };
+        if !self.groups.is_lent(group) {
+            self.bring_home(group);
+            put(place);
+            return Ok(());
+        }
+        let end = start + place.len;
+        let mut at = start;
+        while at < end {
+            let page = at / PAGE;
+            let next = end.min((page + 1) * PAGE);
+            let old = self.map.at(page * PAGE).as_ptr();
+            let part = |new: *mut u8| Place {
+                to: new.wrapping_add(at % PAGE),
+                home: None,
+                done: place.done + (at - start),
+                len: next - at,
+            };
+            self.spare.change(page, old, |new| put(part(new)))?;
+            self.groups.set_moved(group);
+            at = next;
+        }
+        Ok(())
     }
 
-    fn start(&self, offset: u64, len: usize) -> Result<usize, OutOfRange> {
-        let start = usize::try_from(offset).map_err(|_| OutOfRange)?;
-        let end = start.checked_add(len).ok_or(OutOfRange)?;
-        if end <= self.len { Ok(start) } else { Err(OutOfRange) }
+    /// Copies a range to `to`, group by group, from where the newest bytes are.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes, which are not part of the region.
+    unsafe fn copy_out(&self, start: usize, to: *mut u8, len: usize) {
+        for group in groups::of(start, len) {
+            self.groups.lock(group);
+            let (mut at, end) = (start.max(group * GROUP), (start + len).min((group + 1) * GROUP));
+            while at < end {
+                let page = at / PAGE;
+                let next = end.min((page + 1) * PAGE);
+                let to = to.wrapping_add(at - start);
+                let copy = |from: *const u8| {
+                    // SAFETY: the caller's promise for `to`; `from` is a page, locked against
+                    // writers, which has the bytes up to `next`.
+                    unsafe { copy_raw(to, from.wrapping_add(at % PAGE), next - at) }
+                };
+                if !self.groups.is_moved(group) || !self.spare.look(page, copy) {
+                    copy(self.map.at(page * PAGE).as_ptr());
+                }
+                at = next;
+            }
+            self.unlock(group);
+        }
     }
 
-    fn range(&self, offset: u64, len: u64) -> Result<(usize, usize), OutOfRange> {
-        let len = usize::try_from(len).map_err(|_| OutOfRange)?;
+    /// A range that cannot be lent, since its newest bytes are on new pages.
+    #[cold]
+    fn copied(self: &Arc<Self>, start: usize, len: usize) -> Result<Slice, RegionError> {
+        let copy = Copied::new(self, len)?;
+        let base = copy.base();
+        // SAFETY: the copy was made with `len` bytes, and nobody else knows it yet.
+        unsafe { self.copy_out(start, base.as_ptr(), len) };
+        Ok(Slice::of_copied(Arc::new(copy), base, len))
+    }
+
+    fn start(&self, offset: u64, len: usize) -> Result<usize, RegionError> {
+        let start = usize::try_from(offset).map_err(|_| RegionError::OutOfRange)?;
+        let end = start.checked_add(len).ok_or(RegionError::OutOfRange)?;
+        if end <= self.len { Ok(start) } else { Err(RegionError::OutOfRange) }
+    }
+
+    fn range(&self, offset: u64, len: u64) -> Result<(usize, usize), RegionError> {
+        let len = usize::try_from(len).map_err(|_| RegionError::OutOfRange)?;
         Ok((self.start(offset, len)?, len))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{OutOfRange, Region};
-    use proptest::prelude::*;
-
-    const LEN: usize = 5 * 4096 + 100;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Write(usize, Vec<u8>),
-        Copy { from: usize, to: usize, len: usize },
-        Zero(usize, usize),
-        Discard(usize, usize),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        let range = || (0..LEN + 50, 0..LEN);
-        prop_oneof![
-            (0..LEN + 50, 0..6000_usize, 1..255_u8)
-                .prop_map(|(at, len, byte)| Step::Write(at, vec![byte; len])),
-            (0..LEN, 0..LEN, 0..9000_usize).prop_map(|(from, to, len)| Step::Copy {
-                from,
-                to,
-                len
-            }),
-            range().prop_map(|(at, len)| Step::Zero(at, len)),
-            range().prop_map(|(at, len)| Step::Discard(at, len)),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn behaves_as_bytes_do(steps in proptest::collection::vec(step(), 1..40)) {
-            let region = Region::new(LEN as u64).expect("room");
-            let mut model = vec![0_u8; LEN];
-            for step in steps {
-                match step {
-                    Step::Write(at, bytes) => {
-                        let place = model.get_mut(at..at + bytes.len());
-                        prop_assert_eq!(region.write(at as u64, &bytes).is_ok(), place.is_some());
-                        if let Some(place) = place {
-                            place.copy_from_slice(&bytes);
-                        }
-                    }
-                    Step::Copy { from, to, len } => {
-                        let Some(slice) = region.slice(from as u64, len) else {
-                            prop_assert!(from + len > LEN);
-                            continue;
-                        };
-                        let fits = to + len <= LEN;
-                        prop_assert_eq!(region.write_slice(to as u64, &slice).is_ok(), fits);
-                        if fits {
-                            model.copy_within(from..from + len, to);
-                        }
-                    }
-                    Step::Zero(at, len) => {
-                        let place = model.get_mut(at..at + len);
-                        let done = region.fill_zero(at as u64, len as u64);
-                        prop_assert_eq!(done.is_ok(), place.is_some());
-                        if let Some(place) = place {
-                            place.fill(0);
-                        }
-                    }
-                    Step::Discard(at, len) => {
-                        let place = model.get_mut(at..at + len);
-                        let done = region.discard(at as u64, len as u64);
-                        prop_assert_eq!(done.is_ok(), place.is_some());
-                        if let Some(place) = place {
-                            place.fill(0);
-                        }
-                    }
-                }
-            }
-            let mut bytes = vec![0xee; LEN];
-            region.read(0, &mut bytes).expect("within");
-            prop_assert!(bytes == model);
-        }
-    }
-
-    #[test]
-    fn ranges_that_overflow_are_refused() {
-        let region = Region::new(4096).expect("room");
-        assert_eq!(region.read(u64::MAX, &mut [0; 2]), Err(OutOfRange));
-        assert_eq!(region.write(u64::MAX, &[0; 2]), Err(OutOfRange));
-        assert_eq!(region.discard(1, u64::MAX), Err(OutOfRange));
-        assert_eq!(region.fill_zero(4096, 1), Err(OutOfRange));
-        assert_eq!(region.fill_zero(4096, 0), Ok(()));
-        assert!(region.slice(4096, 1).is_none());
-        assert!(region.slice(u64::MAX, usize::MAX).is_none());
-    }
-
-    #[test]
-    fn a_prefetch_changes_nothing_and_goes_nowhere_else() {
-        let region = Region::new(1 << 20).expect("room");
-        region.write(4090, b"0123456789").expect("within");
-        for (offset, len) in [(4090, 10), (0, 1 << 20), (1 << 20, 1), (u64::MAX, usize::MAX)] {
-            region.prefetch(offset, len);
-        }
-        let mut bytes = [0; 12];
-        region.read(4089, &mut bytes).expect("within");
-        assert_eq!(&bytes, b"\x000123456789\0");
-    }
-
-    #[test]
-    fn a_large_region_costs_nothing_until_written() {
-        let region = Region::new(1 << 40).expect("address space");
-        region.write((1 << 40) - 3, b"end").expect("within");
-        let mut end = [0; 4];
-        region.read((1 << 40) - 4, &mut end).expect("within");
-        assert_eq!(&end, b"\0end");
-        region.discard(0, 1 << 40).expect("within");
-        region.read((1 << 40) - 4, &mut end).expect("within");
-        assert_eq!(&end, b"\0\0\0\0");
-        assert!(Region::new(u64::MAX).is_err());
-        assert!(Region::new(0).is_ok_and(|region| region.is_empty()));
-    }
-
-    #[test]
-    fn threads_see_whole_bytes_of_each_other() {
-        let region = Region::new(1 << 16).expect("room");
-        std::thread::scope(|scope| {
-            for byte in 1..4_u8 {
-                let region = &region;
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        region.write(100, &[byte; 10_000]).expect("within");
-                        let mut bytes = [0; 10_000];
-                        region.read(100, &mut bytes).expect("within");
-                        assert!(bytes.iter().all(|byte| (1..4).contains(byte)));
-                    }
-                });
-            }
-        });
-    }
+/// The pages of a group.
+const fn pages(group: usize) -> Range<usize> {
+    group * (GROUP / PAGE)..(group + 1) * (GROUP / PAGE)
 }
+
+fn zero(place: Place) {
+    // SAFETY: places of a change are writable, and nobody else uses them meanwhile.
+    unsafe { ptr::write_bytes(place.to, 0, place.len) }
+}
+
+#[cfg(test)]
+mod tests;

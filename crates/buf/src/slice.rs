@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Shared, read-only bytes.
 
-use crate::copy::copy_raw;
+use crate::copy::copy;
 use crate::limits::BUF_LEN_MAX;
 use crate::map::Mapping;
 use crate::pool::Slot;
+use crate::region::Copied;
 use crate::{Buf, Region};
 use std::fmt;
 use std::io;
+use std::mem;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::slice;
@@ -16,9 +18,8 @@ use std::sync::{Arc, OnceLock};
 /// A shared, read-only run of bytes that stay alive as long as the slice.
 ///
 /// Part of a frozen [`Buf`], of a [`Region`], of a `Vec` or of static memory. A clone or a part is
-/// one atomic increment. The bytes of a part of a `Region` may change at any time; all others never
-/// do.
-#[derive(Clone)]
+/// one atomic increment, and for a `Region` one for each of its groups of pages. The bytes never
+/// change.
 pub struct Slice {
     owner: Owner,
     base: NonNull<u8>,
@@ -30,7 +31,9 @@ enum Owner {
     Static,
     Slot(Slot),
     Vec(#[expect(dead_code, reason = "held, not read")] Arc<Vec<u8>>),
-    Region(#[expect(dead_code, reason = "held, not read")] Arc<Region>),
+    /// All groups of pages that the slice has a byte of are lent.
+    Region(Arc<Region>),
+    Copied(#[expect(dead_code, reason = "held, not read")] Arc<Copied>),
 }
 
 impl Slice {
@@ -66,9 +69,14 @@ impl Slice {
         Self { owner: Owner::Slot(slot), base, len }
     }
 
-    /// `region` has `len` bytes at `base`.
+    /// `region` has `len` bytes at `base`, which are lent to the slice.
     pub(crate) fn of_region(region: Arc<Region>, base: NonNull<u8>, len: usize) -> Self {
         Self { owner: Owner::Region(region), base, len }
+    }
+
+    /// `copied` has `len` bytes at `base`, to which nobody writes any more.
+    pub(crate) fn of_copied(copied: Arc<Copied>, base: NonNull<u8>, len: usize) -> Self {
+        Self { owner: Owner::Copied(copied), base, len }
     }
 
     /// The buffer again, if this is the only reference to it and starts at its first byte; it shows
@@ -76,12 +84,15 @@ impl Slice {
     ///
     /// # Errors
     /// The slice itself, if others may be reading or it is not (the start of) a frozen [`Buf`].
-    pub fn try_into_buf(self) -> Result<Buf, Self> {
-        match self.owner {
+    pub fn try_into_buf(mut self) -> Result<Buf, Self> {
+        match mem::replace(&mut self.owner, Owner::Static) {
             Owner::Slot(slot) if slot.is_unique() && slot.base() == self.base => {
                 Ok(Buf::new(slot, self.len))
             }
-            owner => Err(Self { owner, base: self.base, len: self.len }),
+            owner => {
+                self.owner = owner;
+                Err(self)
+            }
         }
     }
 
@@ -102,38 +113,59 @@ impl Slice {
         }
         // SAFETY: `start` is at most `len`, so the address is within the owner's bytes or one past.
         let base = unsafe { self.base.add(range.start) };
-        Some(Self { owner: self.owner.clone(), base, len: range.end - range.start })
+        Some(self.of_same(base, range.end - range.start))
     }
 
-    /// The bytes, if nobody can change them: None for a part of a [`Region`].
-    pub fn bytes(&self) -> Option<&[u8]> {
-        if matches!(self.owner, Owner::Region(_)) {
-            return None;
+    /// A slice within this one.
+    fn of_same(&self, base: NonNull<u8>, len: usize) -> Self {
+        if let Owner::Region(region) = &self.owner {
+            region.lend_again(base, len);
         }
+        Self { owner: self.owner.clone(), base, len }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
         // SAFETY: the owner keeps `len` initialised bytes at `base` alive, and nobody writes to
-        // them: a frozen buffer has no `Buf`, a Vec is behind our own Arc, static memory is shared.
-        Some(unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) })
+        // them: a frozen buffer has no `Buf`, a Vec is behind our own Arc, static memory is shared,
+        // a copy is finished, and to what a region has lent it writes no more.
+        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+
+    /// True if it is a part of a [`Region`], which has to write elsewhere as long as the slice lives.
+    pub fn is_lent(&self) -> bool {
+        matches!(self.owner, Owner::Region(_) | Owner::Copied(_))
     }
 
     /// Copies all bytes into `to`, which has the same length: a caller's mistake otherwise, which
     /// panics.
     pub fn copy_to(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len, "as many bytes as the slice has");
-        // SAFETY: both sides have `len` bytes; a region's are copied as a device's memory (see
-        // Region).
-        unsafe { copy_raw(to.as_mut_ptr(), self.as_ptr(), self.len) }
+        copy(to, self.bytes());
     }
 
     /// All bytes in a fresh vector: for tests and rare paths.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len];
-        self.copy_to(&mut bytes);
-        bytes
+        self.bytes().to_vec()
     }
 
     /// Address for the kernel; valid while self or a clone of it lives.
     pub fn as_ptr(&self) -> *const u8 {
         self.base.as_ptr()
+    }
+}
+
+impl Clone for Slice {
+    fn clone(&self) -> Self {
+        self.of_same(self.base, self.len)
+    }
+}
+
+impl Drop for Slice {
+    fn drop(&mut self) {
+        if let Owner::Region(region) = &self.owner {
+            region.take_back(self.base, self.len);
+        }
     }
 }
 
@@ -161,13 +193,13 @@ impl fmt::Debug for Slice {
             Owner::Slot(_) => "pool",
             Owner::Vec(_) => "vec",
             Owner::Region(_) => "region",
+            Owner::Copied(_) => "copy",
         };
         f.debug_struct("Slice").field("len", &self.len).field("of", &kind).finish()
     }
 }
 
-// SAFETY: the owners are Send and Sync, and `base` is only read through; a region allows that from
-// any thread at any time.
+// SAFETY: the owners are Send and Sync, and `base` is only read through.
 unsafe impl Send for Slice {}
 // SAFETY: as for Send.
 unsafe impl Sync for Slice {}
@@ -191,7 +223,7 @@ mod tests {
         drop(whole);
         assert_eq!(pool.bytes_in_use(), 4096);
         drop(pool);
-        assert_eq!(part.bytes(), Some(b"345".as_slice()));
+        assert_eq!(part.bytes(), b"345");
         assert_eq!(part.part(1..2).expect("within").to_vec(), b"4");
     }
 
@@ -227,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn a_region_lends_no_reference_but_its_bytes() {
+    fn a_part_of_a_region_outlives_the_region_and_keeps_its_bytes() {
         let region = Region::new(8192).expect("room");
-        let slice = region.slice(4000, 200).expect("within");
+        region.write(4100, b"old").expect("within");
+        let slice = region.lend(4000, 200).expect("within");
         region.write(4100, b"now").expect("within");
         drop(region);
-        assert!(slice.bytes().is_none());
-        assert_eq!(slice.to_vec()[100..103], *b"now");
+        assert_eq!(slice.bytes()[100..103], *b"old");
     }
 
     #[test]
@@ -247,7 +279,7 @@ mod tests {
         let (a, b) = (Slice::zeroes().expect("room"), Slice::zeroes().expect("room"));
         assert_eq!(a.as_ptr(), b.as_ptr());
         assert_eq!(a.len(), crate::BUF_LEN_MAX);
-        assert!(a.bytes().is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0)));
+        assert!(a.bytes().iter().all(|byte| *byte == 0));
     }
 
     #[test]
@@ -260,7 +292,7 @@ mod tests {
                 scope.spawn(move || {
                     for at in 0..5000 {
                         let part = slice.part(at..5000).expect("within");
-                        assert_eq!(part.bytes().map(<[u8]>::len), Some(5000 - at));
+                        assert_eq!(part.bytes().len(), 5000 - at);
                     }
                 });
             }

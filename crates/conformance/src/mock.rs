@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use wire::iscsi::*;
@@ -39,6 +41,16 @@ pub type Said = (Request, Vec<u8>);
 pub struct Mock {
     portal: SocketAddr,
     said: Arc<Mutex<Vec<Said>>>,
+    names: Arc<Mutex<Vec<String>>>,
+    /// Connections that come are closed at once.
+    shut: Arc<AtomicBool>,
+}
+
+/// What a mock says in logins.
+#[derive(Clone, Copy, Debug)]
+struct Manners {
+    /// TargetPortalGroupTag.
+    group: u16,
 }
 
 impl Mock {
@@ -46,18 +58,56 @@ impl Mock {
     /// gets are those of its first answer.
     #[must_use]
     pub fn start(script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static) -> Self {
+        Self::in_group(1, script)
+    }
+
+    /// As `start`, with a portal of this portal group.
+    #[must_use]
+    pub fn in_group(
+        group: u16,
+        script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
+    ) -> Self {
+        Self::with(Manners { group }, script)
+    }
+
+    fn with(
+        manners: Manners,
+        script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let portal = listener.local_addr().expect("an address");
         let said: Arc<Mutex<Vec<Said>>> = Arc::default();
+        let names: Arc<Mutex<Vec<String>>> = Arc::default();
+        let shut: Arc<AtomicBool> = Arc::default();
         let (of_thread, mut script): (_, Script) = (Arc::clone(&said), Box::new(script));
+        let (asked, is_shut) = (Arc::clone(&names), Arc::clone(&shut));
         thread::spawn(move || {
             // One connection after the other.
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
-                let _ = serve(stream, &of_thread, &mut script);
+                if !is_shut.load(Ordering::SeqCst) {
+                    let _ = serve(stream, manners, &of_thread, &asked, &mut script);
+                }
             }
         });
-        Self { portal, said }
+        Self { portal, said, names, shut }
+    }
+
+    /// Each TargetName that a login had.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.names).clone()
+    }
+
+    /// From now on connections that come are closed at once, or served again.
+    pub fn shut(&self, shut: bool) {
+        self.shut.store(shut, Ordering::SeqCst);
+    }
+
+    /// What does so from within a script.
+    #[must_use]
+    pub fn shutter(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shut)
     }
 
     /// Where it listens.
@@ -74,7 +124,13 @@ impl Mock {
 }
 
 /// One connection up to its end.
-fn serve(mut stream: TcpStream, said: &Mutex<Vec<Said>>, script: &mut Script) -> io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    manners: Manners,
+    said: &Mutex<Vec<Said>>,
+    names: &Mutex<Vec<String>>,
+    script: &mut Script,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stat_sn = StatSn(FIRST_STAT_SN);
     loop {
@@ -82,7 +138,11 @@ fn serve(mut stream: TcpStream, said: &Mutex<Vec<Said>>, script: &mut Script) ->
         let Ok(request) = Request::parse(&header) else { return Ok(()) };
         let numbers = numbers(&request, stat_sn);
         let answers = match &request {
-            Request::Login(login) => vec![log_in(login, &data, numbers)],
+            Request::Login(login) => {
+                let names_in = pairs(&data).into_iter().filter(|(key, _)| key == "TargetName");
+                lock(names).extend(names_in.map(|(_, name)| name));
+                vec![log_in(login, manners, &data, numbers)]
+            }
             Request::Logout(pdu) => {
                 let (time2wait, time2retain) = (0, 0);
                 let itt = pdu.itt;
@@ -123,11 +183,17 @@ fn numbers(request: &Request, stat_sn: StatSn) -> Numbers {
 }
 
 /// Agrees to what is asked for, without digests.
-fn log_in(login: &LoginRequest, data: &[u8], numbers: Numbers) -> (Response, Vec<u8>) {
+fn log_in(
+    login: &LoginRequest,
+    manners: Manners,
+    data: &[u8],
+    numbers: Numbers,
+) -> (Response, Vec<u8>) {
+    let group = manners.group.to_string();
     let offered = pairs(data);
     let mut answers: Vec<(&str, &str)> = Vec::new();
     if login.tsih == Tsih(0) && offered.iter().any(|(key, _)| key == "InitiatorName") {
-        answers.push(("TargetPortalGroupTag", "1"));
+        answers.push(("TargetPortalGroupTag", &group));
     }
     for (key, value) in &offered {
         match key.as_str() {

@@ -109,6 +109,7 @@ pub fn plan(engine: Choice, settings: Settings) -> Plan {
         login_timeout: Duration::from_secs(15),
         isns: None,
         sessions_max: target::SESSIONS_MAX,
+        connections: target::ConnectionLimits::default(),
         hide_targets: false,
     }
 }
@@ -135,7 +136,8 @@ fn file(stores: &mut Stores) -> Arc<dyn Store> {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.as_file().set_len(UNIT_BYTES).expect("room for it");
     let path = file.path().to_str().expect("UTF-8").to_owned();
-    let spec = FileSpec { path, size: None, direct: false, read_only: false, sync: false };
+    let spec =
+        FileSpec { path, size: None, direct: false, read_only: false, sync: false, raw: false };
     stores.open(&Spec::File(spec)).expect("a file")
 }
 
@@ -153,6 +155,7 @@ pub fn add_protected(plan: &mut Plan, number: u16, kind: ProtectionType, medium:
             direct: false,
             read_only: false,
             sync: false,
+            raw: false,
         }),
     };
     let (store, format) = plan.stores.open_protected(&spec, BLOCK, kind).expect("a disk");

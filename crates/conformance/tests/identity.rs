@@ -2,6 +2,7 @@
 //! Who may join a session, and what strangers learn of sessions (RFC 7143 §9.2, §12.1).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
@@ -21,23 +22,28 @@ fn secret(bytes: &[u8]) -> Secret {
     Secret::new(bytes).expect("a long secret")
 }
 
-/// A target whose initiators prove to be `user`, as much as `demand` says.
-fn guarded(engine: engine::Choice, reactors: usize, demand: Demand) -> Server {
+/// A policy under which initiators prove to be `host`, as much as `demand` says.
+fn policy(demand: Demand) -> AuthenticationPolicy {
     let credentials = Credentials::new("host".into(), secret(SECRET)).expect("a name");
     let account = Some(Arc::new(Account::new(credentials, None).expect("one secret")));
-    let mut plan = plan(engine, Settings::default());
-    plan.reactors = reactors;
-    plan.nodes[0].authentication =
-        AuthenticationPolicy { demand, algorithms: vec![Algorithm::Sha256], account };
-    Server::start(plan)
+    AuthenticationPolicy { demand, algorithms: vec![Algorithm::Sha256], account }
 }
 
 fn each_server(demand: Demand, check: impl Fn(&Server)) {
+    each_policy(demand, Demand::Off, check);
+}
+
+/// Targets that demand `demand`, and `discovery` of discovery sessions.
+fn each_policy(demand: Demand, discovery: Demand, check: impl Fn(&Server)) {
     let uring = engine::choose(engine::Choice::Auto) == engine::Choice::Uring;
     let engines = [Some(engine::Choice::Epoll), uring.then_some(engine::Choice::Uring)];
     for engine in engines.into_iter().flatten() {
         for reactors in [1, 2] {
-            check(&guarded(engine, reactors, demand));
+            let mut plan = plan(engine, Settings::default());
+            plan.reactors = reactors;
+            plan.nodes[0].authentication = policy(demand);
+            plan.discovery = policy(discovery);
+            check(&Server::start(plan));
         }
     }
 }
@@ -149,4 +155,96 @@ fn strangers_learn_nothing_of_sessions() {
         assert_eq!(answers(&gone, SECRET).last().expect("an answer").0, 0x020a);
         assert_eq!(answers(&there, SECRET).last().expect("an answer").0, 0);
     });
+}
+
+/// Logs in without a proof; gives the answer.
+fn walk_in(raw: &mut Raw, plan: &LoginPlan) -> LoginResponse {
+    let mut first = plan.text();
+    first.extend(text(&[("AuthMethod", "None")]));
+    exchange(raw, plan, true, &first).0
+}
+
+fn expect_alive(server: &Server, raw: &mut Raw, tsih: Tsih, what: &str) {
+    let heard = raw.hear(Duration::from_millis(100));
+    assert_eq!(heard, Heard::Nothing, "{what}: the session was told something");
+    let sessions = server.target().sessions();
+    assert!(sessions.iter().any(|one| one.tsih == tsih.0), "{what}: the session is gone");
+}
+
+/// Discovery may be open where the target is not, and the other way round: neither gives a way to
+/// end sessions of the other kind, by their name, ISID, TSIH and CID.
+///
+/// Covers: CHP-24, DIS-18.
+#[test]
+fn a_login_reinstates_no_session_of_another_type() {
+    let policies = [(Demand::Required, Demand::Off), (Demand::Off, Demand::Required)];
+    for (demand, discovery) in policies {
+        each_policy(demand, discovery, |server| {
+            let victim = LoginPlan { discovery: discovery != Demand::Off, ..leading() };
+            let mut raw = server.connect();
+            let responses = log_in(&mut raw, &victim, SECRET);
+            let tsih = responses.last().expect("an answer").tsih;
+            assert_ne!(tsih, Tsih(0), "the victim is in");
+            let impostor = LoginPlan { discovery: !victim.discovery, ..victim.clone() };
+            let mut other = server.connect();
+            let response = walk_in(&mut other, &impostor);
+            assert_eq!(response.status, 0, "nobody has the place");
+            assert_ne!(response.tsih, tsih);
+            expect_alive(server, &mut raw, tsih, "reinstated");
+            for cid in [victim.cid, Cid(77)] {
+                let joins = LoginPlan { tsih, cid, ..impostor.clone() };
+                assert_eq!(walk_in(&mut server.connect(), &joins).status, 0x020a);
+                expect_alive(server, &mut raw, tsih, "joined");
+            }
+        });
+    }
+}
+
+/// Where a proof is optional, a session that gave it ends for nobody who does not; who gives
+/// one may end a session that anybody could end.
+///
+/// Covers: CHP-24, CHP-25.
+#[test]
+fn a_login_reinstates_no_session_of_another_identity() {
+    each_server(Demand::Optional, |server| {
+        let (mut raw, plan) = session(server, true);
+        let again = LoginPlan { tsih: Tsih(0), ..plan.clone() };
+        let mut impostor = server.connect();
+        assert_eq!(walk_in(&mut impostor, &again).status, 0x0201);
+        impostor.expect_closed();
+        let responses = log_in(&mut server.connect(), &again, b"not-the-secret-at-all");
+        assert_eq!(responses.last().expect("an answer").status, 0x0201);
+        expect_alive(server, &mut raw, plan.tsih, "another identity");
+        let mut owner = server.connect();
+        let responses = log_in(&mut owner, &again, SECRET);
+        assert_eq!(responses.last().expect("an answer").status, 0);
+        raw.expect_closed();
+
+        let (mut open, plan) = session(server, false);
+        let again = LoginPlan { tsih: Tsih(0), ..plan };
+        let responses = log_in(&mut server.connect(), &again, SECRET);
+        assert_eq!(responses.last().expect("an answer").status, 0);
+        open.expect_closed();
+    });
+}
+
+/// Sessions that wait for their initiator are bounded; those that anybody can open give way first.
+#[test]
+fn strangers_push_out_no_session_with_a_proof() {
+    // Above the bound of one reactor.
+    const MANY: usize = 1100;
+    let mut plan = plan(engine::choose(engine::Choice::Auto), Settings::default());
+    plan.nodes[0].authentication = policy(Demand::Optional);
+    let server = Server::start(plan);
+    let waiting = || leading().with(&[("DefaultTime2Retain", "60")]);
+    let victim = LoginPlan { keys: Vec::new(), ..waiting() };
+    let mut raw = server.connect();
+    let tsih = log_in(&mut raw, &victim, SECRET).last().expect("an answer").tsih;
+    drop(raw);
+    for _ in 0..MANY {
+        let response = waiting().begin(&mut server.connect()).0;
+        assert_eq!(response.status, 0);
+    }
+    let sessions = server.target().sessions();
+    assert!(sessions.iter().any(|one| one.tsih == tsih.0), "the session is gone");
 }

@@ -53,6 +53,7 @@ fn on_file(path: &str, settings: Settings) -> Plan {
         direct: false,
         read_only: false,
         sync: false,
+        raw: false,
     };
     let store = plan.stores.open(&Spec::File(spec)).unwrap();
     let identity = Identity::derive(TARGET, 0, "LUNWIRE", "VIRTUAL DISK");

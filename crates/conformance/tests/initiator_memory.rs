@@ -74,8 +74,13 @@ impl Port for Clinging {
         self.inner.add_socket(fd)
     }
 
-    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) {
-        self.inner.add_file(id, file, direct);
+    fn add_file(
+        &mut self,
+        id: u32,
+        file: Arc<OwnedFd>,
+        direct: bool,
+    ) -> Result<(), engine::FileRefused> {
+        self.inner.add_file(id, file, direct)
     }
 
     fn remove_file(&mut self, id: u32) {

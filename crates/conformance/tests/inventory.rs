@@ -22,6 +22,7 @@ use lunwire_conformance::server::TARGET;
 use lunwire_conformance::*;
 use scsi::Identity;
 use scsi::LogicalUnit;
+use scsi::ProtectionType;
 use store::spec::Spec;
 use target::AccessRule;
 use target::NewLun;
@@ -370,6 +371,54 @@ fn nothing_is_lost_while_units_come_and_go() {
             });
             sessions[0].settle(0);
             assert_eq!(luns(&mut sessions[0]), [0, 1, FILE_LUN]);
+        },
+    );
+}
+
+/// What stands beside its blocks is in a file of its own, whatever files are served already.
+#[test]
+fn a_disk_with_protection_information_comes_beside_files() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let added = |name: &str, kind: Option<ProtectionType>| {
+                let spec = format!("file:{}/{name},size=1M", folder.path().display());
+                let spec: Spec = spec.parse().expect("a store");
+                let lun = server.target().add_lun(TARGET, NewLun::default(), |stores, number| {
+                    let Some(kind) = kind else {
+                        let store = stores.open(&spec).expect("it opens");
+                        let unit = LogicalUnit::new(identity(number), store, BLOCK);
+                        return Ok(unit.expect("a legal unit"));
+                    };
+                    let opened = stores.open_protected(&spec, BLOCK, kind);
+                    let (store, format) = opened.expect("it opens");
+                    let unit = LogicalUnit::protected(identity(number), store, format);
+                    Ok::<_, VolumeError>(unit.expect("a legal unit"))
+                });
+                u8::try_from(lun.expect("a free number")).expect("few")
+            };
+            let luns = [FILE_LUN, added("a", None), added("b", None), added("c", None)];
+            let protected = added("d", Some(ProtectionType::One));
+            let side = folder.path().join("d.pi");
+            let before = std::fs::read(&side).expect("a side file");
+            let mut session = session(server);
+            luns.iter().for_each(|lun| session.settle(*lun));
+            session.settle(protected);
+            for lun in luns {
+                let data = pattern(BLOCK_BYTES, lun.into());
+                let command = session.write_blocks(lun, 0, 1);
+                session.start(&command);
+                let r2t = session.read_r2t();
+                let out = session.data_out(&r2t);
+                session.send(&Request::DataOut(out), &data);
+                assert_eq!(session.finish(command.itt).code, GOOD);
+                let command = session.read_blocks(lun, 0, 1);
+                assert_eq!(session.run(&command).data, data, "LUN {lun}");
+            }
+            assert!(std::fs::read(&side).expect("a side file") == before, "nobody wrote to it");
+            let flush = session.command(protected, &cdb10(0x35, 0, 0));
+            assert_eq!(session.run(&flush).code, GOOD);
         },
     );
 }

@@ -218,18 +218,40 @@ fn a_target_that_serves_nothing_is_unavailable() {
 
 /// Covers: NAM-07.
 #[test]
-fn names_are_compared_byte_for_byte() {
+fn names_are_prepared_and_then_compared_byte_for_byte() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let status = |target: &str, initiator: Option<&str>| {
+                let mut plan = LoginPlan::new();
+                plan.target = Some(target.to_owned());
+                plan.initiator = initiator.map_or(plan.initiator, |name| Some(name.to_owned()));
+                plan.begin(&mut server.connect()).0.status
+            };
+            assert_eq!(status(&TARGET.replace("disk", "DISK"), None), 0);
+            assert_eq!(status(&TARGET.replace("disk", "Disk1"), None), 0x0203);
+            assert_eq!(status(CLOSED_TARGET, Some(&FRIEND.replace("friend", "Friend"))), 0);
+            assert_eq!(status(CLOSED_TARGET, Some(&FRIEND.replace("friend", "Fiend"))), 0x0202);
+        },
+    );
+}
+
+/// One name in two ways of writing is one target: a login with the same ISID replaces the session.
+#[test]
+fn a_name_in_other_letters_is_the_same_target() {
     on_each_engine(
         |_| {},
         |server| {
             let mut plan = LoginPlan::new();
-            plan.target = Some(TARGET.replace("disk", "DISK"));
-            let (response, _) = plan.begin(&mut server.connect());
-            assert_eq!(response.status >> 8, 2, "{:04x}", response.status);
-            plan.target = Some(CLOSED_TARGET.to_owned());
-            plan.initiator = Some(FRIEND.replace("friend", "Friend"));
-            let (response, _) = plan.begin(&mut server.connect());
-            assert_eq!(response.status >> 8, 2, "{:04x}", response.status);
+            let mut first = server.login_with(&plan);
+            first.settle(0);
+            plan.target = Some(TARGET.replace("disk", "DiSk"));
+            let mut second = server.login_with(&plan);
+            first.raw.expect_closed();
+            second.settle(0);
+            expect_sessions(server, 1);
+            let sessions = server.target().sessions();
+            assert_eq!(sessions[0].target.as_deref(), Some(TARGET));
         },
     );
 }

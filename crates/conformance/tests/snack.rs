@@ -508,3 +508,34 @@ fn data_that_was_not_kept_is_refused() {
         },
     );
 }
+
+/// What a Data-Out acknowledges is not sent again.
+///
+/// Covers: STS-06.
+#[test]
+fn a_data_out_acknowledges_statuses() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = recovering(server, &[]);
+            session.expect_quiet();
+            let command = session.write_blocks(0, 0, 16);
+            session.start(&command);
+            let r2t = session.read_r2t();
+            let before = session.exp_stat_sn;
+            let ping = session.ping();
+            session.send(&Request::NopOut(NopOut { exp_stat_sn: before, ..ping }), b"again");
+            session.read();
+            assert_eq!(session.exp_stat_sn.0, before.0.wrapping_add(1));
+            // A part of the burst: no more than its header may be needed.
+            let part = DataOut { final_: false, ..session.data_out(&r2t) };
+            session.send(&Request::DataOut(part), &pattern(4096, 1));
+            let snack = Snack { beg_run: before.0, run_length: 1, ..session.snack(STATUS, before) };
+            refused(&mut session, snack, 0x04);
+            let offset = r2t.offset + 4096;
+            let rest = DataOut { data_sn: DataSn(1), offset, ..session.data_out(&r2t) };
+            session.send(&Request::DataOut(rest), &pattern(4096, 2));
+            assert_eq!(session.finish(command.itt).code, GOOD);
+        },
+    );
+}

@@ -2,6 +2,8 @@
 //! Task sets over the wire (SAM-5 §5.9, §8): task attributes, ACA, QERR, TST and TAS among sessions
 //! that live on one thread or on several.
 
+use std::time::Duration;
+
 use lunwire_conformance::initiator::CHECK_CONDITION;
 use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::Status;
@@ -100,6 +102,46 @@ fn ordered_commands_wait_for_other_sessions() {
             assert_eq!(finish_write(&mut one, &before).code, GOOD);
             assert_eq!(two.finish(ordered).code, GOOD);
             assert_eq!(two.finish(behind).code, GOOD);
+        },
+    );
+}
+
+/// What a READ gives is of before every command that is ordered behind it, however late its
+/// initiator takes it.
+#[test]
+fn a_write_that_is_ordered_behind_a_read_does_not_reach_its_data() {
+    const COUNT: u16 = 8192;
+    on_each_engine(
+        |_| {},
+        |server| {
+            let (mut one, mut two) = (session(server), session(server));
+            let taken = || server.target().sessions().iter().map(|one| one.commands).sum::<u64>();
+            let before = taken();
+            // More than all buffers on the way hold.
+            let reads: Vec<Itt> = (0..4)
+                .map(|_| {
+                    let command = one.read_blocks(0, 0, COUNT);
+                    one.start(&command);
+                    command.itt
+                })
+                .collect();
+            // All of them have run: the other session may be on another reactor.
+            while taken() < before + reads.len() as u64 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            for block in (0..u32::from(COUNT)).step_by(16) {
+                let r2t = open_write(&mut two, Attribute::Ordered, block);
+                assert_eq!(finish_write(&mut two, &r2t).code, GOOD);
+            }
+            for itt in reads {
+                let status = one.finish(itt);
+                assert_eq!(status.code, GOOD);
+                let newer = status.data.iter().filter(|byte| **byte != 0).count();
+                assert_eq!(newer, 0, "bytes of writes that were ordered behind the READ");
+            }
+            // And it is on the medium.
+            let command = one.read_blocks(0, 16, 1);
+            assert_eq!(one.run(&command).data, [1; 512]);
         },
     );
 }

@@ -277,6 +277,42 @@ fn a_limit_spreads_commands() {
     });
 }
 
+/// Ten seconds' worth of commands that somebody asked for and nobody wants any more: those who
+/// come later, or were behind them, do not wait for them.
+#[test]
+fn a_limit_charges_nothing_that_is_not_wanted_any_more() {
+    for stripe in [false, true] {
+        let word = if stripe { "stripe:4K(memory:1M;memory:1M,limit=10iops)" } else { "" };
+        let word = if stripe { word } else { "memory:1M,limit=10iops" };
+        with_store(word, |server| {
+            for is_lost in [false, true] {
+                let mut hog = session(server);
+                for _ in 0..100 {
+                    let command = hog.read_blocks(LUN, 8, 1);
+                    hog.start(&command);
+                }
+                hog.expect_quiet();
+                let mut patient = session(server);
+                let behind = patient.read_blocks(LUN, 8, 1);
+                patient.start(&behind);
+                patient.expect_quiet();
+                let begun = Instant::now();
+                if is_lost {
+                    drop(hog);
+                } else {
+                    let abort = hog.management(2, LUN, Itt::NONE);
+                    hog.send(&Request::TaskManagement(abort), &[]);
+                    while !matches!(hog.read().response(), Response::TaskManagement(_)) {}
+                }
+                assert_eq!(patient.finish(behind.itt).code, GOOD);
+                let mut later = session(server);
+                assert_eq!(read(&mut later, 8, 1).code, GOOD);
+                assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+            }
+        });
+    }
+}
+
 #[test]
 fn errors_on_purpose_are_what_hosts_see() {
     with_store("memory:1M,error=read@4K+512,error=space:2", |server| {

@@ -213,6 +213,9 @@ pub struct Lun {
     pub block: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Blocks that were acknowledged may be lost, and were not written again since: flushes fail.
+    #[serde(default)]
+    pub lost_writes: bool,
 }
 
 /// Where the time of all reactors went since they began, and which bytes they touched.

@@ -7,6 +7,8 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::words;
+
 /// A configuration as it stands in a file; meaning is checked by who uses it, through
 /// [`Source::error`].
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -54,6 +56,15 @@ pub struct Config {
     /// Values: 1 to 16384.
     /// Default: 16384.
     pub sessions_max: Option<Spanned<usize>>,
+    /// Connections that have not logged in, and discovery sessions without a proof, at a time. With
+    /// more, the oldest one goes.
+    /// Values: 1 to 32768.
+    /// Default: 4096.
+    pub unauthenticated_max: Option<Spanned<usize>>,
+    /// As many of one address, or of one IPv6 network of 64 bits.
+    /// Values: 1 to 32768.
+    /// Default: 256.
+    pub unauthenticated_per_address: Option<Spanned<usize>>,
     /// Whether a target that an initiator may not use looks to it like one that is not there.
     /// Values: `true` or `false`.
     /// Default: `false`.
@@ -150,8 +161,7 @@ pub struct Target {
     pub time2wait: Option<Spanned<u16>>,
     /// Seconds after that in which a session that lost its last connection can be continued: the
     /// most that is agreed to. At ErrorRecoveryLevel 2 also the time in which its commands can go
-    /// on
-    /// over another connection.
+    /// on over another connection.
     /// Values: 0 to 3600.
     /// Default: 20.
     pub time2retain: Option<Spanned<u16>>,
@@ -213,9 +223,9 @@ pub struct Target {
     /// Values: `off`, `optional`, `required` or `mutual`.
     /// Default: `required` if there is a `chap-user`, else `off`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, most wanted first.
+    /// The allowed hash functions, of which the initiator's order chooses.
     /// Values: `sha3-256`, `sha256`, `sha1`, `md5`.
-    /// Default: all, in this order.
+    /// Default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Common to initiators that have none of their own: CHAP_N.
     /// Values: a name.
@@ -357,9 +367,9 @@ pub struct Discovery {
     /// Values: `off`, `optional`, `required` or `mutual`.
     /// Default: `required` if there is a `chap-user`, else `off`.
     pub authentication: Option<Spanned<String>>,
-    /// The allowed hash functions, most wanted first.
+    /// The allowed hash functions, of which the initiator's order chooses.
     /// Values: `sha3-256`, `sha256`, `sha1`, `md5`.
-    /// Default: all, in this order.
+    /// Default: all.
     pub chap_algorithms: Option<Spanned<Vec<Spanned<String>>>>,
     /// Of everybody who may ask: CHAP_N.
     /// Values: a name.
@@ -462,7 +472,7 @@ impl Source {
                 place: self.place(&span),
                 field: String::new(),
                 value,
-                problem: error.message().to_owned(),
+                problem: problem(error.message()),
             }
         })
     }
@@ -488,6 +498,39 @@ impl Source {
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
         format!("{}:{line}", self.name)
     }
+}
+
+/// Types as the message of the parser names them, and as a file has them.
+const TYPES: [(&str, &str); 6] = [
+    ("a sequence", "a list is right, such as [\"...\"]"),
+    ("a boolean", "true or false is right"),
+    ("a string", "a text in quotes is right"),
+    ("a map", "a table is right"),
+    ("struct", "a table is right"),
+    ("usize", "a whole number is right"),
+];
+
+/// What the parser says, in the words of who writes the file.
+fn problem(message: &str) -> String {
+    if let Some((unknown, known)) = message.split_once(", expected ")
+        && let Some(field) = unknown.strip_prefix("unknown field ")
+    {
+        let names = known.split('`').skip(1).step_by(2);
+        return match words::nearest(field.trim_matches('`'), names) {
+            Some(meant) => format!("{unknown}; did you mean `{meant}`?"),
+            None => format!("{unknown}; no key has a name like it"),
+        };
+    }
+    if let Some((given, expected)) = message.split_once(", expected ") {
+        let is_number = |text: &str| matches!(text.as_bytes(), [b'u' | b'i', b'1'..=b'9', ..]);
+        let right = match TYPES.iter().find(|(name, _)| expected.starts_with(name)) {
+            Some((_, right)) => right,
+            None if is_number(expected) => "a whole number is right",
+            None => return message.to_owned(),
+        };
+        return format!("{given}; {right}");
+    }
+    message.to_owned()
 }
 
 impl fmt::Display for ConfigError {

@@ -23,24 +23,6 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     number.checked_mul(*nanos).map(Duration::from_nanos).ok_or("it is too long")
 }
 
-/// Reads a number of bytes: a whole number, with `K`, `M`, `G` or `T` for powers of 1024.
-///
-/// # Errors
-/// A text that says what would be right.
-pub fn size(text: &str) -> Result<u64, &'static str> {
-    const RIGHT: &str = "a whole number of bytes, or one with K, M, G or T, is right";
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'K' | b'k') => (text.get(..text.len() - 1), 10),
-        Some(b'M' | b'm') => (text.get(..text.len() - 1), 20),
-        Some(b'G' | b'g') => (text.get(..text.len() - 1), 30),
-        Some(b'T' | b't') => (text.get(..text.len() - 1), 40),
-        _ => (Some(text), 0),
-    };
-    let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    let number: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(RIGHT)?;
-    number.checked_mul(1 << shift).ok_or("it is too large")
-}
-
 /// Bytes for people: `1.5 GiB`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
@@ -75,17 +57,6 @@ mod tests {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
         assert!(duration("18446744073709551615m").is_err());
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(size("0"), Ok(0));
-        assert_eq!((size("4k"), size("3M")), (Ok(4096), Ok(3 << 20)));
-        assert_eq!((size("2G"), size("1T")), (Ok(2 << 30), Ok(1 << 40)));
-        for wrong in ["", "K", "1X", "-1", "+1", "1.5M", "1 K", "99999999999999999999", "99999999T"]
-        {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]

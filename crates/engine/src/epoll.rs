@@ -23,6 +23,7 @@ use slab::Slab;
 
 use crate::Config;
 use crate::Event;
+use crate::FileRefused;
 use crate::Port;
 use crate::Socket;
 use crate::Token;
@@ -33,8 +34,10 @@ use crate::filework::Files;
 use crate::filework::Kind;
 use crate::filework::Step;
 use crate::filework::errno_of;
+use crate::limits::FILE_THREADS_MAX;
 use crate::limits::READY_MAX;
 use crate::monotonic;
+use crate::pool::Done;
 use crate::pool::Job;
 use crate::pool::Pool;
 use crate::ppe::Kernel;
@@ -66,6 +69,8 @@ pub struct Epoll {
     /// Listening sockets that ran out of descriptors, and when to try again.
     resting: VecDeque<(Instant, usize)>,
     pool: Pool,
+    /// Apart from `pool`: chores may wait for a disk that the files are not on.
+    chores: Pool,
     bell: Arc<Bell>,
     spin: Spin,
 }
@@ -99,7 +104,8 @@ impl Epoll {
             unasked: 0,
             starved: VecDeque::new(),
             resting: VecDeque::new(),
-            pool: Pool::new(&config.name, Arc::clone(&bell)),
+            pool: Pool::new(format!("{}-file", config.name), FILE_THREADS_MAX, Arc::clone(&bell)),
+            chores: Pool::of_chores(&config.name, &bell),
             bell,
             spin: Spin::new(config.spin_max),
         })
@@ -140,9 +146,8 @@ impl Epoll {
     fn answer_bell(&mut self) {
         let rung = self.bell.answer();
         if rung.has(Reason::Files) {
-            for (work, result) in self.pool.finished() {
-                self.ready.push_back(work.into_event(result));
-            }
+            let done = self.pool.finished().chain(self.chores.finished());
+            self.ready.extend(done.map(Done::into_event));
         }
         if rung.has(Reason::Wake) {
             self.ready.push_back((Token(0), Event::Woken));
@@ -223,9 +228,9 @@ impl Epoll {
                 }
             }
         }
-        let job = Job { file: Arc::clone(&file.fd), direct: file.direct, work };
+        let job = Job::File { file: Arc::clone(&file.fd), direct: file.direct, work };
         if let Err((job, error)) = self.pool.submit(job) {
-            self.ready.push_back(job.work.into_event(Err(errno_of(&error))));
+            self.ready.push_back(job.fail(errno_of(&error)).into_event());
         }
     }
 }
@@ -249,8 +254,8 @@ impl Port for Epoll {
         Socket(u32::try_from(key).expect("descriptors are fewer than 2^32"))
     }
 
-    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) {
-        self.files.add(id, file, direct);
+    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) -> Result<(), FileRefused> {
+        self.files.add(id, file, direct)
     }
 
     fn remove_file(&mut self, id: u32) {
@@ -278,6 +283,11 @@ impl Port for Epoll {
             }
             Work::Zero { file, offset, length } => {
                 self.submit_file(file, FileWork::zero(token, offset, length));
+            }
+            Work::Chore { chore } => {
+                if let Err((job, error)) = self.chores.submit(Job::Chore { token, chore }) {
+                    self.ready.push_back(job.fail(errno_of(&error)).into_event());
+                }
             }
         }
     }

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
+mod error;
+mod examine;
+mod folder;
 mod identity;
+mod image;
 mod lock;
+mod ofd;
+mod same;
 mod space;
 mod volume;
 
@@ -20,16 +26,26 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use rustix::fs::FallocateFlags;
 
+use crate::limits::RELEASE_PATIENCE;
+use crate::limits::RELEASE_PAUSE;
 pub use identity::facts;
 pub use identity::fresh;
 pub use identity::has_content;
 pub use identity::host;
 pub use identity::record;
 pub use identity::recorded;
+
+pub use error::FileError;
+pub use examine::Examined;
+pub use examine::examine;
+pub use folder::sync_name;
 pub use lock::Holder;
+pub use lock::lock_alone;
 pub use space::Allocation;
 pub use space::allocation;
 pub use volume::SnapshotError;
@@ -47,8 +63,10 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Past the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// The size that the file has, bytes. A missing file is made with it, sparse.
+    /// A missing file is made with this size, bytes, sparse; one that is there has its own.
     pub create_size: Option<u64>,
+    /// An image of a virtual machine is to be taken for what it is: bytes.
+    pub raw: bool,
 }
 
 /// An open file and what it can do.
@@ -59,8 +77,13 @@ pub struct OpenFile {
     pub fd: Arc<OwnedFd>,
     /// Size, bytes: a multiple of [`SECTOR`], not zero.
     pub bytes: u64,
+    /// The file that a loop device shows; to be held as long as `fd` is, so that nobody else serves
+    /// it.
+    pub behind: Option<Arc<OwnedFd>>,
     /// True for a block device, false for a regular file.
     pub block_device: bool,
+    /// Unit of what is read and written past the page cache, bytes; a power of two.
+    pub direct_block: u32,
     /// Smallest piece that is written without reading first, bytes; a power of two.
     pub physical_block: u32,
     /// The medium turns.
@@ -75,110 +98,6 @@ pub struct OpenFile {
 
 /// Unit of sizes, bytes.
 pub const SECTOR: u64 = 512;
-
-/// Why a file cannot be used; the text names it and says what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileError {
-    /// No such file.
-    #[error("{} does not exist; try: give a size to create it", .path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The folder of the file is missing.
-    #[error("the folder of {} does not exist; try: mkdir -p it", .path.display())]
-    FolderMissing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The user may not.
-    #[error(
-        "no permission to open {} for {}; try: chown or chmod it, or serve it read-only",
-        .path.display(), if *.read_only { "reading" } else { "reading and writing" }
-    )]
-    Permission {
-        /// The file.
-        path: PathBuf,
-        /// Whether only reading was tried.
-        read_only: bool,
-    },
-    /// A folder.
-    #[error("{} is a folder; try: a file within it", .path.display())]
-    Directory {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A pipe, socket or character device.
-    #[error("{} is neither a regular file nor a block device", .path.display())]
-    WrongKind {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Zero bytes long.
-    #[error("{} is empty; try: truncate -s SIZE it, or remove it and give a size", .path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Not whole sectors.
-    #[error(
-        "{} has {bytes} bytes, which is not a multiple of 512; try: truncate -s {} it",
-        .path.display(), .bytes.next_multiple_of(SECTOR)
-    )]
-    NotWholeSectors {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-    },
-    /// The file exists with another size than the one asked for.
-    #[error("{} has {bytes} bytes, not {wanted}; try: leave the size out", .path.display())]
-    OtherSize {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        bytes: u64,
-        /// The size asked for.
-        wanted: u64,
-    },
-    /// The size asked for is zero or not whole sectors.
-    #[error("{wanted} bytes is no size for {}: it must be a multiple of 512", .path.display())]
-    UselessSize {
-        /// The file.
-        path: PathBuf,
-        /// The size asked for.
-        wanted: u64,
-    },
-    /// The file system or device is mounted or set read-only.
-    #[error("{} is on a read-only file system or device; try: serve it read-only", .path.display())]
-    ReadOnly {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file system does not know `O_DIRECT`.
-    #[error("{} cannot be opened past the page cache; try: without direct", .path.display())]
-    DirectUnsupported {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Somebody else serves it: for writing, or this is for writing.
-    #[error("{} is {holder}", .path.display())]
-    InUse {
-        /// The file.
-        path: PathBuf,
-        /// Who.
-        holder: Holder,
-    },
-    /// Anything else that the kernel says.
-    #[error("cannot open {}: {source}", .path.display())]
-    Other {
-        /// The file.
-        path: PathBuf,
-        /// What the kernel says.
-        source: io::Error,
-    },
-}
 
 /// Opens `path`, or makes it if there is none and a size is given, and locks it as long as the
 /// file is open: alone for writing, with others for reading only.
@@ -202,7 +121,12 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
         Err(error) => return Err(explain(path, options, error)),
     };
     lock::lock(path, &file, options.read_only)?;
-    describe(path, file, options)
+    if !options.raw {
+        image::refuse(path, &file)?;
+    }
+    let claim = same::claim(path, &file, options.read_only)?;
+    let open = describe(path, file, options)?;
+    Ok(OpenFile { behind: claim.hold(&open.fd), ..open })
 }
 
 /// Brings what was written to `file` to stable storage.
@@ -232,14 +156,29 @@ fn check_kind(path: &Path, metadata: &fs::Metadata) -> Result<(), FileError> {
 fn flags(options: &OpenOptions) -> fs::OpenOptions {
     let mut flags = fs::OpenOptions::new();
     flags.read(true).write(!options.read_only);
-    if options.direct {
-        flags.custom_flags(libc::O_DIRECT);
-    }
+    let direct = if options.direct { libc::O_DIRECT } else { 0 };
+    // Without O_CREAT this means block devices only.
+    let alone = if options.read_only { 0 } else { libc::O_EXCL };
+    flags.custom_flags(direct | alone);
     flags
 }
 
+/// A block device is opened for nobody else who asks like this, as mounting does. Waits a moment
+/// for one that is being given up, see [`lock`].
 fn open_existing(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
-    flags(options).open(path).map_err(|error| explain(path, options, error))
+    let begin = Instant::now();
+    loop {
+        match flags(options).open(path) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                same::refuse_ours(path)?;
+                if begin.elapsed() >= RELEASE_PATIENCE {
+                    return Err(FileError::Claimed { path: path.into() });
+                }
+                thread::sleep(RELEASE_PAUSE);
+            }
+            result => return result.map_err(|error| explain(path, options, error)),
+        }
+    }
 }
 
 fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
@@ -251,7 +190,9 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
         ErrorKind::NotFound => FileError::FolderMissing { path: path.into() },
         _ => explain(path, options, error),
     })?;
-    if let Err(error) = file.set_len(size) {
+    let lasting =
+        file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| sync_name(path, &file));
+    if let Err(error) = lasting {
         // The first error is the one to tell.
         let _ = fs::remove_file(path);
         return Err(explain(path, options, error));
@@ -276,19 +217,7 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
     let metadata = file.metadata().map_err(other)?;
     check_kind(path, &metadata)?;
     let block_device = metadata.file_type().is_block_device();
-    let bytes =
-        if block_device { file.seek(SeekFrom::End(0)).map_err(other)? } else { metadata.len() };
-    if bytes == 0 {
-        return Err(FileError::Empty { path: path.into() });
-    }
-    if !is_whole(bytes) {
-        return Err(FileError::NotWholeSectors { path: path.into(), bytes });
-    }
-    if let Some(wanted) = options.create_size
-        && wanted != bytes
-    {
-        return Err(FileError::OtherSize { path: path.into(), bytes, wanted });
-    }
+    let bytes = length(path, &mut file, &metadata)?;
     let device = if block_device { metadata.rdev() } else { metadata.dev() };
     let queue = Queue::of(device);
     let cached = !block_device || !options.direct;
@@ -307,13 +236,32 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
     Ok(OpenFile {
         fd: Arc::new(OwnedFd::from(file)),
         bytes,
+        behind: None,
         block_device,
+        direct_block: queue.direct_block(),
         physical_block,
         rotational: queue.number("rotational") == Some(1),
         discard_granularity,
         reserves,
         volatile_cache: cached || queue.text("write_cache").trim() != "write through",
     })
+}
+
+/// The size of a file or device, which must be whole sectors.
+fn length(path: &Path, file: &mut File, metadata: &fs::Metadata) -> Result<u64, FileError> {
+    let bytes = if metadata.file_type().is_block_device() {
+        let end = file.seek(SeekFrom::End(0));
+        end.map_err(|source| FileError::Other { path: path.into(), source })?
+    } else {
+        metadata.len()
+    };
+    if bytes == 0 {
+        return Err(FileError::Empty { path: path.into() });
+    }
+    if !is_whole(bytes) {
+        return Err(FileError::NotWholeSectors { path: path.into(), bytes });
+    }
+    Ok(bytes)
 }
 
 /// Block size of the file system; 4096 if it says something odd.
@@ -346,6 +294,10 @@ impl Queue {
             return String::new();
         }
         fs::read_to_string(self.0.join(attribute)).unwrap_or_default()
+    }
+
+    fn direct_block(&self) -> u32 {
+        self.number("logical_block_size").filter(|n| n.is_power_of_two()).unwrap_or(512)
     }
 
     fn number(&self, attribute: &str) -> Option<u32> {
@@ -385,8 +337,9 @@ mod tests {
         drop(made);
         assert_eq!(open(&path, &plain).unwrap().bytes, 1 << 20);
         assert!(open(&path, &create_size(1 << 20)).is_ok());
-        let error = refuse(&path, &create_size(2 << 20));
-        assert!(matches!(error, FileError::OtherSize { bytes: 0x10_0000, .. }), "{error}");
+        let other = open(&path, &create_size(2 << 20)).unwrap();
+        assert_eq!(other.bytes, 1 << 20, "it has the size that it has");
+        drop(other);
         let error = refuse(&dir.path().join("no/disk"), &create_size(512));
         assert!(matches!(error, FileError::FolderMissing { .. }), "{error}");
     }
@@ -408,6 +361,19 @@ mod tests {
             assert!(matches!(error, FileError::UselessSize { .. }), "{error}");
         }
         assert!(matches!(refuse(Path::new("/dev/zero"), &plain), FileError::WrongKind { .. }));
+    }
+
+    #[test]
+    fn images_of_virtual_machines_are_refused_unless_they_are_meant() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.qcow2");
+        let mut image = vec![0; 4096];
+        image[..4].copy_from_slice(b"QFI\xfb");
+        fs::write(&path, &image).unwrap();
+        let error = refuse(&path, &OpenOptions::default());
+        assert!(matches!(error, FileError::Image { format: "qcow2", .. }));
+        assert!(error.to_string().contains("format=raw"), "{error}");
+        assert!(open(&path, &OpenOptions { raw: true, ..OpenOptions::default() }).is_ok());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use libc::iovec;
 use libc::off_t;
 
 use crate::Event;
+use crate::FileRefused;
 use crate::Token;
 use crate::limits::FILES_MAX;
 use crate::memory::Mapping;
@@ -34,15 +35,24 @@ pub(crate) struct File {
 pub(crate) struct Files(Vec<Option<Rc<File>>>);
 
 impl Files {
-    pub(crate) fn add(&mut self, id: u32, fd: Arc<OwnedFd>, direct: bool) {
-        assert!(id < FILES_MAX, "ids of files are dense");
+    pub(crate) fn add(
+        &mut self,
+        id: u32,
+        fd: Arc<OwnedFd>,
+        direct: bool,
+    ) -> Result<(), FileRefused> {
+        if id >= FILES_MAX {
+            return Err(FileRefused::TooMany(id));
+        }
         let index = id as usize;
         if index >= self.0.len() {
             self.0.resize(index + 1, None);
         }
-        if let Some(slot) = self.0.get_mut(index) {
-            *slot = Some(Rc::new(File { fd, direct }));
+        match self.0.get_mut(index) {
+            Some(slot @ None) => *slot = Some(Rc::new(File { fd, direct })),
+            _ => return Err(FileRefused::Taken(id)),
         }
+        Ok(())
     }
 
     pub(crate) fn remove(&mut self, id: u32) {

@@ -33,6 +33,7 @@ pub mod uring;
 mod waker;
 pub mod wheel;
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -141,6 +142,33 @@ pub enum Work {
         /// Bytes.
         length: u64,
     },
+    /// Does what the port knows nothing of, on another thread. Chores of one port may overtake each
+    /// other.
+    Chore {
+        /// What to do.
+        chore: Box<dyn Chore>,
+    },
+}
+
+/// Rare work that may wait for the system as long as it likes.
+pub trait Chore: Send + fmt::Debug {
+    /// Does it, once.
+    ///
+    /// # Errors
+    /// Errno.
+    fn run(&mut self) -> Result<(), i32>;
+}
+
+/// Why a port does not take a file: work for one file must not meet another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileRefused {
+    /// Another file has the id.
+    #[error("another file has the number {0}")]
+    Taken(u32),
+    /// More files than [`limits::FILES_MAX`].
+    #[error("{0} is no number for a file: {max} files can be served", max = limits::FILES_MAX)]
+    TooMany(u32),
 }
 
 /// A place for bytes that will arrive.
@@ -231,6 +259,11 @@ pub enum Event<B = Chunk> {
         /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged, or reads as zero.
         result: Result<(), i32>,
     },
+    /// A chore is done.
+    Ran {
+        /// What it said; or why it was not begun.
+        result: Result<(), i32>,
+    },
     /// Somebody called `Waker::wake`. The token is zero.
     Woken,
 }
@@ -251,6 +284,7 @@ impl<B> Event<B> {
             Self::AcceptFailed { errno } => Event::AcceptFailed { errno },
             Self::ReceiveEnded { error } => Event::ReceiveEnded { error },
             Self::Detached { connection } => Event::Detached { connection },
+            Self::Ran { result } => Event::Ran { result },
             Self::Woken => Event::Woken,
         }
     }
@@ -290,7 +324,10 @@ pub trait Port {
 
     /// Makes `file` known under `id` (same id on every port; below [`limits::FILES_MAX`]).
     /// `direct` says that it was opened with `O_DIRECT`.
-    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool);
+    ///
+    /// # Errors
+    /// If the id is taken, or too large; the file that has it keeps it.
+    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) -> Result<(), FileRefused>;
 
     /// Forgets a file; work under way on it goes on.
     fn remove_file(&mut self, id: u32);

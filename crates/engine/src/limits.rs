@@ -59,6 +59,9 @@ pub const ACCEPT_BUDGET: u32 = 64;
 /// enough not to crowd the reactors.
 pub const FILE_THREADS_MAX: usize = 4;
 
+/// Threads that do chores of one port: rare work, mostly on one disk.
+pub const CHORE_THREADS_MAX: usize = 2;
+
 /// Files that a port knows at most; their ids are below this.
 pub const FILES_MAX: u32 = 1 << 16;
 

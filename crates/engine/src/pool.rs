@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A few threads that wait for files, so that the reactor of an epoll port need not.
+//! A few threads that wait for files, so that the reactor of a port need not: for all work on files
+//! of an epoll port, for chores of every port.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,21 +13,56 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::thread::JoinHandle;
 
+use crate::Chore;
+use crate::Event;
+use crate::Token;
 use crate::filework::FileWork;
-use crate::limits::FILE_THREADS_MAX;
+use crate::limits::CHORE_THREADS_MAX;
 use crate::waker::Bell;
 use crate::waker::Reason;
 
 /// Work on its way to a thread. There are as many as the caller has work under way.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) file: Arc<OwnedFd>,
-    pub(crate) direct: bool,
-    pub(crate) work: FileWork,
+pub(crate) enum Job {
+    File { file: Arc<OwnedFd>, direct: bool, work: FileWork },
+    Chore { token: Token, chore: Box<dyn Chore> },
 }
 
 /// Finished work.
-pub(crate) type Done = (FileWork, Result<usize, i32>);
+#[derive(Debug)]
+pub(crate) enum Done {
+    File(FileWork, Result<usize, i32>),
+    Chore(Token, Result<(), i32>),
+}
+
+impl Job {
+    fn run(self) -> Done {
+        match self {
+            Self::File { file, direct, mut work } => {
+                let result = work.run(&file, direct);
+                Done::File(work, result)
+            }
+            Self::Chore { token, mut chore } => Done::Chore(token, chore.run()),
+        }
+    }
+
+    /// Its end if nobody can do it.
+    pub(crate) fn fail(self, errno: i32) -> Done {
+        match self {
+            Self::File { work, .. } => Done::File(work, Err(errno)),
+            Self::Chore { token, .. } => Done::Chore(token, Err(errno)),
+        }
+    }
+}
+
+impl Done {
+    pub(crate) fn into_event(self) -> (Token, Event) {
+        match self {
+            Self::File(work, result) => work.into_event(result),
+            Self::Chore(token, result) => (token, Event::Ran { result }),
+        }
+    }
+}
 
 /// Threads that start when they are first needed and end with the pool, after the job in hand.
 #[derive(Debug)]
@@ -34,6 +70,7 @@ pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     name: String,
+    threads_max: usize,
     /// Emptied and given to the threads in turn: no allocation in steady state.
     spare: Vec<Done>,
 }
@@ -54,16 +91,20 @@ struct Jobs {
 }
 
 impl Pool {
-    /// Threads named after `name` that ring `bell` for each finished job.
-    pub(crate) fn new(name: &str, bell: Arc<Bell>) -> Self {
+    /// At most `threads_max` threads of this name that ring `bell` for each finished job.
+    pub(crate) fn new(name: String, threads_max: usize, bell: Arc<Bell>) -> Self {
         let shared = Shared {
             jobs: Mutex::default(),
             arrived: Condvar::new(),
             done: Mutex::default(),
             bell,
         };
-        let (shared, name) = (Arc::new(shared), format!("{name}-file"));
-        Self { shared, threads: Vec::new(), name, spare: Vec::new() }
+        Self { shared: Arc::new(shared), threads: Vec::new(), name, threads_max, spare: Vec::new() }
+    }
+
+    /// The threads for chores of the port `name`.
+    pub(crate) fn of_chores(name: &str, bell: &Arc<Bell>) -> Self {
+        Self::new(format!("{name}-chore"), CHORE_THREADS_MAX, Arc::clone(bell))
     }
 
     /// Hands `job` to a thread.
@@ -73,7 +114,7 @@ impl Pool {
     /// The job and why, if there is no thread at all and none can be started.
     pub(crate) fn submit(&mut self, job: Job) -> Result<(), (Job, io::Error)> {
         let mut jobs = lock(&self.shared.jobs);
-        if jobs.idle <= jobs.queue.len() && self.threads.len() < FILE_THREADS_MAX {
+        if jobs.idle <= jobs.queue.len() && self.threads.len() < self.threads_max {
             let shared = Arc::clone(&self.shared);
             let builder = std::thread::Builder::new().name(self.name.clone());
             match builder.spawn(move || serve(&shared)) {
@@ -112,15 +153,15 @@ impl Drop for Pool {
 fn serve(shared: &Shared) {
     let mut jobs = lock(&shared.jobs);
     while !jobs.stop {
-        let Some(mut job) = jobs.queue.pop_front() else {
+        let Some(job) = jobs.queue.pop_front() else {
             jobs.idle += 1;
             jobs = shared.arrived.wait(jobs).unwrap_or_else(PoisonError::into_inner);
             jobs.idle -= 1;
             continue;
         };
         drop(jobs);
-        let result = job.work.run(&job.file, job.direct);
-        lock(&shared.done).push((job.work, result));
+        let done = job.run();
+        lock(&shared.done).push(done);
         shared.bell.ring(Reason::Files);
         jobs = lock(&shared.jobs);
     }
@@ -134,21 +175,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Token;
+    use crate::limits::FILE_THREADS_MAX;
 
     #[test]
     fn jobs_are_done_and_threads_are_few() {
         let bell = Bell::new().unwrap();
-        let mut pool = Pool::new("test", Arc::clone(&bell));
+        let mut pool = Pool::new("test".into(), FILE_THREADS_MAX, Arc::clone(&bell));
         let file = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
         for number in 0..100 {
             let work = FileWork::sync(Token(number));
-            let job = Job { file: Arc::clone(&file), direct: false, work };
+            let job = Job::File { file: Arc::clone(&file), direct: false, work };
             assert!(pool.submit(job).is_ok());
         }
         let mut seen = Vec::new();
         while seen.len() < 100 {
-            seen.extend(pool.finished().map(|(work, result)| work.into_event(result).0.0));
+            seen.extend(pool.finished().map(|done| done.into_event().0.0));
             std::thread::yield_now();
         }
         seen.sort_unstable();

@@ -26,6 +26,7 @@ use slab::Slab;
 
 use crate::Config;
 use crate::Event;
+use crate::FileRefused;
 use crate::Landing;
 use crate::Port;
 use crate::Socket;
@@ -35,7 +36,11 @@ use crate::Work;
 use crate::filework::File;
 use crate::filework::FileWork;
 use crate::filework::Files;
+use crate::filework::errno_of;
 use crate::monotonic;
+use crate::pool::Done;
+use crate::pool::Job;
+use crate::pool::Pool;
 use crate::ppe::Kernel;
 use crate::receive::ReceiveBuffers;
 use crate::sockets;
@@ -68,6 +73,7 @@ pub struct Uring {
     single: Vec<usize>,
     /// Listening sockets that ran out of descriptors, and when to try again.
     resting: VecDeque<(Instant, usize)>,
+    chores: Pool,
     bell: Arc<Bell>,
     spin: Spin,
 }
@@ -82,6 +88,7 @@ impl Uring {
     /// `config` asks for a number of buffers that is no power of two.
     pub fn new(config: &Config) -> io::Result<Self> {
         let buffers = ReceiveBuffers::ring(config.receive_buffers, config.receive_buffer_bytes)?;
+        let bell = Bell::new()?;
         let mut port = Self {
             ring: Ring::new(&buffers, config.receive_buffers)?,
             sockets: Slab::new(),
@@ -92,7 +99,8 @@ impl Uring {
             starved: VecDeque::new(),
             single: Vec::new(),
             resting: VecDeque::new(),
-            bell: Bell::new()?,
+            chores: Pool::of_chores(&config.name, &bell),
+            bell,
             spin: Spin::new(config.spin_max),
         };
         port.arm_bell();
@@ -172,7 +180,11 @@ impl Uring {
     }
 
     fn answer_bell(&mut self) {
-        if self.bell.answer().has(Reason::Wake) {
+        let rung = self.bell.answer();
+        if rung.has(Reason::Files) {
+            self.ready.extend(self.chores.finished().map(Done::into_event));
+        }
+        if rung.has(Reason::Wake) {
             self.ready.push_back((Token(0), Event::Woken));
         }
     }
@@ -235,8 +247,8 @@ impl Port for Uring {
         Socket(u32::try_from(key).expect("descriptors are fewer than 2^32"))
     }
 
-    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) {
-        self.files.add(id, file, direct);
+    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) -> Result<(), FileRefused> {
+        self.files.add(id, file, direct)
     }
 
     fn remove_file(&mut self, id: u32) {
@@ -264,6 +276,11 @@ impl Port for Uring {
             }
             Work::Zero { file, offset, length } => {
                 self.submit_file(file, FileWork::zero(token, offset, length));
+            }
+            Work::Chore { chore } => {
+                if let Err((job, error)) = self.chores.submit(Job::Chore { token, chore }) {
+                    self.ready.push_back(job.fail(errno_of(&error)).into_event());
+                }
             }
         }
     }

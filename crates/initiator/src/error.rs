@@ -48,6 +48,17 @@ pub enum Kind {
     /// The login failed.
     #[error("login failed: {0}")]
     Login(LoginError),
+    /// Only a login to the portal group of the lost session ends that session.
+    #[error(
+        "the portal belongs to the group {got}; writes of the lost session may still be carried \
+         out, which only a login to its own group {expected} ends: nothing is sent before"
+    )]
+    Fenced {
+        /// TargetPortalGroupTag of the portal.
+        got: u16,
+        /// That of the lost session.
+        expected: u16,
+    },
     /// The target sends the login from one address to the next.
     #[error("login failed: more redirections than are followed; the last one to {0}")]
     Redirections(String),

@@ -21,7 +21,10 @@ pub struct Geometry {
     pub transfer_max: u32,
     /// Most blocks of one UNMAP range; zero: there is no UNMAP.
     pub unmap_max: u32,
-    /// Blocks that were unmapped read as zero.
+    /// Most blocks of one WRITE SAME(16) that may give blocks back; zero: there is none.
+    pub same_max: u32,
+    /// Blocks that were unmapped read as zero. A disk need not unmap what it is asked to: what
+    /// shall be zero is written, with WRITE SAME where `same_max` is not zero.
     pub unmap_zeros: bool,
     /// Bytes before the disk's own alignment to physical blocks is lost.
     pub physical: u32,
@@ -94,7 +97,21 @@ impl Geometry {
     pub fn write(&self, lba: u64, blocks: u32) -> Cdb {
         block_command(Opcode::WRITE_10, Opcode::WRITE_16, lba, blocks, 0)
     }
+
+    /// WRITE SAME(16) with UNMAP (SBC-3 §5.50): every block becomes a copy of the one that goes
+    /// with the command. If it is one of zeroes, the disk gives blocks back as far as they read as
+    /// zeroes then, and writes the others. None for more than the disk takes.
+    #[must_use]
+    pub fn write_same(&self, lba: u64, blocks: u32) -> Option<Cdb> {
+        let (opcode, length, flags) = (Opcode::WRITE_SAME_16, blocks, UNMAP);
+        let command = BlockCommand { opcode, lba, length, flags, group_number: 0 };
+        // No blocks would be all up to the end.
+        if blocks == 0 || blocks > self.same_max { None } else { command.emit() }
+    }
 }
+
+/// UNMAP bit of WRITE SAME.
+const UNMAP: u8 = 0x08;
 
 /// The shorter form where address and length fit it: every disk has it.
 fn block_command(short: Opcode, long: Opcode, lba: u64, blocks: u32, flags: u8) -> Cdb {
@@ -113,6 +130,7 @@ mod tests {
         blocks: 1000,
         transfer_max: 300,
         unmap_max: 0,
+        same_max: 100,
         unmap_zeros: false,
         physical: 512,
         read_only: false,
@@ -137,6 +155,13 @@ mod tests {
         assert_eq!(Geometry::bounded(512, 0, 1 << 30), 8192);
         assert_eq!(Geometry::bounded(4096, 0, 1), 256);
         assert_eq!(Geometry::bounded(0, 0, 0), 1 << 20);
+    }
+
+    #[test]
+    fn write_same_stays_within_what_the_disk_takes() {
+        let cdb = DISK.write_same(1 << 32, 100).unwrap();
+        assert_eq!(cdb.bytes[..16], [0x93, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 100, 0, 0]);
+        assert_eq!([0, 101].map(|blocks| DISK.write_same(0, blocks)), [None, None]);
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! ```
 
 mod jobs;
+mod login;
+mod portals;
 mod wires;
 
 use std::time::Duration;
@@ -20,28 +22,26 @@ use engine::Port;
 use iscsi::initiator::ConnectionId;
 use iscsi::initiator::Ending;
 use iscsi::initiator::Function;
-use iscsi::initiator::Identity;
 use iscsi::initiator::Indication;
-use iscsi::initiator::Joining;
-use iscsi::initiator::Login;
 use iscsi::initiator::LoginError;
 use iscsi::initiator::LoginOutput;
 use iscsi::initiator::Output;
 use iscsi::initiator::Refused;
 use iscsi::initiator::Session;
 use iscsi::initiator::SessionError;
-use wire::iscsi::Cid;
-use wire::iscsi::CmdSn;
 use wire::iscsi::Isid;
 use wire::scsi::Lun;
 
 use self::jobs::Jobs;
+use self::login::Identifiers;
+use self::portals::Portals;
 use self::wires::Wire;
 use crate::Data;
 use crate::Error;
 use crate::Event;
 use crate::Kind;
 use crate::Management;
+use crate::Oddity;
 use crate::Options;
 use crate::Request;
 use crate::SessionId;
@@ -49,7 +49,6 @@ use crate::connect::Attempt;
 use crate::limits;
 use crate::options::isid;
 use crate::pump::Context;
-use crate::url::with_port;
 
 /// One session.
 #[derive(Debug)]
@@ -67,10 +66,8 @@ pub(crate) struct Link {
     down_since: Option<Instant>,
     attempts: u32,
     redirects: u32,
-    /// Where a temporary redirection points to.
-    elsewhere: Option<String>,
-    /// The portal whose login failed last: the others come first.
-    avoid: Option<String>,
+    portals: Portals,
+    identifiers: Identifiers,
     was_up: bool,
     closing: bool,
 }
@@ -91,11 +88,14 @@ impl Link {
         options: Options,
         context: &mut Context<'_, P>,
     ) -> Result<Self, Error> {
-        let mut random = [0; 5];
+        let mut random = [0; 6];
         context.random(&mut random)?;
+        let [identifier, random @ ..] = random;
         let isid = options.isid.unwrap_or_else(|| isid(options.enterprise, random));
         let mut link = Self {
             id,
+            portals: Portals::new(&options.portals),
+            identifiers: Identifiers::new(identifier),
             options,
             isid,
             state: State::Waiting(context.now),
@@ -105,8 +105,6 @@ impl Link {
             down_since: None,
             attempts: 0,
             redirects: 0,
-            elsewhere: None,
-            avoid: None,
             was_up: false,
             closing: false,
         };
@@ -193,6 +191,9 @@ impl Link {
     fn managed<P: Port>(&mut self, id: u32, response: Option<u8>, context: &mut Context<'_, P>) {
         let Some(at) = self.managements.iter().position(|(of, _)| *of == id) else { return };
         let (_, tag) = self.managements.swap_remove(at);
+        if response.is_none() {
+            self.portals.doubt();
+        }
         let result = match response {
             Some(0) => Ok(()),
             Some(response) => Err(self.error(Kind::Management(response))),
@@ -277,55 +278,8 @@ impl Link {
         self.settle(context);
     }
 
-    fn login<P: Port>(
-        &self,
-        joining: Option<Joining>,
-        context: &mut Context<'_, P>,
-    ) -> Result<Login, Error> {
-        let options = &self.options;
-        let identity = Identity {
-            initiator: options.initiator.clone(),
-            initiator_alias: options.alias.clone(),
-            target: options.target.clone(),
-            discovery: options.target.is_none(),
-            isid: self.isid,
-            cid: Cid(0),
-            // A session spans portals of one group only (RFC 7143 §4.4.3).
-            portal_group_tag: match &self.state {
-                State::Up(session) => session.login().portal_group_tag,
-                _ => None,
-            },
-        };
-        let mut random = [0; limits::CHALLENGE_LEN + 5];
-        context.random(&mut random)?;
-        let [a, b, c, d, identifier, challenge @ ..] = random;
-        let client = options.account.clone().and_then(|account| {
-            let challenge = iscsi::chap::Challenge::new(identifier, &challenge)?;
-            Some(iscsi::chap::Client::new(account, options.algorithms.clone(), challenge))
-        });
-        let (settings, now) = (&options.settings, context.now);
-        Ok(match joining {
-            Some(joining) => Login::join(identity, settings, client, joining, now),
-            None => {
-                let cmd_sn = CmdSn(u32::from_be_bytes([a, b, c, d]));
-                Login::new(identity, settings, client, cmd_sn, now)
-            }
-        })
-    }
-
     fn connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        let mut first: Vec<String> = Vec::new();
-        let mut others = Vec::new();
-        for portal in &self.options.portals {
-            let list = if self.avoid.as_ref() == Some(portal) { &mut others } else { &mut first };
-            list.push(with_port(portal));
-        }
-        if let Some(elsewhere) = self.elsewhere.take() {
-            (first, others) = (vec![with_port(&elsewhere)], Vec::new());
-        }
-        if first.is_empty() {
-            std::mem::swap(&mut first, &mut others);
-        }
+        let (first, others) = self.portals.next();
         self.attempts += 1;
         self.state = State::Connecting(context.connect(first, others));
     }
@@ -367,6 +321,12 @@ impl Link {
         match output {
             LoginOutput::Op(_) => {}
             LoginOutput::Done(login) => {
+                let portal = self.wires.first().map(Wire::portal).unwrap_or_default();
+                self.portals.is_up(portal, login.portal_group_tag);
+                if let Some(got) = login.foreign_isid {
+                    let (session, asked) = (self.id, self.isid);
+                    context.tell(Event::Oddity { session, oddity: Oddity::Isid { asked, got } });
+                }
                 let mut session = Session::new(*login, &self.options.settings, context.now);
                 if self.options.target.is_none() {
                     let asked = session.send_targets(context.now);
@@ -375,7 +335,6 @@ impl Link {
                 self.state = State::Up(Box::new(session));
                 self.was_up = true;
                 (self.down_since, self.attempts, self.redirects) = (None, 0, 0);
-                self.avoid = None;
                 self.jobs.is_up(context.now);
                 if let Some(wire) = self.wires.first_mut() {
                     wire.is_in();
@@ -390,18 +349,21 @@ impl Link {
                     let error = self.error(Kind::Redirections(address));
                     return self.die(Some(error), context);
                 }
-                if permanent {
-                    self.options.portals = vec![address];
-                } else {
-                    self.elsewhere = Some(address);
-                }
+                self.portals.moved(&address, permanent);
                 self.connect(context);
             }
             LoginOutput::Failed(error) => {
                 let hopeless = !error.is_transient() && !self.may_come_back(&error);
-                self.avoid = self.wires.first().map(|wire| wire.portal().to_owned());
+                let group = match error {
+                    LoginError::PortalGroup { got, .. } => Some(got),
+                    _ => None,
+                };
+                self.portals.failed(self.wires.first().map(Wire::portal), group);
                 self.hang_up(context);
-                let error = self.error(Kind::Login(error));
+                let error = self.error(match error {
+                    LoginError::PortalGroup { got, expected } => Kind::Fenced { got, expected },
+                    error => Kind::Login(error),
+                });
                 if hopeless {
                     return self.die(Some(error), context);
                 }
@@ -410,9 +372,11 @@ impl Link {
         }
     }
 
-    /// A target that was there before may be absent while its server starts.
+    /// A target that was there before may be absent while its server starts, and its portal group
+    /// behind another portal.
     const fn may_come_back(&self, error: &LoginError) -> bool {
-        self.was_up && matches!(error, LoginError::Refused(0x0203) | LoginError::Stream(_))
+        use LoginError as E;
+        self.was_up && matches!(error, E::Refused(0x0203) | E::Stream(_) | E::PortalGroup { .. })
     }
 
     fn session_output<P: Port>(

@@ -10,6 +10,7 @@ use iscsi::chap::Algorithm;
 use iscsi::initiator::Settings;
 use wire::iscsi::Isid;
 
+use crate::Auth;
 use crate::Url;
 use crate::limits;
 
@@ -87,11 +88,21 @@ impl Options {
         }
     }
 
-    /// Portal and target of `url`. Its user and secret are the caller's business: whether a secret
-    /// may stand there is a matter of policy.
+    /// Portal, target and digests of `url`, and the hash function that it names. Its users and
+    /// secrets are the caller's business: whether a secret may stand there is a matter of policy.
     #[must_use]
     pub fn of_url(url: &Url) -> Self {
-        Self::new(url.portal(), url.target.clone())
+        let mut options = Self::new(url.portal(), url.target.clone());
+        if let Some(offer) = url.header_digest {
+            options.settings.header_digest = offer;
+        }
+        if let Some(offer) = url.data_digest {
+            options.settings.data_digest = offer;
+        }
+        if let Some(Auth::Chap(Some(algorithm))) = url.auth {
+            options.algorithms = vec![algorithm];
+        }
+        options
     }
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an application posts and what it is told: the entries of the work and the event queue.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use buf::Buf;
 use buf::Slice;
 use iscsi::initiator::discovery::Discovered;
 use wire::iscsi::Cdb;
+use wire::iscsi::Isid;
 use wire::iscsi::LunField;
 
 use crate::Error;
@@ -79,6 +81,33 @@ pub struct Done {
     pub data: Option<Buf>,
 }
 
+/// Something that a target does otherwise than RFC 7143 says, and that does no harm here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Oddity {
+    /// Login Responses name another ISID than the request (RFC 7143 §11.13).
+    Isid {
+        /// Of the request.
+        asked: Isid,
+        /// Of the response.
+        got: Isid,
+    },
+}
+
+impl fmt::Display for Oddity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Isid { asked, got } => {
+                f.write_str("the target answers the login with the session id ")?;
+                got.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                f.write_str(" instead of ")?;
+                asked.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                f.write_str(" (RFC 7143 11.13); going on")
+            }
+        }
+    }
+}
+
 /// What a queue tells.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -98,6 +127,13 @@ pub enum Event {
         session: SessionId,
         /// The portal.
         peer: SocketAddr,
+    },
+    /// The target does something odd; all goes on.
+    Oddity {
+        /// Which session.
+        session: SessionId,
+        /// What.
+        oddity: Oddity,
     },
     /// The connection was lost; another one is being made.
     Down {

@@ -85,6 +85,19 @@ pub fn vpd(unit: &mut impl Execute, page: u8) -> Result<Vec<u8>, Error> {
     vpd::content(&data, page).map(<[u8]>::to_vec).ok_or_else(malformed("VPD page"))
 }
 
+/// What names the unit, if it tells.
+///
+/// # Errors
+/// However a command fails.
+pub fn designators(unit: &mut impl Execute) -> Result<Vec<vpd::Designator>, Error> {
+    let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
+    if !pages.contains(&vpd::DEVICE_IDENTIFICATION) {
+        return Ok(Vec::new());
+    }
+    let content = optional(vpd(unit, vpd::DEVICE_IDENTIFICATION))?;
+    Ok(content.map(|content| vpd::designators(&content)).unwrap_or_default())
+}
+
 /// READ CAPACITY(16), or (10) where the unit has no other.
 ///
 /// # Errors
@@ -221,15 +234,24 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
     let read_only = mode
         .and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific))
         .is_some_and(|specific| specific.write_protected);
-    let (announced, optimal, unmap_blocks) = limits.map_or((0, 0, 0), |limits| {
-        (limits.transfer_max, limits.transfer_optimal, limits.unmap_blocks_max)
+    let (announced, optimal, unmap_blocks, same_blocks) = limits.map_or((0, 0, 0, 0), |limits| {
+        let (max, optimal) = (limits.transfer_max, limits.transfer_optimal);
+        (max, optimal, limits.unmap_blocks_max, limits.write_same_max)
     });
+    let same = provisioning.as_ref().is_some_and(|provisioning| provisioning.same);
+    // Zero: it tells no limit.
+    let same_max = match u32::try_from(same_blocks) {
+        _ if !same => 0,
+        Ok(0) | Err(_) => u32::MAX,
+        Ok(max) => max,
+    };
     let unmap = provisioning.is_some_and(|provisioning| provisioning.unmap);
     Ok(Geometry {
         block,
         blocks: capacity.last_lba.saturating_add(1),
         transfer_max: Geometry::bounded(block, announced, optimal),
         unmap_max: if unmap { unmap_blocks } else { 0 },
+        same_max,
         unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
         physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
         read_only,

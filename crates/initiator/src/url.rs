@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Addresses of disks, in the form of libiscsi and QEMU:
-//! `iscsi://[user[%secret]@]host[:port][/target-iqn[/lun]]`.
+//! `iscsi://[user[%secret]@]host[:port][/target-iqn[/lun]][?option=value[&option=value]...]`.
+
+mod options;
+mod secrets;
 
 use std::fmt;
 
+use iscsi::chap::Algorithm;
+use iscsi::initiator::DigestOffer;
 use iscsi::name;
+
+pub use secrets::secrets_in;
+pub use secrets::without_secrets;
 
 /// The port that IANA gave to iSCSI.
 const PORT: u16 = 3260;
 
-/// Where a portal, a target or a disk is. Printed without its secret.
-#[derive(Clone, PartialEq, Eq)]
+/// Where a portal, a target or a disk is. Printed without secrets and options.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Url {
     /// CHAP name.
     pub user: Option<String>,
@@ -20,11 +28,35 @@ pub struct Url {
     pub host: String,
     /// TCP port.
     pub port: u16,
-    /// iSCSI name of the target.
+    /// iSCSI name of the target, as it was written.
     pub target: Option<String>,
     /// Logical unit number.
     pub lun: Option<u16>,
+    /// `header_digest`: crc32c or none.
+    pub header_digest: Option<DigestOffer>,
+    /// `data_digest`: crc32c or none.
+    pub data_digest: Option<DigestOffer>,
+    /// `auth`: none, chap or a hash function of it.
+    pub auth: Option<Auth>,
+    /// `target_user`: the name by which the target must prove itself.
+    pub target_user: Option<String>,
+    /// `target_password`: its secret, as it was written.
+    pub target_secret: Option<String>,
 }
+
+/// How a URL says that we prove who we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // what libiscsi knows
+pub enum Auth {
+    /// Not at all, whatever user there is.
+    None,
+    /// By CHAP, with this hash function alone if there is one.
+    Chap(Option<Algorithm>),
+}
+
+/// The options that a URL may have.
+pub const URL_OPTIONS: [&str; 5] =
+    ["auth", "data_digest", "header_digest", "target_password", "target_user"];
 
 /// What is wrong with a URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,12 +65,18 @@ pub enum UrlError {
     /// The scheme.
     #[error("it does not begin with iscsi://")]
     Scheme,
+    /// iSER.
+    #[error("iSER is not supported; over TCP it is iscsi:// without the option iser")]
+    Iser,
     /// The host.
     #[error("the host is missing")]
     Host,
-    /// The port.
-    #[error("{0:?} is no port: 1 to 65535 is right")]
-    Port(String),
+    /// The port: not quoted, for it may be a secret behind which the host is missing.
+    #[error("what follows the host is no port: 1 to 65535 is right")]
+    Port,
+    /// A secret that cannot stand in a URL, or one without a host.
+    #[error("'%' and '@' belong before the host; a secret with '/' or '?' goes into a file")]
+    Secret,
     /// The user.
     #[error("the user before '@' is empty")]
     User,
@@ -57,6 +95,20 @@ pub enum UrlError {
     /// Something follows.
     #[error("{0:?} does not belong behind the LUN")]
     Rest(String),
+    /// An option that nobody knows.
+    #[error("there is no option {0:?}; known are {known}", known = URL_OPTIONS.join(", "))]
+    Option(String),
+    /// The value of an option.
+    #[error("{name}: {right} is right")]
+    Value {
+        /// Of the option.
+        name: &'static str,
+        /// What would be.
+        right: &'static str,
+    },
+    /// A secret without a name, or the other way round.
+    #[error("target_user and target_password need each other, and a user")]
+    Mutual,
 }
 
 impl Url {
@@ -65,32 +117,45 @@ impl Url {
     /// # Errors
     /// [`UrlError`].
     pub fn parse(text: &str) -> Result<Self, UrlError> {
-        let rest = text.strip_prefix("iscsi://").ok_or(UrlError::Scheme)?;
-        let (authority, path) = match rest.split_once('/') {
-            Some((authority, path)) => (authority, path),
-            None => (rest, ""),
-        };
+        let rest =
+            text.strip_prefix("iscsi://").ok_or_else(|| match text.starts_with("iser:") {
+                true => UrlError::Iser,
+                false => UrlError::Scheme,
+            })?;
+        let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         let (login, place) = match authority.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
             None => (None, authority),
         };
-        let (user, secret) = match login.map(|login| login.split_once('%').unwrap_or((login, ""))) {
-            Some(("", _)) => return Err(UrlError::User),
-            Some((user, "")) => (Some(user.to_owned()), None),
-            Some((user, secret)) => (Some(user.to_owned()), Some(secret.to_owned())),
-            None => (None, None),
-        };
-        let (host, port) = host_and_port(place)?;
+        if path.contains('@') {
+            return Err(UrlError::Secret);
+        }
+        let mut url = Self::default();
+        if let Some(login) = login {
+            let (user, secret) = secrets::split_login(login);
+            if user.is_empty() {
+                return Err(UrlError::User);
+            }
+            url.user = Some(user.to_owned());
+            url.secret = secret.filter(|secret| !secret.is_empty()).map(str::to_owned);
+        }
+        (url.host, url.port) = host_and_port(place)?;
         let mut parts = path.splitn(3, '/').filter(|part| !part.is_empty());
-        let target = parts.next().map(|target| {
-            name::normalize_configured(target)
-                .map_err(|error| UrlError::Target(target.to_owned(), error))
-        });
-        let lun = parts.next().map(|lun| lun.parse().map_err(|_| UrlError::Lun(lun.to_owned())));
+        if let Some(target) = parts.next() {
+            let target = options::decoded(target).ok_or(UrlError::Secret)?;
+            name::validate_received(&target)
+                .map_err(|error| UrlError::Target(target.clone(), error))?;
+            url.target = Some(target);
+        }
+        if let Some(lun) = parts.next() {
+            url.lun = Some(lun.parse().map_err(|_| UrlError::Lun(lun.to_owned()))?);
+        }
         if let Some(rest) = parts.next() {
             return Err(UrlError::Rest(rest.to_owned()));
         }
-        Ok(Self { user, secret, host, port, target: target.transpose()?, lun: lun.transpose()? })
+        url.take_options(options)?;
+        Ok(url)
     }
 
     /// As [`Url::parse`], and the URL names a disk: target and LUN.
@@ -139,10 +204,13 @@ fn host_and_port(place: &str) -> Result<(String, u16), UrlError> {
     if host.is_empty() {
         return Err(UrlError::Host);
     }
-    let wrong = |port: &str| UrlError::Port(port.to_owned());
+    // The zone of an IPv6 address follows a '%'.
+    if host.contains('@') || host.contains('%') && !place.starts_with('[') {
+        return Err(UrlError::Secret);
+    }
     let port = match port {
         None => PORT,
-        Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| wrong(port))?,
+        Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or(UrlError::Port)?,
     };
     Ok((host.to_owned(), port))
 }
@@ -151,11 +219,11 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("iscsi://")?;
         if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
+            write!(f, "{}@", secrets::shown_user(user))?;
         }
         f.write_str(&self.portal())?;
         if let Some(target) = &self.target {
-            write!(f, "/{target}")?;
+            write!(f, "/{}", target.escape_debug())?;
         }
         match self.lun {
             Some(lun) => write!(f, "/{lun}"),
@@ -182,10 +250,27 @@ mod tests {
         let url = Url::parse_disk("iscsi://me%se@ret@host:1/iqn.2026-01.com.example:A/3").unwrap();
         assert_eq!((url.user.as_deref(), url.secret.as_deref()), (Some("me"), Some("se@ret")));
         assert_eq!((url.host.as_str(), url.port), ("host", 1));
-        assert_eq!(url.target.as_deref(), Some("iqn.2026-01.com.example:a"));
+        assert_eq!(url.target.as_deref(), Some("iqn.2026-01.com.example:A"));
         assert_eq!(url.lun, Some(3));
-        let shown = "iscsi://me@host:1/iqn.2026-01.com.example:a/3";
+        let shown = "iscsi://me@host:1/iqn.2026-01.com.example:A/3";
         assert_eq!((url.to_string(), format!("{url:?}")), (shown.into(), shown.into()));
+    }
+
+    /// What discovery gives is what is sent.
+    #[test]
+    fn names_of_targets_stay_as_they_are() {
+        for name in [
+            "iqn.2000-01.com.synology:DiskStation.Target-1",
+            "iqn.test",
+            "iqn.2004-04.com.qnap:ts-453be:iscsi.my_disk.1a2b3c",
+            "disk",
+            "iqn.2026-01.com.example:pl\u{e4}tte",
+        ] {
+            let url = Url::parse_disk(&format!("iscsi://host/{name}/0")).unwrap();
+            assert_eq!(url.target.as_deref(), Some(name));
+        }
+        let url = Url::parse_disk("iscsi://host/iqn.2026-01.com.example%3adisk%2F1/0").unwrap();
+        assert_eq!(url.target.as_deref(), Some("iqn.2026-01.com.example:disk/1"));
     }
 
     #[test]
@@ -204,9 +289,12 @@ mod tests {
             ("http://host/iqn.2026-01.com.example:a/0", "iscsi://"),
             ("iscsi:///iqn.2026-01.com.example:a/0", "host"),
             ("iscsi://host:0/iqn.2026-01.com.example:a/0", "port"),
-            ("iscsi://host:x/iqn.2026-01.com.example:a/0", "\"x\""),
+            ("iscsi://host:x/iqn.2026-01.com.example:a/0", "port"),
+            ("iser://host/iqn.2026-01.com.example:a/0", "iSER"),
             ("iscsi://@host/iqn.2026-01.com.example:a/0", "user"),
-            ("iscsi://host/disk/0", "\"disk\""),
+            ("iscsi://host/my disk/0", "\"my disk\""),
+            ("iscsi://me%se/cret@host/iqn.2026-01.com.example:a/0", "file"),
+            ("iscsi://me%secret/iqn.2026-01.com.example:a/0", "before the host"),
             ("iscsi://host/iqn.2026-01.com.example:a/x", "\"x\""),
             ("iscsi://host/iqn.2026-01.com.example:a/65536", "65535"),
             ("iscsi://host", "target"),

@@ -45,7 +45,7 @@ pub struct Policy {
     /// Those by which this initiator may prove itself; the caller has looked up its iSCSI name, so
     /// that no node can pose as another (RFC 7143 §9.2).
     pub accounts: Vec<Arc<Account>>,
-    /// The allowed algorithms, most wanted first.
+    /// The allowed algorithms, in any order: the initiator's list decides between them.
     pub algorithms: Vec<Algorithm>,
     /// Whether the initiator must have the target prove itself, too.
     pub mutual: Mutual,
@@ -278,8 +278,12 @@ impl Exchange {
         for entry in keys::list(list) {
             offered.push(keys::numeric(entry).ok_or(Error::Malformed("CHAP_A"))?);
         }
-        let mut allowed = self.policy.algorithms.iter();
-        let algorithm = allowed.find(|algorithm| offered.contains(&algorithm.number().into()));
+        // The list is in the initiator's order of preference (RFC 7143 §12.1.3): ours says only what
+        // is allowed.
+        let allowed = &self.policy.algorithms;
+        let algorithm = offered.iter().find_map(|number| {
+            allowed.iter().find(|algorithm| u64::from(algorithm.number()) == *number)
+        });
         let algorithm = *algorithm.ok_or_else(|| Error::Algorithm(quote(list)))?;
         let reply = Reply::Challenge(algorithm, self.challenge.clone());
         Ok((State::Challenged(algorithm), reply))

@@ -2,11 +2,13 @@
 //! iSCSI names (RFC 7143 §4.2.7) and the SCSI port names made from them (RFC 7143 §4.4.2).
 //!
 //! The iSCSI stringprep profile (RFC 3722) maps letters to lower case, applies normalization form
-//! KC and then prohibits all of ASCII but letters, digits and `-` `.` `:`. Names that somebody
-//! types in are taken in ASCII only, where lower-casing is the whole of that mapping; a name with
-//! other letters is refused rather than put on the wire in a form that may not be normalized. Names
-//! from the wire are compared byte for byte and never changed; nothing but their length and freedom
-//! from controls and blanks is demanded of them.
+//! KC and then prohibits all of ASCII but letters, digits and `-` `.` `:`. Names of our own nodes
+//! are taken in ASCII only, where lower-casing is the whole of that mapping; a name with other
+//! letters is refused rather than put on the wire in a form that may not be normalized.
+//!
+//! Names of others are what they are: targets are deployed whose names no profile gives. They are
+//! sent byte for byte as they came; nothing but their length and freedom from controls and blanks
+//! is demanded of them. What comes from the wire is [`prepared`] before it is compared.
 
 use alloc::format;
 use alloc::string::String;
@@ -57,8 +59,23 @@ pub fn validate_received(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// The form on the wire of a name that somebody typed in: letters in lower case, the rest
-/// unchanged.
+/// A name as RFC 3722 prepares it for comparison: prepared names are equal byte for byte if they
+/// are one name. Lower-casing is the whole of that for ASCII; other letters are not composed anew
+/// (NFKC).
+#[must_use]
+pub fn prepared(name: &str) -> String {
+    name.chars().flat_map(char::to_lowercase).collect()
+}
+
+/// In what a name of somebody else departs from RFC 7143 §4.2.7, other than in letters that ought
+/// to be in lower case.
+#[must_use]
+pub fn departure(name: &str) -> Option<NameError> {
+    normalize_configured(name).err()
+}
+
+/// The form on the wire of a name that somebody gives to a node of ours: letters in lower case, the
+/// rest unchanged.
 ///
 /// # Errors
 /// The name is then no iSCSI name.
@@ -142,6 +159,22 @@ mod tests {
     fn typed_in_names_are_lower_cased() {
         let name = normalize_configured("IQN.2001-04.COM.Example:A");
         assert_eq!(name.as_deref(), Ok("iqn.2001-04.com.example:a"));
+    }
+
+    /// Covers: NAM-07.
+    #[test]
+    fn names_are_compared_as_they_are_prepared() {
+        let [synology, lower] = [
+            "iqn.2000-01.com.synology:DiskStation.Target-1",
+            "iqn.2000-01.com.synology:diskstation.target-1",
+        ];
+        assert_eq!(prepared(synology), lower);
+        assert_eq!(prepared(lower), lower);
+        assert_ne!(prepared("iqn.2000-01.com.synology:diskstation.target-2"), lower);
+        assert_eq!(prepared("naa.62004567BA64678D"), "naa.62004567ba64678d");
+        assert_eq!(departure(synology), None);
+        assert_eq!(departure("iqn.test"), Some(NameError::Qualified));
+        assert_eq!(departure("iqn.2001-04.com.example:my_disk"), Some(NameError::Character('_')));
     }
 
     /// Covers: NAM-08.

@@ -47,13 +47,8 @@ pub enum Answer {
 /// A boolean is answered even where silence would do (AND with No, OR with Yes; RFC 7143 §6.2.2):
 /// peers that count answers are content with both.
 #[must_use]
-pub fn answer(key: &Key, offer: &str, wish: u32, session: SessionType) -> Answer {
-    let irrelevant = match key.irrelevant {
-        Irrelevant::Never => false,
-        Irrelevant::Discovery => session == SessionType::Discovery,
-        Irrelevant::WithoutRdma => true,
-    };
-    if irrelevant {
+pub fn answer(key: &Key, offer: &str, wish: u32) -> Answer {
+    if key.irrelevant == Irrelevant::WithoutRdma {
         return Answer::Irrelevant;
     }
     let agreed = match &key.rule {
@@ -110,7 +105,7 @@ mod tests {
     #[track_caller]
     fn assert_answer(name: &str, offer: &str, wish: u32, expected: &str) {
         let key = params::find(name).expect("a key of the table");
-        let found = match answer(key, offer, wish, SessionType::Normal) {
+        let found = match answer(key, offer, wish) {
             Answer::Agreed(value) => text(key, value),
             Answer::Reject => REJECT.to_string(),
             Answer::Irrelevant => IRRELEVANT.to_string(),
@@ -146,10 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_makes_keys_irrelevant() {
-        let key = params::find("MaxConnections").expect("a key of the table");
-        assert_eq!(answer(key, "8", 1, SessionType::Discovery), Answer::Irrelevant);
-        let key = params::find("ErrorRecoveryLevel").expect("a key of the table");
-        assert_eq!(answer(key, "2", 0, SessionType::Discovery), Answer::Agreed(0));
+    fn keys_of_rdma_are_irrelevant() {
+        assert_answer("TargetRecvDataSegmentLength", "8192", 8192, "Irrelevant");
     }
 }

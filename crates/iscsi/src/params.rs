@@ -154,14 +154,13 @@ pub enum Sender {
     Both,
 }
 
-/// When a key has no meaning and is answered with Irrelevant.
+/// When a key has no meaning and is answered with Irrelevant. In discovery sessions many have none;
+/// they are answered by values all the same, since deployed initiators fail on Irrelevant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums)] // each is a condition of the standard
 pub enum Irrelevant {
     /// It always has one.
     Never,
-    /// In discovery sessions.
-    Discovery,
     /// Unless RDMAExtensions=Yes was agreed (RFC 7145 §6).
     WithoutRdma,
 }

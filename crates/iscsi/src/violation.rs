@@ -238,6 +238,12 @@ impl Violation {
             }
             Self::NoBuffer => Reaction::RefuseTask(TASK_SET_FULL),
 
+            // A format error: nothing that this peer says on any connection can be relied on (RFC 7143
+            // §7.7).
+            Self::Stream(
+                StreamViolation::SegmentTooLong { .. } | StreamViolation::AdditionalHeader,
+            ) => Reaction::DropSession,
+
             Self::Stream(_)
             | Self::Unacknowledged
             | Self::PingTimeout

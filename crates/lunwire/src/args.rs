@@ -134,7 +134,8 @@ Examples:
 
 STORE is kind:argument[,option=value]...
   memory:SIZE                               RAM
-  file:PATH[,size=SIZE,direct,readonly,sync]  a file or block device
+  file:PATH[,size=SIZE,direct,readonly,sync,format=raw]
+                                            a file or block device
   iso:PATH                                  a CD or DVD, read only
   stripe:CHUNK(STORE;STORE;...)             several stores as one (RAID-0)
   null:SIZE                                 reads zeroes, drops writes
@@ -148,14 +149,14 @@ Behind any store, in front of which they act (the last one first):
   error=read|write|space|flush[:N|@OFFSET+LENGTH]
                                             fail always, every N-th time, or in one place
   log                                       log every operation
-SIZE accepts K, M, G, T (powers of 1024).";
+SIZE accepts K, M, G, T (powers of 1024), KB, MB, GB, TB (of 1000), and fractions: 1.5G.";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ServeOptions {
     /// Configuration file; other options add to it or replace what it says
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Address to listen on (repeatable); port 0 picks a free one [default: 127.0.0.1:3260]
+    /// Address or name to listen on (repeatable); port 0 picks a free one [default: 127.0.0.1:3260]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: Vec<String>,
     /// iSCSI name of the target that the LUNs of this command line belong to
@@ -219,6 +220,12 @@ pub(crate) struct ServeOptions {
     /// A login must be over in this time [default: 15s]
     #[arg(long, value_name = "TIME")]
     pub(crate) login_timeout: Option<String>,
+    /// Connections that have not logged in at a time; with more, the oldest goes [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub(crate) unauthenticated_max: Option<usize>,
+    /// As many of one address [default: 256]
+    #[arg(long, value_name = "N")]
+    pub(crate) unauthenticated_per_address: Option<usize>,
     /// Path of the control socket [default: lunwire.sock in $XDG_RUNTIME_DIR, or in /run as root]
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
@@ -294,7 +301,7 @@ pub(crate) struct LunPlace {
     #[arg(long, value_name = "IQN")]
     pub(crate) target: Option<String>,
     #[command(flatten)]
-    pub(crate) daemon: DaemonPlace,
+    pub(crate) daemon: AdminOptions,
 }
 
 #[derive(Debug, Subcommand)]
@@ -380,7 +387,7 @@ pub(crate) enum AluaAction {
         #[arg(long, value_name = "NUMBER")]
         lun: Option<u16>,
         #[command(flatten)]
-        daemon: DaemonPlace,
+        daemon: AdminOptions,
     },
 }
 
@@ -400,14 +407,14 @@ pub(crate) enum SessionAction {
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         timeout: u16,
         #[command(flatten)]
-        daemon: DaemonPlace,
+        daemon: AdminOptions,
     },
     /// End a session: its initiator is told and its connections close
     Drop {
         /// The session's TSIH, as `lunwire sessions` shows it
         tsih: u16,
         #[command(flatten)]
-        daemon: DaemonPlace,
+        daemon: AdminOptions,
     },
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plot;
 pub(crate) mod progress;
+pub(crate) mod same;
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -21,7 +22,9 @@ use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
 use control::units;
+use control::words;
 use engine::Choice;
+use initiator::Auth;
 use initiator::Config;
 use initiator::DigestOffer;
 use initiator::Error;
@@ -33,6 +36,7 @@ use initiator::Queue;
 use initiator::SessionId;
 use initiator::Settings;
 use initiator::Url;
+use initiator::UrlError;
 use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
@@ -50,6 +54,7 @@ use crate::args::ClientOptions;
 use crate::args::Usage;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
+use crate::output;
 
 /// Between two looks whether the user wants an end.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
@@ -59,9 +64,9 @@ fn usage(what: &str, given: &str, why: impl std::fmt::Display) -> anyhow::Error 
     Usage(format!("{what} {given}: {why}")).into()
 }
 
-/// A size with K, M, G or T.
+/// A number of bytes.
 pub(crate) fn size(flag: &str, text: &str) -> Result<u64> {
-    units::size(text).map_err(|error| usage(flag, text, error))
+    store::spec::parse_bytes(text).map_err(|error| usage(flag, text, error))
 }
 
 /// A time with its unit.
@@ -76,24 +81,26 @@ pub(crate) fn is_url(text: &str) -> bool {
 
 /// A URL with target and LUN.
 pub(crate) fn disk_url(text: &str) -> Result<Url> {
-    Url::parse_disk(text).map_err(|error| usage("URL", &without_secret(text), error))
+    Url::parse_disk(text).map_err(|error| wrong_url("URL", text, &error))
+}
+
+/// A URL that is none, with what may have been meant.
+fn wrong_url(what: &str, text: &str, error: &UrlError) -> anyhow::Error {
+    let given = initiator::without_secrets(text);
+    let meant = match error {
+        UrlError::Option(name) => words::nearest(name, initiator::URL_OPTIONS),
+        _ => None,
+    };
+    match meant {
+        Some(meant) => usage(what, &given, format!("{error}; did you mean {meant}?")),
+        None => usage(what, &given, error),
+    }
 }
 
 /// A portal: a URL without target, or a bare address.
 pub(crate) fn portal_url(text: &str) -> Result<Url> {
     let full = if is_url(text) { text.to_owned() } else { format!("iscsi://{text}") };
-    Url::parse(&full).map_err(|error| usage("PORTAL", &without_secret(text), error))
-}
-
-/// Secrets do not go into messages.
-fn without_secret(text: &str) -> String {
-    match (text.find('%'), text.rfind('@')) {
-        (Some(from), Some(to)) if from < to => {
-            let (head, tail) = (text.get(..from), text.get(to..));
-            format!("{}{}", head.unwrap_or_default(), tail.unwrap_or_default())
-        }
-        _ => text.to_owned(),
-    }
+    Url::parse(&full).map_err(|error| wrong_url("PORTAL", text, &error))
 }
 
 /// A queue as the options want it.
@@ -123,7 +130,18 @@ fn isid(text: &str) -> Result<Isid> {
 /// Everything that a login to `url` needs.
 pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     let mut options = Options::of_url(url);
-    options.portals.extend(client.portal.iter().cloned());
+    for portal in &client.portal {
+        if portal.contains('@') {
+            let shown = initiator::without_secrets(portal);
+            return Err(usage("--portal", &shown, "ADDR[:PORT] is right; users go into the URL"));
+        }
+        options.portals.push(portal.clone());
+    }
+    if let Some(target) = &url.target
+        && let Some(departure) = iscsi::name::departure(target)
+    {
+        output::warn(format!("target {}: {departure}; it is sent as it is", target.escape_debug()));
+    }
     if let Some(name) = &client.initiator {
         options.initiator = iscsi::name::normalize_configured(name)
             .map_err(|error| usage("--initiator", name, error))?;
@@ -148,8 +166,13 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
 
 /// What is asked for in negotiation.
 fn negotiate(client: &ClientOptions, settings: &mut Settings) -> Result<()> {
-    settings.header_digest = digest("--header-digest", client.header_digest.as_deref())?;
-    settings.data_digest = digest("--data-digest", client.data_digest.as_deref())?;
+    // What the URL says counts unless an option says something else.
+    if let Some(offer) = &client.header_digest {
+        settings.header_digest = digest("--header-digest", offer)?;
+    }
+    if let Some(offer) = &client.data_digest {
+        settings.data_digest = digest("--data-digest", offer)?;
+    }
     settings.connections = client.connections;
     settings.policy = match client.policy.as_deref() {
         None | Some("round-robin") => Policy::RoundRobin,
@@ -166,18 +189,30 @@ fn negotiate(client: &ClientOptions, settings: &mut Settings) -> Result<()> {
     Ok(())
 }
 
-fn digest(flag: &str, text: Option<&str>) -> Result<DigestOffer> {
+fn digest(flag: &str, text: &str) -> Result<DigestOffer> {
     match text {
-        None | Some("allowed") => Ok(DigestOffer::Allowed),
-        Some("off") => Ok(DigestOffer::Off),
-        Some("preferred") => Ok(DigestOffer::Preferred),
-        Some("required") => Ok(DigestOffer::Required),
-        Some(other) => Err(usage(flag, other, "off, allowed, preferred or required is right")),
+        "allowed" => Ok(DigestOffer::Allowed),
+        "off" => Ok(DigestOffer::Off),
+        "preferred" => Ok(DigestOffer::Preferred),
+        "required" => Ok(DigestOffer::Required),
+        other => Err(usage(flag, other, "off, allowed, preferred or required is right")),
     }
 }
 
 /// By what we prove who we are; options come before the URL.
 fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
+    if url.auth == Some(Auth::None) && client.chap_user.is_none() {
+        return Ok(None);
+    }
+    for secret in [&url.secret, &url.target_secret].into_iter().flatten() {
+        output::hide(secret);
+        if std::env::args_os().any(|word| word.to_string_lossy().contains(secret.as_str())) {
+            output::warn(
+                "the secret in the URL shows to everybody on this machine (ps); \
+                 try: --chap-secret-file FILE and --mutual-secret-file FILE",
+            );
+        }
+    }
     let mut accounts = Accounts::default();
     let own = match (&client.chap_secret_env, &client.chap_secret_file, &url.secret) {
         (Some(variable), _, _) => {
@@ -194,15 +229,29 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
                 .map_err(|error| usage("URL", &url.to_string(), error))?;
             user.map(|user| credentials(user, secret)).transpose()?
         }
+        (None, None, _) if client.chap_user.is_none() && url.user.is_some() => {
+            let why = "its user has no secret; try: --chap-secret-file FILE";
+            return Err(usage("URL", &url.to_string(), why));
+        }
         (None, file, _) => {
             let user = client.chap_user.as_ref().or(url.user.as_ref());
             accounts.pair("chap", user, file.as_ref())?
         }
     };
     let (user, file) = (client.mutual_user.as_ref(), client.mutual_secret_file.as_ref());
-    let target = accounts.pair("mutual", user, file)?;
+    let target = match (file, &url.target_user, &url.target_secret) {
+        (None, Some(named), Some(secret)) => {
+            let secret = Secret::from_text(secret.as_bytes())
+                .map_err(|error| usage("URL", &url.to_string(), error))?;
+            Some(credentials(user.unwrap_or(named), secret)?)
+        }
+        _ => accounts.pair("mutual", user, file)?,
+    };
+    if url.auth.is_some() && own.is_none() {
+        return Err(usage("URL", &url.to_string(), "auth: a user and its secret are missing"));
+    }
     for warning in accounts.warnings() {
-        eprintln!("lunwire: warning: {warning}");
+        output::warn(warning);
     }
     match (own, target) {
         (None, None) => Ok(None),
@@ -249,14 +298,25 @@ pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
     }
 }
 
+/// `; try: lunwire COMMAND WHERE`, unless that is what is being done.
+pub(crate) fn try_command(command: &str, place: impl std::fmt::Display) -> String {
+    match output::command().is_some_and(|running| running == command) {
+        true => String::new(),
+        false => format!("; try: lunwire {command} {place}"),
+    }
+}
+
 /// What to do about an error.
 fn advice(error: &Error, url: &Url) -> Option<String> {
-    let (portal, disk) = (url.portal(), url);
+    let discover = try_command("discover", url.portal());
+    let inspect = try_command("inspect", url);
+    let alone = |command: &str| command.strip_prefix("; ").map(str::to_owned);
     Some(match error.kind() {
         Kind::Unreachable { .. } => {
-            format!("is the target running there? try: lunwire discover {portal}")
+            let discover = discover.trim_start_matches(';');
+            format!("is the target running there?{discover}")
         }
-        Kind::Login(LoginError::Refused(0x0203)) => format!("try: lunwire discover {portal}"),
+        Kind::Login(LoginError::Refused(0x0203)) => return alone(&discover),
         Kind::Login(LoginError::Refused(0x0201 | 0x0202) | LoginError::AuthMethod) => {
             "try: --chap-user NAME --chap-secret-file FILE, or another --initiator".into()
         }
@@ -268,13 +328,13 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             "try: again; --patience TIME says how long to try to get a session back".into()
         }
         Kind::Status { status: RESERVATION_CONFLICT, .. } => {
-            format!("another host has reserved the disk; try: lunwire inspect {disk}")
+            format!("another host has reserved the disk{inspect}")
         }
         Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
             "the target has more to do than it takes; try: again later".into()
         }
         Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Resized { .. } => {
-            format!("try: lunwire inspect {disk}")
+            return alone(&inspect);
         }
         _ => return None,
     })

@@ -20,8 +20,28 @@ use clap::Parser;
 use crate::args::Args;
 use crate::args::Command;
 
+/// What clap says of arguments, or help, without secrets.
+fn wrong_arguments(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    let masked = output::masked(&text);
+    if masked == text {
+        let _ = error.print();
+    } else {
+        eprint!("{masked}");
+    }
+    let status = u8::try_from(error.exit_code()).unwrap_or(2);
+    if error.use_stderr() {
+        let first = text.lines().next().unwrap_or_default();
+        output::failure(first.trim_start_matches("error: "), status);
+    }
+    ExitCode::from(status)
+}
+
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return wrong_arguments(&error),
+    };
     let result = match args.command {
         Command::Serve(options) => commands::serve::run(&options),
         Command::Check(options) => commands::check::run(&options),
@@ -44,8 +64,10 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::error(&error);
-            ExitCode::from(if error.is::<args::Usage>() { 2 } else { 1 })
+            let status = if error.is::<args::Usage>() { 2 } else { 1 };
+            let text = output::error(&error);
+            output::failure(&text, status);
+            ExitCode::from(status)
         }
     }
 }

@@ -1,10 +1,123 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How commands speak: text for people, JSON for programs, errors with their causes.
 
+use std::ffi::OsStr;
+use std::io::IsTerminal;
 use std::io::Write;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
-/// Prints the whole chain of an error once.
-pub(crate) fn error(error: &anyhow::Error) {
+use serde_json::json;
+
+/// Shorter ones are no secrets of CHAP, and would blot out words that have nothing to do with them.
+const SECRET_LEN_MIN: usize = 6;
+
+/// What never goes into a message.
+static SECRETS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// A result was told: a program that reads one object gets no other one.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// What was warned of.
+static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on no message has `secret` in it.
+pub(crate) fn hide(secret: &str) {
+    if secret.len() >= SECRET_LEN_MIN {
+        lock(&SECRETS).push(secret.to_owned());
+    }
+}
+
+/// A message without secrets, whoever made it: no part of an argument of this process that is one,
+/// and none that was told to [`hide`].
+pub(crate) fn masked(text: &str) -> String {
+    let mut masked = text.to_owned();
+    for word in std::env::args_os().skip(1) {
+        let word = word.to_string_lossy();
+        let shown = initiator::without_secrets(&word);
+        let is_place = ["://", "%", "target_password="].iter().any(|sign| word.contains(sign));
+        if is_place && shown != word {
+            masked = masked.replace(&*word, &shown);
+            masked = masked.replace(&word.escape_debug().to_string(), &shown);
+            for secret in initiator::secrets_in(&word) {
+                if secret.len() >= SECRET_LEN_MIN {
+                    masked = masked.replace(secret, "***");
+                }
+            }
+        }
+    }
+    for secret in &*lock(&SECRETS) {
+        masked = masked.replace(secret.as_str(), "***");
+    }
+    masked
+}
+
+/// Warns, once.
+pub(crate) fn warn(text: impl std::fmt::Display) {
+    let text = masked(&text.to_string());
+    let mut warned = lock(&WARNED);
+    if !warned.contains(&text) {
+        eprintln!("lunwire: warning: {text}");
+        warned.push(text);
+    }
+}
+
+/// The command that runs: the first argument.
+pub(crate) fn command() -> Option<String> {
+    std::env::args_os().nth(1).map(|word| word.to_string_lossy().into_owned())
+}
+
+/// Whether a program wants to read what comes, also what goes wrong.
+pub(crate) fn speaks_json() -> bool {
+    std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// A failure for a program, on standard output: people read it on standard error.
+pub(crate) fn failure(text: &str, exit_status: u8) {
+    if speaks_json() && !TOLD.load(Ordering::Relaxed) {
+        line(json!({ "ok": false, "error": masked(text), "exit_status": exit_status }));
+    }
+}
+
+/// The result of something that may fail all the same.
+pub(crate) fn partial(result: impl std::fmt::Display) {
+    TOLD.store(true, Ordering::Relaxed);
+    line(result);
+}
+
+/// That something is done which has no other result.
+pub(crate) fn done(json: bool, text: &str) {
+    if json {
+        line(json!({ "ok": true }));
+    } else if !text.is_empty() {
+        line(text);
+    }
+}
+
+/// A figure with three decimals: more of them nobody has measured.
+pub(crate) fn rounded(figure: f64) -> f64 {
+    (figure * 1000.0).round() / 1000.0
+}
+
+/// Whether standard error takes colours, and the user (no-color.org).
+pub(crate) fn colors() -> bool {
+    let refused = std::env::var_os("NO_COLOR");
+    takes_colors(refused.as_deref(), std::io::stderr().is_terminal())
+}
+
+fn takes_colors(refused: Option<&OsStr>, terminal: bool) -> bool {
+    terminal && refused.is_none_or(OsStr::is_empty)
+}
+
+/// Prints the whole chain of an error once; gives it back.
+pub(crate) fn error(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for (depth, cause) in error.chain().enumerate() {
         let cause = cause.to_string();
@@ -16,7 +129,9 @@ pub(crate) fn error(error: &anyhow::Error) {
             text.push_str(&cause);
         }
     }
+    let text = masked(&text);
     eprintln!("lunwire: {text}");
+    text
 }
 
 /// Prints a line; a reader that has gone away is no failure of ours.
@@ -36,5 +151,22 @@ pub(crate) fn table(rows: &[Vec<String>]) {
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         line(cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colors_are_for_terminals_whose_users_want_them() {
+        assert!(takes_colors(None, true) && takes_colors(Some(OsStr::new("")), true));
+        assert!(!takes_colors(Some(OsStr::new("1")), true) && !takes_colors(None, false));
+    }
+
+    #[test]
+    fn figures_have_three_decimals() {
+        assert_eq!(format!("{}", rounded(0.457_312_345_504_760_74)), "0.457");
+        assert_eq!(format!("{}", rounded(1234.5)), "1234.5");
     }
 }

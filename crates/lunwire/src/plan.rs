@@ -2,6 +2,7 @@
 //! From configuration file and options to a plan: every value checked, every error with its place.
 
 mod check;
+mod files;
 mod lun;
 mod mode;
 mod node;
@@ -22,12 +23,14 @@ use control::units;
 use engine::Choice;
 use store::spec::Spec;
 use target::AuthenticationPolicy;
+use target::ConnectionLimits;
 use target::Demand;
 use target::LunMap;
 use target::Node;
 use target::Plan;
 use target::Portal;
 use target::SESSIONS_MAX;
+use target::StateFolder;
 use target::Stores;
 
 use crate::args::ServeOptions;
@@ -41,12 +44,13 @@ use check::log_level;
 use check::login_timeout;
 use check::reactors;
 use check::sessions;
+use check::strangers;
 use lun::protection;
 use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
 
-pub(crate) use check::address;
+pub(crate) use check::addresses;
 pub(crate) use check::checked;
 pub(crate) use check::option;
 pub(crate) use lun::DraftLun;
@@ -76,6 +80,7 @@ pub(crate) struct Draft {
     pub(crate) spin: Duration,
     pub(crate) login_timeout: Duration,
     sessions_max: usize,
+    connections: ConnectionLimits,
     hide_targets: bool,
     pub(crate) log: String,
     pub(crate) control_socket: Option<PathBuf>,
@@ -89,6 +94,8 @@ pub(crate) struct Draft {
 /// A plan, and what administration shows of it.
 #[derive(Debug)]
 pub(crate) struct Opened {
+    /// Ours as long as we serve.
+    pub(crate) state_folder: Option<StateFolder>,
     pub(crate) plan: Plan,
     pub(crate) served: Vec<admin::Target>,
 }
@@ -105,6 +112,7 @@ impl Draft {
             spin: DEFAULT_SPIN,
             login_timeout: DEFAULT_LOGIN_TIMEOUT,
             sessions_max: SESSIONS_MAX,
+            connections: ConnectionLimits::default(),
             hide_targets: false,
             log: "info".into(),
             control_socket: None,
@@ -148,7 +156,7 @@ impl Draft {
     fn take_file(&mut self, source: &Source) -> Result<()> {
         let config = source.parse()?;
         for listen in &config.listen {
-            self.listen.push(checked(source, "listen", listen, |text| address(text))?);
+            self.listen.extend(checked(source, "listen", listen, |text| addresses(text))?);
         }
         if let Some(value) = &config.engine {
             self.engine = checked(source, "engine", value, |text| engine(text))?;
@@ -169,6 +177,14 @@ impl Draft {
         }
         if let Some(value) = &config.sessions_max {
             self.sessions_max = checked(source, "sessions-max", value, |count| sessions(*count))?;
+        }
+        if let Some(value) = &config.unauthenticated_max {
+            self.connections.strangers =
+                checked(source, "unauthenticated-max", value, |count| strangers(*count))?;
+        }
+        if let Some(value) = &config.unauthenticated_per_address {
+            self.connections.strangers_of_address =
+                checked(source, "unauthenticated-per-address", value, |count| strangers(*count))?;
         }
         self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
@@ -198,7 +214,7 @@ impl Draft {
             self.listen.clear();
         }
         for text in &options.listen {
-            self.listen.push(option("--listen", text, address(text))?);
+            self.listen.extend(option("--listen", text, addresses(text))?);
         }
         if let Some(text) = &options.engine {
             self.engine = option("--engine", text, engine(text))?;
@@ -218,6 +234,13 @@ impl Draft {
         }
         if let Some(text) = &options.login_timeout {
             self.login_timeout = option("--login-timeout", text, login_timeout(text))?;
+        }
+        if let Some(count) = options.unauthenticated_max {
+            self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
+        }
+        if let Some(count) = options.unauthenticated_per_address {
+            self.connections.strangers_of_address =
+                option("--unauthenticated-per-address", count, strangers(count))?;
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;
@@ -295,7 +318,7 @@ impl Draft {
     /// What nobody said.
     fn take_defaults(&mut self) -> Result<()> {
         if self.listen.is_empty() {
-            self.listen.push(address(DEFAULT_LISTEN).map_err(Usage)?);
+            self.listen.extend(addresses(DEFAULT_LISTEN).map_err(Usage)?);
         }
         if self.targets.is_empty() {
             let mut target = DraftTarget::new(DEFAULT_TARGET.to_owned());
@@ -313,6 +336,7 @@ impl Draft {
 
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
+        let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
         let maker = self.unit_maker();
         let mut stores = Stores::new();
         let mut nodes: Vec<Node> = Vec::new();
@@ -356,9 +380,10 @@ impl Draft {
             login_timeout: self.login_timeout,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,
+            connections: self.connections,
             hide_targets: self.hide_targets,
         };
-        Ok(Opened { plan, served })
+        Ok(Opened { state_folder, plan, served })
     }
 }
 
@@ -378,6 +403,6 @@ mod tests {
         let mut draft = Draft::new();
         draft.take_defaults().unwrap();
         assert_eq!(draft.listen, [SocketAddr::from(([127, 0, 0, 1], 3260))]);
-        assert!(address("127.0.0.1").is_err(), "an address without a port is not guessed at");
+        assert!(addresses("127.0.0.1").is_err(), "an address without a port is not guessed at");
     }
 }

@@ -12,7 +12,7 @@ use target::PORTAL_GROUP_TAG;
 use target::Portal;
 use target::Target;
 
-use crate::plan::address;
+use crate::plan::addresses;
 use crate::plan::checked;
 
 const STATES: [(&str, AccessState); 5] = [
@@ -43,8 +43,8 @@ pub(crate) fn portal_groups(
             return Err(source.error("portal-group.tag", &entry.tag, none).into());
         }
         for text in &entry.listen {
-            let address = checked(source, "portal-group.listen", text, |text| address(text))?;
-            portals.push(Portal { address, group });
+            let found = checked(source, "portal-group.listen", text, |text| addresses(text))?;
+            portals.extend(found.into_iter().map(|address| Portal { address, group }));
         }
     }
     Ok(portals)

@@ -3,150 +3,25 @@
 //! goes wrong.
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
-use std::io::BufRead;
-use std::io::BufReader;
+mod support;
+
 use std::io::Write;
 use std::path::Path;
-use std::process::Child;
 use std::process::Command;
-use std::process::Output;
 use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
-const TARGET: &str = "iqn.2026-01.local.lunwire:disk";
-
-fn lunwire(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_lunwire")).args(arguments).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-#[track_caller]
-fn good(arguments: &[&str]) -> Output {
-    let output = lunwire(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
-    output
-}
-
-/// Ends with `code` and says each of `said`.
-#[track_caller]
-fn fails(code: i32, arguments: &[&str], said: &[&str]) {
-    let output = lunwire(arguments);
-    let text = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
-    for part in said {
-        assert!(text.contains(part), "{arguments:?}: {part:?} is not in {text}");
-    }
-}
-
-/// A daemon that ends with the test, however the test ends.
-struct Daemon {
-    child: Child,
-    urls: Vec<String>,
-    socket: String,
-}
-
-impl Daemon {
-    fn start(folder: &Path, luns: &[&str], more: &[&str]) -> Self {
-        let socket = folder.join("control").display().to_string();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &socket]);
-        command.args(["--target", TARGET, "--log", "error"]).args(more);
-        for lun in luns {
-            command.args(["--lun", lun]);
-        }
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let urls: Vec<String> = lines
-            .take(luns.len())
-            .map(|line| line.unwrap().strip_prefix("serving ").unwrap().to_owned())
-            .collect();
-        Self { child, urls, socket }
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// The same place with other units. Others may hold the port for a moment.
-    fn restart(&mut self, portal: &str, luns: &[&str]) {
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(40) {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
-            command.args(["serve", "--listen", portal, "--control-socket", &self.socket]);
-            command.args(["--target", TARGET, "--log", "error"]);
-            for lun in luns {
-                command.args(["--lun", lun]);
-            }
-            self.child = command.stdout(Stdio::piped()).spawn().unwrap();
-            let mut lines = BufReader::new(self.child.stdout.take().unwrap());
-            let mut first = String::new();
-            if lines.read_line(&mut first).unwrap() > 0 {
-                return;
-            }
-            self.child.wait().unwrap();
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("{portal} stays occupied");
-    }
-
-    fn portal(&self) -> &str {
-        self.urls[0].split('/').nth(2).unwrap()
-    }
-
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Bytes that tell where they belong.
-fn pattern(length: usize) -> Vec<u8> {
-    let words = 0..u32::try_from(length / 4).unwrap();
-    words.flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_be_bytes()).collect()
-}
-
-/// Until the copy has begun.
-fn wait_for(state: &str) {
-    let begin = Instant::now();
-    while !Path::new(state).exists() && begin.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-struct Files {
-    folder: tempfile::TempDir,
-}
-
-impl Files {
-    fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    fn with(&self, name: &str, bytes: &[u8]) -> String {
-        std::fs::write(self.path(name), bytes).unwrap();
-        self.path(name)
-    }
-}
+use support::Daemon;
+use support::Files;
+use support::TARGET;
+use support::fails;
+use support::good;
+use support::lunwire;
+use support::pattern;
+use support::stderr;
+use support::stdout;
+use support::wait_for;
 
 #[test]
 fn discover_lists_targets_and_portals() {
@@ -437,8 +312,9 @@ fn wrong_urls_are_wrong_usage() {
     fails(2, &["inspect", "http://127.0.0.1/x/0"], &["http://127.0.0.1/x/0", "iscsi://"]);
     fails(2, &["read", "iscsi://127.0.0.1"], &["the target is missing"]);
     fails(2, &["inspect", &format!("iscsi://127.0.0.1/{TARGET}")], &["the LUN is missing"]);
-    fails(2, &["inspect", "iscsi://me%topsecretword@127.0.0.1/x/0"], &["me@127.0.0.1"]);
-    let output = lunwire(&["inspect", "iscsi://me%topsecretword@127.0.0.1/x/0"]);
+    let secret = "iscsi://me%topsecretword@127.0.0.1/x/y";
+    fails(2, &["inspect", secret], &["me%***@127.0.0.1/x/y", "\"y\" is no LUN"]);
+    let output = lunwire(&["inspect", secret]);
     assert!(!stderr(&output).contains("topsecretword"));
     let arguments = ["inspect", &disk, "--data-digest", "maybe"];
     fails(2, &arguments, &["--data-digest maybe", "preferred"]);

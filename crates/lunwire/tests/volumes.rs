@@ -183,3 +183,80 @@ fn filters_stand_in_the_configuration_too() {
         assert!(said.contains(problem) && said.contains(":5: "), "{said}");
     }
 }
+
+/// The command line that made a disk serves it for ever, whatever became of its size.
+#[test]
+fn the_same_command_line_starts_after_a_resize() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let word = format!("file:{},size=1M", disk.display());
+    for (size, next) in [("(1 MiB,", "3M"), ("(3 MiB,", "2M"), ("(2 MiB,", "2M")] {
+        let daemon = Daemon::start(folder.path(), 1, &["--lun", &word]);
+        let (_, said) = daemon.ask(&["status"]);
+        assert!(said.contains(size), "{said}");
+        let (code, said) = daemon.ask(&["lun", "resize", "0", next, "--shrink"]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+/// `check` sees what would keep a daemon from serving, and does not mind one that serves.
+#[test]
+fn check_looks_at_the_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("empty"), []).unwrap();
+    std::fs::write(path("disk"), [0; 4096]).unwrap();
+    std::fs::hard_link(path("disk"), path("link")).unwrap();
+    let check = |stores: &[String]| {
+        let luns: String =
+            stores.iter().map(|store| format!("[[target.lun]]\nstore = \"{store}\"\n")).collect();
+        let config = path("config.toml");
+        std::fs::write(&config, format!("[[target]]\nname = \"iqn.2026-01.a:b\"\n{luns}")).unwrap();
+        let output = Command::new(BINARY).args(["check", &config]).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    let file = |name: &str| format!("file:{}", path(name));
+    let made = format!("{},size=1M", file("new"));
+    for (stores, right) in [
+        (vec![file("none")], "does not exist"),
+        (vec![file("empty")], "is empty"),
+        (vec![format!("iso:{}", path("none"))], "does not exist"),
+        (vec![file("disk"), format!("stripe:4K({};{made})", file("link"))], "LUN 0"),
+        (vec![made.clone(), made.clone()], "each file once"),
+        (vec![file("disk"), format!("{},readonly", file("link"))], "each file once"),
+    ] {
+        let (code, said) = check(&stores);
+        assert!(code == Some(1) && said.contains(right), "{stores:?}: {said}");
+    }
+    let (code, said) = check(&[file("disk"), made, "memory:1M".into()]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!folder.path().join("new").exists());
+    let _daemon = Daemon::start(folder.path(), 1, &["--lun", &file("disk")]);
+    let (code, said) = check(&[file("disk")]);
+    assert_eq!(code, Some(0), "it is the one that is served: {said}");
+}
+
+/// Two daemons would overwrite each other's reservations.
+#[test]
+fn a_state_folder_is_one_daemons() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let arguments = ["--lun", "memory:1M", "--state-dir", state.to_str().unwrap()];
+    let daemon = Daemon::start(folder.path(), 1, &arguments);
+    let mode = std::fs::metadata(&state).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+    let second = Command::new(BINARY)
+        .args(["serve", "--listen", "127.0.0.1:0", "--control-socket"])
+        .arg(folder.path().join("other"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    let process = format!("process {}", daemon.child.id());
+    assert!(said.contains("state folder") && said.contains(&process), "{said}");
+    drop(daemon);
+    Daemon::start(folder.path(), 1, &arguments);
+}

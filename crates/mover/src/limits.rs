@@ -56,10 +56,6 @@ pub const INLINE_DATA_MAX: usize = 512;
 /// their buffer: below that the copy costs less than a receive of their own.
 pub const LANDING_MIN: usize = 32 << 10;
 
-/// Step of the copy with a digest from memory that others may change: source and destination stay
-/// in the first-level cache between copy and CRC.
-pub const COPY_STEP: usize = 8192;
-
 const _: () = assert!(BHS_LEN + AHS_LEN_MAX + CONTROL_KEEP < 64 << 10, "memory before login");
 const _: () =
     assert!(SOLICITED_MAX + UNSOLICITED_MAX < u16::MAX as usize, "TTT 0xffffffff is never made");
@@ -67,4 +63,3 @@ const _: () = assert!(COVERAGE_KEEP < COVERAGE_RANGES_MAX);
 const _: () = assert!(TRANSMIT_PIECES_MAX < 1024 && PIECES_PER_PDU < TRANSMIT_PIECES_MAX);
 const _: () =
     assert!(SEND_SEGMENT_MAX as usize <= BUF_LEN_MAX && SEND_SEGMENT_MAX.is_multiple_of(4));
-const _: () = assert!(COPY_STEP.is_multiple_of(64));

@@ -10,17 +10,40 @@
 //! unit that they are of. Each body stands beside what it keeps: it travels nowhere, and nobody
 //! else reads it.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
 /// Keeps one kind of state through a loss of power; the target has one for each unit that can.
 pub trait Keeper: Send + Sync + fmt::Debug {
     /// Puts `state` in place of what was kept before, on stable storage and as a whole: after a
-    /// crash at any point there is the old state or the new one.
+    /// crash at any point there is the old state or the new one. It may wait as long as the medium
+    /// likes, so nobody calls it where others wait ([`Keep::run`]).
     ///
     /// # Errors
     /// If that is not certain; the command that changed the state fails then.
     fn keep(&self, state: &[u8]) -> Result<(), KeepFailed>;
+}
+
+/// A state on its way to stable storage. There is one of a kind and a unit at a time.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    keeper: Arc<dyn Keeper>,
+    state: Vec<u8>,
+}
+
+impl Keep {
+    pub(crate) fn new(keeper: &Arc<dyn Keeper>, state: Vec<u8>) -> Self {
+        Self { keeper: Arc::clone(keeper), state }
+    }
+
+    /// Keeps it, which takes its time.
+    ///
+    /// # Errors
+    /// If it is not certain that it is kept.
+    pub fn run(&self) -> Result<(), KeepFailed> {
+        self.keeper.keep(&self.state)
+    }
 }
 
 /// The state could not be kept.

@@ -3,8 +3,8 @@
 //!
 //! Border 1 as SCSI sees it (SAM-5 §5.4). A [`LogicalUnit`] is shared by all reactors; a [`Nexus`]
 //! belongs to one session; a [`Task`] is one command. [`Nexus::start`] gives the first [`Step`],
-//! [`Task::resume`] each further one, until [`Step::Complete`]. A task may be dropped at any step:
-//! nothing of it is kept elsewhere.
+//! [`Task::resume`] each further one, until [`Step::Complete`]. A task may be dropped at any step
+//! but one: what has become of a [`Step::Keep`] under way, its task is told ([`Task::kept_late`]).
 //!
 //! A READ, file by file: `nexus` finds the unit, `lun` is the gate (attention, table, readiness),
 //! `table` names the handler, `sbc::rw` checks the range and asks the store, `task` carries it to
@@ -21,6 +21,7 @@ mod exclusion;
 #[cfg(test)]
 mod hostile;
 mod identity;
+mod keeping;
 mod kept;
 pub mod limits;
 mod lun;
@@ -40,6 +41,7 @@ mod taskset;
 mod testing;
 
 pub use identity::Identity;
+pub use kept::Keep;
 pub use kept::KeepFailed;
 pub use kept::Keeper;
 pub use kept::Kept;

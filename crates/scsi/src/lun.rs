@@ -32,7 +32,7 @@ use crate::spc::modes::Changed;
 use crate::spc::modes::Lasting;
 use crate::spc::modes::Modes;
 use crate::spc::modes::Parameters;
-use crate::spc::persistent::registry::Registry;
+use crate::spc::persistent::reservations::Reservations;
 use crate::spc::persistent::rights::Reserved;
 use crate::spc::persistent::rights::ReservedWord;
 use crate::spc::timestamp::Timestamp;
@@ -68,7 +68,7 @@ pub struct LogicalUnit {
     outlasting: Outlasting,
     ports: spin::Mutex<Vec<Port>>,
     /// Taken before `ports` where both are.
-    reservations: spin::Mutex<Registry>,
+    reservations: spin::Mutex<Reservations>,
     reserved: ReservedWord,
     keeper: Option<Arc<dyn Keeper>>,
     /// Taken before `ports` where both are.
@@ -86,11 +86,11 @@ pub struct LogicalUnit {
 }
 
 impl LogicalUnit {
-    pub(crate) fn keeper(&self) -> Option<&dyn Keeper> {
-        self.keeper.as_deref()
+    pub(crate) const fn keeper(&self) -> Option<&Arc<dyn Keeper>> {
+        self.keeper.as_ref()
     }
 
-    pub(crate) const fn reservations(&self) -> &spin::Mutex<Registry> {
+    pub(crate) const fn reservations(&self) -> &spin::Mutex<Reservations> {
         &self.reservations
     }
 
@@ -220,7 +220,7 @@ impl LogicalUnit {
         }
     }
 
-    /// Puts mode parameters in force.
+    /// Puts mode parameters in force, unless they have to be kept first.
     pub(crate) fn change_modes(
         &self,
         wanted: Parameters,
@@ -229,6 +229,17 @@ impl LogicalUnit {
         let changed = self.modes.change(wanted, lasting, self.number())?;
         self.show_modes();
         Ok(changed)
+    }
+
+    /// Mode parameters are in force when they are kept.
+    pub(crate) fn modes_are_kept(
+        &self,
+        wanted: Parameters,
+        result: Result<(), KeepFailed>,
+    ) -> Result<(), KeepFailed> {
+        self.modes.finish(wanted, result)?;
+        self.show_modes();
+        Ok(())
     }
 
     /// Mode parameters as they are after a reset.

@@ -223,9 +223,11 @@ pub(crate) const fn short_data_out(needed: u64) -> Fault {
     Fault { sense, status: CHECK_CONDITION, presented: needed }
 }
 
-/// What the store reports, as sense data; `lba` is the first block of the operation.
-pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
-    match error {
+/// What the store reports; `lba` is the first block of the operation.
+pub(crate) fn store_failed(error: Error, lba: u64) -> Fault {
+    let sense = match error {
+        // Whoever asks again gets it once others have taken what they read.
+        Error::Busy => return Fault::TASK_SET_FULL,
         Error::Read => {
             Sense::new(SenseKey::MediumError, UNRECOVERED_READ_ERROR, 0).with_information(lba)
         }
@@ -234,7 +236,8 @@ pub(crate) const fn store_failed(error: Error, lba: u64) -> Sense {
         Error::ReadOnly => WRITE_PROTECTED,
         Error::Range => LBA_OUT_OF_RANGE.with_information(lba),
         _ => INTERNAL,
-    }
+    };
+    sense.into()
 }
 
 /// Completion of a command for which there is nothing to say.

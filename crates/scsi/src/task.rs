@@ -42,6 +42,7 @@ pub use step::Victims;
 use crate::Nexus;
 use crate::exclusion::Access;
 use crate::exclusion::Hold;
+use crate::kept::KeepFailed;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use crate::nexus::Mapped;
@@ -228,8 +229,7 @@ impl Task {
                 self.unflushed = false;
                 match &self.mapped {
                     Some(mapped) => {
-                        let sense = sense::store_failed(error, 0);
-                        let completion = mapped.unit.fault(sense.into());
+                        let completion = mapped.unit.fault(sense::store_failed(error, 0));
                         self.pass(Step::Complete(completion))
                     }
                     None => self.broken(),
@@ -331,9 +331,10 @@ impl Task {
         let Some(mapped) = &self.mapped else { return step };
         let (unit, link) = (&mapped.unit, &mapped.link);
         // What reads, decides and writes as one is not stopped in between; nor is work that has
-        // begun and belongs to no nexus, for it would not outlive the task.
-        let stops =
-            !self.passes_aca && self.hold != Hold::Exclusive && !matches!(step, Step::Spawn { .. });
+        // begun and belongs to no nexus, for it would not outlive the task;
+        // nor is a change that others wait for.
+        let goes_on = matches!(step, Step::Spawn { .. } | Step::Keep(_));
+        let stops = !self.passes_aca && self.hold != Hold::Exclusive && !goes_on;
         if stops && unit.is_special(Special::Aca) && unit.task_set().lock().holds_up(unit, link) {
             self.release_hold();
             return self.wait(step);
@@ -423,12 +424,30 @@ impl Task {
         }
     }
 
+    /// The task had ended when its [`Step::Keep`] was done: its change is in force if it was kept.
+    /// What others have to do for it is an Abort or a Spawn; any other step is for nobody.
+    #[cold]
+    pub fn kept_late(&mut self, result: Result<(), KeepFailed>) -> Step {
+        let Some(mapped) = &self.mapped else { return self.broken() };
+        match self.machine.kept_late(mapped, result) {
+            Ok(step) => step,
+            Err(fault) => Step::Complete(mapped.unit.fault(fault)),
+        }
+    }
+
     /// What its [`Step::Store`] is for.
     #[must_use]
     #[inline]
     pub fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.place().map(|unit| unit.store())
+    }
+
+    /// The unit that its [`Step::Store`] is for.
+    #[must_use]
+    #[inline]
+    pub fn place(&self) -> Option<&Arc<LogicalUnit>> {
         let mapped = self.there.as_ref().or(self.mapped.as_ref());
-        mapped.map(|mapped| mapped.unit.store())
+        mapped.map(|mapped| &mapped.unit)
     }
 
     /// The logical unit that the command addresses; None for a LUN that is not mapped.
@@ -440,8 +459,8 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
-        if let (Machine::Wipe(wipe), Some(mapped)) = (&mut self.machine, &self.mapped) {
-            wipe.abandon(&mapped.unit);
+        if let Some(mapped) = &self.mapped {
+            self.machine.abandon(&mapped.unit);
         }
         self.release();
     }

@@ -333,6 +333,7 @@ pub(crate) fn run_at(nexus: &Nexus, request: Request, out: &[u8], now: Duration)
             Step::Abort { .. } => Input::Turn,
             Step::Clock => Input::Clock(NOW),
             Step::Draw => Input::Drawn(drawn(now)),
+            Step::Keep(keep) => Input::Kept(keep.run()),
             Step::Spawn { job, completion } => {
                 work(*job);
                 match completion {
@@ -351,9 +352,12 @@ pub(crate) fn run_at(nexus: &Nexus, request: Request, out: &[u8], now: Duration)
 pub(crate) fn work(mut job: Task) {
     let mut step = job.work(Input::Turn);
     for _ in 0..STEPS_MAX {
-        let Step::Store(op) = step else { break };
-        let outcome = submit(&job, &op);
-        step = job.work(Input::Store(outcome));
+        let input = match step {
+            Step::Store(op) => Input::Store(submit(&job, &op)),
+            Step::Keep(keep) => Input::Kept(keep.run()),
+            _ => break,
+        };
+        step = job.work(input);
     }
     assert!(matches!(step, Step::Complete(_)), "{step:?}");
 }

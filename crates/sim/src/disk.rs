@@ -2,6 +2,7 @@
 //! Disks behind the target: what a sync did not reach can be lost with the power, sector by sector.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 
 use buf::Buf;
@@ -83,6 +84,10 @@ pub(crate) struct Disk {
     abilities: Abilities,
     /// So many of the next works fail.
     pub(crate) errors: u32,
+    /// Sectors of which readers see what the medium never got: writing it back failed.
+    lost: BTreeSet<u64>,
+    /// Nobody was told of that yet. Who syncs next is, whoever it is, and nobody after.
+    untold: bool,
 }
 
 impl Disk {
@@ -95,6 +100,8 @@ impl Disk {
             next: 0,
             abilities,
             errors: 0,
+            lost: BTreeSet::new(),
+            untold: false,
         }
     }
 
@@ -137,7 +144,7 @@ impl Disk {
         work.applied += part;
         let done = work.applied >= length;
         if done {
-            self.finish(id, &work);
+            self.finish(id, &mut work);
         }
         self.works.insert(id, work);
         done
@@ -171,13 +178,19 @@ impl Disk {
     }
 
     fn change(&mut self, sector: u64, content: Sector, write: u64) {
+        self.lost.remove(&sector);
         self.visible.insert(sector, content);
         self.volatile.entry(sector).or_default().push(Volatile { content, write, done: None });
     }
 
     /// All of `work` took effect.
-    fn finish(&mut self, id: u64, work: &Work) {
+    fn finish(&mut self, id: u64, work: &mut Work) {
         let failed = work.fails.is_some();
+        let syncs = matches!(work.what, What::Sync | What::Write { durable: true, .. });
+        if syncs && !failed && std::mem::take(&mut self.untold) {
+            // What it was to do itself is done.
+            work.fails = Some(EIO);
+        }
         match &work.what {
             // What a failed write has done is there like any other content: a sync covers it.
             What::Write { offset, data, durable } => {
@@ -236,11 +249,31 @@ impl Disk {
             }
         }
         self.visible.clone_from(&self.stable);
+        self.lost.clear();
+        self.untold = false;
+    }
+
+    /// The system writes back what nobody has synced, and fails at about half of it: the medium
+    /// keeps what it had. False: there was nothing to lose.
+    pub(crate) fn fail_writeback(&mut self, rng: &mut Rng) -> bool {
+        let before = self.lost.len();
+        let Self { volatile, lost, .. } = self;
+        volatile.retain(|sector, list| {
+            let fails = list.iter().all(|old| old.done.is_some()) && rng.chance(500);
+            if fails {
+                lost.insert(*sector);
+            }
+            !fails
+        });
+        let met = self.lost.len() > before;
+        self.untold |= met;
+        met
     }
 
     /// The process behind `desk` is killed: each of its works ends where it is or is done in full,
-    /// and nobody hears of it.
-    pub(crate) fn lose_process(&mut self, desk: usize, rng: &mut Rng) {
+    /// and nobody hears of it. What could not be written back is gone with it. True: there was
+    /// some.
+    pub(crate) fn lose_process(&mut self, desk: usize, rng: &mut Rng) -> bool {
         let of_desk = self.works.iter().filter(|(_, work)| work.desk == desk);
         let ids: Vec<u64> = of_desk.map(|(id, _)| *id).collect();
         for id in ids {
@@ -248,6 +281,15 @@ impl Disk {
             while finish && !self.step(id, rng) {}
             self.works.remove(&id);
         }
+        let lost = std::mem::take(&mut self.lost);
+        for sector in &lost {
+            match self.stable.get(sector) {
+                Some(content) => self.visible.insert(*sector, *content),
+                None => self.visible.remove(sector),
+            };
+        }
+        self.untold = false;
+        !lost.is_empty()
     }
 
     /// Writes that were submitted up to now.
@@ -309,6 +351,19 @@ mod tests {
         write(&mut disk, 2, true);
         disk.lose_power(&mut Rng::new(3));
         assert_eq!(first(&disk), [2; 4]);
+    }
+
+    #[test]
+    fn a_failed_writeback_is_told_once_and_to_whoever_syncs() {
+        let mut disk = disk();
+        write(&mut disk, 1, true);
+        write(&mut disk, 2, false);
+        assert!((0..20).any(|seed| disk.fail_writeback(&mut Rng::new(seed))));
+        assert_eq!(first(&disk), [2; 4], "readers do not see it");
+        let told = [(); 2].map(|()| run(&mut disk, What::Sync).fails);
+        assert_eq!(told, [Some(EIO), None]);
+        disk.lose_power(&mut Rng::new(1));
+        assert!(first(&disk).contains(&1));
     }
 
     #[test]

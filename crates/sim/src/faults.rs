@@ -56,6 +56,11 @@ impl Run {
                 world.disks[disk].errors = count;
                 true
             }
+            Fault::Writeback => {
+                let mut world = world.borrow_mut();
+                let disk = self.rng.index(world.disks.len());
+                world.disks[disk].fail_writeback(&mut self.rng)
+            }
             Fault::Sleep(length) => {
                 let mut world = world.borrow_mut();
                 world.now = world.now + millis(length);
@@ -99,10 +104,10 @@ impl Run {
         if machine.solo.is_none() || machine.plan.memory {
             return false;
         }
-        machine.crash(dark);
+        let lost = machine.crash(dark);
         let mut world = self.world.borrow_mut();
-        for unit in &self.stage.units[index] {
-            if dark {
+        for (unit, lost) in self.stage.units[index].iter().zip(lost) {
+            if lost {
                 self.stage.models[*unit].power_lost(world.now);
             }
             self.stage.claims[*unit].forget(world.now);

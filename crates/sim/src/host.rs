@@ -166,7 +166,8 @@ impl Host {
         }
         if entry.id.is_none() {
             let secrets = stage.secrets[entry.plan.target];
-            match pump.open(options(&entry.plan, self.index, secrets)) {
+            let two = stage.two_groups[entry.plan.target];
+            match pump.open(options(&entry.plan, self.index, secrets, two)) {
                 Ok(id) => {
                     (entry.id, entry.nexus) = (Some(id), stage.next_nexus);
                     stage.next_nexus += 1;
@@ -460,8 +461,11 @@ impl Host {
 }
 
 /// The options of a session.
-fn options(plan: &SessionPlan, host: usize, secrets: Secrets) -> Options {
+fn options(plan: &SessionPlan, host: usize, secrets: Secrets, two_groups: bool) -> Options {
+    let mut portals = vec![world::portal(plan.target)];
+    portals.extend(two_groups.then(|| world::second_portal(plan.target)));
     Options {
+        portals,
         account: secrets::of_initiator(plan.target, secrets),
         initiator: format!("iqn.2026-01.local.lunwire.sim:host-{host}"),
         settings: Settings {

@@ -17,6 +17,7 @@ mod claims;
 mod disk;
 mod faults;
 mod host;
+mod impostors;
 mod lies;
 mod machine;
 mod model;

@@ -15,6 +15,7 @@ use store::Geometry;
 use store::Store;
 use target::AuthenticationPolicy;
 use target::Node;
+use target::Portal;
 use target::Solo;
 use target::SoloPlan;
 
@@ -71,16 +72,27 @@ impl Machine {
         let port =
             SimPort::new(&self.world, self.desk, Rng::new(self.rng.next()), self.disks.clone());
         let plan = SoloPlan {
-            portals: vec![SocketAddr::from(([0, 0, 0, 0], 0)).into()],
+            portals: vec![self.portal()],
             nodes: vec![self.node()],
             discovery: AuthenticationPolicy::default(),
             pool: Pool::new(self.plan.pool).expect("address space is left for a pool"),
             login_timeout: Duration::from_secs(15),
             hold_back: Duration::ZERO,
             sessions_max: 64,
+            connections: target::ConnectionLimits::default(),
         };
         self.solo = Some(Solo::new(port, plan, vec![listener]));
         self.world.borrow_mut().ready.insert(self.desk);
+    }
+
+    /// The first portal, which is that of connections without a local port. With two groups it is
+    /// of the second one: those of the other portal are of none, which means the first.
+    fn portal(&self) -> Portal {
+        let address = SocketAddr::from(([0, 0, 0, 0], 0));
+        match self.plan.two_groups {
+            true => Portal { address, group: 2 },
+            false => address.into(),
+        }
     }
 
     fn node(&self) -> Node {
@@ -96,7 +108,12 @@ impl Machine {
             luns: luns.collect(),
             alias: None,
             access: Vec::new(),
-            authentication: secrets::of_target(self.desk, plan.secrets, plan.algorithm),
+            authentication: secrets::of_target(
+                self.desk,
+                plan.secrets,
+                plan.algorithm,
+                plan.optional,
+            ),
             settings: self.settings(),
             redirect: None,
             name,
@@ -147,18 +164,20 @@ impl Machine {
         }
     }
 
-    /// The process is killed, or with `dark` the machine loses its power.
-    pub(crate) fn crash(&mut self, dark: bool) {
+    /// The process is killed, or with `dark` the machine loses its power. True for each disk that
+    /// may have lost what was not flushed.
+    pub(crate) fn crash(&mut self, dark: bool) -> Vec<bool> {
         self.solo = None;
         let mut world = self.world.borrow_mut();
         world.crash(self.desk, dark);
         let world = &mut *world;
-        for disk in &self.disks {
+        let mut lose = |disk: &usize| {
             if dark {
                 world.disks[*disk].lose_power(&mut world.disk_rng);
-            } else {
-                world.disks[*disk].lose_process(self.desk, &mut world.disk_rng);
+                return true;
             }
-        }
+            world.disks[*disk].lose_process(self.desk, &mut world.disk_rng)
+        };
+        self.disks.iter().map(&mut lose).collect()
     }
 }

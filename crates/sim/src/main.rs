@@ -37,7 +37,8 @@ struct Args {
     /// Draw no secrets, markers, recovery, further connections, rare commands and rests.
     #[arg(long)]
     plain: bool,
-    /// Draw nothing of what was added last: types of reservations, data out of order.
+    /// Draw nothing of what was added last: types of reservations, data out of order, impostors,
+    /// writebacks that fail.
     #[arg(long, conflicts_with = "plain")]
     narrow: bool,
     /// Stop at the first failure.

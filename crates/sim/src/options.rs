@@ -2,7 +2,10 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod extras;
+mod groups;
 mod latest;
+mod strangers;
+mod writeback;
 
 use std::fmt;
 use std::time::Duration;
@@ -97,6 +100,8 @@ pub enum Fault {
     SlowDisk(u32),
     /// So many works of a disk fail.
     DiskError(u32),
+    /// A disk cannot write back what nobody has synced, and says so once, to whoever syncs next.
+    Writeback,
     /// All machines sleep for so many milliseconds.
     Sleep(u32),
     /// Clocks on walls are set by so many seconds.
@@ -118,6 +123,7 @@ impl Fault {
             Self::HostCrash(_) => "hosts crashed",
             Self::SlowDisk(_) => "slow spells of disks",
             Self::DiskError(_) => "spells of disk errors",
+            Self::Writeback => "failed writebacks",
             Self::Sleep(_) => "clock jumps",
             Self::SetClock(_) => "wall clocks set",
         }
@@ -224,8 +230,12 @@ pub struct TargetPlan {
     pub secrets: Secrets,
     /// and by which hash function.
     pub algorithm: Algorithm,
+    /// An initiator may come in without the secret, and is then nobody.
+    pub optional: bool,
     /// The type of its guard's reservations.
     pub reservation: Type,
+    /// It has two portals, of one portal group each.
+    pub two_groups: bool,
 }
 
 /// Everything that a seed draws.
@@ -257,6 +267,8 @@ pub struct Options {
     /// So many of a thousand lists of PDUs have their data brought out of order, where that is
     /// agreed on.
     pub disorder: u64,
+    /// When impostors come.
+    pub impostors: Vec<Duration>,
     /// When what happens.
     pub faults: Vec<(Duration, Fault)>,
 }
@@ -267,6 +279,9 @@ impl Options {
     pub fn draw(seed: u64, class: Class) -> Self {
         let mut options = Self::narrow(seed, class);
         options.widen_further();
+        options.invite_impostors();
+        options.spoil_writebacks();
+        options.divide();
         options
     }
 
@@ -309,6 +324,7 @@ impl Options {
             blocks: rng.pick(&[16, 64, 256]),
             length,
             disorder: 0,
+            impostors: Vec::new(),
             faults: faults(&mut Rng::stream(seed, 3), class, length),
         };
         options.reconcile();
@@ -368,7 +384,9 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         connections: 4,
         secrets: Secrets::None,
         algorithm: Algorithm::Md5,
+        optional: false,
         reservation: Type::WriteExclusive,
+        two_groups: false,
     }
 }
 
@@ -471,6 +489,9 @@ impl fmt::Display for Options {
             for session in host {
                 writeln!(f, "host {number}: {session:?}")?;
             }
+        }
+        for at in &self.impostors {
+            writeln!(f, "at {:>9.3} s an impostor", at.as_secs_f64())?;
         }
         for (at, fault) in &self.faults {
             writeln!(f, "at {:>9.3} s {fault:?}", at.as_secs_f64())?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clock::Instant;
 use engine::Event;
+use engine::FileRefused;
 use engine::Landing;
 use engine::Port;
 use engine::Socket;
@@ -116,7 +117,10 @@ impl Port for SimPort {
         Socket(number)
     }
 
-    fn add_file(&mut self, _id: u32, _file: Arc<OwnedFd>, _direct: bool) {}
+    fn add_file(&mut self, id: u32, _file: Arc<OwnedFd>, _direct: bool) -> Result<(), FileRefused> {
+        // All numbers stand for disks that are there from the start.
+        Err(FileRefused::Taken(id))
+    }
 
     fn remove_file(&mut self, _id: u32) {}
 
@@ -142,6 +146,10 @@ impl Port for SimPort {
             }
             Work::Zero { file, offset, length } | Work::Reserve { file, offset, length } => {
                 self.file(token, file, What::Zero { offset, length, punch: false });
+            }
+            Work::Chore { mut chore } => {
+                let result = chore.run();
+                self.world.borrow_mut().tell(self.desk, token, Event::Ran { result });
             }
         }
     }
@@ -257,9 +265,12 @@ pub(crate) struct SimConnector {
 }
 
 impl Connector for SimConnector {
-    fn connect(&mut self, portals: Vec<String>, _others: Vec<String>, waker: Waker) -> Attempt {
+    fn connect(&mut self, mut portals: Vec<String>, _others: Vec<String>, waker: Waker) -> Attempt {
         let (result, attempt) = mpsc::channel();
         let mut world = self.world.borrow_mut();
+        // All are tried at once: whichever answers first.
+        let first = world.first_of(portals.len());
+        portals.rotate_left(first);
         let to = portals.first().and_then(|portal| world.listener(portal));
         let delay = world.latency() * 2;
         let (from, silent) = (self.desk, false);

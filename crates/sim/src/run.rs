@@ -60,6 +60,9 @@ pub(crate) struct Run {
     pub(crate) stage: Stage,
     pub(crate) options: Options,
     pub(crate) rng: Rng,
+    pub(crate) impostor_rng: Rng,
+    /// The port that impostors come from.
+    pub(crate) impostor_desk: usize,
     phase: Phase,
     until: Instant,
     turns: u32,
@@ -96,6 +99,7 @@ impl Run {
             .collect();
         let hosts = (0..).zip(&options.hosts);
         let hosts = hosts.map(|(index, plans)| Host::new(&world, index, plans, seed)).collect();
+        let impostor_desk = world.borrow_mut().add_desk("impostors".to_owned());
         let mut models = Vec::new();
         let mut units = Vec::new();
         let mut claims = Vec::new();
@@ -115,22 +119,34 @@ impl Run {
             models,
             units,
             secrets: options.targets.iter().map(|target| target.secrets).collect(),
+            two_groups: options.targets.iter().map(|target| target.two_groups).collect(),
             always_durable: options.targets.iter().map(|target| target.sync).collect(),
             ghosts: Vec::new(),
             next_version: 1,
             loading: true,
             verifying: false,
-            may_lose: options
-                .faults
-                .iter()
-                .any(|(_, fault)| !matches!(fault, Fault::DiskError(_) | Fault::SetClock(_))),
+            may_lose: options.faults.iter().any(|(_, fault)| {
+                !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
+            }),
             may_fail: options.class != Class::Calm,
             failure: None,
         };
         let until = START + options.length;
-        let rng = Rng::stream(seed, 4);
+        let (rng, impostor_rng) = (Rng::stream(seed, 4), Rng::stream(seed, 15));
         let (options, phase, turns) = (options.clone(), Phase::Safety, 0);
-        Self { world, machines, hosts, stage, options, rng, phase, until, turns }
+        Self {
+            world,
+            machines,
+            hosts,
+            stage,
+            options,
+            rng,
+            impostor_rng,
+            impostor_desk,
+            phase,
+            until,
+            turns,
+        }
     }
 
     fn start(&mut self) {
@@ -139,6 +155,9 @@ impl Run {
         let mut world = self.world.borrow_mut();
         for (index, (at, _)) in self.options.faults.iter().enumerate() {
             world.at(START + *at, Due::Plan(Plan::Fault(index)));
+        }
+        for at in &self.options.impostors {
+            world.at(START + *at, Due::Plan(Plan::Impostor));
         }
         world.after(LOOK, Due::Plan(Plan::Look));
     }
@@ -196,7 +215,9 @@ impl Run {
                 let fault = self.options.faults[index].1;
                 self.inflict(fault);
             }
-            Plan::Fault(_) => {}
+            Plan::Impostor if self.phase == Phase::Safety => self.send_impostor(),
+            Plan::Unmask(link, discovery) => self.unmask(link, discovery),
+            Plan::Fault(_) | Plan::Impostor => {}
             Plan::Start(desk) => self.revive(desk),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
             Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),

@@ -33,9 +33,11 @@ pub(crate) fn of_target(
     number: usize,
     secrets: Secrets,
     algorithm: Algorithm,
+    optional: bool,
 ) -> AuthenticationPolicy {
     let demand = match secrets {
         Secrets::None => return AuthenticationPolicy::default(),
+        Secrets::Initiator if optional => Demand::Optional,
         Secrets::Initiator => Demand::Required,
         Secrets::Both => Demand::Mutual,
     };

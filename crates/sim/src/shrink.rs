@@ -55,6 +55,11 @@ fn candidates(options: &Options) -> Vec<Options> {
             }
         }
     }
+    for impostor in 0..options.impostors.len() {
+        add(&|candidate| {
+            let _ = candidate.impostors.remove(impostor);
+        });
+    }
     for fault in 0..faults {
         add(&|candidate| {
             let _ = candidate.faults.remove(fault);

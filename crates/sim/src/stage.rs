@@ -47,6 +47,8 @@ pub(crate) struct Stage {
     pub(crate) units: Vec<Vec<usize>>,
     /// Of each target: what a login has to prove.
     pub(crate) secrets: Vec<Secrets>,
+    /// Of each target: whether it has two portal groups.
+    pub(crate) two_groups: Vec<bool>,
     /// Whose writes all go to stable storage.
     pub(crate) always_durable: Vec<bool>,
     pub(crate) ghosts: Vec<Ghost>,

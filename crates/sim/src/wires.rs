@@ -24,6 +24,7 @@ use crate::net::Side;
 use crate::tap;
 use crate::tap::Tap;
 use crate::trace::fingerprint;
+use crate::world;
 use crate::world::Dial;
 use crate::world::Due;
 use crate::world::Place;
@@ -77,9 +78,35 @@ impl World {
         self.ready.insert(dial.from);
     }
 
+    /// A connection that no port of ours made, with what is sent over it at once. `from` gets
+    /// what comes back, but nobody there reads it.
+    pub(crate) fn intrude(&mut self, from: usize, to: usize, bytes: Vec<u8>) -> LinkId {
+        let (id, ours, _) = self.connect(from, to, handle());
+        if let Some(link) = self.net.links.get_mut(&id) {
+            link.ends[0].fd = Some(ours);
+        }
+        let latency = self.latency();
+        self.carry(id, 0, bytes, latency);
+        id
+    }
+
     /// Makes a connection.
     fn join(&mut self, from: usize, to: usize, portals: &[String]) -> Connected {
-        let fds = [handle(), handle()];
+        let second = portals.first() == Some(&world::second_portal(to));
+        let theirs = if second { second_handle() } else { handle() };
+        let (_, ours, peer) = self.connect(from, to, theirs);
+        let portal = portals.first().cloned().unwrap_or_default();
+        Connected { stream: TcpStream::from(ours), peer, portal }
+    }
+
+    /// Two ends, of which the second, `theirs`, is given to who listens.
+    fn connect(
+        &mut self,
+        from: usize,
+        to: usize,
+        theirs: OwnedFd,
+    ) -> (LinkId, OwnedFd, SocketAddr) {
+        let fds = [handle(), theirs];
         let (low, high) = self.weather.window;
         let window = self.net_rng.within(low..=high);
         let link = Link {
@@ -100,9 +127,7 @@ impl World {
         if let Some(token) = self.desks[to].accepting {
             self.tell(to, token, Event::Accepted { connection: theirs, peer });
         }
-        let portal = portals.first().cloned().unwrap_or_default();
-        let peer = SocketAddr::from(([10, 0, 0, 1], 3260));
-        Connected { stream: TcpStream::from(ours), peer, portal }
+        (id, ours, SocketAddr::from(([10, 0, 0, 1], 3260)))
     }
 
     /// The next bytes of a send go on their way.
@@ -350,6 +375,15 @@ impl World {
 pub(crate) fn handle() -> OwnedFd {
     rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
         .expect("descriptors are left: each connection takes two")
+}
+
+/// That of a target for a connection to its second portal: unlike [`handle`] it has a local port,
+/// by which the target knows the portal group.
+fn second_handle() -> OwnedFd {
+    let fd = handle();
+    rustix::net::bind(&fd, &SocketAddr::from(([0, 0, 0, 0], 0)))
+        .expect("ports are left: few connections are open at once");
+    fd
 }
 
 fn drain(from: &mut VecDeque<u8>, length: usize) -> Vec<u8> {

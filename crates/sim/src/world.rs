@@ -70,6 +70,21 @@ pub(crate) enum Plan {
     Load(usize, usize),
     /// Look whether all is quiet.
     Look,
+    /// An impostor comes.
+    Impostor,
+    /// He goes again, and it is looked at what he reached.
+    Unmask(LinkId, Reach),
+}
+
+/// What an impostor may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// He must be let in: discovery is open, and has nothing to do with other sessions.
+    Discovery,
+    /// He must not be let in.
+    Nothing,
+    /// A discovery session that lacks something else: nothing is wrong in either way.
+    Either,
 }
 
 /// An attempt to connect.
@@ -151,6 +166,7 @@ pub(crate) struct World {
     pub(crate) net_rng: Rng,
     pub(crate) disk_rng: Rng,
     order_rng: Rng,
+    portal_rng: Rng,
     /// So many of a thousand lists of PDUs have their data brought out of order, where that is
     /// agreed on.
     pub(crate) disorder: u64,
@@ -179,6 +195,7 @@ impl World {
             net_rng: Rng::stream(seed, 1),
             disk_rng: Rng::stream(seed, 2),
             order_rng: Rng::stream(seed, 6),
+            portal_rng: Rng::stream(seed, 9),
             disorder: 0,
             trace: Trace::default(),
             tally: Tally::default(),
@@ -199,6 +216,11 @@ impl World {
             name,
         });
         self.desks.len() - 1
+    }
+
+    /// Which of so many portals answers first.
+    pub(crate) fn first_of(&mut self, portals: usize) -> usize {
+        if portals > 1 { self.portal_rng.index(portals) } else { 0 }
     }
 
     /// `due` after `delay`.
@@ -304,10 +326,16 @@ pub(crate) fn portal(number: usize) -> String {
     format!("10.0.0.{}:3260", number + 1)
 }
 
+/// Address of its portal of another portal group.
+pub(crate) fn second_portal(number: usize) -> String {
+    format!("10.0.1.{}:3260", number + 1)
+}
+
 impl World {
     /// The port behind a portal: targets have the first desks.
     pub(crate) fn listener(&self, address: &str) -> Option<usize> {
-        (0..self.desks.len()).find(|number| portal(*number) == address)
+        let of = |number: &usize| portal(*number) == address || second_portal(*number) == address;
+        (0..self.desks.len()).find(of)
     }
 
     /// A process or a machine goes: its sockets are gone, its work is forgotten, what the disks

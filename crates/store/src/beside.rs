@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two stores as one: data, and what is kept beside them.
 
+use crate::health::Health;
 use crate::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -72,6 +73,10 @@ impl Store for Beside {
         let mut files = self.data.files();
         files.extend(self.side.files());
         files
+    }
+
+    fn health(&self, file: FileId) -> Option<Arc<Health>> {
+        self.data.health(file).or_else(|| self.side.health(file))
     }
 
     fn submit(&self, op: &Op) -> Submitted {

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store in a file or a block device: `file:PATH`.
 
+use crate::health::Health;
 use crate::limits::ZERO_PIECE_LEN;
 use crate::{
-    Error, FileId, Geometry, Io, IoResult, Op, Outcome, Run, Space, Store, Submitted, contradiction,
+    Error, FileId, Geometry, Io, IoResult, Op, Outcome, Part, Run, Space, Store, Submitted,
+    contradiction,
 };
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use buf::Slice;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering;
@@ -16,6 +21,10 @@ use core::sync::atomic::Ordering;
 /// is not to have a volatile cache writes durably and ends each other change with a sync. A read
 /// that gives fewer bytes than asked for fails as unreadable: the file was cut short by somebody
 /// else, and zeroes in place of lost data would be a lie.
+///
+/// After a failed sync flushes and durable writes fail, see [`Health`]. What is written then is
+/// wrapped in a [`Part`] with the number of the failure, so that it counts as written again only if
+/// the failure was before it.
 #[derive(Debug)]
 pub struct File {
     file: FileId,
@@ -23,6 +32,7 @@ pub struct File {
     geometry: Geometry,
     bytes: AtomicU64,
     sync: bool,
+    health: Arc<Health>,
 }
 
 impl File {
@@ -30,7 +40,16 @@ impl File {
     /// is on stable storage before it is done.
     pub fn new(file: FileId, geometry: Geometry, sync: bool) -> Self {
         let bytes = AtomicU64::new(geometry.bytes);
-        Self { file, geometry, bytes, sync }
+        let health = Arc::new(Health::new(geometry.bytes, geometry.physical_block, true));
+        Self { file, geometry, bytes, sync, health }
+    }
+
+    /// The same for a file past the page cache: nothing is written back late, so each sync and each
+    /// write hears of its own failure.
+    #[must_use]
+    pub fn past_the_cache(self) -> Self {
+        let (bytes, block) = (self.geometry.bytes, self.geometry.physical_block);
+        Self { health: Arc::new(Health::new(bytes, block, false)), ..self }
     }
 
     /// The first Io of `op`, or None if there is nothing to do.
@@ -132,6 +151,10 @@ impl Store for File {
         Some(self.file)
     }
 
+    fn health(&self, file: FileId) -> Option<Arc<Health>> {
+        (file == self.file).then(|| Arc::clone(&self.health))
+    }
+
     fn set_bytes(&self, bytes: u64) -> bool {
         self.bytes.store(bytes, Ordering::Release);
         true
@@ -141,6 +164,12 @@ impl Store for File {
         if let Err(error) = self.geometry().check(op) {
             return Submitted::Done(Outcome::Failed(error));
         }
+        if op.changes() {
+            self.note_write(op);
+        }
+        if let Some(failure) = self.health.failure() {
+            return self.submit_failed(op, failure);
+        }
         match self.start(op) {
             Some(io) => Submitted::Io(io),
             None if matches!(op, Op::Read { .. }) => Submitted::Done(Outcome::Data(Slice::empty())),
@@ -149,6 +178,68 @@ impl Store for File {
     }
 
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        if op.changes() {
+            self.note_write(op);
+        }
+        if matches!(io, Io::Part(_)) || self.health.has_failed() {
+            return self.complete_failed(op, io, result);
+        }
+        self.go_on(op, io, result)
+    }
+}
+
+impl File {
+    /// What was acknowledged of `op` waits for a sync, unless it brings one itself.
+    #[inline]
+    fn note_write(&self, op: &Op) {
+        if self.sync || matches!(op, Op::Write { durable: true, .. }) {
+            return;
+        }
+        let (offset, length) = op.range();
+        self.health.note_write(offset, length);
+    }
+
+    /// As `submit`, after a failed sync.
+    #[cold]
+    fn submit_failed(&self, op: &Op, failure: u64) -> Submitted {
+        if matches!(op, Op::Flush) && !self.health.is_whole_again() {
+            return Submitted::Done(Outcome::Failed(Error::Write));
+        }
+        match self.start(op) {
+            Some(io) if op.changes() => numbered(Submitted::Io(io), failure),
+            Some(io) => Submitted::Io(io),
+            None if matches!(op, Op::Read { .. }) => Submitted::Done(Outcome::Data(Slice::empty())),
+            None => Submitted::Done(Outcome::Done),
+        }
+    }
+
+    /// As `complete`, of what began after a failed sync or ends after it.
+    #[cold]
+    fn complete_failed(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
+        let (failure, io) = match io {
+            Io::Part(part) => (Some(part.step), &part.io),
+            whole => (None, whole),
+        };
+        if let (Some(failure), IoResult::Other(Ok(()))) = (failure, &result)
+            && let Some((offset, length)) = changed(io)
+        {
+            self.health.note_rewrite(offset, length, failure);
+        }
+        let next = self.go_on(op, io, result);
+        let is_done = matches!(next, Submitted::Done(Outcome::Done));
+        let fails = match op {
+            Op::Flush => self.health.has_failed(),
+            Op::Write { durable: true, .. } => !self.health.is_whole_again(),
+            _ => self.sync && op.changes() && !self.health.is_whole_again(),
+        };
+        match failure {
+            _ if is_done && fails => Submitted::Done(Outcome::Failed(Error::Write)),
+            Some(failure) => numbered(next, failure),
+            None => next,
+        }
+    }
+
+    fn go_on(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         match (op, result) {
             (Op::Read { length, .. }, IoResult::Read(Ok(data))) => {
                 let asked = u64::from(*length);
@@ -170,6 +261,27 @@ impl Store for File {
             }
             (_, IoResult::Other(Ok(()))) => self.advance(op, io),
         }
+    }
+}
+
+/// Work on a file that had failed when it began, with the number of the failure. Syncs need none.
+fn numbered(submitted: Submitted, failure: u64) -> Submitted {
+    match submitted {
+        Submitted::Io(io) if changed(&io).is_some() => {
+            Submitted::Io(Io::Part(Box::new(Part { step: failure, read: Vec::new(), io })))
+        }
+        other => other,
+    }
+}
+
+/// The bytes that `io` changes.
+fn changed(io: &Io) -> Option<(u64, u64)> {
+    match io {
+        Io::Write { offset, data, .. } => Some((*offset, data.len() as u64)),
+        Io::Punch { offset, length, .. }
+        | Io::Zero { offset, length, .. }
+        | Io::Reserve { offset, length, .. } => Some((*offset, *length)),
+        _ => None,
     }
 }
 

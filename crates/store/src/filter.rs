@@ -44,6 +44,10 @@ macro_rules! behind {
             self.behind.files()
         }
 
+        fn health(&self, file: crate::FileId) -> Option<alloc::sync::Arc<crate::health::Health>> {
+            self.behind.health(file)
+        }
+
         fn set_bytes(&self, bytes: u64) -> bool {
             self.behind.set_bytes(bytes)
         }
@@ -104,6 +108,10 @@ impl Store for ReadOnly {
 
     fn files(&self) -> alloc::vec::Vec<FileId> {
         self.behind.files()
+    }
+
+    fn health(&self, file: FileId) -> Option<Arc<crate::health::Health>> {
+        self.behind.health(file)
     }
 }
 

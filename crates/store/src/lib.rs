@@ -11,6 +11,7 @@ extern crate alloc;
 pub mod beside;
 pub mod file;
 pub mod filter;
+pub mod health;
 mod limits;
 pub mod memory;
 pub mod null;
@@ -18,10 +19,12 @@ pub mod spec;
 pub mod stripe;
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use buf::{BUF_LEN_MAX, Slice};
 use clock::Instant;
 use core::fmt;
 use core::time::Duration;
+use health::{Health, Watched};
 
 /// Facts about a store; only its size can change while it is open ([`Store::set_bytes`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +213,9 @@ pub enum Error {
     /// Not within the store, which may have become smaller meanwhile: 5/21/00.
     #[error("beyond the end of the store")]
     Range,
+    /// No room for it now, since others use too much: TASK SET FULL.
+    #[error("too much of the store is lent")]
+    Busy,
     /// The store is gone or misbehaves: 4/44/00.
     #[error("internal failure of the store")]
     Internal,
@@ -300,6 +306,20 @@ pub enum Io {
     Part(Box<Part>),
 }
 
+impl Io {
+    /// The file whose [`Health`] this may change, and how: it is to be run under a
+    /// [`Watch`](health::Watch).
+    #[inline]
+    pub fn watched(&self) -> Option<(FileId, Watched)> {
+        match self {
+            Self::Sync { file } => Some((*file, Watched::Sync)),
+            Self::Write { file, durable: true, .. } => Some((*file, Watched::DurableWrite)),
+            Self::Part(part) => part.io.watched(),
+            _ => None,
+        }
+    }
+}
+
 /// The place of a filter in front of a store, from 0: each filter of a stack has its own, so that
 /// it knows its Io again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -386,6 +406,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// All files that the store works on.
     fn files(&self) -> alloc::vec::Vec<FileId> {
         self.file().into_iter().collect()
+    }
+
+    /// What is known of the syncs of a file that the store works on.
+    fn health(&self, _file: FileId) -> Option<Arc<Health>> {
+        None
     }
 
     /// The space that the store takes and that is left for it, if the store itself knows.

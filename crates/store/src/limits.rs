@@ -42,6 +42,12 @@ pub(crate) const NESTING_MAX: usize = 4;
 /// Longest delay: after it hosts have given a command up.
 pub(crate) const DELAY_MAX: Duration = Duration::from_secs(60);
 
+/// Blocks of one file whose writes are told apart at most: the list of their chunks takes 2 MiB.
+pub(crate) const MARKS_MAX: u64 = 1 << 32;
+
+/// The writes of a file that grows to more than so many times its size are not told apart.
+pub(crate) const MARKS_GROWTH: u64 = 8;
+
 const _: () = assert!(ZERO_PIECE_LEN <= buf::BUF_LEN_MAX as u64);
 
 /// Longest write that is whole for everybody, bytes: what databases ask for, many times over.

@@ -6,13 +6,13 @@ mod pages;
 use crate::limits::ZERO_BY_DISCARD_MIN;
 use crate::{Error, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage, contradiction};
 use alloc::sync::Arc;
-use buf::{OutOfRange, PAGE, Region, SystemError};
+use buf::{PAGE, Region, RegionError, SystemError};
 use pages::Pages;
 
 /// Zeroed, sparse memory; all operations are done at once and a Read lends the memory itself.
 ///
-/// The bytes of a Read are those of the store: they follow later writes until they are sent. Gone
-/// when the process ends.
+/// The bytes of a Read are those of the store, as they are now: a later write to lent pages goes to
+/// new ones ([`Region`]). Gone when the process ends.
 #[derive(Debug)]
 pub struct Memory {
     region: Arc<Region>,
@@ -35,7 +35,7 @@ impl Memory {
         match op {
             Op::Read { offset, length } => {
                 let length = usize::try_from(*length).map_err(|_| Error::Internal)?;
-                let data = self.region.slice(*offset, length).ok_or(Error::Internal)?;
+                let data = self.region.lend(*offset, length)?;
                 return Ok(Outcome::Data(data));
             }
             Op::Write { offset, data, .. } => {
@@ -100,10 +100,13 @@ impl Store for Memory {
     }
 }
 
-impl From<OutOfRange> for Error {
-    /// The range was checked before: the store contradicts itself.
-    fn from(_: OutOfRange) -> Self {
-        Self::Internal
+impl From<RegionError> for Error {
+    fn from(error: RegionError) -> Self {
+        match error {
+            RegionError::Full => Self::Busy,
+            // The range was checked before: the store contradicts itself.
+            RegionError::OutOfRange => Self::Internal,
+        }
     }
 }
 

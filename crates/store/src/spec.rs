@@ -12,6 +12,7 @@ pub use error::SpecError;
 pub use error::Unprotectable;
 pub use filter::Filter;
 pub use size::SizeError;
+pub use size::parse_bytes;
 pub use size::parse_size;
 
 use crate::limits::{FILTERS_MAX, NESTING_MAX};
@@ -32,7 +33,8 @@ pub enum Spec {
         /// Size, a multiple of 512.
         bytes: u64,
     },
-    /// `file:PATH[,size=SIZE][,direct][,readonly][,sync]`: a regular file or a block device.
+    /// `file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]`: a regular file or a block
+    /// device.
     File(FileSpec),
     /// `null:SIZE`: reads zeroes, drops writes.
     Null {
@@ -74,6 +76,8 @@ pub struct FileSpec {
     pub read_only: bool,
     /// Every write is on stable storage before it is acknowledged.
     pub sync: bool,
+    /// An image of a virtual machine is served as the bytes that it is.
+    pub raw: bool,
 }
 
 impl Spec {
@@ -250,7 +254,12 @@ impl FileSpec {
             return Err(SpecError::EmptyPath { kind: "file", usage: error::FILE_USAGE });
         }
         let path = path.to_owned();
-        Ok(Self { path, size: None, direct: false, read_only: false, sync: false })
+        Ok(Self { path, size: None, direct: false, read_only: false, sync: false, raw: false })
+    }
+
+    /// The file of a CD or DVD.
+    pub const fn disc(path: String) -> Self {
+        Self { path, size: None, direct: false, read_only: true, sync: false, raw: true }
     }
 
     /// Takes an option that files have; false if they have it not.
@@ -260,6 +269,7 @@ impl FileSpec {
             "direct" => ("direct", self.direct),
             "readonly" => ("readonly", self.read_only),
             "sync" => ("sync", self.sync),
+            "format" => ("format", self.raw),
             _ => return Ok(false),
         };
         if taken {
@@ -268,6 +278,12 @@ impl FileSpec {
         match (option, value) {
             ("size", value) => {
                 self.size = Some(size("file", "option `size`", value.unwrap_or_default())?);
+            }
+            ("format", Some("raw")) => self.raw = true,
+            ("format", value) => {
+                let (kind, right) = ("file", "raw");
+                let value = value.unwrap_or_default().to_owned();
+                return Err(SpecError::FilterValue { kind, option, value, right });
             }
             (_, Some(value)) => {
                 let (kind, value) = ("file", value.to_owned());
@@ -308,7 +324,12 @@ impl fmt::Display for FileSpec {
         if let Some(size) = self.size {
             write!(f, ",size={size}")?;
         }
-        let flags = [(self.direct, ",direct"), (self.read_only, ",readonly"), (self.sync, ",sync")];
+        let flags = [
+            (self.direct, ",direct"),
+            (self.read_only, ",readonly"),
+            (self.sync, ",sync"),
+            (self.raw, ",format=raw"),
+        ];
         flags.iter().filter(|(set, _)| *set).try_for_each(|(_, text)| f.write_str(text))
     }
 }

@@ -10,6 +10,7 @@
 //! The parts of one operation are done one after the other; operations run side by side. Without
 //! redundancy: if one store fails, what is on it is lost.
 
+use crate::health::Health;
 use crate::limits::{SIZE_MAX, STRIPE_CHUNK_MAX, STRIPE_CHUNK_MIN, STRIPE_STORES_MAX};
 use crate::{
     FileId, Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage, contradiction,
@@ -231,6 +232,10 @@ impl Store for Stripe {
 
     fn files(&self) -> Vec<FileId> {
         self.stores.iter().flat_map(|store| store.files()).collect()
+    }
+
+    fn health(&self, file: FileId) -> Option<Arc<Health>> {
+        self.stores.iter().find_map(|store| store.health(file))
     }
 
     fn usage(&self) -> Option<Usage> {

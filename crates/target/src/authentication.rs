@@ -19,7 +19,7 @@ use iscsi::target::Authentication;
 pub struct AuthenticationPolicy {
     /// How much.
     pub demand: Demand,
-    /// The allowed hash functions, most wanted first.
+    /// The allowed hash functions, of which the initiator's order chooses.
     pub algorithms: Vec<Algorithm>,
     /// For initiators that have no account of their own.
     pub account: Option<Arc<Account>>,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use engine::FileRefused;
 use scsi::LogicalUnit;
 
 use crate::mail::Letter;
@@ -63,10 +64,16 @@ impl Target {
         }
         let mut stores = self.files().beside();
         let unit = Arc::new(open(&mut stores, lun)?);
-        for file in &stores.files {
-            if !self.ask_reactors(|reply| Letter::AddFile { file: file.clone(), reply }) {
-                self.forget_files(&stores.files);
-                return Err(VolumeError::Silent.into());
+        for (number, file) in (0..).zip(&stores.files) {
+            let answers = self.answers(|reply| Letter::AddFile { file: file.clone(), reply });
+            let added = answers.map_err(|_| VolumeError::Silent).and_then(|answers| {
+                Ok(answers.into_iter().collect::<Result<(), FileRefused>>()?)
+            });
+            if let Err(error) = added {
+                // Where it was refused the number is another file's.
+                let known = number + usize::from(matches!(error, VolumeError::Silent));
+                self.forget_files(stores.files.get(..known).unwrap_or_default());
+                return Err(error.into());
             }
         }
         self.files().add(stores.files);
@@ -102,10 +109,13 @@ impl Target {
         let mut files = self.files().all();
         files.retain(|file| ids.contains(&file.id));
         self.forget_files(&files);
-        for StoreFile { fd, path, .. } in files.into_iter().filter(|file| file.writable) {
-            engine::files::sync(&fd).map_err(|source| VolumeError::Flush { lun, path, source })?;
+        let mut result = Ok(());
+        for file in files.into_iter().filter(|file| file.writable) {
+            if let Err(source) = file.synced(|fd| engine::files::sync(fd)) {
+                result = Err(VolumeError::Flush { lun, path: file.path, source });
+            }
         }
-        Ok(())
+        result
     }
 
     fn served(&self, target: &str) -> Result<&Arc<Served>, VolumeError> {

@@ -9,8 +9,11 @@ use std::fs::File;
 use std::io;
 use std::io::Read;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
 use scsi::Identity;
 use scsi::KeepFailed;
@@ -27,6 +30,8 @@ pub struct StateFile {
     path: PathBuf,
     /// Where the next state is written before it takes its place.
     draft: PathBuf,
+    /// What is there.
+    last: Mutex<Option<Vec<u8>>>,
 }
 
 impl StateFile {
@@ -55,7 +60,8 @@ impl StateFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        Ok((Self { folder: folder.to_owned(), path, draft }, state))
+        let last = Mutex::new(state.clone());
+        Ok((Self { folder: folder.to_owned(), path, draft, last }, state))
     }
 
     /// Where the state is.
@@ -64,12 +70,34 @@ impl StateFile {
         &self.path
     }
 
-    fn put(&self, state: &[u8]) -> io::Result<()> {
-        let mut file = File::create(&self.draft)?;
+    /// `sync` brings the folder to stable storage.
+    fn put(&self, state: &[u8], sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = File::open(&self.folder)?;
+        self.exchange(state)?;
+        if let Err(error) = sync(&folder) {
+            // The new state is there, and nobody relies on it: a restart must not find it.
+            let put_back = match &*last {
+                Some(last) => self.exchange(last),
+                None => std::fs::remove_file(&self.path),
+            };
+            let put_back = put_back.and_then(|()| folder.sync_all());
+            if let Err(error) = put_back {
+                let path = self.path.display();
+                tracing::error!(%path, %error, "cannot put the old state of a unit back");
+            }
+            return Err(error);
+        }
+        *last = Some(state.to_vec());
+        Ok(())
+    }
+
+    fn exchange(&self, state: &[u8]) -> io::Result<()> {
+        let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
+        let mut file = options.open(&self.draft)?;
         file.write_all(state)?;
         file.sync_all()?;
-        std::fs::rename(&self.draft, &self.path)?;
-        File::open(&self.folder)?.sync_all()
+        std::fs::rename(&self.draft, &self.path)
     }
 }
 
@@ -81,7 +109,7 @@ pub(crate) fn place(folder: &Path, naa: &[u8], what: &str) -> PathBuf {
 
 impl Keeper for StateFile {
     fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
-        self.put(state).map_err(|error| {
+        self.put(state, File::sync_all).map_err(|error| {
             tracing::error!(path = %self.path.display(), %error, "cannot keep the state of a unit");
             KeepFailed
         })
@@ -144,6 +172,22 @@ mod tests {
             }
         }
         assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), Kept::ALL.len());
+    }
+
+    /// The exchange is done, and then the folder cannot be synced: a command that was told so must
+    /// not find its change in force after a restart.
+    #[test]
+    fn what_failed_at_the_last_step_is_taken_back() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open =
+            || StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("readable");
+        let failed = |_: &File| Err(io::Error::other("a broken disk"));
+        let (file, _) = open();
+        assert!(file.put(b"first", failed).is_err());
+        assert_eq!(open().1, None);
+        file.keep(b"old").expect("room");
+        assert!(file.put(b"new", failed).is_err());
+        assert_eq!(open().1.as_deref(), Some(&b"old"[..]));
     }
 
     #[test]

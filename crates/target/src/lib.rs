@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod authentication;
+mod failure;
 mod identity;
 mod inventory;
 mod isns;
@@ -17,14 +18,18 @@ mod pump;
 mod reactor;
 mod registry;
 mod solo;
+mod state_folder;
 mod stopwatch;
 mod stores;
+mod strangers;
 mod table;
 mod volume;
 
 pub use authentication::AuthenticationPolicy;
 pub use authentication::Demand;
 pub use engine::ppe::Idle;
+pub use failure::PANICKED;
+pub use failure::end_process_on_panic;
 pub use identity::DiskNumber;
 pub use identity::IdentityError;
 pub use identity::IdentityPolicy;
@@ -48,10 +53,14 @@ pub use registry::SESSIONS_MAX;
 pub use solo::Holdings;
 pub use solo::Solo;
 pub use solo::SoloPlan;
+pub use state_folder::StateFolder;
+pub use state_folder::StateFolderError;
 pub use stopwatch::Times;
 pub use stores::ProtectionError;
 pub use stores::StoreError;
 pub use stores::Stores;
+pub use strangers::ConnectionLimits;
+pub use strangers::STRANGERS_MAX;
 pub use volume::Rescanned;
 pub use volume::Resized;
 pub use volume::Shrink;

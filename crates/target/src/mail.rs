@@ -10,6 +10,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use engine::FileRefused;
 use engine::Waker;
 use iscsi::target::Parameters;
 use scsi::LogicalUnit;
@@ -39,6 +40,10 @@ pub(crate) enum Letter {
         reactor: usize,
         connection: Key,
     },
+    /// A stranger must make room for others.
+    Evict {
+        connection: Key,
+    },
     /// The session that `connection` waits for has gone.
     Vacated {
         connection: Key,
@@ -58,7 +63,7 @@ pub(crate) enum Letter {
     /// Initiators may have a new file's blocks asked for from now on.
     AddFile {
         file: StoreFile,
-        reply: Sender<()>,
+        reply: Sender<Result<(), FileRefused>>,
     },
     /// Nobody asks for blocks of this file any more.
     RemoveFile {

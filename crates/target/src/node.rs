@@ -74,7 +74,7 @@ pub struct Redirect {
 /// Lets one initiator in.
 #[derive(Clone, Debug)]
 pub struct AccessRule {
-    /// The initiator's iSCSI name, normalized; compared byte for byte.
+    /// The initiator's iSCSI name, normalized: what initiators say is prepared, then compared.
     pub initiator: String,
     /// LUN masking: the numbers that it sees; all if None.
     pub luns: Option<Vec<u16>>,
@@ -88,26 +88,31 @@ impl Node {
     /// Whether `initiator` may log in.
     #[must_use]
     pub fn admits(&self, initiator: &str) -> bool {
-        self.access.is_empty() || self.access.iter().any(|rule| rule.initiator == initiator)
+        self.access.is_empty() || self.rule(initiator).is_some()
+    }
+
+    fn rule(&self, initiator: &str) -> Option<&AccessRule> {
+        let name = iscsi::name::prepared(initiator);
+        self.access.iter().find(|rule| rule.initiator == name)
     }
 
     /// The account of `initiator` alone: it proves that name and no other (RFC 7143 §9.2).
     fn account(&self, initiator: &str) -> Option<&Arc<Account>> {
-        self.access.iter().find(|rule| rule.initiator == initiator)?.account.as_ref()
+        self.rule(initiator)?.account.as_ref()
     }
 
     /// What to negotiate for with `initiator`, and what it may do.
     fn settings_for(&self, initiator: &str) -> Settings {
-        let rule = self.access.iter().find(|rule| rule.initiator == initiator);
-        let own = rule.and_then(|rule| rule.target_reset);
+        let own = self.rule(initiator).and_then(|rule| rule.target_reset);
         let target_reset = own.unwrap_or(self.settings.target_reset);
         Settings { target_reset, ..self.settings.clone() }
     }
 
     /// Whether `initiator` sees the unit of this number.
     fn shows(&self, initiator: &str, number: u16) -> bool {
-        let rule = self.access.iter().find(|rule| rule.initiator == initiator);
-        rule.and_then(|rule| rule.luns.as_ref()).is_none_or(|luns| luns.contains(&number))
+        self.rule(initiator)
+            .and_then(|rule| rule.luns.as_ref())
+            .is_none_or(|luns| luns.contains(&number))
     }
 }
 
@@ -132,7 +137,7 @@ struct Luns {
 impl Luns {
     fn shows(&self, node: &Node, initiator: &str, number: u16) -> bool {
         match self.only.iter().find(|(of, _)| *of == number) {
-            Some((_, initiators)) => initiators.iter().any(|name| name == initiator),
+            Some((_, initiators)) => initiators.contains(&iscsi::name::prepared(initiator)),
             None => node.shows(initiator, number),
         }
     }
@@ -226,6 +231,7 @@ impl Nodes {
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<Served>> {
+        let name = iscsi::name::prepared(name);
         self.nodes.iter().find(|served| served.node.name == name)
     }
 

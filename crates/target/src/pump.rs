@@ -14,8 +14,11 @@
 
 mod admission;
 mod buffers;
+mod complaint;
+mod hunger;
 mod jobs;
 mod join;
+mod keeping;
 mod letters;
 mod lifecycle;
 mod management;
@@ -24,8 +27,11 @@ mod sending;
 mod services;
 mod stopping;
 mod storing;
+mod sweep;
 mod waiting;
+mod watching;
 
+pub(crate) use complaint::name as name_of_op;
 pub(crate) use join::Handover;
 
 use std::collections::VecDeque;
@@ -57,6 +63,7 @@ use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
+use crate::strangers::Ticket;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -92,6 +99,10 @@ pub(crate) struct Pump<P> {
     runnable: VecDeque<(Key, TaskId, Step)>,
     /// Commands that wait for others.
     waiting: waiting::Waiting,
+    /// Sessions and connections that wait for memory.
+    hungry: hunger::Hungry,
+    /// The next sweep is due at some time.
+    sweeps: bool,
     jobs: Table<jobs::Job>,
     /// Jobs that can go on.
     job_turns: VecDeque<jobs::Turn>,
@@ -108,7 +119,11 @@ struct Connection {
     peer: SocketAddr,
     local: SocketAddr,
     mover: Tcp,
+    /// What its session has of the pool.
+    pool: Pool,
     phase: Phase,
+    /// Its entry among the strangers, until it is known who it is.
+    ticket: Option<Ticket>,
     /// The list to fill; None while it is under way.
     list: Option<SgList>,
     dirty: bool,
@@ -121,6 +136,7 @@ struct Connection {
     held_until: Option<Instant>,
     /// Answers before this number have left.
     told: StatSn,
+    sends: sweep::Sends,
 }
 
 #[derive(Debug)]
@@ -142,6 +158,8 @@ struct Session {
     machine: iscsi::target::Session,
     /// None in a discovery session.
     nexus: Option<scsi::Nexus>,
+    /// What the session has of the reactor's pool: buffers of its commands, and their data.
+    pool: Pool,
     login: iscsi::target::LoggedIn,
     identity: Identity,
     /// Whom the initiator has proved to be, by CHAP; all connections must have the same.
@@ -152,6 +170,8 @@ struct Session {
     connections: Vec<Key>,
     /// Commands in the hands of the device server, by `TaskId::index`.
     tasks: Vec<Option<services::Task>>,
+    /// Those that wait for memory, the oldest first.
+    hungry: VecDeque<hunger::Meal>,
     /// Store work under way; a session is gone only when there is none.
     ios: usize,
     /// Logins that wait for the end of this session: reactor and connection.
@@ -166,14 +186,24 @@ struct Session {
 struct PendingIo {
     session: Key,
     task: TaskId,
-    op: store::Op,
-    io: Io,
+    doing: Doing,
     /// The task if it has ended before its work: what it holds of the unit stays held until then.
     ended: Option<scsi::Task>,
     /// Task management that waits for this work of an ended task.
     managements: Vec<Key>,
     /// When it began, by the stop-watch.
     stamp: u64,
+    /// Of a sync or durable write.
+    watching: Option<watching::Watching>,
+}
+
+/// What is done for a task.
+#[derive(Debug)]
+enum Doing {
+    /// This, for its store.
+    Store { op: store::Op, io: Io },
+    /// A state of its unit is being kept.
+    Keep,
 }
 
 /// What a token of the port means.
@@ -186,6 +216,8 @@ enum Kind {
     ConnectionTimer = 5,
     SessionTimer = 6,
     JobTimer = 7,
+    HungerTimer = 8,
+    Sweep = 9,
 }
 
 const KIND_SHIFT: u32 = 56;
@@ -203,6 +235,8 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
         5 => Some(Kind::ConnectionTimer),
         6 => Some(Kind::SessionTimer),
         7 => Some(Kind::JobTimer),
+        8 => Some(Kind::HungerTimer),
+        9 => Some(Kind::Sweep),
         _ => None,
     };
     (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))
@@ -226,6 +260,7 @@ impl<P: Port> Pump<P> {
         self.take_turns();
         self.try_again();
         self.take_job_turns();
+        self.feed_hungry();
         self.watch.laps.lap(Layer::Other);
         self.flush();
         self.watch.laps.lap(Layer::Send);
@@ -275,9 +310,13 @@ impl<P: Port> Pump<P> {
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
-                let error = std::io::Error::from_raw_os_error(errno);
-                tracing::warn!(%error, "could not accept a connection");
+                // A stop has closed the listener.
+                if self.stopping.is_none() {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    tracing::warn!(%error, "could not accept a connection");
+                }
             }
+            Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}
         }
     }
@@ -298,7 +337,7 @@ impl<P: Port> Pump<P> {
                 }
                 Phase::Login(_) | Phase::Session { .. } => {}
             }
-            let (taken, event) = connection.mover.feed(rest, &self.pool);
+            let (taken, event) = connection.mover.feed(rest, &connection.pool);
             rest = rest.get(taken..).unwrap_or_default();
             self.watch.laps.fed(taken);
             if let Some(event) = event {
@@ -321,6 +360,9 @@ impl<P: Port> Pump<P> {
             Phase::Session { session, id } => {
                 let (session, id) = (*session, *id);
                 if let Some(entry) = self.sessions.get_mut(session) {
+                    if let Some(expected) = connection.mover.take_acknowledged() {
+                        entry.machine.acknowledge(id, expected, now);
+                    }
                     let mover = &connection.mover;
                     let (header, data) = (mover.header(), mover.control_data());
                     entry.machine.handle_event(id, event, header, data, now);
@@ -340,7 +382,7 @@ impl<P: Port> Pump<P> {
             && let Some((buf, at, end)) = connection.mover.landing()
             && let Some(back) = self.port.land(connection.socket, Landing { buf, at, end })
         {
-            let event = connection.mover.landed(back.buf, 0, &self.pool);
+            let event = connection.mover.landed(back.buf, 0, &connection.pool);
             debug_assert!(event.is_none(), "nothing has come");
         }
     }
@@ -349,7 +391,7 @@ impl<P: Port> Pump<P> {
     fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
         let now = self.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let event = connection.mover.landed(buf, bytes, &self.pool);
+        let event = connection.mover.landed(buf, bytes, &connection.pool);
         self.watch.laps.fed(0);
         if let Some(event) = event {
             self.heard(key, event, now);

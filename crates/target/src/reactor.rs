@@ -38,6 +38,8 @@ use crate::stopwatch::Times;
 use crate::stores::Files;
 use crate::stores::StoreFile;
 use crate::stores::Stores;
+use crate::strangers::ConnectionLimits;
+use crate::strangers::Strangers;
 
 /// Everything that a target needs to start.
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub struct Plan {
     pub isns: Option<String>,
     /// More sessions are refused, [`SESSIONS_MAX`](crate::SESSIONS_MAX) at most.
     pub sessions_max: usize,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
     /// Whether a target that an initiator may not use looks to it like one that is not there.
     pub hide_targets: bool,
 }
@@ -103,12 +107,14 @@ impl Mode {
 /// Answers to an initiator with many commands outstanding wait at most so long for others.
 const HOLD_BACK: Duration = Duration::from_micros(20);
 
-/// What all reactors share; read only but for the registry's lock, which only logins take.
+/// What all reactors share; read only but for the locks of registry and strangers, which only
+/// connections that come, log in or go take.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) nodes: Nodes,
     pub(crate) challenges: Challenges,
     pub(crate) registry: Registry,
+    pub(crate) strangers: Strangers,
     pub(crate) mailboxes: Vec<Mailbox>,
     /// For what is asked of a file so rarely that no engine needs to know it.
     pub(crate) files: Files,
@@ -205,6 +211,7 @@ impl Target {
                 .hidden(plan.hide_targets),
             challenges: Challenges::default(),
             registry: Registry::new(plan.sessions_max),
+            strangers: Strangers::new(plan.connections),
             mailboxes,
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
@@ -358,9 +365,17 @@ impl Target {
         if let Some(leaving) = leaving {
             leaving.wait();
         }
+        self.flush()
+    }
+
+    /// Brings what was written to the files of all disks to stable storage.
+    ///
+    /// # Errors
+    /// If that is not certain of one of them; the last one is named.
+    pub fn flush(&self) -> Result<(), Error> {
         let mut result = Ok(());
         for file in self.files().all().into_iter().filter(|file| file.writable) {
-            if let Err(source) = engine::files::sync(&file.fd) {
+            if let Err(source) = file.synced(|fd| engine::files::sync(fd)) {
                 result = Err(Error::Flush { path: file.path, source });
             }
         }
@@ -450,7 +465,10 @@ impl Setup {
             }
         };
         for file in self.files {
-            port.add_file(file.id.0, file.fd, file.direct);
+            if let Err(error) = port.add_file(file.id.0, file.fd, file.direct) {
+                let _ = self.waker_to.send(Err(io::Error::other(error)));
+                return;
+            }
         }
         if self.waker_to.send(Ok(port.waker())).is_err() {
             return;

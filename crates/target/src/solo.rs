@@ -21,6 +21,8 @@ use crate::pump::Pump;
 use crate::reactor::Shared;
 use crate::registry::Registry;
 use crate::stores::Files;
+use crate::strangers::ConnectionLimits;
+use crate::strangers::Strangers;
 
 /// What a [`Solo`] target needs to start.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct SoloPlan {
     pub hold_back: Duration,
     /// More sessions are refused.
     pub sessions_max: usize,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
 }
 
 /// A target of one reactor. It makes no thread, reads no clock and waits nowhere but in its port,
@@ -57,6 +61,7 @@ impl<P: Port> Solo<P> {
             nodes: Nodes::new(plan.nodes, plan.portals, plan.discovery),
             challenges: Challenges::default(),
             registry: Registry::new(plan.sessions_max),
+            strangers: Strangers::new(plan.connections),
             mailboxes: vec![Mailbox::new(port.waker())],
             files: Files::default(),
             login_timeout: plan.login_timeout,
@@ -117,4 +122,6 @@ pub struct Holdings {
     pub jobs: usize,
     /// Bytes of the pool in use.
     pub pool_bytes: usize,
+    /// Bytes of the pool that have memory, in use or not.
+    pub warm_bytes: usize,
 }

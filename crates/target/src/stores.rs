@@ -6,10 +6,13 @@ mod protection;
 
 pub use protection::ProtectionError;
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::RwLock;
+use std::time::Duration;
+use std::time::Instant;
 
 use engine::files::FileError;
 use engine::files::OpenOptions;
@@ -20,6 +23,10 @@ use store::Outcome;
 use store::Store;
 use store::filter;
 use store::filter::Journal;
+use store::health::Health;
+use store::health::Verdict;
+use store::health::Watch;
+use store::health::Watched;
 use store::spec::FileSpec;
 use store::spec::Filter;
 use store::spec::Spec;
@@ -35,7 +42,50 @@ pub(crate) struct StoreFile {
     pub(crate) path: String,
     pub(crate) writable: bool,
     pub(crate) block_device: bool,
+    pub(crate) health: Arc<Health>,
+    /// Unit of reads and writes past the page cache, bytes.
+    direct_block: u32,
+    /// What has to stay open with it.
+    _behind: Option<Arc<OwnedFd>>,
 }
+
+impl StoreFile {
+    /// Does `what`, which ends with a sync, with the file, and takes note for all who use it of how
+    /// that ended.
+    ///
+    /// # Errors
+    /// What `what` says; or `EIO` if acknowledged writes may be lost that nobody has written again.
+    pub(crate) fn synced<T>(&self, what: impl FnOnce(&OwnedFd) -> io::Result<T>) -> io::Result<T> {
+        let mut watch = Watch::begin(&self.health, Watched::Sync);
+        let result = what(&self.fd);
+        if watch.end(result.is_ok()) {
+            tracing::error!(
+                path = self.path,
+                "cannot write back: blocks that were acknowledged may be lost"
+            );
+        }
+        let given = result?;
+        let begin = Instant::now();
+        let mut verdict = watch.verdict();
+        while verdict == Verdict::Wait && begin.elapsed() < OVERLAP_MAX {
+            std::thread::sleep(OVERLAP_LOOK);
+            verdict = watch.verdict();
+        }
+        if matches!(verdict, Verdict::Wait | Verdict::Doubtful) || self.health.has_failed() {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        Ok(given)
+    }
+}
+
+/// A sync waits so long for others that overlap with it: longer than any disk needs.
+const OVERLAP_MAX: Duration = Duration::from_secs(60);
+
+/// How often it looks.
+const OVERLAP_LOOK: Duration = Duration::from_millis(1);
+
+/// Linux: input/output error.
+const EIO: i32 = 5;
 
 /// Opens stores: those of a daemon that is being set up, or of one more unit.
 #[derive(Debug, Default)]
@@ -91,7 +141,22 @@ pub enum StoreError {
         /// Size asked for.
         bytes: u64,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// A device whose blocks are larger than those of the disk: nothing less can be read or written
+    /// past the page cache.
+    #[error(
+        "{path} has blocks of {needs} bytes, and the disk would have blocks of {block}: past the \
+         page cache nothing less than a whole block can be read or written; \
+         try: block = {needs} (lunwire lun add: --block {needs}), or without direct"
+    )]
+    DirectBlock {
+        /// The device, or the file on it.
+        path: String,
+        /// Length of its blocks.
+        needs: u32,
+        /// That of the disk.
+        block: u32,
     },
     /// Stores that are no stripe.
     #[error("cannot stripe these stores: {0}")]
@@ -110,16 +175,7 @@ struct Logged {
 impl Journal for Logged {
     fn ended(&self, op: &Op, outcome: &Outcome) {
         let (offset, length) = op.range();
-        let what = match op {
-            Op::Read { .. } => "read",
-            Op::Write { durable: true, .. } => "durable write",
-            Op::Write { .. } => "write",
-            Op::Flush => "flush",
-            Op::Discard { .. } => "discard",
-            Op::Zero { .. } => "zero",
-            Op::Anchor { .. } => "anchor",
-            Op::Status { .. } => "status",
-        };
+        let what = crate::pump::name_of_op(op);
         let store = &self.store;
         match outcome {
             Outcome::Failed(error) => {
@@ -145,6 +201,28 @@ impl Stores {
         Ok(self.open_layered(spec)?.0)
     }
 
+    /// Opens what `spec` says for a disk with blocks of `block` bytes.
+    ///
+    /// # Errors
+    /// As [`Stores::open`]; or if a device takes larger blocks only.
+    pub fn open_for(&mut self, spec: &Spec, block: u32) -> Result<Arc<dyn Store>, StoreError> {
+        let before = self.files.len();
+        let store = self.open(spec)?;
+        self.fits(before, block)?;
+        Ok(store)
+    }
+
+    /// Whether the files behind the first `before` ones can be read in blocks of `block` bytes.
+    fn fits(&self, before: usize, block: u32) -> Result<(), StoreError> {
+        for file in self.files.iter().skip(before) {
+            if file.direct && block < file.direct_block {
+                let (path, needs) = (file.path.clone(), file.direct_block);
+                return Err(StoreError::DirectBlock { path, needs, block });
+            }
+        }
+        Ok(())
+    }
+
     /// The store, and the place of the next filter in front of it.
     fn open_layered(&mut self, spec: &Spec) -> Result<(Arc<dyn Store>, Layer), StoreError> {
         let memory = |bytes: &u64, source| StoreError::Memory { bytes: *bytes, source };
@@ -156,13 +234,7 @@ impl Stores {
                 Arc::new(store::null::Null::new(*bytes).map_err(|source| memory(bytes, source))?)
             }
             Spec::File(file) => self.open_file(file)?,
-            Spec::Iso { path } => self.open_file(&FileSpec {
-                path: path.clone(),
-                size: None,
-                direct: false,
-                read_only: true,
-                sync: false,
-            })?,
+            Spec::Iso { path } => self.open_file(&FileSpec::disc(path.clone()))?,
             Spec::Stripe { chunk, stores } => {
                 let stores: Result<Vec<_>, _> = stores.iter().map(|spec| self.open(spec)).collect();
                 Arc::new(Stripe::new(*chunk, stores?)?)
@@ -187,17 +259,22 @@ impl Stores {
     fn open_file(&mut self, spec: &FileSpec) -> Result<Arc<dyn Store>, StoreError> {
         let open = engine::files::open(
             spec.path.as_ref(),
-            &OpenOptions { read_only: spec.read_only, direct: spec.direct, create_size: spec.size },
+            &OpenOptions {
+                read_only: spec.read_only,
+                direct: spec.direct,
+                create_size: spec.size,
+                raw: spec.raw,
+            },
         )?;
+        if let Some(wanted) = spec.size.filter(|wanted| *wanted != open.bytes) {
+            tracing::warn!(
+                path = spec.path,
+                bytes = open.bytes,
+                wanted,
+                "the file is there with another size, which it keeps: size= is for one that is made"
+            );
+        }
         let id = self.free_id();
-        self.files.push(StoreFile {
-            id,
-            fd: Arc::clone(&open.fd),
-            direct: spec.direct,
-            path: spec.path.clone(),
-            writable: !spec.read_only,
-            block_device: open.block_device,
-        });
         let geometry = store::Geometry {
             bytes: open.bytes,
             read_only: spec.read_only,
@@ -207,7 +284,23 @@ impl Stores {
             physical_block: open.physical_block,
             rotational: open.rotational,
         };
-        Ok(Arc::new(store::file::File::new(id, geometry, spec.sync)))
+        let mut store = store::file::File::new(id, geometry, spec.sync);
+        if spec.direct {
+            store = store.past_the_cache();
+        }
+        let store: Arc<dyn Store> = Arc::new(store);
+        self.files.push(StoreFile {
+            id,
+            fd: Arc::clone(&open.fd),
+            direct: spec.direct,
+            path: spec.path.clone(),
+            writable: !spec.read_only,
+            block_device: open.block_device,
+            health: store.health(id).expect("a file has a health"),
+            direct_block: open.direct_block,
+            _behind: open.behind,
+        });
+        Ok(store)
     }
 }
 
@@ -229,5 +322,23 @@ fn put_in_front(
         Filter::Physical(bytes) => Arc::new(filter::Physical::new(behind, bytes)),
         Filter::Atomic => Arc::new(filter::Atomic::new(behind)),
         Filter::Log => Arc::new(filter::Log::new(behind, Arc::new(Logged { store: name }))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_are_smaller_than_those_of_the_device_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec: Spec = format!("file:{}/disk,size=1M", folder.path().display()).parse().unwrap();
+        let mut stores = Stores::new();
+        assert!(stores.open_for(&spec, 512).is_ok());
+        let file = &mut stores.files[0];
+        (file.direct, file.direct_block) = (true, 4096);
+        assert!(stores.fits(0, 4096).is_ok());
+        let error = stores.fits(0, 512).unwrap_err().to_string();
+        assert!(error.contains("block = 4096"), "{error}");
     }
 }

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 use std::time::Instant;
 
+use engine::FileRefused;
 use engine::files::SnapshotError;
 use scsi::LogicalUnit;
 use store::Store;
@@ -97,6 +99,17 @@ pub enum VolumeError {
         /// Its size.
         before: u64,
     },
+    /// What the file holds may not be what hosts were told.
+    #[error(
+        "{path}, which is LUN {lun}, could not write back: blocks that hosts wrote may be lost; \
+         try: write them again and flush, and then this"
+    )]
+    Lost {
+        /// The number.
+        lun: u16,
+        /// The file.
+        path: String,
+    },
     /// Requests do not end.
     #[error("requests behind the new end of LUN {lun} did not end in time; it is as it was")]
     Busy {
@@ -156,6 +169,9 @@ pub enum VolumeError {
         /// What the kernel says.
         source: io::Error,
     },
+    /// A reactor has no place for a file.
+    #[error("a file of the disk cannot be served: {0}")]
+    Refused(#[from] FileRefused),
     /// A reactor does not answer.
     #[error("a reactor does not answer; it is as it was")]
     Silent,
@@ -211,8 +227,11 @@ impl Target {
         if file.block_device {
             return Err(VolumeError::BlockDevice { path: file.path.clone() });
         }
+        if file.health.has_failed() {
+            return Err(VolumeError::Lost { lun, path: file.path });
+        }
         let resize_file = || {
-            engine::files::resize(&file.fd, bytes)
+            file.synced(|fd| engine::files::resize(fd, bytes))
                 .map_err(|source| VolumeError::File { path: file.path.clone(), source })
         };
         if bytes >= before {
@@ -288,10 +307,25 @@ impl Target {
         if file.block_device {
             return Err(SnapshotError::Unsupported { path: path.into() }.into());
         }
+        if file.health.has_failed() {
+            return Err(VolumeError::Lost { lun, path: file.path });
+        }
         engine::files::snapshot(&file.fd, path)?;
         let bytes = bytes_of(&unit);
         tracing::info!(target, lun, path = %path.display(), bytes, "snapshot");
         Ok(bytes)
+    }
+
+    /// Whether the disk `lun` of `target` could not write back what it has acknowledged, and that
+    /// was not written again since: flushes fail.
+    #[must_use]
+    pub fn may_have_lost_writes(&self, target: &str, lun: u16) -> bool {
+        let disk = self.disks().find(|(name, number, _)| name == target && *number == lun);
+        disk.is_some_and(|(_, _, unit)| {
+            let store = unit.store();
+            let health = store.files().into_iter().filter_map(|file| store.health(file));
+            health.into_iter().any(|health| health.has_failed())
+        })
     }
 
     /// The size that hosts see of the disk `lun` of `target`, bytes.
@@ -335,6 +369,17 @@ impl Target {
 
     /// True when every reactor has answered a letter.
     pub(crate) fn ask_reactors(&self, letter: impl Fn(Sender<()>) -> Letter) -> bool {
+        self.answers(letter).is_ok()
+    }
+
+    /// What every reactor answers to a letter.
+    ///
+    /// # Errors
+    /// If one does not.
+    pub(crate) fn answers<T>(
+        &self,
+        letter: impl Fn(Sender<T>) -> Letter,
+    ) -> Result<Vec<T>, RecvTimeoutError> {
         let (reply, replies) = mpsc::channel();
         let mailboxes = self.mailboxes();
         for mailbox in mailboxes {
@@ -342,10 +387,11 @@ impl Target {
         }
         drop(reply);
         let deadline = Instant::now() + DRAIN_MAX;
-        mailboxes.iter().all(|_| {
+        let answer = || {
             let left = deadline.saturating_duration_since(Instant::now());
-            replies.recv_timeout(left).is_ok()
-        })
+            replies.recv_timeout(left)
+        };
+        mailboxes.iter().map(|_| answer()).collect()
     }
 
     pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keeps a second daemon from a file: two that write to one disk destroy it.
 //!
-//! flock(2) and not a lock of byte ranges, because `/proc/locks` tells who holds it. Block devices
-//! are locked the same way (and udev honours that). The lock ends with the last reference to the
+//! flock(2), because `/proc/locks` tells who holds it and udev honours it for block devices, and
+//! beside it the locks of byte ranges that QEMU takes. The lock ends with the last reference to the
 //! open file, so nothing is left behind by a crash.
 
 use std::fmt;
@@ -17,6 +17,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::FileError;
+use super::ofd;
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
@@ -28,6 +29,8 @@ pub enum Holder {
     Process(u32),
     /// This process: the file is asked for twice.
     Ourselves,
+    /// QEMU, or who locks as it does.
+    Machine,
     /// The kernel does not tell: a process of another container or host.
     Unknown,
 }
@@ -37,6 +40,10 @@ impl fmt::Display for Holder {
         match self {
             Self::Process(id) => write!(f, "in use by process {id}; try: stop process {id}"),
             Self::Ourselves => f.write_str("given twice; try: once, or read-only each time"),
+            Self::Machine => f.write_str(
+                "in use by QEMU, or by a program that locks as it does; \
+                 try: shut the virtual machine down",
+            ),
             Self::Unknown => f.write_str("in use; try: stop the process that holds its lock"),
         }
     }
@@ -55,10 +62,10 @@ pub(super) fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), File
     let begin = Instant::now();
     loop {
         match rustix::fs::flock(file, how) {
-            Ok(()) => return Ok(()),
+            Ok(()) if !ofd::contradicts(file, read_only) => return Ok(()),
             Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let holder = holder(file);
+            result @ (Ok(()) | Err(Errno::WOULDBLOCK)) => {
+                let holder = if result.is_ok() { Holder::Machine } else { holder(file) };
                 if holder == Holder::Ourselves || begin.elapsed() >= RELEASE_PATIENCE {
                     return Err(FileError::InUse { path: path.into(), holder });
                 }
@@ -69,6 +76,14 @@ pub(super) fn lock(path: &Path, file: &File, read_only: bool) -> Result<(), File
             Err(errno) => return Err(FileError::Other { path: path.into(), source: errno.into() }),
         }
     }
+}
+
+/// Locks `file`, which is `path`, for this process alone, as long as it is open.
+///
+/// # Errors
+/// [`FileError::InUse`] if somebody else has it.
+pub fn lock_alone(path: &Path, file: &File) -> Result<(), FileError> {
+    lock(path, file, false)
 }
 
 fn holder(file: &File) -> Holder {

@@ -14,6 +14,8 @@ use std::path::PathBuf;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use super::folder::sync_name;
+
 /// Why there is no snapshot; the text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -88,7 +90,7 @@ pub fn resize(file: &OwnedFd, bytes: u64) -> io::Result<()> {
 
 /// A new file at `path` with the present content of `file`, whose blocks both share until one of
 /// them is written to. Writes that have ended are in it; of those under way each byte is or is not.
-/// It is on stable storage then.
+/// It is on stable storage then, and so is its name.
 ///
 /// # Errors
 /// See [`SnapshotError`]; nothing is left at `path` then.
@@ -113,7 +115,9 @@ fn clone_into(file: &OwnedFd, new: &File, path: &Path) -> Result<(), SnapshotErr
         }
         Err(errno) => return Err(SnapshotError::Other { path: path(), source: errno.into() }),
     }
-    new.sync_all().map_err(|source| SnapshotError::Other { path: path(), source })
+    new.sync_all()
+        .and_then(|()| sync_name(&path(), new))
+        .map_err(|source| SnapshotError::Other { path: path(), source })
 }
 
 #[cfg(test)]

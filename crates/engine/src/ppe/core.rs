@@ -2,6 +2,7 @@
 //! The core's side: takes orders, gives events, polls the kernel.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -41,8 +42,8 @@ pub(super) struct Core<P> {
     stragglers: Vec<Consumer<u16>>,
     /// Work under way, by token of the port.
     works: Slab<Entry>,
-    /// How many guests know each file.
-    files: HashMap<u32, usize>,
+    /// Each file, and how many guests know it.
+    files: HashMap<u32, (Arc<OwnedFd>, usize)>,
     /// The event of a guest whose ring is full.
     held: Option<(usize, Report)>,
     idle: Idle,
@@ -255,11 +256,8 @@ impl<P: Kernel> Core<P> {
                 guest.add_socket(socket, inner);
             }
             Order::AddFile { id, file, direct } => {
-                if !guest.files.contains(&id) {
-                    guest.files.push(id);
-                    *self.files.entry(id).or_insert(0) += 1;
-                }
-                self.port.add_file(id, file, direct);
+                guest.files.push(id);
+                self.add_file(id, file, direct);
             }
             Order::RemoveFile(id) => {
                 guest.files.retain(|other| *other != id);
@@ -275,9 +273,26 @@ impl<P: Kernel> Core<P> {
         }
     }
 
+    /// A guest tells of a file, which others may have told of before. If it is another one than
+    /// theirs, then that was taken from all of them, and some have not got round to it.
+    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) {
+        if let Some((known, count)) = self.files.get_mut(&id) {
+            *count += 1;
+            if Arc::ptr_eq(known, &file) {
+                return;
+            }
+            self.port.remove_file(id);
+            *known = Arc::clone(&file);
+        } else {
+            self.files.insert(id, (Arc::clone(&file), 1));
+        }
+        let added = self.port.add_file(id, file, direct);
+        debug_assert_eq!(added, Ok(()), "guests ask for numbers that are free");
+    }
+
     /// A file that no guest knows any more is none of the port's either.
     fn forget_file(&mut self, id: u32) {
-        if let Some(count) = self.files.get_mut(&id) {
+        if let Some((_, count)) = self.files.get_mut(&id) {
             *count = count.saturating_sub(1);
             if *count == 0 {
                 self.files.remove(&id);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host's side: a port whose work another core does.
 
+use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -16,11 +17,13 @@ use super::Thread;
 use super::message::Order;
 use super::message::Report;
 use crate::Event;
+use crate::FileRefused;
 use crate::Port;
 use crate::Socket;
 use crate::Token;
 use crate::Waker;
 use crate::Work;
+use crate::limits::FILES_MAX;
 use crate::monotonic;
 use crate::receive::Lender;
 use crate::ring::Consumer;
@@ -47,6 +50,8 @@ pub struct Ppe {
     sockets: Slab<()>,
     /// Sockets that are to be given back, and under which token.
     detaching: Vec<(Token, Socket)>,
+    /// Numbers of files that the core was told of.
+    files: HashSet<u32>,
     bell: Arc<Bell>,
     core: Arc<Thread>,
     spin: Spin,
@@ -70,6 +75,7 @@ impl From<Seat> for Ppe {
             lender: Rc::new(seat.lender),
             sockets: Slab::new(),
             detaching: Vec::new(),
+            files: HashSet::new(),
             bell: seat.bell,
             core: seat.core,
             spin: Spin::new(seat.spin_max),
@@ -188,12 +194,21 @@ impl Port for Ppe {
         socket
     }
 
-    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) {
+    fn add_file(&mut self, id: u32, file: Arc<OwnedFd>, direct: bool) -> Result<(), FileRefused> {
+        if id >= FILES_MAX {
+            return Err(FileRefused::TooMany(id));
+        }
+        if !self.files.insert(id) {
+            return Err(FileRefused::Taken(id));
+        }
         self.order(Order::AddFile { id, file, direct });
+        Ok(())
     }
 
     fn remove_file(&mut self, id: u32) {
-        self.order(Order::RemoveFile(id));
+        if self.files.remove(&id) {
+            self.order(Order::RemoveFile(id));
+        }
     }
 
     fn submit(&mut self, token: Token, work: Work) {

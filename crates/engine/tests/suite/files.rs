@@ -14,6 +14,7 @@ use buf::Pool;
 use buf::Slice;
 use engine::Config;
 use engine::Event;
+use engine::FileRefused;
 use engine::Port;
 use engine::Token;
 use engine::Work;
@@ -32,7 +33,7 @@ fn with_file<P: Port>(make: impl Fn(&Config) -> P, bytes: u64) -> (P, NamedTempF
     file.as_file().set_len(bytes).unwrap();
     let mut port = make(&Config::default());
     let fd = OwnedFd::from(file.reopen().unwrap());
-    port.add_file(FILE, Arc::new(fd), false);
+    port.add_file(FILE, Arc::new(fd), false).unwrap();
     (port, file, Pool::new(64 << 20).unwrap())
 }
 
@@ -156,7 +157,7 @@ pub(crate) fn direct_files_take_any_memory<P: Port>(make: impl Fn(&Config) -> P)
         Err(error) => return println!("skipped: no O_DIRECT in the temporary folder: {error}"),
     };
     port.remove_file(FILE);
-    port.add_file(FILE, Arc::new(OwnedFd::from(direct)), true);
+    port.add_file(FILE, Arc::new(OwnedFd::from(direct)), true).unwrap();
     let data = Slice::from(pattern(4, 0, 40_000));
     for from in [0, 1, 8, 511] {
         let part = data.part(from..from + 32_768).unwrap();
@@ -177,20 +178,39 @@ pub(crate) fn errors_are_the_kernels<P: Port>(make: impl Fn(&Config) -> P) {
     let data = || Slice::from(vec![1; 4096]);
     // A descriptor that may not write.
     let reading = OwnedFd::from(File::open(file.path()).unwrap());
-    port.add_file(FILE, Arc::new(reading), false);
+    port.remove_file(FILE);
+    port.add_file(FILE, Arc::new(reading), false).unwrap();
     assert_eq!(write(&mut port, 0, data(), false), Err(libc::EBADF));
     let punch = Work::Punch { file: FILE, offset: 0, length: 512 };
     assert_eq!(other(&mut port, punch), Err(libc::EBADF));
     // A device without space.
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    port.add_file(FILE, Arc::new(full.into()), false);
+    port.remove_file(FILE);
+    port.add_file(FILE, Arc::new(full.into()), false).unwrap();
     assert_eq!(write(&mut port, 0, data(), false), Err(libc::ENOSPC));
     // Ranges that no file has.
     let fd = OwnedFd::from(file.reopen().unwrap());
-    port.add_file(FILE, Arc::new(fd), false);
+    port.remove_file(FILE);
+    port.add_file(FILE, Arc::new(fd), false).unwrap();
     let zero = Work::Zero { file: FILE, offset: u64::MAX - 5, length: 1000 };
     assert!(matches!(other(&mut port, zero), Err(libc::EINVAL | libc::EFBIG)));
     assert_eq!(pool.bytes_in_use(), 0);
+}
+
+/// Work for one file never meets another one.
+pub(crate) fn a_number_belongs_to_one_file<P: Port>(make: impl Fn(&Config) -> P) {
+    let (mut port, file, pool) = with_file(make, 4096);
+    let other = NamedTempFile::new().unwrap();
+    let fd = || Arc::new(OwnedFd::from(other.reopen().unwrap()));
+    assert_eq!(port.add_file(FILE, fd(), false), Err(FileRefused::Taken(FILE)));
+    let beyond = engine::limits::FILES_MAX;
+    assert_eq!(port.add_file(beyond, fd(), false), Err(FileRefused::TooMany(beyond)));
+    write(&mut port, 0, Slice::from(vec![7; 4096]), false).unwrap();
+    assert_eq!(std::fs::read(file.path()).unwrap(), [7; 4096]);
+    assert_eq!(other.as_file().metadata().unwrap().len(), 0);
+    port.remove_file(FILE);
+    port.add_file(FILE, fd(), false).unwrap();
+    assert_eq!(read(&mut port, &pool, 0, 512).unwrap().len(), 0, "of the other one");
 }
 
 pub(crate) fn removed_files_are_forgotten<P: Port>(make: impl Fn(&Config) -> P) {

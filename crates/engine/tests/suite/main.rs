@@ -17,6 +17,7 @@ use engine::ppe::Ppe;
 use engine::ppe::Settings;
 use engine::uring::Uring;
 
+mod chores;
 mod files;
 mod landing;
 mod rig;
@@ -82,8 +83,11 @@ suite! {
     files::punched_and_zeroed_ranges_read_as_zero,
     files::direct_files_take_any_memory,
     files::errors_are_the_kernels,
+    files::a_number_belongs_to_one_file,
     files::removed_files_are_forgotten,
     files::dropping_the_port_waits_for_files,
+    chores::they_run_beside_the_port,
+    chores::dropping_the_port_waits_for_a_chore,
     waiting::deadlines_are_kept,
     waiting::wakers_wake,
     waiting::wakers_race,

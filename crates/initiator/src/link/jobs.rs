@@ -244,6 +244,9 @@ impl Link {
         let Some(place) = self.jobs.of_task(task) else { return };
         let closing = self.closing;
         let Some(job) = self.jobs.jobs.get_mut(place) else { return };
+        if matches!(outcome, Outcome::Failed(Ending::Lost { sent: true })) && job.changes() {
+            self.portals.doubt();
+        }
         if job.attached {
             job.room = buf;
         }
@@ -297,6 +300,11 @@ impl Link {
 }
 
 impl Job {
+    /// Whether it may leave something on the medium or in the unit.
+    const fn changes(&self) -> bool {
+        !matches!(self.request.data, Data::In(_))
+    }
+
     const fn has_room(&self) -> bool {
         self.room.is_some() || !matches!(self.request.data, Data::In(_))
     }

@@ -26,7 +26,6 @@ use crate::connect::Attempt;
 use crate::connect::Connected;
 use crate::pump::Context;
 use crate::stopwatch::Layer;
-use crate::url::with_port;
 
 /// One connection.
 #[derive(Debug, Default)]
@@ -332,16 +331,8 @@ impl Link {
 
     /// Connects to one of the portals, another one for each connection as far as there are several.
     fn attempt<P: Port>(&self, place: usize, context: &mut Context<'_, P>) -> Attempt {
-        let mut portals: Vec<String> =
-            self.options.portals.iter().map(|portal| with_port(portal)).collect();
-        // After a temporary redirection the session is where no portal of the options is.
         let leading = self.wires.iter().map(Wire::portal).find(|portal| !portal.is_empty());
-        if let Some(leading) = leading.filter(|leading| !portals.iter().any(|at| at == leading)) {
-            portals = vec![leading.to_owned()];
-        }
-        let turns = place % portals.len().max(1);
-        portals.rotate_left(turns);
-        let others = portals.split_off(1.min(portals.len()));
+        let (portals, others) = self.portals.of_connection(place, leading.unwrap_or_default());
         context.connect(portals, others)
     }
 

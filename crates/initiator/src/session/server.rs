@@ -220,7 +220,7 @@ impl Server {
                 }
                 self.queue.forget(session);
             }
-            Event::Down { .. } | Event::Asynchronous { .. } => {}
+            Event::Down { .. } | Event::Asynchronous { .. } | Event::Oddity { .. } => {}
         }
     }
 }

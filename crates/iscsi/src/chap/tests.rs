@@ -165,7 +165,7 @@ fn leading_zeros_are_kept() {
 
 /// Covers: CHP-06.
 #[test]
-fn our_order_of_algorithms_decides() {
+fn the_order_of_the_initiator_decides() {
     let mut policy = policy("secretsecret1234", None);
     let choose = |policy: &Policy, offer: &str| -> Result<Algorithm, Error> {
         let mut exchange = Exchange::new(policy.clone(), challenge(1, "0x01"));
@@ -177,8 +177,9 @@ fn our_order_of_algorithms_decides() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(choose(&policy, "5,7"), Ok(Algorithm::Sha256));
-    assert_eq!(choose(&policy, "5,6,7,8"), Ok(Algorithm::Sha3_256));
+    assert_eq!(choose(&policy, "5,7"), Ok(Algorithm::Md5));
+    assert_eq!(choose(&policy, "7,5"), Ok(Algorithm::Sha256));
+    assert_eq!(choose(&policy, "8,7,6,5"), Ok(Algorithm::Sha3_256));
     assert_eq!(choose(&policy, "5"), Ok(Algorithm::Md5));
     assert_eq!(choose(&policy, "99,6"), Ok(Algorithm::Sha1));
     assert_eq!(choose(&policy, "99").unwrap_err().status(), 0x0201);
@@ -186,7 +187,11 @@ fn our_order_of_algorithms_decides() {
         assert_eq!(choose(&policy, malformed).unwrap_err().status(), 0x0200, "{malformed}");
     }
     policy.algorithms = vec![Algorithm::Md5, Algorithm::Sha256];
-    assert_eq!(choose(&policy, "8,7,6,5"), Ok(Algorithm::Md5));
+    assert_eq!(
+        choose(&policy, "8,7,6,5"),
+        Ok(Algorithm::Sha256),
+        "what is not allowed is left out"
+    );
     policy.algorithms = vec![Algorithm::Sha3_256];
     assert_eq!(choose(&policy, "5,6,7"), Err(Error::Algorithm("5,6,7".into())));
 }

@@ -260,6 +260,9 @@ pub enum Violation {
         /// The expected transfer, bytes.
         buffer: u32,
     },
+    /// RFC 7143 §4.2.5.3, §11.8.
+    #[error("an r2t names another logical unit than its command")]
+    R2tUnit,
     /// RFC 3720 §A.2.
     #[error("a marker that does not point to the next pdu")]
     Marker,

@@ -25,6 +25,7 @@ use alloc::vec::Vec;
 
 use clock::Instant;
 use wire::iscsi::CmdSn;
+use wire::iscsi::Isid;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::LoginResponse;
 use wire::iscsi::Request;
@@ -74,6 +75,8 @@ pub struct Login {
     text: Vec<u8>,
     exchanges: u32,
     authenticated: Authenticated,
+    /// The ISID of the responses, where it is another one.
+    foreign_isid: Option<Isid>,
     outputs: VecDeque<LoginOutput>,
 }
 
@@ -143,6 +146,7 @@ impl Login {
             text: Vec::new(),
             exchanges: 0,
             authenticated: Authenticated::Nobody,
+            foreign_isid: None,
             outputs: VecDeque::new(),
         };
         login.introduce();
@@ -269,6 +273,7 @@ impl Login {
                 true
             }
         };
+        self.check_portal_group()?;
         if !response.transit {
             let after =
                 if current == Stage::Security { Stage::Operational } else { Stage::FullFeature };
@@ -303,12 +308,6 @@ impl Login {
         if self.tsih != Tsih(0) && response.tsih != self.tsih {
             return Err(LoginError::Malformed("another TSIH"));
         }
-        let expected = self.identity.portal_group_tag;
-        if let (Some(got), Some(expected)) = (self.negotiation.portal_group_tag, expected)
-            && got != expected
-        {
-            return Err(LoginError::PortalGroup { got, expected });
-        }
         let (max, expected) = (response.numbers.max_cmd_sn, response.numbers.exp_cmd_sn);
         // Both are ignored if they contradict each other (RFC 7143 §4.2.2.1).
         let (exp_cmd_sn, max_cmd_sn) = match max.is_before(expected.minus(1)) {
@@ -321,6 +320,7 @@ impl Login {
             discovery: self.identity.discovery,
             target_alias: self.negotiation.target_alias.take(),
             portal_group_tag: self.negotiation.portal_group_tag,
+            foreign_isid: self.foreign_isid,
             authentication: self.authenticated,
             cmd_sn: self.cmd_sn,
             exp_cmd_sn,
@@ -343,7 +343,12 @@ impl Login {
             return Err(LoginError::Malformed("another task tag"));
         }
         if response.isid != self.identity.isid {
-            return Err(LoginError::Malformed("another ISID"));
+            // Some targets name none at all. Tag and connection say whose answer it is, so that a
+            // new session does without; what rests on the ISID does not.
+            if self.identity.reinstates {
+                return Err(LoginError::Malformed("another ISID"));
+            }
+            self.foreign_isid = Some(response.isid);
         }
         if response.current != current {
             return Err(LoginError::Stage { got: response.current, current });
@@ -354,6 +359,17 @@ impl Login {
         }
         (self.counts, self.exp_stat_sn) = (true, stat_sn.plus(1));
         Ok(())
+    }
+
+    /// The tag comes with the first response: a login to another group ends before it takes effect
+    /// there (RFC 7143 §13.9).
+    const fn check_portal_group(&self) -> Result<(), LoginError> {
+        match (self.negotiation.portal_group_tag, self.identity.portal_group_tag) {
+            (Some(got), Some(expected)) if got != expected => {
+                Err(LoginError::PortalGroup { got, expected })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn stage(&self) -> Stage {

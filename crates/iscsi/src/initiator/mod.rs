@@ -162,8 +162,11 @@ pub struct Identity {
     pub isid: Isid,
     /// Id of the connection in its session.
     pub cid: Cid,
-    /// TargetPortalGroupTag as discovery told it: another one fails the login (RFC 7143 §6.3.1).
+    /// The TargetPortalGroupTag that is wanted: another one fails the login (RFC 7143 §6.3.1).
     pub portal_group_tag: Option<u16>,
+    /// The login has to end what is left of another session, or to join one: the target must have
+    /// understood the ISID.
+    pub reinstates: bool,
 }
 
 /// A connection that a session wants to have: for [`Login::join`].
@@ -196,6 +199,8 @@ pub struct LoggedIn {
     pub target_alias: Option<String>,
     /// TargetPortalGroupTag, if the target told it.
     pub portal_group_tag: Option<u16>,
+    /// The ISID of the responses, where it is not that of the requests (RFC 7143 §11.13).
+    pub foreign_isid: Option<Isid>,
     /// The method by which the sides proved who they are.
     pub authentication: Authenticated,
     /// Of the next command.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rows of the table of text keys.
 
-use super::Irrelevant::{self, Discovery, WithoutRdma};
+use super::Irrelevant::{self, WithoutRdma};
 use super::Sender::{self, Initiator, Target};
 use super::Stages::{self, Any, Security};
 use super::Use::{self, All, FullFeatureOnly, InitializeOnly, LeadingOnly};
@@ -102,35 +102,28 @@ pub(super) static TABLE: [Key; 52] = [
     method(Id::KrbApRep, "KRB_AP_REP"),
     key(Id::HeaderDigest, "HeaderDigest", Rule::List(DIGESTS), 0, InitializeOnly).of_connection(),
     key(Id::DataDigest, "DataDigest", Rule::List(DIGESTS), 0, InitializeOnly).of_connection(),
-    key(Id::MaxConnections, "MaxConnections", Rule::Minimum(1..=65535), 1, LeadingOnly)
-        .irrelevant(Discovery),
+    key(Id::MaxConnections, "MaxConnections", Rule::Minimum(1..=65535), 1, LeadingOnly),
     key(Id::SendTargets, "SendTargets", Rule::SendTargets, 0, FullFeatureOnly).from(Initiator),
-    key(Id::InitialR2T, "InitialR2T", Rule::Or, YES, LeadingOnly).irrelevant(Discovery),
-    key(Id::ImmediateData, "ImmediateData", Rule::And, YES, LeadingOnly).irrelevant(Discovery),
+    key(Id::InitialR2T, "InitialR2T", Rule::Or, YES, LeadingOnly),
+    key(Id::ImmediateData, "ImmediateData", Rule::And, YES, LeadingOnly),
     key(Id::MaxRecvDataSegmentLength, "MaxRecvDataSegmentLength", Rule::Number(SEGMENT), 8192, All)
         .of_connection(),
-    key(Id::MaxBurstLength, "MaxBurstLength", Rule::Minimum(SEGMENT), 262_144, LeadingOnly)
-        .irrelevant(Discovery),
-    key(Id::FirstBurstLength, "FirstBurstLength", Rule::Minimum(SEGMENT), 65536, LeadingOnly)
-        .irrelevant(Discovery),
+    key(Id::MaxBurstLength, "MaxBurstLength", Rule::Minimum(SEGMENT), 262_144, LeadingOnly),
+    key(Id::FirstBurstLength, "FirstBurstLength", Rule::Minimum(SEGMENT), 65536, LeadingOnly),
     key(Id::DefaultTime2Wait, "DefaultTime2Wait", Rule::Maximum(0..=3600), 2, LeadingOnly),
     key(Id::DefaultTime2Retain, "DefaultTime2Retain", Rule::Minimum(0..=3600), 20, LeadingOnly),
-    key(Id::MaxOutstandingR2T, "MaxOutstandingR2T", Rule::Minimum(1..=65535), 1, LeadingOnly)
-        .irrelevant(Discovery),
-    key(Id::DataPduInOrder, "DataPDUInOrder", Rule::Or, YES, LeadingOnly).irrelevant(Discovery),
-    key(Id::DataSequenceInOrder, "DataSequenceInOrder", Rule::Or, YES, LeadingOnly)
-        .irrelevant(Discovery),
+    key(Id::MaxOutstandingR2T, "MaxOutstandingR2T", Rule::Minimum(1..=65535), 1, LeadingOnly),
+    key(Id::DataPduInOrder, "DataPDUInOrder", Rule::Or, YES, LeadingOnly),
+    key(Id::DataSequenceInOrder, "DataSequenceInOrder", Rule::Or, YES, LeadingOnly),
     key(Id::ErrorRecoveryLevel, "ErrorRecoveryLevel", Rule::Minimum(0..=2), 0, LeadingOnly),
-    key(Id::TaskReporting, "TaskReporting", Rule::List(TASK_REPORTING), 0, LeadingOnly)
-        .irrelevant(Discovery),
-    key(Id::ProtocolLevel, "iSCSIProtocolLevel", Rule::Minimum(0..=31), 1, LeadingOnly)
-        .irrelevant(Discovery),
+    key(Id::TaskReporting, "TaskReporting", Rule::List(TASK_REPORTING), 0, LeadingOnly),
+    key(Id::ProtocolLevel, "iSCSIProtocolLevel", Rule::Minimum(0..=31), 1, LeadingOnly),
     key(Id::NodeArchitecture, "X#NodeArchitecture", TEXT, 0, LeadingOnly),
     obsolete(Id::IfMarker, "IFMarker", NO),
     obsolete(Id::OfMarker, "OFMarker", NO),
     obsolete(Id::IfMarkInt, "IFMarkInt", 2048),
     obsolete(Id::OfMarkInt, "OFMarkInt", 2048),
-    key(Id::RdmaExtensions, "RDMAExtensions", Rule::And, NO, LeadingOnly).irrelevant(Discovery),
+    key(Id::RdmaExtensions, "RDMAExtensions", Rule::And, NO, LeadingOnly),
     key(
         Id::TargetRecvDataSegmentLength,
         "TargetRecvDataSegmentLength",

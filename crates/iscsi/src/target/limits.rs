@@ -53,6 +53,13 @@ pub(super) const TERMINATIONS_MAX: usize = 256;
 /// A discovery session that does nothing for so long ends: it gets no pings (RFC 7143 §7.4.3).
 pub(super) const DISCOVERY_IDLE: Duration = Duration::from_secs(300);
 
+/// The same where nobody had to prove anything: an initiator that has its list logs out within
+/// milliseconds, and whoever comes back for another one can log in again.
+pub(super) const OPEN_DISCOVERY_IDLE: Duration = Duration::from_secs(10);
+
+/// Such a session ends after so long whatever it does: time for 4 MiB of answer on a slow line.
+pub(super) const OPEN_DISCOVERY_LIFE: Duration = Duration::from_secs(60);
+
 /// Data segments of unacknowledged responses that a connection keeps, bytes: a dozen pings of the
 /// largest kind. An initiator that acknowledges nothing any more is not listening.
 pub(super) const RETAINED_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -77,9 +84,23 @@ pub(super) const STATUS_WAIT: Duration = Duration::from_secs(5);
 /// Write data of which nothing comes for so long is taken for lost (RFC 7143 §7.8).
 pub(super) const SEQUENCE_WAIT: Duration = Duration::from_secs(5);
 
+/// At ErrorRecoveryLevel 0, where nothing is asked for again, this has to be longer: so long no
+/// burst of the session ends, and twice that nothing comes for one of them. A line of 1 Mbit/s
+/// carries two bursts of a megabyte. Most initiators give a command up after 30 s.
+pub(super) const DATA_WAIT: Duration = Duration::from_secs(15);
+
+/// Bursts that come put the look for others off no longer than this: who sends a little now and
+/// then must not hold everything else for ever.
+pub(super) const DATA_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How often in a row nothing may come of the data of one task, with recovery, before it ends: its
+/// initiator is not there, or does not want to.
+pub(super) const SILENCES_MAX: u16 = 6;
+
 /// How often lost data of one task is asked for again: a path that corrupts more needs another
 /// cure.
 pub(super) const RECOVERY_TRIES_MAX: u16 = 16;
 
 const _: () = assert!(TEXT_REQUEST_MAX >= 8192 && TEXT_REQUEST_MAX <= HELD_BYTES_MAX);
+const _: () = assert!(SILENCES_MAX < RECOVERY_TRIES_MAX);
 const _: () = assert!(RETAINED_MAX > 2 * SLOTS_PER_DEPTH * QUEUE_DEPTH_MAX as usize);

@@ -323,6 +323,7 @@ impl Login {
     }
 
     fn done(&mut self, phase: Phase, parameters: Parameters, segment: Vec<u8>, tsih: Tsih) {
+        let proved = phase.user().is_some();
         let Phase { first, stage, negotiation: Some(negotiation), .. } = phase else {
             self.fail(&LoginError::Malformed("end before admission"));
             return;
@@ -339,6 +340,7 @@ impl Login {
             initiator_alias,
             target: names.target,
             discovery,
+            proved,
             isid: first.isid,
             cid: first.cid,
             tsih,

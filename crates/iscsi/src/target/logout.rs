@@ -45,6 +45,13 @@ struct Waiting {
     leaving: Leaving,
 }
 
+impl Logouts {
+    /// Whether this is the tag of a logout that is not answered yet.
+    pub(super) fn has(&self, itt: Itt) -> bool {
+        self.waiting.iter().any(|waiting| waiting.itt == itt)
+    }
+}
+
 impl Session {
     /// What can be wrong with a Logout Request by itself.
     pub(super) fn check_logout(&self, request: &LogoutRequest) -> Result<(), Violation> {

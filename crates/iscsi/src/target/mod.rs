@@ -163,9 +163,9 @@ pub enum TaskReporting {
 /// Asked once, as soon as names are known and before the first answer that depends on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
-    /// InitiatorName as it came: compare it byte for byte (RFC 7143 §4.2.7.2).
+    /// InitiatorName as it came; prepare it before it is compared.
     pub initiator: String,
-    /// TargetName as it came. None in a discovery session without one.
+    /// TargetName, prepared for comparison (RFC 3722). None in a discovery session without one.
     pub target: Option<String>,
     /// Whether the session is for SendTargets only.
     pub discovery: bool,
@@ -242,6 +242,8 @@ pub struct LoggedIn {
     pub target: Option<String>,
     /// Whether the session is for SendTargets only.
     pub discovery: bool,
+    /// Whether the initiator has proved who it is.
+    pub proved: bool,
     /// The initiator's part of the session id.
     pub isid: Isid,
     /// Id of this connection in its session.

@@ -114,12 +114,22 @@ impl Session {
         self.connections.iter().filter_map(|connection| self.ping_deadline_of(connection)).min()
     }
 
+    /// When a discovery session ends that was heard of last at `heard`.
+    fn discovery_deadline(&self, heard: Instant) -> Instant {
+        match self.login.proved {
+            true => heard + limits::DISCOVERY_IDLE,
+            false => {
+                (heard + limits::OPEN_DISCOVERY_IDLE).min(self.begun + limits::OPEN_DISCOVERY_LIFE)
+            }
+        }
+    }
+
     fn ping_deadline_of(&self, connection: &Connection) -> Option<Instant> {
         if let Some(ping) = connection.ping {
             return Some(ping.deadline);
         }
         if self.is_discovery() {
-            return Some(connection.heard + limits::DISCOVERY_IDLE);
+            return Some(self.discovery_deadline(connection.heard));
         }
         (!self.ping_interval.is_zero()).then(|| connection.heard + self.ping_interval)
     }

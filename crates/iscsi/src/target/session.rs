@@ -22,7 +22,7 @@ use super::logout::Logouts;
 use super::management::Managements;
 use super::numbering::Held;
 use super::recovery::{NOWHERE, Recovery};
-use super::task::Tasks;
+use super::task::{Look, Tasks};
 use super::{ConnectionId, LoggedIn, Settings, TargetReset, limits};
 use crate::datamover::{Event, Immediate, Op, TaskId};
 use crate::service::Indication;
@@ -45,6 +45,8 @@ use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
 #[derive(Debug)]
 pub struct Session {
     pub(super) login: LoggedIn,
+    /// When it logged in.
+    pub(super) begun: Instant,
     pub(super) ping_interval: Duration,
     pub(super) ping_timeout: Duration,
     pub(super) state: State,
@@ -56,6 +58,7 @@ pub struct Session {
     pub(super) logouts: Logouts,
     pub(super) connections: Connections,
     pub(super) recovery: Recovery,
+    pub(super) look: Look,
     /// The MaxCmdSN that the initiator heard last, on whatever connection.
     pub(super) told_max_cmd_sn: CmdSn,
     pub(super) fences: Fences,
@@ -158,6 +161,7 @@ impl Session {
             logouts: Logouts::default(),
             connections,
             recovery: Recovery::new(&login.parameters, settings.kept_bytes_max),
+            look: Look::default(),
             told_max_cmd_sn: window.max(),
             fences: Fences::default(),
             target_reset: settings.target_reset,
@@ -166,6 +170,7 @@ impl Session {
             held_bytes: 0,
             window,
             login,
+            begun: now,
             now,
         }
     }
@@ -198,6 +203,7 @@ impl Session {
                 Ok(())
             }
             Event::DataFailed { task, offset, length, error } => {
+                self.note_silence(task, error);
                 self.data_failed(task, (offset, length), error.into());
                 Ok(())
             }
@@ -218,6 +224,33 @@ impl Session {
         self.settle();
     }
 
+    /// A Data-Out, of which the mover tells nothing else, acknowledged all responses before
+    /// `expected` (RFC 7143 §4.2.2.2).
+    pub fn acknowledge(&mut self, connection: ConnectionId, expected: StatSn, now: Instant) {
+        self.now = now;
+        let Some(at) = self.connection_mut(connection) else { return };
+        if at.logged_out || at.status.is_acknowledged(expected) || self.is_closed() {
+            return;
+        }
+        if let Err(violation) = self.take_acknowledgement(connection, expected) {
+            self.react(connection, violation, &[]);
+        }
+        self.settle();
+    }
+
+    fn take_acknowledgement(
+        &mut self,
+        id: ConnectionId,
+        expected: StatSn,
+    ) -> Result<(), Violation> {
+        let Some(connection) = self.connection_mut(id) else { return Ok(()) };
+        connection.status.acknowledge(expected);
+        match connection.retained.is_empty() {
+            true => Ok(()),
+            false => self.forget_acknowledged(id),
+        }
+    }
+
     /// Tells the time. Calls that carry none take place at the last time told, so this comes before
     /// those that begin to wait for something: `request_logout`, `terminate`,
     /// `task_management_done`, and `complete` with a fence.
@@ -233,6 +266,7 @@ impl Session {
         }
         if !self.is_closed() {
             self.handle_recovery_timeout();
+            self.look_for_overdue();
         }
         if !self.is_closed() {
             self.handle_ping_timeout();
@@ -258,6 +292,7 @@ impl Session {
             self.state_deadline(),
             self.management_deadline(),
             self.recovery_deadline(),
+            self.look.at(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -394,13 +429,8 @@ impl Session {
         request: Request,
         immediate_data: Immediate,
     ) -> Result<(), Violation> {
-        if let Some(expected) = exp_stat_sn(&request)
-            && let Some(connection) = self.connection_mut(pdu.connection)
-        {
-            connection.status.acknowledge(expected);
-            if !connection.retained.is_empty() {
-                self.forget_acknowledged(pdu.connection)?;
-            }
+        if let Some(expected) = exp_stat_sn(&request) {
+            self.take_acknowledgement(pdu.connection, expected)?;
         }
         self.check_request(pdu, &request)?;
         let (cmd_sn, immediate) = match request {

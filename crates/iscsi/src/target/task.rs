@@ -14,11 +14,13 @@
 
 mod early;
 mod entry;
+mod overdue;
 mod respond;
 mod table;
 
 pub use early::{BufferNeed, Room};
 pub(super) use entry::{Phase, Task, Transfer};
+pub(super) use overdue::Look;
 pub(super) use respond::{collapses, sense_segment};
 pub(super) use table::Tasks;
 
@@ -249,10 +251,12 @@ impl Session {
             };
             transfer.next = transfer.next.max(offset + length);
             transfer.open_r2t += 1;
+            self.expect_data();
             if self.recovery.is_on() {
                 self.get_numbered(task, offset, length);
                 continue;
             }
+            let Some(entry) = self.tasks.running_mut(task) else { return };
             let (itt, lun, connection) = (entry.command.itt, entry.command.lun, entry.connection);
             let numbers = self.numbers(connection);
             self.op(connection, Op::GetData { task, itt, lun, offset, length, numbers });
@@ -276,7 +280,9 @@ impl Session {
         if let Some(books) = &mut entry.transfer.books {
             books.close(offset, length);
         }
+        entry.transfer.silences = 0;
         entry.close_burst(unsolicited);
+        self.data_came();
         self.ask(task);
         self.advance(task);
     }

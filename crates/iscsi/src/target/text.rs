@@ -9,6 +9,7 @@
 use super::session::{Pdu, Session};
 use super::{ConnectionId, Output, TargetRecord, limits};
 use crate::datamover::Op;
+use crate::name;
 use crate::negotiate::{self, NOT_UNDERSTOOD, REJECT};
 use crate::params::{self, Id, Key, Rule};
 use crate::violation::Violation;
@@ -16,6 +17,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use wire::iscsi::keys::Pairs;
 use wire::iscsi::{Itt, Response, TextRequest, TextResponse, Ttt};
+
+const SEND_TARGETS: &str = "SendTargets";
 
 /// A text exchange under way on a connection.
 #[derive(Debug)]
@@ -175,6 +178,9 @@ impl Session {
         for pair in Pairs::new(&text) {
             let (name, value) = pair.map_err(|_| Violation::TextMalformed)?;
             exchange.note(name)?;
+            if self.is_discovery() && name != SEND_TARGETS {
+                return Err(Violation::NotInDiscovery);
+            }
             let key = params::find(name);
             match key.map(|key| key.id) {
                 Some(Id::SendTargets) => match self.query(value) {
@@ -191,18 +197,23 @@ impl Session {
                 None => exchange.put(name, NOT_UNDERSTOOD),
             }
         }
+        // A discovery session is for SendTargets and nothing else (RFC 7143 §4.3).
+        if self.is_discovery() && exchange.seen.is_empty() {
+            return Err(Violation::NotInDiscovery);
+        }
         Ok(query)
     }
 
     /// RFC 7143 appendix C: who may ask for what. None: refused.
     fn query(&self, value: &str) -> Option<Query> {
         let own = self.login.target.as_deref();
+        let asked = name::prepared(value);
         match (value, own) {
             ("All", _) if self.is_discovery() => Some(Query::All),
             ("All", _) => None,
             ("", own) => own.map(|name| Query::One(name.to_string())),
-            (name, _) if self.is_discovery() => Some(Query::One(name.to_string())),
-            (name, Some(own)) if name == own => Some(Query::One(name.to_string())),
+            (_, _) if self.is_discovery() => Some(Query::One(asked)),
+            (_, Some(own)) if asked == own => Some(Query::One(asked)),
             _ => None,
         }
     }

@@ -267,3 +267,40 @@ fn the_log_names_the_reason_and_no_secret() {
     let step = driver.keys(to_operational(), &["CHAP_N=x\u{1b}[2J", RESPONSE]);
     step.assert_failed_for(0x0201, "x\\u{1b}[2J");
 }
+
+/// Some initiators speak of the method in the operational stage. Where nothing has to be proved the
+/// answer is None; where something has, or may be, the stage is wrong.
+#[test]
+fn none_may_be_told_late() {
+    for offer in ["AuthMethod=None", "AuthMethod=CHAP,None"] {
+        let step = Driver::new().named(last(), &[offer]);
+        assert_eq!(step.answer("AuthMethod").as_deref(), Some("None"), "{offer}");
+        assert!(!step.done().proved);
+        for policies in [Policies::Optional, Policies::Required, Policies::Mutual] {
+            driver(policies).named(last(), &[offer]).failed.expect("a failure");
+        }
+    }
+    Driver::new().named(last(), &["AuthMethod=CHAP"]).assert_failed(0x0201);
+    let mut driver = Driver::new();
+    driver.named(operational(), &[]);
+    let step = driver.keys(last(), &["AuthMethod=None"]);
+    assert_eq!(step.answer("AuthMethod").as_deref(), Some("None"));
+    step.done();
+}
+
+/// Before a proof that is demanded, nobody is told more of the node than the names it asked for.
+#[test]
+fn the_node_introduces_itself_after_the_proof() {
+    let mut driver = driver(Policies::Required).alias("payroll");
+    if let Admission::Granted { settings, .. } = &mut driver.admission {
+        settings.node_architecture = Some("lunwire/1".into());
+    }
+    let step = driver.named(security(), &["AuthMethod=CHAP,None"]);
+    assert_eq!(step.answers(), ["TargetPortalGroupTag=1", "AuthMethod=CHAP"]);
+    driver.keys(security(), &["CHAP_A=7,5"]);
+    let step = driver.keys(to_operational(), &[NAME, RESPONSE]);
+    assert_eq!(step.answers(), ["TargetAlias=payroll"]);
+    let step = driver.keys(last(), &[]);
+    assert_eq!(step.answer("X#NodeArchitecture").as_deref(), Some("lunwire/1"));
+    assert_eq!(step.answer("TargetAlias"), None);
+}

@@ -80,11 +80,13 @@ fn names_hold_223_bytes() {
 }
 
 #[test]
-fn names_are_passed_on_byte_for_byte() {
+fn targets_are_passed_on_prepared_and_initiators_as_they_are() {
     let upper = "TargetName=iqn.2001-04.com.example:DISK";
-    let step = Driver::new().keys(last(), &[INITIATOR, upper]);
+    let host = "InitiatorName=iqn.2001-04.com.example:Host";
+    let step = Driver::new().keys(last(), &[host, upper]);
     let admit = step.admit.expect("the node is asked");
-    assert_eq!(admit.target.as_deref(), Some("iqn.2001-04.com.example:DISK"));
+    assert_eq!(admit.target.as_deref(), Some("iqn.2001-04.com.example:disk"));
+    assert_eq!(admit.initiator, "iqn.2001-04.com.example:Host");
 }
 
 #[test]

@@ -374,3 +374,47 @@ fn every_connection_is_asked_to_log_out() {
     assert!(nexus_lost(&outputs));
     assert!(driver.closed.is_some());
 }
+
+/// Covers: FMT-16.
+#[test]
+fn a_format_error_ends_all_connections_of_the_session() {
+    let violations = [
+        StreamViolation::AdditionalHeader,
+        StreamViolation::SegmentTooLong { length: 1, limit: 0 },
+    ];
+    for violation in violations {
+        let (mut driver, second) = two(|keys| keys.error_recovery_level = 2);
+        driver.on(second);
+        let outputs = driver.event(Event::Violation(violation), &[]);
+        let terminated = |id| {
+            outputs.iter().any(|one| matches!(one, Output::Op(at, Op::Terminate) if *at == id))
+        };
+        assert!(terminated(OWN) && terminated(second), "{outputs:?}");
+        assert!(driver.closed.is_some());
+    }
+    // A wrong digest is none: the other connection goes on.
+    let (mut driver, second) = two(|_| {});
+    driver.on(second);
+    driver.event(Event::Violation(StreamViolation::HeaderDigest), &[]);
+    assert_eq!((driver.open(), driver.closed.as_deref()), (vec![OWN], None));
+}
+
+/// Covers: TMF-29.
+#[test]
+fn the_tag_of_a_logout_is_no_task() {
+    let (mut driver, second) = two(|keys| keys.error_recovery_level = 2);
+    driver.on(second);
+    let write = driver.write(4096);
+    driver.start_write(write, Immediate::None, 4096);
+    driver.on(OWN);
+    let request = LogoutRequest { cid: Cid(SECOND_CID), ..driver.logout(1) };
+    let outputs = driver.log_out(request);
+    let waiting = quiesce(&outputs).expect("the logout waits");
+    for function in [1, 8] {
+        let mut management = driver.management(function);
+        management.referenced_task = request.itt;
+        assert_eq!(managed(&driver.manage(management)), 255, "{function}");
+    }
+    driver.session.quiesced(waiting);
+    assert_eq!(logged_out(&driver.drain()).response, 0);
+}

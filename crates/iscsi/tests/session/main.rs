@@ -8,6 +8,7 @@ extern crate lunwire_iscsi as iscsi;
 
 mod commands;
 mod connections;
+mod deadlines;
 mod driver;
 mod early;
 mod fastabort;

@@ -376,11 +376,44 @@ fn a_discovery_session_takes_text_and_logout_only() {
     assert!(matches!(only(&outputs), Response::Logout(response) if response.response == 0));
 }
 
+/// Covers: DIS-12.
+#[test]
+fn a_discovery_session_takes_send_targets_alone() {
+    let mut driver = Setup::discovery().start();
+    let others: [&[u8]; 6] = [
+        b"MaxRecvDataSegmentLength=8192\0",
+        b"InitiatorAlias=me\0",
+        b"MaxBurstLength=512\0",
+        b"X-com.example.foo=1\0",
+        b"SendTargets=All\0InitiatorAlias=me\0",
+        b"",
+    ];
+    for other in others {
+        let request = driver.text();
+        assert_eq!(reject(&driver.ask(request, other)), 4, "{}", String::from_utf8_lossy(other));
+        // What is rejected does not count.
+        driver.cmd_sn = CMD_SN;
+    }
+    assert_eq!(fetch(&mut driver, Vec::new()), "");
+}
+
 #[test]
 fn an_idle_discovery_session_ends_without_a_word() {
     let mut driver = Setup::discovery().start();
     let outputs = driver.wait(core::time::Duration::from_secs(300));
     assert!(responses(&outputs).is_empty() && driver.terminated);
+    // Strangers get a moment, and no longer by asking again and again.
+    let mut driver = Setup { proved: false, ..Setup::discovery() }.start();
+    let outputs = driver.wait(core::time::Duration::from_secs(10));
+    assert!(responses(&outputs).is_empty() && driver.terminated);
+    let mut driver = Setup { proved: false, ..Setup::discovery() }.start();
+    for _ in 0..7 {
+        driver.wait(core::time::Duration::from_secs(8));
+        assert!(!driver.terminated);
+        fetch(&mut driver, Vec::new());
+    }
+    driver.wait(core::time::Duration::from_secs(4));
+    assert!(driver.terminated);
     let mut driver = Setup::discovery().start();
     driver.session.request_logout(5);
     assert!(responses(&driver.drain()).is_empty());

@@ -208,6 +208,7 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
         login_timeout: Duration::from_secs(15),
         isns: None,
         sessions_max: target::SESSIONS_MAX,
+        connections: target::ConnectionLimits::default(),
         hide_targets: false,
     })
 }

@@ -370,6 +370,7 @@ fn login(digests: bool) -> LoggedIn {
         discovery: false,
         target_alias: None,
         portal_group_tag: None,
+        foreign_isid: None,
         authentication: Authenticated::Nobody,
         cmd_sn: CmdSn(1),
         exp_cmd_sn: CmdSn(1),

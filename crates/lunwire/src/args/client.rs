@@ -141,7 +141,7 @@ pub(crate) struct ReadOptions {
     /// Where to; - is standard output
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: String,
-    /// Where to begin on the disk: whole blocks; K, M, G, T are powers of 1024
+    /// Where to begin on the disk: whole blocks; 1M, 1.5GiB, 2GB (10^9)
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) offset: String,
     /// How much: whole blocks [default: up to the end of the disk]
@@ -150,6 +150,12 @@ pub(crate) struct ReadOptions {
     /// Read the file and the disk once more and compare
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Replace what is in FILE
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     /// No progress
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -168,12 +174,15 @@ pub(crate) struct WriteOptions {
     /// What to write; - is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: String,
-    /// Where to begin on the disk: whole blocks; K, M, G, T are powers of 1024
+    /// Where to begin on the disk: whole blocks; 1M, 1.5GiB, 2GB (10^9)
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub(crate) offset: String,
     /// Read back what was written and compare
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     /// No progress
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -186,7 +195,7 @@ Examples:
                iscsi://10.0.0.2/iqn.2026-01.com.example:b/0 --resume copy.state
       from disk to disk; when it was interrupted, the same command goes on
   lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 - | gzip > disk.img.gz
-Blocks of zeroes are left out of new files, and given back to disks that read them as zeroes.";
+Blocks of zeroes are left out of new files, and given back to thin disks (WRITE SAME).";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CopyOptions {
@@ -202,6 +211,15 @@ pub(crate) struct CopyOptions {
     /// Keep in FILE how far the copy has come, and go on from there
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
+    /// The two disks are different ones although they have one name (designator)
+    #[arg(long)]
+    pub(crate) different_disks: bool,
+    /// Replace what is in a file that is the destination
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
     /// No progress
     #[arg(long)]
     pub(crate) quiet: bool,

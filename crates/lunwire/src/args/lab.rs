@@ -47,7 +47,11 @@ pub(crate) struct LabOptions {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAction {
     /// Say which studies there are
-    List,
+    List {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Run a study on this machine and write a report
     #[command(subcommand)]
     Run(Study),

@@ -29,12 +29,14 @@ use initiator::Event;
 use initiator::Queue;
 use initiator::Request;
 use initiator::SessionId;
+use initiator::scsi;
 
 use crate::client;
 use crate::client::place;
 use crate::client::place::Disk;
 use crate::client::place::Place;
 use crate::client::progress::Progress;
+use crate::client::same;
 
 /// Pieces under way at once: enough to keep both ends busy, in 16 MiB.
 const DEPTH: usize = 16;
@@ -58,6 +60,10 @@ pub(crate) struct Plan {
     pub(crate) what: &'static str,
     pub(crate) quiet: bool,
     pub(crate) verify: bool,
+    /// A file that has something in it may be written to.
+    pub(crate) overwrite: bool,
+    /// Disks with one name are two, says the user.
+    pub(crate) different: bool,
     pub(crate) journal: Option<Journal>,
 }
 
@@ -80,6 +86,8 @@ struct Copy<'a> {
     finished: BTreeMap<u64, u64>,
     /// Everything before is done.
     done: u64,
+    /// The destination announces WRITE SAME but does not take it.
+    same_refused: bool,
     /// CRC32C of each piece, for `--verify`.
     digests: Vec<Option<u32>>,
 }
@@ -91,10 +99,22 @@ struct Moving {
     offset: u64,
     length: u64,
     reading: bool,
+    /// By WRITE SAME.
+    zeroing: bool,
 }
 
 /// Moves everything; gives the number of bytes.
 pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
+    let begin = plan.journal.as_ref().map_or(0, Journal::done);
+    let mut allowed = same::refuse(queue, &plan.from, &plan.to, plan.different);
+    if !plan.overwrite && begin == 0 {
+        allowed = allowed.and_then(|()| plan.to.expect_empty());
+    }
+    if let Err(error) = allowed {
+        plan.from.close(queue);
+        plan.to.close(queue);
+        return Err(error);
+    }
     let piece = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
         Place::Disk(disk) => {
             let most = disk.geometry.transfer_bytes().max(disk.geometry.block);
@@ -102,7 +122,6 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         }
         Place::File(_) | Place::Stream => piece,
     });
-    let begin = plan.journal.as_ref().map_or(0, Journal::done);
     let mut copy = Copy {
         queue,
         piece: piece.max(512),
@@ -113,6 +132,7 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         held: BTreeMap::new(),
         finished: BTreeMap::new(),
         done: begin,
+        same_refused: false,
         digests: Vec::new(),
         plan,
     };
@@ -151,6 +171,9 @@ impl Copy<'_> {
         self.check_room()?;
         // That the state can be kept shows before anything is copied.
         self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(begin))?;
+        if begin == 0 {
+            self.plan.to.clear()?;
+        }
         let (what, quiet) = (self.plan.what, self.plan.quiet);
         let mut progress = Progress::new(what, begin, self.plan.length, quiet);
         let mut kept = Instant::now();
@@ -224,7 +247,8 @@ impl Copy<'_> {
                 let request = disk.read(self.plan.from_offset + offset, narrow(length));
                 let session = disk.session;
                 self.next += length;
-                self.post(Moving { session, offset, length, reading: true }, request)?;
+                let moving = Moving { session, offset, length, reading: true, zeroing: false };
+                self.post(moving, request)?;
             }
             Place::File(file) => {
                 let at = self.plan.from_offset + offset;
@@ -272,6 +296,9 @@ impl Copy<'_> {
             Event::Done { tag, result, .. } => {
                 let Some(moving) = self.under_way.remove(&tag) else { return Ok(()) };
                 match result {
+                    Err(error) if moving.zeroing && scsi::is_unsupported(&error) => {
+                        self.write_zeroes(moving)
+                    }
                     Err(error) => Err(self.explain(moving.session, error)),
                     Ok(done) if moving.reading => {
                         let at = self.plan.from_offset + moving.offset;
@@ -318,15 +345,18 @@ impl Copy<'_> {
                 }
                 let block = u64::from(disk.geometry.block);
                 let session = disk.session;
-                let request = match disk.zero(at, narrow(length)).filter(|_| zero) {
-                    Some(request) if length.is_multiple_of(block) => request,
+                let same = zero && !self.same_refused && length.is_multiple_of(block);
+                let same = same.then(|| disk.zero(at, narrow(length))).flatten();
+                let zeroing = same.is_some();
+                let request = match same {
+                    Some(request) => request,
                     _ if length.is_multiple_of(block) => disk.write(at, data.freeze()),
                     _ => {
                         let whole = merged_tail(self.queue, disk, at, &data)?;
                         disk.write(at, Slice::from(whole))
                     }
                 };
-                self.post(Moving { session, offset, length, reading: false }, request)
+                self.post(Moving { session, offset, length, reading: false, zeroing }, request)
             }
             Place::File(file) => {
                 if !(zero && file.skips_zeroes()) {
@@ -340,6 +370,17 @@ impl Copy<'_> {
                 self.write_stream()
             }
         }
+    }
+
+    /// A disk that announces WRITE SAME and does not take it gets the zeroes one by one.
+    fn write_zeroes(&mut self, moving: Moving) -> Result<()> {
+        self.same_refused = true;
+        let mut buf = self.take(moving.length)?;
+        buf.fill(0);
+        let at = self.plan.to_offset + moving.offset;
+        let Some(disk) = self.plan.disk_of(moving.session) else { return Ok(()) };
+        let request = disk.write(at, buf.freeze());
+        self.post(Moving { zeroing: false, ..moving }, request)
     }
 
     /// A piece of the source that is known to be zeroes.

@@ -7,11 +7,16 @@ use std::io::Read;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 use buf::Buf;
+use control::units;
 use initiator::Data;
 use initiator::Done;
 use initiator::Geometry;
@@ -21,13 +26,24 @@ use initiator::Retry;
 use initiator::SessionId;
 use initiator::Url;
 use initiator::scsi;
+use rustix::fs::FileType;
+use rustix::fs::FlockOperation;
+use rustix::fs::OFlags;
 use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 
 use crate::args::ClientOptions;
 use crate::client;
 
 /// Standard input or output.
 pub(crate) const STANDARD: &str = "-";
+
+/// How long a lock of a destination is waited for: udev looks at devices for moments, and the
+/// kernel gives back what a killed process held a little later.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two tries.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// One end of a copy.
 #[derive(Debug)]
@@ -71,12 +87,11 @@ impl Place {
         Ok(Self::File(Local::new(text, file)?))
     }
 
-    /// Opens a destination. `keep`: what is in a file stays, as a copy goes on.
+    /// Opens a destination. What is in a file stays until [`Place::clear`].
     pub(crate) fn destination(
         queue: &mut Queue,
         options: &ClientOptions,
         text: &str,
-        keep: bool,
     ) -> Result<Self> {
         if text == STANDARD {
             return Ok(Self::Stream);
@@ -84,14 +99,40 @@ impl Place {
         if client::is_url(text) {
             let disk = Disk::open(queue, options, text)?;
             if disk.geometry.read_only {
-                bail!("{0}: the disk is write protected; try: lunwire inspect {0}", disk.url);
+                let inspect = client::try_command("inspect", &disk.url);
+                bail!("{}: the disk is write protected{inspect}", disk.url);
             }
             return Ok(Self::Disk(disk));
         }
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(!keep).open(text);
-        let file = file.with_context(|| format!("cannot write {text}"))?;
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).create(true).truncate(false);
+        let kind = std::fs::metadata(text).map(|metadata| metadata.file_type());
+        if kind.is_ok_and(|kind| kind.is_block_device()) {
+            // A device that is mounted, or part of another one, is refused by the system.
+            how.create(false).custom_flags(OFlags::EXCL.bits().cast_signed());
+        }
+        let file = how.open(text).with_context(|| format!("cannot write {text}"))?;
+        lock(text, &file)?;
         Ok(Self::File(Local::new(text, file)?))
+    }
+
+    /// Fails for a file that has something in it.
+    pub(crate) fn expect_empty(&self) -> Result<()> {
+        match self {
+            Self::File(Local { path, size, regular: true, .. }) if *size > 0 => bail!(
+                "{path} exists and holds {}; try: another name, or --overwrite",
+                units::bytes(*size)
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Nothing of what a file held before stays in it.
+    pub(crate) fn clear(&mut self) -> Result<()> {
+        match self {
+            Self::File(local) => local.clear(),
+            Self::Disk(_) | Self::Stream => Ok(()),
+        }
     }
 
     /// As the user knows it.
@@ -126,11 +167,10 @@ impl Place {
         match self {
             Self::Disk(disk) => scsi::flush(&mut queue.unit(disk.session, disk.lun))
                 .map_err(|error| client::advised(error, &disk.url)),
-            Self::File(local) if local.regular => {
-                local.file.sync_all().with_context(|| format!("cannot flush {}", local.path))
+            Self::File(local) => {
+                local.sync().with_context(|| format!("cannot flush {}", local.path))
             }
-            Self::File(_) => Ok(()),
-            Self::Stream => std::io::stdout().flush().context("cannot write standard output"),
+            Self::Stream => flush_stdout().context("cannot write standard output"),
         }
     }
 
@@ -172,15 +212,14 @@ impl Disk {
         Request { lun: self.lun, cdb, data: Data::Out(data), retry: Retry::Always }
     }
 
-    /// What makes a range read as zeroes without writing them, if there is something.
+    /// What makes zeroes of a range without sending them all, if there is something. It is not
+    /// UNMAP, which a disk may leave undone.
     pub(crate) fn zero(&self, offset: u64, length: u32) -> Option<Request> {
-        let blocks = length / self.geometry.block;
-        if !self.geometry.unmap_zeros || self.geometry.unmap_max < blocks {
-            return None;
-        }
-        let lba = offset / u64::from(self.geometry.block);
-        let (cdb, list) = scsi::unmap_command(lba, blocks);
-        Some(Request { lun: self.lun, cdb, data: Data::Out(list), retry: Retry::Always })
+        let (lba, blocks) = (offset / u64::from(self.geometry.block), length / self.geometry.block);
+        let cdb = self.geometry.write_same(lba, blocks)?;
+        let block = vec![0; self.geometry.block as usize];
+        let data = Data::Out(buf::Slice::from(block));
+        Some(Request { lun: self.lun, cdb, data, retry: Retry::Always })
     }
 
     /// The error of a command that went to this disk. One beyond its end looks whether the disk has
@@ -238,6 +277,29 @@ impl Disk {
 }
 
 impl Local {
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// A file that is new has its entry in a folder, too.
+    fn sync(&self) -> std::io::Result<()> {
+        self.file.sync_all()?;
+        match Path::new(&self.path).parent().filter(|_| self.fresh) {
+            Some(folder) if folder.as_os_str().is_empty() => File::open(".")?.sync_all(),
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+
+    fn clear(&mut self) -> Result<()> {
+        if self.regular {
+            let cannot = || format!("cannot empty {}", self.path);
+            self.file.set_len(0).with_context(cannot)?;
+            (self.size, self.fresh) = (0, true);
+        }
+        Ok(())
+    }
+
     fn new(path: &str, file: File) -> Result<Self> {
         let cannot = || format!("cannot use {path}");
         let metadata = file.metadata().with_context(cannot)?;
@@ -260,7 +322,7 @@ impl Local {
         match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(data) => data >= offset.saturating_add(length),
             // Nothing but a hole up to the end.
-            Err(rustix::io::Errno::NXIO) => true,
+            Err(Errno::NXIO) => true,
             Err(_) => false,
         }
     }
@@ -286,6 +348,36 @@ impl Local {
             return Ok(());
         }
         self.file.set_len(size).with_context(|| format!("cannot size {}", self.path))
+    }
+}
+
+/// Whoever serves a file has it locked, and would go on to serve what others put there.
+fn lock(path: &str, file: &File) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if begin.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            Err(Errno::WOULDBLOCK) => bail!(
+                "{path} is in use: another process has it locked; try: stop what serves or \
+                 writes it"
+            ),
+            // File systems without locks.
+            Ok(()) | Err(_) => return Ok(()),
+        }
+    }
+}
+
+/// A file or device that standard output is redirected to is brought to stable storage, too.
+fn flush_stdout() -> std::io::Result<()> {
+    let mut stdout = std::io::stdout();
+    stdout.flush()?;
+    let kind = rustix::fs::fstat(&stdout).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    match kind {
+        Ok(FileType::RegularFile | FileType::BlockDevice) => Ok(rustix::fs::fsync(&stdout)?),
+        _ => Ok(()),
     }
 }
 

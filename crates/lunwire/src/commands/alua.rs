@@ -21,9 +21,12 @@ pub(crate) fn run(options: &AluaOptions) -> Result<()> {
                 group: *group,
                 state: state.clone(),
             };
-            let socket = daemon.control_socket.as_deref();
+            let socket = daemon.daemon.control_socket.as_deref();
             match admin::ask(socket, &request)? {
-                Reply::Done => Ok(()),
+                Reply::Done => {
+                    output::done(daemon.json, "");
+                    Ok(())
+                }
                 _ => Err(admin::unexpected(socket)),
             }
         }

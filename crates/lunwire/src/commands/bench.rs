@@ -83,27 +83,29 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
     let mut outcomes = Vec::new();
-    for &block in &blocks {
-        for &depth in &options.depth {
-            let load = Load {
-                block: check_block(&disk, block)?,
-                depth,
-                reads: options.reads.into(),
-                sequential: options.sequential,
-                time,
-                range: range.unwrap_or(u64::MAX).min(disk.geometry.bytes()),
-                verify: options.verify,
-            };
-            check_range(&load)?;
-            let before = watch.as_ref().map(|watch| watch.now(&mut queue)).transpose()?;
-            let mut outcome = Bench::new(&mut queue, &disk, &sessions, load).run()?;
-            if let (Some(watch), Some(before)) = (&watch, before) {
-                outcome.watched = Some(watch.now(&mut queue)?.since(&before));
-            }
-            if !options.json {
-                outcome.print();
-            }
-            outcomes.push(outcome);
+    let loads = blocks.iter().flat_map(|block| options.depth.iter().map(|depth| (*block, *depth)));
+    for (block, depth) in loads {
+        let load = Load {
+            block: check_block(&disk, block)?,
+            depth,
+            reads: options.reads.into(),
+            sequential: options.sequential,
+            time,
+            range: range.unwrap_or(u64::MAX).min(disk.geometry.bytes()),
+            verify: options.verify,
+        };
+        check_range(&load)?;
+        let before = watch.as_ref().map(|watch| watch.now(&mut queue)).transpose()?;
+        let mut outcome = Bench::new(&mut queue, &disk, &sessions, load).run()?;
+        if let (Some(watch), Some(before)) = (&watch, before) {
+            outcome.watched = Some(watch.now(&mut queue)?.since(&before));
+        }
+        if !options.json {
+            outcome.print();
+        }
+        outcomes.push(outcome);
+        if client::is_interrupted() {
+            break;
         }
     }
     for session in sessions {
@@ -112,14 +114,23 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     if options.json {
         let list: Vec<Value> = outcomes.iter().map(Outcome::json).collect();
         let url = disk.url.to_string();
-        output::line(json!({ "url": url, "engine": queue.engine(), "results": list }));
+        let (engine, interrupted) = (queue.engine(), client::is_interrupted());
+        output::partial(json!({
+            "url": url,
+            "engine": engine,
+            "interrupted": interrupted,
+            "results": list,
+        }));
     }
     if let Some(path) = &options.svg {
         let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
         let svg = plot::draw(&disk.url.to_string(), &series);
         std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(())
+    match client::is_interrupted() {
+        true => bail!("interrupted: the figures are those up to then"),
+        false => Ok(()),
+    }
 }
 
 fn check_block(disk: &Disk, block: u64) -> Result<u32> {
@@ -209,9 +220,8 @@ impl<'a> Bench<'a> {
             self.queue.wait_n(1, client::LOOK);
             let now = Instant::now();
             going &= now.duration_since(begin) < self.load.time;
-            if client::is_interrupted() {
-                bail!("interrupted after {} requests", latencies.total());
-            }
+            // What is under way ends, and its figures count.
+            going &= !client::is_interrupted();
             while let Some(slot) = self.reap()? {
                 if let Some(Slot { begun, .. }) = self.slots.get(slot) {
                     let took = now.saturating_duration_since(*begun).as_nanos();
@@ -225,7 +235,9 @@ impl<'a> Bench<'a> {
         let seconds = begin.elapsed().as_secs_f64();
         let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
         let after = self.queue.times();
-        self.read_again()?;
+        if !client::is_interrupted() {
+            self.read_again()?;
+        }
         // A connection that was made anew meanwhile counts from zero.
         let copied = after.copied.saturating_sub(before.copied);
         let digested = after.digested.saturating_sub(before.digested);
@@ -338,7 +350,7 @@ impl<'a> Bench<'a> {
             }
             self.queue.wait_n(1, client::LOOK);
             if client::is_interrupted() {
-                bail!("interrupted while all was read again");
+                from = u64::MAX;
             }
             while let Some(slot) = self.reap()? {
                 free.push(slot);
@@ -420,11 +432,11 @@ impl Outcome {
             "depth": self.load.depth,
             "reads_percent": self.load.reads,
             "sequential": self.load.sequential,
-            "seconds": self.seconds,
+            "seconds": output::rounded(self.seconds),
             "requests": self.latencies.total(),
-            "requests_per_second": self.iops(),
-            "bytes_per_second": self.iops() * f64::from(self.load.block),
-            "cpu_seconds": self.cpu_seconds,
+            "requests_per_second": output::rounded(self.iops()),
+            "bytes_per_second": output::rounded(self.iops() * f64::from(self.load.block)),
+            "cpu_seconds": output::rounded(self.cpu_seconds),
             "copied_per_byte": self.copied as f64 / self.payload().max(1) as f64,
             "digested_per_byte": self.digested as f64 / self.payload().max(1) as f64,
             "connections_lost": self.lost,

@@ -2,24 +2,29 @@
 //! `lunwire check FILE`.
 
 use anyhow::Result;
+use control::words;
 use serde_json::json;
 
 use crate::args::CheckOptions;
 use crate::output;
 use crate::plan::Draft;
 
-/// Validates a configuration; nothing is opened for writing, created or listened on.
+/// Validates a configuration and looks at its files; nothing is opened for writing, created,
+/// locked or listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
     for warning in draft.warnings() {
-        eprintln!("lunwire: warning: {warning}");
+        output::warn(warning);
     }
+    draft.examine_files()?;
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
         output::line(json!({ "ok": true, "targets": draft.targets.len(), "luns": luns }));
     } else {
         let file = options.file.display();
-        output::line(format!("{file}: good: {} targets, {luns} LUNs", draft.targets.len()));
+        let targets = words::count(draft.targets.len() as u64, "target");
+        let luns = words::count(luns as u64, "LUN");
+        output::line(format!("{file}: good: {targets}, {luns}"));
     }
     Ok(())
 }

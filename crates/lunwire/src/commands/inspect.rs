@@ -103,7 +103,11 @@ impl Facts {
             })
         });
         let designators: Vec<String> = self.designators.iter().map(designator).collect();
-        let holder = self.holder.as_ref().map(|(key, kind)| json!({ "key": key, "type": kind }));
+        let holder =
+            self.holder.as_ref().map(|(key, kind)| json!({ "key": hex_key(*key), "type": kind }));
+        // Texts, for programs take numbers of JSON as floating point.
+        let keys =
+            self.keys.as_ref().map(|keys| keys.iter().copied().map(hex_key).collect::<Vec<_>>());
         json!({
             "vendor": printable(&standard.vendor),
             "product": printable(&standard.product),
@@ -123,7 +127,7 @@ impl Facts {
             "vpd_pages": self.pages,
             "commands": self.commands,
             "luns": self.luns,
-            "registered_keys": self.keys,
+            "registered_keys": keys,
             "reservation": holder,
         })
     }
@@ -190,16 +194,21 @@ impl Facts {
     fn reservation(&self) -> String {
         let keys = match &self.keys {
             None => return "not supported".into(),
-            Some(keys) => keys.iter().map(|key| format!("{key:#018x}")).collect::<Vec<_>>(),
+            Some(keys) => keys.iter().copied().map(hex_key).collect::<Vec<_>>(),
         };
         match &self.holder {
             None if keys.is_empty() => "none".into(),
             None => format!("none; registered: {}", keys.join(", ")),
             Some((key, kind)) => {
-                format!("{kind} by {key:#018x}; registered: {}", keys.join(", "))
+                format!("{kind} by {}; registered: {}", hex_key(*key), keys.join(", "))
             }
         }
     }
+}
+
+/// A reservation key (64 bits).
+fn hex_key(key: u64) -> String {
+    format!("{key:#018x}")
 }
 
 /// Nothing, where the unit does not have it.
@@ -220,6 +229,7 @@ fn designator(designator: &Designator) -> String {
     match designator {
         Designator::T10Vendor(text) => format!("t10.{}", printable(text)),
         Designator::Naa(value) => format!("naa.{}", hex(value)),
+        Designator::Eui(value) => format!("eui.{}", hex(value)),
         Designator::ScsiName { name, .. } => printable(name),
         Designator::RelativeTargetPort(port) => format!("target port {port}"),
         Designator::TargetPortGroup(group) => format!("target port group {group}"),

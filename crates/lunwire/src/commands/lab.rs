@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use anyhow::Result;
 use clap::Subcommand;
+use serde_json::json;
 
 use crate::args::AmpOptions;
 use crate::args::Fast05Options;
@@ -26,8 +27,8 @@ const TIMES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::fr
 /// Runs the study, prints its tables and writes its page.
 pub(crate) fn run(options: &LabOptions) -> Result<()> {
     match &options.action {
-        LabAction::List => {
-            list();
+        LabAction::List { json } => {
+            list(*json);
             Ok(())
         }
         LabAction::Run(Study::Fast05(options)) => fast05(options),
@@ -36,17 +37,23 @@ pub(crate) fn run(options: &LabOptions) -> Result<()> {
 }
 
 /// The studies as the help texts name them.
-fn list() {
+fn list(json: bool) {
     let studies = Study::augment_subcommands(clap::Command::new("run"));
     let rows = studies.get_subcommands().map(|study| {
         let about = study.get_about().map(ToString::to_string).unwrap_or_default();
         vec![study.get_name().to_owned(), about]
     });
-    output::table(&rows.collect::<Vec<_>>());
+    let rows: Vec<_> = rows.collect();
+    if json {
+        let named = |row: &Vec<String>| json!({ "name": row.first(), "about": row.get(1) });
+        output::line(json!({ "studies": rows.iter().map(named).collect::<Vec<_>>() }));
+    } else {
+        output::table(&rows);
+    }
 }
 
 fn fast05(options: &Fast05Options) -> Result<()> {
-    let size_max = control::units::size(&options.size_max)
+    let size_max = store::spec::parse_bytes(&options.size_max)
         .ok()
         .and_then(|bytes| u32::try_from(bytes).ok())
         .filter(|bytes| SIZES.contains(bytes));

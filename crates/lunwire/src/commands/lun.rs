@@ -12,7 +12,7 @@ use control::admin::Request;
 use control::units;
 use store::spec::Spec;
 
-use crate::args::DaemonPlace;
+use crate::args::AdminOptions;
 use crate::args::LunAction;
 use crate::args::LunOptions;
 use crate::args::Usage;
@@ -49,6 +49,10 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             plan::initiators(&lun).map_err(Usage)?;
             let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
             let reply = ask(&place.daemon, &request)?;
+            if place.daemon.json {
+                output::line(serde_json::to_string(&reply)?);
+                return Ok(());
+            }
             let Reply::Added { target, lun } = reply else { return other(&place.daemon) };
             let size = units::bytes(lun.bytes);
             output::line(format!("{target} LUN {}: {size}, {}", lun.number, lun.store));
@@ -57,7 +61,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let request = Request::RemoveLun { target: place.target.clone(), lun: *lun };
             let reply = ask(&place.daemon, &request)?;
             let Reply::Done = reply else { return other(&place.daemon) };
-            output::line(format!("LUN {lun} is not served any more"));
+            output::done(place.daemon.json, &format!("LUN {lun} is not served any more"));
         }
         LunAction::Resize { lun, size, shrink, place } => {
             let bytes = store::spec::parse_size(size)
@@ -65,17 +69,21 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let (target, lun, shrink) = (place.target.clone(), *lun, *shrink);
             let request = Request::ResizeLun { target, lun, bytes, shrink };
             let reply = ask(&place.daemon, &request)?;
+            if place.daemon.json {
+                output::line(serde_json::to_string(&reply)?);
+                return Ok(());
+            }
             let Reply::Resized { before, now } = reply else { return other(&place.daemon) };
             let (before, now) = (units::bytes(before), units::bytes(now));
             output::line(format!("LUN {lun}: {before} before, {now} now"));
         }
         LunAction::Rescan(options) => {
-            let reply = ask(&options.daemon, &Request::RescanLuns)?;
+            let reply = ask(options, &Request::RescanLuns)?;
             if options.json {
                 output::line(serde_json::to_string(&reply)?);
                 return Ok(());
             }
-            let Reply::Rescanned { luns } = reply else { return other(&options.daemon) };
+            let Reply::Rescanned { luns } = reply else { return other(options) };
             if luns.is_empty() {
                 output::line("no disk has another size");
             }
@@ -103,6 +111,10 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
                 path: path.clone(),
             };
             let reply = ask(&place.daemon, &request)?;
+            if place.daemon.json {
+                output::line(serde_json::to_string(&reply)?);
+                return Ok(());
+            }
             let Reply::Snapshot { bytes } = reply else { return other(&place.daemon) };
             output::line(format!("{path}: {} of LUN {lun}", units::bytes(bytes)));
         }
@@ -132,10 +144,10 @@ fn make_absolute(spec: &mut Spec) -> Result<()> {
     Ok(())
 }
 
-fn ask(daemon: &DaemonPlace, request: &Request) -> Result<Reply> {
-    admin::ask_patiently(daemon.control_socket.as_deref(), request, PATIENCE)
+fn ask(daemon: &AdminOptions, request: &Request) -> Result<Reply> {
+    admin::ask_patiently(daemon.daemon.control_socket.as_deref(), request, PATIENCE)
 }
 
-fn other(daemon: &DaemonPlace) -> Result<()> {
-    Err(admin::unexpected(daemon.control_socket.as_deref()))
+fn other(daemon: &AdminOptions) -> Result<()> {
+    Err(admin::unexpected(daemon.daemon.control_socket.as_deref()))
 }

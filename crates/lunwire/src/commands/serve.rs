@@ -8,14 +8,19 @@ use std::time::Instant;
 use anyhow::Context;
 use anyhow::Result;
 use control::admin;
+use engine::Choice;
+use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use target::Target;
-use tracing_subscriber::EnvFilter;
 
 use crate::args::ServeOptions;
 use crate::daemon::admin::Admin;
+use crate::daemon::descriptors;
+use crate::daemon::log;
+use crate::daemon::log::Log;
+use crate::daemon::log::Style;
 use crate::daemon::watch::Watch;
 use crate::output;
 use crate::plan::Draft;
@@ -26,15 +31,27 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Serves until SIGTERM or SIGINT; a second signal does not wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
-    start_log(&draft.log, options.log_json);
+    let log = log::start(&draft.log, style(options.log_json))?;
+    let result = serve(draft, &log);
+    log.flush();
+    result
+}
+
+fn serve(draft: Draft, log: &Log) -> Result<()> {
     for warning in draft.warnings() {
         tracing::warn!("{warning}");
     }
-    let mut signals = Signals::new([SIGTERM, SIGINT]).context("cannot catch signals")?;
-    let plan = draft.open()?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
+    descriptors::raise_limit();
+    let mut plan = draft.open()?;
+    let left = descriptors::left_for_connections(plan.plan.reactors);
+    plan.plan.connections = plan.plan.connections.within(left);
     let served = plan.served.clone();
+    let engine = plan.plan.engine;
     let target = Arc::new(Target::start(plan.plan)?);
-    tracing::info!(
+    let last_word = log.clone();
+    target::end_process_on_panic(&target, move || last_word.flush());
+    tracing::debug!(
         engine = target.engine(),
         mode = target.mode().name(),
         reactors = target.reactors(),
@@ -45,22 +62,45 @@ pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone(), maker)?;
     let watch = Watch::start(Arc::clone(&target))?;
     announce(&target, &served);
-    if let Some(signal) = signals.forever().next() {
+    explain_epoll(engine);
+    if let Some(signal) = next_end(&mut signals) {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
         tracing::info!(signal = name, "stopping: initiators are asked to log out");
     }
+    let last_word = log.clone();
     let hurry = std::thread::spawn(move || {
-        if signals.forever().next().is_some() {
+        if next_end(&mut signals).is_some() {
             tracing::warn!("second signal: leaving at once; unflushed writes rest with the kernel");
+            last_word.flush();
             std::process::exit(1);
         }
     });
     let begun = Instant::now();
     drop((watch, admin));
     let result = target.stop(GRACE);
+    drop(plan.state_folder);
     drop(hurry);
-    tracing::info!(seconds = begun.elapsed().as_secs_f32(), "stopped");
+    tracing::info!(seconds = output::rounded(begun.elapsed().as_secs_f64()), "stopped");
     result.context("cannot stop cleanly")
+}
+
+/// The next signal that asks for an end.
+fn next_end(signals: &mut Signals) -> Option<i32> {
+    signals.forever().find(|signal| {
+        if *signal == SIGHUP {
+            tracing::warn!("SIGHUP: ignored; a new configuration is read at the next start");
+        }
+        *signal != SIGHUP
+    })
+}
+
+/// Who wanted the fastest engine hears why there is a slower one.
+fn explain_epoll(wanted: Choice) {
+    if wanted == Choice::Auto
+        && let Err(refusal) = engine::probe().uring
+    {
+        tracing::warn!("the epoll engine serves, which is slower: io_uring is {refusal}");
+    }
 }
 
 /// One line for each LUN and portal: the URL to use.
@@ -82,15 +122,6 @@ fn announce(target: &Target, served: &[admin::Target]) {
     }
 }
 
-fn start_log(level: &str, json: bool) {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::new(level))
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    if json {
-        builder.json().init();
-    } else {
-        use std::io::IsTerminal;
-        builder.with_ansi(std::io::stderr().is_terminal()).init();
-    }
+fn style(json: bool) -> Style {
+    if json { Style::Json } else { Style::Text { colours: output::colors() } }
 }

@@ -98,7 +98,7 @@ impl Shell {
             match self.command(&line) {
                 Ok(Next::Go) => {}
                 Ok(Next::Quit) => return Ok(()),
-                Err(error) => output::error(&error),
+                Err(error) => drop(output::error(&error)),
             }
         }
         Ok(())
@@ -148,7 +148,10 @@ impl Shell {
                 return Ok(Next::Go);
             }
             ("quit" | "exit", []) => return Ok(Next::Quit),
-            _ => bail!("{}: unknown, or with the wrong number of words; try: help", line.trim()),
+            _ => {
+                let line = initiator::without_secrets(line.trim());
+                bail!("{line}: unknown, or with the wrong number of words; try: help")
+            }
         };
         self.note(line.trim(), begin, result.is_ok())?;
         result.map(|()| Next::Go)

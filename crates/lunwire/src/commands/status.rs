@@ -9,6 +9,8 @@ use anyhow::bail;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
+use control::words;
+use serde_json::json;
 
 use crate::args::AdminOptions;
 use crate::args::SessionAction;
@@ -29,10 +31,10 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         vec!["version".into(), status.version],
         vec!["process".into(), status.pid.to_string()],
         vec!["uptime".into(), format!("{} s", status.uptime_s)],
-        vec![
-            "engine".into(),
-            format!("{}, {}, {} reactors", status.engine, status.mode, status.reactors),
-        ],
+        vec!["engine".into(), {
+            let reactors = words::count(status.reactors as u64, "reactor");
+            format!("{}, {}, {reactors}", status.engine, status.mode)
+        }],
         vec!["CRC32C".into(), status.crc32c],
         vec!["portals".into(), status.portals.join(", ")],
         vec!["sessions".into(), status.sessions.to_string()],
@@ -44,6 +46,12 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
             let size = units::bytes(lun.bytes);
             let (number, store, block) = (lun.number, lun.store, lun.block);
             output::line(format!("  LUN {number}: {store} ({size}, {block}-byte blocks{access})"));
+            if lun.lost_writes {
+                output::line(
+                    "    could not write back: blocks may be lost; flushes fail until they are \
+                     written again, or the LUN is removed and added",
+                );
+            }
         }
     }
     Ok(())
@@ -72,11 +80,11 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
             output::line(format!("  connection {cid}: {peer} at {portal}"));
         }
         output::line(format!(
-            "  ISID {}, age {} s, reactor {}, {} commands ({} under way), {} read, {} written",
+            "  ISID {}, age {} s, reactor {}, {} ({} under way), {} read, {} written",
             session.isid,
             session.age_s,
             session.reactor,
-            session.commands,
+            words::count(session.commands, "command"),
             session.tasks,
             units::bytes(session.bytes_in),
             units::bytes(session.bytes_out),
@@ -99,7 +107,7 @@ pub(crate) fn session(options: &SessionOptions) -> Result<()> {
             (*tsih, request, daemon, patience)
         }
     };
-    let socket = daemon.control_socket.as_deref();
+    let socket = daemon.daemon.control_socket.as_deref();
     let Reply::Done = admin::ask(socket, &request)? else {
         return Err(admin::unexpected(socket));
     };
@@ -109,10 +117,18 @@ pub(crate) fn session(options: &SessionOptions) -> Result<()> {
             return Err(admin::unexpected(socket));
         };
         if sessions.iter().all(|session| session.tsih != tsih) {
+            if daemon.json {
+                output::line(json!({ "ok": true, "tsih": tsih }));
+            }
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!("session {tsih} has not ended in time; try: lunwire session drop {tsih}");
+            match &options.action {
+                SessionAction::Drop { .. } => bail!("session {tsih} has not ended in time"),
+                SessionAction::Logout { .. } => {
+                    bail!("session {tsih} has not ended in time; try: lunwire session drop {tsih}")
+                }
+            }
         }
         std::thread::sleep(POLL);
     }

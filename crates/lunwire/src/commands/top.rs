@@ -142,7 +142,8 @@ fn as_json(rates: &[Rate], took: Duration) -> Value {
             "written_bytes_per_s": rate.written,
         })
     });
-    json!({ "seconds": took.as_secs_f64(), "sessions": sessions.collect::<Vec<_>>() })
+    let seconds = output::rounded(took.as_secs_f64());
+    json!({ "seconds": seconds, "sessions": sessions.collect::<Vec<_>>() })
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire read`, `write` and `copy`.
 
+use std::time::Instant;
+
 use anyhow::Result;
+use serde_json::json;
 
 use crate::args::ClientOptions;
 use crate::args::CopyOptions;
@@ -14,6 +17,7 @@ use crate::client::pipeline::Journal;
 use crate::client::pipeline::Plan;
 use crate::client::place::Place;
 use crate::client::place::STANDARD;
+use crate::output;
 
 /// From a disk to a file or standard output.
 pub(crate) fn read(options: &ReadOptions) -> Result<()> {
@@ -24,12 +28,13 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     if options.verify && options.file == STANDARD {
         return Err(Usage("--verify: standard output cannot be read back".into()).into());
     }
+    refuse_json_beside_data(&options.file, options.json)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
     let length = length.unwrap_or_else(|| size.saturating_sub(offset));
     check_range(&from, offset, length)?;
-    let to = Place::destination(&mut queue, &options.disk.client, &options.file, false)?;
+    let to = Place::destination(&mut queue, &options.disk.client, &options.file)?;
     let plan = Plan {
         from,
         from_offset: offset,
@@ -39,9 +44,11 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
         what: "read",
         quiet: options.quiet,
         verify: options.verify,
+        overwrite: options.overwrite,
+        different: false,
         journal: None,
     };
-    pipeline::run(&mut queue, plan).map(drop)
+    carry_out(&mut queue, plan, options.json)
 }
 
 /// From a file or standard input to a disk.
@@ -50,7 +57,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     client::disk_url(&options.disk.url)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
-    let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url, true)?;
+    let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url)?;
     check_range(&to, offset, 0)?;
     let length = from.size();
     let plan = Plan {
@@ -62,9 +69,11 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
         what: "written",
         quiet: options.quiet,
         verify: options.verify,
+        overwrite: true,
+        different: false,
         journal: None,
     };
-    pipeline::run(&mut queue, plan).map(drop)
+    carry_out(&mut queue, plan, options.json)
 }
 
 /// Between any two places.
@@ -83,6 +92,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     if source == STANDARD && options.resume.is_some() {
         return Err(Usage("--resume: standard input cannot be read again".into()).into());
     }
+    refuse_json_beside_data(destination, options.json)?;
     let mut queue = client::queue(&options.client)?;
     let from = Place::source(&mut queue, &options.client, source)?;
     let length = from.size();
@@ -90,8 +100,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         (Some(path), Some(length)) => Some(Journal::open(path, from_name, to_name, length)?),
         _ => None,
     };
-    let keep = journal.as_ref().is_some_and(|journal| journal.done() > 0);
-    let to = Place::destination(&mut queue, &options.client, destination, keep)?;
+    let to = Place::destination(&mut queue, &options.client, destination)?;
     let plan = Plan {
         from,
         from_offset: 0,
@@ -101,9 +110,37 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         what: "copied",
         quiet: options.quiet,
         verify: options.verify,
+        overwrite: options.overwrite,
+        different: options.different_disks,
         journal,
     };
-    pipeline::run(&mut queue, plan).map(drop)
+    carry_out(&mut queue, plan, options.json)
+}
+
+/// Moves everything, and tells a program what came of it.
+fn carry_out(queue: &mut initiator::Queue, plan: Plan, json: bool) -> Result<()> {
+    let (begin, verified) = (Instant::now(), plan.verify);
+    let (source, destination) = (plan.from.name(), plan.to.name());
+    let bytes = pipeline::run(queue, plan)?;
+    if json {
+        output::line(json!({
+            "ok": true,
+            "source": source,
+            "destination": destination,
+            "bytes": bytes,
+            "seconds": output::rounded(begin.elapsed().as_secs_f64()).max(0.001),
+            "verified": verified,
+        }));
+    }
+    Ok(())
+}
+
+/// Two things would come on one stream.
+fn refuse_json_beside_data(destination: &str, json: bool) -> Result<()> {
+    match json && destination == STANDARD {
+        true => Err(Usage("--json: standard output has the data; name a FILE".into()).into()),
+        false => Ok(()),
+    }
 }
 
 fn file_or_stream(

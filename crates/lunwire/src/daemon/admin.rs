@@ -60,7 +60,12 @@ impl Admin {
             Some(path) => (path, true),
             None => match default_path() {
                 Some(path) => (path, false),
-                None => return Ok(Self { path: None }),
+                None => {
+                    tracing::warn!(
+                        "no control socket: XDG_RUNTIME_DIR is not set; try: --control-socket PATH"
+                    );
+                    return Ok(Self { path: None });
+                }
             },
         };
         let listener = match bind(&path) {
@@ -71,7 +76,7 @@ impl Admin {
                 return Ok(Self { path: None });
             }
         };
-        tracing::info!(path = %path.display(), "control socket");
+        tracing::debug!(path = %path.display(), "control socket");
         let mut state = State { target, served, maker, begun: Instant::now() };
         std::thread::Builder::new()
             .name("admin".into())
@@ -131,6 +136,7 @@ impl State {
                 if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
                     lun.bytes = bytes;
                 }
+                lun.lost_writes = self.target.may_have_lost_writes(&target.name, lun.number);
             }
         }
         served

@@ -2,4 +2,7 @@
 //! What a running daemon has beside its reactors.
 
 pub(crate) mod admin;
+pub(crate) mod descriptors;
+pub(crate) mod log;
+mod moderation;
 pub(crate) mod watch;

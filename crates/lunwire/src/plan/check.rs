@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,6 +12,7 @@ use control::units;
 use engine::Choice;
 use target::IdentityPolicy;
 use target::SESSIONS_MAX;
+use target::STRANGERS_MAX;
 use toml::Spanned;
 
 use crate::args::Usage;
@@ -37,9 +39,24 @@ pub(crate) fn option<V, E: Display>(
     checked.map_err(|problem| Usage(format!("{flag} {value}: {problem}")).into())
 }
 
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| "ADDRESS:PORT is right, for example 127.0.0.1:3260 or [::1]:3260".to_owned())
+/// The addresses of `text`: one, or all those of a name such as `localhost`.
+pub(crate) fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+    const RIGHT: &str = "ADDRESS:PORT or NAME:PORT is right, for example 127.0.0.1:3260, \
+                         [::1]:3260 or localhost:3260";
+    if let Ok(address) = text.parse() {
+        return Ok(vec![address]);
+    }
+    let named = text.rsplit_once(':').filter(|(name, port)| {
+        !name.is_empty() && !name.contains([':', '@', '/', '%']) && port.parse::<u16>().is_ok()
+    });
+    if named.is_none() {
+        return Err(RIGHT.to_owned());
+    }
+    let found = text.to_socket_addrs().map_err(|error| format!("{error}; {RIGHT}"))?;
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    addresses.sort();
+    addresses.dedup();
+    if addresses.is_empty() { Err(RIGHT.to_owned()) } else { Ok(addresses) }
 }
 
 pub(super) fn engine(text: &str) -> Result<Choice, &'static str> {
@@ -88,6 +105,13 @@ pub(super) fn sessions(count: usize) -> Result<usize, String> {
     match count {
         1..=SESSIONS_MAX => Ok(count),
         _ => Err(format!("1 to {SESSIONS_MAX} is right")),
+    }
+}
+
+pub(super) fn strangers(count: usize) -> Result<usize, String> {
+    match count {
+        1..=STRANGERS_MAX => Ok(count),
+        _ => Err(format!("1 to {STRANGERS_MAX} is right")),
     }
 }
 

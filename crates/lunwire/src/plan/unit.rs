@@ -90,6 +90,7 @@ impl UnitMaker {
             bytes: geometry.bytes,
             block: unit.block(),
             read_only: geometry.read_only,
+            lost_writes: false,
         };
         Ok((unit, shown))
     }
@@ -160,7 +161,7 @@ impl UnitMaker {
                 return LogicalUnit::optical(identity, store).map_err(anyhow::Error::msg);
             }
             None => {
-                let store = stores.open(spec)?;
+                let store = stores.open_for(spec, block)?;
                 LogicalUnit::new(known(stores, &*store)?, store, block)
             }
             Some(kind) => {

@@ -14,6 +14,7 @@ mod tx;
 
 use buf::{Buf, Pool, SgList};
 use iscsi::datamover::{Event, Op, TaskId};
+use wire::iscsi::StatSn;
 
 pub use counters::{Counters, PdusIn, PdusOut};
 
@@ -82,6 +83,12 @@ impl Tcp {
         self.rx.control_data()
     }
 
+    /// ExpStatSN of the last Data-Out since this was asked last: these PDUs carry an acknowledgement
+    /// like all others (RFC 7143 §4.2.2.2), and nobody above hears of them one by one.
+    pub const fn take_acknowledged(&mut self) -> Option<StatSn> {
+        self.rx.take_acknowledged()
+    }
+
     /// Gives a task the buffer that its Data-Outs fill: byte 0 of it is byte 0 of the initiator's
     /// buffer. A buffer attached before is replaced. Needed before the `feed` that brings the data:
     /// without a buffer the burst fails.
@@ -129,9 +136,9 @@ impl Tcp {
     /// [`crate::limits`]; false if there is nothing. One list is under way at a time: false also
     /// until `handle_sent`. False with a `backlog` also means that all bursts are open: try again
     /// after the next `feed`.
-    pub fn poll_transmit(&mut self, list: &mut SgList, pool: &Pool) -> bool {
+    pub fn poll_transmit(&mut self, list: &mut SgList) -> bool {
         let Self { tx, tasks, counters, .. } = self;
-        tx.poll(list, tx::Context { pool, tasks, counters })
+        tx.poll(list, tx::Context { tasks, counters })
     }
 
     /// The list of the last `poll_transmit` has left.

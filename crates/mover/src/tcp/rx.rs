@@ -20,7 +20,7 @@ use buf::Buf;
 use crc::Crc32c;
 use iscsi::datamover::{Event, Immediate, Keys, StreamViolation};
 use wire::iscsi::{
-    BHS_LEN, BhsView, DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, pad4,
+    BHS_LEN, BhsView, DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, StatSn, pad4,
 };
 
 use super::DIGEST_LEN;
@@ -36,6 +36,8 @@ pub(super) const LENGTHS_END: usize = 8;
 /// The receiving side of a connection.
 #[derive(Debug)]
 pub(super) struct Rx {
+    /// ExpStatSN of the last Data-Out, until it is taken.
+    acknowledged: Option<StatSn>,
     keys: Keys,
     /// Nothing has been accepted yet: only a Login Request may begin a connection.
     first: bool,
@@ -84,8 +86,14 @@ enum Step {
 }
 
 impl Rx {
+    /// See [`Tcp::take_acknowledged`](super::Tcp::take_acknowledged).
+    pub(super) const fn take_acknowledged(&mut self) -> Option<StatSn> {
+        self.acknowledged.take()
+    }
+
     pub(super) fn new() -> Self {
         Self {
+            acknowledged: None,
             keys: Keys::LOGIN,
             first: true,
             violation: None,
@@ -423,6 +431,9 @@ impl Rx {
         let sink = match Request::parse(&self.header) {
             Ok(request) => {
                 context.counters.pdus_in.count(&request);
+                if let Request::DataOut(pdu) = &request {
+                    self.acknowledged = Some(pdu.exp_stat_sn);
+                }
                 Sink::new(request, length, context)
             }
             Err(error) => {

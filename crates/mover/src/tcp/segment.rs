@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use buf::{BUF_LEN_MAX, Buf, Pool};
+use buf::{BUF_LEN_MAX, Buf, Claim, Pool};
 use crc::Crc32c;
 use wire::iscsi::{DataOut, Request, ScsiCommand};
 
@@ -74,7 +74,9 @@ impl Sink {
         let expected = if command.write { command.expected_length as usize } else { 0 };
         let segment = length as usize;
         let wanted = if expected <= BUF_LEN_MAX { expected.max(segment) } else { segment };
-        match pool.take(wanted) {
+        // What others could use is not taken for what only comes when it is asked for.
+        let whole = pool.take_as(wanted, Claim::Convenience);
+        match whole.or_else(|| pool.take(segment)) {
             Some(data) => Self::Stage { command, data: Some(data), at: 0 },
             None => Self::Exhausted { command, length },
         }

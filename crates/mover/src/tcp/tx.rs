@@ -13,7 +13,7 @@ pub(super) use pdus::{part, push_trailer};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use buf::{Pool, SgList};
+use buf::SgList;
 use iscsi::datamover::{Event, Keys, Op, TaskId};
 use wire::iscsi::{BHS_LEN, Itt, Response};
 
@@ -57,7 +57,6 @@ enum End {
 /// What the sender works with besides itself.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
-    pub(super) pool: &'a Pool,
     pub(super) tasks: &'a mut Tasks,
     pub(super) counters: &'a mut Counters,
 }
@@ -66,8 +65,7 @@ pub(super) struct Context<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,
-    /// The list is full, or a buffer or a slot for a burst is missing: the rest comes with a later
-    /// list.
+    /// The list is full, or a slot for a burst is missing: the rest comes with a later list.
     Waits,
 }
 

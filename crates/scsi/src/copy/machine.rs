@@ -150,7 +150,7 @@ impl Copy {
             (Stage::Writing, Input::Store(Outcome::Done)) => self.written(),
             (_, Input::Store(Outcome::Failed(error))) => Err(match error {
                 // Hosts stop what runs on a thin disk when they see it.
-                Error::Space => sense::store_failed(error, 0).into(),
+                Error::Space => sense::store_failed(error, 0),
                 _ => sense::THIRD_PARTY_FAILURE.into(),
             }),
             _ => Err(sense::INTERNAL.into()),

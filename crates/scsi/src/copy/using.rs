@@ -142,7 +142,7 @@ impl Populating {
                 self.make(unit, &drawn)?;
                 Ok(Step::Complete(sense::good(self.presented)))
             }
-            (Input::Store(Outcome::Failed(error)), _) => Err(sense::store_failed(error, 0).into()),
+            (Input::Store(Outcome::Failed(error)), _) => Err(sense::store_failed(error, 0)),
             _ => Err(sense::INTERNAL.into()),
         }
     }

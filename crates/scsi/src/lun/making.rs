@@ -17,7 +17,6 @@ use crate::spc::alua::groups::Access;
 use crate::spc::identification::Identification;
 use crate::spc::modes::Modes;
 use crate::spc::persistent;
-use crate::spc::persistent::registry::Registry;
 use crate::spc::persistent::rights::ReservedWord;
 use crate::spc::timestamp::Timestamp;
 use crate::statistics::Statistics;
@@ -160,7 +159,7 @@ impl LogicalUnit {
             special: AtomicU32::new(0),
             outlasting: Outlasting::default(),
             ports: spin::Mutex::new(Vec::new()),
-            reservations: spin::Mutex::new(Registry::default()),
+            reservations: spin::Mutex::default(),
             reserved: ReservedWord::default(),
             keeper: None,
             task_set: spin::Mutex::new(TaskSet::default()),
@@ -194,7 +193,7 @@ impl LogicalUnit {
                 if let Some(state) = state {
                     let registry = persistent::restore(state, number)?;
                     self.show_reservations(&registry);
-                    self.reservations = spin::Mutex::new(registry);
+                    self.reservations = spin::Mutex::new(registry.into());
                 }
                 self.keeper = Some(keeper);
             }

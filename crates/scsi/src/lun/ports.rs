@@ -13,6 +13,7 @@ use crate::nexus::NexusNames;
 use crate::spc::buffer::EchoBuffer;
 use crate::spc::persistent::registry::Port as NexusPort;
 use crate::spc::persistent::registry::Registry;
+use crate::spc::persistent::reservations::Reservations;
 use crate::spc::persistent::rights::Reserved;
 use crate::spc::persistent::rights::StandingWord;
 use crate::statistics::Counter;
@@ -59,7 +60,7 @@ impl LogicalUnit {
     /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why
     /// it knows nothing.
     pub(crate) fn link(&self, names: &NexusNames) -> Arc<Link> {
-        let registry = self.reservations.lock();
+        let reservations = self.reservations.lock();
         let mut ports = self.ports.lock();
         let known = ports.iter().find(|port| {
             port.initiator_port == names.initiator_port
@@ -77,7 +78,7 @@ impl LogicalUnit {
             self.statistics.retire(&gone.link.traffic);
         }
         let link = Arc::new(Link::default());
-        link.standing.store(registry.standing(&NexusPort::from(names)));
+        link.standing.store(reservations.registry.standing(&NexusPort::from(names)));
         link.attentions.establish(Attention::PowerOn);
         ports.push(Port {
             initiator_port: names.initiator_port.clone(),
@@ -113,21 +114,27 @@ impl LogicalUnit {
         if self.reserved.load() != Reserved::Legacy {
             return;
         }
-        let mut registry = self.reservations.lock();
+        let registry = &mut self.reservations.lock().registry;
         let port = holder.map(NexusPort::from);
         if port.is_none() || registry.legacy == port {
             registry.legacy = None;
-            self.show_reservations(&registry);
+            self.show_reservations(registry);
         }
     }
 
     /// What power on leaves of reservations and registrations: all if they are to persist (APTPL),
-    /// none otherwise (SPC-4 §5.9.1).
+    /// none otherwise (SPC-4 §5.9.1). A change that is just being kept comes before that.
     pub(crate) fn forget_reservations(&self) {
-        let mut registry = self.reservations.lock();
-        if !registry.persists {
-            *registry = Registry::default();
-            self.show_reservations(&registry);
+        let mut reservations = self.reservations.lock();
+        if !reservations.defer_power_on() {
+            self.forget_what_does_not_persist(&mut reservations);
+        }
+    }
+
+    pub(crate) fn forget_what_does_not_persist(&self, reservations: &mut Reservations) {
+        if !reservations.registry.persists {
+            reservations.registry = Registry::default();
+            self.show_reservations(&reservations.registry);
         }
     }
 

@@ -30,7 +30,6 @@ use super::terms::Terms;
 use crate::limits;
 use crate::lun::Extent;
 use crate::lun::LogicalUnit;
-use crate::sbc::compare::bytes;
 use crate::sbc::compare::first_difference;
 use crate::sbc::release::Release;
 use crate::sbc::same;
@@ -272,7 +271,7 @@ impl Protected {
             let sent = self.sent.bytes();
             let plain = self.sent.information(0).is_none_or(|sent| sent == Information::ONES);
             let clears = plain && sent.iter().all(|byte| *byte == 0);
-            let pattern = self.pattern(&sent);
+            let pattern = self.pattern(sent);
             self.sent.data = pattern;
             if let Zeros::Unmapped(release) = zeros
                 && clears
@@ -285,7 +284,7 @@ impl Protected {
 
     /// What is to be done with a piece that was read.
     fn decide(&mut self, unit: &LogicalUnit, data: &Slice, records: &Slice) -> Result<Step, Fault> {
-        let (read, records) = (bytes(data), bytes(records));
+        let (read, records) = (data.bytes(), records.bytes());
         let piece = Piece {
             index: unit.lba_of(self.at - self.extent.offset),
             lba: unit.lba_of(self.at),
@@ -318,7 +317,7 @@ impl Protected {
             }
             Work::Or => {
                 piece.check(&self.terms)?;
-                let mut new = self.sent.bytes().into_owned();
+                let mut new = self.sent.bytes().to_vec();
                 new.iter_mut().zip(read.iter()).for_each(|(to, from)| *to |= from);
                 Ok(self.save(&piece, Slice::from(new), 0))
             }
@@ -339,7 +338,7 @@ impl Protected {
         for block in piece.blocks() {
             let Place { lba, index } = block.place;
             let at = if against == Against::One { 0 } else { index };
-            let expected = part(&sent, at, piece.block)?;
+            let expected = part(sent, at, piece.block)?;
             if let Some(first) = first_difference(block.data, expected) {
                 return Err(self.miscompare(at, piece.block, first));
             }
@@ -357,7 +356,7 @@ impl Protected {
         piece.check(&self.terms.internal())?;
         let sent = self.sent.bytes();
         for (data, index) in piece.data.chunks_exact(piece.block).zip(0..) {
-            if let Some(first) = first_difference(data, part(&sent, index, piece.block)?) {
+            if let Some(first) = first_difference(data, part(sent, index, piece.block)?) {
                 return Err(self.miscompare(index, piece.block, first));
             }
         }
@@ -374,14 +373,13 @@ impl Protected {
     /// Writes what belongs beside the new data of a piece, before them. `first`: which of the
     /// blocks that were sent is the first one to be written.
     fn save(&mut self, piece: &Piece<'_>, new: Slice, first: u64) -> Step {
-        let data = bytes(&new);
+        let data = new.bytes();
         let mut records = Vec::with_capacity(piece.records.len());
         for (block, data) in piece.blocks().zip(data.chunks_exact(piece.block)) {
             let information = self.information(block.place, data, first);
             let record = block.record.replaced(block.data_crc, crc::crc32c(data), information);
             records.extend_from_slice(&record.emit());
         }
-        drop(data);
         self.stage = Stage::SavingRecords(new);
         let offset = records_at(piece.lba);
         Step::Store(Op::Write { offset, data: Slice::from(records), durable: self.durable })

@@ -3,10 +3,8 @@
 
 use super::terms::Place;
 use super::terms::Terms;
-use crate::sbc::compare::bytes;
 use crate::sense;
 use crate::sense::Fault;
-use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use buf::Slice;
 use wire::scsi::protection::INFORMATION_LEN;
@@ -30,7 +28,7 @@ impl Sent {
         if !terms.travels() {
             return Ok(Self { data: whole, information: None });
         }
-        let whole = bytes(&whole);
+        let whole = whole.bytes();
         let pairs = whole.chunks_exact(block + INFORMATION_LEN);
         let information = pairs.clone().map(|pair| Information::at(pair, block)).collect();
         let data = aligned(pairs.map(|pair| pair.get(..block).unwrap_or_default()), whole.len());
@@ -48,7 +46,7 @@ impl Sent {
         block: usize,
     ) -> Result<(), Fault> {
         let Some(list) = &self.information else { return Ok(()) };
-        let data = bytes(&self.data);
+        let data = self.data.bytes();
         for ((data, found), index) in data.chunks_exact(block).zip(list).zip((0..count).cycle()) {
             let place = Place { lba: lba.saturating_add(index), index };
             terms
@@ -65,8 +63,8 @@ impl Sent {
     }
 
     /// The bytes of the blocks.
-    pub(super) fn bytes(&self) -> Cow<'_, [u8]> {
-        bytes(&self.data)
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.data.bytes()
     }
 }
 

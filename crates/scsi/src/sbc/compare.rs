@@ -11,7 +11,6 @@ use crate::task::Input;
 use crate::task::Machine;
 use crate::task::Started;
 use crate::task::Step;
-use alloc::borrow::Cow;
 use buf::Slice;
 use store::Op;
 
@@ -113,7 +112,7 @@ fn compared(read: &Slice, sent: &Slice) -> Result<Slice, Fault> {
     let half = read.len();
     let (old, new) = (sent.part(0..half), sent.part(half..sent.len()));
     let (Some(old), Some(new)) = (old, new) else { return Err(sense::INTERNAL.into()) };
-    match first_difference(&bytes(read), &bytes(&old)) {
+    match first_difference(read.bytes(), old.bytes()) {
         None => Ok(new),
         Some(at) => {
             let at = u64::try_from(at).unwrap_or(u64::MAX);
@@ -129,13 +128,8 @@ pub(crate) fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
 
 fn joined(read: &Slice, sent: &Slice) -> Slice {
     let mut data = sent.to_vec();
-    for (to, from) in data.iter_mut().zip(bytes(read).iter()) {
+    for (to, from) in data.iter_mut().zip(read.bytes()) {
         *to |= from;
     }
     Slice::from(data)
-}
-
-/// The bytes themselves, or a copy where others may change them.
-pub(crate) fn bytes(slice: &Slice) -> Cow<'_, [u8]> {
-    slice.bytes().map_or_else(|| Cow::Owned(slice.to_vec()), Cow::Borrowed)
 }

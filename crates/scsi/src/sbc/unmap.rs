@@ -66,11 +66,8 @@ impl Unmap {
         if self.list.is_some() {
             task::done(input, unit.lba_of(self.offset))?;
         } else {
-            let mut list = task::data_out(input, self.length)?;
-            if list.bytes().is_none() {
-                list = Slice::from(list.to_vec());
-            }
-            check(unit, list.bytes().unwrap_or_default())?;
+            let list = task::data_out(input, self.length)?;
+            check(unit, list.bytes())?;
             self.list = Some(list);
         }
         Ok(self.step(unit))
@@ -78,7 +75,7 @@ impl Unmap {
 
     /// The next piece of the next descriptor that has any block.
     fn step(&mut self, unit: &LogicalUnit) -> Step {
-        let list = self.list.as_ref().and_then(Slice::bytes).unwrap_or_default();
+        let list = self.list.as_ref().map_or(&[][..], Slice::bytes);
         while self.left == 0 {
             let range = View::new(list).ok().and_then(|view| view.range(self.next));
             let Some(range) = range else {

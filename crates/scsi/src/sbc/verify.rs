@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! VERIFY (SBC-3 §5.29-§5.31): reads piece by piece, and compares where BYTCHK says so.
 
-use super::compare::bytes;
 use super::compare::first_difference;
 use crate::limits;
 use crate::lun::Context;
@@ -97,7 +96,7 @@ impl Verify {
         let read = task::data_in(input, unit.lba_of(self.at), self.piece)?;
         if let Check::Equal(expected) = &self.check {
             let place = usize::try_from(self.at - self.start).unwrap_or(usize::MAX);
-            if let Some(at) = difference(&bytes(&read), &bytes(expected), place) {
+            if let Some(at) = difference(read.bytes(), expected.bytes(), place) {
                 let at = self.at - self.start + u64::try_from(at).unwrap_or(0);
                 return Err(sense::MISCOMPARE.with_information(at).into());
             }

@@ -4,8 +4,10 @@
 //! It has to outlive a loss of power, so the commands exist only where a state can be kept:
 //! `{ length:2 information }` for the unit, then for its text.
 
-use crate::attention::Attention;
+use crate::keeping::Change;
+use crate::keeping::Keeping;
 use crate::kept;
+use crate::kept::Keep;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
 use crate::kept::Kept;
@@ -25,12 +27,19 @@ use wire::scsi::identification::Kind;
 /// What is written on a unit, and who keeps it.
 #[derive(Debug, Default)]
 pub(crate) struct Identification {
-    texts: spin::Mutex<Texts>,
+    written: spin::Mutex<Written>,
     keeper: Option<Arc<dyn Keeper>>,
 }
 
+#[derive(Debug, Default)]
+struct Written {
+    texts: Texts,
+    /// Others are on their way to stable storage.
+    is_changing: bool,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Texts {
+pub(crate) struct Texts {
     /// Any bytes.
     unit: Vec<u8>,
     /// UTF-8 with a null at its end.
@@ -46,9 +55,24 @@ impl Identification {
         number: u64,
     ) -> Result<(), RestoreError> {
         if let Some(state) = state {
-            self.texts = spin::Mutex::new(parse(state, number)?);
+            let texts = parse(state, number)?;
+            self.written = spin::Mutex::new(Written { texts, is_changing: false });
         }
         self.keeper = Some(keeper);
+        Ok(())
+    }
+
+    /// `texts` are kept, and on the unit from now on; or not.
+    pub(crate) fn finish(
+        &self,
+        texts: Texts,
+        result: Result<(), KeepFailed>,
+    ) -> Result<(), KeepFailed> {
+        let mut written = self.written.lock();
+        debug_assert!(written.is_changing, "it has begun");
+        written.is_changing = false;
+        result?;
+        written.texts = texts;
         Ok(())
     }
 
@@ -117,8 +141,8 @@ pub(crate) fn report(context: &Context<'_>) -> Result<Started, Fault> {
             identification::emit_supported(Kind::ALL.map(|kind| (kind, limit(kind))))
         }
         (_, Some(kind)) => {
-            let mut texts = unit.identification().texts.try_lock().ok_or(Fault::BUSY)?;
-            identification::emit(texts.of(kind))
+            let mut written = unit.identification().written.lock();
+            identification::emit(written.texts.of(kind))
         }
         (_, None) => return Err(sense::invalid_bit(10, 7).into()),
     };
@@ -148,15 +172,19 @@ fn write(context: &Context<'_>, list: &[u8]) -> Result<Started, Fault> {
     }
     let identification = unit.identification();
     let keeper = identification.keeper.as_ref().ok_or(sense::INTERNAL)?;
-    let Some(mut texts) = identification.texts.try_lock() else { return Ok(parameters::again()) };
-    let mut next = texts.clone();
-    *next.of(kind) = list.to_vec();
-    if next != *texts {
-        keeper.keep(&next.emit(unit.number())).map_err(|KeepFailed| sense::INTERNAL)?;
-        *texts = next;
-        context.nexus.tell_others(unit, Attention::IdentifierChanged);
+    let mut written = identification.written.lock();
+    if written.is_changing {
+        return Ok(parameters::again());
     }
-    Ok(task::good(u64::try_from(list.len()).unwrap_or(u64::MAX)))
+    let presented = u64::try_from(list.len()).unwrap_or(u64::MAX);
+    let mut next = written.texts.clone();
+    *next.of(kind) = list.to_vec();
+    if next == written.texts {
+        return Ok(task::good(presented));
+    }
+    written.is_changing = true;
+    let keep = Keep::new(keeper, next.emit(unit.number()));
+    Ok(Keeping::begin(Change::Identification(next), keep, presented))
 }
 
 #[cfg(test)]

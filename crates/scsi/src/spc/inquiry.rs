@@ -230,6 +230,7 @@ fn provisioning(unit: &LogicalUnit) -> LogicalBlockProvisioning {
     if unit.can_discard() {
         LogicalBlockProvisioning {
             unmap: true,
+            same: true,
             zeros: true,
             anchors: unit.can_anchor(),
             provisioning_type: 2,

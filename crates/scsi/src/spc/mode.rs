@@ -90,13 +90,12 @@ pub(super) fn is_page(unit: &LogicalUnit, page: PageCode) -> bool {
     PAGES.contains(&page) && (!thin_only || unit.can_discard())
 }
 
-/// A page with the values that `control` asks for; None if there is no such page, or its saved
-/// values are just being changed.
+/// A page with the values that `control` asks for; None if there is no such page.
 pub(super) fn page_of(unit: &LogicalUnit, page: PageCode, control: PageControl) -> Option<Vec<u8>> {
     let modes = unit.modes();
     let values = match control {
         PageControl::Current => modes.current(),
-        PageControl::Saved => modes.saved()?,
+        PageControl::Saved => modes.saved(),
         PageControl::Default => modes.default(),
         PageControl::Changeable => return mask_of(unit, page),
     };

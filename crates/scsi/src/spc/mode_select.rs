@@ -8,7 +8,8 @@ use super::modes::Changed;
 use super::modes::Lasting;
 use super::modes::Parameters;
 use crate::attention::Attention;
-use crate::kept::KeepFailed;
+use crate::keeping::Change;
+use crate::keeping::Keeping;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::sense;
@@ -51,8 +52,11 @@ fn take_over(context: &Context<'_>, list: &[u8]) -> Result<Started, Fault> {
         check(unit, select.header, list, &mut wanted)?;
     }
     let lasting = if select.saves { Lasting::Saved } else { Lasting::UntilReset };
-    match unit.change_modes(wanted, lasting).map_err(|KeepFailed| sense::INTERNAL)? {
+    match unit.change_modes(wanted, lasting)? {
         Changed::Busy => return Ok(parameters::again()),
+        Changed::Keep(keep) => {
+            return Ok(Keeping::begin(Change::Modes(wanted), keep, u64::from(select.length)));
+        }
         Changed::Done { differs: true } => {
             context.nexus.tell_others(unit, Attention::ModeChanged);
         }

@@ -6,6 +6,7 @@
 //! page with only those bits that can be changed.
 
 use crate::kept;
+use crate::kept::Keep;
 use crate::kept::KeepFailed;
 use crate::kept::Keeper;
 use crate::kept::Kept;
@@ -31,18 +32,28 @@ pub(crate) struct Parameters {
 pub(crate) struct Modes {
     word: AtomicU32,
     default: Parameters,
-    /// The saved ones; whoever changes anything has it locked.
-    saved: spin::Mutex<Option<Parameters>>,
+    /// Whoever changes anything has it locked, and nobody for long.
+    saved: spin::Mutex<Saved>,
     keeper: Option<Arc<dyn Keeper>>,
     /// The bits of the control page that can be changed.
     control_mask: [u8; 12],
 }
 
+/// The saved ones.
+#[derive(Debug, Default)]
+struct Saved {
+    values: Option<Parameters>,
+    /// Others are on their way to stable storage.
+    is_changing: bool,
+}
+
 /// What a change led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Changed {
     /// Somebody else is changing them: try again.
     Busy,
+    /// They are in force when this is kept: then [`Modes::finish`].
+    Keep(Keep),
     /// Done; whether anything in force or saved is new.
     Done { differs: bool },
 }
@@ -95,7 +106,7 @@ impl Modes {
         Self {
             word: AtomicU32::new(default.pack()),
             default,
-            saved: spin::Mutex::new(None),
+            saved: spin::Mutex::default(),
             keeper: None,
             control_mask: Control::CHANGEABLE,
         }
@@ -116,7 +127,7 @@ impl Modes {
         if let Some(state) = state {
             let saved = self.parse(state, number)?;
             self.word.store(saved.pack(), Ordering::Release);
-            self.saved = spin::Mutex::new(Some(saved));
+            self.saved = spin::Mutex::new(Saved { values: Some(saved), is_changing: false });
         }
         self.keeper = Some(keeper);
         Ok(())
@@ -132,9 +143,9 @@ impl Modes {
         self.default
     }
 
-    /// The saved values, or the default ones where none were saved; None while they change.
-    pub(crate) fn saved(&self) -> Option<Parameters> {
-        self.saved.try_lock().map(|saved| saved.unwrap_or(self.default))
+    /// The saved values, or the default ones where none were saved.
+    pub(crate) fn saved(&self) -> Parameters {
+        self.saved.lock().values.unwrap_or(self.default)
     }
 
     /// True if values can be saved.
@@ -147,31 +158,48 @@ impl Modes {
         self.default.caching.write_cache
     }
 
-    /// Puts `wanted` in force; with [`Lasting::Saved`] only after it was kept.
+    /// Puts `wanted` in force; with [`Lasting::Saved`] only after it was kept, if it is new.
     pub(crate) fn change(
         &self,
         wanted: Parameters,
         lasting: Lasting,
         number: u64,
     ) -> Result<Changed, KeepFailed> {
-        let Some(mut saved) = self.saved.try_lock() else { return Ok(Changed::Busy) };
-        let mut differs = self.current() != wanted;
+        let mut saved = self.saved.lock();
+        if saved.is_changing {
+            return Ok(Changed::Busy);
+        }
+        let differs = self.current() != wanted;
         if lasting == Lasting::Saved {
             let keeper = self.keeper.as_ref().ok_or(KeepFailed)?;
-            if *saved != Some(wanted) {
-                keeper.keep(&self.emit(wanted, number))?;
-                *saved = Some(wanted);
-                differs = true;
+            if saved.values != Some(wanted) {
+                saved.is_changing = true;
+                return Ok(Changed::Keep(Keep::new(keeper, self.emit(wanted, number))));
             }
         }
         self.word.store(wanted.pack(), Ordering::Release);
         Ok(Changed::Done { differs })
     }
 
+    /// `wanted` is kept, and in force from now on; or not. A reset meanwhile came before it.
+    pub(crate) fn finish(
+        &self,
+        wanted: Parameters,
+        result: Result<(), KeepFailed>,
+    ) -> Result<(), KeepFailed> {
+        let mut saved = self.saved.lock();
+        debug_assert!(saved.is_changing, "it has begun");
+        saved.is_changing = false;
+        result?;
+        saved.values = Some(wanted);
+        self.word.store(wanted.pack(), Ordering::Release);
+        Ok(())
+    }
+
     /// After a reset: the saved values, else the default ones (SPC-4 §5.13.3).
     pub(crate) fn revert(&self) {
         let saved = self.saved.lock();
-        self.word.store(saved.unwrap_or(self.default).pack(), Ordering::Release);
+        self.word.store(saved.values.unwrap_or(self.default).pack(), Ordering::Release);
     }
 
     fn emit(&self, values: Parameters, number: u64) -> Vec<u8> {
@@ -270,6 +298,14 @@ mod tests {
         )
     }
 
+    /// Saves `wanted`, as a command would.
+    fn save(modes: &Modes, wanted: Parameters) {
+        match modes.change(wanted, Lasting::Saved, 7).expect("there is a keeper") {
+            Changed::Keep(keep) => modes.finish(wanted, keep.run()).expect("kept"),
+            other => assert!(matches!(other, Changed::Done { .. }), "{other:?}"),
+        }
+    }
+
     fn kept() -> (Modes, Arc<Shelf>) {
         let shelf = Arc::new(Shelf::default());
         let mut modes = Modes::new(true);
@@ -290,7 +326,7 @@ mod tests {
         let mut wanted = modes.default();
         wanted.caching.write_cache = true;
         wanted.control.descriptor_sense = true;
-        modes.change(wanted, Lasting::Saved, 7).expect("kept");
+        save(&modes, wanted);
         let state = shelf.0.lock().clone();
         let calm = again(&state, false).expect("ours").current();
         assert!(!calm.caching.write_cache && calm.control.descriptor_sense);
@@ -301,10 +337,10 @@ mod tests {
         let modes = Modes::new(true);
         let mut wanted = modes.default();
         wanted.control.task_aborted_status = false;
-        assert_eq!(modes.change(wanted, Lasting::Saved, 7), Err(KeepFailed));
+        assert_eq!(modes.change(wanted, Lasting::Saved, 7).err(), Some(KeepFailed));
         assert_eq!(modes.current(), modes.default());
         let done = modes.change(wanted, Lasting::UntilReset, 7);
-        assert_eq!(done, Ok(Changed::Done { differs: true }));
+        assert!(matches!(done, Ok(Changed::Done { differs: true })));
         assert_eq!(modes.current(), wanted);
         modes.revert();
         assert_eq!(modes.current(), modes.default());
@@ -314,10 +350,10 @@ mod tests {
         #[test]
         fn what_was_saved_is_in_force_again(wanted in any_parameters(), other in any_parameters()) {
             let (modes, shelf) = kept();
-            modes.change(wanted, Lasting::Saved, 7).expect("kept");
+            save(&modes, wanted);
             modes.change(other, Lasting::UntilReset, 7).expect("no need to keep");
             prop_assert_eq!(modes.current(), other);
-            prop_assert_eq!(modes.saved(), Some(wanted));
+            prop_assert_eq!(modes.saved(), wanted);
             let state = shelf.0.lock().clone();
             prop_assert_eq!(again(&state, true).expect("ours").current(), wanted);
             modes.revert();
@@ -331,7 +367,7 @@ mod tests {
         ) {
             let _ = again(&kept::seal(Kept::ModeParameters, 7, &body), true);
             let (modes, shelf) = kept();
-            modes.change(modes.default(), Lasting::Saved, 7).expect("kept");
+            save(&modes, modes.default());
             let mut body = shelf.0.lock().clone();
             body.truncate(body.len() - 4);
             let mut body = body.split_off(16);

@@ -8,7 +8,10 @@ use crate::copy::machine::Copy;
 use crate::copy::using::Populating;
 use crate::copy::using::Using;
 use crate::exclusion::Access;
+use crate::keeping::Keeping;
+use crate::kept::KeepFailed;
 use crate::lun::LogicalUnit;
+use crate::nexus::Mapped;
 use crate::protect::Protected;
 use crate::protect::unmap::Unmap as ProtectedUnmap;
 use crate::sbc::compare::Compare;
@@ -55,6 +58,7 @@ pub(crate) enum Machine {
     Populating(Box<Populating>),
     Using(Box<Using>),
     Wipe(Box<Wipe>),
+    Keeping(Box<Keeping>),
     Awaiting(Awaiting),
     Protected(Box<Protected>),
     ProtectedUnmap(Box<ProtectedUnmap>),
@@ -112,8 +116,45 @@ impl Machine {
             Self::Awaiting(awaiting) => awaiting.resume(&input),
             Self::Protected(protected) => protected.resume(unit, input),
             Self::ProtectedUnmap(unmap) => unmap.resume(unit, input),
+            Self::Keeping(keeping) => match input {
+                Input::Kept(result) => {
+                    let (machine, step) = keeping.finish(unit, nexus.link_to(unit), result)?;
+                    *self = machine;
+                    Ok(step)
+                }
+                _ => Err(sense::INTERNAL.into()),
+            },
             // A job has no nexus.
             Self::Wipe(_) => Err(sense::INTERNAL.into()),
+        }
+    }
+
+    /// What it had kept is decided after the end of its task.
+    #[cold]
+    pub(super) fn kept_late(
+        &mut self,
+        mapped: &Mapped,
+        result: Result<(), KeepFailed>,
+    ) -> Result<Step, Fault> {
+        match self {
+            Self::Persistent(persistent) => persistent.finish(&mapped.unit, result),
+            Self::Keeping(keeping) => {
+                let (machine, step) = keeping.finish(&mapped.unit, Some(&mapped.link), result)?;
+                *self = machine;
+                Ok(step)
+            }
+            _ => Err(sense::INTERNAL.into()),
+        }
+    }
+
+    /// The task is dropped: nobody carries on what it has begun.
+    #[inline]
+    pub(super) fn abandon(&mut self, unit: &LogicalUnit) {
+        match self {
+            Self::Wipe(wipe) => wipe.abandon(unit),
+            Self::Keeping(keeping) => keeping.abandon(unit),
+            Self::Persistent(persistent) => persistent.abandon(unit),
+            _ => {}
         }
     }
 }

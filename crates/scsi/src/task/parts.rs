@@ -44,7 +44,7 @@ pub(crate) fn data_out(input: Input, length: u32) -> Result<Slice, Fault> {
 pub(crate) fn done(input: Input, lba: u64) -> Result<(), Fault> {
     match input {
         Input::Store(Outcome::Done) => Ok(()),
-        Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
+        Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba)),
         _ => Err(sense::INTERNAL.into()),
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn done(input: Input, lba: u64) -> Result<(), Fault> {
 pub(crate) fn data_in(input: Input, lba: u64, length: u32) -> Result<Slice, Fault> {
     match input {
         Input::Store(Outcome::Data(data)) if usize::try_from(length) == Ok(data.len()) => Ok(data),
-        Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba).into()),
+        Input::Store(Outcome::Failed(error)) => Err(sense::store_failed(error, lba)),
         _ => Err(sense::INTERNAL.into()),
     }
 }

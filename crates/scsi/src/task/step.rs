@@ -10,6 +10,8 @@ pub(crate) use wire::scsi::sam::RESERVATION_CONFLICT;
 pub(crate) use wire::scsi::sam::TASK_SET_FULL;
 
 use super::Task;
+use crate::kept::Keep;
+use crate::kept::KeepFailed;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -61,6 +63,9 @@ pub enum Step {
     Clock,
     /// Give time and randomness: resume with [`Input::Drawn`].
     Draw,
+    /// Keep this ([`Keep::run`]) where nobody else waits for it, then resume with [`Input::Kept`].
+    /// A task that ends while that is under way is kept until its [`Task::kept_late`].
+    Keep(Keep),
     /// Run this task, which belongs to no nexus, with [`Task::work`] and Turn first, until it is
     /// complete; what its completion says is for nobody.
     Spawn {
@@ -118,6 +123,8 @@ pub enum Input {
     Clock(u64),
     /// After [`Step::Draw`].
     Drawn(Drawn),
+    /// After [`Step::Keep`].
+    Kept(Result<(), KeepFailed>),
 }
 
 /// What a task cannot know by itself.

@@ -154,7 +154,7 @@ fn the_pieces_of_zeroes_cover_the_range_once() {
         let Io::Write { file, offset, data, .. } = &io else { panic!("{io:?}") };
         assert_eq!((*file, *offset), (ID, reached));
         assert!(data.len() as u64 <= ZERO_PIECE_LEN);
-        assert!(data.bytes().is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0)));
+        assert!(data.bytes().iter().all(|byte| *byte == 0));
         reached += data.len() as u64;
         next = store.complete(&op, &io, IoResult::Other(Ok(())));
     }
@@ -206,4 +206,54 @@ fn a_read_only_store_refuses_before_any_io() {
     }
     assert!(matches!(store.submit(&Op::Flush), Submitted::Done(Outcome::Done)));
     assert!(matches!(store.submit(&read(512)), Submitted::Io(Io::Read { .. })));
+}
+
+/// Drives `op` as a reactor does: each work of it ends with `result`.
+fn drive(store: &File, op: &Op, result: Result<(), i32>) -> Result<(), Error> {
+    let mut next = store.submit(op);
+    loop {
+        let io = match next {
+            Submitted::Done(Outcome::Failed(error)) => return Err(error),
+            Submitted::Done(_) => return Ok(()),
+            Submitted::Io(io) => io,
+        };
+        let mut watch = io.watched().map(|(file, what)| {
+            crate::health::Watch::begin(&store.health(file).expect("its own"), what)
+        });
+        watch.as_mut().map(|watch| (watch.end(result.is_ok()), watch.verdict()));
+        next = store.complete(op, &io, IoResult::Other(result));
+    }
+}
+
+#[test]
+fn a_failed_sync_is_for_everybody_until_all_is_written_again_and_synced() {
+    let store = file();
+    let durable = |offset| Op::Write { offset, data: Slice::from(vec![1; 4096]), durable: true };
+    for offset in [0, 65_536] {
+        drive(&store, &write(offset, 4096), Ok(())).expect("a write");
+    }
+    assert_eq!(drive(&store, &Op::Flush, Err(EIO)), Err(Error::Write));
+    for _ in 0..3 {
+        assert_eq!(drive(&store, &Op::Flush, Ok(())), Err(Error::Write), "told again");
+        assert_eq!(drive(&store, &durable(1 << 20), Ok(())), Err(Error::Write));
+        assert_eq!(drive(&store, &read(0), Ok(())), Ok(()), "it can be read");
+    }
+    // In pieces, by a write and by zeroes; a write that fails repairs nothing.
+    drive(&store, &write(0, 4096), Ok(())).expect("a write");
+    drive(&store, &write(65_536, 4096), Err(EIO)).expect_err("a write");
+    assert_eq!(drive(&store, &Op::Flush, Ok(())), Err(Error::Write));
+    drive(&store, &Op::Zero { offset: 65_536, length: 2048 }, Ok(())).expect("zeroes");
+    assert_eq!(drive(&store, &Op::Flush, Ok(())), Err(Error::Write), "half a block");
+    drive(&store, &Op::Discard { offset: 65_536, length: 4096 }, Ok(())).expect("a hole");
+    assert_eq!(drive(&store, &durable(1 << 20), Ok(())), Ok(()));
+    assert_eq!(drive(&store, &Op::Flush, Ok(())), Ok(()));
+    assert!(!store.health.has_failed());
+}
+
+#[test]
+fn where_every_write_is_durable_a_failure_is_of_its_own_write_alone() {
+    let store = File::new(ID, geometry(), true);
+    drive(&store, &write(0, 4096), Err(EIO)).expect_err("told to who asked");
+    assert_eq!(drive(&store, &write(4096, 4096), Ok(())), Ok(()));
+    assert_eq!(drive(&store, &Op::Flush, Ok(())), Ok(()));
 }

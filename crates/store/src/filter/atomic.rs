@@ -2,12 +2,11 @@
 //! `atomic`: writes that are whole for everybody.
 
 use crate::limits::ATOMIC_MAX;
-use crate::{Geometry, Io, IoResult, Op, Outcome, Store, Submitted};
+use crate::{Geometry, Io, IoResult, Op, Store, Submitted};
 use alloc::sync::Arc;
-use buf::Slice;
 
 /// In front of a store that forgets all when the process ends, so that nobody can find a part of a
-/// write afterwards. A read gives a copy, which later writes do not change.
+/// write afterwards.
 #[derive(Debug)]
 pub struct Atomic {
     behind: Arc<dyn Store>,
@@ -17,15 +16,6 @@ impl Atomic {
     /// In front of `behind`.
     pub fn new(behind: Arc<dyn Store>) -> Self {
         Self { behind }
-    }
-}
-
-fn private(submitted: Submitted) -> Submitted {
-    match submitted {
-        Submitted::Done(Outcome::Data(data)) if data.bytes().is_none() => {
-            Submitted::Done(Outcome::Data(Slice::from(data.to_vec())))
-        }
-        other => other,
     }
 }
 
@@ -42,6 +32,10 @@ impl Store for Atomic {
         self.behind.files()
     }
 
+    fn health(&self, file: crate::FileId) -> Option<Arc<crate::health::Health>> {
+        self.behind.health(file)
+    }
+
     fn set_bytes(&self, bytes: u64) -> bool {
         self.behind.set_bytes(bytes)
     }
@@ -55,18 +49,20 @@ impl Store for Atomic {
     }
 
     fn submit(&self, op: &Op) -> Submitted {
-        private(self.behind.submit(op))
+        self.behind.submit(op)
     }
 
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
-        private(self.behind.complete(op, io, result))
+        self.behind.complete(op, io, result)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Outcome;
     use crate::memory::Memory;
+    use buf::Slice;
 
     #[test]
     fn a_read_keeps_its_bytes() {

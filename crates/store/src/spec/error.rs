@@ -161,12 +161,12 @@ pub(super) fn options_of(kind: &str) -> &'static str {
 }
 
 const USAGE: &str = "memory:SIZE, file:PATH, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
-pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync]";
+pub(super) const FILE_USAGE: &str = "file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]";
 pub(super) const ISO_USAGE: &str = "iso:PATH, such as iso:/srv/install.iso";
 const STRIPE_USAGE: &str =
     "stripe:CHUNK(STORE;STORE;...), such as stripe:64K(file:/dev/sdb;file:/dev/sdc)";
 const FILTERS: &str = "readonly, discard=off, physical=, delay=, error=, limit= and log";
 const FORGETFUL_OPTIONS: &str =
     "readonly, discard=off, physical=, atomic, delay=, error=, limit= and log";
-const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, discard=off, physical=, delay=, \
-                            error=, limit= and log";
+const FILE_OPTIONS: &str = "size=SIZE, direct, readonly, sync, format=raw, discard=off, physical=, \
+                            delay=, error=, limit= and log";

@@ -4,13 +4,40 @@
 use crate::limits::{BLOCK_MIN, DELAY_MAX, SIZE_MAX};
 use core::time::Duration;
 
+/// Most digits behind the point.
+const FRACTION_LEN_MAX: usize = 12;
+
+/// Every suffix, whatever its case.
+const UNITS: [(&str, u128); 14] = [
+    ("", 1),
+    ("B", 1),
+    ("K", 1 << 10),
+    ("KiB", 1 << 10),
+    ("KB", 1000),
+    ("M", 1 << 20),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("G", 1 << 30),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("T", 1 << 40),
+    ("TiB", 1 << 40),
+    ("TB", 1_000_000_000_000),
+];
+
 /// Why a text is not a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SizeError {
-    /// Other characters than digits and one suffix.
-    #[error("a size is a number of bytes with an optional K, M, G or T, such as 512M")]
+    /// Something else than a number and one suffix.
+    #[error(
+        "a size is a number of bytes, also with K, M, G or T (powers of 1024) or KB, MB, GB or TB \
+         (of 1000), such as 512M or 1.5G"
+    )]
     NotANumber,
+    /// A part of a byte is left.
+    #[error("a size is a whole number of bytes")]
+    NotWholeBytes,
     /// Above what a file can be.
     #[error("a size is at most {SIZE_MAX} bytes")]
     TooLarge,
@@ -22,26 +49,47 @@ pub enum SizeError {
     NotWholeBlocks,
 }
 
-/// The size of a store in bytes: a number with an optional suffix K, M, G or T (powers of 1024),
-/// not zero, a multiple of 512, at most 2^63 - 1.
+/// A number of bytes as people write it: `4096`, `4K`, `4KiB`, `1.5G` (powers of 1024), `4KB`
+/// (powers of 1000).
+///
+/// # Errors
+/// What is wrong with `text`.
+pub fn parse_bytes(text: &str) -> Result<u64, SizeError> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(end).ok_or(SizeError::NotANumber)?;
+    let is_unit = |name: &&(&str, u128)| name.0.eq_ignore_ascii_case(unit);
+    let factor = UNITS.iter().find(is_unit).ok_or(SizeError::NotANumber)?.1;
+    let (whole, fraction) = match number.split_once('.') {
+        Some((_, "")) => return Err(SizeError::NotANumber),
+        Some((whole, fraction)) => (whole, fraction),
+        None => (number, ""),
+    };
+    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_number(fraction) {
+        return Err(SizeError::NotANumber);
+    }
+    // Only digits: what does not parse is too large.
+    let whole: u64 = whole.parse().map_err(|_| SizeError::TooLarge)?;
+    let bytes = u128::from(whole).checked_mul(factor).ok_or(SizeError::TooLarge)?;
+    let (digits, places) = match fraction.trim_end_matches('0') {
+        digits if digits.len() > FRACTION_LEN_MAX => return Err(SizeError::NotWholeBytes),
+        "" => (0, 0),
+        digits => (digits.parse::<u128>().map_err(|_| SizeError::NotANumber)?, digits.len()),
+    };
+    let parts = (0..places).fold(1_u128, |parts, _| parts * 10);
+    let share = digits * factor;
+    if !share.is_multiple_of(parts) {
+        return Err(SizeError::NotWholeBytes);
+    }
+    u64::try_from(bytes + share / parts).map_err(|_| SizeError::TooLarge)
+}
+
+/// The size of a store in bytes: not zero, a multiple of 512, at most 2^63 - 1.
 ///
 /// # Errors
 /// What is wrong with `text`.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'K' | 'k')) => (text.get(..at), 10),
-        Some((at, 'M' | 'm')) => (text.get(..at), 20),
-        Some((at, 'G' | 'g')) => (text.get(..at), 30),
-        Some((at, 'T' | 't')) => (text.get(..at), 40),
-        _ => (Some(text), 0),
-    };
-    let digits = digits.ok_or(SizeError::NotANumber)?;
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(SizeError::NotANumber);
-    }
-    // Only digits: what does not parse is too large.
-    let number: u64 = digits.parse().map_err(|_| SizeError::TooLarge)?;
-    let bytes = number.checked_mul(1 << shift).ok_or(SizeError::TooLarge)?;
+    let bytes = parse_bytes(text)?;
     match bytes {
         0 => Err(SizeError::Zero),
         bytes if bytes > SIZE_MAX => Err(SizeError::TooLarge),

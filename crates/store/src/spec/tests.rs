@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-use super::{FileSpec, Filter, SizeError, Spec, parse_size};
+use super::{FileSpec, Filter, SizeError, Spec, parse_bytes, parse_size};
 use crate::filter::{Delayed, Fault, Rate, When};
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,7 +12,14 @@ use proptest::prelude::*;
 const USAGE: &str = "memory:SIZE, file:PATH, iso:PATH, stripe:CHUNK(STORE;STORE;...) or null:SIZE";
 
 fn file(path: &str) -> FileSpec {
-    FileSpec { path: path.to_string(), size: None, direct: false, read_only: false, sync: false }
+    FileSpec {
+        path: path.to_string(),
+        size: None,
+        direct: false,
+        read_only: false,
+        sync: false,
+        raw: false,
+    }
 }
 
 #[test]
@@ -31,6 +38,7 @@ fn words_of_each_kind() {
                 ..file("disk.img")
             }),
         ),
+        ("file:x,format=raw", Spec::File(FileSpec { raw: true, ..file("x") })),
         ("file:x,readonly", Spec::File(FileSpec { read_only: true, ..file("x") })),
     ];
     for (word, spec) in words {
@@ -216,9 +224,26 @@ fn sizes() {
     assert_eq!(parse_size("1k"), Ok(1024));
     assert_eq!(parse_size("8388608T"), Err(SizeError::TooLarge));
     assert_eq!(parse_size("99999999999999999999"), Err(SizeError::TooLarge));
-    for text in ["", "K", "-1K", "+1K", "1.5G", "1 G", "1GiB", "0x200", "\u{661}"] {
+    for text in ["", "K", "-1K", "+1K", ".5G", "1.G", "1.5.2G", "1 G", "1GK", "0x200", "\u{661}"] {
         assert_eq!(parse_size(text), Err(SizeError::NotANumber), "{text}");
     }
+    for (text, bytes) in [
+        ("0", 0),
+        ("4kib", 4096),
+        ("4KB", 4000),
+        ("1.5G", 3 << 29),
+        ("0.25TiB", 1 << 38),
+        ("1.000000M", 1 << 20),
+        ("2.5GB", 2_500_000_000),
+        ("7B", 7),
+        ("18446744073709551615", u64::MAX),
+    ] {
+        assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+    }
+    for text in ["0.5", "1.3K", "0.0000000000001T"] {
+        assert_eq!(parse_bytes(text), Err(SizeError::NotWholeBytes), "{text}");
+    }
+    assert_eq!(parse_bytes("18446744073709551615.5T"), Err(SizeError::TooLarge));
 }
 
 fn filter() -> impl Strategy<Value = Filter> {
@@ -261,11 +286,11 @@ proptest! {
     fn a_shown_word_parses_to_the_same(
         path in "[^,]+",
         blocks in proptest::option::of(1..1_u64 << 50),
-        flags in any::<[bool; 3]>(),
+        flags in any::<[bool; 4]>(),
     ) {
-        let [direct, read_only, sync] = flags;
+        let [direct, read_only, sync, raw] = flags;
         let size = blocks.map(|blocks| blocks * 512);
-        let spec = Spec::File(FileSpec { path, size, direct, read_only, sync });
+        let spec = Spec::File(FileSpec { path, size, direct, read_only, sync, raw });
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));
         let spec = Spec::Memory { bytes: size.unwrap_or(512) };
         prop_assert_eq!(spec.to_string().parse::<Spec>(), Ok(spec));

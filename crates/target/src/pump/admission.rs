@@ -30,6 +30,8 @@ use crate::mail::Letter;
 use crate::node::Served;
 use crate::registry::Claim;
 use crate::registry::Identity;
+use crate::strangers::Entry;
+use crate::strangers::Place;
 use crate::table::Key;
 
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
@@ -44,6 +46,8 @@ const CONNECTIONS_MAX: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct LoginPhase {
     pub(super) machine: Login,
+    /// The names that it came with: initiator, target.
+    asked: Option<(String, Option<String>)>,
     identity: Option<Identity>,
     node: Option<Arc<Served>>,
     settings: Option<iscsi::target::Settings>,
@@ -56,6 +60,17 @@ pub(super) struct LoginPhase {
     /// The session here that this login wants to join, or the status that it gets once it has
     /// proved who it is: strangers are not told which sessions there are.
     pub(super) joins: Option<Result<Key, u16>>,
+}
+
+impl LoginPhase {
+    /// Who asks for which target, as far as that was said.
+    fn asked(&self) -> (&str, &str) {
+        let (initiator, target) =
+            self.asked.as_ref().map_or((None, None), |(initiator, target)| {
+                (Some(initiator.as_str()), target.as_deref())
+            });
+        (initiator.unwrap_or("(unknown)"), target.unwrap_or("(none)"))
+    }
 }
 
 impl<P: Port> Pump<P> {
@@ -85,6 +100,7 @@ impl<P: Port> Pump<P> {
         let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
         let login = LoginPhase {
             machine,
+            asked: None,
             identity: None,
             node: None,
             settings: None,
@@ -94,7 +110,7 @@ impl<P: Port> Pump<P> {
             joins: None,
         };
         let (peer, local) = (without_mapping(peer), without_mapping(local));
-        self.insert_connection(stream.into(), peer, local, Tcp::new(), Box::new(login));
+        let _ = self.insert_connection(stream.into(), peer, local, Tcp::new(), Box::new(login));
     }
 
     /// Whether another connection is one too many.
@@ -110,14 +126,16 @@ impl<P: Port> Pump<P> {
         local: SocketAddr,
         mover: Tcp,
         login: Box<LoginPhase>,
-    ) -> Key {
+    ) -> Option<Key> {
         let socket = self.port.add_socket(fd);
         let key = self.connections.insert(Connection {
             socket,
             peer,
             local,
             mover,
+            pool: self.pool.clone(),
             phase: Phase::Login(login),
+            ticket: None,
             list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
@@ -125,10 +143,49 @@ impl<P: Port> Pump<P> {
             ended: false,
             held_until: None,
             told: StatSn(0),
+            sends: super::sweep::Sends::default(),
         });
+        let place = Place { reactor: self.reactor, connection: key };
+        match self.shared.strangers.enter(peer.ip(), place) {
+            Entry::In { ticket, instead_of } => {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.ticket = Some(ticket);
+                }
+                self.make_leave(instead_of);
+            }
+            Entry::Full => {
+                tracing::debug!(%peer, "refused a connection: all are in use by sessions");
+                self.connections.remove(key);
+                self.port.close(socket);
+                return None;
+            }
+        }
+        self.sweep_later();
         self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
-        key
+        Some(key)
+    }
+
+    /// A stranger makes room, on whichever reactor it is.
+    fn make_leave(&mut self, stranger: Option<Place>) {
+        match stranger {
+            Some(Place { reactor, connection }) if reactor == self.reactor => {
+                self.evict(connection);
+            }
+            Some(Place { reactor, connection }) => {
+                self.shared.mailboxes[reactor].send(Letter::Evict { connection });
+            }
+            None => {}
+        }
+    }
+
+    /// Ends the connection of a stranger, unless it is known by now who that is.
+    pub(super) fn evict(&mut self, key: Key) {
+        let Some(connection) = self.connections.get(key) else { return };
+        if connection.ticket.is_some() {
+            tracing::debug!(peer = %connection.peer, "closed a connection: too many strangers");
+            self.disconnected(key, None);
+        }
     }
 
     pub(super) fn arm_login(&mut self, key: Key) {
@@ -165,7 +222,10 @@ impl<P: Port> Pump<P> {
                     match status {
                         Some(status) => {
                             let status = format_args!("{status:04x}");
-                            tracing::warn!(%peer, status, reason, "login refused");
+                            let (initiator, target) = login.asked();
+                            tracing::warn!(
+                                %peer, initiator, target, status, reason, "login refused"
+                            );
                         }
                         None => tracing::info!(%peer, reason, "connection closed before login"),
                     }
@@ -178,7 +238,11 @@ impl<P: Port> Pump<P> {
     /// Whether this initiator may log in to this target, and as what. None: the connection is on
     /// its way to the session that it wants to join.
     pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
-        let local = self.connections.get(key)?.local;
+        let connection = self.connections.get_mut(key)?;
+        if let Phase::Login(login) = &mut connection.phase {
+            login.asked = Some((request.initiator.clone(), request.target.clone()));
+        }
+        let local = connection.local;
         let group = self.shared.nodes.portal_group(local);
         let identity = Identity::of(request, local, group);
         let admission = self
@@ -209,7 +273,7 @@ impl<P: Port> Pump<P> {
     }
 
     /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
-    /// §6.3.5).
+    /// §6.3.5). The login asks for it when all is proved that has to be.
     pub(super) fn establish(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
@@ -220,12 +284,13 @@ impl<P: Port> Pump<P> {
         }
         let Some(identity) = login.identity.clone() else { return };
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
-        match self.shared.registry.claim(&identity, self.reactor) {
+        match self.shared.registry.claim(&identity, login.user.as_deref(), self.reactor) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
                 login.machine.establish(Ok(tsih));
             }
             Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
+            Claim::Foreign => login.machine.establish(Err(AUTHENTICATION_FAILURE)),
             Claim::Occupied(home) => {
                 let letter = Letter::Reinstate {
                     identity,
@@ -265,9 +330,14 @@ impl<P: Port> Pump<P> {
             "session opened"
         );
         connection.lands = login.parameters.error_recovery_level == 0;
+        // Discovery without a proof may be anybody, and needs no more than a moment.
+        let is_known = !login.discovery || phase.user.is_some();
+        let pool = self.pool.share();
+        connection.pool = pool.clone();
         let session = self.sessions.insert(Session {
             machine: iscsi::target::Session::new(login.clone(), &settings, now),
             nexus,
+            pool,
             login,
             identity,
             user: phase.user.take(),
@@ -275,6 +345,7 @@ impl<P: Port> Pump<P> {
             since: now,
             connections: vec![key],
             tasks: Vec::new(),
+            hungry: std::collections::VecDeque::new(),
             ios: 0,
             waiters: Vec::new(),
             closed: false,
@@ -283,6 +354,9 @@ impl<P: Port> Pump<P> {
             bytes_out: 0,
         });
         connection.phase = Phase::Session { session, id: ConnectionId(0) };
+        if is_known && let Some(ticket) = connection.ticket.take() {
+            self.shared.strangers.forget(&ticket);
+        }
         self.settle(session);
     }
 

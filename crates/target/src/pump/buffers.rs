@@ -2,6 +2,7 @@
 //! Where buffers of tasks come from, and where they wait while a task has no connection.
 
 use buf::Buf;
+use buf::Claim;
 use buf::Pool;
 use buf::Slice;
 use engine::Port;
@@ -49,7 +50,8 @@ impl<P: Port> Pump<P> {
     ) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let immediate = task_of(&mut session.tasks, task).and_then(|task| task.immediate.take());
-        let buf = self.widen(immediate.or(staged), length as usize);
+        let length = length as usize;
+        let buf = self.widen(key, immediate.or(staged), length, Claim::Convenience).ok();
         let Some(session) = self.sessions.get_mut(key) else { return };
         // None if the task has ended meanwhile.
         let connection = session.connection_of(task);
@@ -71,25 +73,86 @@ impl<P: Port> Pump<P> {
     }
 
     /// The buffer that a task has, or one that is long enough, with what is valid of it.
-    pub(super) fn widen(&mut self, staged: Option<(Buf, u32)>, length: usize) -> Option<Buf> {
-        match staged {
-            Some((buf, _)) if buf.len() >= length => Some(buf),
-            None => self.take_buf(length),
-            Some((staged, valid)) => self.take_buf(length).map(|mut buf| {
-                let valid = (valid as usize).min(staged.len()).min(buf.len());
-                buf[..valid].copy_from_slice(&staged[..valid]);
-                self.watch.copied += valid as u64;
-                buf
-            }),
+    ///
+    /// # Errors
+    /// There is no memory: what it has.
+    pub(super) fn widen(
+        &mut self,
+        key: Key,
+        mut staged: Option<(Buf, u32)>,
+        length: usize,
+        claim: Claim,
+    ) -> Result<Buf, Option<(Buf, u32)>> {
+        if let Some((buf, _)) = staged.take_if(|(buf, _)| buf.len() >= length) {
+            return Ok(buf);
+        }
+        let Some(mut buf) = self.take_buf(key, length, claim) else { return Err(staged) };
+        if let Some((staged, valid)) = staged {
+            let valid = (valid as usize).min(staged.len()).min(buf.len());
+            buf[..valid].copy_from_slice(&staged[..valid]);
+            self.watch.copied += valid as u64;
+        }
+        Ok(buf)
+    }
+
+    /// What `widen` gave back goes where it was.
+    #[cold]
+    pub(super) fn put_back(
+        &mut self,
+        key: Key,
+        id: TaskId,
+        staged: Option<(Buf, u32)>,
+        is_reserved: bool,
+    ) {
+        let (Some(session), Some((buf, valid))) = (self.sessions.get_mut(key), staged) else {
+            return;
+        };
+        let connection = session.connection_of(id).filter(|_| is_reserved);
+        match connection.and_then(|key| self.connections.get_mut(key)) {
+            Some(connection) => connection.mover.attach(id, buf),
+            None => {
+                if let Some(task) = task_of(&mut session.tasks, id) {
+                    task.immediate = Some((buf, valid));
+                }
+            }
         }
     }
 
-    /// A buffer from the pool. Where there is none, data that is kept only to be sent again makes
-    /// room.
-    pub(super) fn take_buf(&mut self, length: usize) -> Option<Buf> {
-        self.pool
-            .take(length)
-            .or_else(|| if self.give_up_kept_data() { self.pool.take(length) } else { None })
+    /// A buffer for what is read: the first one of a command is of its session's share.
+    pub(super) fn take_to_read(&mut self, key: Key, id: TaskId, length: usize) -> Option<Buf> {
+        let task = self.sessions.get_mut(key).and_then(|of| task_of(&mut of.tasks, id));
+        let is_fed = task.is_some_and(|task| std::mem::replace(&mut task.fed, true));
+        let claim = if is_fed { Claim::Completion } else { Claim::Share };
+        let buf = self.take_buf(key, length, claim);
+        if buf.is_none()
+            && let Some(session) = self.sessions.get_mut(key)
+            && let Some(task) = task_of(&mut session.tasks, id)
+        {
+            task.fed = is_fed;
+        }
+        buf
+    }
+
+    /// A buffer from what the session has of the pool. Where there is none, data that is kept only
+    /// to be sent again makes room. Behind commands that wait for memory nobody gets any before
+    /// them but who has some already.
+    pub(super) fn take_buf(&mut self, key: Key, length: usize, claim: Claim) -> Option<Buf> {
+        let Some(session) = self.sessions.get(key) else {
+            self.sweep_later();
+            return self.take_from(key, length, claim);
+        };
+        if claim == Claim::Share && !session.hungry.is_empty() && !self.hungry.feeds() {
+            return None;
+        }
+        self.take_from(key, length, claim)
+    }
+
+    fn take_from(&mut self, key: Key, length: usize, claim: Claim) -> Option<Buf> {
+        let take = |pump: &Self| {
+            let session = pump.sessions.get(key);
+            session.map_or(&pump.pool, |session| &session.pool).take_as(length, claim)
+        };
+        take(self).or_else(|| if self.give_up_kept_data() { take(self) } else { None })
     }
 
     /// Gives up what all sessions keep only to send it again; false if there was nothing.
@@ -118,13 +181,13 @@ fn whole(buf: Buf) -> (Buf, u32) {
     (buf, length)
 }
 
-/// Data that others may change, in memory of its own if there is some: sent again, it must be what
-/// it was (RFC 7143 §11.16).
+/// Lent data in memory of its own, if there is some: it is kept until its initiator acknowledges
+/// it, and pages of a store must not be lent for so long.
 pub(super) fn private(pool: &Pool, data: Slice) -> Slice {
-    if data.bytes().is_some() {
+    if !data.is_lent() {
         return data;
     }
-    match pool.take(data.len()) {
+    match pool.take_as(data.len(), Claim::Convenience) {
         Some(mut copy) => {
             data.copy_to(&mut copy);
             copy.freeze()

@@ -16,6 +16,7 @@ use scsi::Completion;
 use scsi::DRAWN_LEN;
 use scsi::Drawn;
 use scsi::Input;
+use scsi::KeepFailed;
 use scsi::Step;
 use store::Io;
 use store::IoResult;
@@ -23,6 +24,7 @@ use store::Submitted;
 
 use super::Kind;
 use super::Pump;
+use super::complaint;
 use super::token;
 use crate::table::Key;
 
@@ -56,11 +58,15 @@ impl<P: Port> Pump<P> {
         completion: Option<Completion>,
     ) {
         let waiter = completion.is_none().then_some((key, id));
-        let job = self.jobs.insert(Job { scsi: job, waiter, postponed: None });
-        self.job_turns.push_back((job, None));
+        self.begin_job(job, waiter);
         if let Some(completion) = completion {
             self.complete(key, id, completion);
         }
+    }
+
+    pub(super) fn begin_job(&mut self, job: scsi::Task, waiter: Option<(Key, TaskId)>) {
+        let job = self.jobs.insert(Job { scsi: job, waiter, postponed: None });
+        self.job_turns.push_back((job, None));
     }
 
     /// Gives each job that can go on a short turn.
@@ -86,13 +92,17 @@ impl<P: Port> Pump<P> {
             let op = match step {
                 Step::Store(op) => op,
                 Step::Wait => return self.rest_job(key),
+                Step::Keep(keep) => return self.submit_keep(Key::NOBODY, id_of(key), keep),
                 // Jobs ask for nothing else; one that did would be over.
                 _ => return self.end_job(key),
             };
             let Some(job) = self.jobs.get_mut(key) else { return };
             let Some(store) = job.scsi.store() else { return };
             match store.submit(&op) {
-                Submitted::Done(outcome) => step = job.scsi.work(Input::Store(outcome)),
+                Submitted::Done(outcome) => {
+                    complaint::of(&job.scsi, &op, &outcome, None);
+                    step = job.scsi.work(Input::Store(outcome));
+                }
                 Submitted::Io(io) => return self.submit_io(Key::NOBODY, id_of(key), op, io),
             }
         }
@@ -136,13 +146,31 @@ impl<P: Port> Pump<P> {
         }
         let Some(job) = self.jobs.get_mut(key) else { return };
         let Some(store) = job.scsi.store() else { return };
+        let errno = complaint::errno(&result);
         match store.complete(op, io, result) {
             Submitted::Io(next) => self.submit_io(Key::NOBODY, id, op.clone(), next),
             Submitted::Done(outcome) => {
+                complaint::of(&job.scsi, op, &outcome, errno);
                 let step = job.scsi.work(Input::Store(outcome));
                 self.job_turns.push_back((key, Some(step)));
             }
         }
+    }
+
+    /// A state that a job had kept is kept, or not: that may have been its end.
+    #[cold]
+    pub(super) fn job_kept(&mut self, id: TaskId, result: Result<(), KeepFailed>) {
+        let key = key_of(id);
+        let Some(job) = self.jobs.get_mut(key) else { return };
+        match job.scsi.work(Input::Kept(result)) {
+            Step::Complete(_) => self.end_job(key),
+            step => self.job_turns.push_back((key, Some(step))),
+        }
+    }
+
+    /// Where a job works.
+    pub(super) fn job_store(&self, id: TaskId) -> Option<&std::sync::Arc<dyn store::Store>> {
+        self.jobs.get(key_of(id))?.scsi.store()
     }
 
     /// There was no buffer for an operation of a job: it tries again.

@@ -110,6 +110,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn detached(&mut self, key: Key, fd: Option<OwnedFd>) {
         let Some(connection) = self.connections.remove(key) else { return };
         self.timers.cancel(token(Kind::ConnectionTimer, key).0);
+        self.shared.strangers.leave(connection.ticket.as_ref());
         let Phase::Moving(moving) = connection.phase else { return };
         let Some(fd) = fd else { return };
         let Connection { peer, local, mover, .. } = connection;
@@ -125,7 +126,7 @@ impl<P: Port> Pump<P> {
         }
         let Handover { fd, peer, local, mover, moving } = handover;
         let Moving { login, request, early, .. } = *moving;
-        let key = self.insert_connection(fd, peer, local, mover, login);
+        let Some(key) = self.insert_connection(fd, peer, local, mover, login) else { return };
         let admission = self.admit(key, &request);
         if let Some(admission) = admission
             && let Some(connection) = self.connections.get_mut(key)
@@ -189,8 +190,12 @@ impl<P: Port> Pump<P> {
             reactor = self.reactor,
             "connection joined"
         );
+        connection.pool = entry.pool.clone();
         connection.lands = entry.login.parameters.error_recovery_level == 0;
         connection.phase = Phase::Session { session, id };
+        if let Some(ticket) = connection.ticket.take() {
+            self.shared.strangers.forget(&ticket);
+        }
         self.timers.cancel(token(Kind::ConnectionTimer, key).0);
         self.settle(session);
     }

@@ -23,6 +23,7 @@ impl<P: Port> Pump<P> {
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
                     self.make_room(&identity, tsih, (reactor, connection));
                 }
+                Letter::Evict { connection } => self.evict(connection),
                 Letter::Vacated { connection } => {
                     self.establish(connection);
                     self.settle_login(connection);
@@ -40,8 +41,7 @@ impl<P: Port> Pump<P> {
                     let _ = reply.send(());
                 }
                 Letter::AddFile { file, reply } => {
-                    self.port.add_file(file.id.0, file.fd, file.direct);
-                    let _ = reply.send(());
+                    let _ = reply.send(self.port.add_file(file.id.0, file.fd, file.direct));
                 }
                 Letter::RemoveFile { id, reply } => {
                     self.port.remove_file(id.0);

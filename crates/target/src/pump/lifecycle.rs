@@ -51,6 +51,8 @@ impl<P: Port> Pump<P> {
             jobs: Table::default(),
             job_turns: std::collections::VecDeque::new(),
             waiting: super::waiting::Waiting::default(),
+            hungry: super::hunger::Hungry::default(),
+            sweeps: false,
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
             stopping: None,
@@ -100,6 +102,7 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
+            self.shared.strangers.leave(connection.ticket.as_ref());
             self.port.close(connection.socket);
             self.timers.cancel(token(Kind::ConnectionTimer, key).0);
         }
@@ -158,14 +161,18 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// A session waits for its initiator to come back: not too many may.
+    /// A session waits for its initiator to come back: not too many may. One that was opened
+    /// without a proof ends before all that were opened with one: whoever can open those could else
+    /// push these out, under ever new names.
     fn bound_deserted(&mut self, key: Key) {
         self.deserted.retain(|other| *other != key && self.sessions.get(*other).is_some());
         self.deserted.push_back(key);
         if self.deserted.len() <= DESERTED_MAX {
             return;
         }
-        let Some(oldest) = self.deserted.pop_front() else { return };
+        let has_user = |key: &Key| self.sessions.get(*key).is_some_and(|one| one.user.is_some());
+        let open = self.deserted.iter().position(|key| !has_user(key));
+        let Some(oldest) = self.deserted.remove(open.unwrap_or(0)) else { return };
         if let Some(session) = self.sessions.get_mut(oldest)
             && session.machine.connections().next().is_none()
         {
@@ -217,6 +224,7 @@ impl<P: Port> Pump<P> {
         self.waiting.forget_session(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let tasks = std::mem::take(&mut session.tasks);
+        session.hungry.clear();
         if let Some(nexus) = session.nexus.take() {
             // The next session of the same initiator port hears of them (RFC 7143 §11.14.5).
             for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
@@ -259,6 +267,8 @@ impl<P: Port> Pump<P> {
                     }
                 }
                 (Some(Kind::JobTimer), key) => self.wake_job(key),
+                (Some(Kind::HungerTimer), key) => self.refuse_starved(key),
+                (Some(Kind::Sweep), _) => self.sweep(),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Other(Ok(()))),
                 _ => {}
@@ -300,6 +310,7 @@ impl<P: Port> Pump<P> {
             waiting: self.waiting.len(),
             jobs: self.jobs.len(),
             pool_bytes: self.pool.bytes_in_use(),
+            warm_bytes: self.pool.bytes_resident(),
         }
     }
 }

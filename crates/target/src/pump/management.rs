@@ -48,11 +48,14 @@ impl<P: Port> Pump<P> {
             return self.waiting.somebody_ended();
         }
         let service::Management { id, function, .. } = request;
-        tracing::info!(
+        let peer = session.connections.iter().find_map(|key| self.connections.get(*key));
+        tracing::warn!(
+            peer = peer.map(|peer| tracing::field::display(peer.peer)),
             initiator = session.login.initiator,
             tsih = session.tsih.0,
             ?function,
-            "task management"
+            disk = units.first().map(|unit| unit.identity().serial.as_str()),
+            "task management: an initiator ends commands"
         );
         let units = match (function, &session.login.target) {
             // Whatever this initiator sees of it.
@@ -164,6 +167,20 @@ impl<P: Port> Pump<P> {
         self.one_done(management);
     }
 
+    /// The same for a command that has ended since.
+    pub(super) fn preempt_for_nobody(
+        &mut self,
+        session: Key,
+        unit: &Arc<LogicalUnit>,
+        of: &[String],
+    ) {
+        let management = self.begin_management(Origin::Nobody);
+        let (units, whose) = ([Arc::clone(unit)].into(), Whose::Ports(of.into()));
+        self.abort_elsewhere(session, &units, Effect::Cleared, &whose, management);
+        self.wait_for_ended_work(management);
+        self.one_done(management);
+    }
+
     /// Another reactor asks for the same here.
     pub(super) fn abort_units(
         &mut self,
@@ -242,6 +259,7 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(task) = session.take_task(id) {
             self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
+            session.hungry.retain(|meal| meal.task != id);
             self.waiting.forget(key, id);
             self.keep(key, id, task.scsi);
         }

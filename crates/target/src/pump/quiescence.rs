@@ -12,7 +12,6 @@ use scsi::LogicalUnit;
 
 use super::Pump;
 use super::services::task_of;
-use super::storing::is_pause;
 use crate::mail::Letter;
 use crate::mail::Units;
 use crate::table::Key;
@@ -37,6 +36,8 @@ pub(super) enum Origin {
     Logout { session: Key, id: u32 },
     /// A login waits for the tasks of the connection that it replaces.
     Join { connection: Key },
+    /// Nobody waits any more.
+    Nobody,
     /// Administration waits for the work on a unit that is under way now, or for the end of tasks.
     Drain { reply: Sender<()> },
 }
@@ -94,7 +95,7 @@ impl<P: Port> Pump<P> {
         let management = self.begin_management(Origin::Drain { reply });
         let sessions = &mut self.sessions;
         let mut count = 0;
-        for io in self.ios.values_mut().filter(|io| !is_pause(&io.io)) {
+        for io in self.ios.values_mut().filter(|io| io.is_for_the_medium()) {
             let live = sessions
                 .get_mut(io.session)
                 .and_then(|session| task_of(&mut session.tasks, io.task).map(|task| &task.scsi));
@@ -127,6 +128,7 @@ impl<P: Port> Pump<P> {
                 }
             }
             Origin::Join { connection } => self.join(connection),
+            Origin::Nobody => {}
             // Who asked may have given up.
             Origin::Drain { reply } => drop(reply.send(())),
             Origin::Session { session, id, function, units } => {

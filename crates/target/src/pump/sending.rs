@@ -104,7 +104,7 @@ impl<P: Port> Pump<P> {
             self.port.resume(connection.socket);
         }
         let Some(mut list) = connection.list.take() else { return };
-        if connection.mover.poll_transmit(&mut list, &self.pool) {
+        if connection.mover.poll_transmit(&mut list) {
             if let Phase::Session { session, id } = connection.phase
                 && let Some(session) = self.sessions.get(session)
             {
@@ -114,6 +114,9 @@ impl<P: Port> Pump<P> {
             self.port.submit(token(Kind::Send, key), work);
         } else {
             connection.list = Some(list);
+            if connection.mover.backlog() > 0 {
+                self.hungry.wait_to_send(key);
+            }
             self.end_if_terminated(key);
         }
     }
@@ -122,6 +125,7 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         list.clear();
         connection.list = Some(list);
+        connection.sends.count();
         if let Err(errno) = result {
             return self.disconnected(key, Some(errno));
         }

@@ -8,6 +8,7 @@
 pub(super) use wire::scsi::sam::TASK_SET_FULL;
 
 use buf::Buf;
+use buf::Claim;
 use buf::Slice;
 use engine::Port;
 use iscsi::datamover::TaskId;
@@ -19,6 +20,8 @@ use store::Submitted;
 use super::Pump;
 use super::Session;
 use super::buffers;
+use super::complaint;
+use super::hunger::Want;
 use crate::stopwatch::Layer;
 use crate::table::Key;
 
@@ -31,6 +34,8 @@ pub(super) struct Task {
     pub(super) id: TaskId,
     pub(super) scsi: scsi::Task,
     pub(super) immediate: Option<(Buf, u32)>,
+    /// It was given a buffer: from now on it gets what it needs, so that it can give all back.
+    pub(super) fed: bool,
     pub(super) expected_out: u32,
     /// Bytes of write data that the device server asked for and the initiator can give.
     pub(super) wanted: u32,
@@ -60,6 +65,7 @@ impl<P: Port> Pump<P> {
         let task = Task {
             id,
             scsi,
+            fed: command.immediate.is_some(),
             immediate: command.immediate,
             expected_out: command.expected_out,
             wanted: 0,
@@ -78,6 +84,7 @@ impl<P: Port> Pump<P> {
                 Step::Abort { victims } => return self.preempt(key, id, victims),
                 Step::Clock => return self.tell_time(key, id),
                 Step::Draw => return self.draw(key, id),
+                Step::Keep(keep) => return self.submit_keep(key, id, keep),
                 Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
                 Step::Store(op) => op,
             };
@@ -90,6 +97,7 @@ impl<P: Port> Pump<P> {
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     self.watch.stored(&op);
+                    complaint::of(&task.scsi, &op, &outcome, None);
                     step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                 }
@@ -98,9 +106,12 @@ impl<P: Port> Pump<P> {
         }
         match step {
             Step::Wait => self.wait_for_others(key, id),
-            Step::Store(_) | Step::Abort { .. } | Step::Clock | Step::Draw | Step::Spawn { .. } => {
-                self.runnable.push_back((key, id, step))
-            }
+            Step::Store(_)
+            | Step::Abort { .. }
+            | Step::Clock
+            | Step::Draw
+            | Step::Keep(_)
+            | Step::Spawn { .. } => self.runnable.push_back((key, id, step)),
             Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
             Step::Complete(completion) => self.complete(key, id, completion),
         }
@@ -133,12 +144,17 @@ impl<P: Port> Pump<P> {
         let need = session.machine.buffer_need(id, length);
         let staged = task.immediate.take();
         let staged = if need.is_reserved { self.take_reserved(key, id).or(staged) } else { staged };
-        let buf = self.widen(staged, need.length as usize);
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(buf) = buf else {
-            session.take_task(id);
-            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        let buf = match self.widen(key, staged, need.length as usize, Claim::Share) {
+            Ok(buf) => buf,
+            Err(staged) => {
+                self.put_back(key, id, staged, need.is_reserved);
+                return self.starve(key, id, Want::DataOut { length }, need.length as usize);
+            }
         };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let Some(task) = task_of(&mut session.tasks, id) {
+            task.fed = true;
+        }
         let connection = session.connection_of(id);
         match connection.and_then(|key| self.connections.get_mut(key)) {
             Some(connection) => connection.mover.attach(id, buf),
@@ -181,7 +197,7 @@ impl<P: Port> Pump<P> {
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
                 self.watch.copied += data.len() as u64;
-                Some(buffers::private(&self.pool, data))
+                Some(buffers::private(&session.pool, data))
             }
             data => data,
         };

@@ -6,16 +6,19 @@ use engine::Work;
 use engine::files::Allocation;
 use iscsi::datamover::TaskId;
 use scsi::Input;
+use scsi::KeepFailed;
 use store::Io;
 use store::IoResult;
 use store::Space;
 use store::Submitted;
 
+use super::Doing;
 use super::Kind;
 use super::PendingIo;
 use super::Pump;
-use super::services::TASK_SET_FULL;
-use super::services::empty_completion;
+use super::complaint;
+use super::hunger::Reading;
+use super::hunger::Want;
 use super::services::task_of;
 use super::token;
 use crate::stopwatch::Layer;
@@ -30,17 +33,19 @@ impl<P: Port> Pump<P> {
 
     /// Runs `io`, which is all of `kept` or what `kept` is wrapped around; the store gets `kept`
     /// back with the result.
-    fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
+    pub(super) fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
         let work = match io {
-            Io::Read { file, offset, length } => match self.take_buf(length as usize) {
-                Some(buf) => Work::Read { file: file.0, offset, buf },
-                None if key == Key::NOBODY => return self.postpone_job(id, op),
-                None => {
-                    let Some(session) = self.sessions.get_mut(key) else { return };
-                    session.take_task(id);
-                    return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+            Io::Read { file, offset, length } => {
+                match self.take_to_read(key, id, length as usize) {
+                    Some(buf) => Work::Read { file: file.0, offset, buf },
+                    None if key == Key::NOBODY => return self.postpone_job(id, op),
+                    None => {
+                        let io = Io::Read { file, offset, length };
+                        let want = Want::Read(Box::new(Reading { op, kept, io }));
+                        return self.starve(key, id, want, length as usize);
+                    }
                 }
-            },
+            }
             Io::Write { file, offset, data, durable } => {
                 Work::Write { file: file.0, offset, data, durable }
             }
@@ -50,7 +55,7 @@ impl<P: Port> Pump<P> {
             Io::Reserve { file, offset, length } => Work::Reserve { file: file.0, offset, length },
             rare => return self.run_rare(key, id, op, kept, rare),
         };
-        if let Some(io) = self.remember(key, id, op, kept) {
+        if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
             self.port.submit(token(Kind::Io, io), work);
         }
     }
@@ -69,7 +74,7 @@ impl<P: Port> Pump<P> {
             }
             Io::Pause { length, .. } => {
                 let end = self.port.now() + length;
-                if let Some(io) = self.remember(key, id, op, kept) {
+                if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
                     self.timers.set(token(Kind::Io, io).0, end);
                 }
             }
@@ -79,21 +84,25 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// Work is under way until `io_done`.
-    fn remember(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) -> Option<Key> {
+    /// Work is under way until `take_done`.
+    pub(super) fn remember(&mut self, key: Key, id: TaskId, doing: Doing) -> Option<Key> {
         match self.sessions.get_mut(key) {
             Some(session) => session.ios += 1,
             None if key == Key::NOBODY => {}
             None => return None,
         }
+        let watching = match &doing {
+            Doing::Store { io, .. } => self.watching(key, id, io),
+            Doing::Keep => None,
+        };
         Some(self.ios.insert(PendingIo {
             session: key,
             task: id,
-            op,
-            io,
+            doing,
             ended: None,
             managements: Vec::new(),
             stamp: self.watch.laps.stamp(),
+            watching,
         }))
     }
 
@@ -121,9 +130,11 @@ impl<P: Port> Pump<P> {
             return;
         };
         let Some(store) = task.scsi.store() else { return };
+        let errno = complaint::errno(&result);
         match store.complete(&op, io, result) {
             Submitted::Io(next) => self.submit_io(key, id, op, next),
             Submitted::Done(outcome) => {
+                complaint::of(&task.scsi, &op, &outcome, errno);
                 let step = task.scsi.resume(nexus, Input::Store(outcome));
                 self.runnable.push_back((key, id, step));
             }
@@ -133,18 +144,27 @@ impl<P: Port> Pump<P> {
     /// A pause that nobody waits for any more is over.
     pub(super) fn end_pause(&mut self, io: Key) {
         let now = self.port.now();
-        if self.ios.get(io).is_some_and(|pending| is_pause(&pending.io)) {
+        if self.ios.get(io).is_some_and(PendingIo::is_pause) {
             self.timers.set(token(Kind::Io, io).0, now);
         }
     }
 
-    /// The engine has done a store's work.
-    pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
-        let Some(done) = self.ios.remove(key) else { return };
-        let PendingIo { session: key, task: id, op, io, managements, ended, stamp } = done;
+    /// Work is under way no more. If its task had ended, nothing waits for it any more but what is
+    /// answered here; a state that was to be kept, with what result, takes effect first.
+    pub(super) fn take_done(
+        &mut self,
+        key: Key,
+        kept: Option<Result<(), KeepFailed>>,
+    ) -> Option<(Key, TaskId, Doing)> {
+        let done = self.ios.remove(key)?;
+        let PendingIo { session: key, task: id, doing, managements, ended, stamp, .. } = done;
         self.watch.laps.since(Layer::StoreWait, stamp);
-        if ended.is_some() {
-            drop(ended);
+        if let Some(task) = ended {
+            if let Some(result) = kept {
+                self.kept_late(key, task, result);
+            } else {
+                drop(task);
+            }
             self.waiting.somebody_ended();
         }
         if let Some(session) = self.sessions.get_mut(key) {
@@ -153,6 +173,14 @@ impl<P: Port> Pump<P> {
         for management in managements {
             self.done_elsewhere(management);
         }
+        Some((key, id, doing))
+    }
+
+    /// The engine has done a store's work.
+    pub(super) fn io_done(&mut self, key: Key, result: IoResult) {
+        let Some(result) = self.judged(key, result) else { return };
+        let Some((key, id, doing)) = self.take_done(key, None) else { return };
+        let Doing::Store { op, io } = doing else { return };
         if key == Key::NOBODY {
             return self.job_io_done(id, &op, &io, result);
         }
@@ -163,10 +191,12 @@ impl<P: Port> Pump<P> {
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             && let Some(store) = task.scsi.store()
         {
+            let errno = complaint::errno(&result);
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     self.watch.laps.lap(Layer::Store);
+                    complaint::of(&task.scsi, &op, &outcome, errno);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                     self.advance(key, id, step);
@@ -177,8 +207,19 @@ impl<P: Port> Pump<P> {
     }
 }
 
-/// Nothing is under way but time.
-pub(super) fn is_pause(io: &Io) -> bool {
+impl PendingIo {
+    /// Nothing is under way but time.
+    fn is_pause(&self) -> bool {
+        matches!(&self.doing, Doing::Store { io, .. } if is_pause(io))
+    }
+
+    /// Something is done to the medium, or read from it.
+    pub(super) fn is_for_the_medium(&self) -> bool {
+        matches!(&self.doing, Doing::Store { io, .. } if !is_pause(io))
+    }
+}
+
+fn is_pause(io: &Io) -> bool {
     match io {
         Io::Pause { .. } => true,
         Io::Part(part) => is_pause(part.io()),

@@ -14,7 +14,6 @@ use scsi::FormatError;
 use scsi::PROTECTION_HEADER_LEN;
 use scsi::ProtectionFormat;
 use scsi::ProtectionType;
-use store::FileId;
 use store::Geometry;
 use store::Store;
 use store::beside::Beside;
@@ -117,7 +116,7 @@ impl Stores {
         kind: ProtectionType,
     ) -> Result<(Arc<Beside>, ProtectionFormat), StoreError> {
         spec.protectable().map_err(ProtectionError::from)?;
-        let (files, data) = (self.files.len(), self.open(spec)?);
+        let (files, data) = (self.files.len(), self.open_for(spec, block)?);
         let bytes = data.geometry().bytes;
         let format = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
         let (side, format): (Arc<dyn Store>, _) = match spec.unfiltered() {
@@ -146,20 +145,13 @@ impl Stores {
             read_only: side.spec.read_only,
             direct: false,
             create_size: (!there).then_some(length),
+            raw: true,
         };
         let open = engine::files::open(side.path.as_ref(), &options)
             .map_err(|source| ProtectionError::Open { path: side.spec.path.clone(), source })?;
         let failed = |source| ProtectionError::Side { side: side.path.clone(), source };
         let format = side.formatted(&open.fd.try_clone().map_err(failed)?.into(), open.bytes)?;
-        let id = FileId(u32::try_from(self.files.len()).expect("far fewer than 2^32 stores"));
-        self.files.push(StoreFile {
-            id,
-            fd: Arc::clone(&open.fd),
-            direct: false,
-            path: side.path.clone(),
-            writable: !side.spec.read_only,
-            block_device: false,
-        });
+        let id = self.free_id();
         let geometry = Geometry {
             bytes: open.bytes.max(length),
             read_only: side.spec.read_only,
@@ -169,7 +161,19 @@ impl Stores {
             physical_block: open.physical_block,
             rotational: open.rotational,
         };
-        Ok((Arc::new(store::file::File::new(id, geometry, side.spec.sync)), format))
+        let store: Arc<dyn Store> = Arc::new(store::file::File::new(id, geometry, side.spec.sync));
+        self.files.push(StoreFile {
+            id,
+            fd: Arc::clone(&open.fd),
+            direct: false,
+            path: side.path.clone(),
+            writable: !side.spec.read_only,
+            block_device: false,
+            health: store.health(id).expect("a file has a health"),
+            direct_block: open.direct_block,
+            _behind: open.behind,
+        });
+        Ok((store, format))
     }
 }
 
@@ -186,7 +190,9 @@ impl Side<'_> {
             None => self.wanted,
             Some(found) => self.fitting(found)?,
         };
-        if found != Some(format) || bytes < format.side_len() {
+        if !self.spec.read_only {
+            // Also when it is there already: it may be there for readers only, if the daemon that
+            // made it could not sync it. The system does not tell that a second time.
             self.make(file, bytes, &format).map_err(failed)?;
         }
         if found.is_none() {
@@ -229,10 +235,7 @@ impl Side<'_> {
         }
         file.write_all_at(&format.emit(), 0)?;
         file.sync_all()?;
-        match Path::new(&self.path).parent() {
-            Some(folder) if folder != Path::new("") => File::open(folder)?.sync_all(),
-            _ => File::open(".")?.sync_all(),
-        }
+        engine::files::sync_name(Path::new(&self.path), file)
     }
 
     fn never_made(&self) -> ProtectionError {

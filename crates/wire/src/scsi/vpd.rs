@@ -74,6 +74,8 @@ pub enum Designator {
     T10Vendor(Vec<u8>),
     /// NAA of 8 or 16 bytes.
     Naa(Vec<u8>),
+    /// EUI-64 based, 8, 12 or 16 bytes.
+    Eui(Vec<u8>),
     /// Relative target port identifier.
     RelativeTargetPort(u16),
     /// Target port group.
@@ -101,6 +103,7 @@ impl Designator {
         let (code_set, flags, value) = match self {
             Self::T10Vendor(text) => (0x02, 0x01, text.clone()),
             Self::Naa(naa) => (0x01, 0x03, naa.clone()),
+            Self::Eui(eui) => (0x01, 0x02, eui.clone()),
             Self::RelativeTargetPort(number) => (0x51, 0x94, port(*number)),
             Self::TargetPortGroup(number) => (0x51, 0x95, port(*number)),
             Self::ScsiName { of, name } => {
@@ -131,6 +134,7 @@ impl Designator {
         };
         match (kind, association) {
             (1, Some(Association::LogicalUnit)) => Self::T10Vendor(value.to_vec()),
+            (2, Some(Association::LogicalUnit)) => Self::Eui(value.to_vec()),
             (3, Some(Association::LogicalUnit)) => Self::Naa(value.to_vec()),
             (4, Some(Association::TargetPort)) => {
                 get_u16(value, 2).map_or(Self::Unknown(kind), Self::RelativeTargetPort)
@@ -307,9 +311,11 @@ impl BlockDeviceCharacteristics {
 /// Content of page B2 (SBC-3 §6.6.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogicalBlockProvisioning {
-    /// LBPU, LBPWS and LBPWS10: UNMAP and the UNMAP bit of WRITE SAME(16) and (10) work.
+    /// LBPU: UNMAP works.
     pub unmap: bool,
-    /// LBPRZ = 001b: unmapped blocks read as zero.
+    /// LBPWS and, when written, LBPWS10: the UNMAP bit of WRITE SAME(16) and (10) works.
+    pub same: bool,
+    /// LBPRZ = xx1b: unmapped blocks read as zero.
     pub zeros: bool,
     /// ANC_SUP = 001b: blocks can be anchored.
     pub anchors: bool,
@@ -323,10 +329,11 @@ impl LogicalBlockProvisioning {
     /// Writes the content.
     #[must_use]
     pub fn emit(&self) -> [u8; 4] {
-        let commands = if self.unmap { 0xe0 } else { 0 };
+        let unmap = if self.unmap { 0x80 } else { 0 };
+        let same = if self.same { 0x60 } else { 0 };
         let zeros = if self.zeros { 0x04 } else { 0 };
         let anchors = if self.anchors { 0x02 } else { 0 };
-        [self.threshold_exponent, commands | zeros | anchors, self.provisioning_type & 7, 0]
+        [self.threshold_exponent, unmap | same | zeros | anchors, self.provisioning_type & 7, 0]
     }
 
     /// Reads the content; None if short.
@@ -336,7 +343,9 @@ impl LogicalBlockProvisioning {
         Some(Self {
             threshold_exponent: get_u8(content, 0)?,
             unmap: flags & 0x80 != 0,
-            zeros: flags & 0x1c != 0,
+            same: flags & 0x40 != 0,
+            // 010b is a pattern of the maker (SBC-4 §6.6.9).
+            zeros: flags & 0x04 != 0,
             anchors: flags & 0x02 != 0,
             provisioning_type: get_u8(content, 2)? & 7,
         })
@@ -399,12 +408,15 @@ mod tests {
     fn small_page_vectors() {
         let lbp = LogicalBlockProvisioning {
             unmap: true,
+            same: true,
             zeros: true,
             anchors: true,
             provisioning_type: 2,
             threshold_exponent: 11,
         };
         assert_eq!(lbp.emit(), [11, 0xe6, 2, 0]);
+        let pattern = LogicalBlockProvisioning::parse(&[0, 0x88, 2, 0]).expect("whole");
+        assert!(pattern.unmap && !pattern.same && !pattern.zeros, "LBPRZ = 010b");
         assert_eq!(LogicalBlockProvisioning::parse(&lbp.emit()), Some(lbp));
         let flat = BlockDeviceCharacteristics { rotation_rate: 1, read_after_block_erase: true };
         assert_eq!(flat.emit()[..4], [0, 1, 0, 0x40]);
@@ -425,6 +437,7 @@ mod tests {
         prop_oneof![
             bytes().prop_map(Designator::T10Vendor),
             bytes().prop_map(Designator::Naa),
+            bytes().prop_map(Designator::Eui),
             any::<u16>().prop_map(Designator::RelativeTargetPort),
             any::<u16>().prop_map(Designator::TargetPortGroup),
             (of, bytes()).prop_map(|(of, name)| Designator::ScsiName { of, name }),

@@ -88,7 +88,7 @@ pub enum LoginError {
     PortalGroup {
         /// TargetPortalGroupTag of the response.
         got: u16,
-        /// What discovery told.
+        /// That which is wanted.
         expected: u16,
     },
     /// RFC 7143 §11.13.5: class 1 without an address.

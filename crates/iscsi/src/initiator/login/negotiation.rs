@@ -253,7 +253,7 @@ impl Negotiation {
 
     /// An offer of the target.
     fn answer(&mut self, key: &'static Key, offer: &str, answers: &mut TextWriter) {
-        match negotiate::answer(key, offer, self.wish.get(key.id), self.session) {
+        match negotiate::answer(key, offer, self.wish.get(key.id)) {
             Answer::Agreed(value) => {
                 self.values.set(key.id, value);
                 push(answers, key.name, &negotiate::text(key, value));
@@ -302,7 +302,10 @@ fn wishes(settings: &Settings) -> Values {
     within(Id::DefaultTime2Wait, settings.time2wait.into());
     let keeps_tasks = settings.error_recovery_level >= 2;
     within(Id::DefaultTime2Retain, if keeps_tasks { settings.time2retain.into() } else { 0 });
-    within(Id::MaxOutstandingR2T, settings.max_outstanding_r2t.into());
+    // What is lost of one of several sequences could not be told from what comes later.
+    let single = settings.error_recovery_level > 0 && settings.data_sequence_in_order;
+    let r2ts = if single { 1 } else { settings.max_outstanding_r2t };
+    within(Id::MaxOutstandingR2T, r2ts.into());
     within(Id::DataPduInOrder, settings.data_pdu_in_order.into());
     within(Id::DataSequenceInOrder, settings.data_sequence_in_order.into());
     within(Id::ErrorRecoveryLevel, settings.error_recovery_level.into());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
+use alloc::format;
 use alloc::string::String;
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -41,6 +42,7 @@ fn identity() -> Identity {
         isid: ISID,
         cid: Cid(0),
         portal_group_tag: None,
+        reinstates: false,
     }
 }
 
@@ -177,6 +179,44 @@ fn the_first_request_says_who_and_whom() {
     let lab = Lab::of(discovery, &Settings::default(), None);
     let text = &lab.requests[0].1;
     assert!(text.contains("SessionType=Discovery\n") && !text.contains("TargetName"));
+}
+
+/// The gotgt target answers with zeroes.
+#[test]
+fn another_isid_fails_only_a_login_that_rests_on_it() {
+    let foreign = Isid([0; 6]);
+    for (reinstates, goes_on) in [(false, true), (true, false)] {
+        let identity = Identity { reinstates, ..identity() };
+        let mut lab = Lab::of(identity, &Settings::default(), None);
+        for (stages, text) in [(SECURED, "AuthMethod=None\n"), (DONE, "")] {
+            let response = LoginResponse { isid: foreign, ..lab.response(stages) };
+            lab.feed(response, text);
+        }
+        if goes_on {
+            assert_eq!(lab.done().foreign_isid, Some(foreign));
+        } else {
+            assert_eq!(*lab.error(), LoginError::Malformed("another ISID"));
+        }
+    }
+    let mut lab = Lab::operational();
+    lab.answer(DONE, "");
+    assert_eq!(lab.done().foreign_isid, None);
+}
+
+/// Covers: KEY-31.
+#[test]
+fn one_r2t_at_a_time_is_offered_where_sequences_come_in_order_and_may_be_lost() {
+    for (error_recovery_level, data_sequence_in_order, offer) in
+        [(0, true, "8"), (0, false, "8"), (1, true, "1"), (2, true, "1"), (1, false, "8")]
+    {
+        let settings =
+            Settings { error_recovery_level, data_sequence_in_order, ..Settings::default() };
+        let mut lab = Lab::with(&settings, None);
+        lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
+        let text = &lab.requests.last().unwrap().1;
+        let expected = format!("MaxOutstandingR2T={offer}\n");
+        assert!(text.contains(&expected), "level {error_recovery_level}: {text}");
+    }
 }
 
 #[test]
@@ -395,7 +435,6 @@ fn other_pdus_and_time_end_a_login() {
 fn what_every_response_repeats_is_checked() {
     let good = Lab::new().response(SECURED);
     let cases = [
-        LoginResponse { isid: Isid([0; 6]), ..good },
         LoginResponse { itt: control_itt(5), ..good },
         LoginResponse { version_active: 1, ..good },
         LoginResponse { current: Stage::Operational, next: Some(Stage::FullFeature), ..good },
@@ -422,8 +461,8 @@ fn another_portal_group_is_refused() {
     let identity = Identity { portal_group_tag: Some(2), ..identity() };
     let mut lab = Lab::of(identity, &Settings::default(), None);
     lab.answer(SECURED, "AuthMethod=None\nTargetPortalGroupTag=1\n");
-    lab.answer(DONE, "");
     assert_eq!(*lab.error(), LoginError::PortalGroup { got: 1, expected: 2 });
+    assert_eq!(lab.requests.len(), 1, "before the login takes effect there");
 }
 
 #[test]

@@ -59,6 +59,7 @@ impl Lab {
             discovery,
             target_alias: None,
             portal_group_tag: None,
+            foreign_isid: None,
             authentication: Authenticated::Nobody,
             cmd_sn: CmdSn(u32::MAX - 1),
             exp_cmd_sn: CmdSn(u32::MAX - 1),

@@ -73,7 +73,9 @@ impl Names {
         }
         Ok(Self {
             initiator: received("InitiatorName", initiator)?,
-            target: target.map(|target| received("TargetName", target)).transpose()?,
+            target: target
+                .map(|target| received("TargetName", target).map(|name| name::prepared(&name)))
+                .transpose()?,
             session,
         })
     }
@@ -85,6 +87,13 @@ fn received(key: &'static str, value: &str) -> Result<String, LoginError> {
     }
     name::validate_received(value).map_err(|error| LoginError::Name { key, error })?;
     Ok(value.to_string())
+}
+
+/// What the node says of itself, beside the tag of its portal group.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    pub(super) alias: Option<String>,
+    pub(super) architecture: Option<String>,
 }
 
 /// The outcome so far.
@@ -102,6 +111,8 @@ pub(super) struct Negotiation {
     seen: KeySet,
     /// Our own MaxRecvDataSegmentLength was declared.
     declared: bool,
+    /// What is still to be told of the node.
+    introduction: Introduction,
     initiator_alias: Option<String>,
 }
 
@@ -111,11 +122,13 @@ impl Negotiation {
         leading: bool,
         settings: &Settings,
         authentication: Authentication,
+        introduction: Introduction,
     ) -> Self {
         let security = Security::Open(authentication);
         let mut wish = wishes(settings);
         if names.session == SessionType::Discovery {
             wish.set(Id::ErrorRecoveryLevel, 0);
+            wish.set(Id::MaxConnections, 1);
         }
         wish.set(Id::AuthMethod, security.methods());
         Self {
@@ -129,6 +142,7 @@ impl Negotiation {
             values: Values::defaults(),
             seen: KeySet::default(),
             declared: false,
+            introduction,
             initiator_alias: None,
         }
     }
@@ -187,12 +201,23 @@ impl Negotiation {
         if recovers && self.values.is_yes(Id::DataSequenceInOrder) { 1 } else { u32::MAX }
     }
 
-    /// Declares our MaxRecvDataSegmentLength, once, in the operational stage (RFC 7143 §13.12).
+    /// Declares our MaxRecvDataSegmentLength, once, in the operational stage (RFC 7143 §13.12), and
+    /// tells of the node whoever has proved what has to be proved.
     pub(super) fn declare(
         &mut self,
         stage: Stage,
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
+        if self.security.may_leave().unwrap_or(false) {
+            if let Some(alias) = self.introduction.alias.take() {
+                answers.push("TargetAlias", &alias)?;
+            }
+            // No key of the security stage (RFC 7143 §12).
+            let kind = &mut self.introduction.architecture;
+            if let Some(kind) = kind.take_if(|_| stage == Stage::Operational) {
+                answers.push("X#NodeArchitecture", &kind)?;
+            }
+        }
         if stage != Stage::Operational || self.declared {
             return Ok(());
         }
@@ -219,12 +244,19 @@ impl Negotiation {
         }
         let max = self.values.get(Id::MaxBurstLength);
         let first = self.values.get(Id::FirstBurstLength);
-        if first > max && self.seen.contains(Id::FirstBurstLength) {
+        if first > max && self.seen.contains(Id::FirstBurstLength) && self.sends_unasked() {
             return Err(LoginError::Bursts { first, max });
         }
         let parameters = self.parameters();
         assert!(parameters.first_burst_length <= parameters.max_burst_length);
         Ok(parameters)
+    }
+
+    /// Whether FirstBurstLength means anything (RFC 7143 §13.14).
+    fn sends_unasked(&self) -> bool {
+        let asked_always = self.values.is_yes(Id::InitialR2T);
+        let unasked = !asked_always || self.values.is_yes(Id::ImmediateData);
+        unasked && self.names.session == SessionType::Normal
     }
 
     fn parameters(&self) -> Parameters {
@@ -244,7 +276,10 @@ impl Negotiation {
         stage: Stage,
         turn: Turn,
     ) -> Result<(), LoginError> {
+        // Some initiators say that they prove nothing where keys of no method have their place.
+        let nothing = key.id == Id::AuthMethod && self.security.asks_nothing();
         let stage_fits = match key.stages {
+            _ if nothing => true,
             Stages::Any => true,
             Stages::Security => stage == Stage::Security,
             Stages::Operational => stage == Stage::Operational,
@@ -283,6 +318,8 @@ impl Negotiation {
     /// Whether `value` only says again who is speaking: libiscsi introduces itself in each stage.
     /// That changes nothing and is let pass; a name that changes is not.
     fn is_told_again(&self, id: Id, value: &str) -> bool {
+        let prepared = name::prepared(value);
+        let value = if id == Id::TargetName { prepared.as_str() } else { value };
         let told = match id {
             Id::InitiatorName => Some(self.names.initiator.as_str()),
             Id::TargetName => self.names.target.as_deref(),
@@ -336,7 +373,7 @@ impl Negotiation {
         offer: &str,
         answers: &mut Answers,
     ) -> Result<(), LoginError> {
-        match negotiate::answer(key, offer, self.wish.get(key.id), self.names.session) {
+        match negotiate::answer(key, offer, self.wish.get(key.id)) {
             Answer::Agreed(value) => {
                 if key.id == Id::AuthMethod {
                     self.security.choose(value);

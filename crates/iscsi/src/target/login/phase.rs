@@ -11,6 +11,7 @@ use wire::iscsi::Tsih;
 
 use super::error::LoginError;
 use super::negotiation::Answers;
+use super::negotiation::Introduction;
 use super::negotiation::Names;
 use super::negotiation::Negotiation;
 use crate::limits;
@@ -95,16 +96,16 @@ impl Phase {
         }
         // An alias is ornament: one that does not fit the protocol is left out.
         let alias = target_alias
-            .filter(|alias| alias.len() <= limits::TEXT_VALUE_LEN_MAX && !alias.contains('\0'));
-        if let (SessionType::Normal, Some(alias)) = (names.session, alias) {
-            self.answers.push("TargetAlias", &alias)?;
-        }
+            .filter(|alias| alias.len() <= limits::TEXT_VALUE_LEN_MAX && !alias.contains('\0'))
+            .filter(|_| names.session == SessionType::Normal);
         let leading = self.first.tsih == Tsih(0);
-        let architecture = settings.node_architecture.as_deref();
-        if let (true, Some(kind)) = (leading, architecture.filter(|kind| kind.len() <= 255)) {
-            self.answers.push("X#NodeArchitecture", kind)?;
-        }
-        self.negotiation = Some(Negotiation::new(names, leading, settings, authentication));
+        let architecture = settings
+            .node_architecture
+            .clone()
+            .filter(|kind| leading && kind.len() <= limits::TEXT_VALUE_LEN_MAX);
+        let introduction = Introduction { alias, architecture };
+        let negotiation = Negotiation::new(names, leading, settings, authentication, introduction);
+        self.negotiation = Some(negotiation);
         Ok(())
     }
 

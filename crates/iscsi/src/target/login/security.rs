@@ -33,6 +33,11 @@ impl Security {
         }
     }
 
+    /// Whether nobody has to prove anything, or could.
+    pub(super) const fn asks_nothing(&self) -> bool {
+        matches!(self, Self::Open(Authentication::Off))
+    }
+
     /// The initiator offered, and this place of [`params::AUTH_METHODS`] was agreed.
     pub(super) fn choose(&mut self, method: u32) {
         let state = core::mem::replace(self, Self::None);

@@ -78,10 +78,12 @@ impl Session {
         }
     }
 
-    /// True for the tag of a task management request or text exchange under way.
+    /// True for the tag of a task management request, logout or text exchange under way.
     pub(super) fn is_no_scsi_task(&self, itt: Itt) -> bool {
         let texts = self.connections.iter().filter_map(|connection| connection.text.as_ref());
-        self.managements.find(itt).is_some() || texts.into_iter().any(|text| text.itt() == itt)
+        self.managements.find(itt).is_some()
+            || self.logouts.has(itt)
+            || texts.into_iter().any(|text| text.itt() == itt)
     }
 
     /// The task is unknown: either it ended, or its command is missing and counts as received from

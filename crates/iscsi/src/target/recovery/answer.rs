@@ -389,7 +389,7 @@ impl Session {
     /// given up: a SNACK for them is then refused, which RFC 7143 §7.8 allows.
     fn account(&mut self, task: TaskId, id: ConnectionId) {
         let Some(answer) = self.tasks.answer_mut(task) else { return };
-        let private = matches!(&answer.data, Kept::Whole(data) if data.bytes().is_some());
+        let private = matches!(&answer.data, Kept::Whole(data) if !data.is_lent());
         if !private || answer.kept_bytes() > self.recovery.kept_bytes_max {
             return answer.give_up();
         }

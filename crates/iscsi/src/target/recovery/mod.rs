@@ -46,8 +46,6 @@ pub(super) struct Recovery {
     /// Bytes of answered reads that may be kept for sending again.
     kept_bytes_max: usize,
     kept_bytes: usize,
-    /// When write data that does not come is looked for.
-    overdue_at: Option<Instant>,
     /// Connections that are gone and whose tasks are not.
     lost: Vec<Lost>,
     next_lost: u32,
@@ -56,14 +54,7 @@ pub(super) struct Recovery {
 impl Recovery {
     pub(super) const fn new(parameters: &Parameters, kept_bytes_max: usize) -> Self {
         let level = parameters.error_recovery_level;
-        Self {
-            level,
-            kept_bytes_max,
-            kept_bytes: 0,
-            overdue_at: None,
-            lost: Vec::new(),
-            next_lost: 0,
-        }
+        Self { level, kept_bytes_max, kept_bytes: 0, lost: Vec::new(), next_lost: 0 }
     }
 
     /// Whether tasks may be reassigned: ErrorRecoveryLevel is 2.
@@ -100,7 +91,7 @@ impl Session {
         if !self.recovery.is_on() {
             return None;
         }
-        let deadlines = [self.status_deadline(), self.recovery.overdue_at, self.lost_deadline()];
+        let deadlines = [self.status_deadline(), self.lost_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -108,7 +99,6 @@ impl Session {
     pub(super) fn handle_recovery_timeout(&mut self) {
         if self.recovery.is_on() {
             self.ask_for_acknowledgements();
-            self.look_for_overdue();
             self.expire_lost();
         }
     }

@@ -100,7 +100,6 @@ impl Transfer {
 impl Session {
     /// Sends an R2T under the next number.
     pub(in crate::target) fn get_numbered(&mut self, task: TaskId, offset: u32, length: u32) {
-        let now = self.now;
         let Some(entry) = self.tasks.running_mut(task) else { return };
         let books = entry.transfer.books();
         let r2t_sn = books.next;
@@ -108,7 +107,6 @@ impl Session {
         let asked = Asked { r2t_sn, offset, length };
         books.asked.push(asked);
         let id = entry.connection;
-        self.recovery.overdue_at.get_or_insert(now + limits::SEQUENCE_WAIT);
         if let Some(get) = self.get_of(task, asked) {
             self.op(id, Op::GetNumbered(get));
         }
@@ -164,28 +162,14 @@ impl Session {
         books.miss(offset, length);
         true
     }
-
-    /// Looks for bursts to which nothing has come for long (RFC 7143 §7.8).
-    pub(super) fn look_for_overdue(&mut self) {
-        if self.recovery.overdue_at.is_none_or(|at| at > self.now) {
-            return;
-        }
-        self.recovery.overdue_at = None;
-        for task in self.tasks.live() {
-            let Some(entry) = self.tasks.running_mut(task) else { continue };
-            if entry.transfer.is_open() {
-                let id = entry.connection;
-                self.op(id, Op::Overdue { task });
-                self.recovery.overdue_at = Some(self.now + limits::SEQUENCE_WAIT);
-            }
-        }
-    }
 }
 
 impl Task {
     /// True if lost data of this task is worth asking for again.
     fn may_recover(&self) -> bool {
         let tries = self.transfer.books.as_ref().map_or(0, |books| books.tries);
-        self.may_go_on() && tries < limits::RECOVERY_TRIES_MAX
+        self.may_go_on()
+            && tries < limits::RECOVERY_TRIES_MAX
+            && self.transfer.silences < limits::SILENCES_MAX
     }
 }

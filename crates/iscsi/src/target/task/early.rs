@@ -104,6 +104,7 @@ impl Session {
             discard: entry.transfer.lost,
         };
         let connection = entry.connection;
+        self.expect_data();
         self.op(connection, op);
     }
 

@@ -53,6 +53,10 @@ pub(in crate::target) struct Transfer {
     /// Its mover has its buffer, before the SCSI side has asked for data.
     pub(super) reserved: bool,
     pub(super) failure: Option<Violation>,
+    /// At how many looks for data none had come, since a burst did.
+    pub(in crate::target) silences: u16,
+    /// This look is counted.
+    pub(super) silent: bool,
     /// Task management waits for the end of the open bursts: no new ones.
     pub(in crate::target) held_back: bool,
     /// The SCSI side was told that all is there.

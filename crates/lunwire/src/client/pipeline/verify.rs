@@ -48,7 +48,8 @@ impl Copy<'_> {
             Place::Disk(disk) => {
                 let request = disk.read(at, disk.round_up(length));
                 let session = disk.session;
-                self.post(Moving { session, offset, length, reading: true }, request)?;
+                let moving = Moving { session, offset, length, reading: true, zeroing: false };
+                self.post(moving, request)?;
                 Ok(0)
             }
             Place::File(file) => {

@@ -15,6 +15,7 @@ use iscsi::initiator::datamover::slot;
 use wire::iscsi::DataIn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
+use wire::iscsi::LunField;
 use wire::iscsi::R2t;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::ScsiResponse;
@@ -32,6 +33,8 @@ pub(super) struct Task {
     /// Bytes that the command sends, and that it may get; zero until it is on its way.
     out_len: u32,
     in_len: u32,
+    /// The unit that its command names.
+    lun: LunField,
     /// Bytes of Data-In so far, without a gap.
     pub(super) received: u32,
     /// Next DataSN or R2TSN: one series for both (RFC 7143 §4.2.2.4).
@@ -99,6 +102,7 @@ impl Tasks {
             read,
             out_len: 0,
             in_len: 0,
+            lun: LunField::default(),
             received: 0,
             next_sn: 0,
             damaged: false,
@@ -174,6 +178,7 @@ impl Tasks {
         // A command that is sent once more begins from its first byte.
         (task.received, task.next_sn, task.asked, task.open_r2ts) = (0, 0, 0, 0);
         (task.books, task.resumed, task.damaged, task.confirmed) = (None, false, false, (0, 0));
+        task.lun = command.lun;
         task.begun = true;
     }
 
@@ -336,6 +341,9 @@ impl Task {
             return Ok(false);
         }
         let (offset, length) = (pdu.offset, pdu.desired_length);
+        if pdu.lun != self.lun {
+            return Err(Violation::R2tUnit);
+        }
         let range = Violation::R2tRange { offset, length, buffer: self.out_len };
         let end = offset.checked_add(length).filter(|end| *end <= self.out_len).ok_or(range)?;
         // A recovery R2T asks again (RFC 7143 §11.8).

@@ -49,9 +49,12 @@ fn data_in(data_sn: u32, offset: u32, status: Option<u8>) -> DataIn {
     }
 }
 
+/// The unit of all commands.
+const UNIT: LunField = LunField([0, 1, 0, 0, 0, 0, 0, 0]);
+
 fn r2t(r2t_sn: u32, offset: u32, length: u32) -> R2t {
     R2t {
-        lun: LunField([0, 1, 0, 0, 0, 0, 0, 0]),
+        lun: UNIT,
         itt: itt(TASK),
         ttt: Ttt(77 + r2t_sn),
         numbers: numbers(9),
@@ -99,7 +102,7 @@ fn command(read: bool, length: u32) -> ScsiCommand {
         write: !read,
         attribute: Attribute::Simple,
         priority: 0,
-        lun: LunField::default(),
+        lun: UNIT,
         itt: itt(TASK),
         expected_length: length,
         cmd_sn: CmdSn(1),
@@ -322,7 +325,7 @@ fn what_a_target_may_not_say() {
     violates(&mut tcp, &with_ahs, |v| matches!(v, Violation::Malformed { .. }));
 }
 
-/// Covers: DOU-07, R2T-10.
+/// Covers: DOU-07, R2T-10, CMD-32.
 #[test]
 fn r2ts_that_ask_for_too_much_are_refused() {
     for (r2ts, expected) in [
@@ -332,6 +335,8 @@ fn r2ts_that_ask_for_too_much_are_refused() {
         (vec![r2t(0, 100, 100), r2t(1, 150, 100)], "range"),
         (vec![r2t(1, 0, 100)], "sequence"),
         (vec![r2t(0, 0, 8), r2t(1, 8, 8), r2t(2, 16, 8)], "many"),
+        (vec![R2t { lun: LunField([0, 2, 0, 0, 0, 0, 0, 0]), ..r2t(0, 0, 8) }], "unit"),
+        (vec![r2t(0, 0, 8), R2t { lun: LunField::default(), ..r2t(1, 8, 8) }], "unit"),
     ] {
         let (mut tcp, _) = writing(KEYS, 8192, 0, 0);
         let stream: Vec<u8> =
@@ -339,6 +344,7 @@ fn r2ts_that_ask_for_too_much_are_refused() {
         violates(&mut tcp, &stream, |violation| match expected {
             "range" => matches!(violation, Violation::R2tRange { .. }),
             "sequence" => matches!(violation, Violation::Sequence { .. }),
+            "unit" => matches!(violation, Violation::R2tUnit),
             _ => matches!(violation, Violation::TooManyR2ts(2)),
         });
     }

@@ -323,26 +323,14 @@ impl Tx {
         }
         let Some(data) = data else { return };
         let mut crc = self.keys.data_digest.then(Crc32c::new);
-        let data = match (&mut crc, data.bytes()) {
-            (None, _) => data,
-            (Some(crc), Some(bytes)) => {
-                crc.update(bytes);
-                data
-            }
-            // Memory that others may change is copied before its digest is taken.
-            (Some(crc), None) => {
-                let copy = data.to_vec();
-                self.touched.copied += copy.len() as u64;
-                crc.update(&copy);
-                Slice::from(copy)
-            }
-        };
-        match data.bytes() {
-            Some(bytes) if bytes.len() <= INLINE_DATA_MAX => {
-                self.touched.copied += bytes.len() as u64;
-                list.push_bytes(bytes);
-            }
-            _ => list.push(data),
+        if let Some(crc) = &mut crc {
+            crc.update(data.bytes());
+        }
+        if length <= INLINE_DATA_MAX {
+            self.touched.copied += length as u64;
+            list.push_bytes(data.bytes());
+        } else {
+            list.push(data);
         }
         if crc.is_some() {
             self.touched.digested += length as u64;

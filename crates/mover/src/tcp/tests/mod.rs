@@ -103,7 +103,7 @@ impl Host {
     pub(super) fn drain(&mut self) -> Vec<u8> {
         let mut list = SgList::new();
         let mut bytes = Vec::new();
-        while self.tcp.poll_transmit(&mut list, &self.pool) {
+        while self.tcp.poll_transmit(&mut list) {
             bytes.extend_from_slice(&list.to_vec());
             self.tcp.handle_sent();
             self.poll_events();

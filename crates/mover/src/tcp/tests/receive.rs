@@ -368,10 +368,30 @@ fn immediate_data_is_staged_for_the_whole_transfer() {
     }
 }
 
+/// Where others could use it, what has not come gets no memory.
+#[test]
+fn immediate_data_takes_what_it_needs_where_memory_is_short() {
+    let mut tcp = Host::logged_in(PLAIN).tcp;
+    let pool = Pool::new(4 << 20).expect("memory for a pool").share();
+    let mut held = Vec::new();
+    let mut lengths = Vec::new();
+    for itt in 1..=4 {
+        let stream = pdu(&Request::Command(write(itt, 1 << 20)), &pattern(1000), PLAIN);
+        let Some(Event::Control { immediate: Immediate::Staged { data, .. }, .. }) =
+            tcp.feed(&stream, &pool).1
+        else {
+            panic!("not staged");
+        };
+        lengths.push(data.len());
+        held.push(data);
+    }
+    assert_eq!(lengths, [1 << 20, 1 << 20, 1000, 1000]);
+}
+
 #[test]
 fn without_a_buffer_immediate_data_is_dropped() {
     let mut host = Host::logged_in(DIGESTS);
-    host.pool = Pool::new(4096).expect("memory for a pool");
+    host.pool = Pool::new(0).expect("an empty pool");
     host.feed(&pdu(&Request::Command(write(1, 1 << 20)), &pattern(1000), DIGESTS));
     host.feed(&pdu(&Request::NopOut(nop_out(7)), &[], DIGESTS));
     let last = Note::Control(Request::NopOut(nop_out(7)), vec![]);

@@ -95,11 +95,11 @@ fn a_run_may_have_several_bursts() {
     }
 }
 
-/// Memory that others may change, and a pool without a buffer: the numbers hold all the same.
+/// Lent memory and a pool without a buffer: the numbers hold all the same.
 #[test]
 fn a_run_is_never_cut_otherwise_than_it_was_numbered() {
     let region = buf::Region::new(1 << 20).expect("memory");
-    let data = region.slice(0, 20_000).expect("within");
+    let data = region.lend(0, 20_000).expect("within");
     let keys = Keys { max_send_data_segment_length: 65_536, ..DIGESTS };
     let mut host = Host::logged_in(keys);
     host.pool = Pool::new(4096).expect("memory for a pool");
@@ -165,7 +165,7 @@ fn nothing_more_leaves_of_a_task_that_leaves() {
     let data = Slice::from(pattern(3 << 20));
     host.submit(Op::PutNumbered(Box::new(put(1, data.clone(), 0, 65_536))));
     let mut list = SgList::new();
-    assert!(host.tcp.poll_transmit(&mut list, &host.pool), "a part of it is on its way");
+    assert!(host.tcp.poll_transmit(&mut list), "a part of it is on its way");
     host.submit(Op::PutNumbered(Box::new(put(1, data, 48, 65_536))));
     host.submit(Op::GetNumbered(get(1, 4096, 1)));
     let response = |itt| {

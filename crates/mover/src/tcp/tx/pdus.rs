@@ -4,7 +4,6 @@
 //! Read first: RFC 7143 §11.2 (segments and digests), §11.7 (Data-In), §11.8 (R2T), §4.2.2.4
 //! (DataSN).
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use buf::{SgList, Slice};
@@ -15,14 +14,9 @@ use wire::iscsi::{
 };
 
 use super::{Context, Progress, Tx, has_room};
-use crate::limits::{COPY_STEP, INLINE_DATA_MAX};
+use crate::limits::INLINE_DATA_MAX;
 use crate::tcp::burst::{self, BurstKey, Kind};
-
-/// Data of one segment as it will be sent, with its digest if there is one.
-struct Segment {
-    data: Slice,
-    crc: Option<Crc32c>,
-}
+use crate::tcp::counters::Counters;
 
 impl Tx {
     /// The core never gives more data than the peer takes (RFC 7143 §13.12): which part of a text
@@ -84,8 +78,7 @@ impl Tx {
             };
             let length = left.min(length_max);
             let Some(part) = part(data, self.progress, length) else { return Progress::Done };
-            let Some(segment) = self.segment(part, list, context) else { return Progress::Waits };
-            let length = u32::try_from(segment.data.len()).unwrap_or(length);
+            let crc = self.digest(&part, context.counters);
             let end = self.progress + length;
             let last = end == total;
             let Some(books) = context.tasks.open(*task) else { return Progress::Done };
@@ -109,9 +102,9 @@ impl Tx {
             context.counters.pdus_out.data_in += 1;
             self.push_header(data_in.emit(length), list, context);
             if length > 0 {
-                list.push(segment.data);
+                list.push(part);
             }
-            push_trailer(length as usize, segment.crc, list);
+            push_trailer(length as usize, crc, list);
             self.progress = end;
             if last {
                 return Progress::Done;
@@ -188,9 +181,7 @@ impl Tx {
         while has_room(list) {
             let length = (total - self.progress).min(segment);
             let Some(part) = part(&put.data, self.progress, length) else { return Progress::Done };
-            let Some(made) = self.whole_segment(&part, list, context) else {
-                return Progress::Waits;
-            };
+            let crc = self.digest(&part, context.counters);
             let last = self.progress + length == total;
             let acknowledge = put.acknowledge.filter(|_| last);
             let status = put.status.filter(|_| last);
@@ -213,8 +204,8 @@ impl Tx {
             };
             context.counters.pdus_out.data_in += 1;
             self.push_header(data_in.emit(length), list, context);
-            list.push(made.data);
-            push_trailer(length as usize, made.crc, list);
+            list.push(part);
+            push_trailer(length as usize, crc, list);
             self.progress += length;
             if last {
                 return Progress::Done;
@@ -223,52 +214,15 @@ impl Tx {
         Progress::Waits
     }
 
-    /// As `segment`, but never shorter than asked: the numbers of the PDUs are given.
-    fn whole_segment(
-        &self,
-        data: &Slice,
-        list: &SgList,
-        context: &mut Context<'_>,
-    ) -> Option<Segment> {
-        let segment = self.segment(data.clone(), list, context)?;
-        if segment.data.len() == data.len() {
-            return Some(segment);
-        }
-        let mut copy = vec![0; data.len()];
-        let mut crc = Crc32c::new();
-        copy_in_steps(data, &mut copy, &mut crc);
-        Some(Segment { data: Slice::from(copy), crc: Some(crc) })
-    }
-
-    /// `data` made ready to be sent. Memory that others may change is copied before its digest is
-    /// taken, else the digest would be that of other bytes. None if there is no buffer for the
-    /// copy; but an empty list always gets a short segment from the heap, as nothing else might
-    /// ever call again.
-    fn segment(&self, data: Slice, list: &SgList, context: &mut Context<'_>) -> Option<Segment> {
+    /// The digest of data that is about to be sent, if there is to be one.
+    fn digest(&self, data: &Slice, counters: &mut Counters) -> Option<Crc32c> {
         if !self.keys.data_digest || data.is_empty() {
-            return Some(Segment { data, crc: None });
+            return None;
         }
+        counters.bytes_crc += data.len() as u64;
         let mut crc = Crc32c::new();
-        if let Some(bytes) = data.bytes() {
-            context.counters.bytes_crc += bytes.len() as u64;
-            crc.update(bytes);
-            return Some(Segment { data, crc: Some(crc) });
-        }
-        let data = match context.pool.take(data.len()) {
-            Some(mut copy) => {
-                copy_in_steps(&data, &mut copy, &mut crc);
-                copy.freeze()
-            }
-            None if list.is_empty() => {
-                let mut copy = vec![0; data.len().min(COPY_STEP)];
-                copy_in_steps(&data, &mut copy, &mut crc);
-                Slice::from(copy)
-            }
-            None => return None,
-        };
-        context.counters.bytes_copied += data.len() as u64;
-        context.counters.bytes_crc += data.len() as u64;
-        Some(Segment { data, crc: Some(crc) })
+        crc.update(data.bytes());
+        Some(crc)
     }
 
     fn push_header(&self, bhs: [u8; BHS_LEN], list: &mut SgList, context: &mut Context<'_>) {
@@ -283,18 +237,6 @@ impl Tx {
 /// What a Data-In carries that asks for no acknowledgement.
 fn no_tag() -> (Ttt, LunField) {
     (Ttt::NONE, LunField::default())
-}
-
-/// Copies the front of `from` to all of `to`; the digest is taken while the bytes are still near.
-fn copy_in_steps(from: &Slice, to: &mut [u8], crc: &mut Crc32c) {
-    let mut at = 0;
-    for step in to.chunks_mut(COPY_STEP) {
-        if let Some(part) = from.part(at..at + step.len()) {
-            part.copy_to(step);
-        }
-        crc.update(step);
-        at += step.len();
-    }
 }
 
 pub(in crate::tcp) fn part(data: &Slice, at: u32, length: u32) -> Option<Slice> {

@@ -4,7 +4,8 @@
 //! ```text
 //!          FORMAT, SANITIZE                 done
 //! ordinary ----------------> wiping ------------------> ordinary
-//!                              | a store fails, a crash    ^
+//!                              | a store fails, a crash,   ^
+//!                              | the end cannot be kept    |
 //!                              v                           | SANITIZE, FORMAT;
 //!                            failed -----------------------+ EXIT FAILURE MODE where AUSE was set
 //! ```
@@ -23,10 +24,14 @@ mod tests;
 pub(crate) use state::Kind;
 pub(crate) use state::Wiping;
 
+use crate::keeping::Change;
+use crate::keeping::Keeping;
+use crate::kept::KeepFailed;
 use crate::limits;
 use crate::lun::Context;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
+use crate::nexus::Mapped;
 use crate::sbc::same;
 use crate::sense;
 use crate::sense::Fault;
@@ -74,6 +79,8 @@ enum Stage {
     Flushing,
     /// How the unit is formatted is being written.
     Formatting,
+    /// That the medium is as it should be is being kept.
+    Keeping,
     Over,
 }
 
@@ -112,24 +119,54 @@ fn begin_as(
     if !unit.make_special(Special::Wiping) {
         return Err(unit.wiping_sense().into());
     }
-    // Kept before the first byte changes: after a crash nobody takes the rest for a whole medium.
-    if unit.note_wipe(Some(kind)).is_err() {
-        unit.make_ordinary(Special::Wiping);
-        return Err(sense::INTERNAL.into());
-    }
+    let before = unit.wiping_kind();
     unit.wiping().begin(kind);
-    unit.make_ordinary(Special::WipeFailed);
     let result = Arc::new(AtomicU8::new(0));
     let protection = Reprotection::new(unit, protection, own);
     let stage = Stage::Writing;
     let wipe = Wipe { content, result: Arc::clone(&result), at: 0, pass: 0, stage, protection };
-    let job = Box::new(task::Task::job(Arc::clone(own), Machine::Wipe(Box::new(wipe))));
-    if immediate {
-        let completion = Some(sense::good(presented));
-        return Ok((Machine::Done, Step::Spawn { job, completion }));
-    }
     let awaiting = Awaiting { kind, result, presented };
-    Ok((Machine::Awaiting(awaiting), Step::Spawn { job, completion: None }))
+    let own = Arc::clone(own);
+    let beginning = Beginning { before, own, wipe: Box::new(wipe), awaiting, immediate };
+    // Kept before the first byte changes: after a crash nobody takes the rest for a whole medium.
+    match unit.note_wipe(Some(kind)) {
+        Some(keep) => Ok(Keeping::begin(Change::WipeBegins(beginning), keep, 0)),
+        None => beginning.finish(unit, Ok(())),
+    }
+}
+
+/// A wipe that begins as soon as that is kept.
+#[derive(Debug)]
+pub(crate) struct Beginning {
+    /// The wipe before.
+    before: Kind,
+    own: Arc<Mapped>,
+    wipe: Box<Wipe>,
+    awaiting: Awaiting,
+    immediate: bool,
+}
+
+impl Beginning {
+    /// It is kept that it begins; or not.
+    pub(crate) fn finish(
+        self,
+        unit: &LogicalUnit,
+        result: Result<(), KeepFailed>,
+    ) -> Result<Started, Fault> {
+        let Self { before, own, wipe, awaiting, immediate } = self;
+        if let Err(failed) = result {
+            unit.wiping().begin(before);
+            unit.make_ordinary(Special::Wiping);
+            return Err(failed.into());
+        }
+        unit.make_ordinary(Special::WipeFailed);
+        let job = Box::new(task::Task::job(own, Machine::Wipe(wipe)));
+        if immediate {
+            let completion = Some(sense::good(awaiting.presented));
+            return Ok((Machine::Done, Step::Spawn { job, completion }));
+        }
+        Ok((Machine::Awaiting(awaiting), Step::Spawn { job, completion: None }))
+    }
 }
 
 impl Awaiting {
@@ -186,15 +223,16 @@ impl Wipe {
     }
 
     fn advance(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
-        if !matches!(input, Input::Turn) {
-            task::done(input, unit.lba_of(self.at))?;
+        match input {
+            Input::Turn => {}
+            Input::Kept(result) => return self.kept(unit, result),
+            input => task::done(input, unit.lba_of(self.at))?,
         }
         if let Some(op) = self.protection.as_mut().and_then(Reprotection::clear) {
             return Ok(Step::Store(op));
         }
         if self.stage == Stage::Formatting {
-            self.end(unit, 0);
-            return Ok(Step::Complete(sense::good(0)));
+            return Ok(self.keep(unit));
         }
         let end = unit.blocks() * u64::from(unit.block());
         if self.stage == Stage::Flushing {
@@ -203,8 +241,7 @@ impl Wipe {
                     self.stage = Stage::Formatting;
                     return Ok(Step::Store(op));
                 }
-                self.end(unit, 0);
-                return Ok(Step::Complete(sense::good(0)));
+                return Ok(self.keep(unit));
             }
             self.stage = Stage::Writing;
         } else if self.at >= end {
@@ -219,6 +256,37 @@ impl Wipe {
         let op = self.op(end)?;
         self.at += op.range().1;
         Ok(Step::Store(op))
+    }
+
+    /// All is written. It has ended well when that is kept: else the next start would take the
+    /// medium, and what hosts have written to it since, for one that is wiped in part.
+    fn keep(&mut self, unit: &LogicalUnit) -> Step {
+        match unit.note_wipe(None) {
+            Some(keep) => {
+                self.stage = Stage::Keeping;
+                Step::Keep(keep)
+            }
+            None => self.end_well(unit),
+        }
+    }
+
+    fn kept(&mut self, unit: &LogicalUnit, result: Result<(), KeepFailed>) -> Result<Step, Fault> {
+        if self.stage != Stage::Keeping {
+            return Err(sense::INTERNAL.into());
+        }
+        if result.is_err()
+            && let Some(protection) = &self.protection
+        {
+            // So it is written.
+            protection.take_effect(unit);
+        }
+        result?;
+        Ok(self.end_well(unit))
+    }
+
+    fn end_well(&mut self, unit: &LogicalUnit) -> Step {
+        self.end(unit, 0);
+        Step::Complete(sense::good(0))
     }
 
     fn op(&self, end: u64) -> Result<Op, Fault> {
@@ -249,12 +317,8 @@ impl Wipe {
         if let (0, Some(protection)) = (result, &self.protection) {
             protection.take_effect(unit);
         }
-        // What was kept stays where the end cannot be: then the next start takes the wipe for
-        // failed, which costs another one and no data.
         if result == FAILED {
             unit.make_special(Special::WipeFailed);
-        } else {
-            let _kept = unit.note_wipe(None);
         }
         unit.make_ordinary(Special::Wiping);
     }

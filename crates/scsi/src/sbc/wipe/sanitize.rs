@@ -5,6 +5,8 @@
 use super::Content;
 use super::Kind;
 use super::begin;
+use crate::keeping::Change;
+use crate::keeping::Keeping;
 use crate::kept::KeepFailed;
 use crate::limits;
 use crate::lun::Context;
@@ -69,21 +71,32 @@ pub(crate) fn exit_failure_mode(context: &Context<'_>) -> Result<Started, Fault>
     if !unit.make_special(Special::Wiping) {
         return Err(unit.wiping_sense().into());
     }
-    let left = leave_failure(unit);
-    unit.make_ordinary(Special::Wiping);
-    left.map(|()| task::good(0))
+    // A SANITIZE may have ended well since the failure was seen.
+    if !unit.is_special(Special::WipeFailed) {
+        unit.make_ordinary(Special::Wiping);
+        return Ok(task::good(0));
+    }
+    if unit.wiping_kind() != Kind::SanitizeUnrestricted {
+        unit.make_ordinary(Special::Wiping);
+        return Err(sense::invalid_bit(1, 4).into());
+    }
+    if let Some(keep) = unit.note_wipe(None) {
+        return Ok(Keeping::begin(Change::WipeFailureEnds, keep, 0));
+    }
+    finish_exit(unit, Ok(()))?;
+    Ok(task::good(0))
 }
 
-/// A SANITIZE may have ended well since the failure was seen.
-fn leave_failure(unit: &LogicalUnit) -> Result<(), Fault> {
-    if unit.is_special(Special::WipeFailed) {
-        if unit.wiping_kind() != Kind::SanitizeUnrestricted {
-            return Err(sense::invalid_bit(1, 4).into());
-        }
-        unit.note_wipe(None).map_err(|KeepFailed| sense::INTERNAL)?;
+/// It is kept that there is no failure any more; or not.
+pub(crate) fn finish_exit(
+    unit: &LogicalUnit,
+    result: Result<(), KeepFailed>,
+) -> Result<(), KeepFailed> {
+    if result.is_ok() {
         unit.make_ordinary(Special::WipeFailed);
     }
-    Ok(())
+    unit.make_ordinary(Special::Wiping);
+    result
 }
 
 fn check_no_list(context: &Context<'_>) -> Result<(), Fault> {

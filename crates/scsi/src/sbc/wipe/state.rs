@@ -7,7 +7,7 @@
 //! failed (SBC-3 §4.11.4).
 
 use crate::kept;
-use crate::kept::KeepFailed;
+use crate::kept::Keep;
 use crate::kept::Keeper;
 use crate::kept::Kept;
 use crate::kept::RestoreError;
@@ -89,10 +89,9 @@ impl Wiping {
         self.progress.store(0, Ordering::Release);
     }
 
-    fn note(&self, kind: Option<Kind>, number: u64) -> Result<(), KeepFailed> {
-        let Some(keeper) = &self.keeper else { return Ok(()) };
+    fn note(&self, kind: Option<Kind>, number: u64) -> Option<Keep> {
         let code = kind.map_or(0, |kind| 1 + kind as u8);
-        keeper.keep(&kept::seal(Kept::Wipe, number, &[code]))
+        Some(Keep::new(self.keeper.as_ref()?, kept::seal(Kept::Wipe, number, &[code])))
     }
 }
 
@@ -110,9 +109,10 @@ impl LogicalUnit {
         self.is_special(Special::Wiping)
     }
 
-    /// Keeps that a wipe has begun, or with None that the medium is as it should be. Where nothing
-    /// is kept that is well too.
-    pub(super) fn note_wipe(&self, kind: Option<Kind>) -> Result<(), KeepFailed> {
+    /// What says that a wipe has begun, or with None that the medium is as it should be; None where
+    /// nothing is kept. Only who has marked the unit as being wiped may ask for it.
+    pub(super) fn note_wipe(&self, kind: Option<Kind>) -> Option<Keep> {
+        debug_assert!(self.is_being_wiped(), "one at a time");
         self.wiping().note(kind, self.number())
     }
 

@@ -53,6 +53,7 @@ fn job(bench: &Bench, cdb: &[u8], out: &[u8]) -> Box<Task> {
                 task.resume(&bench.nexus, Input::DataOut(Slice::from(out.to_vec())))
             }
             Step::Spawn { job, .. } => return job,
+            Step::Keep(keep) => task.resume(&bench.nexus, Input::Kept(keep.run())),
             other => panic!("{other:?}"),
         };
     }
@@ -352,7 +353,7 @@ impl Keeper for Meddler {
         let bench = self.bench.lock().take();
         if let Some(bench) = bench {
             let (_, step) = bench.nexus.start(&request(Lun::Unit(0), &sanitize(0x82, 0), &[], 0));
-            let begins = matches!(step, Step::Spawn { .. });
+            let begins = matches!(step, Step::Spawn { .. } | Step::Keep(_));
             assert!(!begins, "what is kept would say that no wipe is under way");
         }
         *self.state.lock() = state.to_vec();
@@ -383,4 +384,56 @@ fn hostile_state_of_a_wipe_is_refused() {
         let refused = wiping.keep(shelf, Some(&state), unit.number());
         assert_eq!(refused, Err(RestoreError::Damaged), "{body:?}");
     }
+}
+
+/// Else hosts would write to a medium that the next start takes for one that is wiped in part.
+///
+/// Covers-scsi: 04, 48/02.
+#[test]
+fn a_wipe_whose_end_cannot_be_kept_has_failed() {
+    for cdb in [&sanitize(0x82, 0)[..], &sanitize(0x22, 0)] {
+        let shelf = Arc::new(Shelf::default());
+        let bench = started(&shelf);
+        let (mut task, step) = bench.nexus.start(&request(Lun::Unit(0), cdb, &[], 0));
+        let Step::Keep(keep) = step else { panic!("{step:?}") };
+        assert!(bench.unit.is_being_wiped());
+        let Step::Spawn { job, .. } = task.resume(&bench.nexus, Input::Kept(keep.run())) else {
+            panic!("it is kept")
+        };
+        *shelf.broken.lock() = true;
+        finish(job);
+        assert!(!bench.unit.is_being_wiped());
+        assert!(bench.unit.wipe_has_failed());
+        assert_eq!(started(&shelf).unit.wipe_has_failed(), bench.unit.wipe_has_failed());
+        *shelf.broken.lock() = false;
+        assert_eq!(bench.sense(&sanitize(0x02, 0)), None);
+        assert!(!started(&shelf).unit.wipe_has_failed());
+    }
+}
+
+/// What is under way outlives the command: aborted or not, a wipe that is kept begins.
+///
+/// Covers-scsi: 48/02.
+#[test]
+fn a_wipe_begins_if_it_is_kept() {
+    let shelf = Arc::new(Shelf::default());
+    let bench = started(&shelf);
+    let begin = || {
+        let cdb = sanitize(0x02, 0);
+        match bench.nexus.start(&request(Lun::Unit(0), &cdb, &[], 0)) {
+            (task, Step::Keep(keep)) => (task, keep),
+            (_, step) => panic!("{step:?}"),
+        }
+    };
+    drop(begin());
+    assert_eq!((bench.unit.is_being_wiped(), bench.sense(&READ)), (false, None));
+    let (mut task, _) = begin();
+    assert!(matches!(task.kept_late(Err(KeepFailed)), Step::Complete(_)));
+    assert_eq!((bench.unit.is_being_wiped(), bench.sense(&READ)), (false, None));
+    let (mut task, keep) = begin();
+    match task.kept_late(keep.run()) {
+        Step::Spawn { job, .. } => finish(job),
+        step => panic!("{step:?}"),
+    }
+    assert_eq!(bench.sense(&READ), None);
 }

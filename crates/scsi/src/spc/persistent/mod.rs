@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! PERSISTENT RESERVE IN and OUT (SPC-4 §6.15, §6.16), RESERVE and RELEASE (SPC-2 §7.16, §7.21).
 //!
-//! All of them work under one lock of the unit. It is never waited for on the spot, since whoever
-//! has it may be writing to stable storage: the task waits for its turn instead. Other commands
-//! read words without a lock, which each change sets anew.
+//! All of them work under one lock of the unit, which nobody has for long: a change that has to be
+//! kept first leaves it, and others that change something wait for their turn until that is done
+//! ([`reservations`]). Other commands read words without a lock, which each change sets anew.
 
 pub(crate) mod registry;
+pub(crate) mod reservations;
 pub(crate) mod rights;
 mod saved;
 
+use crate::kept::Keep;
 use crate::kept::KeepFailed;
 use crate::kept::RestoreError;
 use crate::limits;
@@ -30,6 +32,7 @@ use registry::Effects;
 use registry::Existing;
 use registry::Port;
 use registry::Registry;
+use reservations::Reservations;
 use wire::scsi::persistent;
 use wire::scsi::persistent::MoveList;
 use wire::scsi::persistent::ParameterList;
@@ -61,8 +64,11 @@ enum Stage {
     Receiving,
     /// Awaits its turn.
     Ready(Slice),
+    /// Awaits that this is kept.
+    Keeping(Registry, Effects),
     /// Tasks of others are being aborted.
     Aborting,
+    Over,
 }
 
 /// PERSISTENT RESERVE IN.
@@ -133,15 +139,17 @@ impl Persistent {
                 self.attempt(nexus, unit)
             }
             (Stage::Ready(_), Input::Turn) => self.attempt(nexus, unit),
-            (Stage::Aborting, Input::Turn) => self.end(),
+            (Stage::Keeping(..), Input::Kept(result)) => self.finish(unit, result),
+            (Stage::Aborting, Input::Turn) => self.complete(),
             _ => Err(sense::INTERNAL.into()),
         }
     }
 
-    /// Does it, if nobody else works on the reservations now.
+    /// Does it, if nobody else is changing the reservations now.
     fn attempt(&mut self, nexus: &Nexus, unit: &LogicalUnit) -> Result<Step, Fault> {
         let Stage::Ready(list) = &self.stage else { return Err(sense::INTERNAL.into()) };
-        let Some(mut registry) = unit.reservations().try_lock() else { return Ok(Step::Wait) };
+        let mut reservations = unit.reservations().lock();
+        let registry = &reservations.registry;
         let port = Port::from(nexus.names());
         if registry.legacy.as_ref().is_some_and(|holder| *holder != port)
             && self.action != Action::Release
@@ -149,10 +157,13 @@ impl Persistent {
             return Err(Fault::RESERVATION_CONFLICT);
         }
         if let Action::In(action) = self.action {
-            let bytes = report(&registry, unit, action);
+            let bytes = report(registry, unit, action);
             return Ok(task::data(bytes, self.length).1);
         }
-        let list = list.bytes().unwrap_or_default();
+        if reservations.is_changing() {
+            return Ok(Step::Wait);
+        }
+        let list = list.bytes();
         let mut next = registry.clone();
         let effects = match self.action {
             Action::Reserve => next.reserve_legacy(&port).map(|()| Effects::default()),
@@ -165,29 +176,52 @@ impl Persistent {
             Action::Out(action) => self.act(&mut next, &port, action, list, unit),
             Action::In(_) => Err(sense::INTERNAL.into()),
         }?;
-        if next != *registry {
-            if (next.persists || registry.persists)
-                && let Some(keeper) = unit.keeper()
-            {
-                let state = saved::emit(&next, unit.number());
-                keeper.keep(&state).map_err(|KeepFailed| sense::INTERNAL)?;
-            }
-            unit.show_reservations(&next);
-            *registry = next;
+        // What RESERVE gave is never kept.
+        let is_kept = matches!(self.action, Action::Out(_)) && (next.persists || registry.persists);
+        if next != *registry
+            && is_kept
+            && let Some(keeper) = unit.keeper()
+        {
+            let keep = Keep::new(keeper, saved::emit(&next, unit.number()));
+            reservations.begin_change();
+            drop(reservations);
+            self.stage = Stage::Keeping(next, effects);
+            return Ok(Step::Keep(keep));
         }
-        for (port, attention) in &effects.attentions {
-            unit.establish_at(port, *attention);
+        take_effect(unit, &mut reservations, next, &effects);
+        drop(reservations);
+        self.end(unit, effects)
+    }
+
+    /// The change is kept, or not. With a task that has ended meanwhile, too.
+    pub(crate) fn finish(
+        &mut self,
+        unit: &LogicalUnit,
+        result: Result<(), KeepFailed>,
+    ) -> Result<Step, Fault> {
+        let stage = core::mem::replace(&mut self.stage, Stage::Over);
+        let Stage::Keeping(mut next, effects) = stage else { return Err(sense::INTERNAL.into()) };
+        let mut reservations = unit.reservations().lock();
+        let was_powered_on = reservations.end_change();
+        if result.is_ok() {
+            // The nexus that had it may have been lost meanwhile.
+            next.legacy.clone_from(&reservations.registry.legacy);
+            take_effect(unit, &mut reservations, next, &effects);
         }
-        drop(registry);
-        if self.action == Action::Out(persistent::PREEMPT_AND_ABORT) {
-            self.stage = Stage::Aborting;
-            for port in &effects.preempted {
-                unit.clear_aca_of(port);
-            }
-            let ports = effects.preempted.into_iter().map(|port| port.initiator).collect();
-            return Ok(Step::Abort { victims: Victims::Ports(ports) });
+        if was_powered_on {
+            unit.forget_what_does_not_persist(&mut reservations);
         }
-        self.end()
+        drop(reservations);
+        result?;
+        self.end(unit, effects)
+    }
+
+    /// The change never left.
+    pub(crate) fn abandon(&mut self, unit: &LogicalUnit) {
+        if let Stage::Keeping(..) = self.stage {
+            // The same as if it had failed.
+            let _ = self.finish(unit, Err(KeepFailed));
+        }
     }
 
     /// The service actions with the basic parameter list.
@@ -219,7 +253,20 @@ impl Persistent {
         next.register(port, &list, existing)
     }
 
-    fn end(&self) -> Result<Step, Fault> {
+    /// It has taken effect: what others must do, then the end.
+    fn end(&mut self, unit: &LogicalUnit, effects: Effects) -> Result<Step, Fault> {
+        if self.action == Action::Out(persistent::PREEMPT_AND_ABORT) {
+            self.stage = Stage::Aborting;
+            for port in &effects.preempted {
+                unit.clear_aca_of(port);
+            }
+            let ports = effects.preempted.into_iter().map(|port| port.initiator).collect();
+            return Ok(Step::Abort { victims: Victims::Ports(ports) });
+        }
+        self.complete()
+    }
+
+    fn complete(&self) -> Result<Step, Fault> {
         let presented = if let Action::Out(_) = self.action { self.length } else { 0 };
         // Tasks of others have ended (RFC 7143 §4.2.2.3.4 f).
         let fence = self.action == Action::Out(persistent::PREEMPT_AND_ABORT);
@@ -228,6 +275,22 @@ impl Persistent {
 }
 
 /// APTPL, bit 0 of byte `at` of the list, needs somebody who keeps the state.
+/// Puts `next` in force and tells who must know.
+fn take_effect(
+    unit: &LogicalUnit,
+    reservations: &mut Reservations,
+    next: Registry,
+    effects: &Effects,
+) {
+    if next != reservations.registry {
+        unit.show_reservations(&next);
+        reservations.registry = next;
+    }
+    for (port, attention) in &effects.attentions {
+        unit.establish_at(port, *attention);
+    }
+}
+
 fn check_power_loss(unit: &LogicalUnit, persists: bool, at: u16) -> Result<(), Fault> {
     if persists && unit.keeper().is_none() {
         return Err(sense::invalid_parameter_bit(at, 0).into());

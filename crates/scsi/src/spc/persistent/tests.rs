@@ -5,6 +5,7 @@ use super::*;
 use crate::Completion;
 use crate::Keeper;
 use crate::Kept;
+use crate::Task;
 use crate::table;
 use crate::testing::Bench;
 use crate::testing::codes;
@@ -519,17 +520,105 @@ fn a_null_behind_the_name_is_no_part_of_it() {
     assert!(link.standing.load().registered);
 }
 
+/// Begins REGISTER with APTPL up to where it is to be kept.
+fn registering(world: &World, who: usize, key: u64) -> (Task, Keep) {
+    let nexus = &world.nexuses[who];
+    let mut list = [0; 24];
+    list[8..16].copy_from_slice(&u64::to_be_bytes(key));
+    list[20] = 1;
+    let request = request(Lun::Unit(0), &out_cdb(REGISTER, 0, 24), &list, 0);
+    let (mut task, step) = nexus.start(&request);
+    assert!(matches!(step, Step::ReceiveDataOut { length: 24 }));
+    match task.resume(nexus, Input::DataOut(Slice::from(list.to_vec()))) {
+        Step::Keep(keep) => (task, keep),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
-fn one_lock_at_a_time() {
-    let world = World::new();
-    let nexus = &world.nexuses[A];
-    let lock = world.bench.unit.reservations().lock();
-    let (mut task, step) = nexus.start(&request(Lun::Unit(0), &in_cdb(READ_KEYS), &[], 100));
+fn one_change_at_a_time() {
+    let shelf = Arc::new(Shelf::default());
+    let world = kept(&shelf);
+    let (mut first, keep) = registering(&world, A, 1);
+    let list = [0; 24];
+    let clear = request(Lun::Unit(0), &out_cdb(CLEAR, 0, 24), &list, 0);
+    let (mut second, step) = world.nexuses[B].start(&clear);
+    assert!(matches!(step, Step::ReceiveDataOut { .. }));
+    let step = second.resume(&world.nexuses[B], Input::DataOut(Slice::from(list.to_vec())));
     assert!(matches!(step, Step::Wait));
-    assert!(matches!(task.resume(nexus, Input::Turn), Step::Wait));
-    drop(lock);
-    let step = task.resume(nexus, Input::Turn);
-    assert!(matches!(step, Step::Complete(Completion { status: 0, presented: 8, .. })));
+    assert!(matches!(second.resume(&world.nexuses[B], Input::Turn), Step::Wait));
+    assert_eq!(world.keys(), [], "whoever looks sees what was before");
+    let step = first.resume(&world.nexuses[A], Input::Kept(keep.run()));
+    assert!(matches!(step, Step::Complete(Completion { status: 0, .. })));
+    assert_eq!(world.keys(), [1]);
+    let step = second.resume(&world.nexuses[B], Input::Turn);
+    assert!(matches!(step, Step::Complete(Completion { status: CONFLICT, .. })));
+}
+
+#[test]
+fn a_task_that_ends_while_it_is_kept_leaves_one_truth() {
+    let shelf = Arc::new(Shelf::default());
+    let world = kept(&shelf);
+    // Dropped before anybody keeps it.
+    drop(registering(&world, A, 1));
+    assert_eq!((world.keys(), shelf.0.lock().is_none()), (vec![], true));
+    // Kept, and not kept, after its end.
+    let (mut task, keep) = registering(&world, A, 2);
+    assert!(matches!(task.kept_late(keep.run()), Step::Complete(_)));
+    assert_eq!(world.keys(), [2]);
+    let (mut task, _) = registering(&world, B, 3);
+    let step = task.kept_late(Err(KeepFailed));
+    assert!(matches!(step, Step::Complete(Completion { status: 2, .. })));
+    assert_eq!(world.keys(), [2]);
+    assert_eq!(kept(&shelf).keys(), [2]);
+    world.register(B, 4);
+}
+
+/// Whoever is preempted by a task that has ended does not go on either.
+#[test]
+fn a_preempt_that_is_kept_after_its_end_aborts() {
+    let shelf = Arc::new(Shelf::default());
+    let world = kept(&shelf);
+    for (who, key) in [(A, 1), (B, 2)] {
+        assert_eq!(world.out(who, REGISTER, 0, (0, key), 1), GOOD);
+    }
+    let nexus = &world.nexuses[A];
+    let mut list = [0; 24];
+    (list[7], list[15]) = (1, 2);
+    let request = request(Lun::Unit(0), &out_cdb(PREEMPT_AND_ABORT, 1, 24), &list, 0);
+    let (mut task, _) = nexus.start(&request);
+    let Step::Keep(keep) = task.resume(nexus, Input::DataOut(Slice::from(list.to_vec()))) else {
+        panic!("it persists")
+    };
+    match task.kept_late(keep.run()) {
+        Step::Abort { victims: Victims::Ports(ports) } => {
+            assert_eq!(ports, [world.nexuses[B].names().initiator_port.clone()]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn power_on_and_the_loss_of_a_nexus_while_a_change_is_kept() {
+    // What it makes persist stays.
+    let shelf = Arc::new(Shelf::default());
+    let world = kept(&shelf);
+    world.register(B, 7);
+    let (mut task, keep) = registering(&world, A, 1);
+    world.bench.unit.power_on();
+    let step = task.resume(&world.nexuses[A], Input::Kept(keep.run()));
+    assert!(matches!(step, Step::Complete(_)), "{step:?}");
+    assert_eq!(world.bench.unit.reservations().lock().registry.registrants.len(), 2);
+    assert_eq!(kept(&shelf).keys(), [7, 1]);
+    // Nothing came of it, so nothing persists.
+    let shelf = Arc::new(Shelf::default());
+    let world = kept(&shelf);
+    world.register(B, 7);
+    let (mut task, _) = registering(&world, A, 1);
+    world.bench.unit.power_on();
+    assert_eq!(world.bench.unit.reservations().lock().registry.registrants.len(), 1, "not yet");
+    task.kept_late(Err(KeepFailed));
+    assert_eq!(world.bench.unit.reservations().lock().registry, Registry::default());
 }
 
 /// Covers-scsi: 5E/02.
@@ -599,7 +688,7 @@ proptest! {
         let world = kept(&shelf);
         for (who, action, kind, key, other) in steps {
             world.out(who, action, kind, (key, other), u8::from(other % 2 == 1));
-            let registry = world.bench.unit.reservations().lock().clone();
+            let registry = world.bench.unit.reservations().lock().registry.clone();
             for index in [A, B, C] {
                 let nexus = &world.nexuses[index];
                 let link = nexus.link_to(&world.bench.unit).expect("mapped");

@@ -63,7 +63,14 @@ impl Port for Desk {
         Socket(0)
     }
 
-    fn add_file(&mut self, _id: u32, _file: Arc<OwnedFd>, _direct: bool) {}
+    fn add_file(
+        &mut self,
+        _id: u32,
+        _file: Arc<OwnedFd>,
+        _direct: bool,
+    ) -> Result<(), engine::FileRefused> {
+        Ok(())
+    }
 
     fn remove_file(&mut self, _id: u32) {}
 
@@ -121,6 +128,7 @@ fn solo(pool: Pool) -> Solo<Desk> {
         login_timeout: Duration::from_secs(1),
         hold_back: Duration::ZERO,
         sessions_max: 1,
+        connections: crate::ConnectionLimits::default(),
     };
     Solo::new(desk, plan, Vec::new())
 }

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Initiators that take all they can and give nothing back, beside others that do as they should.
+
+use lunwire_conformance::initiator::GOOD;
+use lunwire_conformance::initiator::pattern;
+use lunwire_conformance::server::FILE_LUN;
+use lunwire_conformance::*;
+use std::time::Duration;
+use std::time::Instant;
+use wire::iscsi::*;
+
+/// Blocks of a large command: 1 MiB.
+const LARGE: u16 = 2048;
+
+/// Blocks of a small one: 64 KiB.
+const SMALL: u16 = 128;
+
+/// Far longer than a neighbour of an initiator that does nothing may have to wait.
+const SOON: Duration = Duration::from_secs(5);
+
+fn session(server: &Server, keys: &[(&str, &str)]) -> Initiator {
+    let mut session = server.login_with(&LoginPlan::new().with(keys));
+    session.settle(0);
+    session.settle(FILE_LUN);
+    session
+}
+
+/// Writes and reads; all of it must succeed, and soon.
+fn expect_service(server: &Server) {
+    // On whichever reactor it comes to live.
+    for seed in 0..3 {
+        let begin = Instant::now();
+        let mut session = session(server, &[]);
+        let data = pattern(usize::from(SMALL) * 512, seed);
+        for lun in [0, FILE_LUN] {
+            let write = session.write_blocks(lun, 8192, SMALL);
+            session.send(&Request::Command(write), &data[..8192]);
+            let r2t = session.read_r2t();
+            let out = session.data_out(&r2t);
+            session.send(&Request::DataOut(out), &data[8192..]);
+            assert_eq!(session.finish(write.itt).code, GOOD, "a write, unit {lun}");
+            let read = session.read_blocks(lun, 8192, SMALL);
+            let status = session.run(&read);
+            assert_eq!(status.code, GOOD, "a read, unit {lun}");
+            assert!(status.data == data, "unit {lun}");
+        }
+        assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+        session.leave();
+    }
+}
+
+/// A window full of WRITEs whose data never comes takes from nobody else what it needs.
+#[test]
+fn writes_that_send_nothing_leave_room_for_others() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut hogs: Vec<Initiator> =
+                (0..4).map(|_| session(server, &[("InitialR2T", "Yes")])).collect();
+            for hog in &mut hogs {
+                for index in 0..100_u8 {
+                    let write = hog.write_blocks(index % 2 * FILE_LUN, 0, LARGE);
+                    let immediate = if index % 3 == 0 { &[1; 512][..] } else { &[] };
+                    hog.send(&Request::Command(write), immediate);
+                }
+            }
+            for hog in &mut hogs {
+                hog.read_r2t();
+            }
+            expect_service(server);
+        },
+    );
+}
+
+/// Those who ask for data and do not take it have their share of the buffers, and no more.
+#[test]
+fn readers_that_do_not_read_leave_room_for_others() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let digests = [("DataDigest", "CRC32C")];
+            let mut hogs: Vec<Initiator> = (0..4).map(|_| session(server, &digests)).collect();
+            for hog in &mut hogs {
+                for _ in 0..100 {
+                    let read = hog.read_blocks(FILE_LUN, 0, LARGE);
+                    hog.start(&read);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(200));
+            expect_service(server);
+        },
+    );
+}
+
+/// What does not fit the share of a session waits for what the session gives back.
+#[test]
+fn a_window_larger_than_the_share_is_served_in_turn() {
+    on_each_plan(
+        |_| {},
+        |plan| plan.pool_bytes_max = 16 << 20,
+        |server| {
+            let mut session = session(server, &[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
+            let writes: Vec<ScsiCommand> = (0..60_u32)
+                .map(|index| session.write_blocks(FILE_LUN, index % 14 * 2048, LARGE))
+                .collect();
+            writes.iter().for_each(|write| session.start(write));
+            let data = pattern(usize::from(LARGE) * 512, 1);
+            let mut done = 0;
+            while done < writes.len() {
+                let pdu = session.read();
+                match pdu.response() {
+                    Response::R2t(r2t) => {
+                        let from = r2t.offset as usize;
+                        let part = &data[from..from + r2t.desired_length as usize];
+                        let out = session.data_out(&r2t);
+                        for (index, piece) in (0..).zip(part.chunks(8192)) {
+                            let last = (index + 1) as usize * 8192 >= part.len();
+                            let out = DataOut {
+                                final_: last,
+                                data_sn: DataSn(index),
+                                offset: r2t.offset + index * 8192,
+                                ..out
+                            };
+                            session.send(&Request::DataOut(out), piece);
+                        }
+                    }
+                    Response::Scsi(answer) => {
+                        assert_eq!(answer.status, GOOD);
+                        done += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            let reads: Vec<ScsiCommand> = (0..60_u32)
+                .map(|index| session.read_blocks(FILE_LUN, index % 14 * 2048, LARGE))
+                .collect();
+            reads.iter().for_each(|read| session.start(read));
+            let mut done = 0;
+            let mut bytes = 0;
+            while done < reads.len() {
+                let pdu = session.read();
+                match pdu.response() {
+                    Response::DataIn(part) => {
+                        bytes += pdu.data.len();
+                        done += usize::from(part.status.is_some());
+                        assert!(part.status.is_none_or(|status| status.status == GOOD));
+                    }
+                    Response::Scsi(answer) => {
+                        assert_eq!(answer.status, GOOD);
+                        done += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(bytes, 60 * data.len());
+        },
+    );
+}

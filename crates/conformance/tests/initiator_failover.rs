@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Our initiator at a target with several portal groups, whose sessions do not reinstate each other
+//! (RFC 7143 §4.4.3.1, §6.3.5).
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use initiator::Config;
+use initiator::Data;
+use initiator::Event;
+use initiator::Kind;
+use initiator::Options;
+use initiator::Queue;
+use initiator::Request as Wish;
+use initiator::Retry;
+use initiator::SessionId;
+use lunwire_conformance::mock::Answers;
+use lunwire_conformance::mock::Mock;
+use wire::iscsi::*;
+
+/// For how long the portal of the first group takes nobody.
+const AWAY: Duration = Duration::from_millis(1500);
+
+/// Two portals of one target; the one that gets the first command breaks off, and takes nobody
+/// then until it is opened.
+struct Pair {
+    mocks: [Mock; 2],
+}
+
+impl Pair {
+    fn start() -> Self {
+        let taken: Arc<AtomicBool> = Arc::default();
+        let mocks = [1, 2].map(|group| {
+            let taken = Arc::clone(&taken);
+            let shutter: Arc<OnceLock<Arc<AtomicBool>>> = Arc::default();
+            let own = Arc::clone(&shutter);
+            let mock = Mock::in_group(group, move |request, _, numbers| {
+                let first = !taken.swap(true, Ordering::SeqCst);
+                if first && let Some(shut) = own.get() {
+                    shut.store(true, Ordering::SeqCst);
+                    return nonsense(numbers);
+                }
+                good(request, numbers)
+            });
+            shutter.set(mock.shutter()).unwrap();
+            mock
+        });
+        Self { mocks }
+    }
+
+    fn options(&self) -> Options {
+        let portals = self.mocks.iter().map(|mock| mock.portal().to_string()).collect();
+        let target = Some("iqn.2026-01.example:t".to_owned());
+        Options { portals, ..Options::new(String::new(), target) }
+    }
+
+    /// Commands that each portal got.
+    fn commands(&self) -> [usize; 2] {
+        let is_command = |(request, _): &(Request, Vec<u8>)| matches!(request, Request::Command(_));
+        [0, 1].map(|at: usize| self.mocks[at].said().iter().filter(|said| is_command(said)).count())
+    }
+}
+
+/// What ends a session of our initiator: it did not ask to log in.
+fn nonsense(numbers: Numbers) -> Answers {
+    let answer =
+        LogoutResponse { response: 0, itt: Itt(0x0bad), numbers, time2wait: 0, time2retain: 0 };
+    vec![(Response::Logout(answer), Vec::new())]
+}
+
+/// GOOD, and zeroes for who reads.
+fn good(request: &Request, numbers: Numbers) -> Answers {
+    let Request::Command(command) = request else { return Vec::new() };
+    if command.read {
+        let status = CollapsedStatus { status: 0, residual: Residual::None };
+        let answer = DataIn {
+            final_: true,
+            acknowledge: false,
+            lun: LunField::default(),
+            itt: command.itt,
+            ttt: Ttt::NONE,
+            numbers,
+            data_sn: DataSn(0),
+            offset: 0,
+            status: Some(status),
+        };
+        return vec![(Response::DataIn(answer), vec![0; 512])];
+    }
+    let answer = ScsiResponse {
+        response: 0,
+        status: 0,
+        status_qualifier: 0,
+        itt: command.itt,
+        snack_tag: 0,
+        numbers,
+        exp_data_sn: DataSn(0),
+        bidi_read_residual: Residual::None,
+        residual: Residual::None,
+    };
+    vec![(Response::Scsi(answer), Vec::new())]
+}
+
+fn block(opcode: u8, data: Data, retry: Retry) -> Wish {
+    let mut bytes = [0; 32];
+    (bytes[0], bytes[8]) = (opcode, 1);
+    Wish { lun: 0, cdb: Cdb { bytes, len: 16 }, data, retry }
+}
+
+fn write(retry: Retry) -> Wish {
+    block(0x2a, Data::Out(vec![1; 512].into()), retry)
+}
+
+fn read() -> Wish {
+    block(0x28, Data::In(512), Retry::Always)
+}
+
+/// Posts `wish`, waits for a while, and tells whether it has ended, and how.
+fn run(queue: &mut Queue, id: SessionId, wish: Wish, time: Duration) -> Option<Result<(), Kind>> {
+    queue.post(id, 1, wish).unwrap();
+    ended(queue, time)
+}
+
+fn ended(queue: &mut Queue, time: Duration) -> Option<Result<(), Kind>> {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < time {
+        queue.wait_n(1, Duration::from_millis(50));
+        while let Some(event) = queue.reap() {
+            if let Event::Done { tag: 1, result, .. } = event {
+                return Some(result.map(drop).map_err(|error| error.kind().clone()));
+            }
+        }
+    }
+    None
+}
+
+/// A write whose end is not known may still be carried out. Only a login to its own portal group
+/// rules that out; until then nothing is sent to another one.
+#[test]
+fn writes_are_not_sent_to_another_portal_group_while_old_ones_may_land() {
+    let pair = Pair::start();
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(pair.options()).unwrap();
+    assert!(run(&mut queue, id, write(Retry::Always), AWAY).is_none(), "its group takes nobody");
+    let commands = pair.commands();
+    assert_eq!(commands[0] + commands[1], 1, "{commands:?}");
+    pair.mocks.iter().for_each(|mock| mock.shut(false));
+    let end = ended(&mut queue, Duration::from_secs(20));
+    assert!(matches!(end, Some(Ok(()))), "{end:?}");
+    let home = usize::from(commands[1] > 0);
+    assert_eq!(pair.commands()[home], 2, "the write went there again");
+    assert_eq!(pair.commands()[1 - home], 0, "the other group got nothing");
+    queue.logout(id);
+}
+
+/// One that its caller does not want to be repeated may be carried out late just as well.
+#[test]
+fn a_write_that_was_given_up_keeps_its_session_at_its_portal_group() {
+    let pair = Pair::start();
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(pair.options()).unwrap();
+    let end = run(&mut queue, id, write(Retry::IfNotDone), Duration::from_secs(20));
+    assert!(matches!(end, Some(Err(_))), "{end:?}");
+    assert!(run(&mut queue, id, read(), AWAY).is_none(), "its group takes nobody");
+    let commands = pair.commands();
+    assert_eq!(commands[0] + commands[1], 1, "{commands:?}");
+    queue.close(id);
+}
+
+/// Nothing can land late where nothing was written.
+#[test]
+fn a_session_without_doubtful_writes_goes_on_at_another_portal_group() {
+    let pair = Pair::start();
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(pair.options()).unwrap();
+    let end = run(&mut queue, id, read(), Duration::from_secs(20));
+    assert!(matches!(end, Some(Ok(()))), "{end:?}");
+    assert_eq!(pair.commands(), [1, 1], "the other portal was taken");
+    queue.logout(id);
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a file cannot be served.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::Holder;
+use super::SECTOR;
+
+/// Why a file cannot be used; the text names it and says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// No such file.
+    #[error("{} does not exist; try: give a size to create it", .path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The folder of the file is missing.
+    #[error("the folder of {} does not exist; try: mkdir -p it", .path.display())]
+    FolderMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The user may not.
+    #[error(
+        "no permission to open {} for {}; try: chown or chmod it, or serve it read-only",
+        .path.display(), if *.read_only { "reading" } else { "reading and writing" }
+    )]
+    Permission {
+        /// The file.
+        path: PathBuf,
+        /// Whether only reading was tried.
+        read_only: bool,
+    },
+    /// A folder.
+    #[error("{} is a folder; try: a file within it", .path.display())]
+    Directory {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A pipe, socket or character device.
+    #[error("{} is neither a regular file nor a block device", .path.display())]
+    WrongKind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Zero bytes long.
+    #[error("{} is empty; try: truncate -s SIZE it, or remove it and give a size", .path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not whole sectors.
+    #[error(
+        "{} has {bytes} bytes, which is not a multiple of 512; try: truncate -s {} it",
+        .path.display(), .bytes.next_multiple_of(SECTOR)
+    )]
+    NotWholeSectors {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The size asked for is zero or not whole sectors.
+    #[error("{wanted} bytes is no size for {}: it must be a multiple of 512", .path.display())]
+    UselessSize {
+        /// The file.
+        path: PathBuf,
+        /// The size asked for.
+        wanted: u64,
+    },
+    /// The file system or device is mounted or set read-only.
+    #[error("{} is on a read-only file system or device; try: serve it read-only", .path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file system does not know `O_DIRECT`.
+    #[error("{} cannot be opened past the page cache; try: without direct", .path.display())]
+    DirectUnsupported {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody else serves it: for writing, or this is for writing.
+    #[error("{} is {holder}", .path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// Who.
+        holder: Holder,
+    },
+    /// A block device that the system uses: a mounted file system, RAID, LVM, swap, multipath.
+    #[error(
+        "{} is mounted or in use by the system (RAID, LVM, swap, multipath); \
+         try: lsblk {}, then unmount or release it, or serve it read-only",
+        .path.display(), .path.display()
+    )]
+    Claimed {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A file and the device that shows it, or one device by two names.
+    #[error("{} is the same disk as {}; try: serve one of them", .path.display(), .other.display())]
+    SameDisk {
+        /// The file or device.
+        path: PathBuf,
+        /// The one that has it.
+        other: PathBuf,
+    },
+    /// The image of a virtual machine, whose format means that its bytes are not those of a disk.
+    #[error(
+        "{} is an image in the format {format}, and hosts would see its inside; try: \
+         qemu-img convert -O raw it, or format=raw if these bytes are what you want to serve",
+        .path.display()
+    )]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        format: &'static str,
+    },
+    /// Anything else that the kernel says.
+    #[error("cannot open {}: {source}", .path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A look at a file that is to be served, which changes and locks nothing.
+
+use std::fs;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::Access;
+
+use super::FileError;
+use super::OpenOptions;
+use super::Queue;
+use super::check_kind;
+use super::explain;
+use super::image;
+use super::is_whole;
+use super::length;
+use super::same;
+use super::same::Place;
+
+/// What is known of a file that is not open.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Examined {
+    places: Vec<Place>,
+    read_only: bool,
+    /// Unit of what is read and written past the page cache, bytes.
+    pub direct_block: u32,
+}
+
+impl Examined {
+    /// Whether both are the same disk, and one of them writes to it.
+    #[must_use]
+    pub fn collides(&self, other: &Self) -> bool {
+        let shared = self.places.iter().any(|place| other.places.contains(place));
+        shared && !(self.read_only && other.read_only)
+    }
+}
+
+/// Whether `path` could be opened as far as can be seen without doing it; who has it now does not
+/// count.
+///
+/// # Errors
+/// See [`FileError`].
+pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError> {
+    let own = || path.to_path_buf();
+    if let Some(wanted) = options.create_size
+        && !is_whole(wanted)
+    {
+        return Err(FileError::UselessSize { path: own(), wanted });
+    }
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return examine_missing(path, options),
+        Err(error) => return Err(explain(path, options, error)),
+    };
+    check_kind(path, &metadata)?;
+    let access =
+        if options.read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
+    rustix::fs::access(path, access).map_err(|errno| explain(path, options, errno.into()))?;
+    let mut file = File::open(path).map_err(|error| explain(path, options, error))?;
+    length(path, &mut file, &metadata)?;
+    if !options.raw {
+        image::refuse(path, &file)?;
+    }
+    let block_device = metadata.file_type().is_block_device();
+    let queue = Queue::of(if block_device { metadata.rdev() } else { metadata.dev() });
+    let places = same::places(&metadata);
+    let read_only = options.read_only;
+    Ok(Examined { places, read_only, direct_block: queue.direct_block() })
+}
+
+/// A file that would be made.
+fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileError> {
+    let own = || path.to_path_buf();
+    if options.create_size.is_none() || options.read_only {
+        return Err(FileError::Missing { path: own() });
+    }
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let whole = fs::canonicalize(folder).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => FileError::FolderMissing { path: own() },
+        _ => explain(path, options, error),
+    })?;
+    let whole = whole.join(path.file_name().unwrap_or_default());
+    Ok(Examined { places: vec![Place::Name(whole)], read_only: false, direct_block: 512 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_served_is_seen_without_opening_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (plain, reading) =
+            (OpenOptions::default(), OpenOptions { read_only: true, ..OpenOptions::default() });
+        let made = OpenOptions { create_size: Some(4096), ..plain };
+        fs::write(path("empty"), []).unwrap();
+        fs::write(path("disk"), [0; 4096]).unwrap();
+        fs::write(path("image"), b"vhdxfile".repeat(64)).unwrap();
+        let refused = |name: &str, options| examine(&path(name), options).unwrap_err();
+        assert!(matches!(refused("none", &plain), FileError::Missing { .. }));
+        assert!(matches!(refused("no/disk", &made), FileError::FolderMissing { .. }));
+        assert!(matches!(refused("empty", &plain), FileError::Empty { .. }));
+        assert!(matches!(refused("image", &plain), FileError::Image { .. }));
+        assert!(matches!(refused("", &plain), FileError::Directory { .. }));
+        fs::hard_link(path("disk"), path("link")).unwrap();
+        let [first, second] = ["disk", "link"].map(|name| examine(&path(name), &plain).unwrap());
+        assert!(first.collides(&second));
+        let [reader, other] = ["disk", "link"].map(|name| examine(&path(name), &reading).unwrap());
+        assert!(!reader.collides(&other) && reader.collides(&first));
+        let [new, again] = ["new", "./new"].map(|name| examine(&path(name), &made).unwrap());
+        assert!(new.collides(&again) && !new.collides(&first));
+        assert!(!path("new").exists());
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Names in folders: a file that was synced is lost all the same if its folder was not.
+
+use std::fs::File;
+use std::io;
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Brings the name of `file`, which is `path`, to stable storage.
+///
+/// # Errors
+/// What the kernel says of a sync.
+pub fn sync_name(path: &Path, file: &File) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    match File::open(folder) {
+        Ok(folder) => folder.sync_all(),
+        // A folder may let us write and not read: then its whole file system is synced.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(rustix::fs::syncfs(file)?),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_and_without_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let file = File::create(&path).unwrap();
+        sync_name(&path, &file).unwrap();
+        sync_name(Path::new("disk"), &file).unwrap();
+        assert!(sync_name(&folder.path().join("no/disk"), &file).is_err());
+    }
+}

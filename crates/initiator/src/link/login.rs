@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What each login of a session says of who we are and what we want.
+
+use engine::Port;
+use iscsi::initiator::Identity;
+use iscsi::initiator::Joining;
+use iscsi::initiator::Login;
+use wire::iscsi::Cid;
+use wire::iscsi::CmdSn;
+
+use super::Link;
+use super::State;
+use crate::Error;
+use crate::limits;
+use crate::pump::Context;
+
+/// CHAP_I of the logins of a session: never that of the one before, as a random number is once in
+/// 256 times (RFC 1994 §2.3).
+#[derive(Debug)]
+pub(super) struct Identifiers(u8);
+
+impl Identifiers {
+    pub(super) const fn new(first: u8) -> Self {
+        Self(first)
+    }
+
+    fn next(&mut self) -> u8 {
+        self.0 = self.0.wrapping_add(1);
+        self.0
+    }
+}
+
+impl Link {
+    pub(super) fn login<P: Port>(
+        &mut self,
+        joining: Option<Joining>,
+        context: &mut Context<'_, P>,
+    ) -> Result<Login, Error> {
+        let options = &self.options;
+        let identity = Identity {
+            initiator: options.initiator.clone(),
+            initiator_alias: options.alias.clone(),
+            target: options.target.clone(),
+            discovery: options.target.is_none(),
+            isid: self.isid,
+            cid: Cid(0),
+            // A session spans portals of one group only (RFC 7143 §4.4.3).
+            portal_group_tag: match &self.state {
+                State::Up(session) => session.login().portal_group_tag,
+                _ => self.portals.group(),
+            },
+            reinstates: joining.is_some() || self.portals.is_in_doubt(),
+        };
+        let mut random = [0; limits::CHALLENGE_LEN + 4];
+        context.random(&mut random)?;
+        let [a, b, c, d, challenge @ ..] = random;
+        let identifier = self.identifiers.next();
+        let client = options.account.clone().and_then(|account| {
+            let challenge = iscsi::chap::Challenge::new(identifier, &challenge)?;
+            Some(iscsi::chap::Client::new(account, options.algorithms.clone(), challenge))
+        });
+        let (settings, now) = (&options.settings, context.now);
+        Ok(match joining {
+            Some(joining) => Login::join(identity, settings, client, joining, now),
+            None => {
+                let cmd_sn = CmdSn(u32::from_be_bytes([a, b, c, d]));
+                Login::new(identity, settings, client, cmd_sn, now)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: CHP-22.
+    #[test]
+    fn no_login_has_the_identifier_of_the_one_before() {
+        let mut identifiers = Identifiers::new(250);
+        let drawn: Vec<u8> = (0..1000).map(|_| identifiers.next()).collect();
+        assert!(
+            drawn
+                .windows(256)
+                .all(|part| part.iter().all(|one| *one != part[0] || std::ptr::eq(one, &part[0])))
+        );
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where the next login goes.
+//!
+//! A login with the ISID of a lost session ends that session only within its portal group (RFC 7143
+//! §6.3.5): the target then carries out nothing of it any more. At another group the same ISID is
+//! another session beside it. So while commands that change the medium may still come about late,
+//! only the group of the lost session will do. Resetting the unit from another group would not:
+//! what is on its way to the target then is carried out behind the reset.
+
+use crate::url::with_port;
+
+/// The portals of a target, and which of them may be taken.
+#[derive(Debug, Default)]
+pub(super) struct Portals {
+    /// `host:port` of each.
+    list: Vec<String>,
+    /// Where a temporary redirection points to.
+    elsewhere: Option<String>,
+    /// The portal whose login failed last: the others come first.
+    avoid: Option<String>,
+    /// Portal group tags, as far as logins told them.
+    groups: Vec<(String, u16)>,
+    /// The group of the session, or of the last one.
+    home: Option<u16>,
+    /// Something of the last session may still come about.
+    in_doubt: bool,
+}
+
+impl Portals {
+    pub(super) fn new(list: &[String]) -> Self {
+        let list = list.iter().map(|portal| with_port(portal)).collect();
+        Self { list, ..Self::default() }
+    }
+
+    /// Those that are tried side by side, and those that are tried if none of these takes a
+    /// connection.
+    pub(super) fn next(&mut self) -> (Vec<String>, Vec<String>) {
+        if let Some(elsewhere) = self.elsewhere.take() {
+            return (vec![elsewhere], Vec::new());
+        }
+        let mut fit: Vec<String> =
+            self.list.iter().filter(|portal| self.is_fit(portal)).cloned().collect();
+        if fit.is_empty() {
+            // Groups may have been changed meanwhile.
+            self.groups.clear();
+            fit.clone_from(&self.list);
+        }
+        let avoided = |portal: &String| self.avoid.as_ref() == Some(portal);
+        let (others, first): (Vec<String>, Vec<String>) = fit.into_iter().partition(avoided);
+        if first.is_empty() { (others, first) } else { (first, others) }
+    }
+
+    /// Those of one more connection of a session, another one first for each `place`.
+    pub(super) fn of_connection(&self, place: usize, leading: &str) -> (Vec<String>, Vec<String>) {
+        // After a temporary redirection the session is where no portal of the list is.
+        let known = leading.is_empty() || self.list.iter().any(|portal| portal == leading);
+        let mut portals = if known { self.list.clone() } else { vec![leading.to_owned()] };
+        let turns = place % portals.len().max(1);
+        portals.rotate_left(turns);
+        let others = portals.split_off(1.min(portals.len()));
+        (portals, others)
+    }
+
+    /// The only group that a login may lead to.
+    pub(super) fn group(&self) -> Option<u16> {
+        self.home.filter(|_| self.in_doubt)
+    }
+
+    /// Whether the next login has to end what is left of the session before.
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// A session is lost with something that may still come about.
+    pub(super) const fn doubt(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// A session has begun over `portal`: it has ended the one before, or nothing was left of that.
+    pub(super) fn is_up(&mut self, portal: &str, group: Option<u16>) {
+        self.in_doubt = false;
+        self.home = group;
+        self.avoid = None;
+        if let Some(group) = group {
+            self.learn(portal, group);
+        }
+    }
+
+    /// The login over `portal` failed; `group`: because it is of this one.
+    pub(super) fn failed(&mut self, portal: Option<&str>, group: Option<u16>) {
+        self.avoid = portal.map(str::to_owned);
+        if let (Some(portal), Some(group)) = (portal, group) {
+            self.learn(portal, group);
+        }
+    }
+
+    /// The target is elsewhere, from now on or for once.
+    pub(super) fn moved(&mut self, address: &str, permanent: bool) {
+        if permanent {
+            self.list = vec![with_port(address)];
+        } else {
+            self.elsewhere = Some(with_port(address));
+        }
+    }
+
+    fn is_fit(&self, portal: &String) -> bool {
+        let known = self.groups.iter().find(|(of, _)| of == portal).map(|(_, group)| *group);
+        match (self.group(), known) {
+            (Some(wanted), Some(known)) => wanted == known,
+            _ => true,
+        }
+    }
+
+    fn learn(&mut self, portal: &str, group: u16) {
+        self.groups.retain(|(of, _)| of != portal);
+        if self.list.iter().any(|of| of == portal) {
+            self.groups.push((portal.to_owned(), group));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three() -> Portals {
+        Portals::new(&["a:1".to_owned(), "b:1".to_owned(), "c:1".to_owned()])
+    }
+
+    #[test]
+    fn only_the_group_of_the_lost_session_is_tried_while_it_may_go_on() {
+        let mut portals = three();
+        portals.is_up("a:1", Some(1));
+        portals.doubt();
+        assert_eq!(portals.group(), Some(1));
+        portals.failed(Some("b:1"), Some(2));
+        portals.failed(Some("c:1"), Some(2));
+        assert_eq!(portals.next().0, ["a:1"]);
+        portals.is_up("a:1", Some(1));
+        assert_eq!((portals.group(), portals.next().0.len()), (None, 3));
+    }
+
+    #[test]
+    fn groups_that_nobody_has_any_more_are_forgotten() {
+        let mut portals = three();
+        portals.is_up("a:1", Some(1));
+        portals.doubt();
+        for portal in ["a:1", "b:1", "c:1"] {
+            portals.failed(Some(portal), Some(2));
+        }
+        let (first, others) = portals.next();
+        assert_eq!((first.len(), others.as_slice()), (2, ["c:1".to_owned()].as_slice()));
+    }
+
+    #[test]
+    fn a_portal_that_failed_comes_last() {
+        let mut portals = three();
+        portals.failed(Some("b:1"), None);
+        assert_eq!(portals.next(), (vec!["a:1".into(), "c:1".into()], vec!["b:1".to_owned()]));
+        let mut one = Portals::new(&["a:1".to_owned()]);
+        one.failed(Some("a:1"), None);
+        assert_eq!(one.next(), (vec!["a:1".to_owned()], Vec::new()));
+    }
+}

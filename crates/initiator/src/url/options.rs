@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What follows the `?` of a URL, as libiscsi and QEMU write it.
+
+use iscsi::chap::Algorithm;
+use iscsi::initiator::DigestOffer;
+
+use super::Auth;
+use super::Url;
+use super::UrlError;
+
+impl Url {
+    pub(super) fn take_options(&mut self, text: &str) -> Result<(), UrlError> {
+        for option in text.split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            match name {
+                "header_digest" => self.header_digest = Some(digest("header_digest", value)?),
+                "data_digest" => self.data_digest = Some(digest("data_digest", value)?),
+                "auth" => self.auth = Some(auth(value)?),
+                "target_user" => self.target_user = Some(value.to_owned()),
+                "target_password" => self.target_secret = Some(value.to_owned()),
+                "iser" => return Err(UrlError::Iser),
+                // What looks like no name may be half of a secret.
+                _ if name.contains(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)) => {
+                    return Err(UrlError::Secret);
+                }
+                _ => return Err(UrlError::Option(name.to_owned())),
+            }
+        }
+        let given = |part: &Option<String>| part.as_ref().is_some_and(|part| !part.is_empty());
+        let (user, secret) = (given(&self.target_user), given(&self.target_secret));
+        match user == secret && (!user || self.user.is_some()) {
+            true => Ok(()),
+            false => Err(UrlError::Mutual),
+        }
+    }
+}
+
+/// As libiscsi has it, a digest that is asked for is the only one that is offered.
+fn digest(name: &'static str, value: &str) -> Result<DigestOffer, UrlError> {
+    match value.to_ascii_lowercase().as_str() {
+        "crc32c" => Ok(DigestOffer::Required),
+        "crc32c-none" => Ok(DigestOffer::Preferred),
+        "none-crc32c" => Ok(DigestOffer::Allowed),
+        "none" => Ok(DigestOffer::Off),
+        _ => Err(UrlError::Value { name, right: "crc32c, none, crc32c-none or none-crc32c" }),
+    }
+}
+
+fn auth(value: &str) -> Result<Auth, UrlError> {
+    const RIGHT: &str = "none, chap, md5, sha1, sha256 or sha3-256";
+    match value.to_ascii_lowercase().as_str() {
+        "none" => Ok(Auth::None),
+        "chap" => Ok(Auth::Chap(None)),
+        "md5" => Ok(Auth::Chap(Some(Algorithm::Md5))),
+        "sha1" | "sha-1" => Ok(Auth::Chap(Some(Algorithm::Sha1))),
+        "sha256" | "sha-256" => Ok(Auth::Chap(Some(Algorithm::Sha256))),
+        "sha3-256" => Ok(Auth::Chap(Some(Algorithm::Sha3_256))),
+        _ => Err(UrlError::Value { name: "auth", right: RIGHT }),
+    }
+}
+
+/// A text with its `%3a` resolved; None for one that is cut, or no text.
+pub(super) fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        let digits = Some(digits).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+
+    const DISK: &str = "iscsi://me%secret@host/iqn.2026-01.com.example:a/0";
+
+    #[test]
+    fn the_options_of_libiscsi_are_taken() {
+        let url = Url::parse_disk(&format!(
+            "{DISK}?header_digest=crc32c&data_digest=none&auth=sha3-256&target_user=disk&\
+             target_password=an@ther%se/cret"
+        ));
+        let url = url.unwrap();
+        assert_eq!(url.header_digest, Some(DigestOffer::Required));
+        assert_eq!(url.data_digest, Some(DigestOffer::Off));
+        assert_eq!(url.auth, Some(Auth::Chap(Some(Algorithm::Sha3_256))));
+        assert_eq!(url.target_user.as_deref(), Some("disk"));
+        assert_eq!(url.target_secret.as_deref(), Some("an@ther%se/cret"));
+        assert_eq!(url.to_string(), "iscsi://me@host:3260/iqn.2026-01.com.example:a/0");
+        assert_eq!(Url::parse_disk(&format!("{DISK}?")).unwrap().auth, None);
+    }
+
+    #[test]
+    fn what_is_unknown_is_named() {
+        for (options, what) in [
+            ("header-digest=crc32c", "\"header-digest\"; known are auth, data_digest"),
+            ("timeout=5", "\"timeout\""),
+            ("header_digest=md5", "header_digest: crc32c, none"),
+            ("auth=kerberos", "auth: none, chap"),
+            ("target_user=disk", "need each other"),
+            ("target_password=secret", "need each other"),
+            ("iser", "iSER"),
+            ("cret@host/iqn", "a file"),
+        ] {
+            let error = Url::parse_disk(&format!("{DISK}?{options}")).unwrap_err().to_string();
+            assert!(error.contains(what), "{options}: {error}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_two_digits() {
+        assert_eq!(decoded("a%3Ab").as_deref(), Some("a:b"));
+        for wrong in ["a%", "a%3", "a%zz", "%+1", "%ff", "a%\u{e4}"] {
+            assert_eq!(decoded(wrong), None, "{wrong}");
+        }
+    }
+}

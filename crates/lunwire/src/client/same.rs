@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether two places are one: a file by another path, a device in front of it, a disk by another
+//! portal. Opening the destination of such a copy would empty its source.
+//!
+//! ```text
+//! file <--- loop0 <--- loop0p1      each place is a set of extents, one for
+//! sda  <--- sda1  <--- dm-0         every object that its bytes lie in
+//! ```
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use anyhow::anyhow;
+use initiator::Queue;
+use initiator::scsi;
+use rustix::fs::FileType;
+use rustix::fs::Stat;
+use wire::scsi::vpd;
+use wire::scsi::vpd::Designator;
+
+use super::place::Disk;
+use super::place::Place;
+
+/// Most devices below each other that are followed.
+const DEPTH_MAX: usize = 8;
+
+/// Sysfs counts in these, whatever the blocks of the device are.
+const SECTOR: u64 = 512;
+
+/// Something that holds bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Object {
+    /// Device and inode.
+    File(u64, u64),
+    /// A block device by its number.
+    Device(u64),
+    /// A disk by its world-wide name, in the way of sysfs: `naa.` or `eui.` and hex digits.
+    Unit(String),
+}
+
+/// The part of an object that a place lies in.
+#[derive(Clone, Debug)]
+struct Extent {
+    object: Object,
+    begin: u64,
+    end: u64,
+    /// All between is of the place; if not, nobody knows which parts.
+    all: bool,
+}
+
+impl Extent {
+    const fn whole(object: Object) -> Self {
+        Self { object, begin: 0, end: u64::MAX, all: true }
+    }
+
+    /// Two that only have some unknown part of the same bytes are two volumes of a group.
+    fn meets(&self, other: &Self) -> bool {
+        let apart = self.end <= other.begin || other.end <= self.begin;
+        self.object == other.object && !apart && (self.all || other.all)
+    }
+
+    /// Where this lies in `object`, of which it is (in) the part from `begin` to `end`.
+    fn below(&self, object: Object, begin: u64, end: u64) -> Self {
+        let at = |within: u64| begin.saturating_add(within).min(end);
+        Self { object, begin: at(self.begin), end: at(self.end), all: self.all }
+    }
+
+    fn unknown_part(object: Object) -> Self {
+        Self { all: false, ..Self::whole(object) }
+    }
+}
+
+/// Fails if what is written to `to` may change what is still to be read from `from`. `different`:
+/// the user says that disks with one name are two.
+pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: bool) -> Result<()> {
+    let same = |why: &str| {
+        Err(anyhow!("{} and {} are the same{why}; nothing was written", from.name(), to.name()))
+    };
+    if let (Place::Disk(a), Place::Disk(b)) = (from, to) {
+        let target = |disk: &Disk| disk.url.target.as_deref().map(iscsi::name::prepared);
+        let one_unit = a.lun == b.lun && target(a) == target(b);
+        if one_unit && a.url.portal() == b.url.portal() {
+            return same("");
+        }
+        if different {
+            return Ok(());
+        }
+        let (a, b) = (designators(queue, a)?, designators(queue, b)?);
+        let shared = a.iter().any(|name| b.contains(name));
+        let world_wide = a.iter().any(|name| b.contains(name) && unit_name(name).is_some());
+        return match one_unit && (shared || a.is_empty() || b.is_empty()) || world_wide {
+            true => same(
+                ", by what they say of themselves (lunwire inspect shows it); if they are not: \
+                 --different-disks",
+            ),
+            false => Ok(()),
+        };
+    }
+    let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
+    let (a, b) = (extents(queue, from, stdin.as_fd())?, extents(queue, to, stdout.as_fd())?);
+    if a.iter().any(|a| b.iter().any(|b| a.meets(b))) {
+        return same(", or lie in one another");
+    }
+    Ok(())
+}
+
+/// What a disk says of itself.
+fn designators(queue: &mut Queue, disk: &Disk) -> Result<Vec<Designator>> {
+    let unit = &mut queue.unit(disk.session, disk.lun);
+    let names = scsi::designators(unit).map_err(|error| super::advised(error, &disk.url))?;
+    let of_unit = |name: &Designator| {
+        let unit = vpd::Association::LogicalUnit;
+        match name {
+            Designator::Naa(_) | Designator::Eui(_) | Designator::T10Vendor(_) => true,
+            Designator::ScsiName { of, .. } => *of == unit,
+            _ => false,
+        }
+    };
+    Ok(names.into_iter().filter(of_unit).collect())
+}
+
+/// The name of a disk that no other one in the world has.
+fn unit_name(designator: &Designator) -> Option<String> {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    match designator {
+        // NAA 3h is assigned by whoever likes (SPC-4 §7.8.5.2): some targets count from one.
+        Designator::Naa(value) if value.first().is_some_and(|byte| byte >> 4 != 3) => {
+            Some(format!("naa.{}", hex(value)))
+        }
+        Designator::Eui(value) => Some(format!("eui.{}", hex(value))),
+        _ => None,
+    }
+}
+
+/// `standard`: the descriptor that a stream is.
+fn extents(queue: &mut Queue, place: &Place, standard: BorrowedFd<'_>) -> Result<Vec<Extent>> {
+    let found = match place {
+        Place::Disk(disk) => {
+            let names = designators(queue, disk)?;
+            let names = names.iter().filter_map(unit_name);
+            return Ok(names.map(|name| Extent::whole(Object::Unit(name))).collect());
+        }
+        Place::File(local) => rustix::fs::fstat(local.file()),
+        Place::Stream => rustix::fs::fstat(standard),
+    };
+    let mut extents = Vec::new();
+    // A stream that is closed is found by whoever uses it.
+    if let Some(extent) = found.ok().as_ref().and_then(extent_of) {
+        follow(extent, &mut extents, 0);
+    }
+    Ok(extents)
+}
+
+fn extent_of(stat: &Stat) -> Option<Extent> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Some(Extent::whole(Object::File(stat.st_dev, stat.st_ino))),
+        FileType::BlockDevice => Some(Extent::whole(Object::Device(stat.st_rdev))),
+        _ => None,
+    }
+}
+
+/// Adds `extent` and all that it lies in. What sysfs does not tell is left out.
+fn follow(extent: Extent, to: &mut Vec<Extent>, depth: usize) {
+    to.push(extent.clone());
+    let Object::Device(number) = extent.object else { return };
+    if depth >= DEPTH_MAX {
+        return;
+    }
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let text = |name: &str| fs::read_to_string(folder.join(name)).ok().map(trimmed);
+    let bytes = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok());
+    let sectors = |name: &str| bytes(name).map(|count| count.saturating_mul(SECTOR));
+    if let Some(backing) = text("loop/backing_file")
+        && let Ok(stat) = rustix::fs::stat(Path::new(&backing))
+        && let Some(below) = extent_of(&stat)
+    {
+        let begin = bytes("loop/offset").unwrap_or(0);
+        let end = begin.saturating_add(sectors("size").unwrap_or(u64::MAX));
+        follow(extent.below(below.object, begin, end), to, depth + 1);
+    }
+    if text("partition").is_some()
+        && let Some(disk) = fs::read_to_string(folder.join("../dev")).ok().and_then(device)
+    {
+        let begin = sectors("start").unwrap_or(0);
+        let end = begin.saturating_add(sectors("size").unwrap_or(u64::MAX));
+        follow(extent.below(Object::Device(disk), begin, end), to, depth + 1);
+    }
+    for slave in fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten() {
+        let number = fs::read_to_string(slave.path().join("dev")).ok().and_then(device);
+        if let Some(number) = number {
+            follow(Extent::unknown_part(Object::Device(number)), to, depth + 1);
+        }
+    }
+    if let Some(name) = text("device/wwid").or_else(|| text("wwid")) {
+        let object = Object::Unit(name.to_ascii_lowercase());
+        to.push(Extent { object, ..extent });
+    }
+}
+
+fn trimmed(text: String) -> String {
+    text.trim().to_owned()
+}
+
+/// `MAJOR:MINOR` as sysfs writes it.
+fn device(text: String) -> Option<u64> {
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+
+    const DISK: Object = Object::Device(1);
+
+    #[test]
+    fn parts_meet_where_bytes_are_shared() {
+        let whole = Extent::whole(DISK);
+        let first = Extent::whole(Object::Device(2)).below(DISK, 0, 100);
+        let second = Extent::whole(Object::Device(3)).below(DISK, 100, 200);
+        assert!(whole.meets(&first) && second.meets(&whole));
+        assert!(!first.meets(&second));
+        assert!(!whole.meets(&Extent::whole(Object::Device(9))));
+        // Two volumes in one partition, and a volume beside a partition.
+        let volume = Extent::unknown_part(Object::Device(2));
+        assert!(!volume.meets(&volume));
+        assert!(volume.meets(&Extent::whole(Object::Device(2))));
+        assert!(!volume.below(DISK, 0, 100).meets(&second));
+        assert!(volume.below(DISK, 0, 100).meets(&whole));
+        assert!(volume.below(DISK, 0, 100).meets(&first), "the partition holds the volume");
+    }
+
+    #[test]
+    fn names_of_the_world_are_told_from_local_ones() {
+        let naa = |first: u8| unit_name(&Designator::Naa(vec![first, 1, 2, 3, 4, 5, 6, 7]));
+        assert_eq!(naa(0x60).unwrap(), "naa.6001020304050607");
+        assert_eq!(naa(0x30), None);
+        assert_eq!(unit_name(&Designator::T10Vendor(b"IET     00010001".to_vec())), None);
+        assert_eq!(unit_name(&Designator::Eui(vec![0xab; 8])).unwrap(), "eui.abababababababab");
+        assert_eq!(device("8:16\n".into()), Some(rustix::fs::makedev(8, 16)));
+        assert_eq!(device("8".into()), None);
+    }
+}

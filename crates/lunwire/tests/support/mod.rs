@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the tests of the commands that use disks share: our own binary, a daemon, files.
+#![allow(dead_code)] // each program of tests uses some of it
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+pub(crate) const TARGET: &str = "iqn.2026-01.local.lunwire:disk";
+
+pub(crate) fn lunwire(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lunwire")).args(arguments).output().unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[track_caller]
+pub(crate) fn good(arguments: &[&str]) -> Output {
+    let output = lunwire(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    output
+}
+
+/// Ends with `code` and says each of `said`.
+#[track_caller]
+pub(crate) fn fails(code: i32, arguments: &[&str], said: &[&str]) {
+    let output = lunwire(arguments);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    for part in said {
+        assert!(text.contains(part), "{arguments:?}: {part:?} is not in {text}");
+    }
+}
+
+/// A daemon that ends with the test, however the test ends.
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    pub(crate) urls: Vec<String>,
+    pub(crate) socket: String,
+}
+
+impl Daemon {
+    pub(crate) fn start(folder: &Path, luns: &[&str], more: &[&str]) -> Self {
+        let socket = folder.join("control").display().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &socket]);
+        command.args(["--target", TARGET, "--log", "error"]).args(more);
+        for lun in luns {
+            command.args(["--lun", lun]);
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let urls: Vec<String> = lines
+            .take(luns.len())
+            .map(|line| line.unwrap().strip_prefix("serving ").unwrap().to_owned())
+            .collect();
+        Self { child, urls, socket }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// The same place with other units. Others may hold the port for a moment.
+    pub(crate) fn restart(&mut self, portal: &str, luns: &[&str]) {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(40) {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+            command.args(["serve", "--listen", portal, "--control-socket", &self.socket]);
+            command.args(["--target", TARGET, "--log", "error"]);
+            for lun in luns {
+                command.args(["--lun", lun]);
+            }
+            self.child = command.stdout(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(self.child.stdout.take().unwrap());
+            let mut first = String::new();
+            if lines.read_line(&mut first).unwrap() > 0 {
+                return;
+            }
+            self.child.wait().unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{portal} stays occupied");
+    }
+
+    pub(crate) fn portal(&self) -> &str {
+        self.urls[0].split('/').nth(2).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes that tell where they belong.
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
+    let words = 0..u32::try_from(length / 4).unwrap();
+    words.flat_map(|at| (at.wrapping_mul(2_654_435_761)).to_be_bytes()).collect()
+}
+
+/// Until the copy has begun.
+pub(crate) fn wait_for(state: &str) {
+    let begin = Instant::now();
+    while !Path::new(state).exists() && begin.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub(crate) struct Files {
+    pub(crate) folder: tempfile::TempDir,
+}
+
+impl Files {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    pub(crate) fn with(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.path(name)
+    }
+}

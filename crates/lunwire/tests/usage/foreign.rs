@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A disk of somebody else's target: what it promises and what it does are two things. It takes
+//! whatever name of a target it is asked for.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use conformance::Mock;
+use conformance::mock::Answers;
+use wire::iscsi::*;
+use wire::scsi::opcode::Opcode;
+
+/// Bytes of a block.
+const BLOCK: usize = 512;
+
+/// How it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Character {
+    /// UNMAP ends well and leaves what is there, as it may.
+    pub(crate) keeps_what_is_unmapped: bool,
+    /// WRITE SAME(16) is unknown, whatever page B2 says.
+    pub(crate) no_write_same: bool,
+    /// WRITE SAME with UNMAP leaves blocks as they are, which is a defect.
+    pub(crate) broken_write_same: bool,
+    /// The answer to SendTargets.
+    pub(crate) targets: Vec<u8>,
+}
+
+/// A running one.
+pub(crate) struct Foreign {
+    mock: Mock,
+    medium: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Foreign {
+    /// 64 KiB, full of 5Ah. It takes writes of 4 KiB, so that they come as immediate data.
+    pub(crate) fn start(character: Character) -> Self {
+        let medium = Arc::new(Mutex::new(vec![0x5a; 64 << 10]));
+        let of_script = Arc::clone(&medium);
+        let mock = Mock::start(move |request, data, numbers| match request {
+            Request::Command(command) => {
+                let outcome = carry_out(&character, &mut of_script.lock().unwrap(), command, data);
+                vec![answer(command, outcome, numbers)]
+            }
+            Request::Text(text) => {
+                let (final_, continue_, lun, itt) = (true, false, text.lun, text.itt);
+                let ttt = Ttt::NONE;
+                let response = TextResponse { final_, continue_, lun, itt, ttt, numbers };
+                vec![(Response::Text(response), character.targets.clone())]
+            }
+            _ => Answers::new(),
+        });
+        Self { mock, medium }
+    }
+
+    pub(crate) fn portal(&self) -> String {
+        self.mock.portal().to_string()
+    }
+
+    /// Each TargetName of a login.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.mock.names()
+    }
+
+    pub(crate) fn url(&self, target: &str) -> String {
+        format!("iscsi://{}/{target}/0", self.mock.portal())
+    }
+
+    pub(crate) fn content(&self) -> Vec<u8> {
+        self.medium.lock().unwrap().clone()
+    }
+
+    /// How often a command came.
+    pub(crate) fn count(&self, opcode: Opcode) -> usize {
+        let said = self.mock.said();
+        let of = |request: &Request| match request {
+            Request::Command(command) => command.cdb.bytes[0] == opcode.0,
+            _ => false,
+        };
+        said.iter().filter(|(request, _)| of(request)).count()
+    }
+}
+
+/// The data that a command gives, or its sense data: key, ASC, ASCQ.
+fn carry_out(
+    character: &Character,
+    medium: &mut [u8],
+    command: &ScsiCommand,
+    data: &[u8],
+) -> Result<Vec<u8>, [u8; 3]> {
+    let cdb = command.cdb.bytes;
+    let number = |from: usize, to: usize| {
+        cdb[from..to].iter().fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte))
+    };
+    let range = |lba: usize, blocks: usize| lba * BLOCK..(lba + blocks) * BLOCK;
+    match Opcode(cdb[0]) {
+        Opcode::INQUIRY if cdb[1] & 1 == 0 => Ok([&[0, 0, 6, 2, 31][..], &[b' '; 31]].concat()),
+        Opcode::INQUIRY => match cdb[2] {
+            0 => Ok(vec![0, 0, 0, 3, 0, 0xb0, 0xb2]),
+            0xb0 => {
+                let mut page = vec![0; 64];
+                page[1] = 0xb0;
+                page[3] = 60;
+                page[11] = 8; // MAXIMUM TRANSFER LENGTH
+                page[23] = 128; // MAXIMUM UNMAP LBA COUNT
+                page[27] = 1; // and of descriptors
+                Ok(page)
+            }
+            0xb2 => Ok(vec![0, 0xb2, 0, 4, 0, 0xe4, 2, 0]),
+            _ => Err([5, 0x24, 0]),
+        },
+        Opcode::SERVICE_ACTION_IN_16 if cdb[1] & 0x1f == 0x10 => {
+            let last = (medium.len() / BLOCK - 1) as u64;
+            let block = u32::try_from(BLOCK).unwrap();
+            // LBPME and LBPRZ.
+            let rest = [0, 0, 0xc0, 0].into_iter().chain([0; 16]);
+            Ok([&last.to_be_bytes()[..], &block.to_be_bytes()]
+                .concat()
+                .into_iter()
+                .chain(rest)
+                .collect())
+        }
+        Opcode::TEST_UNIT_READY | Opcode::SYNCHRONIZE_CACHE_10 => Ok(Vec::new()),
+        Opcode::MODE_SENSE_6 => Ok(vec![3, 0, 0, 0]),
+        Opcode::READ_10 => Ok(medium[range(number(2, 6), number(7, 9))].to_vec()),
+        Opcode::WRITE_10 => {
+            medium[range(number(2, 6), number(7, 9))].copy_from_slice(data);
+            Ok(Vec::new())
+        }
+        Opcode::UNMAP => {
+            let lba = usize::from(data[14]) << 8 | usize::from(data[15]);
+            let blocks = usize::from(data[18]) << 8 | usize::from(data[19]);
+            if !character.keeps_what_is_unmapped {
+                medium[range(lba, blocks)].fill(0);
+            }
+            Ok(Vec::new())
+        }
+        Opcode::WRITE_SAME_16 if !character.no_write_same => {
+            let range = range(number(2, 10), number(10, 14));
+            if !character.broken_write_same {
+                medium[range].chunks_mut(BLOCK).for_each(|block| block.copy_from_slice(data));
+            }
+            Ok(Vec::new())
+        }
+        _ => Err([5, 0x20, 0]),
+    }
+}
+
+fn answer(
+    command: &ScsiCommand,
+    outcome: Result<Vec<u8>, [u8; 3]>,
+    numbers: Numbers,
+) -> (Response, Vec<u8>) {
+    let mut response = ScsiResponse {
+        response: 0,
+        status: 0,
+        status_qualifier: 0,
+        itt: command.itt,
+        snack_tag: 0,
+        numbers,
+        exp_data_sn: DataSn(0),
+        bidi_read_residual: Residual::None,
+        residual: Residual::None,
+    };
+    let length = command.expected_length;
+    match outcome {
+        Ok(mut data) if command.read => {
+            data.truncate(length as usize);
+            let rest = length - u32::try_from(data.len()).unwrap();
+            let residual = if rest == 0 { Residual::None } else { Residual::Underflow(rest) };
+            let data_in = DataIn {
+                final_: true,
+                acknowledge: false,
+                status: Some(CollapsedStatus { status: 0, residual }),
+                lun: LunField::default(),
+                itt: command.itt,
+                ttt: Ttt::NONE,
+                numbers,
+                data_sn: DataSn(0),
+                offset: 0,
+            };
+            (Response::DataIn(data_in), data)
+        }
+        Ok(_) => (Response::Scsi(response), Vec::new()),
+        Err([key, asc, ascq]) => {
+            response.status = 2;
+            response.residual =
+                if length == 0 { Residual::None } else { Residual::Underflow(length) };
+            let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0];
+            (Response::Scsi(response), [&[0, 18][..], &sense].concat())
+        }
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The commands that use disks, used as people do: what must not be lost, and what they are told.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod addresses;
+mod foreign;
+mod messages;
+mod places;
+mod zeroes;

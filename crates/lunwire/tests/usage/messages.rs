@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What commands say: advice that helps, words that people write, figures that are figures, and
+//! JSON for programs, also when something fails.
+
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::Daemon;
+use crate::support::Files;
+use crate::support::TARGET;
+use crate::support::fails;
+use crate::support::good;
+use crate::support::lunwire;
+use crate::support::pattern;
+use crate::support::stderr;
+use crate::support::stdout;
+
+#[test]
+fn nobody_is_advised_to_do_what_just_failed() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let missing = format!("{}7", daemon.urls[0]);
+    for (words, said) in [
+        (vec!["discover", "127.0.0.1:1"], "127.0.0.1:1"),
+        (vec!["inspect", &missing], "no such logical unit"),
+        (vec!["session", "drop", "4711", "--control-socket", &daemon.socket], "4711"),
+    ] {
+        let text = stderr(&lunwire(&words));
+        assert!(text.contains(said), "{text}");
+        assert!(!text.contains(&format!("try: lunwire {} ", words[0])), "{text}");
+    }
+    let image = files.with("image", &[0; 512]);
+    fails(1, &["write", &missing, &image, "--quiet"], &["try: lunwire inspect"]);
+}
+
+#[test]
+fn keys_of_a_configuration_are_guessed() {
+    let files = Files::new();
+    for (text, said, not) in [
+        ("reactor = 1\n", "did you mean `reactors`?", "expected one of"),
+        (
+            "[[target]]\nname = \"iqn.2026-01.com.example:a\"\nchap_user = \"a\"\n",
+            "`chap-user`?",
+            "one of",
+        ),
+        ("frobnicate = 1\n", "unknown field `frobnicate`", "expected one of"),
+        ("listen = \"127.0.0.1:0\"\n", "a list is right, such as [\"...\"]", "sequence"),
+        ("reactors = \"two\"\n", "a whole number is right", "usize"),
+        ("hide-targets = 1\n", "true or false is right", "boolean"),
+        ("isns = 1\n", "a text in quotes is right", "expected a string"),
+    ] {
+        let file = files.with("lunwire.toml", text.as_bytes());
+        let output = lunwire(&["check", &file]);
+        let problem = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{problem}");
+        assert!(problem.contains(said) && !problem.contains(not), "{text}: {problem}");
+    }
+}
+
+#[test]
+fn one_thing_is_one_thing() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let text = stdout(&good(&["status", "--control-socket", &daemon.socket]));
+    assert!(text.contains("1 reactor\n"), "{text}");
+    let file = files.with("one.toml", b"reactors = 1\n");
+    let text = stdout(&good(&["check", &file]));
+    assert!(text.contains("1 target, 1 LUN\n"), "{text}");
+}
+
+#[test]
+fn times_in_the_log_are_short() {
+    let files = Files::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("control")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut lines, &mut first).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let text = stderr(&child.wait_with_output().unwrap());
+    let seconds = text.split("seconds=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let seconds = seconds.unwrap_or_else(|| panic!("no time: {text}"));
+    let decimals = seconds.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    assert!(seconds.parse::<f64>().is_ok() && decimals <= 3, "{seconds}");
+}
+
+/// The only line of standard output, as JSON.
+#[track_caller]
+fn json(words: &[&str]) -> Value {
+    let output = lunwire(words);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{words:?}: {error}: {}{}", stdout(&output), stderr(&output))
+    })
+}
+
+#[test]
+fn every_command_speaks_json() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; 1 << 20]);
+    let daemon = Daemon::start(files.folder.path(), &[&format!("file:{disk}"), "memory:1M"], &[]);
+    let (a, b) = (daemon.urls[0].as_str(), daemon.urls[1].as_str());
+    let (image, back) = (files.with("image", &pattern(1 << 20)), files.path("back"));
+    for words in [vec!["write", a, &image], vec!["read", a, &back], vec!["copy", a, b]] {
+        let told = json(&[&words[..], &["--json", "--quiet", "--verify"]].concat());
+        assert_eq!(
+            (&told["bytes"], &told["verified"]),
+            (&(1 << 20).into(), &true.into()),
+            "{told}"
+        );
+        assert!(told["seconds"].as_f64().unwrap() > 0.0, "{told}");
+    }
+    fails(2, &["read", a, "--json"], &["--json", "standard output"]);
+    let more = files.with("more", &vec![0; 1 << 20]);
+    let socket = ["--json", "--control-socket", daemon.socket.as_str()];
+    let daemon_says = |words: &[&str]| json(&[words, &socket].concat());
+    assert_eq!(daemon_says(&["lun", "add", &format!("file:{more}")])["lun"]["number"], 2);
+    assert_eq!(daemon_says(&["lun", "resize", "2", "2M"])["now"], 2 << 20);
+    assert_eq!(daemon_says(&["lun", "remove", "2"])["ok"], true);
+    assert!(json(&["lab", "list", "--json"])["studies"].as_array().unwrap().len() >= 2);
+    let script = files.with(
+        "script",
+        format!("login {a}\nrepeat 100000 {}\n", files.with("inner", b"flush\n")).as_bytes(),
+    );
+    let mut shell = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["shell", &script])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let tsih = (0..600).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        daemon_says(&["sessions"])["sessions"][0]["tsih"].as_u64()
+    });
+    let told = daemon_says(&["session", "drop", &tsih.unwrap().to_string()]);
+    let _ = shell.kill();
+    shell.wait().unwrap();
+    assert_eq!(told["ok"], true, "{told}");
+}
+
+#[test]
+fn failures_are_json_too() {
+    let files = Files::new();
+    let nobody = format!("iscsi://127.0.0.1:1/{TARGET}/0");
+    let (image, socket) = (files.with("image", &[0; 512]), files.path("none"));
+    for (words, code) in [
+        (vec!["inspect", &nobody], 1),
+        (vec!["discover", "127.0.0.1:1"], 1),
+        (vec!["write", &nobody, &image], 1),
+        (vec!["copy", &image, &image], 1),
+        (vec!["bench", &nobody], 1),
+        (vec!["status", "--control-socket", &socket], 1),
+        (vec!["check", &socket], 1),
+        (vec!["inspect", "iscsi://"], 2),
+        (vec!["inspect", &nobody, "--no-such-option"], 2),
+    ] {
+        let words = [&words[..], &["--json"]].concat();
+        let output = lunwire(&words);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&told["ok"], &told["exit_status"]), (&false.into(), &code.into()), "{told}");
+        assert!(said.contains(told["error"].as_str().unwrap()), "{told}: {said}");
+    }
+}
+
+/// A program that reads JSON numbers as floating point has 53 bits of them.
+#[test]
+fn keys_of_64_bits_are_texts() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let mut list = vec![0; 24];
+    list[8..16].copy_from_slice(&0xffff_ffff_ffff_fffd_u64.to_be_bytes());
+    let register = files.with("register", &list);
+    list.rotate_left(8);
+    let reserve = files.with("reserve", &list);
+    let script = format!(
+        "login {}\nscsi 5f 00 00 00 00 00 00 00 18 00 out {register}\n\
+         scsi 5f 01 05 00 00 00 00 00 18 00 out {reserve}\nlogout\n",
+        daemon.urls[0]
+    );
+    let text = stdout(&good(&[
+        "shell",
+        &files.with("script", script.as_bytes()),
+        "--isid",
+        "80c0ffee0001",
+    ]));
+    assert_eq!(text.matches("GOOD").count(), 2, "{text}");
+    let told = json(&["inspect", &daemon.urls[0], "--json"]);
+    assert_eq!(told["registered_keys"][0], "0xfffffffffffffffd", "{told}");
+    assert_eq!(told["reservation"]["key"], "0xfffffffffffffffd", "{told}");
+}
+
+#[test]
+fn an_interrupted_bench_tells_what_it_measured() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:16M"], &[]);
+    let svg = files.path("plot.svg");
+    for more in [vec!["--json"], vec!["--svg", &svg]] {
+        let words = ["bench", &daemon.urls[0], "--time", "60s", "--block", "4K,8K"];
+        let words = [&words[..], &more].concat();
+        let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
+        if more[0] == "--json" {
+            let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let results = told["results"].as_array().unwrap();
+            assert_eq!((results.len(), &told["interrupted"]), (1, &true.into()), "{told}");
+            assert!(results[0]["requests"].as_u64().unwrap() > 0, "{told}");
+        } else {
+            assert!(stdout(&output).contains("requests/s"), "{}", stdout(&output));
+            assert!(std::path::Path::new(&svg).exists());
+        }
+    }
+}
+
+#[test]
+fn a_file_is_not_overwritten_unless_that_is_said() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let url = daemon.urls[0].as_str();
+    let old = files.with("old", b"precious");
+    for command in ["read", "copy"] {
+        fails(1, &[command, url, &old, "--quiet"], &[&old, "--overwrite"]);
+        assert!(std::fs::read(&old).unwrap() == b"precious", "{command}");
+    }
+    good(&["read", url, &old, "--quiet", "--overwrite"]);
+    assert!(std::fs::read(&old).unwrap() == vec![0; 1 << 20]);
+    good(&["copy", url, &files.with("empty", b""), "--quiet"]);
+    good(&["copy", url, &old, "--quiet", "--overwrite"]);
+}
+
+#[test]
+fn sizes_and_addresses_are_taken_as_people_write_them() {
+    let files = Files::new();
+    let lun = ["memory:1.5M", "memory:1MiB", "memory:512KB", "null:1GiB"];
+    let daemon = Daemon::start(files.folder.path(), &lun, &["--listen", "localhost:0"]);
+    for (url, bytes) in daemon.urls.iter().zip([3 << 19, 1 << 20, 512_000, 1 << 30]) {
+        assert_eq!(json(&["inspect", url, "--json"])["bytes"], bytes, "{url}");
+    }
+    let status = json(&["status", "--json", "--control-socket", &daemon.socket]);
+    let portals = status["portals"].as_array().unwrap();
+    assert!(portals.len() >= 2, "{status}");
+    let url = &daemon.urls[0];
+    assert_eq!(good(&["read", url, "--length", "0.5KiB", "--quiet"]).stdout.len(), 512);
+    fails(2, &["read", url, "--length", "1.3K"], &["--length 1.3K", "whole number of bytes"]);
+    let words = ["serve", "--listen", "no.such.host.invalid:0", "--control-socket", "x"];
+    fails(2, &words, &["--listen no.such.host.invalid:0", "ADDRESS:PORT"]);
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands that wait for memory: what their session has of the pool is used up, or all of it is.
+//!
+//! ```text
+//!   wants a buffer --> has one                                        share, or bound
+//!                  +-> hungry --something came back, its turn--> has one
+//!                             +--too long, or more than there is--> TASK SET FULL
+//! ```
+//!
+//! Commands of one session get theirs in the order in which they came to wait. One that has a
+//! buffer already does not wait for another: it gives back what it has only when it is over.
+
+use std::time::Duration;
+
+use clock::Instant;
+use engine::Port;
+use iscsi::datamover::TaskId;
+use store::Io;
+
+use super::Kind;
+use super::Pump;
+use super::services::TASK_SET_FULL;
+use super::services::empty_completion;
+use super::services::task_of;
+use super::token;
+use crate::table::Key;
+
+/// A command that waits longer than this is refused: below the time after which initiators give a
+/// command up, which is 30 s with most of them.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Who waits for memory on a reactor.
+#[derive(Debug, Default)]
+pub(super) struct Hungry {
+    /// Sessions with commands that do.
+    sessions: Vec<Key>,
+    /// Connections that cannot send without.
+    connections: Vec<Key>,
+    /// What had come back to the pool when they tried last.
+    returned: u64,
+    /// When the command began to wait that tries again now.
+    feeding: Option<Instant>,
+}
+
+/// A command that waits.
+#[derive(Debug)]
+pub(super) struct Meal {
+    pub(super) task: TaskId,
+    want: Want,
+    since: Instant,
+}
+
+/// What it goes on with when there is a buffer.
+#[derive(Debug)]
+pub(super) enum Want {
+    /// Receive Data-Out of so many bytes.
+    DataOut {
+        length: u32,
+    },
+    Read(Box<Reading>),
+}
+
+/// A store's work that has not gone to the engine.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) op: store::Op,
+    pub(super) kept: Io,
+    pub(super) io: Io,
+}
+
+impl Hungry {
+    /// The one that waits longest tries again.
+    pub(super) const fn feeds(&self) -> bool {
+        self.feeding.is_some()
+    }
+
+    /// A connection has something to send and could not.
+    #[cold]
+    pub(super) fn wait_to_send(&mut self, key: Key) {
+        if !self.connections.contains(&key) {
+            self.connections.push(key);
+        }
+    }
+}
+
+impl<P: Port> Pump<P> {
+    /// A command waits for a buffer of `bytes` bytes.
+    #[cold]
+    pub(super) fn starve(&mut self, key: Key, task: TaskId, want: Want, bytes: usize) {
+        if !self.pool.could_take(bytes) {
+            return self.refuse(key, task);
+        }
+        let now = self.port.now();
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let Some(since) = self.hungry.feeding {
+            return session.hungry.push_front(Meal { task, want, since });
+        }
+        if session.hungry.is_empty() {
+            self.timers.set(token(Kind::HungerTimer, key).0, now + PATIENCE);
+            self.hungry.returned = self.pool.returned();
+        }
+        session.hungry.push_back(Meal { task, want, since: now });
+        if !self.hungry.sessions.contains(&key) {
+            self.hungry.sessions.push(key);
+        }
+    }
+
+    /// Lets those go on for which there is memory now.
+    pub(super) fn feed_hungry(&mut self) {
+        if self.hungry.sessions.is_empty() && self.hungry.connections.is_empty() {
+            return;
+        }
+        let returned = self.pool.returned();
+        if std::mem::replace(&mut self.hungry.returned, returned) == returned {
+            return;
+        }
+        for key in std::mem::take(&mut self.hungry.connections) {
+            self.mark_dirty(key);
+        }
+        let mut sessions = std::mem::take(&mut self.hungry.sessions);
+        sessions.retain(|key| self.feed_session(*key));
+        sessions.append(&mut self.hungry.sessions);
+        self.hungry.sessions = sessions;
+    }
+
+    /// True if it must still wait.
+    fn feed_session(&mut self, key: Key) -> bool {
+        let now = self.port.now();
+        loop {
+            let Some(session) = self.sessions.get_mut(key) else { return false };
+            let Some(meal) = session.hungry.pop_front() else {
+                self.timers.cancel(token(Kind::HungerTimer, key).0);
+                return false;
+            };
+            let Meal { task, want, since } = meal;
+            session.machine.set_now(now);
+            self.hungry.feeding = Some(since);
+            match want {
+                Want::DataOut { length } => self.receive_data_out(key, task, length),
+                Want::Read(reading) => {
+                    let Reading { op, kept, io } = *reading;
+                    self.run_io(key, task, op, kept, io);
+                }
+            }
+            self.hungry.feeding = None;
+            let front = self.sessions.get(key).and_then(|session| session.hungry.front());
+            let waits = front.is_some_and(|front| front.task == task);
+            self.settle(key);
+            if waits {
+                return true;
+            }
+        }
+    }
+
+    /// Those that waited too long are told to come again later.
+    pub(super) fn refuse_starved(&mut self, key: Key) {
+        let now = self.port.now();
+        while let Some(session) = self.sessions.get_mut(key)
+            && let Some(meal) = session.hungry.front()
+        {
+            let end = meal.since + PATIENCE;
+            if end > now {
+                self.timers.set(token(Kind::HungerTimer, key).0, end);
+                break;
+            }
+            let task = meal.task;
+            session.hungry.pop_front();
+            self.refuse(key, task);
+        }
+        self.settle(key);
+    }
+
+    /// There is no memory for a command.
+    #[cold]
+    pub(super) fn refuse(&mut self, key: Key, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if task_of(&mut session.tasks, id).is_some() {
+            session.take_task(id);
+            self.waiting.somebody_ended();
+        }
+        session.machine.complete(id, empty_completion(TASK_SET_FULL));
+    }
+}

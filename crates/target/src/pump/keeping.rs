@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What units keep over a loss of power, on its way to stable storage: a chore of the port, so that
+//! neither this reactor nor another one waits for the medium. It is work under way like that of a
+//! store: resets, logouts and the end of a session wait until it is decided.
+
+use engine::Chore;
+use engine::Port;
+use engine::Work;
+use iscsi::datamover::TaskId;
+use scsi::Input;
+use scsi::Keep;
+use scsi::KeepFailed;
+use scsi::Step;
+use scsi::Victims;
+
+use super::Doing;
+use super::Kind;
+use super::Pump;
+use super::token;
+use crate::table::Key;
+
+/// Linux: input/output error. Why, the keeper has told the log.
+const EIO: i32 = 5;
+
+/// Keeps a state, on whatever thread.
+#[derive(Debug)]
+struct Keeping(Keep);
+
+impl Chore for Keeping {
+    fn run(&mut self) -> Result<(), i32> {
+        self.0.run().map_err(|KeepFailed| EIO)
+    }
+}
+
+impl<P: Port> Pump<P> {
+    /// A command, or a job, cannot go on before this is kept.
+    #[cold]
+    pub(super) fn submit_keep(&mut self, key: Key, id: TaskId, keep: Keep) {
+        if let Some(io) = self.remember(key, id, Doing::Keep) {
+            let chore = Box::new(Keeping(keep));
+            self.port.submit(token(Kind::Io, io), Work::Chore { chore });
+        }
+    }
+
+    /// It is kept, or not.
+    #[cold]
+    pub(super) fn kept(&mut self, key: Key, result: Result<(), i32>) {
+        let result = result.map_err(|_| KeepFailed);
+        let Some((key, id, _)) = self.take_done(key, Some(result)) else { return };
+        if key == Key::NOBODY {
+            return self.job_kept(id, result);
+        }
+        if self.sessions.get(key).is_some_and(|session| session.closed) {
+            return self.vacate(key);
+        }
+        self.resume(key, id, Input::Kept(result));
+        self.settle(key);
+    }
+
+    /// The command has ended before: what is kept is in force all the same, and others do what that
+    /// means for them.
+    #[cold]
+    pub(super) fn kept_late(
+        &mut self,
+        session: Key,
+        mut task: scsi::Task,
+        result: Result<(), KeepFailed>,
+    ) {
+        match task.kept_late(result) {
+            Step::Abort { victims: Victims::Ports(ports) } => {
+                if let Some(unit) = task.unit() {
+                    self.preempt_for_nobody(session, unit, &ports);
+                }
+            }
+            Step::Spawn { job, .. } => self.begin_job(*job, None),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Syncs and durable writes: what they tell of a file is for all who use it, also when nobody waits
+//! for them any more ([`store::health`]).
+
+use std::time::Duration;
+
+use clock::Instant;
+use engine::Port;
+use iscsi::datamover::TaskId;
+use store::Io;
+use store::IoResult;
+use store::health::Verdict;
+use store::health::Watch;
+
+use super::Doing;
+use super::Kind;
+use super::Pump;
+use super::services::task_of;
+use super::token;
+use crate::table::Key;
+
+/// A sync that ended well waits at least so long for those that overlapped with it: a good part of
+/// what a fast disk needs.
+const HOLD_MIN: Duration = Duration::from_micros(50);
+
+/// It looks again after a quarter of the time that it has waited, at most after so long.
+const HOLD_MAX: Duration = Duration::from_millis(50);
+
+/// Linux: input/output error.
+const EIO: i32 = 5;
+
+/// A watch over work under way.
+#[derive(Debug)]
+pub(super) struct Watching {
+    watch: Watch,
+    /// Since when it waits for others.
+    held: Option<Instant>,
+}
+
+impl<P: Port> Pump<P> {
+    /// A watch over `io`, if it is a sync or a durable write.
+    #[inline]
+    pub(super) fn watching(&mut self, key: Key, id: TaskId, io: &Io) -> Option<Watching> {
+        let (file, what) = io.watched()?;
+        let health = match self.sessions.get_mut(key) {
+            Some(session) => task_of(&mut session.tasks, id)?.scsi.store()?.health(file)?,
+            None if key != Key::NOBODY => return None,
+            None => self.job_store(id)?.health(file)?,
+        };
+        Some(Watching { watch: Watch::begin(&health, what), held: None })
+    }
+
+    /// The result of work that has ended, for all whom it concerns. None: it is not known yet.
+    pub(super) fn judged(&mut self, key: Key, result: IoResult) -> Option<IoResult> {
+        let Some(pending) = self.ios.get_mut(key) else { return Some(result) };
+        let Some(watching) = &mut pending.watching else { return Some(result) };
+        let well = matches!(result, IoResult::Other(Ok(())));
+        let file = match &pending.doing {
+            Doing::Store { io, .. } => io.watched().map(|(file, _)| file),
+            Doing::Keep => None,
+        };
+        let failed = watching.watch.end(well);
+        let verdict = if well { watching.watch.verdict() } else { Verdict::Good };
+        if verdict == Verdict::Wait {
+            let now = self.port.now();
+            let waited = now.since(*watching.held.get_or_insert(now));
+            let end = now + (waited / 4).clamp(HOLD_MIN, HOLD_MAX);
+            self.timers.set(token(Kind::Io, key).0, end);
+            return None;
+        }
+        if failed || verdict == Verdict::Repaired {
+            let found = file.and_then(|file| self.shared.files.find(file));
+            let path = found.map_or_else(String::new, |file| file.path);
+            if failed {
+                tracing::error!(
+                    path,
+                    ?result,
+                    "cannot write back: blocks that were acknowledged may be lost. Flushes and \
+                     durable writes fail until they are written again and flushed"
+                );
+            } else {
+                tracing::info!(path, "what may have been lost was written again and flushed");
+            }
+        }
+        Some(if verdict == Verdict::Doubtful { IoResult::Other(Err(EIO)) } else { result })
+    }
+}
