@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What VMware ESXi sends when it attaches a disk, puts a datastore on it and lives with it, in
-//! that order, and what it wants back. A simulation after public documents, which docs/CLIENTS.md
-//! names; not the product.
+//! that order, and what it wants back. A simulation after public documents, which
+//! docs/TESTED-WITH.md names; not the product.
 
 use std::time::Duration;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What Windows sends when it attaches a disk, formats it, reclaims space and takes it into a
 //! failover cluster, in that order, and what it wants back. A simulation after public documents,
-//! which docs/CLIENTS.md names; not the product.
+//! which docs/TESTED-WITH.md names; not the product.
 
 use lunwire_conformance::host::*;
 use lunwire_conformance::initiator::*;

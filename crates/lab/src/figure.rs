@@ -181,7 +181,8 @@ impl Figure {
             if points.len() > 1 {
                 let _ = writeln!(
                     svg,
-                    "<polyline class=\"s{}\" fill=\"none\" stroke-width=\"2\"{dash} points=\"{}\"/>",
+                    "<polyline class=\"s{}\" fill=\"none\" stroke-width=\"2\"{dash} \
+                     points=\"{}\"/>",
                     at % COLORS,
                     points.join(" ")
                 );
