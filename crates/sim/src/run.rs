@@ -113,6 +113,8 @@ impl Run {
                 models.push(Model::new(unit, blocks, target.block_len, mixes, START));
             }
         }
+        // What takes too long three times ends its session.
+        let overdue = options.hosts.iter().flatten().any(|session| session.command_timeout > 0);
         let stage = Stage {
             claims,
             next_nexus: 1,
@@ -126,9 +128,10 @@ impl Run {
             next_version: 1,
             loading: true,
             verifying: false,
-            may_lose: options.faults.iter().any(|(_, fault)| {
-                !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
-            }),
+            may_lose: overdue
+                || options.faults.iter().any(|(_, fault)| {
+                    !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
+                }),
             may_fail: options.class != Class::Calm,
             failure: None,
         };
