@@ -111,6 +111,8 @@ impl Run {
                 models.push(Model::new(unit, options.blocks, target.block_len, START));
             }
         }
+        // What takes too long three times ends its session.
+        let overdue = options.hosts.iter().flatten().any(|session| session.command_timeout > 0);
         let stage = Stage {
             claims,
             next_nexus: 1,
@@ -124,9 +126,10 @@ impl Run {
             next_version: 1,
             loading: true,
             verifying: false,
-            may_lose: options.faults.iter().any(|(_, fault)| {
-                !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
-            }),
+            may_lose: overdue
+                || options.faults.iter().any(|(_, fault)| {
+                    !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
+                }),
             may_fail: options.class != Class::Calm,
             failure: None,
         };
