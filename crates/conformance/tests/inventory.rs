@@ -406,7 +406,7 @@ fn a_disk_with_protection_information_comes_beside_files() {
             luns.iter().for_each(|lun| session.settle(*lun));
             session.settle(protected);
             for lun in luns {
-                let data = pattern(BLOCK_BYTES, lun.into());
+                let data = pattern(BLOCK_BYTES, lun);
                 let command = session.write_blocks(lun, 0, 1);
                 session.start(&command);
                 let r2t = session.read_r2t();

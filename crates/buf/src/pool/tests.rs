@@ -200,8 +200,8 @@ fn who_is_alone_has_much_and_who_comes_later_has_a_share() {
         held.push(all);
         let modest = pool.share();
         let wanted = match held.len() {
-            ..=10 => 1 << 20,
-            ..=30 => 64 << 10,
+            0..=10 => 1 << 20,
+            11..=30 => 64 << 10,
             _ => 16 << 10,
         };
         assert!(modest.take(wanted).is_some(), "behind {} that take all they can", held.len());
