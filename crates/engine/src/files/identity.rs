@@ -164,7 +164,7 @@ mod tests {
         let facts_before = facts(&file, &path).unwrap();
         let moved = folder.path().join("moved");
         fs::rename(&path, &moved).unwrap();
-        assert_eq!(recorded(&made(&moved)).unwrap(), Some(7));
+        assert_eq!(recorded(made(&moved)).unwrap(), Some(7));
         assert_eq!(facts(&made(&moved), &moved).unwrap(), facts_before);
         let copy = made(&path);
         rustix::fs::fsetxattr(&copy, ATTRIBUTE, b"1 0000000000000007 1", XattrFlags::empty())
