@@ -83,8 +83,8 @@ fn errors_say_what_would_be_right() {
         (
             "file:a,read-only",
             "option `read-only` of store `file:` is unknown: \
-             it has size=SIZE, direct, readonly, sync, format=raw, discard=off, physical=, delay=, error=, \
-             limit= and log",
+             it has size=SIZE, direct, readonly, sync, format=raw, discard=off, physical=, delay=, \
+             error=, limit= and log",
         ),
         ("file:a,sync,sync", "option `sync` of store `file:` is given twice: leave one out"),
         ("file:a,size=1M,size=1M", "option `size` of store `file:` is given twice: leave one out"),
