@@ -281,3 +281,14 @@ fn memory_that_nobody_needs_goes_back() {
     let all: Vec<Buf> = (0..64).map(|_| pool.take(1 << 20).expect("room")).collect();
     assert_eq!(all.len(), 64);
 }
+
+#[test]
+fn memory_that_is_in_use_is_looked_at_again() {
+    let pool = Pool::new(1 << 20).expect("room");
+    let held = pool.take(1).expect("room");
+    assert_eq!(pool.trim(8 << 20), Trimmed::ForNow, "it comes back some day");
+    drop(held);
+    assert_eq!(pool.trim(8 << 20), Trimmed::ForNow, "it was in use a moment ago");
+    assert_eq!(pool.trim(8 << 20), Trimmed::All);
+    assert_eq!(pool.bytes_resident(), 0);
+}
