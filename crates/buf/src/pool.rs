@@ -51,9 +51,9 @@ pub enum Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums)] // the caller's timer knows these
 pub enum Trimmed {
-    /// Nothing that is free has memory.
+    /// Nothing has memory.
     All,
-    /// What was in use since the last time: look again after a while.
+    /// What is in use, or was since the last time: look again after a while.
     ForNow,
     /// More that was not: once more, soon.
     InPart,
@@ -347,9 +347,9 @@ impl Shared {
             }
         }
         lists.classes.iter_mut().for_each(Free::begin_period);
-        match lists.bytes_resident == lists.bytes_in_use {
-            true => Trimmed::All,
-            false => Trimmed::ForNow,
+        match lists.bytes_resident {
+            0 => Trimmed::All,
+            _ => Trimmed::ForNow,
         }
     }
 

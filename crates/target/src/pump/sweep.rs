@@ -66,13 +66,18 @@ impl<P: Port> Pump<P> {
         let next = match self.pool.trim(STEP) {
             Trimmed::InPart => return self.sweep_at(now + BETWEEN_STEPS),
             Trimmed::ForNow => Some(now + INTERVAL),
-            Trimmed::All => (!self.connections.is_empty()).then_some(now + INTERVAL),
+            Trimmed::All => self.is_used().then_some(now + INTERVAL),
         };
         self.cut_stuck();
         match next {
             Some(at) => self.sweep_at(at),
             None => self.sweeps = false,
         }
+    }
+
+    /// Somebody may take memory yet: a session does without a connection, too.
+    fn is_used(&self) -> bool {
+        !(self.connections.is_empty() && self.sessions.is_empty())
     }
 
     fn sweep_at(&mut self, at: clock::Instant) {
