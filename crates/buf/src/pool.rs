@@ -104,9 +104,10 @@ impl Pool {
         Some(Buf::new(Slot::first(&self.shared, class, index), len))
     }
 
-    /// Whether the pool could ever give so many bytes in one buffer.
-    pub fn could_take(&self, len: usize) -> bool {
-        class_of(len).is_some_and(|class| CLASS_SIZES[class] <= self.shared.bytes_max)
+    /// Whether the pool could ever give buffers of all these lengths at once.
+    pub fn could_take(&self, lens: impl IntoIterator<Item = usize>) -> bool {
+        let sizes = lens.into_iter().map(|len| class_of(len).map(|class| CLASS_SIZES[class]));
+        sizes.sum::<Option<usize>>().is_some_and(|bytes| bytes <= self.shared.bytes_max)
     }
 
     /// Gives memory of free slots that no taker needed since the last call back to the system, at

@@ -234,7 +234,9 @@ fn a_pool_of_one_buffer_gives_it_to_whoever_comes_first() {
     let (one, other) = (pool.share(), pool.share());
     let taken = one.take(1 << 20).expect("nobody has anything");
     assert!(other.take(1).is_none());
-    assert!(pool.could_take(1 << 20) && !pool.could_take((1 << 20) + 1));
+    assert!(pool.could_take([1 << 20]) && !pool.could_take([(1 << 20) + 1]));
+    assert!(!pool.could_take([1 << 20, 1]), "not beside another one");
+    assert!(pool.could_take([256 << 10, 1]));
     let returned = pool.returned();
     drop(taken);
     assert_ne!(pool.returned(), returned);

@@ -21,12 +21,14 @@ use super::Kind;
 use super::Pump;
 use super::services::TASK_SET_FULL;
 use super::services::empty_completion;
+use super::services::task_of;
 use super::token;
 use crate::table::Key;
 
-/// A command that waits longer than this is refused: below the time after which initiators give a
-/// command up, which is 30 s with most of them.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A command that waits longer than this is refused: well below the shortest time after which hosts
+/// give a command up, 5 s, with as much again for the command itself. One that is refused comes
+/// back after a short delay, fewer at a time (SAM-5 §5.3.1), which serves it better than silence.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who waits for memory on a reactor.
 #[derive(Debug, Default)]
@@ -73,6 +75,10 @@ impl Hungry {
         self.feeding.is_some()
     }
 
+    fn is_empty(&self) -> bool {
+        self.sessions.is_empty() && self.connections.is_empty()
+    }
+
     /// A connection has something to send and could not.
     #[cold]
     pub(super) fn wait_to_send(&mut self, key: Key) {
@@ -86,16 +92,23 @@ impl<P: Port> Pump<P> {
     /// A command waits for a buffer of `bytes` bytes.
     #[cold]
     pub(super) fn starve(&mut self, key: Key, task: TaskId, want: Want, bytes: usize) {
-        if !self.pool.could_take(bytes) {
+        let now = self.port.now();
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        // What it holds meanwhile does not come back for it.
+        let held = task_of(&mut session.tasks, task).and_then(|task| task.immediate.as_ref());
+        let held = held.map(|(buf, _)| buf.len());
+        if !self.pool.could_take([bytes].into_iter().chain(held)) {
             return self.refuse(key, task);
         }
-        let now = self.port.now();
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(since) = self.hungry.feeding {
             return session.hungry.push_front(Meal { task, want, since });
         }
         if session.hungry.is_empty() {
             self.timers.set(token(Kind::HungerTimer, key).0, now + PATIENCE);
+        }
+        // What came back while others waited is for them to see.
+        if self.hungry.is_empty() {
             self.hungry.returned = self.pool.returned();
         }
         session.hungry.push_back(Meal { task, want, since: now });
@@ -106,9 +119,12 @@ impl<P: Port> Pump<P> {
 
     /// Lets those go on for which there is memory now.
     pub(super) fn feed_hungry(&mut self) {
-        if self.hungry.sessions.is_empty() && self.hungry.connections.is_empty() {
+        if self.hungry.is_empty() {
             return;
         }
+        // What is kept to be sent again since they began to wait comes back only when its initiator
+        // says more, and that may wait for them.
+        self.give_up_kept_data();
         let returned = self.pool.returned();
         if std::mem::replace(&mut self.hungry.returned, returned) == returned {
             return;
