@@ -12,7 +12,10 @@ use scsi::Identity;
 use scsi::LogicalUnit;
 use store::FileId;
 use store::Geometry;
+use store::Layer;
 use store::Store;
+use store::filter::Limit;
+use store::filter::Rate;
 use target::AuthenticationPolicy;
 use target::Node;
 use target::Portal;
@@ -154,7 +157,11 @@ impl Machine {
             physical_block: u32::try_from(SECTOR).unwrap_or(512),
             rotational: false,
         };
-        Arc::new(store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync))
+        let file = store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync);
+        match self.plan.limit {
+            0 => Arc::new(file),
+            limit => Arc::new(Limit::new(Arc::new(file), Layer(0), Rate::Bytes(limit))),
+        }
     }
 
     /// Lets the pump run.
