@@ -197,6 +197,20 @@ const MUTANTS: &[Mutant] = &[
         to: "self.failure.store(0, SeqCst);",
         class: "disk",
     },
+    Mutant {
+        name: "shares",
+        file: "crates/buf/src/pool/lists.rs",
+        from: "if account == OPEN || claim == Claim::Completion {",
+        to: "if true {",
+        class: "calm",
+    },
+    Mutant {
+        name: "limit-gives-up",
+        file: "crates/target/src/pump/management.rs",
+        from: "store.give_up(op, io);",
+        to: "let _ = (store, op, io);",
+        class: "calm",
+    },
 ];
 
 /// Runs the mutants with these names, or all.

@@ -52,6 +52,9 @@ const GUARDS: u64 = 80;
 /// Without faults no request takes longer, however deep the queue and narrow the window.
 const CALM_MAX: Duration = Duration::from_secs(20);
 
+/// Small requests without much depth take no longer beside hogs.
+const HOGS_MAX: Duration = Duration::from_secs(10);
+
 /// Name of target `number`.
 pub(crate) fn target_name(number: usize) -> String {
     format!("iqn.2026-01.local.lunwire.sim:target-{number}")

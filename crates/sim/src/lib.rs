@@ -16,6 +16,7 @@ mod check;
 mod claims;
 mod disk;
 mod faults;
+mod hogs;
 mod host;
 mod impostors;
 mod lies;
@@ -39,6 +40,7 @@ mod world;
 
 pub use options::Class;
 pub use options::Fault;
+pub use options::Hog;
 pub use options::Options;
 pub use options::Secrets;
 pub use options::SessionPlan;

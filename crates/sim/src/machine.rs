@@ -12,7 +12,10 @@ use scsi::Identity;
 use scsi::LogicalUnit;
 use store::FileId;
 use store::Geometry;
+use store::Layer;
 use store::Store;
+use store::filter::Limit;
+use store::filter::Rate;
 use target::AuthenticationPolicy;
 use target::Node;
 use target::Portal;
@@ -156,9 +159,13 @@ impl Machine {
         };
         let file = store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync);
         let disk = self.disks[usize::from(number)];
-        match self.world.borrow_mut().disks[disk].open() {
-            true => Arc::new(file),
-            false => Arc::new(file.after_a_loss()),
+        let file = match self.world.borrow_mut().disks[disk].open() {
+            true => file,
+            false => file.after_a_loss(),
+        };
+        match self.plan.limit {
+            0 => Arc::new(file),
+            limit => Arc::new(Limit::new(Arc::new(file), Layer(0), Rate::Bytes(limit))),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod extras;
 mod groups;
+mod hogs;
 mod hot;
 mod latest;
 mod strangers;
@@ -18,6 +19,7 @@ use wire::scsi::persistent::Type;
 
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
+pub use self::hogs::Hog;
 use crate::rng::Rng;
 
 /// Which faults may be drawn.
@@ -237,6 +239,8 @@ pub struct TargetPlan {
     pub reservation: Type,
     /// It has two portals, of one portal group each.
     pub two_groups: bool,
+    /// Its units read and write so many bytes a second, each; 0: without a limit.
+    pub limit: u64,
 }
 
 /// Everything that a seed draws.
@@ -270,6 +274,8 @@ pub struct Options {
     pub disorder: u64,
     /// When impostors come.
     pub impostors: Vec<Duration>,
+    /// When which hogs come.
+    pub hogs: Vec<(Duration, Hog)>,
     /// When what happens.
     pub faults: Vec<(Duration, Fault)>,
 }
@@ -284,6 +290,7 @@ impl Options {
         options.spoil_writebacks();
         options.divide();
         options.crowd();
+        options.invite_hogs();
         options
     }
 
@@ -327,6 +334,7 @@ impl Options {
             length,
             disorder: 0,
             impostors: Vec::new(),
+            hogs: Vec::new(),
             faults: faults(&mut Rng::stream(seed, 3), class, length),
         };
         options.reconcile();
@@ -389,6 +397,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         optional: false,
         reservation: Type::WriteExclusive,
         two_groups: false,
+        limit: 0,
     }
 }
 
@@ -494,6 +503,9 @@ impl fmt::Display for Options {
         }
         for at in &self.impostors {
             writeln!(f, "at {:>9.3} s an impostor", at.as_secs_f64())?;
+        }
+        for (at, hog) in &self.hogs {
+            writeln!(f, "at {:>9.3} s a hog that {hog:?}", at.as_secs_f64())?;
         }
         for (at, fault) in &self.faults {
             writeln!(f, "at {:>9.3} s {fault:?}", at.as_secs_f64())?;

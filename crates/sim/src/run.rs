@@ -12,6 +12,7 @@ use crate::host::Host;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::net::Link;
+use crate::net::LinkId;
 use crate::options::Class;
 use crate::options::Fault;
 use crate::options::Options;
@@ -61,8 +62,10 @@ pub(crate) struct Run {
     pub(crate) options: Options,
     pub(crate) rng: Rng,
     pub(crate) impostor_rng: Rng,
-    /// The port that impostors come from.
+    /// The port that impostors and hogs come from.
     pub(crate) impostor_desk: usize,
+    /// Connections of hogs.
+    pub(crate) hogs: Vec<LinkId>,
     phase: Phase,
     until: Instant,
     turns: u32,
@@ -131,6 +134,7 @@ impl Run {
                     !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
                 }),
             may_fail: options.class != Class::Calm,
+            hogs: !options.hogs.is_empty(),
             failure: None,
         };
         let until = START + options.length;
@@ -145,6 +149,7 @@ impl Run {
             rng,
             impostor_rng,
             impostor_desk,
+            hogs: Vec::new(),
             phase,
             until,
             turns,
@@ -160,6 +165,9 @@ impl Run {
         }
         for at in &self.options.impostors {
             world.at(START + *at, Due::Plan(Plan::Impostor));
+        }
+        for (index, (at, _)) in self.options.hogs.iter().enumerate() {
+            world.at(START + *at, Due::Plan(Plan::Hog(index)));
         }
         world.after(LOOK, Due::Plan(Plan::Look));
     }
@@ -219,7 +227,10 @@ impl Run {
             }
             Plan::Impostor if self.phase == Phase::Safety => self.send_impostor(),
             Plan::Unmask(link, discovery) => self.unmask(link, discovery),
-            Plan::Fault(_) | Plan::Impostor => {}
+            Plan::Hog(index) if self.phase == Phase::Safety => self.send_hog(index),
+            Plan::HogAsks(link, index) => self.hog_asks(link, index),
+            Plan::HogLeaves(link, index) => self.hog_leaves(link, index),
+            Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) => {}
             Plan::Start(desk) => self.revive(desk),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
             Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),
@@ -279,6 +290,7 @@ impl Run {
     fn calm(&mut self) {
         self.phase = Phase::Drain;
         self.stage.loading = false;
+        self.dismiss_hogs();
         let mut world = self.world.borrow_mut();
         let now = world.now;
         self.until = now + DRAIN_MAX;

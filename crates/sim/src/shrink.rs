@@ -60,6 +60,11 @@ fn candidates(options: &Options) -> Vec<Options> {
             let _ = candidate.impostors.remove(impostor);
         });
     }
+    for hog in 0..options.hogs.len() {
+        add(&|candidate| {
+            let _ = candidate.hogs.remove(hog);
+        });
+    }
     for fault in 0..faults {
         add(&|candidate| {
             let _ = candidate.faults.remove(fault);

@@ -66,6 +66,8 @@ pub(crate) struct Stage {
     pub(crate) may_lose: bool,
     /// Requests may fail.
     pub(crate) may_fail: bool,
+    /// Some initiators ask for more than there is.
+    pub(crate) hogs: bool,
     pub(crate) failure: Option<String>,
 }
 

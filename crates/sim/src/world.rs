@@ -74,6 +74,12 @@ pub(crate) enum Plan {
     Impostor,
     /// He goes again, and it is looked at what he reached.
     Unmask(LinkId, Reach),
+    /// A hog of the list comes,
+    Hog(usize),
+    /// asks for all that it can,
+    HogAsks(LinkId, usize),
+    /// and leaves, or aborts all of it.
+    HogLeaves(LinkId, usize),
 }
 
 /// What an impostor may reach.

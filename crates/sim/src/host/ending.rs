@@ -9,6 +9,7 @@ use iscsi::initiator::Ending;
 use wire::scsi::sense::SenseKey;
 
 use super::CALM_MAX;
+use super::HOGS_MAX;
 use super::Host;
 use super::promises::Word;
 use crate::claims::Access;
@@ -44,7 +45,8 @@ impl Host {
             format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
         });
         drop(world);
-        if !stage.may_fail && now.since(asked) > CALM_MAX {
+        let most = if stage.hogs { HOGS_MAX } else { CALM_MAX };
+        if !stage.may_fail && now.since(asked) > most {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
         if let Err(why) = self.judge(slot, operation, &result, stage) {
