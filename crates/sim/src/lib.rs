@@ -14,6 +14,7 @@
 
 mod check;
 mod claims;
+mod copies;
 mod disk;
 mod faults;
 mod host;

@@ -7,18 +7,25 @@
 //! under way on a sector, so it is described by few candidates, each with the time in which it may
 //! be seen.
 
+mod origin;
+
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use clock::Instant;
 
+use self::origin::Origin;
+pub(crate) use self::origin::Origins;
 use crate::disk::SECTOR;
-use crate::rng::mix;
 
 /// Names a write; 0: never written, or zeroed.
 pub(crate) type Version = u64;
 
 /// Of a version: all of its blocks are equal.
 pub(crate) const ALIKE: Version = 1 << 63;
+
+/// Of a version: its blocks are copies of others.
+pub(crate) const COPY: Version = 1 << 61;
 
 /// A content that a sector may have.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +61,8 @@ pub(crate) struct Model {
     sectors: Vec<Sector>,
     block_len: usize,
     unit: u64,
+    /// Of versions that are copies: the first sector, and what each may be.
+    copied: BTreeMap<Version, (usize, Vec<Origins>)>,
 }
 
 /// A content that may not be there.
@@ -98,7 +107,8 @@ impl Model {
             settled: now,
         };
         let sectors = blocks * (block_len / SECTOR);
-        Self { sectors: (0..sectors).map(|_| sector()).collect(), block_len, unit }
+        let sectors = (0..sectors).map(|_| sector()).collect();
+        Self { sectors, block_len, unit, copied: BTreeMap::new() }
     }
 
     /// Blocks.
@@ -133,7 +143,7 @@ impl Model {
         let mut bytes = vec![0; count * self.block_len];
         if version != 0 {
             for (at, sector) in self.span(lba, count).zip(bytes.chunks_mut(SECTOR)) {
-                fill(sector, self.unit, self.address(at, version), version);
+                self.home(at, version).fill(sector);
             }
         }
         bytes
@@ -156,7 +166,7 @@ impl Model {
             .filter(|candidate| candidate.until.is_none())
             .map(|candidate| candidate.version);
         let first = open.next()?;
-        open.all(|version| version == first).then_some(first)
+        (first & COPY == 0 && open.all(|version| version == first)).then_some(first)
     }
 
     /// Whether a block had no content but this and that of `new`, which may be under way, between
@@ -304,11 +314,11 @@ impl Model {
                 candidate.from <= now && candidate.until.is_none_or(|until| until >= asked)
             };
             let mut visible = sector.candidates.iter().filter(seen).map(|found| found.version);
-            match self.version_of(content, at) {
-                Some(version) if visible.any(|other| other == version) => {
-                    self.sectors[at].settle(version, asked, now);
-                }
-                _ => return Err(Wrong(self.describe(at, content, asked))),
+            let origin = Origin::of(content);
+            let found = origin.and_then(|origin| visible.find(|it| self.may_be(*it, at, origin)));
+            match found {
+                Some(version) => self.sectors[at].settle(version, asked, now),
+                None => return Err(Wrong(self.describe(at, content, asked))),
             }
         }
         Ok(())
@@ -319,22 +329,11 @@ impl Model {
         self.sectors.iter().all(|sector| sector.writing.is_none() && sector.ghosts == 0)
     }
 
-    /// Which write a whole sector is of; None: of none.
-    fn version_of(&self, sector: &[u8], at: usize) -> Option<Version> {
-        let version = u64::from_le_bytes(*sector.first_chunk::<8>()?);
-        if version == 0 {
-            return sector.iter().all(|byte| *byte == 0).then_some(0);
-        }
-        let mut expected = vec![0; sector.len()];
-        fill(&mut expected, self.unit, self.address(at, version), version);
-        (expected == sector).then_some(version)
-    }
-
     fn describe(&self, at: usize, content: &[u8], asked: Instant) -> String {
         let sector = &self.sectors[at];
-        let found = self.version_of(content, at).map_or_else(
-            || format!("no content of any write to it ({:02x?}...)", &content[..16]),
-            |version| format!("version {version}"),
+        let found = Origin::of(content).map_or_else(
+            || format!("no content of any write ({:02x?}...)", &content[..16]),
+            |origin| origin.to_string(),
         );
         let may: Vec<String> = sector
             .candidates
@@ -343,18 +342,6 @@ impl Model {
             .map(|candidate| candidate.version.to_string())
             .collect();
         format!("unit {}, sector {at} has {found}, may have {}", self.unit, may.join(", "))
-    }
-}
-
-/// Fills a block: its version, its address, then bytes that follow from both.
-fn fill(block: &mut [u8], unit: u64, at: u64, version: Version) {
-    let salt = mix(version ^ mix(at.wrapping_add(unit << 40)));
-    for (number, word) in (0..).zip(block.as_chunks_mut::<8>().0) {
-        *word = match number {
-            0 => version.to_le_bytes(),
-            1 => (unit << 40 | at).to_le_bytes(),
-            _ => mix(salt.wrapping_add(number)).to_le_bytes(),
-        };
     }
 }
 

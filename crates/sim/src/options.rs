@@ -6,6 +6,7 @@ mod groups;
 mod hot;
 mod latest;
 mod strangers;
+mod tokens;
 mod writeback;
 
 use std::fmt;
@@ -185,6 +186,8 @@ pub struct SessionPlan {
     pub registers: bool,
     /// Longest rest, seconds; it has a few.
     pub rest: u64,
+    /// So many of a thousand requests begin a copy by token.
+    pub copies: u64,
 }
 
 /// What a target is.
@@ -284,6 +287,7 @@ impl Options {
         options.spoil_writebacks();
         options.divide();
         options.crowd();
+        options.copy_by_token();
         options
     }
 
@@ -426,6 +430,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         guard: false,
         registers: false,
         rest: 0,
+        copies: 0,
     }
 }
 

@@ -2,6 +2,7 @@
 //! One run: safety phase under faults, then everything must drain, be right and be gone.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -124,6 +125,7 @@ impl Run {
             outages: vec![Vec::new(); options.targets.len()],
             ghosts: Vec::new(),
             next_version: 1,
+            copies: BTreeMap::new(),
             loading: true,
             verifying: false,
             may_lose: overdue

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all hosts share besides the world: what is known of units, and what may still come about.
 
+use std::collections::BTreeMap;
+
 use clock::Instant;
 use initiator::FlushMark;
 
 use crate::claims::Claim;
 use crate::claims::Nexus;
+use crate::copies::Copy;
 use crate::model::Model;
 use crate::model::Version;
 use crate::options::Secrets;
@@ -36,6 +39,8 @@ pub(crate) struct Ghost {
     pub(crate) links: Vec<u64>,
     /// The targets' ends are closed; when this much disk work is done it is over.
     pub(crate) mark: Option<Vec<(usize, u64)>>,
+    /// It may be a job, which outlives its session.
+    pub(crate) job: bool,
 }
 
 /// What all hosts share besides the world.
@@ -58,6 +63,8 @@ pub(crate) struct Stage {
     pub(crate) outages: Vec<Vec<Instant>>,
     pub(crate) ghosts: Vec<Ghost>,
     pub(crate) next_version: Version,
+    /// Copies by token that are under way.
+    pub(crate) copies: BTreeMap<Version, Copy>,
     /// New load is wanted.
     pub(crate) loading: bool,
     /// Units are being read as a whole.

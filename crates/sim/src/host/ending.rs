@@ -10,9 +10,12 @@ use wire::scsi::sense::SenseKey;
 
 use super::CALM_MAX;
 use super::Host;
+use super::copying::Next;
+use super::copying::POLL;
 use super::promises::Word;
 use crate::claims::Access;
 use crate::claims::Action;
+use crate::copies::Step;
 use crate::model::Model;
 use crate::request::Form;
 use crate::request::What;
@@ -68,6 +71,13 @@ impl Host {
                     stage.fail(why);
                 }
             }
+            (What::Copy(version, step), Ok(done)) => {
+                let bytes = done.data.as_deref().unwrap_or_default();
+                self.copied(slot, (version, step), bytes, stage);
+            }
+            (What::Write { version, form: Form::Token { immediate: true }, .. }, Ok(_)) => {
+                self.next_step(slot, version, Next::Step(Step::Progress), POLL);
+            }
             (What::Write { durable, .. }, Ok(done)) => {
                 let durable = durable || stage.always_durable[self.slots[slot].plan.target];
                 let promises = self.slots[slot].promises.entry(unit).or_default();
@@ -92,11 +102,14 @@ impl Host {
     }
 
     /// A write was acknowledged.
-    fn written(&self, slot: usize, operation: &Operation, stage: &mut Stage) {
+    fn written(&mut self, slot: usize, operation: &Operation, stage: &mut Stage) {
         let Operation { what, unit, lba, count, .. } = *operation;
         let What::Write { version, durable, form } = what else { return };
         let now = self.world.borrow().now;
         let durable = durable || stage.always_durable[self.slots[slot].plan.target];
+        if matches!(form, Form::Token { .. }) {
+            return self.copy_done(slot, version, stage);
+        }
         let model = &mut stage.models[unit];
         match form {
             Form::Compare { equal: false, .. } => {
@@ -114,6 +127,9 @@ impl Host {
     /// A request was not carried out, or nobody knows.
     fn failed(&self, slot: usize, operation: &Operation, error: &Error, stage: &mut Stage) {
         let Operation { what, unit, lba, count, asked, .. } = *operation;
+        if is_of_copy(what) {
+            return self.copy_failed(slot, operation, error, stage);
+        }
         let now = self.world.borrow().now;
         let model = &mut stage.models[unit];
         let conflict = is_conflict(error);
@@ -192,7 +208,8 @@ impl Host {
         stage.models[unit].doubt(lba, count);
         let slot = if self.pump.is_some() { slot } else { usize::MAX };
         let (host, mark) = (self.index, None);
-        stage.ghosts.push(Ghost { unit, lba, count, host, slot, target, links, mark });
+        let job = is_of_copy(operation.what);
+        stage.ghosts.push(Ghost { unit, lba, count, host, slot, target, links, mark, job });
     }
 }
 
@@ -220,6 +237,11 @@ fn is_conflict(error: &Error) -> bool {
 fn is_miscompare(error: &Error) -> bool {
     matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
         if sense.key == SenseKey::Miscompare)
+}
+
+/// A command of a copy by token.
+pub(super) const fn is_of_copy(what: What) -> bool {
+    matches!(what, What::Copy(..) | What::Write { form: Form::Token { .. }, .. })
 }
 
 /// A short name for counting.
