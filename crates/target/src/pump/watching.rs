@@ -54,6 +54,8 @@ impl<P: Port> Pump<P> {
     pub(super) fn judged(&mut self, key: Key, result: IoResult) -> Option<IoResult> {
         let Some(pending) = self.ios.get_mut(key) else { return Some(result) };
         let Some(watching) = &mut pending.watching else { return Some(result) };
+        // The timer of one that is held says nothing of how it ended, which was well.
+        let result = if watching.held.is_some() { IoResult::Other(Ok(())) } else { result };
         let well = matches!(result, IoResult::Other(Ok(())));
         let file = match &pending.doing {
             Doing::Store { io, .. } => io.watched().map(|(file, _)| file),
