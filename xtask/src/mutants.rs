@@ -197,6 +197,13 @@ const MUTANTS: &[Mutant] = &[
         to: "self.failure.store(0, SeqCst);",
         class: "disk",
     },
+    Mutant {
+        name: "token-in-use-is-kept",
+        file: "crates/scsi/src/copy/tokens.rs",
+        from: "tokens.retain(|token| !token.is_expired(now) || is_in_use(token));",
+        to: "tokens.retain(|token| !token.is_expired(now));",
+        class: "calm",
+    },
 ];
 
 /// Runs the mutants with these names, or all.

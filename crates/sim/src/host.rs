@@ -406,7 +406,10 @@ impl Host {
                 // The session is a new one in the place of the old one: nothing of that can come.
                 let Stage { ghosts, models, .. } = stage;
                 ghosts.retain(|ghost| {
-                    let laid = ghost.host == host && ghost.slot == slot && !ghost.links.is_empty() && !ghost.job;
+                    let laid = ghost.host == host
+                        && ghost.slot == slot
+                        && !ghost.links.is_empty()
+                        && !ghost.job;
                     if laid {
                         models[ghost.unit].exorcise(ghost.lba, ghost.count, now);
                     }

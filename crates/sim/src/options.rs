@@ -188,6 +188,8 @@ pub struct SessionPlan {
     pub rest: u64,
     /// So many of a thousand requests begin a copy by token.
     pub copies: u64,
+    /// These are long, and their tokens expire early.
+    pub long_copies: bool,
 }
 
 /// What a target is.
@@ -431,6 +433,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         registers: false,
         rest: 0,
         copies: 0,
+        long_copies: false,
     }
 }
 

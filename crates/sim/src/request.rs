@@ -169,9 +169,7 @@ impl What {
             return match self {
                 Self::Flush => (block(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
                 Self::Guard(action) => guard(action, kind),
-                Self::Copy(version, step) => {
-                    copy.expect("a copy under way").command(version, step)
-                }
+                Self::Copy(version, step) => copy.expect("a copy under way").command(version, step),
                 _ => (block(Opcode::READ_16, 0), Data::In(bytes)),
             };
         };

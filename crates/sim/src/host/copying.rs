@@ -53,7 +53,9 @@ impl Host {
         let units = &stage.units[entry.plan.target];
         let [from, to] = [(); 2].map(|()| units[self.rng.index(units.len())]);
         let length = stage.models[from].len();
-        let count = 1 + self.rng.index(BLOCKS_MAX.min(length / 2));
+        let long = entry.plan.long_copies;
+        let most = BLOCKS_MAX.min(length / 2);
+        let count = if long { most } else { 1 + self.rng.index(most) };
         let [lba, other] = [(); 2].map(|()| self.rng.index(length - count + 1));
         let overlaps = from == to && lba < other + count && other < lba + count;
         let now = self.world.borrow().now;
@@ -61,8 +63,8 @@ impl Host {
             source: (from, lba),
             destination: (to, other),
             count,
-            run: self.rng.pick(&[1, 1, 4, BLOCKS_MAX]),
-            inactivity: self.rng.pick(&[0, 1, 1, 5]),
+            run: if long { 1 } else { self.rng.pick(&[1, 1, 4, BLOCKS_MAX]) },
+            inactivity: if long { 1 } else { self.rng.pick(&[0, 1, 1, 5]) },
             immediate: self.rng.chance(400),
             delete: self.rng.chance(200),
             populated: now,
@@ -81,13 +83,7 @@ impl Host {
     }
 
     /// Does `next` of a copy after `delay`.
-    pub(super) fn next_step(
-        &mut self,
-        slot: usize,
-        version: Version,
-        next: Next,
-        delay: Duration,
-    ) {
+    pub(super) fn next_step(&mut self, slot: usize, version: Version, next: Next, delay: Duration) {
         let mut world = self.world.borrow_mut();
         let due = world.now + delay;
         self.slots[slot].steps.push((due, version, next));

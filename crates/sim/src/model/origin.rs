@@ -94,9 +94,8 @@ impl Model {
         count: usize,
         (from, to): (Instant, Instant),
     ) -> Vec<Origins> {
-        let stayed = |found: &&Candidate| {
-            found.from <= from && found.until.is_none_or(|until| until >= to)
-        };
+        let stayed =
+            |found: &&Candidate| found.from <= from && found.until.is_none_or(|until| until >= to);
         self.span(lba, count)
             .map(|at| {
                 let mut among = Vec::new();
