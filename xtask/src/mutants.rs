@@ -204,6 +204,13 @@ const MUTANTS: &[Mutant] = &[
         to: "tokens.retain(|token| !token.is_expired(now));",
         class: "calm",
     },
+    Mutant {
+        name: "shrink-waits-for-jobs",
+        file: "crates/target/src/pump/quiescence.rs",
+        from: "Key::NOBODY => jobs.get(jobs::key_of(io.task)).map(jobs::Job::task),",
+        to: "Key::NOBODY => jobs.get(Key::NOBODY).map(jobs::Job::task),",
+        class: "calm",
+    },
 ];
 
 /// Runs the mutants with these names, or all.

@@ -53,6 +53,8 @@ struct Sector {
     ghosts: u32,
     /// When the last of them was known to be none, or the power was lost.
     settled: Instant,
+    /// It was cut off while a write was under way, which may have come before that or after.
+    cut: bool,
 }
 
 /// One logical unit.
@@ -105,6 +107,7 @@ impl Model {
             writing: None,
             ghosts: 0,
             settled: now,
+            cut: false,
         };
         let sectors = blocks * (block_len / SECTOR);
         let sectors = (0..sectors).map(|_| sector()).collect();
@@ -205,6 +208,10 @@ impl Model {
     ) {
         for sector in self.range(lba, count) {
             sector.writing = None;
+            if std::mem::take(&mut sector.cut) {
+                sector.settled = now;
+                continue;
+            }
             for candidate in &mut sector.candidates {
                 if candidate.version == version && candidate.until.is_none() {
                     candidate.acknowledged = Some(now);
@@ -222,7 +229,7 @@ impl Model {
     /// Nobody knows what became of it. Until `exorcise` it may still take effect.
     pub(crate) fn doubt(&mut self, lba: usize, count: usize) {
         for sector in self.range(lba, count) {
-            sector.writing = None;
+            (sector.writing, sector.cut) = (None, false);
             sector.ghosts += 1;
         }
     }
@@ -238,7 +245,7 @@ impl Model {
     /// It was certainly not carried out.
     pub(crate) fn retract(&mut self, lba: usize, count: usize, version: Version) {
         for sector in self.range(lba, count) {
-            sector.writing = None;
+            (sector.writing, sector.cut) = (None, false);
             let open = |candidate: &Candidate| {
                 candidate.version == version && candidate.acknowledged.is_none()
             };
@@ -269,6 +276,31 @@ impl Model {
                     sector.candidates.iter().filter(open).map(|found| found.version).collect();
                 sector.since = writing.into_iter().collect();
             }
+        }
+    }
+
+    /// The blocks from `lba` on were cut off: they are zeroes when they come again, but for what is
+    /// written then.
+    pub(crate) fn cut(&mut self, lba: usize, now: Instant) {
+        let count = self.len() - lba;
+        for sector in self.range(lba, count) {
+            let quiet = sector.ghosts == 0;
+            sector.cut = sector.writing.is_some();
+            for candidate in &mut sector.candidates {
+                if quiet && Some(candidate.version) != sector.writing {
+                    candidate.until.get_or_insert(now);
+                }
+            }
+            let open = sector.candidates.iter().filter(|candidate| candidate.until.is_none());
+            sector.since = open.map(|candidate| candidate.version).collect();
+            sector.candidates.push(Candidate {
+                version: 0,
+                from: now,
+                until: None,
+                acknowledged: Some(now),
+            });
+            sector.stable = vec![0];
+            sector.settled = now;
         }
     }
 

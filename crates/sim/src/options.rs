@@ -5,6 +5,7 @@ mod extras;
 mod groups;
 mod hot;
 mod latest;
+mod sizes;
 mod strangers;
 mod tokens;
 mod writeback;
@@ -19,6 +20,7 @@ use wire::scsi::persistent::Type;
 
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
+pub use self::sizes::Resize;
 use crate::rng::Rng;
 
 /// Which faults may be drawn.
@@ -275,6 +277,8 @@ pub struct Options {
     pub disorder: u64,
     /// When impostors come.
     pub impostors: Vec<Duration>,
+    /// When disks get other sizes.
+    pub resizes: Vec<Resize>,
     /// When what happens.
     pub faults: Vec<(Duration, Fault)>,
 }
@@ -290,6 +294,7 @@ impl Options {
         options.divide();
         options.crowd();
         options.copy_by_token();
+        options.resize_disks();
         options
     }
 
@@ -333,6 +338,7 @@ impl Options {
             length,
             disorder: 0,
             impostors: Vec::new(),
+            resizes: Vec::new(),
             faults: faults(&mut Rng::stream(seed, 3), class, length),
         };
         options.reconcile();
@@ -502,6 +508,10 @@ impl fmt::Display for Options {
         }
         for at in &self.impostors {
             writeln!(f, "at {:>9.3} s an impostor", at.as_secs_f64())?;
+        }
+        for Resize { at, target, lun, left } in &self.resizes {
+            let at = at.as_secs_f64();
+            writeln!(f, "at {at:>9.3} s target {target}, unit {lun} resized ({left} of 1000)")?;
         }
         for (at, fault) in &self.faults {
             writeln!(f, "at {:>9.3} s {fault:?}", at.as_secs_f64())?;

@@ -17,6 +17,7 @@ use crate::options::Class;
 use crate::options::Fault;
 use crate::options::Options;
 use crate::report::Outcome;
+use crate::resizing::Sizes;
 use crate::rng::Rng;
 use crate::stage::Stage;
 use crate::trace::START;
@@ -104,10 +105,12 @@ impl Run {
         let mut models = Vec::new();
         let mut units = Vec::new();
         let mut claims = Vec::new();
+        let mut sizes = Vec::new();
         for target in &options.targets {
             units.push((models.len()..models.len() + usize::from(target.luns)).collect());
             for _ in 0..target.luns {
                 let unit = models.len() as u64 + 1;
+                sizes.push(Sizes::new(START, options.blocks));
                 claims.push(Claim::new(target.reservation));
                 models.push(Model::new(unit, options.blocks, target.block_len, START));
             }
@@ -116,6 +119,7 @@ impl Run {
         let overdue = options.hosts.iter().flatten().any(|session| session.command_timeout > 0);
         let stage = Stage {
             claims,
+            sizes,
             next_nexus: 1,
             models,
             units,
@@ -163,6 +167,9 @@ impl Run {
         for at in &self.options.impostors {
             world.at(START + *at, Due::Plan(Plan::Impostor));
         }
+        for (index, resize) in self.options.resizes.iter().enumerate() {
+            world.at(START + resize.at, Due::Plan(Plan::Resize(index)));
+        }
         world.after(LOOK, Due::Plan(Plan::Look));
     }
 
@@ -208,6 +215,9 @@ impl Run {
         if let Some(broken) = broken {
             self.stage.fail(broken);
         }
+        if self.is_shrinking() {
+            self.cut_files();
+        }
         if !self.stage.ghosts.is_empty() {
             self.settle_ghosts();
         }
@@ -221,7 +231,10 @@ impl Run {
             }
             Plan::Impostor if self.phase == Phase::Safety => self.send_impostor(),
             Plan::Unmask(link, discovery) => self.unmask(link, discovery),
-            Plan::Fault(_) | Plan::Impostor => {}
+            Plan::Resize(index) if self.phase == Phase::Safety => {
+                self.resize(self.options.resizes[index]);
+            }
+            Plan::Fault(_) | Plan::Impostor | Plan::Resize(_) => {}
             Plan::Start(desk) => self.revive(desk),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
             Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),
@@ -251,7 +264,7 @@ impl Run {
         let exhausted = idle && self.hosts.iter().all(Host::is_exhausted);
         match self.phase {
             Phase::Safety if now >= self.until || exhausted => self.calm(),
-            Phase::Drain if idle && self.is_up() => {
+            Phase::Drain if idle && self.is_up() && !self.is_shrinking() => {
                 if self.stage.ghosts.is_empty() {
                     self.verify();
                 } else {
@@ -304,6 +317,7 @@ impl Run {
     /// Everything is read once more.
     fn verify(&mut self) {
         self.phase = Phase::Verify;
+        self.restore_all();
         let now = self.world.borrow().now;
         self.until = now + VERIFY_MAX;
         self.stage.verifying = true;

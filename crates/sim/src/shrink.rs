@@ -60,6 +60,11 @@ fn candidates(options: &Options) -> Vec<Options> {
             let _ = candidate.impostors.remove(impostor);
         });
     }
+    for resize in 0..options.resizes.len() {
+        add(&|candidate| {
+            let _ = candidate.resizes.remove(resize);
+        });
+    }
     for fault in 0..faults {
         add(&|candidate| {
             let _ = candidate.faults.remove(fault);

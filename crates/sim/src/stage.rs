@@ -13,6 +13,7 @@ use crate::model::Model;
 use crate::model::Version;
 use crate::options::Secrets;
 use crate::request::What;
+use crate::resizing::Sizes;
 
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,8 @@ pub(crate) struct Stage {
     pub(crate) models: Vec<Model>,
     /// Of each unit: who may write.
     pub(crate) claims: Vec<Claim>,
+    /// Of each unit: how large it was when.
+    pub(crate) sizes: Vec<Sizes>,
     pub(crate) next_nexus: Nexus,
     /// Of each target: its units in `models`.
     pub(crate) units: Vec<Vec<usize>>,

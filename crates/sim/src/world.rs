@@ -70,6 +70,8 @@ pub(crate) enum Plan {
     Load(usize, usize),
     /// Look whether all is quiet.
     Look,
+    /// The next disk of the list gets another size.
+    Resize(usize),
     /// An impostor comes.
     Impostor,
     /// He goes again, and it is looked at what he reached.
@@ -299,7 +301,12 @@ impl World {
         if !self.disks[disk].works.contains_key(&id) {
             return;
         }
-        if !self.disks[disk].step(id, &mut self.disk_rng) {
+        let done = self.disks[disk].step(id, &mut self.disk_rng);
+        if std::mem::take(&mut self.disks[disk].overrun) {
+            let broken = format!("disk {disk} is written behind the end that its file was cut to");
+            self.tally.broken.push(broken);
+        }
+        if !done {
             return self.disk_later(disk, id);
         }
         let Some(work) = self.disks[disk].works.remove(&id) else { return };

@@ -50,7 +50,8 @@ impl Host {
         if !stage.may_fail && now.since(asked) > CALM_MAX {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
-        if let Err(why) = self.judge(slot, operation, &result, stage) {
+        let judged = self.judge(slot, operation, &result, stage);
+        if let Err(why) = judged.and_then(|()| within(operation, &result, now, stage)) {
             return stage.fail(why);
         }
         match (what, result) {
@@ -133,6 +134,7 @@ impl Host {
         let now = self.world.borrow().now;
         let model = &mut stage.models[unit];
         let conflict = is_conflict(error);
+        let beyond = is_out_of_range(error);
         if let What::Write { version, form, .. } = what {
             match (form, error.kind()) {
                 (Form::Compare { with, equal }, _) if is_miscompare(error) => {
@@ -157,7 +159,7 @@ impl Host {
                 _ => self.haunt(slot, operation, stage),
             }
         }
-        if !stage.may_fail && !conflict {
+        if !stage.may_fail && !conflict && !beyond {
             stage.fail(format!("a request failed without a fault: {error}"));
         }
     }
@@ -226,6 +228,35 @@ fn read(
         return Err(format!("{} bytes came instead of {expected}", bytes.len()));
     }
     model.check(lba, bytes, asked, now).map_err(|wrong| wrong.0)
+}
+
+/// What is behind the end of a unit is refused, and nothing else is for that.
+fn within(
+    operation: &Operation,
+    result: &Result<Done, Error>,
+    now: Instant,
+    stage: &Stage,
+) -> Result<(), String> {
+    let Operation { what, unit, lba, count, asked, .. } = *operation;
+    if matches!(what, What::Guard(_) | What::Copy(_, Step::Fetch | Step::Progress)) {
+        return Ok(());
+    }
+    let (least, most) = stage.sizes[unit].between(asked, now);
+    match result {
+        Ok(_) if lba + count > most => {
+            Err(format!("{what:?} is good at {lba}, {count} blocks of a unit of {most}"))
+        }
+        Err(error) if is_out_of_range(error) && lba + count <= least => {
+            Err(format!("{what:?} at {lba}, {count} blocks is not within a unit of {least}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// LOGICAL BLOCK ADDRESS OUT OF RANGE (SBC-4 §4.5).
+fn is_out_of_range(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
+        if sense.key == SenseKey::IllegalRequest && sense.asc == 0x21)
 }
 
 /// RESERVATION CONFLICT (SAM-5 §5.3.1).
