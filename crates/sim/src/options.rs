@@ -192,6 +192,8 @@ pub struct SessionPlan {
     pub copies: u64,
     /// These are long, and their tokens expire early.
     pub long_copies: bool,
+    /// So many of a thousand copies that go on after their command meet a change of their disk.
+    pub resized: u64,
 }
 
 /// What a target is.
@@ -440,6 +442,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         rest: 0,
         copies: 0,
         long_copies: false,
+        resized: 0,
     }
 }
 

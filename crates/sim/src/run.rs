@@ -167,8 +167,8 @@ impl Run {
         for at in &self.options.impostors {
             world.at(START + *at, Due::Plan(Plan::Impostor));
         }
-        for (index, resize) in self.options.resizes.iter().enumerate() {
-            world.at(START + resize.at, Due::Plan(Plan::Resize(index)));
+        for resize in &self.options.resizes {
+            world.at(START + resize.at, Due::Plan(Plan::Resize(*resize)));
         }
         world.after(LOOK, Due::Plan(Plan::Look));
     }
@@ -231,9 +231,7 @@ impl Run {
             }
             Plan::Impostor if self.phase == Phase::Safety => self.send_impostor(),
             Plan::Unmask(link, discovery) => self.unmask(link, discovery),
-            Plan::Resize(index) if self.phase == Phase::Safety => {
-                self.resize(self.options.resizes[index]);
-            }
+            Plan::Resize(resize) if self.phase == Phase::Safety => self.resize(resize),
             Plan::Fault(_) | Plan::Impostor | Plan::Resize(_) => {}
             Plan::Start(desk) => self.revive(desk),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,

@@ -29,6 +29,7 @@ use crate::lies::Lie;
 use crate::net::LinkId;
 use crate::net::Net;
 use crate::net::Side;
+use crate::options::Resize;
 use crate::report::Tally;
 use crate::rng::Rng;
 use crate::shuffle::Freedom;
@@ -70,8 +71,8 @@ pub(crate) enum Plan {
     Load(usize, usize),
     /// Look whether all is quiet.
     Look,
-    /// The next disk of the list gets another size.
-    Resize(usize),
+    /// A disk gets another size.
+    Resize(Resize),
     /// An impostor comes.
     Impostor,
     /// He goes again, and it is looked at what he reached.

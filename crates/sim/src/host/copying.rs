@@ -18,6 +18,8 @@ use crate::copies::Progress;
 use crate::copies::Step;
 use crate::model::COPY;
 use crate::model::Version;
+use crate::options::Resize;
+use crate::options::SessionPlan;
 use crate::request::Form;
 use crate::request::What;
 use crate::resizing::Sizes;
@@ -35,6 +37,9 @@ const COPIES_MAX: usize = 4;
 
 /// Longest copy, blocks.
 const BLOCKS_MAX: usize = 64;
+
+/// When a disk may become smaller under a copy, microseconds after that began: while a long one runs.
+const RESIZED_WITHIN: u64 = 2_000_000;
 
 /// What comes next of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +86,20 @@ impl Host {
         self.slots[slot].left = self.slots[slot].left.saturating_sub(1);
         self.next_step(slot, version, Next::Step(Step::Populate), Duration::ZERO);
         true
+    }
+
+    /// A copy goes on after its command; maybe its disk becomes smaller under way.
+    pub(super) fn goes_on(&mut self, slot: usize, version: Version, stage: &Stage) {
+        self.next_step(slot, version, Next::Step(Step::Progress), POLL);
+        let SessionPlan { target, resized, .. } = self.slots[slot].plan;
+        let Some(copy) = stage.copies.get(&version).filter(|_| resized > 0) else { return };
+        if self.rng.chance(resized) {
+            let lun = stage.units[target].iter().position(|unit| *unit == copy.destination.0);
+            let lun = lun.and_then(|lun| u16::try_from(lun).ok()).unwrap_or(0);
+            let at = self.rng.micros(0..=RESIZED_WITHIN);
+            let resize = Resize { at, target, lun, left: self.rng.pick(&[1, 100, 500]) };
+            self.world.borrow_mut().after(at, Due::Plan(Plan::Resize(resize)));
+        }
     }
 
     /// Does `next` of a copy after `delay`.

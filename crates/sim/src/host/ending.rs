@@ -10,8 +10,6 @@ use wire::scsi::sense::SenseKey;
 
 use super::CALM_MAX;
 use super::Host;
-use super::copying::Next;
-use super::copying::POLL;
 use super::promises::Word;
 use crate::claims::Access;
 use crate::claims::Action;
@@ -77,7 +75,7 @@ impl Host {
                 self.copied(slot, (version, step), bytes, stage);
             }
             (What::Write { version, form: Form::Token { immediate: true }, .. }, Ok(_)) => {
-                self.next_step(slot, version, Next::Step(Step::Progress), POLL);
+                self.goes_on(slot, version, stage);
             }
             (What::Write { durable, .. }, Ok(done)) => {
                 let durable = durable || stage.always_durable[self.slots[slot].plan.target];

@@ -43,8 +43,11 @@ impl Options {
             let left = rng.pick(&[100, 250, 500, 900]);
             self.resizes.push(Resize { at, target, lun, left });
         }
-        for target in self.resizes.iter().map(|resize| resize.target) {
-            self.targets[target].memory = false;
+        for target in &mut self.targets {
+            target.memory = false;
+        }
+        for session in self.hosts.iter_mut().flatten() {
+            session.resized = 400;
         }
         self.resizes.sort_by_key(|resize| resize.at);
     }
