@@ -51,9 +51,9 @@ pub enum Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums)] // the caller's timer knows these
 pub enum Trimmed {
-    /// Nothing that is free has memory.
+    /// Nothing has memory.
     All,
-    /// What was in use since the last time: look again after a while.
+    /// What is in use, or was since the last time: look again after a while.
     ForNow,
     /// More that was not: once more, soon.
     InPart,
@@ -104,9 +104,10 @@ impl Pool {
         Some(Buf::new(Slot::first(&self.shared, class, index), len))
     }
 
-    /// Whether the pool could ever give so many bytes in one buffer.
-    pub fn could_take(&self, len: usize) -> bool {
-        class_of(len).is_some_and(|class| CLASS_SIZES[class] <= self.shared.bytes_max)
+    /// Whether the pool could ever give buffers of all these lengths at once.
+    pub fn could_take(&self, lens: impl IntoIterator<Item = usize>) -> bool {
+        let sizes = lens.into_iter().map(|len| class_of(len).map(|class| CLASS_SIZES[class]));
+        sizes.sum::<Option<usize>>().is_some_and(|bytes| bytes <= self.shared.bytes_max)
     }
 
     /// Gives memory of free slots that no taker needed since the last call back to the system, at
@@ -347,9 +348,9 @@ impl Shared {
             }
         }
         lists.classes.iter_mut().for_each(Free::begin_period);
-        match lists.bytes_resident == lists.bytes_in_use {
-            true => Trimmed::All,
-            false => Trimmed::ForNow,
+        match lists.bytes_resident {
+            0 => Trimmed::All,
+            _ => Trimmed::ForNow,
         }
     }
 

@@ -7,7 +7,9 @@ use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::*;
 use std::time::Duration;
 use std::time::Instant;
+use target::Mode;
 use wire::iscsi::*;
+use wire::scsi::sam::TASK_SET_FULL;
 
 /// Blocks of a large command: 1 MiB.
 const LARGE: u16 = 2048;
@@ -153,6 +155,64 @@ fn a_window_larger_than_the_share_is_served_in_turn() {
                 }
             }
             assert_eq!(bytes, 60 * data.len());
+        },
+    );
+}
+
+/// The whole pool of the tests below: one buffer of it serves a command of `LARGE`.
+const ONE_BUFFER: usize = 1 << 20;
+
+/// Data that is kept to be sent again is acknowledged with the next command of its initiator, which
+/// may wait for the memory of this one.
+#[test]
+fn data_kept_to_be_sent_again_does_not_hold_up_commands_that_wait() {
+    on_each_plan(
+        |_| {},
+        |plan| plan.pool_bytes_max = ONE_BUFFER,
+        |server| {
+            let mut session = session(server, &[("ErrorRecoveryLevel", "1")]);
+            let begin = Instant::now();
+            let reads: Vec<ScsiCommand> =
+                (0..4_u32).map(|at| session.read_blocks(FILE_LUN, at * 2048, LARGE)).collect();
+            reads.iter().for_each(|read| session.start(read));
+            let mut done = 0;
+            while done < reads.len() {
+                let pdu = session.read();
+                let status = match pdu.response() {
+                    Response::DataIn(part) => part.status.map(|status| status.status),
+                    Response::Scsi(answer) => Some(answer.status),
+                    other => panic!("{other:?}"),
+                };
+                assert!(status.is_none_or(|status| status == GOOD), "{status:?}");
+                done += usize::from(status.is_some());
+            }
+            assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        },
+    );
+}
+
+/// A command for which there is no memory hears so before its host gives it up.
+#[test]
+fn a_command_without_memory_is_refused_in_time() {
+    on_each_plan(
+        |_| {},
+        |plan| {
+            // Both live on the same reactor, whose pool it is.
+            (plan.reactors, plan.mode) = (1, Mode::Smp);
+            plan.pool_bytes_max = ONE_BUFFER;
+        },
+        |server| {
+            let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
+            let mut hog = session(server, &keys);
+            let mut other = session(server, &keys);
+            let write = hog.write_blocks(FILE_LUN, 0, LARGE);
+            hog.start(&write);
+            hog.read_r2t();
+            let begin = Instant::now();
+            let read = other.read_blocks(FILE_LUN, 0, LARGE);
+            let status = other.run(&read);
+            assert_eq!(status.code, TASK_SET_FULL);
+            assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
         },
     );
 }

@@ -88,6 +88,10 @@ pub(crate) struct Disk {
     lost: BTreeSet<u64>,
     /// Nobody was told of that yet. Who syncs next is, whoever it is, and nobody after.
     untold: bool,
+    /// Sectors, if its file was cut or grew.
+    end: Option<u64>,
+    /// Somebody wrote behind its end.
+    pub(crate) overrun: bool,
 }
 
 impl Disk {
@@ -102,6 +106,8 @@ impl Disk {
             errors: 0,
             lost: BTreeSet::new(),
             untold: false,
+            end: None,
+            overrun: false,
         }
     }
 
@@ -177,7 +183,18 @@ impl Disk {
         }
     }
 
+    /// The file gets another size, and that is on the medium.
+    pub(crate) fn set_bytes(&mut self, bytes: u64) {
+        let end = bytes / SECTOR as u64;
+        self.end = Some(end);
+        drop(self.visible.split_off(&end));
+        drop(self.stable.split_off(&end));
+        drop(self.volatile.split_off(&end));
+        drop(self.lost.split_off(&end));
+    }
+
     fn change(&mut self, sector: u64, content: Sector, write: u64) {
+        self.overrun |= self.end.is_some_and(|end| sector >= end);
         self.lost.remove(&sector);
         self.visible.insert(sector, content);
         self.volatile.entry(sector).or_default().push(Volatile { content, write, done: None });

@@ -14,8 +14,10 @@
 
 mod check;
 mod claims;
+mod copies;
 mod disk;
 mod faults;
+mod hogs;
 mod host;
 mod impostors;
 mod lies;
@@ -26,6 +28,7 @@ mod options;
 mod port;
 mod report;
 mod request;
+mod resizing;
 mod rng;
 mod run;
 mod secrets;
@@ -39,7 +42,9 @@ mod world;
 
 pub use options::Class;
 pub use options::Fault;
+pub use options::Hog;
 pub use options::Options;
+pub use options::Resize;
 pub use options::Secrets;
 pub use options::SessionPlan;
 pub use options::TargetPlan;

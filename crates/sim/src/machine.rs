@@ -12,7 +12,10 @@ use scsi::Identity;
 use scsi::LogicalUnit;
 use store::FileId;
 use store::Geometry;
+use store::Layer;
 use store::Store;
+use store::filter::Limit;
+use store::filter::Rate;
 use target::AuthenticationPolicy;
 use target::Node;
 use target::Portal;
@@ -23,6 +26,7 @@ use crate::disk::SECTOR;
 use crate::host::target_name;
 use crate::options::TargetPlan;
 use crate::port::SimPort;
+use crate::resizing::Shrinking;
 use crate::rng::Rng;
 use crate::secrets;
 use crate::wires;
@@ -38,9 +42,11 @@ pub(crate) struct Machine {
     pub(crate) solo: Option<Solo<SimPort>>,
     /// Its disks, one a unit.
     pub(crate) disks: Vec<usize>,
-    blocks: usize,
+    /// Of each unit, blocks: what its file has.
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) shrinking: Option<Shrinking>,
     rng: Rng,
-    world: Shared,
+    pub(crate) world: Shared,
 }
 
 impl Machine {
@@ -58,7 +64,9 @@ impl Machine {
         drop(shared);
         let rng = Rng::stream(seed, 50 + desk as u64);
         let world = Shared::clone(world);
-        Self { desk, plan: plan.clone(), solo: None, disks, blocks, rng, world }
+        let sizes = vec![blocks; usize::from(plan.luns)];
+        let (plan, solo, shrinking) = (plan.clone(), None, None);
+        Self { desk, plan, solo, disks, sizes, shrinking, rng, world }
     }
 
     /// Starts serving.
@@ -141,7 +149,7 @@ impl Machine {
     }
 
     fn store(&self, number: u16) -> Arc<dyn Store> {
-        let bytes = (self.blocks * self.plan.block_len) as u64;
+        let bytes = (self.sizes[usize::from(number)] * self.plan.block_len) as u64;
         if self.plan.memory {
             return Arc::new(store::memory::Memory::new(bytes).expect("memory for a small disk"));
         }
@@ -156,9 +164,13 @@ impl Machine {
         };
         let file = store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync);
         let disk = self.disks[usize::from(number)];
-        match self.world.borrow_mut().disks[disk].open() {
-            true => Arc::new(file),
-            false => Arc::new(file.after_a_loss()),
+        let file = match self.world.borrow_mut().disks[disk].open() {
+            true => file,
+            false => file.after_a_loss(),
+        };
+        match self.plan.limit {
+            0 => Arc::new(file),
+            limit => Arc::new(Limit::new(Arc::new(file), Layer(0), Rate::Bytes(limit))),
         }
     }
 

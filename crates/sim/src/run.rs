@@ -2,6 +2,7 @@
 //! One run: safety phase under faults, then everything must drain, be right and be gone.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,10 +13,12 @@ use crate::host::Host;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::net::Link;
+use crate::net::LinkId;
 use crate::options::Class;
 use crate::options::Fault;
 use crate::options::Options;
 use crate::report::Outcome;
+use crate::resizing::Sizes;
 use crate::rng::Rng;
 use crate::stage::Stage;
 use crate::trace::START;
@@ -61,8 +64,10 @@ pub(crate) struct Run {
     pub(crate) options: Options,
     pub(crate) rng: Rng,
     pub(crate) impostor_rng: Rng,
-    /// The port that impostors come from.
+    /// The port that impostors and hogs come from.
     pub(crate) impostor_desk: usize,
+    /// Connections of hogs.
+    pub(crate) hogs: Vec<LinkId>,
     phase: Phase,
     until: Instant,
     turns: u32,
@@ -103,10 +108,12 @@ impl Run {
         let mut models = Vec::new();
         let mut units = Vec::new();
         let mut claims = Vec::new();
+        let mut sizes = Vec::new();
         for target in &options.targets {
             units.push((models.len()..models.len() + usize::from(target.luns)).collect());
             for _ in 0..target.luns {
                 let unit = models.len() as u64 + 1;
+                sizes.push(Sizes::new(START, options.blocks));
                 claims.push(Claim::new(target.reservation));
                 models.push(Model::new(unit, options.blocks, target.block_len, START));
             }
@@ -115,6 +122,7 @@ impl Run {
         let overdue = options.hosts.iter().flatten().any(|session| session.command_timeout > 0);
         let stage = Stage {
             claims,
+            sizes,
             next_nexus: 1,
             models,
             units,
@@ -124,6 +132,7 @@ impl Run {
             outages: vec![Vec::new(); options.targets.len()],
             ghosts: Vec::new(),
             next_version: 1,
+            copies: BTreeMap::new(),
             loading: true,
             verifying: false,
             may_lose: overdue
@@ -131,6 +140,7 @@ impl Run {
                     !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
                 }),
             may_fail: options.class != Class::Calm,
+            hogs: !options.hogs.is_empty(),
             failure: None,
         };
         let until = START + options.length;
@@ -145,6 +155,7 @@ impl Run {
             rng,
             impostor_rng,
             impostor_desk,
+            hogs: Vec::new(),
             phase,
             until,
             turns,
@@ -160,6 +171,12 @@ impl Run {
         }
         for at in &self.options.impostors {
             world.at(START + *at, Due::Plan(Plan::Impostor));
+        }
+        for (index, (at, _)) in self.options.hogs.iter().enumerate() {
+            world.at(START + *at, Due::Plan(Plan::Hog(index)));
+        }
+        for resize in &self.options.resizes {
+            world.at(START + resize.at, Due::Plan(Plan::Resize(*resize)));
         }
         world.after(LOOK, Due::Plan(Plan::Look));
     }
@@ -206,6 +223,9 @@ impl Run {
         if let Some(broken) = broken {
             self.stage.fail(broken);
         }
+        if self.is_shrinking() {
+            self.cut_files();
+        }
         if !self.stage.ghosts.is_empty() {
             self.settle_ghosts();
         }
@@ -219,7 +239,11 @@ impl Run {
             }
             Plan::Impostor if self.phase == Phase::Safety => self.send_impostor(),
             Plan::Unmask(link, discovery) => self.unmask(link, discovery),
-            Plan::Fault(_) | Plan::Impostor => {}
+            Plan::Hog(index) if self.phase == Phase::Safety => self.send_hog(index),
+            Plan::HogAsks(link, index) => self.hog_asks(link, index),
+            Plan::HogLeaves(link, index) => self.hog_leaves(link, index),
+            Plan::Resize(resize) if self.phase == Phase::Safety => self.resize(resize),
+            Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) | Plan::Resize(_) => {}
             Plan::Start(desk) => self.revive(desk),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
             Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),
@@ -249,7 +273,7 @@ impl Run {
         let exhausted = idle && self.hosts.iter().all(Host::is_exhausted);
         match self.phase {
             Phase::Safety if now >= self.until || exhausted => self.calm(),
-            Phase::Drain if idle && self.is_up() => {
+            Phase::Drain if idle && self.is_up() && !self.is_shrinking() => {
                 if self.stage.ghosts.is_empty() {
                     self.verify();
                 } else {
@@ -279,6 +303,7 @@ impl Run {
     fn calm(&mut self) {
         self.phase = Phase::Drain;
         self.stage.loading = false;
+        self.dismiss_hogs();
         let mut world = self.world.borrow_mut();
         let now = world.now;
         self.until = now + DRAIN_MAX;
@@ -302,6 +327,7 @@ impl Run {
     /// Everything is read once more.
     fn verify(&mut self) {
         self.phase = Phase::Verify;
+        self.restore_all();
         let now = self.world.borrow().now;
         self.until = now + VERIFY_MAX;
         self.stage.verifying = true;

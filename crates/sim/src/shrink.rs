@@ -60,6 +60,16 @@ fn candidates(options: &Options) -> Vec<Options> {
             let _ = candidate.impostors.remove(impostor);
         });
     }
+    for hog in 0..options.hogs.len() {
+        add(&|candidate| {
+            let _ = candidate.hogs.remove(hog);
+        });
+    }
+    for resize in 0..options.resizes.len() {
+        add(&|candidate| {
+            let _ = candidate.resizes.remove(resize);
+        });
+    }
     for fault in 0..faults {
         add(&|candidate| {
             let _ = candidate.faults.remove(fault);

@@ -85,9 +85,14 @@ impl World {
         if let Some(link) = self.net.links.get_mut(&id) {
             link.ends[0].fd = Some(ours);
         }
+        self.send_bare(id, bytes);
+        id
+    }
+
+    /// More of it.
+    pub(crate) fn send_bare(&mut self, id: LinkId, bytes: Vec<u8>) {
         let latency = self.latency();
         self.carry(id, 0, bytes, latency);
-        id
     }
 
     /// Makes a connection.

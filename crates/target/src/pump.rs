@@ -13,9 +13,9 @@
 //! store needed the engine, and leaves in [`Pump::transmit`] (`sending.rs`).
 
 mod admission;
+mod awaiting_memory;
 mod buffers;
 mod complaint;
-mod hunger;
 mod jobs;
 mod join;
 mod keeping;
@@ -101,7 +101,7 @@ pub(crate) struct Pump<P> {
     /// Commands that wait for others.
     waiting: waiting::Waiting,
     /// Sessions and connections that wait for memory.
-    hungry: hunger::Hungry,
+    memory_queue: awaiting_memory::MemoryQueue,
     /// The next sweep is due at some time.
     sweeps: bool,
     jobs: Table<jobs::Job>,
@@ -172,7 +172,7 @@ struct Session {
     /// Commands in the hands of the device server, by `TaskId::index`.
     tasks: Vec<Option<services::Task>>,
     /// Those that wait for memory, the oldest first.
-    hungry: VecDeque<hunger::Meal>,
+    awaiting_memory: VecDeque<awaiting_memory::Waiter>,
     /// Store work under way; a session is gone only when there is none.
     ios: usize,
     /// Logins that wait for the end of this session: reactor and connection.
@@ -217,7 +217,7 @@ enum Kind {
     ConnectionTimer = 5,
     SessionTimer = 6,
     JobTimer = 7,
-    HungerTimer = 8,
+    MemoryTimer = 8,
     Sweep = 9,
 }
 
@@ -236,7 +236,7 @@ fn decode(token: u64) -> (Option<Kind>, Key) {
         5 => Some(Kind::ConnectionTimer),
         6 => Some(Kind::SessionTimer),
         7 => Some(Kind::JobTimer),
-        8 => Some(Kind::HungerTimer),
+        8 => Some(Kind::MemoryTimer),
         9 => Some(Kind::Sweep),
         _ => None,
     };
@@ -261,7 +261,7 @@ impl<P: Port> Pump<P> {
         self.take_turns();
         self.try_again();
         self.take_job_turns();
-        self.feed_hungry();
+        self.serve_memory_queue();
         self.watch.laps.lap(Layer::Other);
         self.flush();
         self.watch.laps.lap(Layer::Send);

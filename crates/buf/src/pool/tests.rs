@@ -234,7 +234,9 @@ fn a_pool_of_one_buffer_gives_it_to_whoever_comes_first() {
     let (one, other) = (pool.share(), pool.share());
     let taken = one.take(1 << 20).expect("nobody has anything");
     assert!(other.take(1).is_none());
-    assert!(pool.could_take(1 << 20) && !pool.could_take((1 << 20) + 1));
+    assert!(pool.could_take([1 << 20]) && !pool.could_take([(1 << 20) + 1]));
+    assert!(!pool.could_take([1 << 20, 1]), "not beside another one");
+    assert!(pool.could_take([256 << 10, 1]));
     let returned = pool.returned();
     drop(taken);
     assert_ne!(pool.returned(), returned);
@@ -280,4 +282,15 @@ fn memory_that_nobody_needs_goes_back() {
     assert_eq!(resident(&pool), 0);
     let all: Vec<Buf> = (0..64).map(|_| pool.take(1 << 20).expect("room")).collect();
     assert_eq!(all.len(), 64);
+}
+
+#[test]
+fn memory_that_is_in_use_is_looked_at_again() {
+    let pool = Pool::new(1 << 20).expect("room");
+    let held = pool.take(1).expect("room");
+    assert_eq!(pool.trim(8 << 20), Trimmed::ForNow, "it comes back some day");
+    drop(held);
+    assert_eq!(pool.trim(8 << 20), Trimmed::ForNow, "it was in use a moment ago");
+    assert_eq!(pool.trim(8 << 20), Trimmed::All);
+    assert_eq!(pool.bytes_resident(), 0);
 }

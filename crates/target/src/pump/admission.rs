@@ -345,7 +345,7 @@ impl<P: Port> Pump<P> {
             since: now,
             connections: vec![key],
             tasks: Vec::new(),
-            hungry: std::collections::VecDeque::new(),
+            awaiting_memory: std::collections::VecDeque::new(),
             ios: 0,
             waiters: Vec::new(),
             closed: false,

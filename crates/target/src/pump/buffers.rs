@@ -121,14 +121,14 @@ impl<P: Port> Pump<P> {
     /// A buffer for what is read: the first one of a command is of its session's share.
     pub(super) fn take_to_read(&mut self, key: Key, id: TaskId, length: usize) -> Option<Buf> {
         let task = self.sessions.get_mut(key).and_then(|of| task_of(&mut of.tasks, id));
-        let is_fed = task.is_some_and(|task| std::mem::replace(&mut task.fed, true));
-        let claim = if is_fed { Claim::Completion } else { Claim::Share };
+        let has_memory = task.is_some_and(|task| std::mem::replace(&mut task.has_memory, true));
+        let claim = if has_memory { Claim::Completion } else { Claim::Share };
         let buf = self.take_buf(key, length, claim);
         if buf.is_none()
             && let Some(session) = self.sessions.get_mut(key)
             && let Some(task) = task_of(&mut session.tasks, id)
         {
-            task.fed = is_fed;
+            task.has_memory = has_memory;
         }
         buf
     }
@@ -142,7 +142,10 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get(key) else {
             return self.take_from(key, length, claim);
         };
-        if claim == Claim::Share && !session.hungry.is_empty() && !self.hungry.feeds() {
+        if claim == Claim::Share
+            && !session.awaiting_memory.is_empty()
+            && !self.memory_queue.is_serving()
+        {
             return None;
         }
         self.take_from(key, length, claim)

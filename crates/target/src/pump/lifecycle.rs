@@ -51,7 +51,7 @@ impl<P: Port> Pump<P> {
             jobs: Table::default(),
             job_turns: std::collections::VecDeque::new(),
             waiting: super::waiting::Waiting::default(),
-            hungry: super::hunger::Hungry::default(),
+            memory_queue: super::awaiting_memory::MemoryQueue::default(),
             sweeps: false,
             deserted: std::collections::VecDeque::new(),
             accepted: 0,
@@ -224,7 +224,7 @@ impl<P: Port> Pump<P> {
         self.waiting.forget_session(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let tasks = std::mem::take(&mut session.tasks);
-        session.hungry.clear();
+        session.awaiting_memory.clear();
         if let Some(nexus) = session.nexus.take() {
             // The next session of the same initiator port hears of them (RFC 7143 §11.14.5).
             for unit in tasks.iter().flatten().filter_map(|task| task.scsi.unit()) {
@@ -268,7 +268,7 @@ impl<P: Port> Pump<P> {
                     }
                 }
                 (Some(Kind::JobTimer), key) => self.wake_job(key),
-                (Some(Kind::HungerTimer), key) => self.refuse_starved(key),
+                (Some(Kind::MemoryTimer), key) => self.refuse_overdue(key),
                 (Some(Kind::Sweep), _) => self.sweep(),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Clock(now)),

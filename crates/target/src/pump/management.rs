@@ -261,7 +261,7 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(task) = session.take_task(id) {
             self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
-            session.hungry.retain(|meal| meal.task != id);
+            session.awaiting_memory.retain(|waiter| waiter.task != id);
             self.waiting.forget(key, id);
             self.keep(key, id, task.scsi);
         }

@@ -115,7 +115,7 @@ impl<P: Port> Pump<P> {
         } else {
             connection.list = Some(list);
             if connection.mover.backlog() > 0 {
-                self.hungry.wait_to_send(key);
+                self.memory_queue.wait_to_send(key);
             }
             self.end_if_terminated(key);
         }

@@ -20,9 +20,9 @@ use wire::iscsi::Attribute;
 
 use super::Pump;
 use super::Session;
+use super::awaiting_memory::Want;
 use super::buffers;
 use super::complaint;
-use super::hunger::Want;
 use crate::stopwatch::Layer;
 use crate::table::Key;
 
@@ -36,7 +36,7 @@ pub(super) struct Task {
     pub(super) scsi: scsi::Task,
     pub(super) immediate: Option<(Buf, u32)>,
     /// It was given a buffer: from now on it gets what it needs, so that it can give all back.
-    pub(super) fed: bool,
+    pub(super) has_memory: bool,
     /// HEAD OF QUEUE or ACA.
     pub(super) overtakes: bool,
     pub(super) expected_out: u32,
@@ -69,7 +69,7 @@ impl<P: Port> Pump<P> {
             id,
             scsi,
             overtakes: matches!(command.attribute, Attribute::HeadOfQueue | Attribute::Aca),
-            fed: command.immediate.is_some(),
+            has_memory: command.immediate.is_some(),
             immediate: command.immediate,
             expected_out: command.expected_out,
             wanted: 0,
@@ -152,12 +152,12 @@ impl<P: Port> Pump<P> {
             Ok(buf) => buf,
             Err(staged) => {
                 self.put_back(key, id, staged, need.is_reserved);
-                return self.starve(key, id, Want::DataOut { length }, need.length as usize);
+                return self.await_memory(key, id, Want::DataOut { length }, need.length as usize);
             }
         };
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(task) = task_of(&mut session.tasks, id) {
-            task.fed = true;
+            task.has_memory = true;
         }
         let connection = session.connection_of(id);
         match connection.and_then(|key| self.connections.get_mut(key)) {

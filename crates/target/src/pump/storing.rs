@@ -16,9 +16,9 @@ use super::Doing;
 use super::Kind;
 use super::PendingIo;
 use super::Pump;
+use super::awaiting_memory::Reading;
+use super::awaiting_memory::Want;
 use super::complaint;
-use super::hunger::Reading;
-use super::hunger::Want;
 use super::services::task_of;
 use super::token;
 use crate::stopwatch::Layer;
@@ -42,7 +42,7 @@ impl<P: Port> Pump<P> {
                     None => {
                         let io = Io::Read { file, offset, length };
                         let want = Want::Read(Box::new(Reading { op, kept, io }));
-                        return self.starve(key, id, want, length as usize);
+                        return self.await_memory(key, id, want, length as usize);
                     }
                 }
             }

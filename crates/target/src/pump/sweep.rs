@@ -66,17 +66,19 @@ impl<P: Port> Pump<P> {
         let next = match self.pool.trim(STEP) {
             Trimmed::InPart => return self.sweep_at(now + BETWEEN_STEPS),
             Trimmed::ForNow => Some(now + INTERVAL),
-            // What is in use will be free, and have memory then.
-            Trimmed::All => {
-                let needed = !self.connections.is_empty() || self.pool.bytes_in_use() > 0;
-                needed.then_some(now + INTERVAL)
-            }
+            Trimmed::All => self.is_used().then_some(now + INTERVAL),
         };
         self.cut_stuck();
         match next {
             Some(at) => self.sweep_at(at),
             None => self.sweeps = false,
         }
+    }
+
+    /// Somebody has memory, or may take it yet: a session does without a connection, too.
+    fn is_used(&self) -> bool {
+        let alone = self.connections.is_empty() && self.sessions.is_empty();
+        !alone || self.pool.bytes_in_use() > 0
     }
 
     fn sweep_at(&mut self, at: clock::Instant) {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   wants a buffer --> has one                                        share, or bound
-//!                  +-> hungry --something came back, its turn--> has one
+//!                  +-> waits ---something came back, its turn--> has one
 //!                             +--too long, or more than there is--> TASK SET FULL
 //! ```
 //!
@@ -21,16 +21,18 @@ use super::Kind;
 use super::Pump;
 use super::services::TASK_SET_FULL;
 use super::services::empty_completion;
+use super::services::task_of;
 use super::token;
 use crate::table::Key;
 
-/// A command that waits longer than this is refused: below the time after which initiators give a
-/// command up, which is 30 s with most of them.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A command that waits longer than this is refused: well below the shortest time after which hosts
+/// give a command up, 5 s, with as much again for the command itself. One that is refused comes
+/// back after a short delay, fewer at a time (SAM-5 §5.3.1), which serves it better than silence.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who waits for memory on a reactor.
 #[derive(Debug, Default)]
-pub(super) struct Hungry {
+pub(super) struct MemoryQueue {
     /// Sessions with commands that do.
     sessions: Vec<Key>,
     /// Connections that cannot send without.
@@ -38,12 +40,12 @@ pub(super) struct Hungry {
     /// What had come back to the pool when they tried last.
     returned: u64,
     /// When the command began to wait that tries again now.
-    feeding: Option<Instant>,
+    serving: Option<Instant>,
 }
 
 /// A command that waits.
 #[derive(Debug)]
-pub(super) struct Meal {
+pub(super) struct Waiter {
     pub(super) task: TaskId,
     want: Want,
     since: Instant,
@@ -67,10 +69,14 @@ pub(super) struct Reading {
     pub(super) io: Io,
 }
 
-impl Hungry {
+impl MemoryQueue {
     /// The one that waits longest tries again.
-    pub(super) const fn feeds(&self) -> bool {
-        self.feeding.is_some()
+    pub(super) const fn is_serving(&self) -> bool {
+        self.serving.is_some()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sessions.is_empty() && self.connections.is_empty()
     }
 
     /// A connection has something to send and could not.
@@ -85,55 +91,65 @@ impl Hungry {
 impl<P: Port> Pump<P> {
     /// A command waits for a buffer of `bytes` bytes.
     #[cold]
-    pub(super) fn starve(&mut self, key: Key, task: TaskId, want: Want, bytes: usize) {
-        if !self.pool.could_take(bytes) {
-            return self.refuse(key, task);
-        }
+    pub(super) fn await_memory(&mut self, key: Key, task: TaskId, want: Want, bytes: usize) {
         let now = self.port.now();
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if let Some(since) = self.hungry.feeding {
-            return session.hungry.push_front(Meal { task, want, since });
+        // What it holds meanwhile does not come back for it.
+        let held = task_of(&mut session.tasks, task).and_then(|task| task.immediate.as_ref());
+        let held = held.map(|(buf, _)| buf.len());
+        if !self.pool.could_take([bytes].into_iter().chain(held)) {
+            return self.refuse(key, task);
         }
-        if session.hungry.is_empty() {
-            self.timers.set(token(Kind::HungerTimer, key).0, now + PATIENCE);
-            self.hungry.returned = self.pool.returned();
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let Some(since) = self.memory_queue.serving {
+            return session.awaiting_memory.push_front(Waiter { task, want, since });
         }
-        session.hungry.push_back(Meal { task, want, since: now });
-        if !self.hungry.sessions.contains(&key) {
-            self.hungry.sessions.push(key);
+        if session.awaiting_memory.is_empty() {
+            self.timers.set(token(Kind::MemoryTimer, key).0, now + PATIENCE);
+        }
+        // What came back while others waited is for them to see.
+        if self.memory_queue.is_empty() {
+            self.memory_queue.returned = self.pool.returned();
+        }
+        session.awaiting_memory.push_back(Waiter { task, want, since: now });
+        if !self.memory_queue.sessions.contains(&key) {
+            self.memory_queue.sessions.push(key);
         }
     }
 
     /// Lets those go on for which there is memory now.
-    pub(super) fn feed_hungry(&mut self) {
-        if self.hungry.sessions.is_empty() && self.hungry.connections.is_empty() {
+    pub(super) fn serve_memory_queue(&mut self) {
+        if self.memory_queue.is_empty() {
             return;
         }
+        // What is kept to be sent again since they began to wait comes back only when its initiator
+        // says more, and that may wait for them.
+        self.give_up_kept_data();
         let returned = self.pool.returned();
-        if std::mem::replace(&mut self.hungry.returned, returned) == returned {
+        if std::mem::replace(&mut self.memory_queue.returned, returned) == returned {
             return;
         }
-        for key in std::mem::take(&mut self.hungry.connections) {
+        for key in std::mem::take(&mut self.memory_queue.connections) {
             self.mark_dirty(key);
         }
-        let mut sessions = std::mem::take(&mut self.hungry.sessions);
-        sessions.retain(|key| self.feed_session(*key));
-        sessions.append(&mut self.hungry.sessions);
-        self.hungry.sessions = sessions;
+        let mut sessions = std::mem::take(&mut self.memory_queue.sessions);
+        sessions.retain(|key| self.serve_session(*key));
+        sessions.append(&mut self.memory_queue.sessions);
+        self.memory_queue.sessions = sessions;
     }
 
     /// True if it must still wait.
-    fn feed_session(&mut self, key: Key) -> bool {
+    fn serve_session(&mut self, key: Key) -> bool {
         let now = self.port.now();
         loop {
             let Some(session) = self.sessions.get_mut(key) else { return false };
-            let Some(meal) = session.hungry.pop_front() else {
-                self.timers.cancel(token(Kind::HungerTimer, key).0);
+            let Some(waiter) = session.awaiting_memory.pop_front() else {
+                self.timers.cancel(token(Kind::MemoryTimer, key).0);
                 return false;
             };
-            let Meal { task, want, since } = meal;
+            let Waiter { task, want, since } = waiter;
             session.machine.set_now(now);
-            self.hungry.feeding = Some(since);
+            self.memory_queue.serving = Some(since);
             match want {
                 Want::DataOut { length } => self.receive_data_out(key, task, length),
                 Want::Read(reading) => {
@@ -141,8 +157,8 @@ impl<P: Port> Pump<P> {
                     self.run_io(key, task, op, kept, io);
                 }
             }
-            self.hungry.feeding = None;
-            let front = self.sessions.get(key).and_then(|session| session.hungry.front());
+            self.memory_queue.serving = None;
+            let front = self.sessions.get(key).and_then(|session| session.awaiting_memory.front());
             let waits = front.is_some_and(|front| front.task == task);
             self.settle(key);
             if waits {
@@ -152,18 +168,18 @@ impl<P: Port> Pump<P> {
     }
 
     /// Those that waited too long are told to come again later.
-    pub(super) fn refuse_starved(&mut self, key: Key) {
+    pub(super) fn refuse_overdue(&mut self, key: Key) {
         let now = self.port.now();
         while let Some(session) = self.sessions.get_mut(key)
-            && let Some(meal) = session.hungry.front()
+            && let Some(waiter) = session.awaiting_memory.front()
         {
-            let end = meal.since + PATIENCE;
+            let end = waiter.since + PATIENCE;
             if end > now {
-                self.timers.set(token(Kind::HungerTimer, key).0, end);
+                self.timers.set(token(Kind::MemoryTimer, key).0, end);
                 break;
             }
-            let task = meal.task;
-            session.hungry.pop_front();
+            let task = waiter.task;
+            session.awaiting_memory.pop_front();
             self.refuse(key, task);
         }
         self.settle(key);
