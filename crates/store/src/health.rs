@@ -15,6 +15,7 @@
 
 mod marks;
 
+use crate::limits::MARKED_BLOCKS_MAX;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicU64;
@@ -64,9 +65,11 @@ pub enum Verdict {
 }
 
 impl Health {
-    /// Of a file of `bytes` that is written in blocks of `block` bytes.
+    /// Of a file of `bytes` that is written in blocks of `block` bytes. Of a very large one several
+    /// blocks are one here.
     pub(crate) fn new(bytes: u64, block: u32, shares_news: bool) -> Self {
-        let shift = block.max(512).ilog2();
+        let coarse = bytes.div_ceil(MARKED_BLOCKS_MAX).max(1).next_power_of_two().ilog2();
+        let shift = block.max(512).ilog2().max(coarse);
         let marks = || Marks::new(bytes, shift);
         Self {
             failure: AtomicU64::new(0),

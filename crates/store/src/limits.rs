@@ -52,6 +52,10 @@ pub(crate) const DELAY_MAX: Duration = Duration::from_secs(60);
 /// Blocks of one file whose writes are told apart at most: the list of their chunks takes 2 MiB.
 pub(crate) const MARKS_MAX: u64 = 1 << 32;
 
+/// Blocks in which the writes of a file are told apart at its first size: of a file of 1 TiB those
+/// of 4 KiB, of a larger one larger pieces. Each of three sets takes 32 MiB at most.
+pub(crate) const MARKED_BLOCKS_MAX: u64 = 1 << 28;
+
 /// The writes of a file that grows to more than so many times its size are not told apart.
 pub(crate) const MARKS_GROWTH: u64 = 8;
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A set of blocks of a file: one bit each, memory for those parts that were ever in it.
+//!
+//! A second table says which parts have any, so that whoever goes through the set pays for what is
+//! in it and not for what ever was: a flush does, on a reactor.
 
 use crate::limits::{MARKS_GROWTH, MARKS_MAX};
 use alloc::boxed::Box;
@@ -20,6 +23,9 @@ pub(super) struct Marks {
     /// Bytes of a block, as a shift.
     shift: u32,
     chunks: Box<[Once<Box<Chunk>>]>,
+    /// A bit for each chunk that may have one. Set behind the bit in the chunk and taken away
+    /// before those are looked at, so that none is overlooked.
+    used: Box<[AtomicU64]>,
     beyond: AtomicBool,
 }
 
@@ -31,8 +37,10 @@ impl Marks {
     pub(super) fn new(bytes: u64, shift: u32) -> Self {
         let bytes = bytes.saturating_mul(MARKS_GROWTH).min(MARKS_MAX << shift);
         let chunk = (CHUNK_WORDS as u64) << (WORD_SHIFT + shift);
-        let chunks = (0..bytes.div_ceil(chunk)).map(|_| Once::new()).collect();
-        Self { shift, chunks, beyond: AtomicBool::new(false) }
+        let count = bytes.div_ceil(chunk);
+        let chunks = (0..count).map(|_| Once::new()).collect();
+        let used = (0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Self { shift, chunks, used, beyond: AtomicBool::new(false) }
     }
 
     /// Adds each block that has a byte of the range. As a rule they are there, and it costs a look
@@ -47,6 +55,7 @@ impl Marks {
             if word.load(SeqCst) & bits != bits {
                 word.fetch_or(bits, SeqCst);
             }
+            self.note_use(index);
         }
     }
 
@@ -67,10 +76,7 @@ impl Marks {
 
     /// Moves all blocks to `to`.
     pub(super) fn move_to(&self, to: &Self) {
-        self.each(|index, word| match word.swap(0, SeqCst) {
-            0 => {}
-            bits => to.join(index, bits),
-        });
+        self.take(|index, bits| to.join(index, bits));
         if self.beyond.swap(false, SeqCst) {
             to.beyond.store(true, SeqCst);
         }
@@ -88,7 +94,7 @@ impl Marks {
     }
 
     pub(super) fn clear(&self) {
-        self.each(|_, word| word.store(0, SeqCst));
+        self.take(|_, _| {});
         self.beyond.store(false, SeqCst);
     }
 
@@ -100,14 +106,52 @@ impl Marks {
 
     fn join(&self, index: u64, bits: u64) {
         match self.word_or_new(index) {
-            Some(word) => _ = word.fetch_or(bits, SeqCst),
+            Some(word) => {
+                word.fetch_or(bits, SeqCst);
+                self.note_use(index);
+            }
             None => self.beyond.store(true, SeqCst),
         }
     }
 
+    /// There is a block in the word of this index.
+    #[inline]
+    fn note_use(&self, index: u64) {
+        let chunk = index / CHUNK_WORDS as u64;
+        let at = usize::try_from(chunk / 64).unwrap_or(usize::MAX);
+        let Some(used) = self.used.get(at) else { return };
+        let bit = 1 << (chunk % 64);
+        if used.load(SeqCst) & bit == 0 {
+            used.fetch_or(bit, SeqCst);
+        }
+    }
+
+    /// Takes all blocks out, a word at a time.
+    fn take(&self, mut what: impl FnMut(u64, u64)) {
+        for (at, used) in (0_u64..).zip(&self.used) {
+            if used.load(SeqCst) == 0 {
+                continue;
+            }
+            self.each_of(at, used.swap(0, SeqCst), |index, word| match word.swap(0, SeqCst) {
+                0 => {}
+                bits => what(index, bits),
+            });
+        }
+    }
+
     fn each(&self, mut what: impl FnMut(u64, &AtomicU64)) {
-        for (number, chunk) in (0_u64..).zip(&self.chunks) {
-            let Some(chunk) = chunk.get() else { continue };
+        for (at, used) in (0_u64..).zip(&self.used) {
+            self.each_of(at, used.load(SeqCst), &mut what);
+        }
+    }
+
+    /// All words of the chunks that `used` names, the word of `self.used` at `at`.
+    fn each_of(&self, at: u64, mut used: u64, mut what: impl FnMut(u64, &AtomicU64)) {
+        while used != 0 {
+            let number = at * 64 + u64::from(used.trailing_zeros());
+            used &= used - 1;
+            let chunk = usize::try_from(number).ok().and_then(|number| self.chunks.get(number));
+            let Some(chunk) = chunk.and_then(Once::get) else { continue };
             for (at, word) in (0_u64..).zip(&chunk.0) {
                 what(number * CHUNK_WORDS as u64 + at, word);
             }
@@ -176,6 +220,24 @@ mod tests {
             }
             prop_assert!(other.is_empty());
         }
+    }
+
+    #[test]
+    fn whoever_goes_through_pays_for_what_is_there_now() {
+        let (marks, other) = (Marks::new(1 << 40, 12), Marks::new(1 << 40, 12));
+        let in_use = |marks: &Marks| -> u32 {
+            marks.used.iter().map(|used| used.load(SeqCst).count_ones()).sum()
+        };
+        for part in 0..1000 {
+            marks.add(part << 30, 4096);
+        }
+        assert_eq!(in_use(&marks), 1000);
+        marks.move_to(&other);
+        assert_eq!((in_use(&marks), in_use(&other)), (0, 1000));
+        other.clear();
+        marks.add(5 << 30, 4096);
+        marks.move_to(&other);
+        assert_eq!((in_use(&marks), in_use(&other)), (0, 1));
     }
 
     #[test]
