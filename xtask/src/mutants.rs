@@ -211,6 +211,20 @@ const MUTANTS: &[Mutant] = &[
         to: "let _ = (store, op, io);",
         class: "calm",
     },
+    Mutant {
+        name: "token-in-use-is-kept",
+        file: "crates/scsi/src/copy/tokens.rs",
+        from: "tokens.retain(|token| !token.is_expired(now) || is_in_use(token));",
+        to: "tokens.retain(|token| !token.is_expired(now));",
+        class: "calm",
+    },
+    Mutant {
+        name: "shrink-waits-for-jobs",
+        file: "crates/target/src/pump/quiescence.rs",
+        from: "Key::NOBODY => jobs.get(jobs::key_of(io.task)).map(jobs::Job::task),",
+        to: "Key::NOBODY => jobs.get(Key::NOBODY).map(jobs::Job::task),",
+        class: "calm",
+    },
 ];
 
 /// Runs the mutants with these names, or all.

@@ -88,6 +88,10 @@ pub(crate) struct Disk {
     lost: BTreeSet<u64>,
     /// Nobody was told of that yet. Who syncs next is, whoever it is, and nobody after.
     untold: bool,
+    /// Sectors, if its file was cut or grew.
+    end: Option<u64>,
+    /// Somebody wrote behind its end.
+    pub(crate) overrun: bool,
 }
 
 impl Disk {
@@ -102,6 +106,8 @@ impl Disk {
             errors: 0,
             lost: BTreeSet::new(),
             untold: false,
+            end: None,
+            overrun: false,
         }
     }
 
@@ -177,7 +183,18 @@ impl Disk {
         }
     }
 
+    /// The file gets another size, and that is on the medium.
+    pub(crate) fn set_bytes(&mut self, bytes: u64) {
+        let end = bytes / SECTOR as u64;
+        self.end = Some(end);
+        drop(self.visible.split_off(&end));
+        drop(self.stable.split_off(&end));
+        drop(self.volatile.split_off(&end));
+        drop(self.lost.split_off(&end));
+    }
+
     fn change(&mut self, sector: u64, content: Sector, write: u64) {
+        self.overrun |= self.end.is_some_and(|end| sector >= end);
         self.lost.remove(&sector);
         self.visible.insert(sector, content);
         self.volatile.entry(sector).or_default().push(Volatile { content, write, done: None });
@@ -268,6 +285,15 @@ impl Disk {
         let met = self.lost.len() > before;
         self.untold |= met;
         met
+    }
+
+    /// A process opens it and syncs at once. False: it was told that a writeback had failed.
+    pub(crate) fn open(&mut self) -> bool {
+        if std::mem::take(&mut self.untold) {
+            return false;
+        }
+        self.sync(self.next + 1);
+        true
     }
 
     /// The process behind `desk` is killed: each of its works ends where it is or is done in full,
@@ -364,6 +390,18 @@ mod tests {
         assert_eq!(told, [Some(EIO), None]);
         disk.lose_power(&mut Rng::new(1));
         assert!(first(&disk).contains(&1));
+    }
+
+    #[test]
+    fn who_opens_it_is_told_of_what_failed_before() {
+        let mut disk = disk();
+        write(&mut disk, 1, false);
+        assert!((0..20).any(|seed| disk.fail_writeback(&mut Rng::new(seed))));
+        assert_eq!([(); 2].map(|()| disk.open()), [false, true]);
+        write(&mut disk, 2, false);
+        assert!(disk.open());
+        disk.lose_power(&mut Rng::new(1));
+        assert_eq!(first(&disk), [2; 4], "opening it has synced it");
     }
 
     #[test]

@@ -143,7 +143,9 @@ impl Run {
             let closed =
                 |id: &LinkId| world.net.links.get(id).is_none_or(|link| link.ends[1].closed);
             let disks = &machines[ghost.target].disks;
-            if ghost.mark.is_none() && ghost.links.iter().all(closed) {
+            let works = |solo: &target::Solo<_>| solo.holdings().jobs > 0;
+            let job = ghost.job && machines[ghost.target].solo.as_ref().is_some_and(works);
+            if ghost.mark.is_none() && !job && ghost.links.iter().all(closed) {
                 ghost.mark =
                     Some(disks.iter().map(|disk| (*disk, world.disks[*disk].mark())).collect());
             }

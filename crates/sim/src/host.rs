@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A host: the initiator's pump, its sessions, and the load that it puts on them.
 
+mod copying;
 mod ending;
 mod promises;
 
@@ -21,11 +22,14 @@ use initiator::SessionId;
 use initiator::Settings;
 use iscsi::initiator::Policy;
 
+use self::copying::Next;
 use self::ending::kind_name;
 use self::promises::Promises;
 use crate::claims::Action;
 use crate::claims::Nexus;
 use crate::claims::Sweep;
+use crate::copies::Step;
+use crate::model::Version;
 use crate::options::RESTS;
 use crate::options::Secrets;
 use crate::options::SessionPlan;
@@ -70,6 +74,8 @@ pub(crate) struct Slot {
     planned: bool,
     /// It posts nothing before.
     rests_until: Instant,
+    /// What is next of its copies by token, and when.
+    steps: Vec<(Instant, Version, Next)>,
 }
 
 /// A host.
@@ -98,6 +104,7 @@ impl Host {
             verified: Vec::new(),
             planned: false,
             rests_until: START,
+            steps: Vec::new(),
         });
         Self {
             index,
@@ -132,10 +139,12 @@ impl Host {
             for (_, operation) in std::mem::take(&mut self.slots[slot].operations) {
                 match operation.what {
                     What::Write { .. } => self.haunt(slot, &operation, stage),
-                    What::Guard(Action::Join) | What::Read | What::Flush => {}
+                    What::Copy(version, Step::Progress) => self.abandon(slot, version, stage),
+                    What::Guard(Action::Join) | What::Read | What::Flush | What::Copy(..) => {}
                     What::Guard(_) => stage.claims[operation.unit].abandon(),
                 }
             }
+            self.drop_steps(slot, stage);
             (self.slots[slot].id, self.slots[slot].up) = (None, false);
             self.slots[slot].planned = false;
         }
@@ -161,8 +170,12 @@ impl Host {
         self.slots[slot].planned = false;
         let Some(pump) = &mut self.pump else { return };
         let entry = &mut self.slots[slot];
-        let wanted =
-            (stage.loading && entry.left > 0) || stage.verifying && !entry.verified.is_empty();
+        if !stage.loading {
+            entry.steps.retain(|(_, _, next)| *next == Next::Step(Step::Progress));
+        }
+        let wanted = (stage.loading && entry.left > 0)
+            || stage.verifying && !entry.verified.is_empty()
+            || !entry.steps.is_empty();
         if !wanted {
             return;
         }
@@ -178,6 +191,13 @@ impl Host {
                 Err(error) => stage.fail(format!("cannot open a session: {error}")),
             }
             self.turn(stage);
+            return;
+        }
+        if self.go_on_copying(slot, stage) {
+            return self.turn(stage);
+        }
+        let entry = &self.slots[slot];
+        if !stage.verifying && (entry.left == 0 || !stage.loading) {
             return;
         }
         if !stage.verifying && entry.rests_until > self.world.borrow().now {
@@ -211,6 +231,9 @@ impl Host {
             45..92 => What::Write { version: stage.next_version, durable, form: Form::Write },
             _ => What::Flush,
         };
+        if entry.plan.copies > 0 && self.rng.chance(entry.plan.copies) {
+            return self.begin_copy(slot, stage);
+        }
         let mut count = count;
         if entry.plan.rare > 0 && self.rng.chance(entry.plan.rare) {
             count = what.vary(model, lba, count, &mut self.rng);
@@ -311,7 +334,11 @@ impl Host {
             let promises = self.slots[slot].promises.entry(unit).or_default();
             operation.mark = Some(promises.mark());
         }
-        let (cdb, data) = what.command(model, lba, count, stage.claims[unit].kind());
+        let copy = match what {
+            What::Write { version, .. } | What::Copy(version, _) => stage.copies.get(&version),
+            _ => None,
+        };
+        let (cdb, data) = what.command(model, lba, count, stage.claims[unit].kind(), copy);
         let entry = &mut self.slots[slot];
         if let What::Guard(action) = what {
             stage.claims[unit].ask(entry.nexus, action, asked);
@@ -335,7 +362,8 @@ impl Host {
                     What::Guard(action) => {
                         stage.claims[unit].end(entry.nexus, action, false, asked);
                     }
-                    What::Read | What::Flush => {}
+                    What::Copy(version, Step::Progress) => self.abandon(slot, version, stage),
+                    What::Read | What::Flush | What::Copy(..) => {}
                 }
                 self.world.borrow_mut().tally.end(&format!("not taken: {}", kind_name(&error)));
             }
@@ -375,7 +403,10 @@ impl Host {
                 // The session is a new one in the place of the old one: nothing of that can come.
                 let Stage { ghosts, models, .. } = stage;
                 ghosts.retain(|ghost| {
-                    let laid = ghost.host == host && ghost.slot == slot && !ghost.links.is_empty();
+                    let laid = ghost.host == host
+                        && ghost.slot == slot
+                        && !ghost.links.is_empty()
+                        && !ghost.job;
                     if laid {
                         models[ghost.unit].exorcise(ghost.lba, ghost.count, now);
                     }
@@ -414,6 +445,7 @@ impl Host {
         if let Some(pump) = &mut self.pump {
             pump.forget(session);
         }
+        self.drop_steps(slot, stage);
         (self.slots[slot].id, self.slots[slot].up) = (None, false);
         for ghost in &mut stage.ghosts {
             // The next session has another name and takes no place.
@@ -457,7 +489,7 @@ impl Host {
 
     /// Whether no request is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.slots.iter().all(|slot| slot.operations.is_empty())
+        self.slots.iter().all(|slot| slot.operations.is_empty() && slot.steps.is_empty())
     }
 
     /// Whether all that `verify` wanted was read.

@@ -14,6 +14,7 @@
 
 mod check;
 mod claims;
+mod copies;
 mod disk;
 mod faults;
 mod hogs;
@@ -27,6 +28,7 @@ mod options;
 mod port;
 mod report;
 mod request;
+mod resizing;
 mod rng;
 mod run;
 mod secrets;
@@ -42,6 +44,7 @@ pub use options::Class;
 pub use options::Fault;
 pub use options::Hog;
 pub use options::Options;
+pub use options::Resize;
 pub use options::Secrets;
 pub use options::SessionPlan;
 pub use options::TargetPlan;

@@ -26,6 +26,7 @@ use crate::disk::SECTOR;
 use crate::host::target_name;
 use crate::options::TargetPlan;
 use crate::port::SimPort;
+use crate::resizing::Shrinking;
 use crate::rng::Rng;
 use crate::secrets;
 use crate::wires;
@@ -41,9 +42,11 @@ pub(crate) struct Machine {
     pub(crate) solo: Option<Solo<SimPort>>,
     /// Its disks, one a unit.
     pub(crate) disks: Vec<usize>,
-    blocks: usize,
+    /// Of each unit, blocks: what its file has.
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) shrinking: Option<Shrinking>,
     rng: Rng,
-    world: Shared,
+    pub(crate) world: Shared,
 }
 
 impl Machine {
@@ -61,7 +64,9 @@ impl Machine {
         drop(shared);
         let rng = Rng::stream(seed, 50 + desk as u64);
         let world = Shared::clone(world);
-        Self { desk, plan: plan.clone(), solo: None, disks, blocks, rng, world }
+        let sizes = vec![blocks; usize::from(plan.luns)];
+        let (plan, solo, shrinking) = (plan.clone(), None, None);
+        Self { desk, plan, solo, disks, sizes, shrinking, rng, world }
     }
 
     /// Starts serving.
@@ -144,7 +149,7 @@ impl Machine {
     }
 
     fn store(&self, number: u16) -> Arc<dyn Store> {
-        let bytes = (self.blocks * self.plan.block_len) as u64;
+        let bytes = (self.sizes[usize::from(number)] * self.plan.block_len) as u64;
         if self.plan.memory {
             return Arc::new(store::memory::Memory::new(bytes).expect("memory for a small disk"));
         }
@@ -158,6 +163,11 @@ impl Machine {
             rotational: false,
         };
         let file = store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync);
+        let disk = self.disks[usize::from(number)];
+        let file = match self.world.borrow_mut().disks[disk].open() {
+            true => file,
+            false => file.after_a_loss(),
+        };
         match self.plan.limit {
             0 => Arc::new(file),
             limit => Arc::new(Limit::new(Arc::new(file), Layer(0), Rate::Bytes(limit))),

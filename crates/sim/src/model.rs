@@ -7,18 +7,25 @@
 //! under way on a sector, so it is described by few candidates, each with the time in which it may
 //! be seen.
 
+mod origin;
+
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use clock::Instant;
 
+use self::origin::Origin;
+pub(crate) use self::origin::Origins;
 use crate::disk::SECTOR;
-use crate::rng::mix;
 
 /// Names a write; 0: never written, or zeroed.
 pub(crate) type Version = u64;
 
 /// Of a version: all of its blocks are equal.
 pub(crate) const ALIKE: Version = 1 << 63;
+
+/// Of a version: its blocks are copies of others.
+pub(crate) const COPY: Version = 1 << 61;
 
 /// A content that a sector may have.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +53,8 @@ struct Sector {
     ghosts: u32,
     /// When the last of them was known to be none, or the power was lost.
     settled: Instant,
+    /// It was cut off while a write was under way, which may have come before that or after.
+    cut: bool,
 }
 
 /// One logical unit.
@@ -54,6 +63,8 @@ pub(crate) struct Model {
     sectors: Vec<Sector>,
     block_len: usize,
     unit: u64,
+    /// Of versions that are copies: the first sector, and what each may be.
+    copied: BTreeMap<Version, (usize, Vec<Origins>)>,
 }
 
 /// A content that may not be there.
@@ -119,9 +130,11 @@ impl Model {
             writing: None,
             ghosts: 0,
             settled: now,
+            cut: false,
         };
         let sectors = blocks * (block_len / SECTOR);
-        Self { sectors: (0..sectors).map(|_| sector()).collect(), block_len, unit }
+        let sectors = (0..sectors).map(|_| sector()).collect();
+        Self { sectors, block_len, unit, copied: BTreeMap::new() }
     }
 
     /// Blocks.
@@ -156,7 +169,7 @@ impl Model {
         let mut bytes = vec![0; count * self.block_len];
         if version != 0 {
             for (at, sector) in self.span(lba, count).zip(bytes.chunks_mut(SECTOR)) {
-                fill(sector, self.unit, self.address(at, version), version);
+                self.home(at, version).fill(sector);
             }
         }
         bytes
@@ -179,7 +192,7 @@ impl Model {
             .filter(|candidate| candidate.until.is_none())
             .map(|candidate| candidate.version);
         let first = open.next()?;
-        open.all(|version| version == first).then_some(first)
+        (first & COPY == 0 && open.all(|version| version == first)).then_some(first)
     }
 
     /// Whether a block had no content but this and that of `new`, which may be under way, between
@@ -218,6 +231,10 @@ impl Model {
     ) {
         for sector in self.range(lba, count) {
             sector.writing = None;
+            if std::mem::take(&mut sector.cut) {
+                sector.settled = now;
+                continue;
+            }
             for candidate in &mut sector.candidates {
                 if candidate.version == version && candidate.until.is_none() {
                     candidate.acknowledged = Some(now);
@@ -235,7 +252,7 @@ impl Model {
     /// Nobody knows what became of it. Until `exorcise` it may still take effect.
     pub(crate) fn doubt(&mut self, lba: usize, count: usize) {
         for sector in self.range(lba, count) {
-            sector.writing = None;
+            (sector.writing, sector.cut) = (None, false);
             sector.ghosts += 1;
         }
     }
@@ -251,7 +268,7 @@ impl Model {
     /// It was certainly not carried out.
     pub(crate) fn retract(&mut self, lba: usize, count: usize, version: Version) {
         for sector in self.range(lba, count) {
-            sector.writing = None;
+            (sector.writing, sector.cut) = (None, false);
             let open = |candidate: &Candidate| {
                 candidate.version == version && candidate.acknowledged.is_none()
             };
@@ -282,6 +299,31 @@ impl Model {
                     sector.candidates.iter().filter(open).map(|found| found.version).collect();
                 sector.since = writing.into_iter().collect();
             }
+        }
+    }
+
+    /// The blocks from `lba` on were cut off: they are zeroes when they come again, but for what is
+    /// written then.
+    pub(crate) fn cut(&mut self, lba: usize, now: Instant) {
+        let count = self.len() - lba;
+        for sector in self.range(lba, count) {
+            let quiet = sector.ghosts == 0;
+            sector.cut = sector.writing.is_some();
+            for candidate in &mut sector.candidates {
+                if quiet && Some(candidate.version) != sector.writing {
+                    candidate.until.get_or_insert(now);
+                }
+            }
+            let open = sector.candidates.iter().filter(|candidate| candidate.until.is_none());
+            sector.since = open.map(|candidate| candidate.version).collect();
+            sector.candidates.push(Candidate {
+                version: 0,
+                from: now,
+                until: None,
+                acknowledged: Some(now),
+            });
+            sector.stable = vec![0];
+            sector.settled = now;
         }
     }
 
@@ -318,11 +360,11 @@ impl Model {
                 candidate.from <= now && candidate.until.is_none_or(|until| until >= asked)
             };
             let mut visible = sector.candidates.iter().filter(seen).map(|found| found.version);
-            match self.version_of(content, at) {
-                Some(version) if visible.any(|other| other == version) => {
-                    self.sectors[at].settle(version, asked, now);
-                }
-                _ => return Err(Wrong(self.describe(at, content, asked))),
+            let origin = Origin::of(content);
+            let found = origin.and_then(|origin| visible.find(|it| self.may_be(*it, at, origin)));
+            match found {
+                Some(version) => self.sectors[at].settle(version, asked, now),
+                None => return Err(Wrong(self.describe(at, content, asked))),
             }
         }
         Ok(())
@@ -333,22 +375,11 @@ impl Model {
         self.sectors.iter().all(|sector| sector.writing.is_none() && sector.ghosts == 0)
     }
 
-    /// Which write a whole sector is of; None: of none.
-    fn version_of(&self, sector: &[u8], at: usize) -> Option<Version> {
-        let version = u64::from_le_bytes(*sector.first_chunk::<8>()?);
-        if version == 0 {
-            return sector.iter().all(|byte| *byte == 0).then_some(0);
-        }
-        let mut expected = vec![0; sector.len()];
-        fill(&mut expected, self.unit, self.address(at, version), version);
-        (expected == sector).then_some(version)
-    }
-
     fn describe(&self, at: usize, content: &[u8], asked: Instant) -> String {
         let sector = &self.sectors[at];
-        let found = self.version_of(content, at).map_or_else(
-            || format!("no content of any write to it ({:02x?}...)", &content[..16]),
-            |version| format!("version {version}"),
+        let found = Origin::of(content).map_or_else(
+            || format!("no content of any write ({:02x?}...)", &content[..16]),
+            |origin| origin.to_string(),
         );
         let may: Vec<String> = sector
             .candidates
@@ -357,18 +388,6 @@ impl Model {
             .map(|candidate| candidate.version.to_string())
             .collect();
         format!("unit {}, sector {at} has {found}, may have {}", self.unit, may.join(", "))
-    }
-}
-
-/// Fills a block: its version, its address, then bytes that follow from both.
-fn fill(block: &mut [u8], unit: u64, at: u64, version: Version) {
-    let salt = mix(version ^ mix(at.wrapping_add(unit << 40)));
-    for (number, word) in (0..).zip(block.as_chunks_mut::<8>().0) {
-        *word = match number {
-            0 => version.to_le_bytes(),
-            1 => (unit << 40 | at).to_le_bytes(),
-            _ => mix(salt.wrapping_add(number)).to_le_bytes(),
-        };
     }
 }
 

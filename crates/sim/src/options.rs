@@ -6,7 +6,9 @@ mod groups;
 mod hogs;
 mod hot;
 mod latest;
+mod sizes;
 mod strangers;
+mod tokens;
 mod writeback;
 
 use std::fmt;
@@ -20,6 +22,7 @@ use wire::scsi::persistent::Type;
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
 pub use self::hogs::Hog;
+pub use self::sizes::Resize;
 use crate::rng::Rng;
 
 /// Which faults may be drawn.
@@ -187,6 +190,12 @@ pub struct SessionPlan {
     pub registers: bool,
     /// Longest rest, seconds; it has a few.
     pub rest: u64,
+    /// So many of a thousand requests begin a copy by token.
+    pub copies: u64,
+    /// These are long, and their tokens expire early.
+    pub long_copies: bool,
+    /// So many of a thousand copies that go on after their command meet a change of their disk.
+    pub resized: u64,
 }
 
 /// What a target is.
@@ -276,6 +285,8 @@ pub struct Options {
     pub impostors: Vec<Duration>,
     /// When which hogs come.
     pub hogs: Vec<(Duration, Hog)>,
+    /// When disks get other sizes.
+    pub resizes: Vec<Resize>,
     /// When what happens.
     pub faults: Vec<(Duration, Fault)>,
 }
@@ -291,6 +302,8 @@ impl Options {
         options.divide();
         options.crowd();
         options.invite_hogs();
+        options.copy_by_token();
+        options.resize_disks();
         options
     }
 
@@ -335,6 +348,7 @@ impl Options {
             disorder: 0,
             impostors: Vec::new(),
             hogs: Vec::new(),
+            resizes: Vec::new(),
             faults: faults(&mut Rng::stream(seed, 3), class, length),
         };
         options.reconcile();
@@ -435,6 +449,9 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         guard: false,
         registers: false,
         rest: 0,
+        copies: 0,
+        long_copies: false,
+        resized: 0,
     }
 }
 
@@ -506,6 +523,10 @@ impl fmt::Display for Options {
         }
         for (at, hog) in &self.hogs {
             writeln!(f, "at {:>9.3} s a hog that {hog:?}", at.as_secs_f64())?;
+        }
+        for Resize { at, target, lun, left } in &self.resizes {
+            let at = at.as_secs_f64();
+            writeln!(f, "at {at:>9.3} s target {target}, unit {lun} resized ({left} of 1000)")?;
         }
         for (at, fault) in &self.faults {
             writeln!(f, "at {:>9.3} s {fault:?}", at.as_secs_f64())?;

@@ -12,6 +12,8 @@ use wire::scsi::unmap;
 
 use crate::claims::Access;
 use crate::claims::Action;
+use crate::copies::Copy;
+use crate::copies::Step;
 use crate::model::ALIKE;
 use crate::model::Model;
 use crate::model::Version;
@@ -35,6 +37,8 @@ pub(crate) enum What {
     Flush,
     /// The guard's.
     Guard(Action),
+    /// Part of a copy by token.
+    Copy(Version, Step),
 }
 
 /// How a write is made.
@@ -52,6 +56,10 @@ pub(crate) enum Form {
     Zero,
     /// UNMAP: the blocks become zeroes or stay.
     Unmap,
+    /// WRITE USING TOKEN; whether it is answered before it is done.
+    Token {
+        immediate: bool,
+    },
 }
 
 /// The key of all guards.
@@ -85,6 +93,11 @@ impl What {
             Self::Guard(Action::Release) => "release",
             Self::Guard(Action::Clear) => "clear",
             Self::Guard(Action::Join) => "register beside the guard",
+            Self::Copy(_, Step::Populate) => "populate token",
+            Self::Copy(_, Step::Fetch) => "fetch token",
+            Self::Copy(_, Step::Progress) => "progress of a copy",
+            Self::Write { form: Form::Token { immediate: false }, .. } => "write using token",
+            Self::Write { form: Form::Token { immediate: true }, .. } => "write using token later",
             Self::Write { form: Form::Write, .. } => "write",
             Self::Write { form: Form::Compare { equal: true, .. }, .. } => "compare and write",
             Self::Write { form: Form::Compare { equal: false, .. }, .. } => "compare in vain",
@@ -99,13 +112,17 @@ impl What {
         match self {
             Self::Read => Some(Access::Read),
             Self::Write { .. } | Self::Flush => Some(Access::Write),
-            Self::Guard(_) => None,
+            Self::Guard(_) | Self::Copy(..) => None,
         }
     }
 
     /// Whether doing it twice is as good as doing it once.
     pub(crate) const fn repeats(self) -> bool {
-        !matches!(self, Self::Write { form: Form::Compare { .. }, .. })
+        let form = match self {
+            Self::Write { form, .. } => form,
+            other => return !matches!(other, Self::Copy(..)),
+        };
+        !matches!(form, Form::Compare { .. } | Form::Token { .. })
     }
 
     /// Makes a rare command out of a write; how many blocks it has then.
@@ -126,7 +143,7 @@ impl What {
             Form::Compare { .. } => return 1,
             Form::Zero | Form::Unmap => *version = 0,
             Form::Same => *version |= ALIKE,
-            Form::Write => {}
+            Form::Write | Form::Token { .. } => {}
         }
         count
     }
@@ -138,6 +155,7 @@ impl What {
         lba: usize,
         count: usize,
         kind: Type,
+        copy: Option<&Copy>,
     ) -> (Cdb, Data) {
         let block = |opcode, flags| {
             let length = u32::try_from(count).unwrap_or(0);
@@ -151,6 +169,7 @@ impl What {
             return match self {
                 Self::Flush => (block(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
                 Self::Guard(action) => guard(action, kind),
+                Self::Copy(version, step) => copy.expect("a copy under way").command(version, step),
                 _ => (block(Opcode::READ_16, 0), Data::In(bytes)),
             };
         };
@@ -163,6 +182,7 @@ impl What {
                 let both = [model.content(lba, 1, with), new(1)].concat();
                 (block(Opcode::COMPARE_AND_WRITE, 0), out(both))
             }
+            Form::Token { .. } => copy.expect("a copy under way").write(version),
             Form::Same => (block(Opcode::WRITE_SAME_16, 0), out(new(1))),
             Form::Zero => (block(Opcode::WRITE_SAME_16, UNMAP), out(new(1))),
             Form::Unmap => {

@@ -2,6 +2,7 @@
 //! One run: safety phase under faults, then everything must drain, be right and be gone.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::options::Class;
 use crate::options::Fault;
 use crate::options::Options;
 use crate::report::Outcome;
+use crate::resizing::Sizes;
 use crate::rng::Rng;
 use crate::stage::Operation;
 use crate::stage::Stage;
@@ -107,10 +109,12 @@ impl Run {
         let mut models = Vec::new();
         let mut units = Vec::new();
         let mut claims = Vec::new();
+        let mut sizes = Vec::new();
         for target in &options.targets {
             units.push((models.len()..models.len() + usize::from(target.luns)).collect());
             for _ in 0..target.luns {
                 let unit = models.len() as u64 + 1;
+                sizes.push(Sizes::new(START, options.blocks));
                 claims.push(Claim::new(target.reservation));
                 models.push(Model::new(unit, options.blocks, target.block_len, START));
             }
@@ -119,6 +123,7 @@ impl Run {
         let overdue = options.hosts.iter().flatten().any(|session| session.command_timeout > 0);
         let stage = Stage {
             claims,
+            sizes,
             next_nexus: 1,
             models,
             units,
@@ -128,6 +133,7 @@ impl Run {
             outages: vec![Vec::new(); options.targets.len()],
             ghosts: Vec::new(),
             next_version: 1,
+            copies: BTreeMap::new(),
             loading: true,
             verifying: false,
             may_lose: overdue
@@ -169,6 +175,9 @@ impl Run {
         }
         for (index, (at, _)) in self.options.hogs.iter().enumerate() {
             world.at(START + *at, Due::Plan(Plan::Hog(index)));
+        }
+        for resize in &self.options.resizes {
+            world.at(START + resize.at, Due::Plan(Plan::Resize(*resize)));
         }
         world.after(LOOK, Due::Plan(Plan::Look));
     }
@@ -215,6 +224,9 @@ impl Run {
         if let Some(broken) = broken {
             self.stage.fail(broken);
         }
+        if self.is_shrinking() {
+            self.cut_files();
+        }
         if !self.stage.ghosts.is_empty() {
             self.settle_ghosts();
         }
@@ -231,7 +243,8 @@ impl Run {
             Plan::Hog(index) if self.phase == Phase::Safety => self.send_hog(index),
             Plan::HogAsks(link, index) => self.hog_asks(link, index),
             Plan::HogLeaves(link, index) => self.hog_leaves(link, index),
-            Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) => {}
+            Plan::Resize(resize) if self.phase == Phase::Safety => self.resize(resize),
+            Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) | Plan::Resize(_) => {}
             Plan::Start(desk) => self.revive(desk),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
             Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),
@@ -262,7 +275,7 @@ impl Run {
         self.look_for_overdue(now);
         match self.phase {
             Phase::Safety if now >= self.until || exhausted => self.calm(),
-            Phase::Drain if idle && self.is_up() => {
+            Phase::Drain if idle && self.is_up() && !self.is_shrinking() => {
                 if self.stage.ghosts.is_empty() {
                     self.verify();
                 } else {
@@ -326,6 +339,7 @@ impl Run {
     /// Everything is read once more.
     fn verify(&mut self) {
         self.phase = Phase::Verify;
+        self.restore_all();
         let now = self.world.borrow().now;
         self.until = now + VERIFY_MAX;
         self.stage.verifying = true;

@@ -65,6 +65,11 @@ fn candidates(options: &Options) -> Vec<Options> {
             let _ = candidate.hogs.remove(hog);
         });
     }
+    for resize in 0..options.resizes.len() {
+        add(&|candidate| {
+            let _ = candidate.resizes.remove(resize);
+        });
+    }
     for fault in 0..faults {
         add(&|candidate| {
             let _ = candidate.faults.remove(fault);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all hosts share besides the world: what is known of units, and what may still come about.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::Instant;
@@ -8,10 +9,12 @@ use initiator::FlushMark;
 
 use crate::claims::Claim;
 use crate::claims::Nexus;
+use crate::copies::Copy;
 use crate::model::Model;
 use crate::model::Version;
 use crate::options::Secrets;
 use crate::request::What;
+use crate::resizing::Sizes;
 
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,8 @@ pub(crate) struct Ghost {
     pub(crate) links: Vec<u64>,
     /// The targets' ends are closed; when this much disk work is done it is over.
     pub(crate) mark: Option<Vec<(usize, u64)>>,
+    /// It may be a job, which outlives its session.
+    pub(crate) job: bool,
 }
 
 /// What all hosts share besides the world.
@@ -47,6 +52,8 @@ pub(crate) struct Stage {
     pub(crate) models: Vec<Model>,
     /// Of each unit: who may write.
     pub(crate) claims: Vec<Claim>,
+    /// Of each unit: how large it was when.
+    pub(crate) sizes: Vec<Sizes>,
     pub(crate) next_nexus: Nexus,
     /// Of each target: its units in `models`.
     pub(crate) units: Vec<Vec<usize>>,
@@ -60,6 +67,8 @@ pub(crate) struct Stage {
     pub(crate) outages: Vec<Vec<Instant>>,
     pub(crate) ghosts: Vec<Ghost>,
     pub(crate) next_version: Version,
+    /// Copies by token that are under way.
+    pub(crate) copies: BTreeMap<Version, Copy>,
     /// New load is wanted.
     pub(crate) loading: bool,
     /// Units are being read as a whole.

@@ -29,6 +29,7 @@ use crate::lies::Lie;
 use crate::net::LinkId;
 use crate::net::Net;
 use crate::net::Side;
+use crate::options::Resize;
 use crate::report::Tally;
 use crate::rng::Rng;
 use crate::shuffle::Freedom;
@@ -70,6 +71,8 @@ pub(crate) enum Plan {
     Load(usize, usize),
     /// Look whether all is quiet.
     Look,
+    /// A disk gets another size.
+    Resize(Resize),
     /// An impostor comes.
     Impostor,
     /// He goes again, and it is looked at what he reached.
@@ -305,7 +308,12 @@ impl World {
         if !self.disks[disk].works.contains_key(&id) {
             return;
         }
-        if !self.disks[disk].step(id, &mut self.disk_rng) {
+        let done = self.disks[disk].step(id, &mut self.disk_rng);
+        if std::mem::take(&mut self.disks[disk].overrun) {
+            let broken = format!("disk {disk} is written behind the end that its file was cut to");
+            self.tally.broken.push(broken);
+        }
+        if !done {
             return self.disk_later(disk, id);
         }
         let Some(work) = self.disks[disk].works.remove(&id) else { return };

@@ -4,10 +4,12 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use buf::Pool;
 use engine::Port;
+use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
@@ -24,6 +26,7 @@ use crate::registry::Registry;
 use crate::stores::Files;
 use crate::strangers::ConnectionLimits;
 use crate::strangers::Strangers;
+use crate::volume;
 
 /// What a [`Solo`] target needs to start.
 #[derive(Debug)]
@@ -91,6 +94,35 @@ impl<P: Port> Solo<P> {
         self.send(Letter::Snapshot { reply });
         self.pump.letters();
         replies.try_recv().unwrap_or_default()
+    }
+
+    /// Begins to make a disk smaller, as [`Target::resize`](crate::Target::resize) does: hosts see
+    /// so at once. What is given is told when no work is left that was under way, for then the file
+    /// may be cut. None: there is no such disk, or it may have lost writes.
+    pub fn begin_shrink(&mut self, target: &str, lun: u16, bytes: u64) -> Option<Receiver<()>> {
+        let unit = self.unit(target, lun)?;
+        let store = unit.store();
+        let healths = store.files().into_iter().filter_map(|file| store.health(file));
+        if healths.into_iter().any(|health| health.has_failed()) {
+            return None;
+        }
+        volume::show_less(&unit, bytes);
+        let (reply, done) = mpsc::channel();
+        self.send(Letter::Drain { unit, reply });
+        self.pump.letters();
+        Some(done)
+    }
+
+    /// Hosts see another size of a disk, whose file has it already.
+    pub fn show_size(&self, target: &str, lun: u16, bytes: u64) {
+        if let Some(unit) = self.unit(target, lun) {
+            volume::show(&unit, bytes);
+        }
+    }
+
+    fn unit(&self, target: &str, lun: u16) -> Option<Arc<LogicalUnit>> {
+        let luns = self.shared.nodes.find(target)?.luns();
+        luns.into_iter().find(|(number, _)| *number == lun).map(|(_, unit)| unit)
     }
 
     /// What it holds now: connections, sessions, store work under way, bytes of its pool.

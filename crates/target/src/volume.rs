@@ -238,8 +238,7 @@ impl Target {
             resize_file()?;
             show(&unit, bytes);
         } else {
-            show(&unit, bytes);
-            unit.cut_off(bytes);
+            show_less(&unit, bytes);
             let done =
                 if self.drained(&unit) { resize_file() } else { Err(VolumeError::Busy { lun }) };
             if let Err(error) = done {
@@ -405,8 +404,14 @@ fn bytes_of(unit: &LogicalUnit) -> u64 {
     unit.blocks() * u64::from(unit.block())
 }
 
+/// Hosts see `bytes` from now on, which is less than before.
+pub(crate) fn show_less(unit: &LogicalUnit, bytes: u64) {
+    show(unit, bytes);
+    unit.cut_off(bytes);
+}
+
 /// Hosts see `bytes` from now on.
-fn show(unit: &LogicalUnit, bytes: u64) {
+pub(crate) fn show(unit: &LogicalUnit, bytes: u64) {
     let store: &Arc<dyn Store> = unit.store();
     if store.set_bytes(bytes)
         && let Err(error) = unit.resized()

@@ -27,12 +27,17 @@ struct Cache {
     generation: u64,
     /// The session is a new one, and the unit has said nothing since.
     suspect: bool,
+    /// Nor had it in the session before, of whose loss it may tell now: that it had begun anew
+    /// before that one was never said.
+    silent: bool,
 }
 
 impl Caches {
     /// A session has begun in the place of another one.
     pub(super) fn is_up(&mut self) {
-        self.units.values_mut().for_each(|cache| cache.suspect = true);
+        for cache in self.units.values_mut() {
+            cache.silent |= std::mem::replace(&mut cache.suspect, true);
+        }
     }
 
     /// A command has ended; gives the generation in which it did.
@@ -40,11 +45,11 @@ impl Caches {
         let cache = self.units.entry(lun).or_default();
         let lost = match says(outcome) {
             Says::Nothing => return cache.generation,
-            Says::Kept => false,
+            Says::Kept => cache.silent,
             Says::Lost => true,
             Says::Ready => cache.suspect,
         };
-        cache.suspect = false;
+        (cache.suspect, cache.silent) = (false, false);
         cache.generation += u64::from(lost);
         cache.generation
     }
@@ -130,6 +135,10 @@ mod tests {
         let mut kept = fresh();
         assert_eq!(kept.heard(0, &attention(0x29, 7)), 0);
         assert_eq!(kept.heard(0, &ends(0, Vec::new())), 0);
+        let mut silent = fresh();
+        silent.is_up();
+        assert_eq!(silent.heard(0, &attention(0x29, 7)), 1, "of a session that had no command");
+        assert_eq!(silent.heard(0, &attention(0x29, 7)), 1);
         let mut later = fresh();
         assert_eq!(later.heard(0, &ends(BUSY, Vec::new())), 0, "the unit was not asked");
         assert_eq!(later.heard(0, &Outcome::Failed(Ending::Aborted)), 0);

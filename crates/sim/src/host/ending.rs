@@ -12,6 +12,7 @@ use super::Host;
 use super::promises::Word;
 use crate::claims::Access;
 use crate::claims::Action;
+use crate::copies::Step;
 use crate::model::Model;
 use crate::request::Form;
 use crate::request::What;
@@ -46,7 +47,8 @@ impl Host {
         if stage.time_max().is_some_and(|most| now.since(asked) > most) {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
-        if let Err(why) = self.judge(slot, operation, &result, stage) {
+        let judged = self.judge(slot, operation, &result, stage);
+        if let Err(why) = judged.and_then(|()| within(operation, &result, now, stage)) {
             return stage.fail(why);
         }
         match (what, result) {
@@ -66,6 +68,13 @@ impl Host {
                 if let Err(why) = read(operation, bytes, now, &mut stage.models[unit]) {
                     stage.fail(why);
                 }
+            }
+            (What::Copy(version, step), Ok(done)) => {
+                let bytes = done.data.as_deref().unwrap_or_default();
+                self.copied(slot, (version, step), bytes, stage);
+            }
+            (What::Write { version, form: Form::Token { immediate: true }, .. }, Ok(_)) => {
+                self.goes_on(slot, version, stage);
             }
             (What::Write { durable, .. }, Ok(done)) => {
                 let durable = durable || stage.always_durable[self.slots[slot].plan.target];
@@ -91,11 +100,14 @@ impl Host {
     }
 
     /// A write was acknowledged.
-    fn written(&self, slot: usize, operation: &Operation, stage: &mut Stage) {
+    fn written(&mut self, slot: usize, operation: &Operation, stage: &mut Stage) {
         let Operation { what, unit, lba, count, .. } = *operation;
         let What::Write { version, durable, form } = what else { return };
         let now = self.world.borrow().now;
         let durable = durable || stage.always_durable[self.slots[slot].plan.target];
+        if matches!(form, Form::Token { .. }) {
+            return self.copy_done(slot, version, stage);
+        }
         let model = &mut stage.models[unit];
         match form {
             Form::Compare { equal: false, .. } => {
@@ -113,9 +125,13 @@ impl Host {
     /// A request was not carried out, or nobody knows.
     fn failed(&self, slot: usize, operation: &Operation, error: &Error, stage: &mut Stage) {
         let Operation { what, unit, lba, count, asked, .. } = *operation;
+        if is_of_copy(what) {
+            return self.copy_failed(slot, operation, error, stage);
+        }
         let now = self.world.borrow().now;
         let model = &mut stage.models[unit];
         let conflict = is_conflict(error);
+        let beyond = is_out_of_range(error);
         if let What::Write { version, form, .. } = what {
             match (form, error.kind()) {
                 (Form::Compare { with, equal }, _) if is_miscompare(error) => {
@@ -140,7 +156,7 @@ impl Host {
                 _ => self.haunt(slot, operation, stage),
             }
         }
-        if !stage.may_fail && !conflict {
+        if !stage.may_fail && !conflict && !beyond {
             stage.fail(format!("a request failed without a fault: {error}"));
         }
     }
@@ -191,7 +207,8 @@ impl Host {
         stage.models[unit].doubt(lba, count);
         let slot = if self.pump.is_some() { slot } else { usize::MAX };
         let (host, mark) = (self.index, None);
-        stage.ghosts.push(Ghost { unit, lba, count, host, slot, target, links, mark });
+        let job = is_of_copy(operation.what);
+        stage.ghosts.push(Ghost { unit, lba, count, host, slot, target, links, mark, job });
     }
 }
 
@@ -210,6 +227,35 @@ fn read(
     model.check(lba, bytes, asked, now).map_err(|wrong| wrong.0)
 }
 
+/// What is behind the end of a unit is refused, and nothing else is for that.
+fn within(
+    operation: &Operation,
+    result: &Result<Done, Error>,
+    now: Instant,
+    stage: &Stage,
+) -> Result<(), String> {
+    let Operation { what, unit, lba, count, asked, .. } = *operation;
+    if matches!(what, What::Guard(_) | What::Copy(_, Step::Fetch | Step::Progress)) {
+        return Ok(());
+    }
+    let (least, most) = stage.sizes[unit].between(asked, now);
+    match result {
+        Ok(_) if lba + count > most => {
+            Err(format!("{what:?} is good at {lba}, {count} blocks of a unit of {most}"))
+        }
+        Err(error) if is_out_of_range(error) && lba + count <= least => {
+            Err(format!("{what:?} at {lba}, {count} blocks is not within a unit of {least}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// LOGICAL BLOCK ADDRESS OUT OF RANGE (SBC-4 §4.5).
+fn is_out_of_range(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
+        if sense.key == SenseKey::IllegalRequest && sense.asc == 0x21)
+}
+
 /// RESERVATION CONFLICT (SAM-5 §5.3.1).
 fn is_conflict(error: &Error) -> bool {
     matches!(error.kind(), Kind::Status { status: 0x18, .. })
@@ -219,6 +265,11 @@ fn is_conflict(error: &Error) -> bool {
 fn is_miscompare(error: &Error) -> bool {
     matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
         if sense.key == SenseKey::Miscompare)
+}
+
+/// A command of a copy by token.
+pub(super) const fn is_of_copy(what: What) -> bool {
+    matches!(what, What::Copy(..) | What::Write { form: Form::Token { .. }, .. })
 }
 
 /// A short name for counting.

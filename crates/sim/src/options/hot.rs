@@ -17,9 +17,7 @@ const BLOCKS: usize = 16;
 impl Options {
     /// In one run of four all go for the same blocks.
     pub(super) fn crowd(&mut self) {
-        let mut rng = Rng::stream(self.seed, STREAM);
-        let volatile = matches!(self.class, Class::Target | Class::Disk | Class::Mixed);
-        if volatile || !rng.chance(250) {
+        if !self.is_crowded() {
             return;
         }
         self.blocks = BLOCKS;
@@ -34,5 +32,11 @@ impl Options {
             session.operations = session.operations.max(150);
         }
         self.reconcile();
+    }
+
+    /// Whether this is such a run.
+    pub(super) fn is_crowded(&self) -> bool {
+        let volatile = matches!(self.class, Class::Target | Class::Disk | Class::Mixed);
+        !volatile && Rng::stream(self.seed, STREAM).chance(250)
     }
 }

@@ -75,9 +75,10 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// Somebody may take memory yet: a session does without a connection, too.
+    /// Somebody has memory, or may take it yet: a session does without a connection, too.
     fn is_used(&self) -> bool {
-        !(self.connections.is_empty() && self.sessions.is_empty())
+        let alone = self.connections.is_empty() && self.sessions.is_empty();
+        !alone || self.pool.bytes_in_use() > 0
     }
 
     fn sweep_at(&mut self, at: clock::Instant) {

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An administrator gives disks another size, as the daemon does it: growing, the file first;
+//! shrinking, first what hosts see, then what is under way ends, then the file is cut.
+
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use clock::Instant;
+
+use crate::host::target_name;
+use crate::machine::Machine;
+use crate::options::Resize;
+use crate::run::Run;
+
+/// After so long a disk keeps its size.
+const DRAIN_MAX: Duration = Duration::from_secs(60);
+
+/// A disk that becomes smaller.
+#[derive(Debug)]
+pub(crate) struct Shrinking {
+    lun: u16,
+    blocks: usize,
+    since: Instant,
+    drained: Receiver<()>,
+}
+
+/// The sizes that hosts have seen of a unit, blocks, and from when on.
+#[derive(Clone, Debug)]
+pub(crate) struct Sizes(Vec<(Instant, usize)>);
+
+impl Sizes {
+    pub(crate) fn new(now: Instant, blocks: usize) -> Self {
+        Self(vec![(now, blocks)])
+    }
+
+    /// What it was at some time between two moments at the least, and at the most.
+    pub(crate) fn between(&self, asked: Instant, now: Instant) -> (usize, usize) {
+        let first = self.0.partition_point(|(from, _)| *from < asked).saturating_sub(1);
+        let seen = self.0[first..].iter().filter(|(from, _)| *from <= now).map(|(_, size)| *size);
+        (seen.clone().min().unwrap_or(0), seen.max().unwrap_or(0))
+    }
+
+    /// Whether it ever had another one.
+    pub(crate) const fn have_changed(&self) -> bool {
+        self.0.len() > 1
+    }
+
+    fn last(&self) -> usize {
+        self.0.last().map_or(0, |(_, size)| *size)
+    }
+
+    fn change(&mut self, now: Instant, blocks: usize) {
+        self.0.push((now, blocks));
+    }
+}
+
+impl Machine {
+    fn bytes(&self, blocks: usize) -> u64 {
+        (blocks * self.plan.block_len) as u64
+    }
+
+    /// Hosts see a smaller disk; true if that has begun.
+    fn shrink(&mut self, lun: u16, blocks: usize, now: Instant) -> bool {
+        let (name, bytes) = (target_name(self.desk), self.bytes(blocks));
+        let Some(solo) = &mut self.solo else { return false };
+        let Some(drained) = solo.begin_shrink(&name, lun, bytes) else { return false };
+        self.shrinking = Some(Shrinking { lun, blocks, since: now, drained });
+        true
+    }
+
+    /// The file is as large again as it was, then hosts see that.
+    fn grow(&mut self, lun: u16, blocks: usize) {
+        let (name, bytes) = (target_name(self.desk), self.bytes(blocks));
+        let Some(solo) = &self.solo else { return };
+        self.sizes[usize::from(lun)] = blocks;
+        let disk = self.disks[usize::from(lun)];
+        self.world.borrow_mut().disks[disk].set_bytes(bytes);
+        solo.show_size(&name, lun, bytes);
+    }
+}
+
+impl Run {
+    /// Does it, if the target is up and does no other; a disk that is not whole grows.
+    pub(crate) fn resize(&mut self, resize: Resize) {
+        let Resize { target, lun, left, .. } = resize;
+        let unit = self.stage.units[target][usize::from(lun)];
+        let now = self.world.borrow().now;
+        let machine = &mut self.machines[target];
+        if machine.solo.is_none() || machine.shrinking.is_some() {
+            return;
+        }
+        let whole = self.stage.models[unit].len();
+        if machine.sizes[usize::from(lun)] < whole {
+            return self.restore(target, lun);
+        }
+        let blocks = (whole * left / 1000).max(1);
+        if machine.shrink(lun, blocks, now) {
+            self.stage.sizes[unit].change(now, blocks);
+            let mut world = self.world.borrow_mut();
+            world.tally.mark("disk shrinks");
+            world.ready.insert(target);
+        }
+    }
+
+    /// A disk is as large again as it was.
+    fn restore(&mut self, target: usize, lun: u16) {
+        let unit = self.stage.units[target][usize::from(lun)];
+        let whole = self.stage.models[unit].len();
+        self.machines[target].grow(lun, whole);
+        let mut world = self.world.borrow_mut();
+        self.stage.sizes[unit].change(world.now, whole);
+        world.tally.mark("disk grows");
+        world.ready.insert(target);
+    }
+
+    /// All disks are as large again as they were.
+    pub(crate) fn restore_all(&mut self) {
+        for target in 0..self.machines.len() {
+            for lun in 0..self.machines[target].plan.luns {
+                let unit = self.stage.units[target][usize::from(lun)];
+                if self.stage.sizes[unit].last() < self.stage.models[unit].len() {
+                    self.restore(target, lun);
+                }
+            }
+        }
+    }
+
+    /// Whether a disk is becoming smaller.
+    pub(crate) fn is_shrinking(&self) -> bool {
+        self.machines.iter().any(|machine| machine.shrinking.is_some())
+    }
+
+    /// Files whose units have nothing under way any more are cut.
+    pub(crate) fn cut_files(&mut self) {
+        let mut world = self.world.borrow_mut();
+        let now = world.now;
+        for (target, machine) in self.machines.iter_mut().enumerate() {
+            let Some(Shrinking { lun, blocks, since, drained }) = &machine.shrinking else {
+                continue;
+            };
+            let (lun, blocks) = (*lun, *blocks);
+            let (unit, at) = (self.stage.units[target][usize::from(lun)], usize::from(lun));
+            let bytes = (blocks * machine.plan.block_len) as u64;
+            if drained.try_recv().is_ok() {
+                world.disks[machine.disks[at]].set_bytes(bytes);
+                world.tally.mark("file cut");
+                self.stage.models[unit].cut(blocks, now);
+                machine.sizes[at] = blocks;
+            } else if machine.solo.is_some() && now.since(*since) <= DRAIN_MAX {
+                continue;
+            } else {
+                // Too late, or the process is gone: the file is as it was.
+                let before = machine.sizes[at];
+                let bytes = (before * machine.plan.block_len) as u64;
+                if let Some(solo) = &machine.solo {
+                    solo.show_size(&target_name(machine.desk), lun, bytes);
+                }
+                self.stage.sizes[unit].change(now, before);
+                world.tally.mark("disk keeps its size");
+            }
+            machine.shrinking = None;
+        }
+    }
+}
