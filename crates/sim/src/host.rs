@@ -53,12 +53,6 @@ const POOL: usize = 32 << 20;
 /// So many of a thousand requests of a guard are about its reservation.
 const GUARDS: u64 = 80;
 
-/// Without faults no request takes longer, however deep the queue and narrow the window.
-const CALM_MAX: Duration = Duration::from_secs(20);
-
-/// Small requests without much depth take no longer beside hogs.
-const HOGS_MAX: Duration = Duration::from_secs(10);
-
 /// Name of target `number`.
 pub(crate) fn target_name(number: usize) -> String {
     format!("iqn.2026-01.local.lunwire.sim:target-{number}")
@@ -480,6 +474,12 @@ impl Host {
             }
         }
         self.turn(stage);
+    }
+
+    /// The oldest request that is under way.
+    pub(crate) fn oldest(&self) -> Option<&Operation> {
+        let operations = self.slots.iter().flat_map(|slot| slot.operations.values());
+        operations.min_by_key(|operation| operation.asked)
     }
 
     /// Whether all its load is done.

@@ -20,6 +20,7 @@ use crate::options::Options;
 use crate::report::Outcome;
 use crate::resizing::Sizes;
 use crate::rng::Rng;
+use crate::stage::Operation;
 use crate::stage::Stage;
 use crate::trace::START;
 use crate::world::Due;
@@ -271,6 +272,7 @@ impl Run {
         let now = self.world.borrow().now;
         let idle = self.hosts.iter().all(Host::is_idle);
         let exhausted = idle && self.hosts.iter().all(Host::is_exhausted);
+        self.look_for_overdue(now);
         match self.phase {
             Phase::Safety if now >= self.until || exhausted => self.calm(),
             Phase::Drain if idle && self.is_up() && !self.is_shrinking() => {
@@ -291,6 +293,16 @@ impl Run {
             Phase::Leave if self.leftovers().is_empty() => self.phase = Phase::Over,
             Phase::Drain | Phase::Verify | Phase::Leave if now >= self.until => self.overdue(),
             _ => {}
+        }
+    }
+
+    /// One that never ends would else be found only when all else is over.
+    fn look_for_overdue(&mut self, now: Instant) {
+        let Some(most) = self.stage.time_max() else { return };
+        let late = |one: &&Operation| now.since(one.asked) > most;
+        if let Some(request) = self.hosts.iter().filter_map(Host::oldest).find(late) {
+            let text = format!("{request:?} has not ended");
+            self.stage.fail(text);
         }
     }
 

@@ -2,6 +2,7 @@
 //! What all hosts share besides the world: what is known of units, and what may still come about.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clock::Instant;
 use initiator::FlushMark;
@@ -81,7 +82,22 @@ pub(crate) struct Stage {
     pub(crate) failure: Option<String>,
 }
 
+/// Without faults no request takes longer, however deep the queue and narrow the window.
+const CALM_MAX: Duration = Duration::from_secs(20);
+
+/// Small requests without much depth take no longer beside hogs.
+const HOGS_MAX: Duration = Duration::from_secs(10);
+
 impl Stage {
+    /// How long a request may take, if that is known.
+    pub(crate) const fn time_max(&self) -> Option<Duration> {
+        match (self.may_fail, self.hogs) {
+            (true, _) => None,
+            (false, true) => Some(HOGS_MAX),
+            (false, false) => Some(CALM_MAX),
+        }
+    }
+
     pub(crate) fn fail(&mut self, text: String) {
         self.failure.get_or_insert(text);
     }

@@ -8,8 +8,6 @@ use initiator::Kind;
 use iscsi::initiator::Ending;
 use wire::scsi::sense::SenseKey;
 
-use super::CALM_MAX;
-use super::HOGS_MAX;
 use super::Host;
 use super::promises::Word;
 use crate::claims::Access;
@@ -46,8 +44,7 @@ impl Host {
             format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
         });
         drop(world);
-        let most = if stage.hogs { HOGS_MAX } else { CALM_MAX };
-        if !stage.may_fail && now.since(asked) > most {
+        if stage.time_max().is_some_and(|most| now.since(asked) > most) {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
         let judged = self.judge(slot, operation, &result, stage);
