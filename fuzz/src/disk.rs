@@ -109,6 +109,7 @@ impl Disk {
                     None => Turn::Next(task.resume(&self.nexus, Input::Turn)),
                 }
             }
+            Step::Keep(keep) => Turn::Next(task.resume(&self.nexus, Input::Kept(keep.run()))),
             Step::Store(op) => {
                 Turn::Next(task.resume(&self.nexus, Input::Store(submit(task, &op))))
             }
@@ -122,6 +123,7 @@ fn work(mut job: Task) {
     for _ in 0..STEPS_MAX {
         match step {
             Step::Store(op) => step = job.work(Input::Store(submit(&job, &op))),
+            Step::Keep(keep) => step = job.work(Input::Kept(keep.run())),
             Step::Complete(_) => return,
             other => panic!("a job wants {other:?}"),
         }

@@ -142,6 +142,7 @@ impl<'a> Input<'a> {
             initiator_alias: None,
             target: Some("iqn.2026-01.test.lunwire:disk".to_owned()),
             discovery: flags & 4 != 0,
+            proved: false,
             isid: Isid([0x80, 0, 0, 0, 0, 1]),
             cid: Cid(0),
             tsih: Tsih(1),

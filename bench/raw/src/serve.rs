@@ -104,7 +104,7 @@ impl<P: Port> Server<P> {
                 Piece::Frame(frame) if frame.write => {}
                 Piece::Frame(frame) => {
                     connection.filling.push_bytes(&frame.emit());
-                    if let Some(data) = self.disk.slice(frame.offset, frame.length as usize) {
+                    if let Ok(data) = self.disk.lend(frame.offset, frame.length as usize) {
                         connection.filling.push(data);
                     }
                 }

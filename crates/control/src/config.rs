@@ -15,7 +15,7 @@ use crate::words;
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// Portals of portal group 1.
-    /// Values: `ADDRESS:PORT`, IPv6 in brackets, port 0 picks a free one.
+    /// Values: `ADDRESS:PORT` or `NAME:PORT`, IPv6 in brackets, port 0 picks a free one.
     /// Default: `127.0.0.1:3260`.
     #[serde(default)]
     pub listen: Vec<Spanned<String>>,
@@ -110,7 +110,7 @@ pub struct PortalGroup {
     /// Values: 2 to 65535, each once.
     pub tag: Spanned<u16>,
     /// Its portals.
-    /// Values: `ADDRESS:PORT`, IPv6 in brackets, port 0 picks a free one.
+    /// Values: `ADDRESS:PORT` or `NAME:PORT`, IPv6 in brackets, port 0 picks a free one.
     pub listen: Vec<Spanned<String>>,
 }
 

@@ -287,6 +287,15 @@ impl Disk {
         met
     }
 
+    /// A process opens it and syncs at once. False: it was told that a writeback had failed.
+    pub(crate) fn open(&mut self) -> bool {
+        if std::mem::take(&mut self.untold) {
+            return false;
+        }
+        self.sync(self.next + 1);
+        true
+    }
+
     /// The process behind `desk` is killed: each of its works ends where it is or is done in full,
     /// and nobody hears of it. What could not be written back is gone with it. True: there was
     /// some.
@@ -381,6 +390,18 @@ mod tests {
         assert_eq!(told, [Some(EIO), None]);
         disk.lose_power(&mut Rng::new(1));
         assert!(first(&disk).contains(&1));
+    }
+
+    #[test]
+    fn who_opens_it_is_told_of_what_failed_before() {
+        let mut disk = disk();
+        write(&mut disk, 1, false);
+        assert!((0..20).any(|seed| disk.fail_writeback(&mut Rng::new(seed))));
+        assert_eq!([(); 2].map(|()| disk.open()), [false, true]);
+        write(&mut disk, 2, false);
+        assert!(disk.open());
+        disk.lose_power(&mut Rng::new(1));
+        assert_eq!(first(&disk), [2; 4], "opening it has synced it");
     }
 
     #[test]

@@ -110,8 +110,10 @@ impl Run {
             self.stage.outages[index].push(world.now);
         }
         for (unit, lost) in self.stage.units[index].iter().zip(lost) {
-            if lost {
-                self.stage.models[*unit].power_lost(world.now);
+            match lost {
+                true if dark => self.stage.models[*unit].power_lost(world.now),
+                true => self.stage.models[*unit].pages_lost(world.now),
+                false => {}
             }
             self.stage.claims[*unit].forget(world.now);
         }

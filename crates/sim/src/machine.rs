@@ -159,7 +159,12 @@ impl Machine {
             physical_block: u32::try_from(SECTOR).unwrap_or(512),
             rotational: false,
         };
-        Arc::new(store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync))
+        let file = store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync);
+        let disk = self.disks[usize::from(number)];
+        match self.world.borrow_mut().disks[disk].open() {
+            true => Arc::new(file),
+            false => Arc::new(file.after_a_loss()),
+        }
     }
 
     /// Lets the pump run.

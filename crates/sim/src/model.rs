@@ -94,6 +94,29 @@ impl Sector {
             self.stable = vec![version];
         }
     }
+
+    /// From `now` on it has what was stable, or anything since: returns which versions these are.
+    fn fall_back(&mut self, now: Instant) -> Vec<Version> {
+        let mut left = [&self.stable[..], &self.since[..]].concat();
+        left.sort_unstable();
+        left.dedup();
+        let writing = self.writing;
+        for candidate in &mut self.candidates {
+            // Answers that are under way may still tell of what was lost.
+            if candidate.until.is_none() && Some(candidate.version) != writing {
+                candidate.until = Some(now);
+            }
+        }
+        let again = left.iter().filter(|version| Some(**version) != writing);
+        self.candidates.extend(again.map(|version| Candidate {
+            version: *version,
+            from: now,
+            until: None,
+            acknowledged: None,
+        }));
+        self.settled = now;
+        left
+    }
 }
 
 impl Model {
@@ -304,30 +327,21 @@ impl Model {
         }
     }
 
-    /// The power was lost: each block is what was stable, or anything since.
+    /// The power was lost: each block is what was stable, or anything since, and stays that.
     pub(crate) fn power_lost(&mut self, now: Instant) {
         for sector in &mut self.sectors {
-            let mut left = sector.stable.clone();
-            left.extend(&sector.since);
-            left.sort_unstable();
-            left.dedup();
-            let writing = sector.writing;
-            for candidate in &mut sector.candidates {
-                // Answers that are under way may still tell of what was lost.
-                if candidate.until.is_none() && Some(candidate.version) != writing {
-                    candidate.until = Some(now);
-                }
-            }
-            let again = left.iter().filter(|version| Some(**version) != writing);
-            sector.candidates.extend(again.map(|version| Candidate {
-                version: *version,
-                from: now,
-                until: None,
-                acknowledged: None,
-            }));
+            let left = sector.fall_back(now);
             sector.stable = left;
-            sector.since = writing.into_iter().collect();
-            sector.settled = now;
+            sector.since = sector.writing.into_iter().collect();
+        }
+    }
+
+    /// The process is gone, and what could not be written back with it: a block may be again what
+    /// was stable. What the system still has of others, a loss of power may take later, whatever
+    /// was read of it.
+    pub(crate) fn pages_lost(&mut self, now: Instant) {
+        for sector in &mut self.sectors {
+            sector.fall_back(now);
         }
     }
 

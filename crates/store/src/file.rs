@@ -52,6 +52,15 @@ impl File {
         Self { health: Arc::new(Health::new(bytes, block, false)), ..self }
     }
 
+    /// The same for a file whose first sync, when it was opened, has failed: blocks that were
+    /// acknowledged before are lost, and nobody can tell which. Flushes and durable writes fail
+    /// until it is opened again.
+    #[must_use]
+    pub fn after_a_loss(self) -> Self {
+        self.health.lose_unknown();
+        self
+    }
+
     /// The first Io of `op`, or None if there is nothing to do.
     fn start(&self, op: &Op) -> Option<Io> {
         let file = self.file;

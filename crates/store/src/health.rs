@@ -7,6 +7,9 @@
 //! everybody. What may be lost is every block that was written since the last good sync. The file
 //! stays failed until each of these was written again, after the failure, and then synced.
 //!
+//! What was written before the file was opened nobody here knows. So whoever opens it syncs it
+//! first; if that fails, it stays failed ([`File::after_a_loss`](crate::file::File::after_a_loss)).
+//!
 //! Two syncs that overlap may get each other's news, so a good one is believed only when all that
 //! overlapped with it have ended, and none has failed.
 
@@ -73,6 +76,13 @@ impl Health {
             log: spin::Mutex::default(),
             shares_news,
         }
+    }
+
+    /// It fails for good: blocks are lost that nobody can name, so nobody can write them again.
+    pub(crate) fn lose_unknown(&self) {
+        let mut log = self.log.lock();
+        self.lost.add_unknown();
+        self.fail(&mut log);
     }
 
     /// True from a failed sync until all that it may have lost was written again and synced.

@@ -288,7 +288,7 @@ impl Stores {
         if spec.direct {
             store = store.past_the_cache();
         }
-        let store: Arc<dyn Store> = Arc::new(store);
+        let store = Arc::new(inherited(store, &spec.path, engine::files::sync(&open.fd)));
         self.files.push(StoreFile {
             id,
             fd: Arc::clone(&open.fd),
@@ -302,6 +302,24 @@ impl Stores {
         });
         Ok(store)
     }
+}
+
+/// `store` with what it has from those who wrote to the file before: a process that was killed may
+/// have left acknowledged writes to the system. The system tells it once if these are lost, and who
+/// opens the file next hears it.
+fn inherited(store: store::file::File, path: &str, synced: io::Result<()>) -> store::file::File {
+    if store.geometry().read_only {
+        return store;
+    }
+    let Err(error) = synced else { return store };
+    tracing::error!(
+        path,
+        %error,
+        "cannot write back what was written before the file was opened: blocks that were \
+         acknowledged may be lost. Flushes and durable writes fail until it is opened again: \
+         check the device and the data, then restart the daemon"
+    );
+    store.after_a_loss()
 }
 
 /// `filter` before `behind`, whose word is `name`.
@@ -328,6 +346,30 @@ fn put_in_front(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_synced_when_it_is_opened_has_lost_something() {
+        let file = |read_only| {
+            let geometry = store::Geometry {
+                bytes: 4096,
+                read_only,
+                discard_granularity: None,
+                anchors: false,
+                volatile_cache: true,
+                physical_block: 512,
+                rotational: false,
+            };
+            store::file::File::new(FileId(0), geometry, false)
+        };
+        let failed = |read_only, synced| {
+            let store = inherited(file(read_only), "disk", synced);
+            store.health(FileId(0)).is_some_and(|health| health.has_failed())
+        };
+        let error = || Err(io::Error::from_raw_os_error(EIO));
+        assert!(!failed(false, Ok(())));
+        assert!(failed(false, error()));
+        assert!(!failed(true, error()), "nobody writes to it");
+    }
 
     #[test]
     fn blocks_that_are_smaller_than_those_of_the_device_are_refused() {

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::path::PathBuf;
@@ -30,7 +31,8 @@ const VERSION: &str = "1";
 /// # Errors
 /// What fgetxattr(2) says, or `InvalidData` if the number is none that this program wrote. A file
 /// system that has no place for it, or a block device, has none: that is no error.
-pub fn recorded(file: &OwnedFd) -> io::Result<Option<u64>> {
+pub fn recorded(file: impl AsFd) -> io::Result<Option<u64>> {
+    let file = file.as_fd();
     let mut bytes = [0; RECORD_LEN_MAX];
     let length = match rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes) {
         Ok(length) => length,
@@ -162,7 +164,7 @@ mod tests {
         let facts_before = facts(&file, &path).unwrap();
         let moved = folder.path().join("moved");
         fs::rename(&path, &moved).unwrap();
-        assert_eq!(recorded(&made(&moved)).unwrap(), Some(7));
+        assert_eq!(recorded(made(&moved)).unwrap(), Some(7));
         assert_eq!(facts(&made(&moved), &moved).unwrap(), facts_before);
         let copy = made(&path);
         rustix::fs::fsetxattr(&copy, ATTRIBUTE, b"1 0000000000000007 1", XattrFlags::empty())

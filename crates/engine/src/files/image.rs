@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::FileError;
+use super::identity::recorded;
 
 /// Where a format shows, by what, and its name.
 const MARKS: &[(usize, &[u8], &str)] = &[
@@ -23,7 +24,8 @@ const MARKS: &[(usize, &[u8], &str)] = &[
 /// Bytes in which all of them show.
 const HEAD_LEN: usize = 512;
 
-/// Refuses a file that begins as such an image does.
+/// Refuses a file that begins as such an image does, unless it is known as a disk already: then a
+/// host has written that, which must not keep the daemon from its next start.
 pub(super) fn refuse(path: &Path, file: &File) -> Result<(), FileError> {
     // Past the page cache nothing but whole, aligned sectors can be read.
     #[repr(align(4096))]
@@ -34,6 +36,7 @@ pub(super) fn refuse(path: &Path, file: &File) -> Result<(), FileError> {
         Err(source) => return Err(FileError::Other { path: path.into(), source }),
     };
     match format_of(head.0.get(..read.min(HEAD_LEN)).unwrap_or_default()) {
+        Some(_) if matches!(recorded(file), Ok(Some(_))) => Ok(()),
         Some(format) => Err(FileError::Image { path: path.into(), format }),
         None => Ok(()),
     }

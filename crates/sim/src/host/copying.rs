@@ -38,7 +38,7 @@ const COPIES_MAX: usize = 4;
 /// Longest copy, blocks.
 const BLOCKS_MAX: usize = 64;
 
-/// When a disk may become smaller under a copy, microseconds after that began: while a long one runs.
+/// When a disk may become smaller under a copy, microseconds after that began.
 const RESIZED_WITHIN: u64 = 2_000_000;
 
 /// What comes next of a copy.

@@ -55,6 +55,31 @@ fn power_brings_back_only_what_was_not_flushed() {
 }
 
 #[test]
+fn what_a_killed_process_left_behind_is_not_stable_because_it_was_read() {
+    let mut model = model();
+    write(&mut model, 1, 10, true);
+    write(&mut model, 2, 20, false);
+    model.pages_lost(Instant(30));
+    assert!(found(&mut model, 2, 40, 41), "the system had it still");
+    assert!(!found(&mut model, 1, 42, 43));
+    model.power_lost(Instant(50));
+    assert!(found(&mut model, 1, 60, 61), "nobody has flushed the other one");
+}
+
+#[test]
+fn what_is_flushed_after_a_process_was_killed_stays() {
+    let mut model = model();
+    write(&mut model, 1, 10, true);
+    write(&mut model, 2, 20, false);
+    model.pages_lost(Instant(30));
+    assert!(found(&mut model, 1, 40, 41), "writing it back had failed");
+    model.flushed(Instant(42));
+    model.power_lost(Instant(50));
+    assert!(!found(&mut model, 2, 60, 61));
+    assert!(found(&mut model, 1, 62, 63));
+}
+
+#[test]
 fn a_flush_covers_only_what_was_acknowledged_before_it() {
     let mut model = model();
     model.begin(2, 1, 1, Instant(10));

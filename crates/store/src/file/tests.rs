@@ -257,3 +257,14 @@ fn where_every_write_is_durable_a_failure_is_of_its_own_write_alone() {
     assert_eq!(drive(&store, &write(4096, 4096), Ok(())), Ok(()));
     assert_eq!(drive(&store, &Op::Flush, Ok(())), Ok(()));
 }
+
+#[test]
+fn what_was_lost_before_it_was_opened_no_write_repairs() {
+    let store = file().after_a_loss();
+    for _ in 0..2 {
+        assert_eq!(drive(&store, &Op::Flush, Ok(())), Err(Error::Write));
+        drive(&store, &write(0, 4 << 20), Ok(())).expect("a write of all of it");
+        assert_eq!(drive(&store, &read(0), Ok(())), Ok(()), "it can be read");
+    }
+    assert!(store.health.has_failed());
+}

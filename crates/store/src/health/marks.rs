@@ -50,6 +50,11 @@ impl Marks {
         }
     }
 
+    /// Adds blocks that nobody knows.
+    pub(super) fn add_unknown(&self) {
+        self.beyond.store(true, SeqCst);
+    }
+
     /// Takes out each block that lies in the range as a whole.
     pub(super) fn remove(&self, offset: u64, length: u64) {
         let end = offset.saturating_add(length);

@@ -74,7 +74,7 @@ fn errors_say_what_would_be_right() {
         (
             "file:",
             "path of store `file:` is empty: \
-             write file:PATH[,size=SIZE][,direct][,readonly][,sync]",
+             write file:PATH[,size=SIZE][,direct][,readonly][,sync][,format=raw]",
         ),
         (
             "file:a,size=1,sync",
@@ -83,7 +83,7 @@ fn errors_say_what_would_be_right() {
         (
             "file:a,read-only",
             "option `read-only` of store `file:` is unknown: \
-             it has size=SIZE, direct, readonly, sync, discard=off, physical=, delay=, error=, \
+             it has size=SIZE, direct, readonly, sync, format=raw, discard=off, physical=, delay=, error=, \
              limit= and log",
         ),
         ("file:a,sync,sync", "option `sync` of store `file:` is given twice: leave one out"),

@@ -137,8 +137,9 @@ impl<P: Port> Pump<P> {
     /// to be sent again makes room. Behind commands that wait for memory nobody gets any before
     /// them but who has some already.
     pub(super) fn take_buf(&mut self, key: Key, length: usize, claim: Claim) -> Option<Buf> {
+        // A session that waits for a connection takes some, too.
+        self.sweep_later();
         let Some(session) = self.sessions.get(key) else {
-            self.sweep_later();
             return self.take_from(key, length, claim);
         };
         if claim == Claim::Share && !session.hungry.is_empty() && !self.hungry.feeds() {

@@ -66,7 +66,11 @@ impl<P: Port> Pump<P> {
         let next = match self.pool.trim(STEP) {
             Trimmed::InPart => return self.sweep_at(now + BETWEEN_STEPS),
             Trimmed::ForNow => Some(now + INTERVAL),
-            Trimmed::All => (!self.connections.is_empty()).then_some(now + INTERVAL),
+            // What is in use will be free, and have memory then.
+            Trimmed::All => {
+                let needed = !self.connections.is_empty() || self.pool.bytes_in_use() > 0;
+                needed.then_some(now + INTERVAL)
+            }
         };
         self.cut_stuck();
         match next {

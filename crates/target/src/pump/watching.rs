@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clock::Instant;
 use engine::Port;
+use engine::Work;
 use iscsi::datamover::TaskId;
 use store::Io;
 use store::IoResult;
@@ -29,12 +30,18 @@ const HOLD_MAX: Duration = Duration::from_millis(50);
 /// Linux: input/output error.
 const EIO: i32 = 5;
 
+/// Linux: no space left on the device, and none that the owner of the file may have.
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
+
 /// A watch over work under way.
 #[derive(Debug)]
 pub(super) struct Watching {
     watch: Watch,
     /// Since when it waits for others.
     held: Option<Instant>,
+    /// Why a durable write failed that is tried again as another one.
+    refused: Option<i32>,
 }
 
 impl<P: Port> Pump<P> {
@@ -47,13 +54,29 @@ impl<P: Port> Pump<P> {
             None if key != Key::NOBODY => return None,
             None => self.job_store(id)?.health(file)?,
         };
-        Some(Watching { watch: Watch::begin(&health, what), held: None })
+        Some(Watching { watch: Watch::begin(&health, what), held: None, refused: None })
     }
 
     /// The result of work that has ended, for all whom it concerns. None: it is not known yet.
     pub(super) fn judged(&mut self, key: Key, result: IoResult) -> Option<IoResult> {
         let Some(pending) = self.ios.get_mut(key) else { return Some(result) };
         let Some(watching) = &mut pending.watching else { return Some(result) };
+        let result = match (watching.refused, &result) {
+            (None, IoResult::Other(Err(errno @ (ENOSPC | EDQUOT)))) => {
+                if let Some(work) = plain_write(&pending.doing) {
+                    watching.refused = Some(*errno);
+                    self.port.submit(token(Kind::Io, key), work);
+                    return None;
+                }
+                result
+            }
+            (Some(_), IoResult::Other(Err(_))) => {
+                let _ = watching.watch.end(true);
+                return Some(result);
+            }
+            (Some(errno), _) => IoResult::Other(Err(errno)),
+            (None, _) => result,
+        };
         // The timer of one that is held says nothing of how it ended, which was well.
         let result = if watching.held.is_some() { IoResult::Other(Ok(())) } else { result };
         let well = matches!(result, IoResult::Other(Ok(())));
@@ -85,5 +108,23 @@ impl<P: Port> Pump<P> {
             }
         }
         Some(if verdict == Verdict::Doubtful { IoResult::Other(Err(EIO)) } else { result })
+    }
+}
+
+/// A durable write as a plain one. Where there was no space for it, nothing was synced and no news
+/// taken from others: then there is none for the plain one either. Where that one finds space, what
+/// failed was the sync.
+fn plain_write(doing: &Doing) -> Option<Work> {
+    let Doing::Store { io, .. } = doing else { return None };
+    let mut io = io;
+    while let Io::Part(part) = io {
+        io = part.io();
+    }
+    match io {
+        Io::Write { file, offset, data, durable: true } => {
+            let (file, offset, data) = (file.0, *offset, data.clone());
+            Some(Work::Write { file, offset, data, durable: false })
+        }
+        _ => None,
     }
 }

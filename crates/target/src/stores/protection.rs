@@ -24,6 +24,7 @@ use store::spec::Unprotectable;
 use super::StoreError;
 use super::StoreFile;
 use super::Stores;
+use super::inherited;
 
 /// Why a disk cannot have protection information; the text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -161,7 +162,8 @@ impl Stores {
             physical_block: open.physical_block,
             rotational: open.rotational,
         };
-        let store: Arc<dyn Store> = Arc::new(store::file::File::new(id, geometry, side.spec.sync));
+        let store = store::file::File::new(id, geometry, side.spec.sync);
+        let store = Arc::new(inherited(store, &side.path, engine::files::sync(&open.fd)));
         self.files.push(StoreFile {
             id,
             fd: Arc::clone(&open.fd),
