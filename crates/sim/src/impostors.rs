@@ -49,8 +49,15 @@ impl Run {
     /// An impostor connects to a target and says that he is somebody who is logged in there.
     pub(crate) fn send_impostor(&mut self) {
         let guarded = |secrets: &Secrets| *secrets != Secrets::None;
+        // He comes to the first portal. Where no proof is asked for, the name is free at a portal
+        // group that the victim is not at.
+        let elsewhere = |index: usize| {
+            let plan = &self.machines[index].plan;
+            plan.optional && plan.two_groups
+        };
         let targets: Vec<usize> = (0..self.machines.len())
             .filter(|index| self.stage.secrets.get(*index).is_some_and(guarded))
+            .filter(|index| !elsewhere(*index))
             .collect();
         let rng = &mut self.impostor_rng;
         let Some(index) = targets.get(rng.index(targets.len().max(1))).copied() else { return };
