@@ -29,6 +29,7 @@ mod initiator_overdue;
 mod initiator_power;
 mod initiator_recovery;
 mod initiator_refusals;
+mod initiator_residuals;
 mod initiator_text;
 mod inventory;
 mod keeping;

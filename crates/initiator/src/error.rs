@@ -96,6 +96,9 @@ pub enum Kind {
         /// Bytes.
         expected: u32,
     },
+    /// Not all data of the command was taken, although its status is GOOD (RFC 7143 §11.4.5.1).
+    #[error("the target did not take all data ({0:?}), though the status is GOOD")]
+    Untaken(wire::iscsi::Residual),
     /// Parameter data that is not as its standard says.
     #[error("the target returned malformed {0}")]
     Malformed(&'static str),

@@ -18,6 +18,7 @@ use iscsi::initiator::datamover::TaskId;
 use slab::Slab;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
+use wire::iscsi::Residual;
 use wire::scsi::Lun;
 use wire::scsi::Sense;
 use wire::scsi::SenseKey;
@@ -371,9 +372,16 @@ impl Job {
     }
 
     fn judge_status(&mut self, completion: Completion, now: Instant) -> Verdict {
-        let Completion { status, sense: raw, .. } = completion;
-        if matches!(status, GOOD | CONDITION_MET) {
-            return Verdict::End(Ok(()));
+        let Completion { status, sense: raw, residual, .. } = completion;
+        let sends = matches!(self.request.data, Data::Out(_)) && self.request.retry != Retry::Never;
+        match status {
+            GOOD if sends && residual != Residual::None => {
+                return Verdict::End(Err(Kind::Untaken(residual)));
+            }
+            GOOD => return Verdict::End(Ok(())),
+            // PRE-FETCH ends so, no command with data does.
+            CONDITION_MET if !sends => return Verdict::End(Ok(())),
+            _ => {}
         }
         let sense = Sense::parse(&raw);
         let key = sense.map(|sense| sense.key).filter(|_| status == CHECK_CONDITION);
