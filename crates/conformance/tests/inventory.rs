@@ -345,6 +345,15 @@ fn work(session: &mut Initiator) {
     }
 }
 
+/// Says that it is over when it goes.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Commands of several sessions all the time, while the unit comes and goes.
 #[test]
 fn nothing_is_lost_while_units_come_and_go() {
@@ -362,12 +371,13 @@ fn nothing_is_lost_while_units_come_and_go() {
                         }
                     });
                 }
+                // Also if this panics: the scope waits for the others.
+                let _end = Ends(&over);
                 for _ in 0..10 {
                     add(server, &file(folder.path()));
                     std::thread::sleep(Duration::from_millis(20));
                     remove(server);
                 }
-                over.store(true, Ordering::Relaxed);
             });
             sessions[0].settle(0);
             assert_eq!(luns(&mut sessions[0]), [0, 1, FILE_LUN]);

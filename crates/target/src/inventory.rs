@@ -110,9 +110,16 @@ impl Target {
         files.retain(|file| ids.contains(&file.id));
         self.forget_files(&files);
         let mut result = Ok(());
-        for file in files.into_iter().filter(|file| file.writable) {
+        for file in files.iter().filter(|file| file.writable) {
             if let Err(source) = file.synced(|fd| engine::files::sync(fd)) {
-                result = Err(VolumeError::Flush { lun, path: file.path, source });
+                let path = file.path.clone();
+                result = Err(VolumeError::Flush { lun, path, source });
+            }
+        }
+        // A polling core lets go of them a little later. Then they can be served again at once.
+        for file in &files {
+            if !is_held_by_us_alone(&file.fd, GRACE) {
+                tracing::warn!(path = file.path, "a file that was removed is still held");
             }
         }
         result
@@ -168,9 +175,9 @@ fn free_number(served: &Served, wanted: Option<u16>) -> Result<u16, VolumeError>
     }
 }
 
-fn is_held_by_us_alone(unit: &Arc<LogicalUnit>, patience: Duration) -> bool {
+fn is_held_by_us_alone<T>(held: &Arc<T>, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
-    while Arc::strong_count(unit) > 1 {
+    while Arc::strong_count(held) > 1 {
         if Instant::now() >= deadline {
             return false;
         }
