@@ -25,10 +25,12 @@ def every_vital_page(disk):
                (page, len(data)))
     disk.must_say("sg_vpd -p di $D", "type: NAA", "T10 vendor", "Relative target port: 0x1",
                   re.escape(f"{disk.target.iqn},t,0x0001"))
+    # QEMU cannot do with one of blocks of 4096 bytes.
+    granularity = "[1-9]" if disk.block == 512 else "0"
     disk.must_say("sg_vpd -p bl $D", r"Maximum compare and write length: [1-9]",
                   r"Maximum unmap LBA count: [1-9]", r"Maximum unmap block descriptor count: [1-9]",
-                  r"Optimal unmap granularity: [1-9]", r"Maximum write same length: 0x?[0-9a-f]+",
-                  r"Maximum transfer length: [1-9]")
+                  f"Optimal unmap granularity: {granularity}",
+                  r"Maximum write same length: 0x?[0-9a-f]+", r"Maximum transfer length: [1-9]")
     disk.must_say("sg_vpd -p lbpv $D", r"LBPU\): 1", r"LBPWS\): 1", r"LBPRZ\): 1",
                   "Provisioning type: 2")
     disk.must_say("sg_vpd -p bdc $D", "Medium rotation rate is not reported|Non-rotating medium")
