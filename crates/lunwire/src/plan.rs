@@ -38,7 +38,6 @@ use crate::args::Usage;
 use crate::credentials::Accounts;
 use crate::ports;
 
-use check::allowed_cpu;
 use check::engine;
 use check::log_level;
 use check::login_timeout;
@@ -51,6 +50,7 @@ use mode::DraftMode;
 use node::DraftTarget;
 
 pub(crate) use check::addresses;
+pub(crate) use check::allowed_cpu;
 pub(crate) use check::checked;
 pub(crate) use check::option;
 pub(crate) use lun::DraftLun;

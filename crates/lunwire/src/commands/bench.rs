@@ -148,14 +148,15 @@ fn check_block(disk: &Disk, block: u64) -> Result<u32> {
 
 fn check_range(load: &Load) -> Result<()> {
     let Load { block, depth, .. } = *load;
+    let wrong = |why: String| Usage(format!("--range: {why}")).into();
     match load.places() {
-        0 => bail!("--range: it holds no request of {block} bytes"),
+        0 => Err(wrong(format!("it holds no request of {block} bytes"))),
         places if load.verify && places < depth as u64 => {
-            bail!("--range: {depth} requests at once of {block} bytes do not fit for --verify")
+            Err(wrong(format!("{depth} requests at once of {block} bytes do not fit for --verify")))
         }
-        places if load.verify && places > PLACES_MAX => {
-            bail!("--range: more than {PLACES_MAX} requests fit, which is too much for --verify")
-        }
+        places if load.verify && places > PLACES_MAX => Err(wrong(format!(
+            "more than {PLACES_MAX} requests fit, which is too much for --verify"
+        ))),
         _ => Ok(()),
     }
 }

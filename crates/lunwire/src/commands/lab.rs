@@ -17,6 +17,8 @@ use crate::args::LabOptions;
 use crate::args::Study;
 use crate::args::Usage;
 use crate::output;
+use crate::plan::allowed_cpu;
+use crate::plan::option;
 
 /// What a study of PDUs of 8 KiB and commands of at most 64 KiB takes, bytes.
 const SIZES: RangeInclusive<u32> = 512..=64 << 10;
@@ -61,6 +63,9 @@ fn fast05(options: &Fast05Options) -> Result<()> {
         let given = &options.size_max;
         return Err(Usage(format!("--size-max {given}: from 512 to 64K, such as 8K")).into());
     };
+    if let Some(cpu) = options.cpu {
+        option("--cpu", cpu, allowed_cpu(cpu))?;
+    }
     let cpu = options.cpu.or_else(|| engine::affinity::allowed_cpus().last().copied());
     if let Some(cpu) = cpu {
         engine::affinity::pin(cpu).with_context(|| {
