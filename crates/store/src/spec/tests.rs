@@ -247,6 +247,37 @@ fn sizes() {
     assert_eq!(parse_bytes("18446744073709551615.5T"), Err(SizeError::TooLarge));
 }
 
+#[test]
+fn a_size_between_two_names_both() {
+    for (text, below, above) in [
+        ("100MB", 99_999_744, 100_000_256),
+        ("513", 512, 1024),
+        ("1.3K", 1024, 1536),
+        ("9223372036854775296.5", 9_223_372_036_854_775_296, 1 << 63),
+    ] {
+        let error = SizeError::NotWholeBlocks { below, above };
+        assert_eq!(parse_size(text), Err(error), "{text}");
+        assert!(error.to_string().contains(&format!("{below} and {above}")), "{error}");
+    }
+    assert_eq!(parse_size("511"), Err(SizeError::Zero));
+    assert_eq!(parse_size("0.5"), Err(SizeError::Zero));
+}
+
+#[test]
+fn sizes_are_written_as_they_are_read() {
+    for (bytes, text) in [
+        (0, "0"),
+        (512, "512"),
+        (3 << 20, "3M"),
+        (1536, "1536"),
+        (5 << 40, "5T"),
+        (1 << 62, "4194304T"),
+    ] {
+        assert_eq!(Exactly(bytes).to_string(), text);
+        assert_eq!(parse_bytes(text), Ok(bytes));
+    }
+}
+
 fn filter() -> impl Strategy<Value = Filter> {
     let which = prop_oneof![Just(Delayed::All), Just(Delayed::Reads), Just(Delayed::Writes)];
     let fault = prop_oneof![Just(Fault::Read), Just(Fault::Write), Just(Fault::Space)];
