@@ -112,8 +112,8 @@ pub(super) enum LoginError {
     #[error("the target has moved to {address}")]
     Redirected { address: String, duration: Redirection },
     /// The node said so.
-    #[error("refused by the target node with status {0:04x}")]
-    Refused(u16),
+    #[error("{reason}")]
+    Refused { status: u16, reason: &'static str },
 }
 
 impl LoginError {
@@ -130,7 +130,7 @@ impl LoginError {
             Self::AnswerTooLong => Some(0x0302),
             Self::Redirected { duration: Redirection::Temporary, .. } => Some(0x0101),
             Self::Redirected { duration: Redirection::Permanent, .. } => Some(0x0102),
-            Self::Refused(status) => Some(*status),
+            Self::Refused { status, .. } => Some(*status),
             _ => Some(0x0200),
         }
     }
@@ -197,7 +197,7 @@ mod tests {
             (LoginError::Chap(chap::Error::Response("me".into())), Some(0x0201)),
             (LoginError::Bursts { first: 2, max: 1 }, Some(0x0200)),
             (LoginError::DigestRequired(key), Some(0x0200)),
-            (LoginError::Refused(0x0203), Some(0x0203)),
+            (LoginError::Refused { status: 0x0203, reason: "x" }, Some(0x0203)),
         ];
         for (error, status) in cases {
             assert_eq!(error.status(), status, "{error}");
