@@ -22,6 +22,7 @@ use crate::client::contents::PLACES_MAX;
 use crate::client::histogram::Histogram;
 use crate::client::layers::Watch;
 use crate::client::layers::Watched;
+use crate::client::outfile::Outfile;
 use crate::client::place::Disk;
 use crate::client::plot;
 use crate::client::plot::POINTS;
@@ -75,6 +76,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         return Err(Usage(format!("--depth {depth}: 1 to {DEPTH_MAX} is right")).into());
     }
     let range = options.range.as_deref().map(|text| client::size("--range", text)).transpose()?;
+    let plot = options.svg.as_deref().map(Outfile::open).transpose()?;
     let mut queue = client::queue(&options.disk.client)?;
     let disk = Disk::open(&mut queue, &options.disk.client, &options.disk.url)?;
     let mut sessions = vec![disk.session];
@@ -122,10 +124,10 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             "results": list,
         }));
     }
-    if let Some(path) = &options.svg {
+    if let Some(plot) = plot {
         let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
         let svg = plot::draw(&disk.url.to_string(), &series);
-        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        plot.write(svg.as_bytes())?;
     }
     match client::is_interrupted() {
         true => bail!("interrupted: the figures are those up to then"),
