@@ -273,6 +273,31 @@ fn what_cannot_be_written_is_told_before_the_work() {
 }
 
 #[test]
+fn a_copy_that_cannot_begin_leaves_nothing_to_go_on_with() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M", "memory:2M"], &[]);
+    let (small, large) = (daemon.urls[0].as_str(), daemon.urls[1].as_str());
+    let state = files.path("state");
+    let output = lunwire(&["copy", large, small, "--resume", &state]);
+    let text = stderr(&output);
+    assert!(text.contains("has room for 1048576 bytes") && !text.contains("goes on"), "{text}");
+    assert!(!std::path::Path::new(&state).exists());
+    good(&["copy", small, large, "--resume", &state, "--quiet"]);
+}
+
+#[test]
+fn figures_for_programs_are_short_all_of_them() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let words = ["--reads", "30", "--destroy-data", "--time", "100ms", "--json"];
+    let output = good(&[&["bench", daemon.urls[0].as_str()][..], &words].concat());
+    let text = stdout(&output);
+    let figures = text.split([':', ',', '}']).filter_map(|word| word.split_once('.'));
+    let mut decimals = figures.filter(|(whole, _)| whole.parse::<u64>().is_ok());
+    assert!(decimals.all(|(_, decimals)| decimals.len() <= 3), "{text}");
+}
+
+#[test]
 fn a_port_that_is_taken_comes_with_advice() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -345,4 +370,12 @@ fn status_shows_the_size_that_a_disk_has() {
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let store = told["targets"][0]["luns"][0]["store"].as_str().unwrap().to_owned();
     assert!(store.contains(",size=3M,log"), "{told}");
+    // A path that is made absolute leaves the rest as it was written.
+    let output = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["lun", "add", "file:more,size=10M"])
+        .args(socket)
+        .current_dir(files.folder.path())
+        .output()
+        .unwrap();
+    assert!(stdout(&output).contains("/more,size=10M\n"), "{}", stdout(&output));
 }
