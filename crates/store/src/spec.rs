@@ -311,12 +311,12 @@ impl fmt::Display for Spec {
     /// The word that parses to it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { bytes } => write!(f, "memory:{bytes}"),
-            Self::Null { bytes } => write!(f, "null:{bytes}"),
+            Self::Memory { bytes } => write!(f, "memory:{}", Exactly(*bytes)),
+            Self::Null { bytes } => write!(f, "null:{}", Exactly(*bytes)),
             Self::File(file) => write!(f, "file:{file}"),
             Self::Iso { path } => write!(f, "iso:{path}"),
             Self::Stripe { chunk, stores } => {
-                write!(f, "stripe:{chunk}(")?;
+                write!(f, "stripe:{}(", Exactly(*chunk))?;
                 for (index, store) in stores.iter().enumerate() {
                     let separator = if index == 0 { "" } else { ";" };
                     write!(f, "{separator}{store}")?;
@@ -332,7 +332,7 @@ impl fmt::Display for FileSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
         if let Some(size) = self.size {
-            write!(f, ",size={size}")?;
+            write!(f, ",size={}", Exactly(size))?;
         }
         let flags = [
             (self.direct, ",direct"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-use super::{FileSpec, Filter, SizeError, Spec, parse_bytes, parse_size};
+use super::{Exactly, FileSpec, Filter, SizeError, Spec, parse_bytes, parse_size};
 use crate::filter::{Delayed, Fault, Rate, When};
 use alloc::boxed::Box;
 use alloc::format;
