@@ -60,7 +60,11 @@ fn errors_say_what_would_be_right() {
              TB (of 1000), such as 512M or 1.5G",
         ),
         ("memory:0", "size of store `memory:` is `0`: a size is at least 512 bytes"),
-        ("null:1000", "size of store `null:` is `1000`: a size is a multiple of 512 bytes"),
+        (
+            "null:1000",
+            "size of store `null:` is `1000`: \
+             a size is a multiple of 512 bytes: 512 and 1024 are the nearest",
+        ),
         (
             "memory:16777216T",
             "size of store `memory:` is `16777216T`: \
@@ -78,7 +82,7 @@ fn errors_say_what_would_be_right() {
         ),
         (
             "file:a,size=1,sync",
-            "option `size` of store `file:` is `1`: a size is a multiple of 512 bytes",
+            "option `size` of store `file:` is `1`: a size is at least 512 bytes",
         ),
         (
             "file:a,read-only",
@@ -111,7 +115,7 @@ fn errors_say_what_would_be_right() {
         (
             "stripe:64K(memory:1M;memory:1)",
             "store 1 of the stripe: \
-             size of store `memory:` is `1`: a size is a multiple of 512 bytes",
+             size of store `memory:` is `1`: a size is at least 512 bytes",
         ),
         ("stripe:64K(iso:a;memory:1M)", "`iso:` cannot be a part of a stripe: use file:PATH"),
     ];
