@@ -131,7 +131,7 @@ fn listening(address: &SocketAddr, source: &io::Error) -> String {
     let port = address.port();
     match source.kind() {
         io::ErrorKind::AddrInUse => {
-            format!("; try: another port, or ss -ltnp 'sport = :{port}' to see who holds it")
+            format!("; try: another port, or ss -tanp 'sport = :{port}' to see who holds it")
         }
         io::ErrorKind::AddrNotAvailable => {
             "; it is no address of this machine; try: ip address, or 0.0.0.0 or [::] for all".into()
