@@ -78,7 +78,8 @@ pub enum VolumeError {
     },
     /// Zero, or not whole blocks.
     #[error(
-        "{bytes} bytes is no size for LUN {lun}: a multiple of {block} is right, not zero, such as {}",
+        "{bytes} bytes is no size for LUN {lun}: a multiple of {block} is right, not zero, \
+         such as {}",
         (bytes - bytes % u64::from(*block)).clamp(u64::from(*block), 1 << 62)
     )]
     Size {

@@ -430,6 +430,8 @@ impl Outcome {
             .iter()
             .map(|(share, label)| ((*label).to_owned(), json!(self.latencies.percentile(*share))))
             .collect();
+        let payload = self.payload().max(1) as f64;
+        let per_byte = |bytes: u64| output::rounded(bytes as f64 / payload);
         json!({
             "block_bytes": self.load.block,
             "depth": self.load.depth,
@@ -440,8 +442,8 @@ impl Outcome {
             "requests_per_second": output::rounded(self.iops()),
             "bytes_per_second": output::rounded(self.iops() * f64::from(self.load.block)),
             "cpu_seconds": output::rounded(self.cpu_seconds),
-            "copied_per_byte": output::rounded(self.copied as f64 / self.payload().max(1) as f64),
-            "digested_per_byte": output::rounded(self.digested as f64 / self.payload().max(1) as f64),
+            "copied_per_byte": per_byte(self.copied),
+            "digested_per_byte": per_byte(self.digested),
             "connections_lost": self.lost,
             "checked_reads": self.checked,
             "layers": self.watched.as_ref().map(|watched| watched.json(self.payload())),
