@@ -94,7 +94,7 @@ pub(super) enum LoginError {
     #[error("SessionType={0} is not supported")]
     SessionType(String),
     /// RFC 7143 §12.1.
-    #[error("AuthMethod={0}: no acceptable method")]
+    #[error("the initiator offers AuthMethod={0}: {why}", why = unacceptable(.0))]
     AuthMethod(String),
     /// RFC 7143 §6.3.1.
     #[error("the initiator skips authentication, which is required here")]
@@ -149,6 +149,14 @@ impl LoginError {
     }
 }
 
+/// Why no method of an offer will do.
+fn unacceptable(offer: &str) -> &'static str {
+    match offer.split(',').any(|method| method == "CHAP") {
+        true => "None alone is taken here",
+        false => "a proof by CHAP is wanted here",
+    }
+}
+
 /// Peer text for the log: escaped and of bounded length.
 pub(super) fn quote(text: &str) -> String {
     text.chars().take(limits::QUOTE_LEN_MAX).flat_map(char::escape_debug).collect()
@@ -158,6 +166,17 @@ pub(super) fn quote(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::name::NameError;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_method_that_will_not_do_is_told_from_one_that_is_missing() {
+        for (offer, said) in
+            [("None", "CHAP is wanted"), ("SRP,None", "CHAP is wanted"), ("SRP,CHAP", "None alone")]
+        {
+            let text = LoginError::AuthMethod(offer.into()).to_string();
+            assert!(text.contains(said) && text.contains(offer), "{text}");
+        }
+    }
 
     #[test]
     fn every_error_has_its_status() {
