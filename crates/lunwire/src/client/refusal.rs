@@ -5,6 +5,7 @@ use initiator::Error;
 use initiator::Kind;
 use initiator::Options;
 use initiator::Url;
+use iscsi::chap::Algorithm;
 use iscsi::initiator::LoginError;
 
 /// As whom we ask, and what we and the target prove.
@@ -12,6 +13,8 @@ use iscsi::initiator::LoginError;
 pub(crate) struct Identity {
     initiator: String,
     proof: Proof,
+    /// Not all hash functions are offered.
+    few: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +32,8 @@ impl Identity {
             Some(account) if account.target().is_some() => Proof::Mutual,
             Some(_) => Proof::Ours,
         };
-        Self { initiator: options.initiator.clone(), proof }
+        let few = options.algorithms.len() < Algorithm::ALL.len();
+        Self { initiator: options.initiator.clone(), proof, few }
     }
 
     /// Our own iSCSI name.
@@ -55,8 +59,10 @@ pub(crate) fn advised(error: Error, url: &Url, identity: &Identity) -> anyhow::E
     }
 }
 
-fn advice(error: &Error, Identity { initiator, proof }: &Identity) -> Option<String> {
+fn advice(error: &Error, identity: &Identity) -> Option<String> {
+    let Identity { initiator, proof, few } = identity;
     let Kind::Login(error) = error.kind() else { return None };
+    let hashes = if *few { ", more hash functions (--chap-algorithms)" } else { "" };
     Some(match (error, proof) {
         (LoginError::Refused(0x0202), _) => format!(
             "we are {initiator}; try: --initiator with a name that is on the list of the target, \
@@ -66,11 +72,11 @@ fn advice(error: &Error, Identity { initiator, proof }: &Identity) -> Option<Str
             "we are {initiator} and prove nothing; try: --chap-user NAME --chap-secret-file FILE"
         ),
         (LoginError::Refused(0x0201), Proof::Ours) => format!(
-            "we are {initiator}; try: another --chap-user or secret, or, where the target has to \
-             prove itself too, --mutual-user NAME --mutual-secret-file FILE"
+            "we are {initiator}; try: another --chap-user or secret{hashes}, or, where the target has \
+             to prove itself too, --mutual-user NAME --mutual-secret-file FILE"
         ),
         (LoginError::Refused(0x0201), Proof::Mutual) => {
-            format!("we are {initiator}; try: another --chap-user or secret")
+            format!("we are {initiator}; try: another --chap-user or secret{hashes}")
         }
         (LoginError::Chap(_) | LoginError::AuthenticationSkipped, Proof::Mutual) => {
             "try: another --mutual-user or --mutual-secret-file, if you trust the target".to_owned()

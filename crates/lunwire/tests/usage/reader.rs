@@ -224,6 +224,9 @@ fn who_is_refused_hears_what_to_try() {
         &words.split(' ').collect::<Vec<_>>(),
         &["may not be what it says", "--mutual-secret-file"],
     );
+    let words = mutual(&wrong) + " --chap-algorithms md5 --chap-user nobody";
+    let words = words.replacen("--chap-user host ", "", 1);
+    fails(1, &words.split(' ').collect::<Vec<_>>(), &["0201", "--chap-algorithms"]);
     good(&mutual(&theirs).split(' ').collect::<Vec<_>>());
 
     let portal = daemon.portal();
