@@ -30,6 +30,7 @@ use target::Target;
 use target::VolumeError;
 
 use crate::client::layers;
+use crate::plan;
 use crate::plan::DraftLun;
 use crate::plan::UnitMaker;
 use crate::plan::initiators;
@@ -147,6 +148,7 @@ impl State {
             for lun in &mut target.luns {
                 if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
                     lun.bytes = bytes;
+                    lun.store = plan::store_of_now(&lun.store, bytes);
                 }
                 lun.lost_writes = self.target.may_have_lost_writes(&target.name, lun.number);
             }
@@ -181,7 +183,7 @@ impl State {
         order: &admin::NewLun,
     ) -> Result<Reply> {
         if let Some(number) = number {
-            crate::plan::lun_number(number)
+            plan::lun_number(number)
                 .map_err(|right| anyhow::anyhow!("--number {number}: {right}"))?;
         }
         let target = self.name_of(name)?.to_owned();
