@@ -384,6 +384,14 @@ mod tests {
         assert_eq!(parse_transport_id(&good[..good.len() - 1]), None);
     }
 
+    /// Two ways of writing one name are one port.
+    #[test]
+    fn transport_ids_name_ports_as_they_are_compared() {
+        let id = emit_transport_id("iqn.A,i,0x00023D000001");
+        let (port, _) = parse_transport_id(&id).expect("good");
+        assert_eq!(port, "iqn.a,i,0x00023d000001");
+    }
+
     #[test]
     fn lists_of_ports() {
         let mut bytes = vec![0; LIST_LEN];

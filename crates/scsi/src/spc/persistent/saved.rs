@@ -123,6 +123,21 @@ mod tests {
         assert_eq!(parse(&emit(&fleeting, 7), 7), Ok(registry(0, None, 0)));
     }
 
+    /// An older daemon kept names as initiators wrote them.
+    #[test]
+    fn ports_that_are_one_in_other_letters_are_one() {
+        let mut old = registry(3, Some(Type::ExclusiveAccess), 1);
+        old.registrants[1].port.initiator = "iqn.A,i,0x000000000000".into();
+        old.reservation = Some(Reservation {
+            kind: Type::ExclusiveAccess,
+            holder: old.registrants[1].port.clone(),
+        });
+        let read = parse(&emit(&old, 7), 7).expect("it is ours");
+        let ports: Vec<_> = read.registrants.iter().map(|one| &*one.port.initiator).collect();
+        assert_eq!(ports, ["iqn.a,i,0x000000000000", "iqn.a,i,0x000000000002"]);
+        assert_eq!(read.reservation.expect("it is held").holder, read.registrants[0].port);
+    }
+
     #[test]
     fn what_is_not_ours_is_refused() {
         let good = emit(&registry(2, Some(Type::WriteExclusive), 1), 7);
