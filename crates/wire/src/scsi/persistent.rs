@@ -7,7 +7,6 @@ use super::field::get_u32;
 use super::field::get_u64;
 use super::field::put;
 use alloc::string::String;
-use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -216,7 +215,8 @@ pub fn parse_transport_id(bytes: &[u8]) -> Option<(String, &[u8])> {
     if device.is_empty() || device.len() > 223 || !isid_is_good {
         return None;
     }
-    let mut port = device.to_string();
+    // As names are compared (RFC 3722); initiators whose names are more than ASCII do not log in.
+    let mut port = device.to_ascii_lowercase();
     port.push_str(",i,0x");
     port.push_str(&isid.to_ascii_lowercase());
     Some((port, rest))
