@@ -135,7 +135,102 @@ mod tests {
         let (_, state) =
             StateFile::open(&folder, &identity(), Kept::Reservations).expect("readable");
         assert_eq!(state.as_deref(), Some(&b"two"[..]));
-        assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "no draft is left");
+        assert_eq!(names(&folder), 2, "the state, and room for the next one");
+    }
+
+    fn names(folder: &Path) -> usize {
+        std::fs::read_dir(folder).expect("readable").count()
+    }
+
+    /// A small file system of memory, as long as it lives.
+    struct Small(tempfile::TempDir);
+
+    impl Small {
+        /// None: whoever runs this test may not mount any.
+        fn mount() -> Option<Self> {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut mount = std::process::Command::new("mount");
+            let small = ["-t", "tmpfs", "-o", "size=128k,nr_inodes=32", "tmpfs"];
+            let done = mount.args(small).arg(folder.path()).output().ok()?;
+            done.status.success().then_some(Self(folder))
+        }
+
+        /// Takes all room and all names.
+        fn fill(&self) {
+            let mut ballast = File::create(self.0.path().join("ballast")).expect("room");
+            while ballast.write_all(&[1; 512]).is_ok() {}
+            for number in 0.. {
+                if File::create(self.0.path().join(number.to_string())).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg(self.0.path()).output();
+        }
+    }
+
+    /// What releases takes no more room than what it releases took: it goes on where there is
+    /// none, again and again, and is what a restart finds.
+    #[test]
+    fn what_takes_less_room_is_kept_in_a_full_folder() {
+        let Some(small) = Small::mount() else {
+            eprintln!("cannot mount a file system; nothing was tested");
+            return;
+        };
+        let folder = small.0.path();
+        let open = || StateFile::open(folder, &identity(), Kept::Reservations).expect("readable");
+        let (file, _) = open();
+        file.keep(&[1; 100]).expect("room");
+        file.keep(&[2; 9000]).expect("room");
+        small.fill();
+        assert_eq!(file.keep(&[3; 60_000]), Err(KeepFailed), "more than there was");
+        assert_eq!(open().1, Some(vec![2; 9000]));
+        // Of many registrations one goes, then all; and after a restart the same.
+        let (mut file, mut length) = (file, 9000);
+        for turn in 4..10 {
+            length = length * 7 / 8;
+            assert_eq!(file.keep(&vec![turn; length]), Ok(()), "{length} bytes");
+            let (again, state) = open();
+            assert_eq!(state, Some(vec![turn; length]));
+            file = again;
+        }
+        assert_eq!(file.keep(&[9; 32]), Ok(()));
+        assert_eq!(open().1, Some(vec![9; 32]));
+    }
+
+    /// The same where nothing can be mounted: no name and no block is new.
+    #[test]
+    fn what_takes_less_room_is_written_where_there_is_some() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, _) =
+            StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
+        file.keep(&[1; 100]).expect("room");
+        file.keep(&[2; 20_000]).expect("room");
+        let inodes = || [&file.path, &file.draft].map(|path| path.metadata().expect("it is").ino());
+        let mut before = inodes();
+        let blocks = file.draft.metadata().expect("it is").blocks();
+        assert!(blocks * 512 >= 20_000, "there is room for as much: {blocks} blocks");
+        for length in [19_000, 5000, 32] {
+            file.keep(&vec![3; length]).expect("room");
+            before.reverse();
+            assert_eq!(inodes(), before, "the two files change places");
+        }
+    }
+
+    /// A folder of an older daemon has the state alone: room is made when it is opened.
+    #[test]
+    fn room_is_made_for_a_state_that_has_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open =
+            || StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("readable");
+        std::fs::write(open().0.path(), [7; 5000]).expect("room");
+        assert_eq!(open().1, Some(vec![7; 5000]));
+        assert_eq!(names(folder.path()), 2);
     }
 
     #[test]
@@ -171,7 +266,7 @@ mod tests {
                 old = new;
             }
         }
-        assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), Kept::ALL.len());
+        assert_eq!(names(folder.path()), 2 * Kept::ALL.len());
     }
 
     /// The exchange is done, and then the folder cannot be synced: a command that was told so must
