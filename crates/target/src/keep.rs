@@ -2,8 +2,13 @@
 //! Keeps what logical units need over a loss of power in files of one folder, one for each unit and
 //! kind of state.
 //!
-//! A state is written to a new file, synced, and then takes the place of the old one; the folder is
+//! A state is written to a draft, synced, and then changes places with the old one; the folder is
 //! synced too. So after a crash at any point the old state is there or the new one, whole.
+//!
+//! What was the state is the next draft, and keeps its space: both files always have space for as
+//! much as is kept. So a change that keeps less, as when registrations are released, needs no space
+//! that the file system may not have. A file system that writes elsewhere what is written again
+//! (Btrfs, ZFS) may still need some, and one whose files cannot change places (NFS) needs a name.
 
 use std::fs::File;
 use std::io;
@@ -30,6 +35,8 @@ pub struct StateFile {
     path: PathBuf,
     /// Where the next state is written before it takes its place.
     draft: PathBuf,
+    /// The next draft, until it takes that place.
+    spare: PathBuf,
     /// What is there.
     last: Mutex<Option<Vec<u8>>>,
 }
@@ -48,6 +55,7 @@ impl StateFile {
         std::fs::create_dir_all(folder)?;
         let path = place(folder, &identity.naa, kept.name());
         let draft = place(folder, &identity.naa, &format!("{}.new", kept.name()));
+        let spare = place(folder, &identity.naa, &format!("{}.spare", kept.name()));
         let state = match File::open(&path) {
             Ok(file) => {
                 let mut state = Vec::new();
@@ -61,7 +69,14 @@ impl StateFile {
             Err(error) => return Err(error),
         };
         let last = Mutex::new(state.clone());
-        Ok((Self { folder: folder.to_owned(), path, draft, last }, state))
+        let file = Self { folder: folder.to_owned(), path, draft, spare, last };
+        if let Some(state) = &state
+            && let Err(error) = Self::with_space(&file.draft, state.len())
+        {
+            let path = file.path.display();
+            tracing::warn!(%path, %error, "no space for a change of what is kept of a unit");
+        }
+        Ok((file, state))
     }
 
     /// Where the state is.
@@ -93,11 +108,33 @@ impl StateFile {
     }
 
     fn exchange(&self, state: &[u8]) -> io::Result<()> {
-        let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
-        let mut file = options.open(&self.draft)?;
+        // The next draft first: without it what is kept now could not be released later.
+        let there = match File::options().write(true).open(&self.path) {
+            Ok(old) => engine::files::set_aside(&old, state.len() as u64).map(|()| true)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        // Over what is in it, which gives no space back before it is used again.
+        let mut file = Self::with_space(&self.draft, state.len())?;
         file.write_all(state)?;
+        file.set_len(state.len() as u64)?;
         file.sync_all()?;
-        std::fs::rename(&self.draft, &self.path)
+        if there && engine::files::exchange(&self.draft, &self.path)? {
+            return Ok(());
+        }
+        Self::with_space(&self.spare, state.len())?;
+        std::fs::rename(&self.draft, &self.path)?;
+        // The state is there; without this name the next change makes another one.
+        let _ = std::fs::rename(&self.spare, &self.draft);
+        Ok(())
+    }
+
+    /// The file `path`, with what is in it, and with space for `length` bytes.
+    fn with_space(path: &Path, length: usize) -> io::Result<File> {
+        let options = File::options().write(true).create(true).truncate(false).mode(0o600).clone();
+        let file = options.open(path)?;
+        engine::files::set_aside(&file, length as u64)?;
+        Ok(file)
     }
 }
 
