@@ -51,6 +51,8 @@ pub struct Mock {
 struct Manners {
     /// TargetPortalGroupTag.
     group: u16,
+    /// It hangs up when it has logged somebody in.
+    hangs_up: bool,
 }
 
 impl Mock {
@@ -67,7 +69,13 @@ impl Mock {
         group: u16,
         script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
     ) -> Self {
-        Self::with(Manners { group }, script)
+        Self::with(Manners { group, hangs_up: false }, script)
+    }
+
+    /// A mock that logs everybody in and hangs up then.
+    #[must_use]
+    pub fn that_hangs_up() -> Self {
+        Self::with(Manners { group: 1, hangs_up: true }, |_, _, _| Vec::new())
     }
 
     fn with(
@@ -161,7 +169,11 @@ fn serve(
             bytes.resize(BHS_LEN + pad4(data.len()), 0);
             stream.write_all(&bytes)?;
         }
-        if matches!(request, Request::Logout(_)) {
+        let is_in = match &request {
+            Request::Login(login) => login.transit && login.next == Some(Stage::FullFeature),
+            _ => false,
+        };
+        if matches!(request, Request::Logout(_)) || manners.hangs_up && is_in {
             return Ok(());
         }
     }

@@ -37,6 +37,8 @@ use crate::limits::RELEASE_PAUSE;
 pub use error::FileError;
 pub use examine::Examined;
 pub use examine::examine;
+pub use folder::exchange;
+pub use folder::set_aside;
 pub use folder::sync_name;
 pub use identity::facts;
 pub use identity::fresh;

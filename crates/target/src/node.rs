@@ -74,7 +74,7 @@ pub struct Redirect {
 /// Lets one initiator in.
 #[derive(Clone, Debug)]
 pub struct AccessRule {
-    /// The initiator's iSCSI name, normalized: what initiators say is prepared, then compared.
+    /// The initiator's iSCSI name, normalized, as those of initiators are when they log in.
     pub initiator: String,
     /// LUN masking: the numbers that it sees; all if None.
     pub luns: Option<Vec<u16>>,
@@ -92,8 +92,7 @@ impl Node {
     }
 
     fn rule(&self, initiator: &str) -> Option<&AccessRule> {
-        let name = iscsi::name::prepared(initiator);
-        self.access.iter().find(|rule| rule.initiator == name)
+        self.access.iter().find(|rule| rule.initiator == initiator)
     }
 
     /// The account of `initiator` alone: it proves that name and no other (RFC 7143 §9.2).
@@ -137,7 +136,7 @@ struct Luns {
 impl Luns {
     fn shows(&self, node: &Node, initiator: &str, number: u16) -> bool {
         match self.only.iter().find(|(of, _)| *of == number) {
-            Some((_, initiators)) => initiators.contains(&iscsi::name::prepared(initiator)),
+            Some((_, initiators)) => initiators.iter().any(|name| name == initiator),
             None => node.shows(initiator, number),
         }
     }

@@ -164,7 +164,7 @@ pub enum TaskReporting {
 /// Asked once, as soon as names are known and before the first answer that depends on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
-    /// InitiatorName as it came; prepare it before it is compared.
+    /// InitiatorName, prepared for comparison (RFC 3722).
     pub initiator: String,
     /// TargetName, prepared for comparison (RFC 3722). None in a discovery session without one.
     pub target: Option<String>,
