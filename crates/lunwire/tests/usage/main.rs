@@ -9,4 +9,5 @@ mod addresses;
 mod foreign;
 mod messages;
 mod places;
+mod secrets;
 mod zeroes;
