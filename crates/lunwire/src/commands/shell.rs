@@ -123,6 +123,7 @@ impl Shell {
 
     /// One line.
     fn command(&mut self, line: &str) -> Result<Next> {
+        output::hide_secrets_in(line);
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some((name, rest)) = words.split_first() else { return Ok(Next::Go) };
@@ -149,7 +150,7 @@ impl Shell {
             }
             ("quit" | "exit", []) => return Ok(Next::Quit),
             _ => {
-                let line = initiator::without_secrets(line.trim());
+                let line = output::masked(line.trim());
                 bail!("{line}: unknown, or with the wrong number of words; try: help")
             }
         };

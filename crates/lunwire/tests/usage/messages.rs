@@ -47,8 +47,23 @@ fn keys_of_a_configuration_are_guessed() {
             "one of",
         ),
         ("frobnicate = 1\n", "unknown field `frobnicate`", "expected one of"),
-        ("listen = \"127.0.0.1:0\"\n", "a list is right, such as [\"...\"]", "sequence"),
-        ("reactors = \"two\"\n", "a whole number is right", "usize"),
+        (
+            "listen = \"127.0.0.1:0\"\n",
+            "a list is right, for example listen = [\"127.0.0.1:0\"]",
+            "sequence",
+        ),
+        (
+            "reactors = \"two\"\n",
+            "reactors = \"two\": invalid type: string \"two\"; a whole number without quotes is \
+             right, for example reactors = 1",
+            "usize",
+        ),
+        ("reactors = \"3\"\n", "for example reactors = 3", "usize"),
+        (
+            "[[target]]\nname = \"iqn.2026-01.com.example:a\"\nqueue-depth = \"64\"\n",
+            "lunwire.toml:3: target.queue-depth = \"64\": ",
+            "u16",
+        ),
         ("hide-targets = 1\n", "true or false is right", "boolean"),
         ("isns = 1\n", "a text in quotes is right", "expected a string"),
     ] {
