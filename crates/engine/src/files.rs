@@ -37,6 +37,7 @@ use crate::limits::RELEASE_PAUSE;
 pub use error::FileError;
 pub use examine::Examined;
 pub use examine::examine;
+pub use folder::among_devices;
 pub use folder::sync_name;
 pub use identity::facts;
 pub use identity::fresh;
@@ -46,6 +47,8 @@ pub use identity::record;
 pub use identity::recorded;
 pub use lock::Holder;
 pub use lock::lock_alone;
+pub use same::Taken;
+pub use same::take_alone;
 pub use space::Allocation;
 pub use space::allocation;
 pub use volume::SnapshotError;
@@ -183,8 +186,11 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<File, FileError> 
 
 fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
     let (Some(size), false) = (options.create_size, options.read_only) else {
-        return Err(FileError::Missing { path: path.into() });
+        return Err(missing(path));
     };
+    if among_devices(path) {
+        return Err(FileError::NoDevice { path: path.into() });
+    }
     let opened = flags(options).create_new(true).mode(0o600).open(path);
     let file = opened.map_err(|error| match error.kind() {
         ErrorKind::NotFound => FileError::FolderMissing { path: path.into() },
@@ -198,6 +204,14 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
         return Err(explain(path, options, error));
     }
     Ok(file)
+}
+
+/// A file that is not there and cannot be made.
+fn missing(path: &Path) -> FileError {
+    match among_devices(path) {
+        true => FileError::NoDevice { path: path.into() },
+        false => FileError::Missing { path: path.into() },
+    }
 }
 
 fn explain(path: &Path, options: &OpenOptions, source: io::Error) -> FileError {
