@@ -7,6 +7,7 @@ mod support;
 
 mod addresses;
 mod foreign;
+mod limits;
 mod messages;
 mod places;
 mod secrets;
