@@ -11,6 +11,7 @@ mod ofd;
 mod same;
 mod space;
 mod volume;
+mod whole;
 
 use std::fs;
 use std::fs::File;
@@ -57,6 +58,9 @@ pub use volume::resize;
 pub use volume::size;
 pub use volume::snapshot;
 pub use volume::usage;
+pub use whole::open_whole;
+pub use whole::read_text;
+pub use whole::read_whole;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]

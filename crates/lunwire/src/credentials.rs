@@ -3,7 +3,6 @@
 
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -226,7 +225,7 @@ impl Accounts {
     /// Reads a secret; others on this machine should not be able to.
     fn secret_file(&mut self, path: &str) -> Result<Secret, String> {
         let cannot = |error| format!("cannot read the secret: {error}");
-        let file = File::open(path).map_err(cannot)?;
+        let file = engine::files::open_whole(path.as_ref()).map_err(cannot)?;
         let mode = file.metadata().map_err(cannot)?.permissions().mode();
         // One byte more than the limit, and no reallocation that would leave copies behind.
         let mut text = Zeroizing::new(Vec::with_capacity(SECRET_FILE_LEN_MAX + 1));

@@ -64,6 +64,9 @@ const DEFAULT_STORE: &str = "memory:1G";
 const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Longest configuration, bytes: more than 100,000 disks with all that can be said of them.
+const CONFIG_LEN_MAX: u64 = 16 << 20;
+
 /// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched
 /// only when used.
 const POOL_BYTES_MAX: usize = 512 << 20;
@@ -127,7 +130,7 @@ impl Draft {
     /// Reads and checks a configuration file.
     pub(crate) fn from_file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text = read_configuration(path)?;
         let mut draft = Self::new();
         draft.take_file(&Source::new(name, text))?;
         draft.take_defaults()?;
@@ -139,8 +142,7 @@ impl Draft {
         let mut draft = Self::new();
         if let Some(path) = &options.config {
             let name = path.display().to_string();
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let text = read_configuration(path)?;
             draft.take_file(&Source::new(name, text))?;
         }
         let of_file = draft.targets.len();
@@ -385,6 +387,12 @@ impl Draft {
         };
         Ok(Opened { state_folder, plan, served })
     }
+}
+
+/// The text of a configuration; it may come through a pipe.
+fn read_configuration(path: &Path) -> Result<String> {
+    let text = engine::files::read_text(path, CONFIG_LEN_MAX);
+    text.with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Where the disk with this designator is among those of one target.

@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io;
-use std::io::Read;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -15,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
+use engine::files;
 use scsi::Identity;
 use scsi::KeepFailed;
 use scsi::Keeper;
@@ -48,14 +48,10 @@ impl StateFile {
         std::fs::create_dir_all(folder)?;
         let path = place(folder, &identity.naa, kept.name());
         let draft = place(folder, &identity.naa, &format!("{}.new", kept.name()));
-        let state = match File::open(&path) {
-            Ok(file) => {
-                let mut state = Vec::new();
-                let read = file.take(STATE_LEN_MAX + 1).read_to_end(&mut state)?;
-                if read as u64 > STATE_LEN_MAX {
-                    return Err(io::Error::other(format!("{} is too long", path.display())));
-                }
-                Some(state)
+        let state = match files::read_whole(&path, STATE_LEN_MAX) {
+            Ok(state) => Some(state),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                return Err(io::Error::other(format!("{} is too long", path.display())));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),

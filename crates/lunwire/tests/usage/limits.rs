@@ -17,7 +17,11 @@ fn refused(arguments: &[&str], said: &str) {
     command.arg(env!("CARGO_BIN_EXE_lunwire")).args(arguments).stdin(Stdio::null());
     let output = command.output().unwrap();
     let text = stderr(&output);
-    assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}: {:?} {text}", output.status);
+    assert!(
+        matches!(output.status.code(), Some(1 | 2)),
+        "{arguments:?}: {:?} {text}",
+        output.status
+    );
     assert!(text.contains(said), "{arguments:?}: {text}");
 }
 
@@ -46,7 +50,8 @@ fn no_file_is_read_until_memory_is_out() {
 
 #[test]
 fn a_configuration_may_come_from_a_pipe() {
-    let command = format!("printf 'reactors = 1\n' | {} check /dev/stdin", env!("CARGO_BIN_EXE_lunwire"));
+    let command =
+        format!("printf 'reactors = 1\n' | {} check /dev/stdin", env!("CARGO_BIN_EXE_lunwire"));
     let output = Command::new("sh").args(["-c", &command]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
 }
