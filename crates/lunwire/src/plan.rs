@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use control::admin;
 use control::config::Source;
 use control::units;
@@ -52,6 +53,7 @@ use node::DraftTarget;
 
 pub(crate) use check::addresses;
 pub(crate) use check::checked;
+pub(crate) use check::listened_once;
 pub(crate) use check::option;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
@@ -132,8 +134,8 @@ impl Draft {
         let name = path.display().to_string();
         let text = read_configuration(path)?;
         let mut draft = Self::new();
-        draft.take_file(&Source::new(name, text))?;
-        draft.take_defaults()?;
+        draft.take_file(&Source::new(name.clone(), text))?;
+        draft.take_defaults().context(name)?;
         Ok(draft)
     }
 
@@ -158,7 +160,9 @@ impl Draft {
     fn take_file(&mut self, source: &Source) -> Result<()> {
         let config = source.parse()?;
         for listen in &config.listen {
-            self.listen.extend(checked(source, "listen", listen, |text| addresses(text))?);
+            let found = checked(source, "listen", listen, |text| addresses(text))?;
+            checked(source, "listen", listen, |_| listened_once(&self.listen, &found))?;
+            self.listen.extend(found);
         }
         if let Some(value) = &config.engine {
             self.engine = checked(source, "engine", value, |text| engine(text))?;
@@ -197,7 +201,7 @@ impl Draft {
         }
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
         self.state_dir = config.state_dir.map(|path| path.into_inner().into());
-        self.portal_groups = ports::portal_groups(source, &config.portal_group)?;
+        self.portal_groups = ports::portal_groups(source, &config.portal_group, &self.listen)?;
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
             draft.port_groups = ports::port_groups(source, target, &self.portal_groups)?;
@@ -216,7 +220,9 @@ impl Draft {
             self.listen.clear();
         }
         for text in &options.listen {
-            self.listen.extend(option("--listen", text, addresses(text))?);
+            let found = option("--listen", text, addresses(text))?;
+            option("--listen", text, listened_once(&self.listen, &found))?;
+            self.listen.extend(found);
         }
         if let Some(text) = &options.engine {
             self.engine = option("--engine", text, engine(text))?;
@@ -328,6 +334,12 @@ impl Draft {
             target.luns.push(DraftLun::new(0, DEFAULT_STORE, spec));
             self.targets.push(target);
         }
+        // The options may have changed what the file has.
+        let groups: Vec<SocketAddr> =
+            self.portal_groups.iter().map(|portal| portal.address).collect();
+        listened_once(&self.listen, &groups).map_err(|problem| {
+            anyhow!("the portals of listen and of [[portal-group]]: {problem}")
+        })?;
         self.mode.check(self.reactors)
     }
 
