@@ -39,6 +39,8 @@ pub use error::FileError;
 pub use examine::Examined;
 pub use examine::examine;
 pub use folder::among_devices;
+pub use folder::exchange;
+pub use folder::set_aside;
 pub use folder::sync_name;
 pub use identity::facts;
 pub use identity::fresh;
@@ -224,6 +226,7 @@ fn explain(path: &Path, options: &OpenOptions, source: io::Error) -> FileError {
         ErrorKind::NotFound => FileError::Missing { path },
         ErrorKind::PermissionDenied => FileError::Permission { path, read_only: options.read_only },
         ErrorKind::IsADirectory => FileError::Directory { path },
+        ErrorKind::FileTooLarge => FileError::TooLarge { path },
         ErrorKind::ReadOnlyFilesystem => FileError::ReadOnly { path },
         ErrorKind::InvalidInput if options.direct => FileError::DirectUnsupported { path },
         _ => FileError::Other { path, source },

@@ -12,7 +12,10 @@ use super::SECTOR;
 #[non_exhaustive]
 pub enum FileError {
     /// No such file.
-    #[error("{} does not exist; try: give a size to create it", .path.display())]
+    #[error(
+        "{} does not exist; try: file:{},size=10G to create it, with the size that it is to have",
+        .path.display(), .path.display()
+    )]
     Missing {
         /// The file.
         path: PathBuf,
@@ -76,6 +79,15 @@ pub enum FileError {
         path: PathBuf,
         /// The size asked for.
         wanted: u64,
+    },
+    /// More than a file can have there.
+    #[error(
+        "the file system takes no file {} of the size that is wanted; try: a smaller size",
+        .path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
     },
     /// The file system or device is mounted or set read-only.
     #[error("{} is on a read-only file system or device; try: serve it read-only", .path.display())]

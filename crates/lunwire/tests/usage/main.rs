@@ -10,5 +10,6 @@ mod foreign;
 mod limits;
 mod messages;
 mod places;
+mod reader;
 mod secrets;
 mod zeroes;
