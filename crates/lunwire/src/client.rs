@@ -57,6 +57,8 @@ use crate::args::Usage;
 use crate::client::refusal::Identity;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
+use crate::credentials::shown_user;
+use crate::credentials::shown_variable;
 use crate::output;
 
 /// Between two looks whether the user wants an end.
@@ -87,26 +89,28 @@ pub(crate) fn is_url(text: &str) -> bool {
 
 /// A URL with target and LUN.
 pub(crate) fn disk_url(text: &str) -> Result<Url> {
-    Url::parse_disk(text).map_err(|error| wrong_url("URL", text, &error))
+    Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
 }
 
-/// A URL that is none, with what may have been meant.
-fn wrong_url(what: &str, text: &str, error: &UrlError) -> anyhow::Error {
+/// A URL that is none, with what may have been meant. `cut`: what nobody wrote before it.
+fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Error {
     let given = initiator::without_secrets(text);
+    let given = given.strip_prefix(cut).unwrap_or(&given);
     let meant = match error {
         UrlError::Option(name) => words::nearest(name, initiator::URL_OPTIONS),
         _ => None,
     };
     match meant {
-        Some(meant) => usage(what, &given, format!("{error}; did you mean {meant}?")),
-        None => usage(what, &given, error),
+        Some(meant) => usage(what, given, format!("{error}; did you mean {meant}?")),
+        None => usage(what, given, error),
     }
 }
 
 /// A portal: a URL without target, or a bare address.
 pub(crate) fn portal_url(text: &str) -> Result<Url> {
-    let full = if is_url(text) { text.to_owned() } else { format!("iscsi://{text}") };
-    Url::parse(&full).map_err(|error| wrong_url("PORTAL", text, &error))
+    let cut = if is_url(text) { "" } else { "iscsi://" };
+    let full = format!("{cut}{text}");
+    Url::parse(&full).map_err(|error| wrong_url("PORTAL", &full, cut, &error))
 }
 
 /// A queue as the options want it, which are right as far as that can be seen without a URL.
@@ -234,10 +238,10 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
     let own = match (&client.chap_secret_env, &client.chap_secret_file, &url.secret) {
         (Some(variable), _, _) => {
             let user = client.chap_user.as_ref().or(url.user.as_ref());
-            let user =
-                user.ok_or_else(|| usage("--chap-secret-env", variable, "--chap-user is missing"))?;
-            let secret = secret_of_environment(variable)
-                .map_err(|error| usage("--chap-secret-env", variable, error))?;
+            let given = shown_variable("--chap-secret-env", variable);
+            let wrong = |why: String| anyhow::Error::from(Usage(format!("{given}: {why}")));
+            let user = user.ok_or_else(|| wrong("--chap-user is missing".into()))?;
+            let secret = secret_of_environment(variable).map_err(wrong)?;
             Some(credentials(user, secret)?)
         }
         (None, None, Some(secret)) => {
@@ -283,7 +287,8 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
 }
 
 fn credentials(user: &str, secret: Secret) -> Result<Credentials> {
-    Credentials::new(user.to_owned(), secret).map_err(|error| usage("--chap-user", user, error))
+    Credentials::new(user.to_owned(), secret)
+        .map_err(|error| usage("--chap-user", &shown_user(user), error))
 }
 
 /// Logs in.

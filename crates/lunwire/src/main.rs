@@ -14,13 +14,41 @@ mod output;
 mod plan;
 mod ports;
 
+use std::num::ParseIntError;
 use std::process::ExitCode;
+
+use clap::error::ContextKind;
+use clap::error::ContextValue;
 
 use crate::args::Args;
 use crate::args::Command;
 
+/// A value of an option that is none, as we say it of all others.
+fn wrong_value(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    let option = option.split(' ').next().filter(|name| name.starts_with('-')).unwrap_or(option);
+    let cause = std::error::Error::source(error)?;
+    if !cause.is::<ParseIntError>() {
+        return Some(format!("{option} {value}: {cause}"));
+    }
+    let digits = value.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default();
+    let example = if digits.is_empty() || digits.len() > 5 { "1" } else { digits };
+    let example =
+        if option.starts_with('-') { format!("{option} {example}") } else { example.into() };
+    Some(format!("{option} {value}: a whole number is right, for example {example}"))
+}
+
 /// What clap says of arguments, or help, without secrets.
 fn wrong_arguments(error: &clap::Error) -> ExitCode {
+    if let Some(text) = wrong_value(error) {
+        let text = output::error(&anyhow::Error::msg(text));
+        output::failure(&text, 2);
+        return ExitCode::from(2);
+    }
     let text = error.render().to_string();
     let masked = output::masked(&text);
     if masked == text {

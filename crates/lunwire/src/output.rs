@@ -18,6 +18,9 @@ const SECRET_LEN_MIN: usize = 6;
 /// What never goes into a message.
 static SECRETS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Words that may have secrets in them, of scripts.
+static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// A result was told: a program that reads one object gets no other one.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
@@ -35,28 +38,49 @@ pub(crate) fn hide(secret: &str) {
     }
 }
 
+/// From now on no message has the secrets in it that are in the words of `line`, which somebody
+/// else than the command line gave.
+pub(crate) fn hide_secrets_in(line: &str) {
+    let words = line.split_whitespace().chain([line.trim()]);
+    let new = words.filter(|word| initiator::may_hold_secrets(word)).map(str::to_owned);
+    let mut known = lock(&WORDS);
+    for word in new {
+        if !known.contains(&word) {
+            known.push(word);
+        }
+    }
+}
+
 /// A message without secrets, whoever made it: no part of an argument of this process that is one,
-/// and none that was told to [`hide`].
+/// and none that was told to [`hide`] or [`hide_secrets_in`].
 pub(crate) fn masked(text: &str) -> String {
     let mut masked = text.to_owned();
     for word in std::env::args_os().skip(1) {
         let word = word.to_string_lossy();
-        let shown = initiator::without_secrets(&word);
-        let is_place = ["://", "%", "target_password="].iter().any(|sign| word.contains(sign));
-        if is_place && shown != word {
-            masked = masked.replace(&*word, &shown);
-            masked = masked.replace(&word.escape_debug().to_string(), &shown);
-            for secret in initiator::secrets_in(&word) {
-                if secret.len() >= SECRET_LEN_MIN {
-                    masked = masked.replace(secret, "***");
-                }
-            }
-        }
+        let value = word.split_once('=').filter(|_| word.starts_with("--"));
+        mask_word(&mut masked, value.map_or(&*word, |(_, value)| value));
+    }
+    for word in &*lock(&WORDS) {
+        mask_word(&mut masked, word);
     }
     for secret in &*lock(&SECRETS) {
         masked = masked.replace(secret.as_str(), "***");
     }
     masked
+}
+
+/// Takes out of `text` what may be a secret in `word`.
+fn mask_word(text: &mut String, word: &str) {
+    if !initiator::may_hold_secrets(word) {
+        return;
+    }
+    let shown = initiator::without_secrets(word);
+    *text = text.replace(word, &shown).replace(&word.escape_debug().to_string(), &shown);
+    for secret in initiator::secrets_in(word) {
+        if secret.len() >= SECRET_LEN_MIN {
+            *text = text.replace(&secret, "***");
+        }
+    }
 }
 
 /// Warns, once.

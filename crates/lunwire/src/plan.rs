@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use control::admin;
 use control::config::Source;
 use control::units;
@@ -52,6 +53,7 @@ use node::DraftTarget;
 pub(crate) use check::addresses;
 pub(crate) use check::allowed_cpu;
 pub(crate) use check::checked;
+pub(crate) use check::listened_once;
 pub(crate) use check::option;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
@@ -64,6 +66,9 @@ pub(crate) const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
 pub(crate) const DEFAULT_STORE: &str = "memory:1G";
 const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Longest configuration, bytes: more than 100,000 disks with all that can be said of them.
+const CONFIG_LEN_MAX: u64 = 16 << 20;
 
 /// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched
 /// only when used.
@@ -131,10 +136,10 @@ impl Draft {
     /// Reads and checks a configuration file.
     pub(crate) fn from_file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text = read_configuration(path)?;
         let mut draft = Self::new();
-        draft.take_file(&Source::new(name, text))?;
-        draft.take_defaults()?;
+        draft.take_file(&Source::new(name.clone(), text))?;
+        draft.take_defaults().context(name)?;
         Ok(draft)
     }
 
@@ -143,8 +148,7 @@ impl Draft {
         let mut draft = Self::new();
         if let Some(path) = &options.config {
             let name = path.display().to_string();
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let text = read_configuration(path)?;
             draft.take_file(&Source::new(name, text))?;
         }
         let of_file = draft.targets.len();
@@ -160,7 +164,9 @@ impl Draft {
     fn take_file(&mut self, source: &Source) -> Result<()> {
         let config = source.parse()?;
         for listen in &config.listen {
-            self.listen.extend(checked(source, "listen", listen, |text| addresses(text))?);
+            let found = checked(source, "listen", listen, |text| addresses(text))?;
+            checked(source, "listen", listen, |_| listened_once(&self.listen, &found))?;
+            self.listen.extend(found);
         }
         if let Some(value) = &config.engine {
             self.engine = checked(source, "engine", value, |text| engine(text))?;
@@ -199,7 +205,7 @@ impl Draft {
         }
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
         self.state_dir = config.state_dir.map(|path| path.into_inner().into());
-        self.portal_groups = ports::portal_groups(source, &config.portal_group)?;
+        self.portal_groups = ports::portal_groups(source, &config.portal_group, &self.listen)?;
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
             draft.port_groups = ports::port_groups(source, target, &self.portal_groups)?;
@@ -218,7 +224,9 @@ impl Draft {
             self.listen.clear();
         }
         for text in &options.listen {
-            self.listen.extend(option("--listen", text, addresses(text))?);
+            let found = option("--listen", text, addresses(text))?;
+            option("--listen", text, listened_once(&self.listen, &found))?;
+            self.listen.extend(found);
         }
         if let Some(text) = &options.engine {
             self.engine = option("--engine", text, engine(text))?;
@@ -331,6 +339,12 @@ impl Draft {
             self.targets.push(target);
             self.default_disk = true;
         }
+        // The options may have changed what the file has.
+        let groups: Vec<SocketAddr> =
+            self.portal_groups.iter().map(|portal| portal.address).collect();
+        listened_once(&self.listen, &groups).map_err(|problem| {
+            anyhow!("the portals of listen and of [[portal-group]]: {problem}")
+        })?;
         self.mode.check(self.reactors)
     }
 
@@ -390,6 +404,12 @@ impl Draft {
         };
         Ok(Opened { state_folder, plan, served })
     }
+}
+
+/// The text of a configuration; it may come through a pipe.
+fn read_configuration(path: &Path) -> Result<String> {
+    let text = engine::files::read_text(path, CONFIG_LEN_MAX);
+    text.with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Where the disk with this designator is among those of one target.

@@ -12,7 +12,6 @@
 
 use std::fs::File;
 use std::io;
-use std::io::Read;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -20,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
+use engine::files;
 use scsi::Identity;
 use scsi::KeepFailed;
 use scsi::Keeper;
@@ -56,14 +56,10 @@ impl StateFile {
         let path = place(folder, &identity.naa, kept.name());
         let draft = place(folder, &identity.naa, &format!("{}.new", kept.name()));
         let spare = place(folder, &identity.naa, &format!("{}.spare", kept.name()));
-        let state = match File::open(&path) {
-            Ok(file) => {
-                let mut state = Vec::new();
-                let read = file.take(STATE_LEN_MAX + 1).read_to_end(&mut state)?;
-                if read as u64 > STATE_LEN_MAX {
-                    return Err(io::Error::other(format!("{} is too long", path.display())));
-                }
-                Some(state)
+        let state = match files::read_whole(&path, STATE_LEN_MAX) {
+            Ok(state) => Some(state),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                return Err(io::Error::other(format!("{} is too long", path.display())));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
@@ -110,7 +106,7 @@ impl StateFile {
     fn exchange(&self, state: &[u8]) -> io::Result<()> {
         // The next draft first: without it what is kept now could not be released later.
         let there = match File::options().write(true).open(&self.path) {
-            Ok(old) => engine::files::set_aside(&old, state.len() as u64).map(|()| true)?,
+            Ok(old) => files::set_aside(&old, state.len() as u64).map(|()| true)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
@@ -119,7 +115,7 @@ impl StateFile {
         file.write_all(state)?;
         file.set_len(state.len() as u64)?;
         file.sync_all()?;
-        if there && engine::files::exchange(&self.draft, &self.path)? {
+        if there && files::exchange(&self.draft, &self.path)? {
             return Ok(());
         }
         Self::with_space(&self.spare, state.len())?;
@@ -133,7 +129,7 @@ impl StateFile {
     fn with_space(path: &Path, length: usize) -> io::Result<File> {
         let options = File::options().write(true).create(true).truncate(false).mode(0o600).clone();
         let file = options.open(path)?;
-        engine::files::set_aside(&file, length as u64)?;
+        files::set_aside(&file, length as u64)?;
         Ok(file)
     }
 }

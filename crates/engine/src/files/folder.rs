@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names in folders: a file that was synced is lost all the same if its folder was not.
 
+use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::ErrorKind;
 use std::path::Path;
+
+use crate::limits::LINKS_MAX;
 
 /// Brings the name of `file`, which is `path`, to stable storage.
 ///
@@ -21,6 +24,24 @@ pub fn sync_name(path: &Path, file: &File) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(rustix::fs::syncfs(file)?),
         Err(error) => Err(error),
     }
+}
+
+/// Whether `path`, which is not there, would be a file among devices: a device with a mistyped name,
+/// most likely. `/dev/shm` is memory for files.
+#[must_use]
+pub fn among_devices(path: &Path) -> bool {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = folder.unwrap_or(Path::new("."));
+        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+        path = folder.join(path.file_name().unwrap_or_default());
+        match fs::read_link(&path) {
+            Ok(to) => path = folder.join(to),
+            Err(_) => break,
+        }
+    }
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
 /// Lets the files `one` and `other` change places, at once and without room for it; false: the file
@@ -71,14 +92,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
         for path in [&one, &other] {
-            std::fs::write(path, path.to_str().unwrap()).unwrap();
+            fs::write(path, path.to_str().unwrap()).unwrap();
         }
         if exchange(&one, &other).unwrap() {
-            assert_eq!(std::fs::read(&one).unwrap(), other.to_str().unwrap().as_bytes());
+            assert_eq!(fs::read(&one).unwrap(), other.to_str().unwrap().as_bytes());
         }
         assert!(exchange(&one, &folder.path().join("none")).is_err());
-        let before = std::fs::read(&one).unwrap();
+        let before = fs::read(&one).unwrap();
         set_aside(&File::options().write(true).open(&one).unwrap(), 1 << 20).unwrap();
-        assert_eq!(std::fs::read(&one).unwrap(), before);
+        assert_eq!(fs::read(&one).unwrap(), before);
     }
 }

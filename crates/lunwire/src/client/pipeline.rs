@@ -108,11 +108,15 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
     if !plan.overwrite && begin == 0 {
         allowed = allowed.and_then(|()| plan.to.expect_empty());
     }
-    if let Err(error) = allowed.and_then(|()| plan.check_room()) {
-        plan.from.close(queue);
-        plan.to.close(queue);
-        return Err(error);
-    }
+    let _taken = match allowed.and_then(|()| plan.check_room()).and_then(|()| plan.to.take_alone())
+    {
+        Ok(taken) => taken,
+        Err(error) => {
+            plan.from.close(queue);
+            plan.to.close(queue);
+            return Err(error);
+        }
+    };
     let piece = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
         Place::Disk(disk) => {
             let most = disk.geometry.transfer_bytes().max(disk.geometry.block);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire check FILE`.
 
+use anyhow::Context;
 use anyhow::Result;
 use control::words;
 use serde_json::json;
@@ -18,7 +19,7 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     for warning in draft.warnings() {
         output::warn(warning);
     }
-    draft.examine_files()?;
+    draft.examine_files().with_context(|| options.file.display().to_string())?;
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
         output::line(json!({

@@ -9,7 +9,7 @@ use core::time::Duration;
 const FRACTION_LEN_MAX: usize = 12;
 
 /// Every suffix, whatever its case.
-const UNITS: [(&str, u128); 14] = [
+const UNITS: [(&str, u128); 20] = [
     ("", 1),
     ("B", 1),
     ("K", 1 << 10),
@@ -24,6 +24,12 @@ const UNITS: [(&str, u128); 14] = [
     ("T", 1 << 40),
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
+    ("P", 1 << 50),
+    ("PiB", 1 << 50),
+    ("PB", 1_000_000_000_000_000),
+    ("E", 1 << 60),
+    ("EiB", 1 << 60),
+    ("EB", 1_000_000_000_000_000_000),
 ];
 
 /// Why a text is not a size.
@@ -32,15 +38,17 @@ const UNITS: [(&str, u128); 14] = [
 pub enum SizeError {
     /// Something else than a number and one suffix.
     #[error(
-        "a size is a number of bytes, also with K, M, G or T (powers of 1024) or KB, MB, GB or TB \
-         (of 1000), such as 512M or 1.5G"
+        "a size is a number of bytes, also with K, M, G, T or P (powers of 1024) or KB, MB, GB, TB \
+         or PB (of 1000), such as 512M or 1.5G"
     )]
     NotANumber,
     /// A part of a byte is left.
     #[error("a size is a whole number of bytes")]
     NotWholeBytes,
     /// Above what a file can be.
-    #[error("a size is at most {SIZE_MAX} bytes")]
+    #[error(
+        "a size is at most {SIZE_MAX} bytes, which is a little less than 8 EiB: 8191P is right"
+    )]
     TooLarge,
     /// A disk without blocks.
     #[error("a size is at least {BLOCK_MIN} bytes")]

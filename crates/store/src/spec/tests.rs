@@ -56,8 +56,8 @@ fn errors_say_what_would_be_right() {
         (
             "memory:1GX",
             "size of store `memory:` is `1GX`: \
-             a size is a number of bytes, also with K, M, G or T (powers of 1024) or KB, MB, GB or \
-             TB (of 1000), such as 512M or 1.5G",
+             a size is a number of bytes, also with K, M, G, T or P (powers of 1024) or KB, MB, GB, \
+             TB or PB (of 1000), such as 512M or 1.5G",
         ),
         ("memory:0", "size of store `memory:` is `0`: a size is at least 512 bytes"),
         (
@@ -68,7 +68,8 @@ fn errors_say_what_would_be_right() {
         (
             "memory:16777216T",
             "size of store `memory:` is `16777216T`: \
-             a size is at most 9223372036854775807 bytes",
+             a size is at most 9223372036854775807 bytes, \
+             which is a little less than 8 EiB: 8191P is right",
         ),
         (
             "memory:1G,sync",
@@ -227,7 +228,10 @@ fn a_cd_is_one_behind_its_filters_too() {
 fn sizes() {
     assert_eq!(parse_size("8388607T"), Ok(8_388_607 << 40));
     assert_eq!(parse_size("1k"), Ok(1024));
-    assert_eq!(parse_size("8388608T"), Err(SizeError::TooLarge));
+    for text in ["8388608T", "8E", "8EiB", "8192P", "16E", "9.3EB", "18446744073709551615E"] {
+        assert_eq!(parse_size(text), Err(SizeError::TooLarge), "{text}");
+    }
+    assert_eq!(parse_size("8191P"), Ok(8191 << 50));
     assert_eq!(parse_size("99999999999999999999"), Err(SizeError::TooLarge));
     for text in ["", "K", "-1K", "+1K", ".5G", "1.G", "1.5.2G", "1 G", "1GK", "0x200", "\u{661}"] {
         assert_eq!(parse_size(text), Err(SizeError::NotANumber), "{text}");
