@@ -138,11 +138,12 @@ mod tests {
     #[test]
     fn demand_and_accounts_give_the_policy() {
         for (common, own) in [(false, false), (false, true), (true, false), (true, true)] {
-            let any = common || own;
             assert!(matches!(decide(Demand::Off, common, own), Some(Authentication::Off)));
             let optional = decide(Demand::Optional, common, own);
-            assert_eq!(matches!(optional, Some(Authentication::Optional(_))), any);
-            assert_eq!(matches!(optional, Some(Authentication::Off)), !any);
+            // A name that can be proved has to be.
+            assert_eq!(matches!(optional, Some(Authentication::Required(_))), own);
+            assert_eq!(matches!(optional, Some(Authentication::Optional(_))), common && !own);
+            assert_eq!(matches!(optional, Some(Authentication::Off)), !common && !own);
             for demand in [Demand::Required, Demand::Mutual] {
                 let required = decide(demand, common, own);
                 let Some(Authentication::Required(exchange)) = required else {
