@@ -32,7 +32,7 @@ pub enum Demand {
     /// Nothing.
     #[default]
     Off,
-    /// What it likes.
+    /// What it likes; but a name that has an account of its own has to be proved.
     Optional,
     /// Who it is.
     Required,
@@ -61,8 +61,9 @@ impl AuthenticationPolicy {
             },
         };
         let exchange = Box::new(Exchange::new(policy, draw()?));
-        Some(match self.demand {
-            Demand::Optional => Authentication::Optional(exchange),
+        // Whoever could use a name without its proof would have its session and its reservations.
+        Some(match (self.demand, own) {
+            (Demand::Optional, None) => Authentication::Optional(exchange),
             _ => Authentication::Required(exchange),
         })
     }
