@@ -5,10 +5,12 @@
 pub(crate) mod contents;
 pub(crate) mod histogram;
 pub(crate) mod layers;
+pub(crate) mod outfile;
 pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plot;
 pub(crate) mod progress;
+pub(crate) mod refusal;
 pub(crate) mod same;
 
 use std::sync::Arc;
@@ -52,6 +54,7 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
+use crate::client::refusal::Identity;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
 use crate::output;
@@ -106,8 +109,9 @@ pub(crate) fn portal_url(text: &str) -> Result<Url> {
     Url::parse(&full).map_err(|error| wrong_url("PORTAL", text, &error))
 }
 
-/// A queue as the options want it.
+/// A queue as the options want it, which are right as far as that can be seen without a URL.
 pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
+    take(options, &mut Options::new(String::new(), None))?;
     let engine = match options.engine.as_deref() {
         None | Some("auto") => Choice::Auto,
         Some("uring") => Choice::Uring,
@@ -145,6 +149,13 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     {
         output::warn(format!("target {}: {departure}; it is sent as it is", target.escape_debug()));
     }
+    take(client, &mut options)?;
+    options.account = account(client, url)?;
+    Ok(options)
+}
+
+/// What holds for all URLs.
+fn take(client: &ClientOptions, options: &mut Options) -> Result<()> {
     if let Some(name) = &client.initiator {
         options.initiator = iscsi::name::normalize_configured(name)
             .map_err(|error| usage("--initiator", name, error))?;
@@ -159,7 +170,6 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     if let Some(limit) = &client.command_timeout {
         options.settings.command_timeout = time("--command-timeout", limit)?;
     }
-    options.account = account(client, url)?;
     if !client.chap_algorithms.is_empty() {
         let named = |name: &String| {
             let known = Algorithm::ALL.into_iter().find(|known| known.name() == name);
@@ -168,7 +178,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         };
         options.algorithms = client.chap_algorithms.iter().map(named).collect::<Result<_>>()?;
     }
-    Ok(options)
+    Ok(())
 }
 
 /// What is asked for in negotiation.
@@ -278,8 +288,10 @@ fn credentials(user: &str, secret: Secret) -> Result<Credentials> {
 
 /// Logs in.
 pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Result<SessionId> {
-    let session = queue.open(options(client, url)?).map_err(|error| advised(error, url))?;
-    let mut told = false;
+    let options = options(client, url)?;
+    let identity = Identity::of(&options);
+    let session = queue.open(options).map_err(|error| refusal::advised(error, url, &identity))?;
+    let mut told = String::new();
     loop {
         if is_interrupted() {
             bail!("{url}: interrupted before the login was over");
@@ -288,14 +300,18 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
         while let Some(event) = queue.reap() {
             match event {
                 Event::Up { session: of, .. } if of == session => return Ok(session),
-                Event::Down { session: of, error }
-                    if of == session && !std::mem::replace(&mut told, true) =>
-                {
-                    eprintln!("lunwire: {url}: {error}; trying again for a while");
+                Event::Down { session: of, error } if of == session => {
+                    let error = error.to_string();
+                    if told != error {
+                        eprintln!(
+                            "lunwire: {url}: {error}; trying to reach the target for a while"
+                        );
+                        told = error;
+                    }
                 }
                 Event::Ended { session: of, error } if of == session => {
                     let error = error.with_context(|| format!("{url}: the session was closed"))?;
-                    return Err(advised(error, url));
+                    return Err(refusal::advised(error, url, &identity));
                 }
                 event => tell(&event),
             }

@@ -16,8 +16,6 @@ mod ports;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::Args;
 use crate::args::Command;
 
@@ -32,14 +30,13 @@ fn wrong_arguments(error: &clap::Error) -> ExitCode {
     }
     let status = u8::try_from(error.exit_code()).unwrap_or(2);
     if error.use_stderr() {
-        let first = text.lines().next().unwrap_or_default();
-        output::failure(first.trim_start_matches("error: "), status);
+        output::failure(&args::problem(error), status);
     }
     ExitCode::from(status)
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::of_process() {
         Ok(args) => args,
         Err(error) => return wrong_arguments(&error),
     };

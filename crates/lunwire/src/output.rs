@@ -118,22 +118,34 @@ fn takes_colors(refused: Option<&OsStr>, terminal: bool) -> bool {
 
 /// Prints the whole chain of an error once; gives it back.
 pub(crate) fn error(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for (depth, cause) in error.chain().enumerate() {
-        let cause = cause.to_string();
-        // A cause that its parent has quoted already says nothing new.
-        if depth == 0 || !text.contains(&cause) {
-            if depth > 0 {
-                text.push_str(": ");
-            }
-            text.push_str(&cause);
-        }
-    }
-    let text = masked(&text);
+    let text = masked(&chain(error));
     // Who does not hear it sees the exit status.
     let _ = writeln!(std::io::stderr(), "lunwire: {text}");
     text
 }
+
+/// All causes, and behind them what to try.
+fn chain(error: &anyhow::Error) -> String {
+    let (mut text, mut advice) = (String::new(), String::new());
+    for (depth, cause) in error.chain().enumerate() {
+        let cause = cause.to_string();
+        let (what, tried) = cause.split_at(cause.find(ADVICE).unwrap_or(cause.len()));
+        // A cause that its parent has quoted already says nothing new.
+        if depth == 0 || !text.contains(what) {
+            if depth > 0 {
+                text.push_str(": ");
+            }
+            text.push_str(what);
+        }
+        if !advice.contains(tried) {
+            advice.push_str(tried);
+        }
+    }
+    text + &advice
+}
+
+/// Where an error ends and advice begins.
+const ADVICE: &str = "; try: ";
 
 /// Prints a line; a reader that has gone away is no failure of ours.
 pub(crate) fn line(text: impl std::fmt::Display) {
@@ -163,6 +175,25 @@ mod tests {
     fn colors_are_for_terminals_whose_users_want_them() {
         assert!(takes_colors(None, true) && takes_colors(Some(OsStr::new("")), true));
         assert!(!takes_colors(Some(OsStr::new("1")), true) && !takes_colors(None, false));
+    }
+
+    #[test]
+    fn advice_comes_behind_all_causes() {
+        let chained = |causes: &[&'static str]| {
+            let mut causes = causes.iter().rev();
+            let first = anyhow::Error::msg(*causes.next().expect("one"));
+            chain(&causes.fold(first, |error, cause| error.context(*cause)))
+        };
+        assert_eq!(
+            chained(&["cannot reach x; try: lunwire serve", "no such file"]),
+            "cannot reach x: no such file; try: lunwire serve"
+        );
+        assert_eq!(
+            chained(&["x: no such file; try: y", "no such file"]),
+            "x: no such file; try: y"
+        );
+        assert_eq!(chained(&["a", "b; try: c", "d; try: c"]), "a: b: d; try: c");
+        assert_eq!(chained(&["only; try: this"]), "only; try: this");
     }
 
     #[test]

@@ -38,7 +38,6 @@ use crate::args::Usage;
 use crate::credentials::Accounts;
 use crate::ports;
 
-use check::allowed_cpu;
 use check::engine;
 use check::log_level;
 use check::login_timeout;
@@ -52,16 +51,18 @@ use mode::DraftMode;
 use node::DraftTarget;
 
 pub(crate) use check::addresses;
+pub(crate) use check::allowed_cpu;
 pub(crate) use check::checked;
 pub(crate) use check::option;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
 pub(crate) use lun::number as lun_number;
+pub(crate) use lun::store_of_now;
 pub(crate) use unit::UnitMaker;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
-const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
-const DEFAULT_STORE: &str = "memory:1G";
+pub(crate) const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
+pub(crate) const DEFAULT_STORE: &str = "memory:1G";
 const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -88,6 +89,8 @@ pub(crate) struct Draft {
     pub(crate) state_dir: Option<PathBuf>,
     isns: Option<String>,
     pub(crate) targets: Vec<DraftTarget>,
+    /// Nobody named a target: there is one with a disk in memory.
+    pub(crate) default_disk: bool,
     discovery: AuthenticationPolicy,
     accounts: Accounts,
 }
@@ -120,6 +123,7 @@ impl Draft {
             state_dir: None,
             isns: None,
             targets: Vec::new(),
+            default_disk: false,
             discovery: AuthenticationPolicy::default(),
             accounts: Accounts::default(),
         }
@@ -331,6 +335,7 @@ impl Draft {
             let spec = DEFAULT_STORE.parse::<Spec>().map_err(|error| Usage(error.to_string()))?;
             target.luns.push(DraftLun::new(0, DEFAULT_STORE, spec));
             self.targets.push(target);
+            self.default_disk = true;
         }
         self.mode.check(self.reactors)
     }

@@ -148,7 +148,8 @@ pub(crate) fn set(
     Ok(())
 }
 
-fn state(text: &str) -> Result<AccessState, &'static str> {
+/// The state that `text` names; the error says what is right.
+pub(crate) fn state(text: &str) -> Result<AccessState, &'static str> {
     let known = STATES.into_iter().find(|(name, _)| *name == text);
     known.map(|(_, state)| state).ok_or(
         "active-optimized, active-non-optimized, standby, unavailable or transitioning is right",

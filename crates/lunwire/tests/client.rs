@@ -195,7 +195,7 @@ fn bench_checks_what_it_reads() {
     let bytes = std::fs::read(&disk).unwrap();
     assert_eq!(bytes[4096 * 3 + 16..][..8], (4096_u64 * 3 + 16).to_be_bytes());
     fails(2, &["bench", &daemon.urls[0], "--verify"], &["--destroy-data"]);
-    fails(1, &[&load[..], &["--range", "64K", "--depth", "17"]].concat(), &["--range", "17"]);
+    fails(2, &[&load[..], &["--range", "64K", "--depth", "17"]].concat(), &["--range", "17"]);
 }
 
 #[test]

@@ -272,10 +272,14 @@ impl Nodes {
         const UNAVAILABLE: u16 = 0x0301;
         let (settings, target_alias, node) = match &request.target {
             Some(name) => match self.find(name).map(|served| served.node()) {
-                None => return Admission::Refused { status: NOT_FOUND },
+                None => {
+                    let reason = "no such target is served here";
+                    return Admission::Refused { status: NOT_FOUND, reason };
+                }
                 Some(node) if !node.admits(&request.initiator) => {
                     let status = if self.hide { NOT_FOUND } else { FORBIDDEN };
-                    return Admission::Refused { status };
+                    let reason = "the initiator is not on the list of the target";
+                    return Admission::Refused { status, reason };
                 }
                 // Before authentication, which RFC 7143 §11.13.5 allows: initiators follow either
                 // way, and prove themselves where they arrive.
@@ -289,7 +293,10 @@ impl Nodes {
             },
             None => match &self.settings {
                 Some(settings) => (settings.clone(), None, None),
-                None => return Admission::Refused { status: UNAVAILABLE },
+                None => {
+                    let reason = "no target is served";
+                    return Admission::Refused { status: UNAVAILABLE, reason };
+                }
             },
         };
         let authentication = match node {
@@ -299,7 +306,8 @@ impl Nodes {
             _ => self.discovery.authentication(None, draw),
         };
         let Some(authentication) = authentication else {
-            return Admission::Refused { status: TARGET_ERROR };
+            let reason = "there is no randomness for a challenge";
+            return Admission::Refused { status: TARGET_ERROR, reason };
         };
         Admission::Granted { portal_group_tag, target_alias, settings, authentication }
     }
@@ -415,13 +423,31 @@ mod tests {
         assert_eq!(nodes.portal_group(address("192.0.2.2:9")), PORTAL_GROUP_TAG);
     }
 
+    /// The peer of a daemon that hides its targets cannot tell these apart; we can.
+    #[test]
+    fn a_refusal_has_its_reason_for_the_log() {
+        let stranger = request("mallory", Some(DISK), false);
+        let lost = request("alice", Some("iqn.2026-01.com.example:none"), false);
+        for hide in [false, true] {
+            let nodes = nodes(AuthenticationPolicy::default()).hidden(hide);
+            let reason = |request| match nodes.admit(request, 1, || None) {
+                Admission::Refused { status, reason } => (status, reason),
+                admitted => panic!("{admitted:?}"),
+            };
+            let status = if hide { 0x0203 } else { 0x0202 };
+            let listed = "the initiator is not on the list of the target";
+            assert_eq!(reason(&stranger), (status, listed));
+            assert_eq!(reason(&lost), (0x0203, "no such target is served here"));
+        }
+    }
+
     #[test]
     fn an_initiator_can_prove_its_own_name_only() {
         let nodes = nodes(policy(Demand::Off, None));
         let shown = format!("{:?}", admit(&nodes, &request("alice", Some(DISK), false)));
         assert!(shown.contains("\"alice\"") && !shown.contains("\"bob\""), "{shown}");
         let stranger = nodes.admit(&request("carol", Some(DISK), false), 1, || None);
-        assert!(matches!(stranger, Admission::Refused { status: 0x0202 }));
+        assert!(matches!(stranger, Admission::Refused { status: 0x0202, .. }));
     }
 
     #[test]
@@ -443,6 +469,6 @@ mod tests {
     fn without_randomness_a_login_is_refused() {
         let nodes = nodes(policy(Demand::Off, None));
         let refused = nodes.admit(&request("alice", Some(DISK), false), 1, || None);
-        assert!(matches!(refused, Admission::Refused { status: 0x0300 }));
+        assert!(matches!(refused, Admission::Refused { status: 0x0300, .. }));
     }
 }

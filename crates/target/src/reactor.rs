@@ -127,12 +127,29 @@ pub(crate) struct Shared {
     pub(crate) hold_back: Duration,
 }
 
+/// What to do where a portal cannot be opened.
+fn listening(address: &SocketAddr, source: &io::Error) -> String {
+    let port = address.port();
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("; try: another port, or ss -tanp 'sport = :{port}' to see who holds it")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; it is no address of this machine; try: ip address, or 0.0.0.0 or [::] for all".into()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 are for root; try: another port".into()
+        }
+        _ => String::new(),
+    }
+}
+
 /// Why a target does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A portal cannot be opened.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}{}", listening(address, source))]
     Listen {
         /// The portal.
         address: SocketAddr,

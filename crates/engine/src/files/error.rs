@@ -12,7 +12,10 @@ use super::SECTOR;
 #[non_exhaustive]
 pub enum FileError {
     /// No such file.
-    #[error("{} does not exist; try: give a size to create it", .path.display())]
+    #[error(
+        "{} does not exist; try: file:{},size=10G to create it, with the size that it is to have",
+        .path.display(), .path.display()
+    )]
     Missing {
         /// The file.
         path: PathBuf,

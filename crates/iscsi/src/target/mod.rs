@@ -18,6 +18,7 @@ mod termination;
 mod text;
 
 pub use login::Login;
+pub use login::reason_of;
 pub use session::Output;
 pub use session::Session;
 pub use task::BufferNeed;
@@ -216,6 +217,8 @@ pub enum Admission {
         /// §11.13.5). Where names are to be hidden, give the same for unknown and forbidden
         /// targets.
         status: u16,
+        /// Why, for our log alone: the initiator hears nothing of it.
+        reason: &'static str,
     },
 }
 

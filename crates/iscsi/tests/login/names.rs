@@ -46,10 +46,10 @@ fn missing_names_are_told() {
 #[test]
 fn what_is_missing_comes_before_what_is_wrong() {
     let mut driver = Driver::new();
-    driver.admission = Admission::Refused { status: 0x0203 };
+    driver.admission = Admission::Refused { status: 0x0203, reason: "none" };
     driver.keys(last(), &["TargetName=iqn.2001-04.com.example:none"]).assert_failed(0x0207);
     driver = Driver::new();
-    driver.admission = Admission::Refused { status: 0x0203 };
+    driver.admission = Admission::Refused { status: 0x0203, reason: "none" };
     driver.named(last(), &["MaxBurstLength=Reject"]).assert_failed(0x0203);
 }
 
@@ -147,14 +147,14 @@ fn an_initiator_may_introduce_itself_in_each_stage() {
 fn a_refusal_of_the_node_is_told() {
     for status in [0x0202, 0x0203, 0x0204, 0x0301, 0x0302] {
         let mut driver = Driver::new();
-        driver.admission = Admission::Refused { status };
+        driver.admission = Admission::Refused { status, reason: "why" };
         let step = driver.named(last(), &[]);
-        step.assert_failed(status);
+        step.assert_failed_for(status, "why");
         assert!(!step.established);
     }
     // What is no refusal would let the initiator believe that it is logged in.
     let mut driver = Driver::new();
-    driver.admission = Admission::Refused { status: 0 };
+    driver.admission = Admission::Refused { status: 0, reason: "none" };
     driver.named(last(), &[]).assert_failed(0x0300);
 }
 

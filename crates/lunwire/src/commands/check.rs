@@ -7,6 +7,8 @@ use serde_json::json;
 
 use crate::args::CheckOptions;
 use crate::output;
+use crate::plan::DEFAULT_STORE;
+use crate::plan::DEFAULT_TARGET;
 use crate::plan::Draft;
 
 /// Validates a configuration and looks at its files; nothing is opened for writing, created,
@@ -19,12 +21,25 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     draft.examine_files()?;
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
-        output::line(json!({ "ok": true, "targets": draft.targets.len(), "luns": luns }));
+        output::line(json!({
+            "ok": true,
+            "targets": draft.targets.len(),
+            "luns": luns,
+            "default_disk": draft.default_disk,
+        }));
     } else {
         let file = options.file.display();
         let targets = words::count(draft.targets.len() as u64, "target");
         let luns = words::count(luns as u64, "LUN");
         output::line(format!("{file}: good: {targets}, {luns}"));
+        if draft.default_disk {
+            let portals: Vec<String> = draft.listen.iter().map(ToString::to_string).collect();
+            let portals = portals.join(", ");
+            output::line(format!(
+                "no [[target]]: {DEFAULT_TARGET} with a disk {DEFAULT_STORE} would be served at \
+                 {portals}, to everybody who reaches it"
+            ));
+        }
     }
     Ok(())
 }

@@ -32,6 +32,7 @@ use target::VolumeError;
 use super::clients::Clients;
 use super::clients::Questions;
 use crate::client::layers;
+use crate::plan;
 use crate::plan::DraftLun;
 use crate::plan::UnitMaker;
 use crate::plan::initiators;
@@ -135,6 +136,7 @@ impl Shared {
             for lun in &mut target.luns {
                 if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
                     lun.bytes = bytes;
+                    lun.store = plan::store_of_now(&lun.store, bytes);
                 }
                 lun.lost_writes = self.target.may_have_lost_writes(&target.name, lun.number);
             }
@@ -170,7 +172,7 @@ impl Shared {
         order: &admin::NewLun,
     ) -> Result<Reply> {
         if let Some(number) = number {
-            crate::plan::lun_number(number)
+            plan::lun_number(number)
                 .map_err(|right| anyhow::anyhow!("--number {number}: {right}"))?;
         }
         let target = self.name_of(name)?;

@@ -89,7 +89,7 @@ pub(super) fn reactors(count: usize) -> Result<usize, &'static str> {
     if (1..=REACTORS_MAX).contains(&count) { Ok(count) } else { Err("1 to 256 is right") }
 }
 
-pub(super) fn allowed_cpu(cpu: usize) -> Result<usize, String> {
+pub(crate) fn allowed_cpu(cpu: usize) -> Result<usize, String> {
     let allowed = engine::affinity::allowed_cpus();
     if allowed.contains(&cpu) { Ok(cpu) } else { Err(format!("one of {allowed:?} is right")) }
 }

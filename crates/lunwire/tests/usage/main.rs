@@ -9,4 +9,5 @@ mod addresses;
 mod foreign;
 mod messages;
 mod places;
+mod reader;
 mod zeroes;
