@@ -14,11 +14,12 @@ use initiator::Options;
 use initiator::Queue;
 use initiator::Request as Wish;
 use initiator::Retry;
-use lunwire_conformance::mock::Answers;
+use lunwire_conformance::mock;
 use lunwire_conformance::mock::Mock;
 use wire::iscsi::*;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
 use wire::scsi::sam::TASK_SET_FULL;
 
 /// What the user allows.
@@ -26,32 +27,6 @@ const LIMIT: Duration = Duration::from_millis(1500);
 
 /// Far less than what holds without it, and time enough on a machine with much to do.
 const END: Duration = Duration::from_secs(10);
-
-fn answer(command: &ScsiCommand, numbers: Numbers, status: u8, sense: &[u8]) -> Answers {
-    let answer = ScsiResponse {
-        response: 0,
-        status,
-        status_qualifier: 0,
-        itt: command.itt,
-        snack_tag: 0,
-        numbers,
-        exp_data_sn: DataSn(0),
-        bidi_read_residual: Residual::None,
-        residual: Residual::None,
-    };
-    let mut data = Vec::new();
-    if !sense.is_empty() {
-        data.extend(u16::try_from(sense.len()).unwrap().to_be_bytes());
-        data.extend(sense);
-    }
-    vec![(Response::Scsi(answer), data)]
-}
-
-fn sense(key: u8, asc: u8, ascq: u8) -> [u8; 18] {
-    let mut bytes = [0; 18];
-    (bytes[0], bytes[2], bytes[7], bytes[12], bytes[13]) = (0x70, key, 10, asc, ascq);
-    bytes
-}
 
 /// How a READ ends, after how long, and what was told meanwhile.
 fn read(
@@ -89,7 +64,7 @@ fn a_target_that_is_busy_for_ever_is_asked_as_long_as_the_user_says() {
     for (status, word) in [(BUSY, "BUSY"), (TASK_SET_FULL, "TASK SET FULL")] {
         for by_patience in [false, true] {
             let mock = Mock::start(move |request, _, numbers| match request {
-                Request::Command(command) => answer(command, numbers, status, &[]),
+                Request::Command(command) => mock::ended(command, numbers, status, None),
                 _ => Vec::new(),
             });
             let (end, time, told) = read(&mock, |options| match by_patience {
@@ -107,10 +82,11 @@ fn a_target_that_is_busy_for_ever_is_asked_as_long_as_the_user_says() {
 
 #[test]
 fn a_target_that_is_never_ready_is_not_asked_for_ever() {
-    for (sense, word) in [(sense(6, 0x29, 0), "UNIT ATTENTION"), (sense(2, 4, 1), "becoming ready")]
-    {
+    for (sense, word) in [([6, 0x29, 0], "UNIT ATTENTION"), ([2, 4, 1], "becoming ready")] {
         let mock = Mock::start(move |request, _, numbers| match request {
-            Request::Command(command) => answer(command, numbers, CHECK_CONDITION, &sense),
+            Request::Command(command) => {
+                mock::ended(command, numbers, CHECK_CONDITION, Some(sense))
+            }
             _ => Vec::new(),
         });
         let (end, ..) = read(&mock, |options| options.settings.command_timeout = LIMIT);
@@ -126,7 +102,7 @@ fn a_target_that_drops_the_session_at_each_command_is_left_in_time() {
         Request::Command(command) => {
             // The answer to nothing that was asked: the session cannot go on.
             let other = ScsiCommand { itt: Itt(command.itt.0 ^ 0x00ff_0000), ..*command };
-            answer(&other, numbers, 0, &[])
+            mock::ended(&other, numbers, GOOD, None)
         }
         _ => Vec::new(),
     });
