@@ -225,6 +225,13 @@ const MUTANTS: &[Mutant] = &[
         to: "Key::NOBODY => jobs.get(Key::NOBODY).map(jobs::Job::task),",
         class: "calm",
     },
+    Mutant {
+        name: "functions-spare-what-came-behind",
+        file: "crates/target/src/pump/management.rs",
+        from: "By::Function(id) => !session.machine.ends(id, task.id),",
+        to: "By::Function(_) => false,",
+        class: "calm",
+    },
 ];
 
 /// Runs the mutants with these names, or all.
