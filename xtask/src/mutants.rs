@@ -230,7 +230,42 @@ const MUTANTS: &[Mutant] = &[
         file: "crates/target/src/pump/management.rs",
         from: "By::Function(id) => !session.machine.ends(id, task.id),",
         to: "By::Function(_) => false,",
-        class: "calm",
+        class: "network",
+    },
+    Mutant {
+        name: "keeping-syncs-the-content",
+        file: "crates/target/src/keep.rs",
+        from: "        draft.sync()?;",
+        to: "        drop(draft);",
+        class: "target",
+    },
+    Mutant {
+        name: "keeping-syncs-the-name",
+        file: "crates/target/src/keep.rs",
+        from: "if let Err(error) = self.shelf.sync() {",
+        to: "if let Err(error) = io::Result::Ok(()) {",
+        class: "target",
+    },
+    Mutant {
+        name: "keeping-tells-of-failures",
+        file: "crates/target/src/pump/keeping.rs",
+        from: "self.0.run().map_err(|KeepFailed| EIO)",
+        to: "self.0.run().map_err(|KeepFailed| EIO).or(Ok(()))",
+        class: "target",
+    },
+    Mutant {
+        name: "kept-before-it-is-acknowledged",
+        file: "crates/target/src/pump/keeping.rs",
+        from: "self.port.submit(token(Kind::Io, io), Work::Chore { chore });",
+        to: "self.port.submit(token(Kind::Io, io), Work::Chore { chore }); self.kept(io, Ok(()));",
+        class: "target",
+    },
+    Mutant {
+        name: "keeping-is-off-the-reactor",
+        file: "crates/target/src/pump/keeping.rs",
+        from: "let chore = Box::new(Keeping(keep));",
+        to: "let mut chore = Box::new(Keeping(keep)); let _ = chore.run();",
+        class: "target",
     },
 ];
 

@@ -142,6 +142,7 @@ impl Host {
                     What::Copy(version, Step::Progress) => self.abandon(slot, version, stage),
                     What::Guard(Action::Join) | What::Read | What::Flush | What::Copy(..) => {}
                     What::Guard(_) => stage.claims[operation.unit].abandon(),
+                    What::Setting(_) => stage.settings[operation.unit].abandon(),
                 }
             }
             self.drop_steps(slot, stage);
@@ -247,6 +248,12 @@ impl Host {
         if entry.plan.registers && self.rng.chance(GUARDS) {
             what = What::Guard(Action::Join);
         }
+        if entry.plan.modes > 0
+            && self.rng.chance(entry.plan.modes)
+            && let Some(setting) = stage.settings[unit].next(self.rng.chance(400))
+        {
+            what = What::Setting(setting);
+        }
         if matches!(what, What::Write { .. }) && !model.is_free(lba, count) {
             return true;
         }
@@ -338,8 +345,12 @@ impl Host {
             What::Write { version, .. } | What::Copy(version, _) => stage.copies.get(&version),
             _ => None,
         };
-        let (cdb, data) = what.command(model, lba, count, stage.claims[unit].kind(), copy);
         let entry = &mut self.slots[slot];
+        let reservation = (stage.claims[unit].kind(), stage.keeps[entry.plan.target]);
+        let (cdb, data) = what.command(model, lba, count, reservation, copy);
+        if let What::Setting(setting) = what {
+            stage.settings[unit].ask(setting);
+        }
         if let What::Guard(action) = what {
             stage.claims[unit].ask(entry.nexus, action, asked);
         }
@@ -362,6 +373,7 @@ impl Host {
                     What::Guard(action) => {
                         stage.claims[unit].end(entry.nexus, action, false, asked);
                     }
+                    What::Setting(setting) => stage.settings[unit].failed(setting, true),
                     What::Copy(version, Step::Progress) => self.abandon(slot, version, stage),
                     What::Read | What::Flush | What::Copy(..) => {}
                 }
@@ -476,9 +488,10 @@ impl Host {
         self.turn(stage);
     }
 
-    /// The oldest request that is under way.
+    /// The oldest request under way that waits for nothing that is being kept.
     pub(crate) fn oldest(&self) -> Option<&Operation> {
         let operations = self.slots.iter().flat_map(|slot| slot.operations.values());
+        let operations = operations.filter(|one| !one.may_be_kept());
         operations.min_by_key(|operation| operation.asked)
     }
 

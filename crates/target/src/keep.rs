@@ -5,6 +5,7 @@
 //! A state is written to a new file, synced, and then takes the place of the old one; the folder is
 //! synced too. So after a crash at any point the old state is there or the new one, whole.
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::io::Read;
@@ -23,13 +24,103 @@ use scsi::Kept;
 /// Longest file that is read: far more than any state that was ever written.
 const STATE_LEN_MAX: u64 = 1 << 20;
 
+/// A folder that files of states are in: the system's, or a simulated one.
+pub trait Shelf: Send + Sync + fmt::Debug {
+    /// What is in a file; None if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read or is too long.
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// Makes a file of these bytes, which are not yet on stable storage.
+    ///
+    /// # Errors
+    /// Then any part of it may be there.
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>>;
+
+    /// Gives a file another name, in place of what has that, at once for everybody who looks.
+    ///
+    /// # Errors
+    /// Then all is as before.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Takes a file away.
+    ///
+    /// # Errors
+    /// Then it is still there.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Brings the names of the files to stable storage.
+    ///
+    /// # Errors
+    /// Then nobody knows which of the last changes are there after a crash.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// A file that was written.
+pub trait Draft {
+    /// Brings its content to stable storage.
+    ///
+    /// # Errors
+    /// Then any part of it may be there after a crash.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Draft for File {
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+/// A folder of the system.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Shelf for Folder {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let path = self.0.join(name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut state = Vec::new();
+        let read = file.take(STATE_LEN_MAX + 1).read_to_end(&mut state)?;
+        if read as u64 > STATE_LEN_MAX {
+            return Err(io::Error::other(format!("{} is too long", path.display())));
+        }
+        Ok(Some(state))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
+        let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
+        let mut file = options.open(self.0.join(name))?;
+        file.write_all(bytes)?;
+        Ok(Box::new(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.0.join(from), self.0.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.0.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.0)?.sync_all()
+    }
+}
+
 /// The file of one kind of state of one unit.
 #[derive(Debug)]
 pub struct StateFile {
-    folder: PathBuf,
-    path: PathBuf,
+    shelf: Box<dyn Shelf>,
+    name: String,
     /// Where the next state is written before it takes its place.
-    draft: PathBuf,
+    draft: String,
+    /// For messages.
+    path: PathBuf,
     /// What is there.
     last: Mutex<Option<Vec<u8>>>,
 }
@@ -46,22 +137,25 @@ impl StateFile {
         kept: Kept,
     ) -> io::Result<(Self, Option<Vec<u8>>)> {
         std::fs::create_dir_all(folder)?;
-        let path = place(folder, &identity.naa, kept.name());
-        let draft = place(folder, &identity.naa, &format!("{}.new", kept.name()));
-        let state = match File::open(&path) {
-            Ok(file) => {
-                let mut state = Vec::new();
-                let read = file.take(STATE_LEN_MAX + 1).read_to_end(&mut state)?;
-                if read as u64 > STATE_LEN_MAX {
-                    return Err(io::Error::other(format!("{} is too long", path.display())));
-                }
-                Some(state)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let last = Mutex::new(state.clone());
-        Ok((Self { folder: folder.to_owned(), path, draft, last }, state))
+        let (mut file, state) = Self::on(Box::new(Folder(folder.to_owned())), identity, kept)?;
+        file.path = folder.join(&file.name);
+        Ok((file, state))
+    }
+
+    /// The same on any shelf.
+    ///
+    /// # Errors
+    /// If there is a file that cannot be read.
+    pub fn on(
+        shelf: Box<dyn Shelf>,
+        identity: &Identity,
+        kept: Kept,
+    ) -> io::Result<(Self, Option<Vec<u8>>)> {
+        let name = name_of(&identity.naa, kept.name());
+        let draft = name_of(&identity.naa, &format!("{}.new", kept.name()));
+        let state = shelf.read(&name)?;
+        let (path, last) = (PathBuf::from(&name), Mutex::new(state.clone()));
+        Ok((Self { shelf, name, draft, path, last }, state))
     }
 
     /// Where the state is.
@@ -70,18 +164,16 @@ impl StateFile {
         &self.path
     }
 
-    /// `sync` brings the folder to stable storage.
-    fn put(&self, state: &[u8], sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    fn put(&self, state: &[u8]) -> io::Result<()> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = File::open(&self.folder)?;
         self.exchange(state)?;
-        if let Err(error) = sync(&folder) {
+        if let Err(error) = self.shelf.sync() {
             // The new state is there, and nobody relies on it: a restart must not find it.
             let put_back = match &*last {
                 Some(last) => self.exchange(last),
-                None => std::fs::remove_file(&self.path),
+                None => self.shelf.remove(&self.name),
             };
-            let put_back = put_back.and_then(|()| folder.sync_all());
+            let put_back = put_back.and_then(|()| self.shelf.sync());
             if let Err(error) = put_back {
                 let path = self.path.display();
                 tracing::error!(%path, %error, "cannot put the old state of a unit back");
@@ -93,23 +185,25 @@ impl StateFile {
     }
 
     fn exchange(&self, state: &[u8]) -> io::Result<()> {
-        let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
-        let mut file = options.open(&self.draft)?;
-        file.write_all(state)?;
-        file.sync_all()?;
-        std::fs::rename(&self.draft, &self.path)
+        let draft = self.shelf.write(&self.draft, state)?;
+        draft.sync()?;
+        self.shelf.rename(&self.draft, &self.name)
     }
 }
 
 /// Where something is kept of the unit with this designator.
 pub(crate) fn place(folder: &Path, naa: &[u8], what: &str) -> PathBuf {
+    folder.join(name_of(naa, what))
+}
+
+fn name_of(naa: &[u8], what: &str) -> String {
     let name: String = naa.iter().map(|byte| format!("{byte:02x}")).collect();
-    folder.join(format!("naa.{name}.{what}"))
+    format!("naa.{name}.{what}")
 }
 
 impl Keeper for StateFile {
     fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
-        self.put(state, File::sync_all).map_err(|error| {
+        self.put(state).map_err(|error| {
             tracing::error!(path = %self.path.display(), %error, "cannot keep the state of a unit");
             KeepFailed
         })
@@ -118,6 +212,9 @@ impl Keeper for StateFile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     fn identity() -> Identity {
@@ -144,7 +241,7 @@ mod tests {
         let (file, _) =
             StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
         file.keep(b"old").expect("room");
-        std::fs::write(&file.draft, b"ne").expect("room");
+        std::fs::write(folder.path().join(&file.draft), b"ne").expect("room");
         let (_, state) =
             StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("readable");
         assert_eq!(state.as_deref(), Some(&b"old"[..]));
@@ -163,7 +260,8 @@ mod tests {
             for turn in 1..4 {
                 let new = format!("state {turn}, which is longer").into_bytes();
                 for written in 0..=new.len() {
-                    std::fs::write(&open().0.draft, &new[..written]).expect("room");
+                    std::fs::write(folder.path().join(open().0.draft), &new[..written])
+                        .expect("room");
                     assert_eq!(open().1.as_ref(), Some(&old), "{written} bytes were written");
                 }
                 open().0.keep(&new).expect("room");
@@ -174,20 +272,49 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), Kept::ALL.len());
     }
 
+    /// A folder whose names cannot be synced once.
+    #[derive(Debug)]
+    struct Faulty(Folder, AtomicBool);
+
+    impl Shelf for Faulty {
+        fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+            self.0.read(name)
+        }
+
+        fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
+            self.0.write(name, bytes)
+        }
+
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            self.0.rename(from, to)
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.0.remove(name)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            if self.1.swap(false, Ordering::Relaxed) {
+                return Err(io::Error::other("a broken disk"));
+            }
+            self.0.sync()
+        }
+    }
+
     /// The exchange is done, and then the folder cannot be synced: a command that was told so must
     /// not find its change in force after a restart.
     #[test]
     fn what_failed_at_the_last_step_is_taken_back() {
         let folder = tempfile::tempdir().expect("a folder");
-        let open =
-            || StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("readable");
-        let failed = |_: &File| Err(io::Error::other("a broken disk"));
-        let (file, _) = open();
-        assert!(file.put(b"first", failed).is_err());
-        assert_eq!(open().1, None);
-        file.keep(b"old").expect("room");
-        assert!(file.put(b"new", failed).is_err());
-        assert_eq!(open().1.as_deref(), Some(&b"old"[..]));
+        let open = |fails| {
+            let shelf = Faulty(Folder(folder.path().to_owned()), AtomicBool::new(fails));
+            StateFile::on(Box::new(shelf), &identity(), Kept::Reservations).expect("readable")
+        };
+        assert_eq!(open(true).0.keep(b"first"), Err(KeepFailed));
+        assert_eq!(open(false).1, None);
+        open(false).0.keep(b"old").expect("room");
+        assert_eq!(open(true).0.keep(b"new"), Err(KeepFailed));
+        assert_eq!(open(false).1.as_deref(), Some(&b"old"[..]));
     }
 
     #[test]
@@ -195,7 +322,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, _) =
             StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
-        std::fs::create_dir(&file.draft).expect("room");
+        std::fs::create_dir(folder.path().join(&file.draft)).expect("room");
         assert_eq!(file.keep(b"state"), Err(KeepFailed));
         let long = vec![0; usize::try_from(STATE_LEN_MAX).expect("small") + 1];
         std::fs::write(file.path(), long).expect("room");

@@ -44,7 +44,8 @@ impl Host {
             format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
         });
         drop(world);
-        if stage.time_max().is_some_and(|most| now.since(asked) > most) {
+        let bound = stage.time_max().filter(|_| !operation.may_be_kept());
+        if bound.is_some_and(|most| now.since(asked) > most) {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
         let judged = self.judge(slot, operation, &result, stage);
@@ -58,6 +59,12 @@ impl Host {
                     stage.claims[unit].join(nexus, asked, now);
                 }
                 stage.claims[unit].end(nexus, action, result.is_ok(), now);
+            }
+            (What::Setting(setting), Ok(done)) => {
+                let bytes = done.data.as_deref().unwrap_or_default();
+                if let Err(why) = stage.settings[unit].done(setting, bytes) {
+                    stage.fail(why);
+                }
             }
             (What::Flush, Ok(done)) => {
                 stage.models[unit].flushed(asked);
@@ -132,6 +139,11 @@ impl Host {
         let model = &mut stage.models[unit];
         let conflict = is_conflict(error);
         let beyond = is_out_of_range(error);
+        if let What::Setting(setting) = what {
+            // Without losses it was sent once, and a status means that it was not done.
+            let cleanly = !stage.may_lose && matches!(error.kind(), Kind::Status { .. });
+            stage.settings[unit].failed(setting, cleanly);
+        }
         if let What::Write { version, form, .. } = what {
             match (form, error.kind()) {
                 (Form::Compare { with, equal }, _) if is_miscompare(error) => {
@@ -235,7 +247,10 @@ fn within(
     stage: &Stage,
 ) -> Result<(), String> {
     let Operation { what, unit, lba, count, asked, .. } = *operation;
-    if matches!(what, What::Guard(_) | What::Copy(_, Step::Fetch | Step::Progress)) {
+    if matches!(
+        what,
+        What::Guard(_) | What::Setting(_) | What::Copy(_, Step::Fetch | Step::Progress)
+    ) {
         return Ok(());
     }
     let (least, most) = stage.sizes[unit].between(asked, now);
