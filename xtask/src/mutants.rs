@@ -267,6 +267,27 @@ const MUTANTS: &[Mutant] = &[
         to: "let mut chore = Box::new(Keeping(keep)); let _ = chore.run();",
         class: "target",
     },
+    Mutant {
+        name: "token-in-use-makes-no-room",
+        file: "crates/scsi/src/copy/tokens.rs",
+        from: "tokens.iter().position(|token| !is_in_use(token)).unwrap_or(0);",
+        to: "0;",
+        class: "calm",
+    },
+    Mutant {
+        name: "oldest-token-makes-room",
+        file: "crates/scsi/src/copy/tokens.rs",
+        from: "if tokens.len() >= limits::TOKENS_MAX {",
+        to: "if false {",
+        class: "calm",
+    },
+    Mutant {
+        name: "token-expires",
+        file: "crates/scsi/src/copy/tokens.rs",
+        from: "now >= self.ends || now.0 >= self.idle_until.load(Ordering::Relaxed)",
+        to: "now >= self.ends",
+        class: "calm",
+    },
 ];
 
 /// Runs the mutants with these names, or all.

@@ -74,6 +74,8 @@ pub(crate) struct Slot {
     planned: bool,
     /// It posts nothing before.
     rests_until: Instant,
+    /// POPULATE TOKENs that are still to fill a table.
+    flood: u32,
     /// What is next of its copies by token, and when.
     steps: Vec<(Instant, Version, Next)>,
 }
@@ -104,6 +106,7 @@ impl Host {
             verified: Vec::new(),
             planned: false,
             rests_until: START,
+            flood: 0,
             steps: Vec::new(),
         });
         Self {
@@ -235,6 +238,9 @@ impl Host {
         if entry.plan.copies > 0 && self.rng.chance(entry.plan.copies) {
             return self.begin_copy(slot, stage);
         }
+        if entry.plan.floods > 0 && self.rng.chance(entry.plan.floods) {
+            return self.begin_flood(slot, stage);
+        }
         let mut count = count;
         if entry.plan.rare > 0 && self.rng.chance(entry.plan.rare) {
             count = what.vary(model, lba, count, &mut self.rng);
@@ -336,6 +342,7 @@ impl Host {
         if let What::Write { version, .. } = what {
             stage.next_version += 1;
             model.begin(lba, count, version, asked);
+            stage.tokens[unit].touch(lba, count, asked);
         }
         if what == What::Flush {
             let promises = self.slots[slot].promises.entry(unit).or_default();

@@ -38,6 +38,7 @@ mod shrink;
 mod shuffle;
 mod stage;
 mod tap;
+mod tokens;
 mod trace;
 mod wires;
 mod world;

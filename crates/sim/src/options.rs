@@ -195,6 +195,8 @@ pub struct SessionPlan {
     pub rest: u64,
     /// So many of a thousand requests begin a copy by token.
     pub copies: u64,
+    /// So many of a thousand requests fill the table of tokens of a unit.
+    pub floods: u64,
     /// These are long, and their tokens expire early.
     pub long_copies: bool,
     /// So many of a thousand requests are about saved mode parameters.
@@ -313,6 +315,7 @@ impl Options {
         options.resize_disks();
         options.keep_states();
         options.manage_much();
+        options.contend();
         options
     }
 
@@ -460,6 +463,7 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         registers: false,
         rest: 0,
         copies: 0,
+        floods: 0,
         long_copies: false,
         modes: 0,
         resized: 0,

@@ -129,6 +129,7 @@ impl What {
             Self::Setting(Setting::Save(_)) => "save mode parameters",
             Self::Setting(Setting::Read) => "mode sense",
             Self::Copy(_, Step::Populate) => "populate token",
+            Self::Copy(_, Step::Fill) => "fill the table of tokens",
             Self::Copy(_, Step::Fetch) => "fetch token",
             Self::Copy(_, Step::Progress) => "progress of a copy",
             Self::Write { form: Form::Token { immediate: false }, .. } => "write using token",

@@ -23,6 +23,7 @@ use crate::rng::Rng;
 use crate::settings::Settings;
 use crate::stage::Operation;
 use crate::stage::Stage;
+use crate::tokens::Tokens;
 use crate::trace::START;
 use crate::world::Due;
 use crate::world::Plan;
@@ -112,12 +113,14 @@ impl Run {
         let mut claims = Vec::new();
         let mut sizes = Vec::new();
         let mut settings = Vec::new();
+        let mut tokens = Vec::new();
         for target in &options.targets {
             units.push((models.len()..models.len() + usize::from(target.luns)).collect());
             for _ in 0..target.luns {
                 let unit = models.len() as u64 + 1;
                 sizes.push(Sizes::new(START, options.blocks));
                 settings.push(Settings::new());
+                tokens.push(Tokens::default());
                 claims.push(Claim::new(target.reservation));
                 models.push(Model::new(unit, options.blocks, target.block_len, START));
             }
@@ -128,6 +131,7 @@ impl Run {
             claims,
             sizes,
             settings,
+            tokens,
             keeps: options.targets.iter().map(|target| target.keeping.is_some()).collect(),
             next_nexus: 1,
             models,

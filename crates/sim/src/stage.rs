@@ -16,6 +16,7 @@ use crate::options::Secrets;
 use crate::request::What;
 use crate::resizing::Sizes;
 use crate::settings::Settings;
+use crate::tokens::Tokens;
 
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,8 @@ pub(crate) struct Stage {
     pub(crate) models: Vec<Model>,
     /// Of each unit: who may write.
     pub(crate) claims: Vec<Claim>,
+    /// Of each unit: the tokens of its blocks.
+    pub(crate) tokens: Vec<Tokens>,
     /// Of each unit: what was saved.
     pub(crate) settings: Vec<Settings>,
     /// Of each target: whether it keeps states through a loss of power.

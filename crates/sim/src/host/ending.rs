@@ -14,6 +14,7 @@ use crate::claims::Access;
 use crate::claims::Action;
 use crate::copies::Step;
 use crate::model::Model;
+use crate::model::Version;
 use crate::request::Form;
 use crate::request::What;
 use crate::stage::Ghost;
@@ -52,6 +53,9 @@ impl Host {
         if let Err(why) = judged.and_then(|()| within(operation, &result, now, stage)) {
             return stage.fail(why);
         }
+        if matches!(what, What::Write { .. }) && !is_of_copy(what) && result.is_ok() {
+            stage.tokens[unit].rest(lba, count, asked, now);
+        }
         match (what, result) {
             (What::Guard(action), result) => {
                 let nexus = self.slots[slot].nexus;
@@ -78,9 +82,10 @@ impl Host {
             }
             (What::Copy(version, step), Ok(done)) => {
                 let bytes = done.data.as_deref().unwrap_or_default();
-                self.copied(slot, (version, step), bytes, stage);
+                self.copied(slot, (version, step), (bytes, asked), stage);
             }
             (What::Write { version, form: Form::Token { immediate: true }, .. }, Ok(_)) => {
+                judge_token(version, stage);
                 self.goes_on(slot, version, stage);
             }
             (What::Write { durable, .. }, Ok(done)) => {
@@ -113,6 +118,7 @@ impl Host {
         let now = self.world.borrow().now;
         let durable = durable || stage.always_durable[self.slots[slot].plan.target];
         if matches!(form, Form::Token { .. }) {
+            judge_token(version, stage);
             return self.copy_done(slot, version, stage);
         }
         let model = &mut stage.models[unit];
@@ -130,7 +136,7 @@ impl Host {
     }
 
     /// A request was not carried out, or nobody knows.
-    fn failed(&self, slot: usize, operation: &Operation, error: &Error, stage: &mut Stage) {
+    fn failed(&mut self, slot: usize, operation: &Operation, error: &Error, stage: &mut Stage) {
         let Operation { what, unit, lba, count, asked, .. } = *operation;
         if is_of_copy(what) {
             return self.copy_failed(slot, operation, error, stage);
@@ -221,6 +227,14 @@ impl Host {
         let (host, mark) = (self.index, None);
         let job = is_of_copy(operation.what);
         stage.ghosts.push(Ghost { unit, lba, count, host, slot, target, links, mark, job });
+    }
+}
+
+/// A token was good: it was still one.
+fn judge_token(version: Version, stage: &mut Stage) {
+    let Some(copy) = stage.copies.get(&version) else { return };
+    if let Some(why) = stage.tokens[copy.source.0].must_be_refused(copy) {
+        stage.fail(why.to_owned());
     }
 }
 
