@@ -159,6 +159,32 @@ fn later_commands_live_through_abort_task_set() {
     );
 }
 
+/// A command with the number of an immediate function, or a higher one, came behind it, although it
+/// was carried out first: over several connections it overtakes the function. It is none of those
+/// that the function ends, so it must be answered.
+///
+/// Covers: TMF-03.
+#[test]
+fn a_command_that_overtook_a_function_is_carried_out() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            for function in [ABORT_TASK_SET, CLEAR_TASK_SET, LOGICAL_UNIT_RESET] {
+                let mut session = session(server);
+                let before = open_write(&mut session, 0, 0);
+                let request = session.management(function, 0, Itt::NONE);
+                let later = open_write(&mut session, 0, 2);
+                session.send(&Request::TaskManagement(request), &[]);
+                answer(&mut session, &before);
+                acknowledge(&mut session);
+                assert_eq!(managed(&mut session), 0);
+                complete(&mut session, &later);
+                session.expect_quiet();
+            }
+        },
+    );
+}
+
 /// Covers: TMF-02, TMF-11.
 #[test]
 fn functions_and_units_that_are_not_there() {

@@ -35,6 +35,8 @@ pub(crate) struct Copy {
     pub(crate) immediate: bool,
     /// The token ends with the copy.
     pub(crate) delete: bool,
+    /// When its token was asked for.
+    pub(crate) asked: Instant,
     /// When there certainly was a token.
     pub(crate) populated: Instant,
     /// When its use was asked for.
@@ -47,6 +49,8 @@ pub(crate) struct Copy {
 pub(crate) enum Step {
     /// POPULATE TOKEN.
     Populate,
+    /// POPULATE TOKEN of one that nobody uses, to fill the table.
+    Fill,
     /// RECEIVE ROD TOKEN INFORMATION for the token.
     Fetch,
     /// RECEIVE ROD TOKEN INFORMATION for how far it is.
@@ -93,7 +97,7 @@ fn ranges(lba: usize, count: usize, run: usize) -> Vec<Range> {
 impl Copy {
     /// The command of a step, and its data.
     pub(crate) fn command(&self, version: Version, step: Step) -> (Cdb, Data) {
-        if step != Step::Populate {
+        if !matches!(step, Step::Populate | Step::Fill) {
             let (action, length) = (copy::ROD_TOKEN_INFORMATION, INFORMATION_LEN);
             let place = (2, id(version));
             let cdb = third_party(Opcode::THIRD_PARTY_COPY_IN, action, place, length);

@@ -13,6 +13,9 @@ use crate::tap::Tap;
 use crate::world::Due;
 use crate::world::Plan;
 
+/// Longest loss of power while something is kept, milliseconds.
+const DARKNESS_MAX: u64 = 20_000;
+
 fn millis(count: u32) -> Duration {
     Duration::from_millis(u64::from(count))
 }
@@ -100,6 +103,22 @@ impl Run {
 
     fn stop_machine(&mut self, dark: bool, length: u32) -> bool {
         let index = self.rng.index(self.machines.len());
+        self.stop(index, dark, length)
+    }
+
+    /// The power goes while a target keeps something.
+    pub(crate) fn darken(&mut self, index: usize) {
+        let length = u32::try_from(self.rng.within(1..=DARKNESS_MAX)).unwrap_or(1);
+        if self.stop(index, true, length) {
+            let world = std::rc::Rc::clone(&self.world);
+            let mut world = world.borrow_mut();
+            let now = world.now;
+            world.trace.step(now, &[8], || format!("target {index} is dark for {length} ms"));
+            world.tally.fault("power losses while something is kept");
+        }
+    }
+
+    fn stop(&mut self, index: usize, dark: bool, length: u32) -> bool {
         let machine = &mut self.machines[index];
         if machine.solo.is_none() || machine.plan.memory {
             return false;
@@ -115,7 +134,10 @@ impl Run {
                 true => self.stage.models[*unit].pages_lost(world.now),
                 false => {}
             }
-            self.stage.claims[*unit].forget(world.now);
+            // Who keeps reservations still knows of them.
+            if machine.plan.keeping.is_none() {
+                self.stage.claims[*unit].forget(world.now);
+            }
         }
         world.after(millis(length), Due::Plan(Plan::Start(machine.desk)));
         true

@@ -74,6 +74,8 @@ pub(crate) struct Slot {
     planned: bool,
     /// It posts nothing before.
     rests_until: Instant,
+    /// POPULATE TOKENs that are still to fill a table.
+    flood: u32,
     /// What is next of its copies by token, and when.
     steps: Vec<(Instant, Version, Next)>,
 }
@@ -104,6 +106,7 @@ impl Host {
             verified: Vec::new(),
             planned: false,
             rests_until: START,
+            flood: 0,
             steps: Vec::new(),
         });
         Self {
@@ -142,6 +145,7 @@ impl Host {
                     What::Copy(version, Step::Progress) => self.abandon(slot, version, stage),
                     What::Guard(Action::Join) | What::Read | What::Flush | What::Copy(..) => {}
                     What::Guard(_) => stage.claims[operation.unit].abandon(),
+                    What::Setting(_) => stage.settings[operation.unit].abandon(),
                 }
             }
             self.drop_steps(slot, stage);
@@ -234,6 +238,9 @@ impl Host {
         if entry.plan.copies > 0 && self.rng.chance(entry.plan.copies) {
             return self.begin_copy(slot, stage);
         }
+        if entry.plan.floods > 0 && self.rng.chance(entry.plan.floods) {
+            return self.begin_flood(slot, stage);
+        }
         let mut count = count;
         if entry.plan.rare > 0 && self.rng.chance(entry.plan.rare) {
             count = what.vary(model, lba, count, &mut self.rng);
@@ -246,6 +253,12 @@ impl Host {
         }
         if entry.plan.registers && self.rng.chance(GUARDS) {
             what = What::Guard(Action::Join);
+        }
+        if entry.plan.modes > 0
+            && self.rng.chance(entry.plan.modes)
+            && let Some(setting) = stage.settings[unit].next(self.rng.chance(400))
+        {
+            what = What::Setting(setting);
         }
         if matches!(what, What::Write { .. }) && !model.is_free(lba, count) {
             return true;
@@ -329,6 +342,7 @@ impl Host {
         if let What::Write { version, .. } = what {
             stage.next_version += 1;
             model.begin(lba, count, version, asked);
+            stage.tokens[unit].touch(lba, count, asked);
         }
         if what == What::Flush {
             let promises = self.slots[slot].promises.entry(unit).or_default();
@@ -338,8 +352,12 @@ impl Host {
             What::Write { version, .. } | What::Copy(version, _) => stage.copies.get(&version),
             _ => None,
         };
-        let (cdb, data) = what.command(model, lba, count, stage.claims[unit].kind(), copy);
         let entry = &mut self.slots[slot];
+        let reservation = (stage.claims[unit].kind(), stage.keeps[entry.plan.target]);
+        let (cdb, data) = what.command(model, lba, count, reservation, copy);
+        if let What::Setting(setting) = what {
+            stage.settings[unit].ask(setting);
+        }
         if let What::Guard(action) = what {
             stage.claims[unit].ask(entry.nexus, action, asked);
         }
@@ -362,6 +380,7 @@ impl Host {
                     What::Guard(action) => {
                         stage.claims[unit].end(entry.nexus, action, false, asked);
                     }
+                    What::Setting(setting) => stage.settings[unit].failed(setting, true),
                     What::Copy(version, Step::Progress) => self.abandon(slot, version, stage),
                     What::Read | What::Flush | What::Copy(..) => {}
                 }
@@ -476,9 +495,10 @@ impl Host {
         self.turn(stage);
     }
 
-    /// The oldest request that is under way.
+    /// The oldest request under way that waits for nothing that is being kept.
     pub(crate) fn oldest(&self) -> Option<&Operation> {
         let operations = self.slots.iter().flat_map(|slot| slot.operations.values());
+        let operations = operations.filter(|one| !one.may_be_kept());
         operations.min_by_key(|operation| operation.asked)
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use buf::Pool;
 use iscsi::target::Settings;
 use scsi::Identity;
+use scsi::Kept;
 use scsi::LogicalUnit;
 use store::FileId;
 use store::Geometry;
@@ -29,6 +30,7 @@ use crate::port::SimPort;
 use crate::resizing::Shrinking;
 use crate::rng::Rng;
 use crate::secrets;
+use crate::shelf::Cupboard;
 use crate::wires;
 use crate::world;
 use crate::world::Place;
@@ -45,6 +47,7 @@ pub(crate) struct Machine {
     /// Of each unit, blocks: what its file has.
     pub(crate) sizes: Vec<usize>,
     pub(crate) shrinking: Option<Shrinking>,
+    cupboard: Option<Cupboard>,
     rng: Rng,
     pub(crate) world: Shared,
 }
@@ -65,8 +68,16 @@ impl Machine {
         let rng = Rng::stream(seed, 50 + desk as u64);
         let world = Shared::clone(world);
         let sizes = vec![blocks; usize::from(plan.luns)];
+        let cupboard = plan.keeping.map(|keeping| {
+            let rng = Rng::stream(seed, 2000 + desk as u64);
+            let of_cupboard = Rng::stream(seed, 3000 + desk as u64);
+            let cupboard = Cupboard::new(keeping.errors, of_cupboard);
+            let keeper = world::Keeper { cupboard: cupboard.clone(), plan: keeping, rng };
+            world.borrow_mut().keepers.insert(desk, keeper);
+            cupboard
+        });
         let (plan, solo, shrinking) = (plan.clone(), None, None);
-        Self { desk, plan, solo, disks, sizes, shrinking, rng, world }
+        Self { desk, plan, solo, disks, sizes, shrinking, cupboard, rng, world }
     }
 
     /// Starts serving.
@@ -106,12 +117,8 @@ impl Machine {
     fn node(&self) -> Node {
         let plan = &self.plan;
         let name = target_name(self.desk);
-        let luns = (0..plan.luns).map(|number| {
-            let identity = Identity::derive(&name, number, "LUNWIRE", "SIMULATED");
-            let block = u32::try_from(plan.block_len).unwrap_or(0);
-            let unit = LogicalUnit::new(identity, self.store(number), block);
-            (number, Arc::new(unit.expect("a legal unit")))
-        });
+        let luns = (0..plan.luns)
+            .map(|number| (number, Arc::new(self.with_keepers(number, self.unit(number)))));
         Node {
             luns: luns.collect(),
             alias: None,
@@ -126,6 +133,30 @@ impl Machine {
             redirect: None,
             name,
         }
+    }
+
+    fn unit(&self, number: u16) -> LogicalUnit {
+        let name = target_name(self.desk);
+        let identity = Identity::derive(&name, number, "LUNWIRE", "SIMULATED");
+        let block = u32::try_from(self.plan.block_len).unwrap_or(0);
+        LogicalUnit::new(identity, self.store(number), block).expect("a legal unit")
+    }
+
+    /// The unit with what was kept of it.
+    fn with_keepers(&self, number: u16, mut unit: LogicalUnit) -> LogicalUnit {
+        let Some(cupboard) = &self.cupboard else { return unit };
+        for kept in [Kept::Reservations, Kept::ModeParameters] {
+            let (keeper, state) = cupboard.open(number, unit.identity(), kept);
+            unit = match unit.with_keeper(kept, keeper, state.as_deref()) {
+                Ok(unit) => unit,
+                Err(error) => {
+                    let broken = format!("kept {} of unit {number}: {error}", kept.name());
+                    self.world.borrow_mut().tally.broken.push(broken);
+                    return self.unit(number);
+                }
+            };
+        }
+        unit
     }
 
     fn settings(&self) -> Settings {
@@ -185,6 +216,9 @@ impl Machine {
     /// may have lost what was not flushed.
     pub(crate) fn crash(&mut self, dark: bool) -> Vec<bool> {
         self.solo = None;
+        if let Some(cupboard) = &self.cupboard {
+            cupboard.crash(dark);
+        }
         let mut world = self.world.borrow_mut();
         world.crash(self.desk, dark);
         let world = &mut *world;

@@ -2,9 +2,11 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod extras;
+mod functions;
 mod groups;
 mod hogs;
 mod hot;
+mod keeping;
 mod latest;
 mod sizes;
 mod strangers;
@@ -22,6 +24,7 @@ use wire::scsi::persistent::Type;
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
 pub use self::hogs::Hog;
+pub use self::keeping::Keeping;
 pub use self::sizes::Resize;
 use crate::rng::Rng;
 
@@ -192,8 +195,12 @@ pub struct SessionPlan {
     pub rest: u64,
     /// So many of a thousand requests begin a copy by token.
     pub copies: u64,
+    /// So many of a thousand requests fill the table of tokens of a unit.
+    pub floods: u64,
     /// These are long, and their tokens expire early.
     pub long_copies: bool,
+    /// So many of a thousand requests are about saved mode parameters.
+    pub modes: u64,
     /// So many of a thousand copies that go on after their command meet a change of their disk.
     pub resized: u64,
 }
@@ -250,6 +257,8 @@ pub struct TargetPlan {
     pub two_groups: bool,
     /// Its units read and write so many bytes a second, each; 0: without a limit.
     pub limit: u64,
+    /// It keeps reservations and mode parameters through a loss of power.
+    pub keeping: Option<Keeping>,
 }
 
 /// Everything that a seed draws.
@@ -304,6 +313,9 @@ impl Options {
         options.invite_hogs();
         options.copy_by_token();
         options.resize_disks();
+        options.keep_states();
+        options.manage_much();
+        options.contend();
         options
     }
 
@@ -412,6 +424,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         reservation: Type::WriteExclusive,
         two_groups: false,
         limit: 0,
+        keeping: None,
     }
 }
 
@@ -450,7 +463,9 @@ fn session(rng: &mut Rng, targets: usize, class: Class) -> SessionPlan {
         registers: false,
         rest: 0,
         copies: 0,
+        floods: 0,
         long_copies: false,
+        modes: 0,
         resized: 0,
     }
 }

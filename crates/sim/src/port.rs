@@ -147,10 +147,7 @@ impl Port for SimPort {
             Work::Zero { file, offset, length } | Work::Reserve { file, offset, length } => {
                 self.file(token, file, What::Zero { offset, length, punch: false });
             }
-            Work::Chore { mut chore } => {
-                let result = chore.run();
-                self.world.borrow_mut().tell(self.desk, token, Event::Ran { result });
-            }
+            Work::Chore { chore } => self.world.borrow_mut().keep(self.desk, token, chore),
         }
     }
 

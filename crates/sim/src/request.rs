@@ -5,6 +5,7 @@ use initiator::Data;
 use wire::iscsi::Cdb;
 use wire::scsi::cdb::BlockCommand;
 use wire::scsi::command;
+use wire::scsi::mode;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent;
 use wire::scsi::persistent::Type;
@@ -18,6 +19,8 @@ use crate::model::ALIKE;
 use crate::model::Model;
 use crate::model::Version;
 use crate::rng::Rng;
+use crate::settings;
+use crate::settings::Setting;
 
 /// FUA in the flags of a block command (SBC-4 §5.40).
 const FUA: u8 = 0x08;
@@ -37,6 +40,8 @@ pub(crate) enum What {
     Flush,
     /// The guard's.
     Guard(Action),
+    /// About a mode parameter.
+    Setting(Setting),
     /// Part of a copy by token.
     Copy(Version, Step),
 }
@@ -68,7 +73,16 @@ const KEY: u64 = 0x6775_6172_6400_0001;
 /// The key of others who register.
 const OTHER_KEY: u64 = 0x6f74_6865_7200_0001;
 
-fn guard(action: Action, kind: Type) -> (Cdb, Data) {
+/// APTPL, in byte 20 of the list (SPC-4 §6.16.3).
+const PERSISTS: u8 = 0x01;
+
+/// PF and SP of MODE SELECT(6) (SPC-4 §6.9).
+const PAGE_FORMAT_SAVE: u8 = 0x11;
+
+/// What MODE SENSE is asked for, bytes.
+const SENSE_LEN: u8 = 64;
+
+fn guard(action: Action, kind: Type, persists: bool) -> (Cdb, Data) {
     let (code, key, action_key) = match action {
         Action::Register => (persistent::REGISTER_AND_IGNORE_EXISTING_KEY, 0, KEY),
         Action::Reserve => (persistent::RESERVE, KEY, 0),
@@ -78,7 +92,26 @@ fn guard(action: Action, kind: Type) -> (Cdb, Data) {
         Action::Join => (persistent::REGISTER_AND_IGNORE_EXISTING_KEY, 0, OTHER_KEY),
     };
     let cdb = command::persistent_reserve_out(code, kind);
-    (cdb, Data::Out(persistent::emit_list(key, action_key).to_vec().into()))
+    let mut list = persistent::emit_list(key, action_key);
+    if persists && matches!(action, Action::Register | Action::Join) {
+        list[20] = PERSISTS;
+    }
+    (cdb, Data::Out(list.to_vec().into()))
+}
+
+fn setting(setting: Setting) -> (Cdb, Data) {
+    match setting {
+        Setting::Read => {
+            (command::mode_sense_6(mode::CONTROL, SENSE_LEN), Data::In(SENSE_LEN.into()))
+        }
+        Setting::Save(value) => {
+            let list = settings::list(value);
+            let mut cdb = command::plain(Opcode::MODE_SELECT_6);
+            cdb.bytes[1] = PAGE_FORMAT_SAVE;
+            cdb.bytes[4] = u8::try_from(list.len()).unwrap_or(0);
+            (cdb, Data::Out(list.into()))
+        }
+    }
 }
 
 impl What {
@@ -93,7 +126,10 @@ impl What {
             Self::Guard(Action::Release) => "release",
             Self::Guard(Action::Clear) => "clear",
             Self::Guard(Action::Join) => "register beside the guard",
+            Self::Setting(Setting::Save(_)) => "save mode parameters",
+            Self::Setting(Setting::Read) => "mode sense",
             Self::Copy(_, Step::Populate) => "populate token",
+            Self::Copy(_, Step::Fill) => "fill the table of tokens",
             Self::Copy(_, Step::Fetch) => "fetch token",
             Self::Copy(_, Step::Progress) => "progress of a copy",
             Self::Write { form: Form::Token { immediate: false }, .. } => "write using token",
@@ -112,7 +148,7 @@ impl What {
         match self {
             Self::Read => Some(Access::Read),
             Self::Write { .. } | Self::Flush => Some(Access::Write),
-            Self::Guard(_) | Self::Copy(..) => None,
+            Self::Guard(_) | Self::Setting(_) | Self::Copy(..) => None,
         }
     }
 
@@ -154,7 +190,7 @@ impl What {
         model: &Model,
         lba: usize,
         count: usize,
-        kind: Type,
+        (kind, persists): (Type, bool),
         copy: Option<&Copy>,
     ) -> (Cdb, Data) {
         let block = |opcode, flags| {
@@ -168,7 +204,8 @@ impl What {
         let Self::Write { version, durable, form } = self else {
             return match self {
                 Self::Flush => (block(Opcode::SYNCHRONIZE_CACHE_16, 0), Data::None),
-                Self::Guard(action) => guard(action, kind),
+                Self::Guard(action) => guard(action, kind, persists),
+                Self::Setting(of) => setting(of),
                 Self::Copy(version, step) => copy.expect("a copy under way").command(version, step),
                 _ => (block(Opcode::READ_16, 0), Data::In(bytes)),
             };

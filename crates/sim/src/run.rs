@@ -20,8 +20,10 @@ use crate::options::Options;
 use crate::report::Outcome;
 use crate::resizing::Sizes;
 use crate::rng::Rng;
+use crate::settings::Settings;
 use crate::stage::Operation;
 use crate::stage::Stage;
+use crate::tokens::Tokens;
 use crate::trace::START;
 use crate::world::Due;
 use crate::world::Plan;
@@ -110,11 +112,15 @@ impl Run {
         let mut units = Vec::new();
         let mut claims = Vec::new();
         let mut sizes = Vec::new();
+        let mut settings = Vec::new();
+        let mut tokens = Vec::new();
         for target in &options.targets {
             units.push((models.len()..models.len() + usize::from(target.luns)).collect());
             for _ in 0..target.luns {
                 let unit = models.len() as u64 + 1;
                 sizes.push(Sizes::new(START, options.blocks));
+                settings.push(Settings::new());
+                tokens.push(Tokens::default());
                 claims.push(Claim::new(target.reservation));
                 models.push(Model::new(unit, options.blocks, target.block_len, START));
             }
@@ -124,6 +130,9 @@ impl Run {
         let stage = Stage {
             claims,
             sizes,
+            settings,
+            tokens,
+            keeps: options.targets.iter().map(|target| target.keeping.is_some()).collect(),
             next_nexus: 1,
             models,
             units,
@@ -245,6 +254,8 @@ impl Run {
             Plan::HogLeaves(link, index) => self.hog_leaves(link, index),
             Plan::Resize(resize) if self.phase == Phase::Safety => self.resize(resize),
             Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) | Plan::Resize(_) => {}
+            Plan::Darkness(desk) if self.phase == Phase::Safety => self.darken(desk),
+            Plan::Darkness(_) => {}
             Plan::Start(desk) => self.revive(desk),
             Plan::Recover => self.world.borrow_mut().weather.disk_factor = 1,
             Plan::Load(host, slot) => self.hosts[host].load(slot, &mut self.stage),
@@ -270,6 +281,7 @@ impl Run {
     /// Whether the phase is over, or takes too long.
     fn look(&mut self) {
         let now = self.world.borrow().now;
+        self.look_at_what_is_kept();
         let idle = self.hosts.iter().all(Host::is_idle);
         let exhausted = idle && self.hosts.iter().all(Host::is_exhausted);
         self.look_for_overdue(now);
@@ -293,6 +305,13 @@ impl Run {
             Phase::Leave if self.leftovers().is_empty() => self.phase = Phase::Over,
             Phase::Drain | Phase::Verify | Phase::Leave if now >= self.until => self.overdue(),
             _ => {}
+        }
+    }
+
+    fn look_at_what_is_kept(&mut self) {
+        let broken = self.world.borrow().keepers.values().find_map(|one| one.cupboard.broken());
+        if let Some(broken) = broken {
+            self.stage.fail(broken);
         }
     }
 
@@ -322,6 +341,7 @@ impl Run {
         world.trace.note(now, || "the faults stop".to_owned());
         world.weather.disk_factor = 1;
         world.disks.iter_mut().for_each(|disk| disk.errors = 0);
+        world.keepers.values().for_each(|keeper| keeper.cupboard.mend());
         for link in world.net.links.values_mut() {
             link.stalled_until = now;
             link.pipes.iter_mut().for_each(|pipe| (pipe.flips, pipe.lies) = (0, 0));

@@ -15,6 +15,8 @@ use crate::model::Version;
 use crate::options::Secrets;
 use crate::request::What;
 use crate::resizing::Sizes;
+use crate::settings::Settings;
+use crate::tokens::Tokens;
 
 /// A request under way.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +54,12 @@ pub(crate) struct Stage {
     pub(crate) models: Vec<Model>,
     /// Of each unit: who may write.
     pub(crate) claims: Vec<Claim>,
+    /// Of each unit: the tokens of its blocks.
+    pub(crate) tokens: Vec<Tokens>,
+    /// Of each unit: what was saved.
+    pub(crate) settings: Vec<Settings>,
+    /// Of each target: whether it keeps states through a loss of power.
+    pub(crate) keeps: Vec<bool>,
     /// Of each unit: how large it was when.
     pub(crate) sizes: Vec<Sizes>,
     pub(crate) next_nexus: Nexus,
@@ -87,6 +95,13 @@ const CALM_MAX: Duration = Duration::from_secs(20);
 
 /// Small requests without much depth take no longer beside hogs.
 const HOGS_MAX: Duration = Duration::from_secs(10);
+
+impl Operation {
+    /// It may have to wait for what is being kept, which takes its time.
+    pub(crate) const fn may_be_kept(&self) -> bool {
+        matches!(self.what, What::Guard(_) | What::Setting(_))
+    }
+}
 
 impl Stage {
     /// How long a request may take, if that is known.

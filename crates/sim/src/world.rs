@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use buf::SgList;
 use clock::Instant;
+use engine::Chore;
 use engine::Event;
 use engine::Token;
 use engine::Waker;
@@ -29,9 +30,12 @@ use crate::lies::Lie;
 use crate::net::LinkId;
 use crate::net::Net;
 use crate::net::Side;
+use crate::options::Keeping;
 use crate::options::Resize;
 use crate::report::Tally;
 use crate::rng::Rng;
+use crate::shelf;
+use crate::shelf::Cupboard;
 use crate::shuffle::Freedom;
 use crate::shuffle::Shuffled;
 use crate::shuffle::shuffle;
@@ -54,6 +58,8 @@ pub(crate) enum Due {
     Wake(usize, u64),
     /// An attempt to connect ends.
     Dial(Box<Dial>),
+    /// What a port was asked to keep is kept, or not.
+    Kept(Box<KeptNow>),
     /// For the runner.
     Plan(Plan),
 }
@@ -71,6 +77,8 @@ pub(crate) enum Plan {
     Load(usize, usize),
     /// Look whether all is quiet.
     Look,
+    /// The power of a target goes.
+    Darkness(usize),
     /// A disk gets another size.
     Resize(Resize),
     /// An impostor comes.
@@ -94,6 +102,25 @@ pub(crate) enum Reach {
     Nothing,
     /// A discovery session that lacks something else: nothing is wrong in either way.
     Either,
+}
+
+/// Work of keeping that ends.
+#[derive(Debug)]
+pub(crate) struct KeptNow {
+    pub(crate) desk: usize,
+    /// In which life of the process it began.
+    life: u64,
+    token: Token,
+    place: shelf::Place,
+    result: Result<(), i32>,
+}
+
+/// How a target keeps states.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) cupboard: Cupboard,
+    pub(crate) plan: Keeping,
+    pub(crate) rng: Rng,
 }
 
 /// An attempt to connect.
@@ -122,6 +149,8 @@ pub(crate) struct Desk {
     /// Token of `Work::Accept`.
     pub(crate) accepting: Option<Token>,
     pub(crate) name: String,
+    /// How often its process went.
+    life: u64,
 }
 
 /// What a socket is.
@@ -169,6 +198,8 @@ pub(crate) struct World {
     pub(crate) desks: Vec<Desk>,
     pub(crate) net: Net,
     pub(crate) disks: Vec<Disk>,
+    /// By target.
+    pub(crate) keepers: BTreeMap<usize, Keeper>,
     /// What the numbers of descriptors mean that ports will be given.
     pub(crate) handles: BTreeMap<i32, Place>,
     pub(crate) weather: Weather,
@@ -199,6 +230,7 @@ impl World {
             desks: Vec::new(),
             net: Net::default(),
             disks: Vec::new(),
+            keepers: BTreeMap::new(),
             handles: BTreeMap::new(),
             weather,
             net_rng: Rng::stream(seed, 1),
@@ -223,6 +255,7 @@ impl World {
             state: State::Up,
             accepting: None,
             name,
+            life: 0,
         });
         self.desks.len() - 1
     }
@@ -258,6 +291,7 @@ impl World {
             }
             Some(Due::Wake(..)) => {}
             Some(Due::Dial(dial)) => self.dial(*dial),
+            Some(Due::Kept(kept)) => self.kept(*kept),
             Some(Due::Plan(plan)) => return Err(plan),
             None => {}
         }
@@ -289,6 +323,40 @@ impl World {
             self.tally.mark("sequences out of order");
         }
         (shuffled != Shuffled::default()).then_some(bytes)
+    }
+
+    /// A port does a chore. One that keeps something is done at this moment, and ends later; maybe
+    /// the power goes before.
+    pub(crate) fn keep(&mut self, desk: usize, token: Token, mut chore: Box<dyn Chore>) {
+        let Some(keeper) = self.keepers.get_mut(&desk) else {
+            let result = chore.run();
+            return self.tell(desk, token, Event::Ran { result });
+        };
+        let (result, place) = keeper.cupboard.work(|| chore.run());
+        let Some(place) = place else { return self.tell(desk, token, Event::Ran { result }) };
+        let (low, high) = keeper.plan.time;
+        let delay = keeper.rng.micros(low..=high);
+        let darkness =
+            keeper.rng.chance(keeper.plan.cuts).then(|| keeper.rng.micros(low / 2..=high));
+        let life = self.desks[desk].life;
+        self.tally.mark(if result.is_ok() { "kept" } else { "not kept" });
+        self.after(delay, Due::Kept(Box::new(KeptNow { desk, life, token, place, result })));
+        if let Some(delay) = darkness {
+            self.after(delay, Due::Plan(Plan::Darkness(desk)));
+        }
+    }
+
+    fn kept(&mut self, kept: KeptNow) {
+        let KeptNow { desk, life, token, place, result } = kept;
+        if self.desks[desk].life != life {
+            return;
+        }
+        if let Some(keeper) = self.keepers.get(&desk) {
+            keeper.cupboard.end(place);
+        }
+        let parts = [7, desk as u64, u64::from(result.is_ok())];
+        self.trace.step(self.now, &parts, || format!("target {desk}: kept {place:?}, {result:?}"));
+        self.tell(desk, token, Event::Ran { result });
     }
 
     /// A disk takes work.
@@ -375,6 +443,7 @@ impl World {
             self.close_end(id, side, true);
         }
         let entry = &mut self.desks[desk];
+        entry.life += 1;
         entry.events.clear();
         entry.sockets.clear();
         entry.accepting = None;

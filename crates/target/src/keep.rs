@@ -7,23 +7,26 @@
 //!
 //! What was the state is the next draft, and keeps its space: both files always have space for as
 //! much as is kept. So a change that keeps less, as when registrations are released, needs no space
-//! that the file system may not have. A file system that writes elsewhere what is written again
+//! that the file system may not have. What is written over must not be the state of a folder that
+//! was not synced, so the folder is synced first where that is not certain. A file system that writes elsewhere what is written again
 //! (Btrfs, ZFS) may still need some, and one whose files cannot change places (NFS) needs a name.
 
-use std::fs::File;
+mod shelf;
+
 use std::io;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use engine::files;
 use scsi::Identity;
 use scsi::KeepFailed;
 use scsi::Keeper;
 use scsi::Kept;
+
+pub use shelf::Draft;
+use shelf::Folder;
+pub use shelf::Shelf;
 
 /// Longest file that is read: far more than any state that was ever written.
 const STATE_LEN_MAX: u64 = 1 << 20;
@@ -31,14 +34,32 @@ const STATE_LEN_MAX: u64 = 1 << 20;
 /// The file of one kind of state of one unit.
 #[derive(Debug)]
 pub struct StateFile {
-    folder: PathBuf,
-    path: PathBuf,
+    shelf: Box<dyn Shelf>,
+    name: String,
     /// Where the next state is written before it takes its place.
-    draft: PathBuf,
-    /// The next draft, until it takes that place.
-    spare: PathBuf,
-    /// What is there.
-    last: Mutex<Option<Vec<u8>>>,
+    draft: String,
+    /// The next draft, where the two cannot change places, until it takes that place.
+    spare: String,
+    /// For messages.
+    path: PathBuf,
+    now: Mutex<Now>,
+}
+
+/// How a file stands.
+#[derive(Debug)]
+struct Now {
+    state: Option<Vec<u8>>,
+    /// The names are on stable storage.
+    is_certain: bool,
+}
+
+/// How a new state has taken the place of the old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The old one is the draft.
+    Exchanged,
+    /// The old one is gone.
+    Renamed,
 }
 
 impl StateFile {
@@ -52,22 +73,28 @@ impl StateFile {
         identity: &Identity,
         kept: Kept,
     ) -> io::Result<(Self, Option<Vec<u8>>)> {
-        std::fs::create_dir_all(folder)?;
-        let path = place(folder, &identity.naa, kept.name());
-        let draft = place(folder, &identity.naa, &format!("{}.new", kept.name()));
-        let spare = place(folder, &identity.naa, &format!("{}.spare", kept.name()));
-        let state = match files::read_whole(&path, STATE_LEN_MAX) {
-            Ok(state) => Some(state),
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-                return Err(io::Error::other(format!("{} is too long", path.display())));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        let last = Mutex::new(state.clone());
-        let file = Self { folder: folder.to_owned(), path, draft, spare, last };
+        let (mut file, state) = Self::on(Box::new(Folder::new(folder)?), identity, kept)?;
+        file.path = folder.join(&file.name);
+        Ok((file, state))
+    }
+
+    /// The same on any shelf.
+    ///
+    /// # Errors
+    /// If there is a file that cannot be read.
+    pub fn on(
+        shelf: Box<dyn Shelf>,
+        identity: &Identity,
+        kept: Kept,
+    ) -> io::Result<(Self, Option<Vec<u8>>)> {
+        let name = name_of(&identity.naa, kept.name());
+        let [draft, spare] =
+            ["new", "spare"].map(|what| name_of(&identity.naa, &format!("{}.{what}", kept.name())));
+        let state = shelf.read(&name)?;
+        let (path, now) = (PathBuf::from(&name), Now { state: state.clone(), is_certain: false });
+        let file = Self { shelf, name, draft, spare, path, now: Mutex::new(now) };
         if let Some(state) = &state
-            && let Err(error) = Self::with_space(&file.draft, state.len())
+            && let Err(error) = file.make_room(state)
         {
             let path = file.path.display();
             tracing::warn!(%path, %error, "no space for a change of what is kept of a unit");
@@ -81,68 +108,70 @@ impl StateFile {
         &self.path
     }
 
-    /// `sync` brings the folder to stable storage.
-    fn put(&self, state: &[u8], sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let folder = File::open(&self.folder)?;
-        self.exchange(state)?;
-        if let Err(error) = sync(&folder) {
+    /// Older daemons left no draft.
+    fn make_room(&self, state: &[u8]) -> io::Result<()> {
+        if !self.shelf.set_aside(&self.draft, state.len())? {
+            self.shelf.write(&self.draft, state)?;
+        }
+        Ok(())
+    }
+
+    fn put(&self, state: &[u8]) -> io::Result<()> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if !now.is_certain {
+            self.shelf.sync()?;
+        }
+        now.is_certain = false;
+        let way = self.replace(state)?;
+        if let Err(error) = self.shelf.sync() {
             // The new state is there, and nobody relies on it: a restart must not find it.
-            let put_back = match &*last {
-                Some(last) => self.exchange(last),
-                None => std::fs::remove_file(&self.path),
-            };
-            let put_back = put_back.and_then(|()| folder.sync_all());
-            if let Err(error) = put_back {
+            if let Err(error) = self.put_back(now.state.as_deref(), way) {
                 let path = self.path.display();
                 tracing::error!(%path, %error, "cannot put the old state of a unit back");
             }
             return Err(error);
         }
-        *last = Some(state.to_vec());
+        *now = Now { state: Some(state.to_vec()), is_certain: true };
         Ok(())
     }
 
-    fn exchange(&self, state: &[u8]) -> io::Result<()> {
+    fn replace(&self, state: &[u8]) -> io::Result<Way> {
         // The next draft first: without it what is kept now could not be released later.
-        let there = match File::options().write(true).open(&self.path) {
-            Ok(old) => files::set_aside(&old, state.len() as u64).map(|()| true)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(error),
-        };
-        // Over what is in it, which gives no space back before it is used again.
-        let mut file = Self::with_space(&self.draft, state.len())?;
-        file.write_all(state)?;
-        file.set_len(state.len() as u64)?;
-        file.sync_all()?;
-        if there && files::exchange(&self.draft, &self.path)? {
-            return Ok(());
+        let is_there = self.shelf.set_aside(&self.name, state.len())?;
+        self.shelf.write(&self.draft, state)?.sync()?;
+        if is_there && self.shelf.exchange(&self.draft, &self.name)? {
+            return Ok(Way::Exchanged);
         }
-        Self::with_space(&self.spare, state.len())?;
-        std::fs::rename(&self.draft, &self.path)?;
+        self.shelf.write(&self.spare, state)?;
+        self.shelf.rename(&self.draft, &self.name)?;
         // The state is there; without this name the next change makes another one.
-        let _ = std::fs::rename(&self.spare, &self.draft);
-        Ok(())
+        let _ = self.shelf.rename(&self.spare, &self.draft);
+        Ok(Way::Renamed)
     }
 
-    /// The file `path`, with what is in it, and with space for `length` bytes.
-    fn with_space(path: &Path, length: usize) -> io::Result<File> {
-        let options = File::options().write(true).create(true).truncate(false).mode(0o600).clone();
-        let file = options.open(path)?;
-        files::set_aside(&file, length as u64)?;
-        Ok(file)
+    fn put_back(&self, state: Option<&[u8]>, way: Way) -> io::Result<()> {
+        match (way, state) {
+            (Way::Exchanged, _) => drop(self.shelf.exchange(&self.draft, &self.name)?),
+            (Way::Renamed, Some(state)) => drop(self.replace(state)?),
+            (Way::Renamed, None) => self.shelf.remove(&self.name)?,
+        }
+        self.shelf.sync()
     }
 }
 
 /// Where something is kept of the unit with this designator.
 pub(crate) fn place(folder: &Path, naa: &[u8], what: &str) -> PathBuf {
+    folder.join(name_of(naa, what))
+}
+
+fn name_of(naa: &[u8], what: &str) -> String {
     let name: String = naa.iter().map(|byte| format!("{byte:02x}")).collect();
-    folder.join(format!("naa.{name}.{what}"))
+    format!("naa.{name}.{what}")
 }
 
 impl Keeper for StateFile {
     fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
-        self.put(state, File::sync_all).map_err(|error| {
+        self.put(state).map_err(|error| {
             tracing::error!(path = %self.path.display(), %error, "cannot keep the state of a unit");
             KeepFailed
         })
@@ -151,6 +180,11 @@ impl Keeper for StateFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     fn identity() -> Identity {
@@ -244,9 +278,12 @@ mod tests {
             StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
         file.keep(&[1; 100]).expect("room");
         file.keep(&[2; 20_000]).expect("room");
-        let inodes = || [&file.path, &file.draft].map(|path| path.metadata().expect("it is").ino());
+        let inodes = || {
+            [&file.name, &file.draft]
+                .map(|name| folder.path().join(name).metadata().expect("it is").ino())
+        };
         let mut before = inodes();
-        let blocks = file.draft.metadata().expect("it is").blocks();
+        let blocks = folder.path().join(&file.draft).metadata().expect("it is").blocks();
         assert!(blocks * 512 >= 20_000, "there is room for as much: {blocks} blocks");
         for length in [19_000, 5000, 32] {
             file.keep(&vec![3; length]).expect("room");
@@ -272,7 +309,7 @@ mod tests {
         let (file, _) =
             StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
         file.keep(b"old").expect("room");
-        std::fs::write(&file.draft, b"ne").expect("room");
+        std::fs::write(folder.path().join(&file.draft), b"ne").expect("room");
         let (_, state) =
             StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("readable");
         assert_eq!(state.as_deref(), Some(&b"old"[..]));
@@ -291,7 +328,8 @@ mod tests {
             for turn in 1..4 {
                 let new = format!("state {turn}, which is longer").into_bytes();
                 for written in 0..=new.len() {
-                    std::fs::write(&open().0.draft, &new[..written]).expect("room");
+                    std::fs::write(folder.path().join(open().0.draft), &new[..written])
+                        .expect("room");
                     assert_eq!(open().1.as_ref(), Some(&old), "{written} bytes were written");
                 }
                 open().0.keep(&new).expect("room");
@@ -302,20 +340,57 @@ mod tests {
         assert_eq!(names(folder.path()), 2 * Kept::ALL.len());
     }
 
+    /// A folder whose names cannot be synced once.
+    #[derive(Debug)]
+    struct Faulty(Folder, AtomicBool);
+
+    impl Shelf for Faulty {
+        fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+            self.0.read(name)
+        }
+
+        fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
+            self.0.write(name, bytes)
+        }
+
+        fn set_aside(&self, name: &str, length: usize) -> io::Result<bool> {
+            self.0.set_aside(name, length)
+        }
+
+        fn exchange(&self, one: &str, other: &str) -> io::Result<bool> {
+            self.0.exchange(one, other)
+        }
+
+        fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            self.0.rename(from, to)
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.0.remove(name)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            if self.1.swap(false, Ordering::Relaxed) {
+                return Err(io::Error::other("a broken disk"));
+            }
+            self.0.sync()
+        }
+    }
+
     /// The exchange is done, and then the folder cannot be synced: a command that was told so must
     /// not find its change in force after a restart.
     #[test]
     fn what_failed_at_the_last_step_is_taken_back() {
         let folder = tempfile::tempdir().expect("a folder");
-        let open =
-            || StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("readable");
-        let failed = |_: &File| Err(io::Error::other("a broken disk"));
-        let (file, _) = open();
-        assert!(file.put(b"first", failed).is_err());
-        assert_eq!(open().1, None);
-        file.keep(b"old").expect("room");
-        assert!(file.put(b"new", failed).is_err());
-        assert_eq!(open().1.as_deref(), Some(&b"old"[..]));
+        let open = |fails| {
+            let shelf = Faulty(Folder::new(folder.path()).expect("made"), AtomicBool::new(fails));
+            StateFile::on(Box::new(shelf), &identity(), Kept::Reservations).expect("readable")
+        };
+        assert_eq!(open(true).0.keep(b"first"), Err(KeepFailed));
+        assert_eq!(open(false).1, None);
+        open(false).0.keep(b"old").expect("room");
+        assert_eq!(open(true).0.keep(b"new"), Err(KeepFailed));
+        assert_eq!(open(false).1.as_deref(), Some(&b"old"[..]));
     }
 
     #[test]
@@ -323,7 +398,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, _) =
             StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
-        std::fs::create_dir(&file.draft).expect("room");
+        std::fs::create_dir(folder.path().join(&file.draft)).expect("room");
         assert_eq!(file.keep(b"state"), Err(KeepFailed));
         let long = vec![0; usize::try_from(STATE_LEN_MAX).expect("small") + 1];
         std::fs::write(file.path(), long).expect("room");

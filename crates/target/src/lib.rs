@@ -36,6 +36,8 @@ pub use identity::IdentityPolicy;
 pub use identity::Sought;
 pub use inventory::LUN_NUMBER_MAX;
 pub use inventory::NewLun;
+pub use keep::Draft;
+pub use keep::Shelf;
 pub use keep::StateFile;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;

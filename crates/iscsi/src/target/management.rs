@@ -159,6 +159,13 @@ impl Pending {
         acting && self.is_for(lun) && !cmd_sn.is_before(self.cmd_sn)
     }
 
+    /// True for a command of a unit that it ends, if it came before it.
+    pub(super) fn covers(&self, command: &ScsiCommand) -> bool {
+        let before = command.cmd_sn.is_before(self.cmd_sn)
+            || (command.immediate && command.cmd_sn == self.cmd_sn);
+        self.is_for(command.lun) && before
+    }
+
     /// True if it ends all tasks on this unit.
     fn is_for(&self, lun: LunField) -> bool {
         let Some(function) = self.function else { return false };
@@ -399,16 +406,8 @@ impl Session {
         if let Some(Function::AbortTask { task }) = pending.function {
             return self.tasks.live_ref(task).map(|task| task.id).into_iter().collect();
         }
-        if !pending.function.is_some_and(Function::ends_many) {
-            return Vec::new();
-        }
-        let covered = self.tasks.in_order().into_iter().filter(|task| {
-            let command = &task.command;
-            let before = command.cmd_sn.is_before(pending.cmd_sn)
-                || (command.immediate && command.cmd_sn == pending.cmd_sn);
-            pending.is_for(command.lun) && before
-        });
-        covered.map(|task| task.id).collect()
+        let covered = self.tasks.in_order().into_iter();
+        covered.filter(|task| pending.covers(&task.command)).map(|task| task.id).collect()
     }
 
     /// Sends the answer of a function; gives its connection.

@@ -42,6 +42,16 @@ struct Notice {
 }
 
 impl Session {
+    /// Whether the function `id` of this session ends `task`: not if its CmdSN is that of the
+    /// function or above, for then it came behind it (RFC 7143 §11.5.1). It may have been carried
+    /// out before, over another connection.
+    #[must_use]
+    pub fn ends(&self, id: u32, task: TaskId) -> bool {
+        let pending = self.managements.get(id);
+        let entry = self.tasks.live_ref(task);
+        pending.zip(entry).is_some_and(|(pending, entry)| pending.covers(&entry.command))
+    }
+
     /// SCSI side: task management has ended these tasks. They get no answer; `Ended` follows for
     /// each when its buffer is free. `issuer`: the function, if it came in this session; it takes
     /// all its tasks along. Tasks that have been answered already are left alone.

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use clock::Instant;
 use initiator::Error;
 use initiator::Kind;
 use iscsi::initiator::Ending;
@@ -41,6 +42,10 @@ const BLOCKS_MAX: usize = 64;
 /// When a disk may become smaller under a copy, microseconds after that began.
 const RESIZED_WITHIN: u64 = 2_000_000;
 
+/// Tokens that fill a table, and the one over: the first ones expire before it is full if each
+/// takes long.
+const FLOOD: u32 = 270;
+
 /// What comes next of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -73,6 +78,7 @@ impl Host {
             inactivity: if long { 1 } else { self.rng.pick(&[0, 1, 1, 5]) },
             immediate: self.rng.chance(400),
             delete: self.rng.chance(200),
+            asked: now,
             populated: now,
             used: now,
             token: [0; TOKEN_LEN],
@@ -85,6 +91,38 @@ impl Host {
         stage.copies.insert(version, copy);
         self.slots[slot].left = self.slots[slot].left.saturating_sub(1);
         self.next_step(slot, version, Next::Step(Step::Populate), Duration::ZERO);
+        true
+    }
+
+    /// Fills the table of tokens of a unit, one after the other, beside copies.
+    pub(super) fn begin_flood(&mut self, slot: usize, stage: &mut Stage) -> bool {
+        let entry = &mut self.slots[slot];
+        if entry.flood > 0 {
+            return true;
+        }
+        entry.flood = FLOOD;
+        entry.left = entry.left.saturating_sub(1);
+        let units = &stage.units[entry.plan.target];
+        let unit = units[self.rng.index(units.len())];
+        let lba = self.rng.index(stage.models[unit].len());
+        let now = self.world.borrow().now;
+        let copy = Copy {
+            source: (unit, lba),
+            destination: (unit, lba),
+            count: 1,
+            run: 1,
+            inactivity: 0,
+            immediate: false,
+            delete: false,
+            asked: now,
+            populated: now,
+            used: now,
+            token: [0; TOKEN_LEN],
+        };
+        let version = stage.next_version | COPY;
+        stage.next_version += 1;
+        stage.copies.insert(version, copy);
+        self.next_step(slot, version, Next::Step(Step::Fill), Duration::ZERO);
         true
     }
 
@@ -119,7 +157,11 @@ impl Host {
         let Some(copy) = stage.copies.get_mut(&version) else { return true };
         let Copy { source, destination, count, immediate, .. } = *copy;
         let (what, (unit, lba)) = match next {
-            Next::Step(step @ (Step::Populate | Step::Fetch)) => {
+            Next::Step(step @ (Step::Populate | Step::Fill | Step::Fetch)) => {
+                if step != Step::Fetch {
+                    copy.asked = now;
+                    stage.tokens[source.0].ask(now);
+                }
                 (What::Copy(version, step), source)
             }
             Next::Step(Step::Progress) => (What::Copy(version, Step::Progress), destination),
@@ -149,11 +191,22 @@ impl Host {
         &mut self,
         slot: usize,
         (version, step): (Version, Step),
-        bytes: &[u8],
+        (bytes, asked): (&[u8], Instant),
         stage: &mut Stage,
     ) {
         let Some(copy) = stage.copies.get_mut(&version) else { return };
         match step {
+            Step::Fill => {
+                let now = self.world.borrow().now;
+                stage.tokens[copy.source.0].made(asked, now);
+                let entry = &mut self.slots[slot];
+                entry.flood = entry.flood.saturating_sub(1);
+                if entry.flood > 0 {
+                    return self.next_step(slot, version, Next::Step(step), Duration::ZERO);
+                }
+                self.world.borrow_mut().tally.mark("table of tokens filled");
+                stage.copies.remove(&version);
+            }
             Step::Populate => {
                 copy.populated = self.world.borrow().now;
                 self.next_step(slot, version, Next::Step(Step::Fetch), Duration::ZERO);
@@ -172,7 +225,14 @@ impl Host {
                     self.next_step(slot, version, Next::Step(Step::Progress), POLL);
                 }
                 Progress::Done => self.copy_done(slot, version, stage),
-                Progress::Failed => self.abandon(slot, version, stage),
+                Progress::Failed => {
+                    let cut = stage.sizes.iter().any(Sizes::have_changed);
+                    let revoked = stage.tokens[copy.source.0].may_be_revoked(copy);
+                    if !stage.may_fail && !cut && !revoked {
+                        stage.fail("a copy whose source nobody changed has failed".to_owned());
+                    }
+                    self.abandon(slot, version, stage);
+                }
             },
         }
     }
@@ -193,7 +253,7 @@ impl Host {
 
     /// A command of a copy failed, or nobody knows how it ended.
     pub(super) fn copy_failed(
-        &self,
+        &mut self,
         slot: usize,
         operation: &Operation,
         error: &Error,
@@ -203,7 +263,8 @@ impl Host {
         let is_write = matches!(what, What::Write { .. });
         // Either of its units may have lost blocks of it on the way.
         let cut = stage.sizes.iter().any(Sizes::have_changed);
-        let is_allowed = stage.may_fail || cut || is_write && is_about_token(error);
+        let is_allowed =
+            stage.may_fail || cut || is_write && self.is_refused_rightly(what, error, stage);
         if !is_allowed {
             stage.fail(format!("a copy failed without a fault: {error}"));
         }
@@ -227,11 +288,23 @@ impl Host {
             (What::Write { .. }, _) => self.haunt(slot, operation, stage),
             _ => {}
         }
-        if let What::Copy(version, Step::Populate | Step::Fetch) | What::Write { version, .. } =
-            what
+        if let What::Copy(version, Step::Populate | Step::Fill | Step::Fetch)
+        | What::Write { version, .. } = what
         {
+            if matches!(what, What::Copy(_, Step::Fill)) {
+                self.slots[slot].flood = 0;
+            }
             stage.copies.remove(&version);
         }
+    }
+
+    /// Whether the use of a token was refused for a reason.
+    fn is_refused_rightly(&self, what: What, error: &Error, stage: &Stage) -> bool {
+        let What::Write { version, .. } = what else { return false };
+        let (Some(ascq), Some(copy)) = (about_token(error), stage.copies.get(&version)) else {
+            return false;
+        };
+        stage.tokens[copy.source.0].may_be_refused(ascq, copy, self.world.borrow().now)
     }
 
     /// Nobody will know how a copy ends that goes on after its command: it does when the target has
@@ -247,6 +320,7 @@ impl Host {
 
     /// The session is gone, and with it what was known of its copies.
     pub(super) fn drop_steps(&mut self, slot: usize, stage: &mut Stage) {
+        self.slots[slot].flood = 0;
         for (_, version, next) in std::mem::take(&mut self.slots[slot].steps) {
             if next == Next::Step(Step::Progress) {
                 self.abandon(slot, version, stage);
@@ -256,8 +330,14 @@ impl Host {
     }
 }
 
-/// INVALID TOKEN OPERATION (SPC-4 §5.16.6.5).
-fn is_about_token(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
-        if sense.key == SenseKey::IllegalRequest && sense.asc == 0x23)
+/// INVALID TOKEN OPERATION, and its qualifier (SPC-4 §5.16.6.5).
+fn about_token(error: &Error) -> Option<u8> {
+    match error.kind() {
+        Kind::Status { sense: Some(sense), .. }
+            if sense.key == SenseKey::IllegalRequest && sense.asc == 0x23 =>
+        {
+            Some(sense.ascq)
+        }
+        _ => None,
+    }
 }

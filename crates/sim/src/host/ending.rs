@@ -14,6 +14,7 @@ use crate::claims::Access;
 use crate::claims::Action;
 use crate::copies::Step;
 use crate::model::Model;
+use crate::model::Version;
 use crate::request::Form;
 use crate::request::What;
 use crate::stage::Ghost;
@@ -44,12 +45,16 @@ impl Host {
             format!("host {host}: {what:?} of unit {unit} at {lba}, {count} blocks, ends {how}")
         });
         drop(world);
-        if stage.time_max().is_some_and(|most| now.since(asked) > most) {
+        let bound = stage.time_max().filter(|_| !operation.may_be_kept());
+        if bound.is_some_and(|most| now.since(asked) > most) {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
         let judged = self.judge(slot, operation, &result, stage);
         if let Err(why) = judged.and_then(|()| within(operation, &result, now, stage)) {
             return stage.fail(why);
+        }
+        if matches!(what, What::Write { .. }) && !is_of_copy(what) && result.is_ok() {
+            stage.tokens[unit].rest(lba, count, asked, now);
         }
         match (what, result) {
             (What::Guard(action), result) => {
@@ -58,6 +63,12 @@ impl Host {
                     stage.claims[unit].join(nexus, asked, now);
                 }
                 stage.claims[unit].end(nexus, action, result.is_ok(), now);
+            }
+            (What::Setting(setting), Ok(done)) => {
+                let bytes = done.data.as_deref().unwrap_or_default();
+                if let Err(why) = stage.settings[unit].done(setting, bytes) {
+                    stage.fail(why);
+                }
             }
             (What::Flush, Ok(done)) => {
                 stage.models[unit].flushed(asked);
@@ -71,9 +82,10 @@ impl Host {
             }
             (What::Copy(version, step), Ok(done)) => {
                 let bytes = done.data.as_deref().unwrap_or_default();
-                self.copied(slot, (version, step), bytes, stage);
+                self.copied(slot, (version, step), (bytes, asked), stage);
             }
             (What::Write { version, form: Form::Token { immediate: true }, .. }, Ok(_)) => {
+                judge_token(version, stage);
                 self.goes_on(slot, version, stage);
             }
             (What::Write { durable, .. }, Ok(done)) => {
@@ -106,6 +118,7 @@ impl Host {
         let now = self.world.borrow().now;
         let durable = durable || stage.always_durable[self.slots[slot].plan.target];
         if matches!(form, Form::Token { .. }) {
+            judge_token(version, stage);
             return self.copy_done(slot, version, stage);
         }
         let model = &mut stage.models[unit];
@@ -123,7 +136,7 @@ impl Host {
     }
 
     /// A request was not carried out, or nobody knows.
-    fn failed(&self, slot: usize, operation: &Operation, error: &Error, stage: &mut Stage) {
+    fn failed(&mut self, slot: usize, operation: &Operation, error: &Error, stage: &mut Stage) {
         let Operation { what, unit, lba, count, asked, .. } = *operation;
         if is_of_copy(what) {
             return self.copy_failed(slot, operation, error, stage);
@@ -132,6 +145,11 @@ impl Host {
         let model = &mut stage.models[unit];
         let conflict = is_conflict(error);
         let beyond = is_out_of_range(error);
+        if let What::Setting(setting) = what {
+            // Without losses it was sent once, and a status means that it was not done.
+            let cleanly = !stage.may_lose && matches!(error.kind(), Kind::Status { .. });
+            stage.settings[unit].failed(setting, cleanly);
+        }
         if let What::Write { version, form, .. } = what {
             match (form, error.kind()) {
                 (Form::Compare { with, equal }, _) if is_miscompare(error) => {
@@ -212,6 +230,14 @@ impl Host {
     }
 }
 
+/// A token was good: it was still one.
+fn judge_token(version: Version, stage: &mut Stage) {
+    let Some(copy) = stage.copies.get(&version) else { return };
+    if let Some(why) = stage.tokens[copy.source.0].must_be_refused(copy) {
+        stage.fail(why.to_owned());
+    }
+}
+
 /// Data as long as was asked for, of contents that may be there.
 fn read(
     operation: &Operation,
@@ -235,7 +261,10 @@ fn within(
     stage: &Stage,
 ) -> Result<(), String> {
     let Operation { what, unit, lba, count, asked, .. } = *operation;
-    if matches!(what, What::Guard(_) | What::Copy(_, Step::Fetch | Step::Progress)) {
+    if matches!(
+        what,
+        What::Guard(_) | What::Setting(_) | What::Copy(_, Step::Fetch | Step::Progress)
+    ) {
         return Ok(());
     }
     let (least, most) = stage.sizes[unit].between(asked, now);

@@ -13,6 +13,15 @@ use crate::rng::Rng;
 /// Stream of [`crate::rng::Rng`] that this is drawn from.
 const STREAM: u64 = 8;
 
+/// Requests of a session that contends.
+const OPERATIONS: u32 = 600;
+
+/// Stream of what contends over portal groups.
+const STREAM_OF_CONTEST: u64 = 85;
+
+/// When connections stand still there, at the latest, milliseconds: as long as there is load.
+const CONTEST: u64 = 90_000;
+
 /// Milliseconds for which a connection stands still: longer than a session waits for the answer to
 /// a ping, so that it is given up with what is on its way.
 const STANDSTILL: std::ops::RangeInclusive<u64> = 16_000..=40_000;
@@ -39,6 +48,34 @@ impl Options {
         let span = u64::try_from(self.length.as_millis()).unwrap_or(0);
         for _ in 0..rng.within(1..=6) {
             let at = Duration::from_millis(rng.below(span));
+            let length = u32::try_from(rng.within(STANDSTILL)).unwrap_or(0);
+            self.faults.push((at, Fault::Stall(length)));
+        }
+        self.faults.sort();
+    }
+
+    /// In one run of five of class `network` sessions write to few blocks without a rest while
+    /// their connections stand still time and again, so that old writes meet new ones.
+    pub(super) fn contend(&mut self) {
+        let mut rng = Rng::stream(self.seed, STREAM_OF_CONTEST);
+        if self.class != Class::Network || !rng.chance(200) {
+            return;
+        }
+        self.blocks = 16;
+        self.length = self.length.max(Duration::from_millis(2 * CONTEST));
+        for target in &mut self.targets {
+            target.two_groups = true;
+            // It keeps what stands still for longer than the hosts do.
+            (target.ping, target.window) = (30, target.window.max(32));
+        }
+        for session in self.hosts.iter_mut().flatten() {
+            (session.guard, session.registers) = (false, false);
+            (session.recovery, session.connections, session.command_timeout) = (0, 1, 0);
+            (session.depth, session.blocks_max, session.pause) = (32, 4, 100_000);
+            (session.operations, session.rest) = (OPERATIONS, 0);
+        }
+        for _ in 0..rng.within(8..=20) {
+            let at = Duration::from_millis(rng.below(CONTEST));
             let length = u32::try_from(rng.within(STANDSTILL)).unwrap_or(0);
             self.faults.push((at, Fault::Stall(length)));
         }

@@ -9,6 +9,9 @@ use crate::rng::Rng;
 /// Stream of [`crate::rng::Rng`] that this is drawn from.
 const STREAM: u64 = 16;
 
+/// The same for full tables.
+const STREAM_OF_FLOODS: u64 = 84;
+
 /// Blocks of each unit, where copies are long.
 const BLOCKS: usize = 256;
 
@@ -38,6 +41,16 @@ impl Options {
                 session.pause = rng.pick(&[500_000, 2_000_000]);
             }
         }
+        self.fill_tables();
         self.reconcile();
+    }
+
+    /// In two of five of these some fill the tables, in which the oldest makes room.
+    fn fill_tables(&mut self) {
+        let mut rng = Rng::stream(self.seed, STREAM_OF_FLOODS);
+        if rng.chance(400) {
+            let sessions = self.hosts.iter_mut().flatten();
+            sessions.for_each(|session| session.floods = rng.pick(&[0, 20, 50]));
+        }
     }
 }

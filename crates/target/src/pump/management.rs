@@ -234,7 +234,12 @@ impl<P: Port> Pump<P> {
             else {
                 continue;
             };
-            if by == By::Command(task.id) {
+            let is_spared = match by {
+                By::Command(id) => id == task.id,
+                By::Function(id) => !session.machine.ends(id, task.id),
+                By::Another(_) => false,
+            };
+            if is_spared {
                 continue;
             }
             let is_told = matches!(by, By::Another(Effect::Cleared | Effect::Reset))

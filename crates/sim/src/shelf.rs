@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The folder in which a target keeps the states of its units: slow, failing, and torn when the
+//! power goes.
+//!
+//! As on any file system, what was written is there after a loss of power only if it was synced,
+//! and a file has its new name only if the folder was. Each file of a state has a cell of its own
+//! here, with its draft: what another one syncs does it no good.
+//!
+//! The work of keeping is done at one moment, and ends later. Where a crash comes between, it finds
+//! the cell as it was before any of the steps of that work, which is drawn.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use scsi::Identity;
+use scsi::KeepFailed;
+use scsi::Keeper;
+use scsi::Kept;
+use target::Draft;
+use target::Shelf;
+use target::StateFile;
+
+use crate::disk::EIO;
+use crate::disk::ENOSPC;
+use crate::rng::Rng;
+
+/// Unit, and kind of state.
+pub(crate) type Place = (u16, usize);
+
+/// A file: what is read of it, and what is on the medium.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    seen: Vec<u8>,
+    /// None: nothing was synced, and any part of it may be there.
+    stable: Option<Vec<u8>>,
+}
+
+/// A change of names that may not be on the medium.
+#[derive(Clone, Debug)]
+enum Change {
+    Made(String, usize),
+    Renamed(String, String),
+    Exchanged(String, String),
+    Removed(String),
+}
+
+/// Files by name.
+type Names = BTreeMap<String, usize>;
+
+fn change(names: &mut Names, change: &Change) {
+    match change {
+        Change::Made(name, file) => drop(names.insert(name.clone(), *file)),
+        Change::Renamed(from, to) => {
+            if let Some(file) = names.remove(from) {
+                names.insert(to.clone(), file);
+            }
+        }
+        Change::Exchanged(one, other) => {
+            if let (Some(first), Some(second)) = (names.remove(one), names.remove(other)) {
+                names.insert(one.clone(), second);
+                names.insert(other.clone(), first);
+            }
+        }
+        Change::Removed(name) => drop(names.remove(name)),
+    }
+}
+
+/// The files of one state.
+#[derive(Clone, Debug, Default)]
+struct Cell {
+    files: Vec<Content>,
+    seen: Names,
+    stable: Names,
+    changes: Vec<Change>,
+}
+
+impl Cell {
+    /// What is left when the power goes.
+    fn lose_power(&mut self, rng: &mut Rng) {
+        let changes = mem::take(&mut self.changes);
+        let kept = rng.index(changes.len() + 1);
+        changes[..kept].iter().for_each(|one| change(&mut self.stable, one));
+        self.seen.clone_from(&self.stable);
+        for file in &mut self.files {
+            let torn = rng.index(file.seen.len() + 1);
+            let choice = rng.below(3);
+            file.seen = match (file.stable.take(), choice) {
+                (Some(stable), _) => stable,
+                (None, 0) => Vec::new(),
+                (None, 1) => file.seen[..torn].to_vec(),
+                (None, _) => mem::take(&mut file.seen),
+            };
+            file.stable = Some(file.seen.clone());
+        }
+    }
+}
+
+/// What may be found of a state when the target starts.
+#[derive(Debug, Default)]
+struct Promise {
+    /// What was kept last, and what is not certain since then.
+    states: Vec<Option<Vec<u8>>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cells: BTreeMap<Place, Cell>,
+    promises: BTreeMap<Place, Promise>,
+    /// Of work that has not ended: the cell as it was before each of its steps.
+    history: BTreeMap<Place, Vec<Cell>>,
+    /// Of work that has not ended: what is there and what is to be told of it when it does.
+    pending: BTreeMap<Place, Promise>,
+    /// Steps that failed since the last work began.
+    failed: u32,
+    /// So many of a thousand steps fail.
+    errors: u64,
+    /// Files can change places.
+    exchanges: bool,
+    /// A thread that may wait is at work.
+    is_chore: bool,
+    /// The work that is being done is about this.
+    current: Option<Place>,
+    broken: Option<String>,
+    rng: Rng,
+}
+
+/// What one target keeps, through all its lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Cupboard(Arc<Mutex<Inner>>);
+
+/// One state of it.
+#[derive(Debug)]
+struct Drawer {
+    cupboard: Cupboard,
+    place: Place,
+}
+
+/// Keeps a state, and notes what that promises.
+#[derive(Debug)]
+struct Watched {
+    file: StateFile,
+    cupboard: Cupboard,
+    place: Place,
+}
+
+impl Cupboard {
+    /// `errors`: so many of a thousand steps fail.
+    pub(crate) fn new(errors: u64, mut rng: Rng) -> Self {
+        let exchanges = rng.chance(750);
+        Self(Arc::new(Mutex::new(Inner {
+            cells: BTreeMap::new(),
+            promises: BTreeMap::new(),
+            history: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            failed: 0,
+            errors,
+            exchanges,
+            is_chore: false,
+            current: None,
+            broken: None,
+            rng,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No step fails any more.
+    pub(crate) fn mend(&self) {
+        self.lock().errors = 0;
+    }
+
+    /// Does the work of a chore. What it was about, if it kept something: then
+    /// [`Cupboard::end`] follows.
+    pub(crate) fn work<T>(&self, chore: impl FnOnce() -> T) -> (T, Option<Place>) {
+        self.lock().is_chore = true;
+        let result = chore();
+        let mut inner = self.lock();
+        inner.is_chore = false;
+        (result, inner.current.take())
+    }
+
+    /// The work is over, and whoever waits for it is told.
+    pub(crate) fn end(&self, place: Place) {
+        let mut inner = self.lock();
+        inner.history.remove(&place);
+        if let Some(promise) = inner.pending.remove(&place) {
+            inner.promises.insert(place, promise);
+        }
+    }
+
+    /// The process is gone, with `dark` the power too.
+    pub(crate) fn crash(&self, dark: bool) {
+        let mut inner = self.lock();
+        let Inner { cells, promises, history, pending, rng, .. } = &mut *inner;
+        for (place, mut steps) in mem::take(history) {
+            // As it was before one of its steps, or after all.
+            let at = rng.index(steps.len() + 1);
+            if at < steps.len() {
+                cells.insert(place, steps.swap_remove(at));
+            }
+        }
+        for (place, promise) in mem::take(pending) {
+            // Nobody was told: either is right.
+            let before = promises.entry(place).or_default();
+            before.states.extend(promise.states);
+        }
+        if dark {
+            cells.values_mut().for_each(|cell| cell.lose_power(rng));
+        }
+    }
+
+    /// What is wrong, once.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.lock().broken.take()
+    }
+
+    /// The keeper of a state, and what is there.
+    pub(crate) fn open(
+        &self,
+        unit: u16,
+        identity: &Identity,
+        kept: Kept,
+    ) -> (Arc<dyn Keeper>, Option<Vec<u8>>) {
+        let kind = Kept::ALL.iter().position(|one| *one == kept).unwrap_or(0);
+        let place = (unit, kind);
+        let drawer = Drawer { cupboard: self.clone(), place };
+        let (file, state) =
+            StateFile::on(Box::new(drawer), identity, kept).expect("reading does not fail");
+        let mut inner = self.lock();
+        let name = kept.name();
+        let promise = inner.promises.entry(place).or_default();
+        if promise.states.is_empty() {
+            promise.states.push(None);
+        }
+        if !promise.states.contains(&state) {
+            let text = format!("{name} of unit {unit} are neither the last that were kept nor new");
+            inner.broken.get_or_insert(text);
+        }
+        inner.promises.insert(place, Promise { states: vec![state.clone()] });
+        drop(inner);
+        let keeper = Watched { file, cupboard: self.clone(), place };
+        (Arc::new(keeper), state)
+    }
+}
+
+impl Keeper for Watched {
+    fn keep(&self, state: &[u8]) -> Result<(), KeepFailed> {
+        {
+            let mut inner = self.cupboard.lock();
+            if !inner.is_chore {
+                inner.broken.get_or_insert("a reactor waits for what it keeps".to_owned());
+            }
+            let cell = inner.cells.entry(self.place).or_default().clone();
+            inner.history.insert(self.place, vec![cell]);
+            inner.current = Some(self.place);
+            inner.failed = 0;
+        }
+        let result = self.file.keep(state);
+        let mut inner = self.cupboard.lock();
+        let mut states = match &result {
+            Ok(()) => Vec::new(),
+            Err(KeepFailed) => {
+                let before = inner.promises.get(&self.place);
+                before.map(|before| before.states.clone()).unwrap_or_default()
+            }
+        };
+        // It may be that it could not be taken back.
+        if result.is_ok() || inner.failed > 1 {
+            states.push(Some(state.to_vec()));
+        }
+        inner.pending.insert(self.place, Promise { states });
+        result
+    }
+}
+
+impl Drawer {
+    /// A step begins; the error that it ends with.
+    fn step(&self, inner: &mut Inner, errno: i32) -> io::Result<()> {
+        let cell = inner.cells.entry(self.place).or_default().clone();
+        if let Some(history) = inner.history.get_mut(&self.place) {
+            history.push(cell);
+        }
+        let errors = inner.errors;
+        if errors > 0 && inner.rng.chance(errors) {
+            inner.failed += 1;
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        Ok(())
+    }
+
+    /// Changes names.
+    fn name(&self, made: Change) -> io::Result<()> {
+        let mut inner = self.cupboard.lock();
+        self.step(&mut inner, EIO)?;
+        let cell = inner.cells.entry(self.place).or_default();
+        change(&mut cell.seen, &made);
+        cell.changes.push(made);
+        Ok(())
+    }
+}
+
+impl Shelf for Drawer {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let inner = self.cupboard.lock();
+        let Some(cell) = inner.cells.get(&self.place) else { return Ok(None) };
+        Ok(cell.seen.get(name).map(|file| cell.files[*file].seen.clone()))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
+        let mut inner = self.cupboard.lock();
+        let failed = self.step(&mut inner, ENOSPC);
+        let part = if failed.is_ok() { bytes.len() } else { inner.rng.index(bytes.len() + 1) };
+        let cell = inner.cells.entry(self.place).or_default();
+        let seen = bytes[..part].to_vec();
+        let file = match cell.seen.get(name) {
+            Some(file) => *file,
+            None => {
+                cell.files.push(Content::default());
+                let file = cell.files.len() - 1;
+                let made = Change::Made(name.to_owned(), file);
+                change(&mut cell.seen, &made);
+                cell.changes.push(made);
+                file
+            }
+        };
+        cell.files[file] = Content { seen, stable: None };
+        failed?;
+        let (cupboard, place) = (self.cupboard.clone(), self.place);
+        Ok(Box::new(Written { drawer: Self { cupboard, place }, file }))
+    }
+
+    fn set_aside(&self, name: &str, _: usize) -> io::Result<bool> {
+        let mut inner = self.cupboard.lock();
+        self.step(&mut inner, ENOSPC)?;
+        let cell = inner.cells.get(&self.place);
+        Ok(cell.is_some_and(|cell| cell.seen.contains_key(name)))
+    }
+
+    fn exchange(&self, one: &str, other: &str) -> io::Result<bool> {
+        if !self.cupboard.lock().exchanges {
+            return Ok(false);
+        }
+        self.name(Change::Exchanged(one.to_owned(), other.to_owned())).map(|()| true)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.name(Change::Renamed(from.to_owned(), to.to_owned()))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.name(Change::Removed(name.to_owned()))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut inner = self.cupboard.lock();
+        self.step(&mut inner, EIO)?;
+        let cell = inner.cells.entry(self.place).or_default();
+        cell.stable.clone_from(&cell.seen);
+        cell.changes.clear();
+        Ok(())
+    }
+}
+
+/// A file that was written.
+#[derive(Debug)]
+struct Written {
+    drawer: Drawer,
+    file: usize,
+}
+
+impl Draft for Written {
+    fn sync(&self) -> io::Result<()> {
+        let mut inner = self.drawer.cupboard.lock();
+        self.drawer.step(&mut inner, EIO)?;
+        let cell = inner.cells.entry(self.drawer.place).or_default();
+        let content = &mut cell.files[self.file];
+        content.stable = Some(content.seen.clone());
+        Ok(())
+    }
+}
