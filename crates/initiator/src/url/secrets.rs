@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Secrets in URLs: where they are, and texts without them.
 //!
-//! What somebody gave as a URL and is none may have its secret anywhere. So only what is known to be
-//! harmless is shown: host, port and target, and some options with plain values.
+//! What somebody gave as a URL and is none may have its secret anywhere. So only what is known to
+//! be harmless is shown: host, port and target, and some options with plain values.
 
 use super::Url;
 use super::options::decoded;
