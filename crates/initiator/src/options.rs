@@ -65,9 +65,9 @@ pub struct Options {
     pub settings: Settings,
     /// How long to go on trying before the first login; zero: one try.
     pub connect_patience: Duration,
-    /// How long to go on trying after a session was lost; zero: not at all. A command that the target
-    /// answers and does not carry out (BUSY, TASK SET FULL), or that loses one session after the
-    /// other, is tried for as long, or for `settings.command_timeout` where that is shorter.
+    /// How long to go on trying after a session was lost; zero: not at all. So long a command is
+    /// tried that loses one session after the other, and, unless `settings.command_timeout` is
+    /// shorter, one that the target answers and does not carry out (BUSY, TASK SET FULL).
     pub reconnect_patience: Duration,
 }
 

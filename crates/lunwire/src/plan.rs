@@ -45,6 +45,7 @@ use check::login_timeout;
 use check::reactors;
 use check::sessions;
 use check::strangers;
+use check::strangers_of_address;
 use lun::protection;
 use lun::serial;
 use mode::DraftMode;
@@ -193,8 +194,11 @@ impl Draft {
                 checked(source, "unauthenticated-max", value, |count| strangers(*count))?;
         }
         if let Some(value) = &config.unauthenticated_per_address {
+            let most = self.connections.strangers;
             self.connections.strangers_of_address =
-                checked(source, "unauthenticated-per-address", value, |count| strangers(*count))?;
+                checked(source, "unauthenticated-per-address", value, |count| {
+                    strangers(*count).and_then(|count| strangers_of_address(count, most))
+                })?;
         }
         self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
@@ -251,8 +255,10 @@ impl Draft {
             self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
         }
         if let Some(count) = options.unauthenticated_per_address {
+            let most = self.connections.strangers;
+            let checked = strangers(count).and_then(|count| strangers_of_address(count, most));
             self.connections.strangers_of_address =
-                option("--unauthenticated-per-address", count, strangers(count))?;
+                option("--unauthenticated-per-address", count, checked)?;
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;

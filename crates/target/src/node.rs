@@ -19,6 +19,7 @@ use iscsi::target::TargetReset;
 use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
+use crate::authentication::Demand;
 
 /// The portal group tag of portals that are given none (RFC 7143 §4.4.1).
 pub const PORTAL_GROUP_TAG: u16 = 1;
@@ -113,6 +114,11 @@ impl Node {
             .and_then(|rule| rule.luns.as_ref())
             .is_none_or(|luns| luns.contains(&number))
     }
+}
+
+/// Whether anybody can prove who it is in a session with a disk of `nodes`.
+pub(crate) fn takes_proof(nodes: &[Node]) -> bool {
+    nodes.iter().any(|node| node.authentication.demand != Demand::Off)
 }
 
 /// A node while it is served: its units come and go.
@@ -341,7 +347,6 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authentication::Demand;
     use iscsi::chap::Algorithm;
     use iscsi::chap::Credentials;
     use iscsi::chap::Secret;

@@ -32,6 +32,7 @@ use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Nodes;
 use crate::node::Portal;
+use crate::node::takes_proof;
 use crate::pump::Board;
 use crate::pump::Pump;
 use crate::registry::Registry;
@@ -225,11 +226,12 @@ impl Target {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
+        let proofs = takes_proof(&plan.nodes);
         let shared = Arc::new(Shared {
             nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery)
                 .hidden(plan.hide_targets),
             challenges: Challenges::default(),
-            registry: Registry::new(plan.sessions_max),
+            registry: Registry::new(plan.sessions_max).with_room_for_proof(proofs),
             strangers: Strangers::new(plan.connections),
             mailboxes,
             board: Board::default(),

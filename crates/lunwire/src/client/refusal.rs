@@ -72,8 +72,8 @@ fn advice(error: &Error, identity: &Identity) -> Option<String> {
             "we are {initiator} and prove nothing; try: --chap-user NAME --chap-secret-file FILE"
         ),
         (LoginError::Refused(0x0201), Proof::Ours) => format!(
-            "we are {initiator}; try: another --chap-user or secret{hashes}, or, where the target has \
-             to prove itself too, --mutual-user NAME --mutual-secret-file FILE"
+            "we are {initiator}; try: another --chap-user or secret{hashes}, or, where the target \
+             has to prove itself too, --mutual-user NAME --mutual-secret-file FILE"
         ),
         (LoginError::Refused(0x0201), Proof::Mutual) => {
             format!("we are {initiator}; try: another --chap-user or secret{hashes}")

@@ -134,6 +134,11 @@ pub(super) fn strangers(count: usize) -> Result<usize, String> {
     }
 }
 
+/// One address cannot have more than all have together.
+pub(super) fn strangers_of_address(count: usize, all: usize) -> Result<usize, String> {
+    if count <= all { Ok(count) } else { Err(format!("unauthenticated-max allows {all} in all")) }
+}
+
 pub(super) fn log_level(text: &str) -> Result<String, &'static str> {
     match text {
         "error" | "warn" | "info" | "debug" | "trace" => Ok(text.to_owned()),

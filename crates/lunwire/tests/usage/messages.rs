@@ -65,6 +65,12 @@ fn keys_of_a_configuration_are_guessed() {
             "u16",
         ),
         ("hide-targets = 1\n", "true or false is right", "boolean"),
+        ("unauthenticated-per-address = 5000\n", "unauthenticated-max allows 4096 in all", "good"),
+        (
+            "unauthenticated-per-address = 11\nunauthenticated-max = 10\n",
+            "unauthenticated-max allows 10 in all",
+            "good",
+        ),
         ("isns = 1\n", "a text in quotes is right", "expected a string"),
     ] {
         let file = files.with("lunwire.toml", text.as_bytes());
