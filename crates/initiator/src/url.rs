@@ -220,8 +220,8 @@ fn host_and_port(place: &str) -> Result<(String, u16), UrlError> {
     if host.contains('@') || host.contains('%') && !bracketed {
         return Err(UrlError::Secret);
     }
-    let odd = |letter| !secrets::is_plain(letter) && !(bracketed && matches!(letter, ':' | '%'));
-    if host.contains(odd) {
+    let good = |letter| secrets::is_plain(letter) || bracketed && matches!(letter, ':' | '%');
+    if !host.chars().all(good) {
         return Err(UrlError::NoHost);
     }
     let port = match port {

@@ -26,14 +26,14 @@ pub fn sync_name(path: &Path, file: &File) -> io::Result<()> {
     }
 }
 
-/// Whether `path`, which is not there, would be a file among devices: a device with a mistyped name,
-/// most likely. `/dev/shm` is memory for files.
+/// Whether `path`, which is not there, would be a file among devices: a device with a mistyped
+/// name, most likely. `/dev/shm` is memory for files.
 #[must_use]
 pub fn among_devices(path: &Path) -> bool {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        let folder = folder.unwrap_or(Path::new("."));
+        let folder = folder.unwrap_or_else(|| Path::new("."));
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
         path = folder.join(path.file_name().unwrap_or_default());
         match fs::read_link(&path) {

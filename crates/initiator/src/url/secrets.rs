@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Secrets in URLs: where they are, and texts without them.
 //!
-//! What somebody gave as a URL and is none may have its secret anywhere. So only what is known to be
-//! harmless is shown: host, port and target, and some options with plain values.
+//! What somebody gave as a URL and is none may have its secret anywhere. So only what is known to
+//! be harmless is shown: host, port and target, and some options with plain values.
 
 use super::Url;
 use super::options::decoded;
@@ -106,10 +106,12 @@ pub fn secrets_in(text: &str) -> Vec<String> {
     let rest = options.get(harmless..).unwrap_or_default();
     let value = rest.split_once('=').filter(|(key, _)| key.chars().all(is_plain));
     found.push(value.map_or(rest, |(_, value)| value));
-    found.extend(text.split_once('%').map(|(_, rest)| rest));
+    // What is behind '@' is the host.
+    let before = text.rsplit_once('@').map_or(text, |(login, _)| login);
+    found.extend(before.split_once('%').map(|(_, rest)| rest));
     let lower = text.to_ascii_lowercase();
     let named = SECRET_WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len())).min();
-    found.extend(named.and_then(|end| text.get(end..)));
+    found.extend(named.and_then(|end| before.get(end..).or_else(|| text.get(end..))));
     let parts: Vec<&str> = found.iter().flat_map(|secret| secret.split(APART)).collect();
     found.extend(parts);
     let is_key = |part: &&str| super::URL_OPTIONS.contains(part) || HARMLESS.contains(part);

@@ -59,8 +59,8 @@ pub(crate) fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     if addresses.is_empty() { Err(RIGHT.to_owned()) } else { Ok(addresses) }
 }
 
-/// Whether `new` can be listened on beside `others`: port 0 is another one each time, and the address
-/// of all interfaces has those of each.
+/// Whether `new` can be listened on beside `others`: port 0 is another one each time, and the
+/// address of all interfaces has those of each.
 pub(crate) fn listened_once(others: &[SocketAddr], new: &[SocketAddr]) -> Result<(), String> {
     let all = |address: &SocketAddr| address.ip().is_unspecified();
     let meet = |a: &SocketAddr, b: &SocketAddr| {

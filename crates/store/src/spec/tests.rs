@@ -56,8 +56,8 @@ fn errors_say_what_would_be_right() {
         (
             "memory:1GX",
             "size of store `memory:` is `1GX`: \
-             a size is a number of bytes, also with K, M, G, T or P (powers of 1024) or KB, MB, GB, \
-             TB or PB (of 1000), such as 512M or 1.5G",
+             a size is a number of bytes, also with K, M, G, T or P (powers of 1024) or KB, MB, \
+             GB, TB or PB (of 1000), such as 512M or 1.5G",
         ),
         ("memory:0", "size of store `memory:` is `0`: a size is at least 512 bytes"),
         (
