@@ -244,7 +244,8 @@ impl Keeper for Watched {
         {
             let mut inner = self.cupboard.lock();
             if !inner.is_chore {
-                inner.broken.get_or_insert("a reactor waits for what it keeps".to_owned());
+                let text = "a reactor waits for what it keeps";
+                inner.broken.get_or_insert_with(|| text.to_owned());
             }
             let cell = inner.cells.entry(self.place).or_default().clone();
             inner.history.insert(self.place, vec![cell]);
@@ -358,5 +359,81 @@ impl Draft for Written {
         let content = &mut cell.files[self.file];
         content.stable = Some(content.seen.clone());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cupboard(errors: u64, seed: u64) -> Cupboard {
+        Cupboard::new(errors, Rng::new(seed))
+    }
+
+    /// What is found, and how it is kept from then on.
+    fn open(cupboard: &Cupboard) -> (Arc<dyn Keeper>, Option<Vec<u8>>) {
+        let identity = Identity::derive("iqn.a", 0, "LUNWIRE", "disk");
+        let opened = cupboard.open(0, &identity, Kept::Reservations);
+        assert_eq!(cupboard.broken(), None);
+        opened
+    }
+
+    fn keep(cupboard: &Cupboard, state: &[u8]) -> (Result<(), KeepFailed>, Place) {
+        let (keeper, _) = open(cupboard);
+        let (result, place) = cupboard.work(|| keeper.keep(state));
+        (result, place.expect("something was kept"))
+    }
+
+    #[test]
+    fn what_ended_is_there_and_what_did_not_may_be() {
+        let mut found = [0; 2];
+        for seed in 0..50 {
+            let cupboard = cupboard(0, seed);
+            let (kept, place) = keep(&cupboard, b"old");
+            assert_eq!(kept, Ok(()));
+            cupboard.end(place);
+            assert_eq!(keep(&cupboard, b"new").0, Ok(()));
+            cupboard.crash(true);
+            let (_, state) = open(&cupboard);
+            found[usize::from(state.as_deref() == Some(b"new"))] += 1;
+        }
+        assert!(found.iter().all(|times| *times > 5), "{found:?}");
+    }
+
+    #[test]
+    fn failures_leave_one_of_both() {
+        for seed in 0..200 {
+            let cupboard = cupboard(200, seed);
+            for state in [b"one", b"two"] {
+                let (_, place) = keep(&cupboard, state);
+                cupboard.end(place);
+            }
+            cupboard.crash(seed % 2 == 0);
+            open(&cupboard);
+        }
+    }
+
+    #[test]
+    fn nobody_keeps_where_others_wait() {
+        let cupboard = cupboard(0, 1);
+        let (keeper, _) = open(&cupboard);
+        assert_eq!(keeper.keep(b"state"), Ok(()));
+        assert!(cupboard.broken().is_some());
+    }
+
+    #[test]
+    fn what_was_not_synced_is_torn() {
+        let mut torn = 0;
+        for seed in 0..50 {
+            let cupboard = cupboard(0, seed);
+            let drawer = Drawer { cupboard: cupboard.clone(), place: (0, 0) };
+            let draft = drawer.write("state", b"all of it");
+            drop(draft.expect("room"));
+            drawer.sync().expect("nothing fails");
+            cupboard.crash(true);
+            let state = drawer.read("state").expect("readable");
+            torn += usize::from(state.as_deref() != Some(b"all of it"));
+        }
+        assert!(torn > 10, "{torn}");
     }
 }
