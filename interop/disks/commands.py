@@ -156,7 +156,7 @@ def a_slow_wipe_tells_how_far_it_is(disk):
     try:
         said = disk.run(f"sg_sanitize --quick --early --overwrite --zero {sg}; "
                         f"sg_requests --progress {sg} 2>&1; ! sg_turs {sg}; "
-                        f"for i in $(seq 100); do sleep 0.2; ! sg_turs {sg} || exit 0; done; "
+                        f"for i in $(seq 300); do sleep 0.2; ! sg_turs {sg} || exit 0; done; "
                         "exit 1")
         if not re.search(r"[Pp]rogress.*: *[0-9.]+%", said):
             raise Failed(f"no progress in\n{said}")

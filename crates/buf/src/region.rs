@@ -8,7 +8,7 @@ use crate::Slice;
 use crate::copy::{copy_raw, copy_raw_away, prefetch};
 use crate::limits::{DISCARD_STEP, PAGE, STREAM_MIN, WRITE_STEP};
 use crate::map::Mapping;
-use groups::{GROUP, Groups, Lending};
+use groups::{GROUP, Groups, Lending, Locked};
 pub(crate) use spare::Copied;
 use spare::Spare;
 use std::fmt;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// other.
 ///
 /// JUSTIFICATION: pages are lent to the kernel and to other threads without a copy, which for large
-/// reads is half of what they cost. Who may touch which page when is settled by a word for each
+/// reads is half of what they cost. Who may touch which page when is settled by two words for each
 /// group of pages (see `groups`): the language cannot express it.
 #[derive(Debug)]
 pub struct Region {
@@ -289,7 +289,7 @@ impl Region {
             let groups = groups::of(at, next - at);
             let mut free = true;
             for group in groups.clone() {
-                free &= self.groups.lock(group);
+                free &= self.groups.lock(group) == Locked::Free;
             }
             let place = |at: usize, next: usize| Place {
                 to: self.map.at(at).as_ptr(),
@@ -297,17 +297,17 @@ impl Region {
                 done: at - start,
                 len: next - at,
             };
-            let mut result = Ok(());
             if free {
                 put(place(at, next));
+                groups.for_each(|group| self.groups.unlock_free(group));
             } else {
-                for group in groups.clone() {
+                let result = groups.clone().try_for_each(|group| {
                     let part = place(at.max(group * GROUP), next.min((group + 1) * GROUP));
-                    result = result.and_then(|()| self.change_group(group, part, &put));
-                }
+                    self.change_group(group, part, &put)
+                });
+                groups.for_each(|group| self.unlock(group));
+                result?;
             }
-            groups.for_each(|group| self.unlock(group));
-            result?;
             at = next;
         }
         Ok(())
@@ -352,7 +352,7 @@ impl Region {
     /// `to` is writable for `len` bytes, which are not part of the region.
     unsafe fn copy_out(&self, start: usize, to: *mut u8, len: usize) {
         for group in groups::of(start, len) {
-            self.groups.lock(group);
+            let locked = self.groups.lock(group);
             let (mut at, end) = (start.max(group * GROUP), (start + len).min((group + 1) * GROUP));
             while at < end {
                 let page = at / PAGE;
@@ -368,7 +368,10 @@ impl Region {
                 }
                 at = next;
             }
-            self.unlock(group);
+            match locked {
+                Locked::Free => self.groups.unlock_free(group),
+                Locked::InUse => self.unlock(group),
+            }
         }
     }
 

@@ -116,6 +116,11 @@ impl Slice {
         Some(self.of_same(base, range.end - range.start))
     }
 
+    /// As `part`, in place of this slice: the whole costs nothing.
+    pub fn into_part(self, range: Range<usize>) -> Option<Self> {
+        if range == (0..self.len) { Some(self) } else { self.part(range) }
+    }
+
     /// A slice within this one.
     fn of_same(&self, base: NonNull<u8>, len: usize) -> Self {
         if let Owner::Region(region) = &self.owner {

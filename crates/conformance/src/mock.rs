@@ -31,6 +31,48 @@ const WINDOW: u32 = 64;
 /// What a request got for an answer: each PDU takes the next StatSN.
 pub type Answers = Vec<(Response, Vec<u8>)>;
 
+/// How a command ends.
+pub const fn status(command: &ScsiCommand, numbers: Numbers, status: u8) -> ScsiResponse {
+    ScsiResponse {
+        response: 0,
+        status,
+        status_qualifier: 0,
+        itt: command.itt,
+        snack_tag: 0,
+        numbers,
+        exp_data_sn: DataSn(0),
+        bidi_read_residual: Residual::None,
+        residual: Residual::None,
+    }
+}
+
+/// A command that ends with `status`, and with fixed sense data of this key and code, if any.
+pub fn ended(command: &ScsiCommand, numbers: Numbers, code: u8, sense: Option<[u8; 3]>) -> Answers {
+    let segment = sense.map(|[key, asc, ascq]| {
+        vec![0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0]
+    });
+    vec![(Response::Scsi(status(command, numbers, code)), segment.unwrap_or_default())]
+}
+
+/// All that a command reads, in one PDU with its status, which is GOOD.
+pub fn data(command: &ScsiCommand, numbers: Numbers, data: Vec<u8>) -> Answers {
+    let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+    let short = command.expected_length.saturating_sub(length);
+    let residual = if short > 0 { Residual::Underflow(short) } else { Residual::None };
+    let answer = DataIn {
+        final_: true,
+        acknowledge: false,
+        status: Some(CollapsedStatus { status: 0, residual }),
+        lun: LunField::default(),
+        itt: command.itt,
+        ttt: Ttt::NONE,
+        numbers,
+        data_sn: DataSn(0),
+        offset: 0,
+    };
+    vec![(Response::DataIn(answer), data)]
+}
+
 type Script = Box<dyn FnMut(&Request, &[u8], Numbers) -> Answers + Send>;
 
 /// A request with its data segment.
@@ -51,6 +93,8 @@ pub struct Mock {
 struct Manners {
     /// TargetPortalGroupTag.
     group: u16,
+    /// It hangs up when it has logged somebody in.
+    hangs_up: bool,
 }
 
 impl Mock {
@@ -67,7 +111,13 @@ impl Mock {
         group: u16,
         script: impl FnMut(&Request, &[u8], Numbers) -> Answers + Send + 'static,
     ) -> Self {
-        Self::with(Manners { group }, script)
+        Self::with(Manners { group, hangs_up: false }, script)
+    }
+
+    /// A mock that logs everybody in and hangs up then.
+    #[must_use]
+    pub fn that_hangs_up() -> Self {
+        Self::with(Manners { group: 1, hangs_up: true }, |_, _, _| Vec::new())
     }
 
     fn with(
@@ -161,7 +211,11 @@ fn serve(
             bytes.resize(BHS_LEN + pad4(data.len()), 0);
             stream.write_all(&bytes)?;
         }
-        if matches!(request, Request::Logout(_)) {
+        let is_in = match &request {
+            Request::Login(login) => login.transit && login.next == Some(Stage::FullFeature),
+            _ => false,
+        };
+        if matches!(request, Request::Logout(_)) || manners.hangs_up && is_in {
             return Ok(());
         }
     }

@@ -14,6 +14,7 @@ use lunwire_conformance::server::TARGET;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
 use target::AccessRule;
+use target::Shrink;
 use wire::iscsi::*;
 use wire::scsi::copy;
 use wire::scsi::copy::Cscd;
@@ -213,6 +214,28 @@ fn a_token_carries_data_for_those_who_see_its_source_until_that_changes() {
         all.write(FILE_LUN, 115, &pattern(512, 2));
         assert_eq!(write_using(&mut all, 0, &token, (0, 16)), (5, 0x23, 0x06), "revoked");
         assert_eq!(write_using(&mut all, 1, &token::zero(), (0, 16)), (0, 0, 0));
+    });
+}
+
+/// A token must not give what a disk has in place of blocks that were cut off.
+#[test]
+fn a_disk_that_shrinks_and_grows_again_revokes_tokens_of_what_was_cut_off() {
+    on_each(|server| {
+        let mut all = Host::new(server, ALL);
+        let lun = u16::from(FILE_LUN);
+        let before = server.target().disk_bytes(TARGET, lun).expect("a disk");
+        let last = u32::try_from(before / u64::from(BLOCK)).expect("small") - 16;
+        all.write(FILE_LUN, 0, &pattern(16 * 512, 1));
+        all.write(FILE_LUN, last, &pattern(16 * 512, 2));
+        let near = populate(&mut all, FILE_LUN, &[(0, 16)]);
+        let far = populate(&mut all, FILE_LUN, &[(last.into(), 16)]);
+        for bytes in [before / 2, before] {
+            let resized = server.target().resize(TARGET, lun, bytes, Shrink::Allowed);
+            assert_eq!(resized.expect("room").now, bytes);
+        }
+        all.session.settle(FILE_LUN);
+        assert_eq!(write_using(&mut all, 0, &near, (0, 16)), (0, 0, 0));
+        assert_eq!(write_using(&mut all, 0, &far, (0, 16)), (5, 0x23, 0x06));
     });
 }
 

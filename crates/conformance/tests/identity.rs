@@ -10,6 +10,7 @@ use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::target::Settings;
 use lunwire_conformance::raw::text;
+use lunwire_conformance::server::FRIEND;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
 use target::AuthenticationPolicy;
@@ -226,6 +227,71 @@ fn a_login_reinstates_no_session_of_another_identity() {
         assert_eq!(responses.last().expect("an answer").status, 0);
         open.expect_closed();
     });
+}
+
+/// A target at which a proof is optional, and `FRIEND` has an account of its own.
+fn with_a_friend() -> target::Plan {
+    let mut plan = plan(engine::choose(engine::Choice::Auto), Settings::default());
+    let mut optional = policy(Demand::Optional);
+    let account = optional.account.take();
+    let rule = |initiator: &str, account| target::AccessRule {
+        initiator: initiator.to_owned(),
+        luns: None,
+        account,
+        target_reset: None,
+    };
+    plan.nodes[0].access = vec![rule(FRIEND, account), rule(&guest(), None)];
+    plan.nodes[0].authentication = optional;
+    plan
+}
+
+fn guest() -> String {
+    LoginPlan::new().initiator.expect("it has one")
+}
+
+fn friend() -> LoginPlan {
+    LoginPlan { initiator: Some(FRIEND.to_owned()), ..leading() }
+}
+
+/// Where a proof is optional, a name with an account of its own has to be proved all the same, by
+/// whoever uses it: reservations belong to it, and it may be away just now.
+///
+/// Covers: CHP-24.
+#[test]
+fn a_name_that_can_be_proved_is_nobody_elses() {
+    let server = Server::start(with_a_friend());
+    for name in [FRIEND.to_owned(), FRIEND.replace("friend", "FRIEND")] {
+        let impostor = LoginPlan { initiator: Some(name), ..friend() };
+        assert_eq!(walk_in(&mut server.connect(), &impostor).status, 0x0201);
+        let joins = LoginPlan { tsih: Tsih(1), ..impostor };
+        assert_eq!(walk_in(&mut server.connect(), &joins).status, 0x0201);
+    }
+    let responses = log_in(&mut server.connect(), &friend(), SECRET);
+    assert_eq!(responses.last().expect("an answer").status, 0);
+    assert_eq!(walk_in(&mut server.connect(), &leading()).status, 0, "the others may walk in");
+}
+
+/// Sessions that anybody can have leave room for those with a proof.
+#[test]
+fn sessions_without_a_proof_leave_room_for_others() {
+    let mut plan = with_a_friend();
+    plan.sessions_max = 8;
+    let server = Server::start(plan);
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut raw = server.connect();
+        let status = walk_in(&mut raw, &leading()).status;
+        assert_eq!(status, if held.len() < 6 { 0 } else { 0x0302 });
+        if status == 0 {
+            held.push(raw);
+        }
+    }
+    for expected in [0, 0, 0x0302] {
+        let mut raw = server.connect();
+        let responses = log_in(&mut raw, &friend(), SECRET);
+        assert_eq!(responses.last().expect("an answer").status, expected);
+        held.push(raw);
+    }
 }
 
 /// Sessions that wait for their initiator are bounded; those that anybody can open give way first.

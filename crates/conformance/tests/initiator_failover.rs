@@ -18,9 +18,11 @@ use initiator::Queue;
 use initiator::Request as Wish;
 use initiator::Retry;
 use initiator::SessionId;
+use lunwire_conformance::mock;
 use lunwire_conformance::mock::Answers;
 use lunwire_conformance::mock::Mock;
 use wire::iscsi::*;
+use wire::scsi::sam::GOOD;
 
 /// For how long the portal of the first group takes nobody.
 const AWAY: Duration = Duration::from_millis(1500);
@@ -75,33 +77,10 @@ fn nonsense(numbers: Numbers) -> Answers {
 /// GOOD, and zeroes for who reads.
 fn good(request: &Request, numbers: Numbers) -> Answers {
     let Request::Command(command) = request else { return Vec::new() };
-    if command.read {
-        let status = CollapsedStatus { status: 0, residual: Residual::None };
-        let answer = DataIn {
-            final_: true,
-            acknowledge: false,
-            lun: LunField::default(),
-            itt: command.itt,
-            ttt: Ttt::NONE,
-            numbers,
-            data_sn: DataSn(0),
-            offset: 0,
-            status: Some(status),
-        };
-        return vec![(Response::DataIn(answer), vec![0; 512])];
+    match command.read {
+        true => mock::data(command, numbers, vec![0; 512]),
+        false => mock::ended(command, numbers, GOOD, None),
     }
-    let answer = ScsiResponse {
-        response: 0,
-        status: 0,
-        status_qualifier: 0,
-        itt: command.itt,
-        snack_tag: 0,
-        numbers,
-        exp_data_sn: DataSn(0),
-        bidi_read_residual: Residual::None,
-        residual: Residual::None,
-    };
-    vec![(Response::Scsi(answer), Vec::new())]
 }
 
 fn block(opcode: u8, data: Data, retry: Retry) -> Wish {

@@ -17,8 +17,10 @@ use initiator::Queue;
 use initiator::Request as Wish;
 use initiator::Retry;
 use initiator::Step;
+use lunwire_conformance::mock;
 use lunwire_conformance::mock::Mock;
 use wire::iscsi::*;
+use wire::scsi::sam::GOOD;
 
 /// How long a command may take.
 const LIMIT: Duration = Duration::from_millis(200);
@@ -39,19 +41,7 @@ fn forget(times: usize, retry: Retry) -> Story {
     let mock = Mock::start(move |request, _, numbers| match request {
         Request::Command(command) => {
             let before = count.fetch_add(1, Ordering::SeqCst);
-            let answer = ScsiResponse {
-                response: 0,
-                status: 0,
-                status_qualifier: 0,
-                itt: command.itt,
-                snack_tag: 0,
-                numbers,
-                exp_data_sn: DataSn(0),
-                bidi_read_residual: Residual::None,
-                residual: Residual::None,
-            };
-            let answer = (Response::Scsi(answer), Vec::new());
-            if before < times { Vec::new() } else { vec![answer] }
+            if before < times { Vec::new() } else { mock::ended(command, numbers, GOOD, None) }
         }
         Request::TaskManagement(pdu) => {
             // It knows nothing of the task that is to be aborted.

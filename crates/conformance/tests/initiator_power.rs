@@ -12,9 +12,12 @@ use initiator::Initiator;
 use initiator::Kind;
 use initiator::Options;
 use initiator::Session;
+use lunwire_conformance::mock;
 use lunwire_conformance::mock::Answers;
 use lunwire_conformance::mock::Mock;
 use wire::iscsi::*;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
 use wire::scsi::vpd;
 
 /// A unit attention that the next command meets, or the end of the session.
@@ -34,25 +37,10 @@ struct Unit {
 impl Unit {
     fn answer(&mut self, request: &Request, numbers: Numbers) -> Answers {
         let Request::Command(command) = request else { return Vec::new() };
-        let status = |status: u8, data: Vec<u8>| {
-            let answer = ScsiResponse {
-                response: 0,
-                status,
-                status_qualifier: 0,
-                itt: command.itt,
-                snack_tag: 0,
-                numbers,
-                exp_data_sn: DataSn(0),
-                bidi_read_residual: Residual::None,
-                residual: Residual::None,
-            };
-            vec![(Response::Scsi(answer), data)]
-        };
         match self.next.take() {
             Some(Event::Attention(asc, ascq)) => {
-                let mut sense = vec![0, 18, 0x70, 0, 6, 0, 0, 0, 0, 10];
-                sense.extend([0, 0, 0, 0, asc, ascq, 0, 0, 0, 0]);
-                return status(2, sense);
+                let sense = Some([6, asc, ascq]);
+                return mock::ended(command, numbers, CHECK_CONDITION, sense);
             }
             Some(Event::Break) => {
                 let answer = LogoutResponse {
@@ -66,21 +54,10 @@ impl Unit {
             }
             None => {}
         }
-        let Some(data) = self.data(&command.cdb.bytes) else { return status(0, Vec::new()) };
-        let short = command.expected_length - u32::try_from(data.len()).unwrap();
-        let residual = if short > 0 { Residual::Underflow(short) } else { Residual::None };
-        let answer = DataIn {
-            final_: true,
-            acknowledge: false,
-            status: Some(CollapsedStatus { status: 0, residual }),
-            lun: LunField::default(),
-            itt: command.itt,
-            ttt: Ttt::NONE,
-            numbers,
-            data_sn: DataSn(0),
-            offset: 0,
-        };
-        vec![(Response::DataIn(answer), data)]
+        match self.data(&command.cdb.bytes) {
+            Some(data) => mock::data(command, numbers, data),
+            None => mock::ended(command, numbers, GOOD, None),
+        }
     }
 
     fn data(&self, cdb: &[u8]) -> Option<Vec<u8>> {

@@ -13,6 +13,7 @@ use initiator::Options;
 use initiator::Queue;
 use initiator::Request as Wish;
 use initiator::Retry;
+use lunwire_conformance::mock;
 use lunwire_conformance::mock::Mock;
 use wire::iscsi::*;
 use wire::scsi::sam::CONDITION_MET;
@@ -22,17 +23,7 @@ use wire::scsi::sam::GOOD;
 fn write(status: u8, residual: Residual, retry: Retry) -> Result<(), Error> {
     let mock = Mock::start(move |request, _, numbers| match request {
         Request::Command(command) => {
-            let answer = ScsiResponse {
-                response: 0,
-                status,
-                status_qualifier: 0,
-                itt: command.itt,
-                snack_tag: 0,
-                numbers,
-                exp_data_sn: DataSn(0),
-                bidi_read_residual: Residual::None,
-                residual,
-            };
+            let answer = ScsiResponse { residual, ..mock::status(command, numbers, status) };
             vec![(Response::Scsi(answer), Vec::new())]
         }
         _ => Vec::new(),

@@ -256,6 +256,18 @@ fn a_name_in_other_letters_is_the_same_target() {
     );
 }
 
+/// What is more than ASCII may be written in several ways that are one name (NFKC), which nobody
+/// here can tell.
+#[test]
+fn initiators_whose_names_cannot_be_compared_are_refused() {
+    let server = Server::start(plan(engine::Choice::Epoll, iscsi::target::Settings::default()));
+    for name in ["iqn.2026-01.example:caf\u{e9}", "iqn.2026-01.example:\u{212a}", "\u{ff49}qn.a"] {
+        let mut plan = LoginPlan::new();
+        plan.initiator = Some(name.to_owned());
+        plan.expect_refused(server.connect(), 0x0200);
+    }
+}
+
 #[test]
 fn a_lost_connection_is_recovered_by_a_new_session() {
     on_each_engine(

@@ -55,6 +55,33 @@ fn persistent_reservations_outlive_the_session() {
     );
 }
 
+/// One initiator in two ways of writing is one: a login with the same ISID replaces the session,
+/// and has what its port has registered and reserved.
+///
+/// Covers: NAM-07.
+#[test]
+fn a_name_in_other_letters_is_the_same_initiator() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut plan = LoginPlan::new();
+            let name = plan.initiator.clone().expect("it has one");
+            let mut first = server.login_with(&plan);
+            first.settle(0);
+            assert_eq!(reserve_out(&mut first, 0, 0, [0, KEY]), GOOD);
+            assert_eq!(reserve_out(&mut first, 1, 1, [KEY, 0]), GOOD);
+            plan.initiator = Some(name.replace("iqn.", "IQN.").replace("initiator", "InitiatoR"));
+            let mut second = server.login_with(&plan);
+            first.raw.expect_closed();
+            second.settle(0);
+            assert_eq!(write_block(&mut second), GOOD, "its port holds the reservation");
+            let sessions = server.target().sessions();
+            assert_eq!(sessions.len(), 1);
+            assert_eq!(sessions[0].initiator, name);
+        },
+    );
+}
+
 /// Covers: SES-32.
 #[test]
 fn reserve_outlives_session_reinstatement_only() {

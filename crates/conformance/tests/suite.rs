@@ -26,6 +26,7 @@ mod initiator_failover;
 mod initiator_memory;
 mod initiator_options;
 mod initiator_overdue;
+mod initiator_patience;
 mod initiator_power;
 mod initiator_recovery;
 mod initiator_refusals;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The configuration file: TOML, every field known, every error with file, line, field and value.
 
+mod problem;
+
 use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
-
-use crate::words;
 
 /// A configuration as it stands in a file; meaning is checked by who uses it, through
 /// [`Source::error`].
@@ -446,7 +446,7 @@ pub struct ConfigError {
     pub place: String,
     /// For example `target.lun.store`; empty if the file is no TOML.
     pub field: String,
-    /// The value as written.
+    /// The value as written; empty if it may be a secret.
     pub value: String,
     /// What is wrong and what would be right.
     pub problem: String,
@@ -464,17 +464,7 @@ impl Source {
     /// # Errors
     /// Bad TOML, unknown fields, missing fields, wrong types.
     pub fn parse(&self) -> Result<Config, ConfigError> {
-        toml::from_str(&self.text).map_err(|error| {
-            let span = error.span().unwrap_or_default();
-            let written = self.text.get(span.clone()).unwrap_or_default();
-            let value = written.lines().next().unwrap_or_default().trim().to_owned();
-            ConfigError {
-                place: self.place(&span),
-                field: String::new(),
-                value,
-                problem: problem(error.message()),
-            }
-        })
+        toml::from_str(&self.text).map_err(|error| self.explained(&error))
     }
 
     /// An error about `value`, which stands in `field`.
@@ -492,6 +482,21 @@ impl Source {
         }
     }
 
+    /// As [`Source::error`]; the value may be a secret and is not repeated.
+    pub fn secret_error<T>(
+        &self,
+        field: &str,
+        value: &Spanned<T>,
+        problem: impl fmt::Display,
+    ) -> ConfigError {
+        ConfigError {
+            place: self.place(&value.span()),
+            field: field.to_owned(),
+            value: String::new(),
+            problem: problem.to_string(),
+        }
+    }
+
     /// `FILE:LINE`, the line counted from one.
     fn place(&self, span: &Range<usize>) -> String {
         let before = self.text.get(..span.start).unwrap_or(&self.text);
@@ -500,44 +505,12 @@ impl Source {
     }
 }
 
-/// Types as the message of the parser names them, and as a file has them.
-const TYPES: [(&str, &str); 6] = [
-    ("a sequence", "a list is right, such as [\"...\"]"),
-    ("a boolean", "true or false is right"),
-    ("a string", "a text in quotes is right"),
-    ("a map", "a table is right"),
-    ("struct", "a table is right"),
-    ("usize", "a whole number is right"),
-];
-
-/// What the parser says, in the words of who writes the file.
-fn problem(message: &str) -> String {
-    if let Some((unknown, known)) = message.split_once(", expected ")
-        && let Some(field) = unknown.strip_prefix("unknown field ")
-    {
-        let names = known.split('`').skip(1).step_by(2);
-        return match words::nearest(field.trim_matches('`'), names) {
-            Some(meant) => format!("{unknown}; did you mean `{meant}`?"),
-            None => format!("{unknown}; no key has a name like it"),
-        };
-    }
-    if let Some((given, expected)) = message.split_once(", expected ") {
-        let is_number = |text: &str| matches!(text.as_bytes(), [b'u' | b'i', b'1'..=b'9', ..]);
-        let right = match TYPES.iter().find(|(name, _)| expected.starts_with(name)) {
-            Some((_, right)) => right,
-            None if is_number(expected) => "a whole number is right",
-            None => return message.to_owned(),
-        };
-        return format!("{given}; {right}");
-    }
-    message.to_owned()
-}
-
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;
         if !self.field.is_empty() {
-            write!(f, "{} = ", self.field)?;
+            let mark = if self.value.is_empty() { ":" } else { " =" };
+            write!(f, "{}{mark} ", self.field)?;
         }
         if !self.value.is_empty() {
             write!(f, "\"{}\": ", self.value.escape_debug())?;

@@ -11,6 +11,7 @@ mod ofd;
 mod same;
 mod space;
 mod volume;
+mod whole;
 
 use std::fs;
 use std::fs::File;
@@ -37,6 +38,9 @@ use crate::limits::RELEASE_PAUSE;
 pub use error::FileError;
 pub use examine::Examined;
 pub use examine::examine;
+pub use folder::among_devices;
+pub use folder::exchange;
+pub use folder::set_aside;
 pub use folder::sync_name;
 pub use identity::facts;
 pub use identity::fresh;
@@ -46,6 +50,8 @@ pub use identity::record;
 pub use identity::recorded;
 pub use lock::Holder;
 pub use lock::lock_alone;
+pub use same::Taken;
+pub use same::take_alone;
 pub use space::Allocation;
 pub use space::allocation;
 pub use volume::SnapshotError;
@@ -54,6 +60,9 @@ pub use volume::resize;
 pub use volume::size;
 pub use volume::snapshot;
 pub use volume::usage;
+pub use whole::open_whole;
+pub use whole::read_text;
+pub use whole::read_whole;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -183,8 +192,11 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<File, FileError> 
 
 fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
     let (Some(size), false) = (options.create_size, options.read_only) else {
-        return Err(FileError::Missing { path: path.into() });
+        return Err(missing(path));
     };
+    if among_devices(path) {
+        return Err(FileError::NoDevice { path: path.into() });
+    }
     let opened = flags(options).create_new(true).mode(0o600).open(path);
     let file = opened.map_err(|error| match error.kind() {
         ErrorKind::NotFound => FileError::FolderMissing { path: path.into() },
@@ -200,12 +212,21 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
     Ok(file)
 }
 
+/// A file that is not there and cannot be made.
+fn missing(path: &Path) -> FileError {
+    match among_devices(path) {
+        true => FileError::NoDevice { path: path.into() },
+        false => FileError::Missing { path: path.into() },
+    }
+}
+
 fn explain(path: &Path, options: &OpenOptions, source: io::Error) -> FileError {
     let path = path.to_path_buf();
     match source.kind() {
         ErrorKind::NotFound => FileError::Missing { path },
         ErrorKind::PermissionDenied => FileError::Permission { path, read_only: options.read_only },
         ErrorKind::IsADirectory => FileError::Directory { path },
+        ErrorKind::FileTooLarge => FileError::TooLarge { path },
         ErrorKind::ReadOnlyFilesystem => FileError::ReadOnly { path },
         ErrorKind::InvalidInput if options.direct => FileError::DirectUnsupported { path },
         _ => FileError::Other { path, source },

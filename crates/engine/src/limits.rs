@@ -76,6 +76,13 @@ pub const RELEASE_PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two tries to get it.
 pub const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 
+/// Most devices below each other that are followed to a file: file, loop device, partition, RAID,
+/// encryption, volume; more would be a circle.
+pub const DEVICES_DEPTH_MAX: usize = 8;
+
+/// Symbolic links that are followed, as many as the kernel does.
+pub const LINKS_MAX: usize = 40;
+
 /// Longest record of who a file is: far more than any that was ever written.
 pub const RECORD_LEN_MAX: usize = 64;
 

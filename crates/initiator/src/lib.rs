@@ -60,6 +60,7 @@ pub use url::Auth;
 pub use url::URL_OPTIONS;
 pub use url::Url;
 pub use url::UrlError;
+pub use url::may_hold_secrets;
 pub use url::secrets_in;
 pub use url::without_secrets;
 

@@ -35,6 +35,9 @@ pub(crate) const ABORTS_MAX: u32 = 3;
 /// Pause before a command that met BUSY or TASK SET FULL is sent again; it doubles.
 pub(crate) const BUSY_MIN: Duration = Duration::from_millis(2);
 
+/// A session that lasts as long was one, though nothing was asked in it: longer than a login takes.
+pub(crate) const SESSION_MIN: Duration = Duration::from_secs(5);
+
 /// Longest pause before a command that met BUSY is sent again.
 pub(crate) const BUSY_MAX: Duration = Duration::from_millis(500);
 
@@ -42,8 +45,15 @@ pub(crate) const BUSY_MAX: Duration = Duration::from_millis(500);
 /// buffers may come back from any thread, which tells nobody. Little work, and soon enough.
 pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a target may be busy for one command.
+/// How long a target may be busy for one command where the user sets no limit: what a command may
+/// take as a rule.
 pub(crate) const BUSY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a target is busy for less long is not worth a word.
+pub(crate) const BUSY_NOTICE: Duration = Duration::from_secs(1);
+
+/// Units of a session whose being busy is told of; a session with more of them has told enough.
+pub(crate) const NOTICES_MAX: usize = 32;
 
 /// Longest transfer of one command, bytes: what one buffer holds, and no more than keeps a
 /// connection from being blocked by one command.

@@ -66,8 +66,12 @@ pub(crate) struct Link {
     caches: Caches,
     /// Task management functions under way: the name that the session gave it, and the caller's.
     managements: Vec<(u32, u64)>,
-    /// Since when there is no session.
+    /// Since when there is no session that carries anything.
     down_since: Option<Instant>,
+    /// Since when there is one.
+    up_since: Option<Instant>,
+    /// It has carried something.
+    carries: bool,
     attempts: u32,
     redirects: u32,
     portals: Portals,
@@ -108,6 +112,8 @@ impl Link {
             caches: Caches::default(),
             managements: Vec::new(),
             down_since: None,
+            up_since: None,
+            carries: false,
             attempts: 0,
             redirects: 0,
             was_up: false,
@@ -339,7 +345,7 @@ impl Link {
                 }
                 self.state = State::Up(Box::new(session));
                 self.was_up = true;
-                (self.down_since, self.attempts, self.redirects) = (None, 0, 0);
+                (self.up_since, self.carries, self.redirects) = (Some(context.now), false, 0);
                 self.jobs.is_up(context.now);
                 self.caches.is_up();
                 if let Some(wire) = self.wires.first_mut() {
@@ -432,11 +438,18 @@ impl Link {
     /// There is no session: another try, as long as there is patience.
     fn lost<P: Port>(&mut self, error: Error, wait: Duration, context: &mut Context<'_, P>) {
         let now = context.now;
-        let since = *self.down_since.get_or_insert(now);
         let patience = match self.was_up {
             true => self.options.reconnect_patience,
             false => self.options.connect_patience,
         };
+        // One that ended before anything was answered was none: a target may log us in and hang up
+        // for ever.
+        if let Some(up) = self.up_since.take()
+            && (self.carries || now.since(up) >= limits::SESSION_MIN)
+        {
+            (self.down_since, self.attempts) = (None, 0);
+        }
+        let since = *self.down_since.get_or_insert(now);
         if self.closing {
             return self.die(None, context);
         }

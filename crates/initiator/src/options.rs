@@ -65,11 +65,20 @@ pub struct Options {
     pub settings: Settings,
     /// How long to go on trying before the first login; zero: one try.
     pub connect_patience: Duration,
-    /// How long to go on trying after a session was lost; zero: not at all.
+    /// How long to go on trying after a session was lost; zero: not at all. So long a command is
+    /// tried that loses one session after the other, and, unless `settings.command_timeout` is
+    /// shorter, one that the target answers and does not carry out (BUSY, TASK SET FULL).
     pub reconnect_patience: Duration,
 }
 
 impl Options {
+    /// How long a target may be busy for one command.
+    pub(crate) fn busy_patience(&self) -> Duration {
+        let limits = [self.settings.command_timeout, self.reconnect_patience];
+        let given = limits.into_iter().filter(|limit| !limit.is_zero()).min();
+        given.unwrap_or(limits::BUSY_PATIENCE)
+    }
+
     /// For a target behind one portal, without authentication.
     #[must_use]
     pub fn new(portal: String, target: Option<String>) -> Self {

@@ -140,6 +140,16 @@ pub enum Event {
         /// Which command it is, and what is done about it now ([`Kind::Overdue`](crate::Kind)).
         error: Error,
     },
+    /// A command is not carried out, for some time by now, and goes on being tried; why is told
+    /// once for each unit.
+    Again {
+        /// Which session.
+        session: SessionId,
+        /// The tag of its request.
+        tag: u64,
+        /// Which command it is, and what the target says.
+        error: Error,
+    },
     /// The target does something odd; all goes on.
     Oddity {
         /// Which session.

@@ -11,6 +11,7 @@ use iscsi::chap::Algorithm;
 use iscsi::initiator::DigestOffer;
 use iscsi::name;
 
+pub use secrets::may_hold_secrets;
 pub use secrets::secrets_in;
 pub use secrets::without_secrets;
 
@@ -71,6 +72,9 @@ pub enum UrlError {
     /// The host.
     #[error("the host is missing")]
     Host,
+    /// The host: not quoted, for it may be a secret behind which the host is missing.
+    #[error("what stands for the host is none: a name or an address is right")]
+    NoHost,
     /// The port: not quoted, for it may be a secret behind which the host is missing.
     #[error("what follows the host is no port: 1 to 65535 is right")]
     Port,
@@ -92,12 +96,19 @@ pub enum UrlError {
     /// The LUN is missing.
     #[error("the LUN is missing: iscsi://HOST[:PORT]/TARGET/LUN is right")]
     NoLun,
-    /// Something follows.
-    #[error("{0:?} does not belong behind the LUN")]
-    Rest(String),
+    /// Something follows: not quoted, for it may be a secret.
+    #[error("nothing belongs behind the LUN but options, which begin with '?'")]
+    Rest,
     /// An option that nobody knows.
     #[error("there is no option {0:?}; known are {known}", known = URL_OPTIONS.join(", "))]
     Option(String),
+    /// An option that may be a part of a secret.
+    #[error(
+        "an option has not the form NAME=VALUE, or a secret has '&', which goes into a file; \
+         known are {known}",
+        known = URL_OPTIONS.join(", ")
+    )]
+    NoOption,
     /// The value of an option.
     #[error("{name}: {right} is right")]
     Value {
@@ -145,14 +156,14 @@ impl Url {
         if let Some(target) = parts.next() {
             let target = options::decoded(target).ok_or(UrlError::Secret)?;
             name::validate_received(&target)
-                .map_err(|error| UrlError::Target(target.clone(), error))?;
+                .map_err(|error| UrlError::Target(secrets::shown_part(&target), error))?;
             url.target = Some(target);
         }
         if let Some(lun) = parts.next() {
-            url.lun = Some(lun.parse().map_err(|_| UrlError::Lun(lun.to_owned()))?);
+            url.lun = Some(lun.parse().map_err(|_| UrlError::Lun(secrets::shown_part(lun)))?);
         }
-        if let Some(rest) = parts.next() {
-            return Err(UrlError::Rest(rest.to_owned()));
+        if parts.next().is_some() {
+            return Err(UrlError::Rest);
         }
         url.take_options(options)?;
         Ok(url)
@@ -204,9 +215,14 @@ fn host_and_port(place: &str) -> Result<(String, u16), UrlError> {
     if host.is_empty() {
         return Err(UrlError::Host);
     }
+    let bracketed = place.starts_with('[');
     // The zone of an IPv6 address follows a '%'.
-    if host.contains('@') || host.contains('%') && !place.starts_with('[') {
+    if host.contains('@') || host.contains('%') && !bracketed {
         return Err(UrlError::Secret);
+    }
+    let odd = |letter| !secrets::is_plain(letter) && !(bracketed && matches!(letter, ':' | '%'));
+    if host.contains(odd) {
+        return Err(UrlError::NoHost);
     }
     let port = match port {
         None => PORT,

@@ -9,6 +9,9 @@
 //! Names of others are what they are: targets are deployed whose names no profile gives. They are
 //! sent byte for byte as they came; nothing but their length and freedom from controls and blanks
 //! is demanded of them. What comes from the wire is [`prepared`] before it is compared.
+//!
+//! An initiator's name decides which session is replaced and who holds a reservation, so one that
+//! cannot be prepared here, because it is not ASCII, is refused ([`received_initiator`]).
 
 use alloc::format;
 use alloc::string::String;
@@ -32,6 +35,12 @@ pub enum NameError {
         "{0:?} may not stand in a name: lower-case ASCII letters, digits, '-', '.' and ':' may"
     )]
     Character(char),
+    /// RFC 3722 §4: it would have to be normalized first, of which no more is done here than what
+    /// ASCII needs.
+    #[error(
+        "the name is not ASCII ({0:?}), so it cannot be compared; give the initiator one that is"
+    )]
+    NotAscii(char),
     /// RFC 7143 §4.2.7.3.
     #[error("the name does not begin with iqn., eui. or naa.")]
     Designator,
@@ -56,6 +65,19 @@ pub fn validate_received(name: &str) -> Result<(), NameError> {
     match name.chars().find(|c| c.is_control() || c.is_whitespace()) {
         Some(bad) => Err(NameError::Character(bad)),
         None => Ok(()),
+    }
+}
+
+/// Checks the name of an initiator that came over the wire, and prepares it: all that follows from
+/// who the initiator is follows from this.
+///
+/// # Errors
+/// As [`validate_received`], or [`NameError::NotAscii`].
+pub fn received_initiator(name: &str) -> Result<String, NameError> {
+    validate_received(name)?;
+    match name.chars().find(|c| !c.is_ascii()) {
+        Some(other) => Err(NameError::NotAscii(other)),
+        None => Ok(prepared(name)),
     }
 }
 

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use crate::figure::Figure;
 use crate::html;
 
+/// The page of a report within its folder.
+pub const PAGE: &str = "index.html";
+
 /// What a study found, figure by figure.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -127,7 +130,7 @@ impl Report {
             fs::write(folder.join(format!("{}.svg", figure.file)), figure.svg())?;
         }
         fs::write(folder.join("results.json"), format!("{:#}\n", self.json()))?;
-        let page = folder.join("index.html");
+        let page = folder.join(PAGE);
         fs::write(&page, html::page(self))?;
         Ok(page)
     }

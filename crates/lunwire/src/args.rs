@@ -3,9 +3,11 @@
 
 mod client;
 mod lab;
+mod parse;
 
 pub(crate) use client::*;
 pub(crate) use lab::*;
+pub(crate) use parse::problem;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -101,9 +103,10 @@ Examples:
       take over the sizes of files and devices that grew
   lunwire lun snapshot 0 /srv/disk.monday.img
       a copy that shares its blocks with the disk (XFS, Btrfs)
-Hosts know a disk by its target and number: a removed one that comes back needs its old --number,
-and another one needs another number. When the daemon starts again, the disks are those of its
-configuration: write there what is added, removed, or resized (size=).";
+Hosts know a disk by a serial number of its own, wherever it is served, and reach it by target and
+number: give a removed one that comes back its old --number, and another one another number. When
+the daemon starts again, the disks are those of its configuration: write there what is added or
+removed.";
 
 const ALUA_EXAMPLES: &str = "\
 Examples:
@@ -310,8 +313,8 @@ pub(crate) enum LunAction {
     Add {
         /// What backs it, as for `serve --lun`
         store: String,
-        /// Its number [default: the lowest one that no disk had since the daemon began]
-        #[arg(long)]
+        /// Its number, 0 to 16383 [default: the lowest one that no disk had since the daemon began]
+        #[arg(long, value_parser = lun_number())]
         number: Option<u16>,
         /// Logical block length: 512 or 4096 [default: 512]
         #[arg(long, value_name = "BYTES")]
@@ -319,7 +322,8 @@ pub(crate) enum LunAction {
         /// Protection information of type 1, 2 or 3
         #[arg(long, value_name = "TYPE")]
         protection: Option<u8>,
-        /// Serial number [default: follows from target and number]
+        /// Serial number: NAA and all that hosts know the disk by follows from it [default: each
+        /// disk has its own]
         #[arg(long)]
         serial: Option<String>,
         /// Warn hosts when less than this is left for a thin disk
@@ -334,6 +338,7 @@ pub(crate) enum LunAction {
     /// Serve a disk no more: requests under way end, its files are flushed and closed
     Remove {
         /// Number of the disk
+        #[arg(value_parser = lun_number())]
         lun: u16,
         #[command(flatten)]
         place: LunPlace,
@@ -341,6 +346,7 @@ pub(crate) enum LunAction {
     /// Give a disk another size: its file grows or shrinks, and hosts are told
     Resize {
         /// Number of the disk
+        #[arg(value_parser = lun_number())]
         lun: u16,
         /// The new size, such as 20G
         size: String,
@@ -355,6 +361,7 @@ pub(crate) enum LunAction {
     /// Make a file with the present content of a disk, by sharing its blocks
     Snapshot {
         /// Number of the disk
+        #[arg(value_parser = lun_number())]
         lun: u16,
         /// The file, which must not exist, on the file system of the disk
         path: PathBuf,
@@ -380,11 +387,12 @@ pub(crate) enum AluaAction {
         #[arg(value_name = "IQN")]
         target: String,
         /// Number of the target port group
+        #[arg(value_parser = clap::value_parser!(u16).range(1..))]
         group: u16,
         /// The new state
         state: String,
         /// One logical unit alone [default: all of the target]
-        #[arg(long, value_name = "NUMBER")]
+        #[arg(long, value_name = "NUMBER", value_parser = lun_number())]
         lun: Option<u16>,
         #[command(flatten)]
         daemon: AdminOptions,
@@ -418,7 +426,13 @@ pub(crate) enum SessionAction {
     },
 }
 
-/// Wrong usage: exit status 2.
+/// The number of a logical unit.
+fn lun_number() -> clap::builder::RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(..=i64::from(target::LUN_NUMBER_MAX))
+}
+
+/// Wrong usage: exit status 2. The command line alone is wrong, or the value of one of its options
+/// is, also where only a disk can tell that.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 

@@ -5,10 +5,12 @@
 pub(crate) mod contents;
 pub(crate) mod histogram;
 pub(crate) mod layers;
+pub(crate) mod outfile;
 pub(crate) mod pipeline;
 pub(crate) mod place;
 pub(crate) mod plot;
 pub(crate) mod progress;
+pub(crate) mod refusal;
 pub(crate) mod same;
 
 use std::sync::Arc;
@@ -52,8 +54,11 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
+use crate::client::refusal::Identity;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
+use crate::credentials::shown_user;
+use crate::credentials::shown_variable;
 use crate::output;
 
 /// Between two looks whether the user wants an end.
@@ -84,30 +89,33 @@ pub(crate) fn is_url(text: &str) -> bool {
 
 /// A URL with target and LUN.
 pub(crate) fn disk_url(text: &str) -> Result<Url> {
-    Url::parse_disk(text).map_err(|error| wrong_url("URL", text, &error))
+    Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
 }
 
-/// A URL that is none, with what may have been meant.
-fn wrong_url(what: &str, text: &str, error: &UrlError) -> anyhow::Error {
+/// A URL that is none, with what may have been meant. `cut`: what nobody wrote before it.
+fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Error {
     let given = initiator::without_secrets(text);
+    let given = given.strip_prefix(cut).unwrap_or(&given);
     let meant = match error {
         UrlError::Option(name) => words::nearest(name, initiator::URL_OPTIONS),
         _ => None,
     };
     match meant {
-        Some(meant) => usage(what, &given, format!("{error}; did you mean {meant}?")),
-        None => usage(what, &given, error),
+        Some(meant) => usage(what, given, format!("{error}; did you mean {meant}?")),
+        None => usage(what, given, error),
     }
 }
 
 /// A portal: a URL without target, or a bare address.
 pub(crate) fn portal_url(text: &str) -> Result<Url> {
-    let full = if is_url(text) { text.to_owned() } else { format!("iscsi://{text}") };
-    Url::parse(&full).map_err(|error| wrong_url("PORTAL", text, &error))
+    let cut = if is_url(text) { "" } else { "iscsi://" };
+    let full = format!("{cut}{text}");
+    Url::parse(&full).map_err(|error| wrong_url("PORTAL", &full, cut, &error))
 }
 
-/// A queue as the options want it.
+/// A queue as the options want it, which are right as far as that can be seen without a URL.
 pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
+    take(options, &mut Options::new(String::new(), None))?;
     let engine = match options.engine.as_deref() {
         None | Some("auto") => Choice::Auto,
         Some("uring") => Choice::Uring,
@@ -145,6 +153,13 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     {
         output::warn(format!("target {}: {departure}; it is sent as it is", target.escape_debug()));
     }
+    take(client, &mut options)?;
+    options.account = account(client, url)?;
+    Ok(options)
+}
+
+/// What holds for all URLs.
+fn take(client: &ClientOptions, options: &mut Options) -> Result<()> {
     if let Some(name) = &client.initiator {
         options.initiator = iscsi::name::normalize_configured(name)
             .map_err(|error| usage("--initiator", name, error))?;
@@ -159,7 +174,6 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
     if let Some(limit) = &client.command_timeout {
         options.settings.command_timeout = time("--command-timeout", limit)?;
     }
-    options.account = account(client, url)?;
     if !client.chap_algorithms.is_empty() {
         let named = |name: &String| {
             let known = Algorithm::ALL.into_iter().find(|known| known.name() == name);
@@ -168,7 +182,7 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
         };
         options.algorithms = client.chap_algorithms.iter().map(named).collect::<Result<_>>()?;
     }
-    Ok(options)
+    Ok(())
 }
 
 /// What is asked for in negotiation.
@@ -224,10 +238,10 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
     let own = match (&client.chap_secret_env, &client.chap_secret_file, &url.secret) {
         (Some(variable), _, _) => {
             let user = client.chap_user.as_ref().or(url.user.as_ref());
-            let user =
-                user.ok_or_else(|| usage("--chap-secret-env", variable, "--chap-user is missing"))?;
-            let secret = secret_of_environment(variable)
-                .map_err(|error| usage("--chap-secret-env", variable, error))?;
+            let given = shown_variable("--chap-secret-env", variable);
+            let wrong = |why: String| anyhow::Error::from(Usage(format!("{given}: {why}")));
+            let user = user.ok_or_else(|| wrong("--chap-user is missing".into()))?;
+            let secret = secret_of_environment(variable).map_err(wrong)?;
             Some(credentials(user, secret)?)
         }
         (None, None, Some(secret)) => {
@@ -273,13 +287,16 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
 }
 
 fn credentials(user: &str, secret: Secret) -> Result<Credentials> {
-    Credentials::new(user.to_owned(), secret).map_err(|error| usage("--chap-user", user, error))
+    Credentials::new(user.to_owned(), secret)
+        .map_err(|error| usage("--chap-user", &shown_user(user), error))
 }
 
 /// Logs in.
 pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Result<SessionId> {
-    let session = queue.open(options(client, url)?).map_err(|error| advised(error, url))?;
-    let mut told = false;
+    let options = options(client, url)?;
+    let identity = Identity::of(&options);
+    let session = queue.open(options).map_err(|error| refusal::advised(error, url, &identity))?;
+    let mut told = String::new();
     loop {
         if is_interrupted() {
             bail!("{url}: interrupted before the login was over");
@@ -288,14 +305,18 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
         while let Some(event) = queue.reap() {
             match event {
                 Event::Up { session: of, .. } if of == session => return Ok(session),
-                Event::Down { session: of, error }
-                    if of == session && !std::mem::replace(&mut told, true) =>
-                {
-                    eprintln!("lunwire: {url}: {error}; trying again for a while");
+                Event::Down { session: of, error } if of == session => {
+                    let error = error.to_string();
+                    if told != error {
+                        eprintln!(
+                            "lunwire: {url}: {error}; trying to reach the target for a while"
+                        );
+                        told = error;
+                    }
                 }
                 Event::Ended { session: of, error } if of == session => {
                     let error = error.with_context(|| format!("{url}: the session was closed"))?;
-                    return Err(advised(error, url));
+                    return Err(refusal::advised(error, url, &identity));
                 }
                 event => tell(&event),
             }
@@ -310,6 +331,7 @@ pub(crate) fn tell(event: &Event) {
             eprintln!("lunwire: {error}; trying to get the session back");
         }
         Event::Overdue { error, .. } => eprintln!("lunwire: {error}"),
+        Event::Again { error, .. } => eprintln!("lunwire: {error}; trying again for a while"),
         Event::Oddity { oddity, .. } => eprintln!("lunwire: warning: {oddity}"),
         _ => {}
     }

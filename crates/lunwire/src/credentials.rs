@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CHAP names and secrets: from a file or the environment, never from an argument, never printed.
 
-use std::fs::File;
+use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -64,8 +65,8 @@ impl Accounts {
             };
         };
         let Some(user) = chap.mutual_user.or(chap.user) else { return Ok(None) };
-        let field = if mutual.is_some() { target.field("user") } else { initiator.field("user") };
-        checked(source, &field, user, |_| self.add(own, mutual)).map(Some)
+        let side = if mutual.is_some() { &target } else { &initiator };
+        self.add(own, mutual).map(Some).or_else(|problem| side.error("user", user, problem))
     }
 
     /// The account of the command line with what it demands, if any.
@@ -86,7 +87,7 @@ impl Accounts {
             (Some(own), mutual) => {
                 let flag = if mutual.is_some() { "--mutual-user" } else { "--chap-user" };
                 let name = mutual.as_ref().unwrap_or(&own).name().to_owned();
-                option(flag, name, self.add(own, mutual))?
+                option(flag, shown_user(&name), self.add(own, mutual))?
             }
         };
         Ok(Some(AuthenticationPolicy {
@@ -182,15 +183,19 @@ impl Accounts {
         match (user, path) {
             (None, None) => Ok(None),
             (Some(user), None) => {
+                let user = shown_user(user);
                 Err(Usage(format!("{user_flag} {user}: {file_flag} is missing")).into())
             }
             (None, Some(path)) => {
-                Err(Usage(format!("{file_flag} {path}: {user_flag} is missing")).into())
+                let given = shown_file(&file_flag, path);
+                Err(Usage(format!("{given}: {user_flag} is missing")).into())
             }
             (Some(user), Some(path)) => {
-                let secret = option(&file_flag, path, self.secret_file(path))?;
+                let given = shown_file(&file_flag, path);
+                let secret = self.secret_file(path);
+                let secret = secret.map_err(|problem| Usage(format!("{given}: {problem}")))?;
                 let credentials = Credentials::new(user.clone(), secret);
-                option(&user_flag, user, credentials).map(Some)
+                option(&user_flag, shown_user(user), credentials).map(Some)
             }
         }
     }
@@ -220,7 +225,7 @@ impl Accounts {
     /// Reads a secret; others on this machine should not be able to.
     fn secret_file(&mut self, path: &str) -> Result<Secret, String> {
         let cannot = |error| format!("cannot read the secret: {error}");
-        let file = File::open(path).map_err(cannot)?;
+        let file = engine::files::open_whole(path.as_ref()).map_err(cannot)?;
         let mode = file.metadata().map_err(cannot)?.permissions().mode();
         // One byte more than the limit, and no reallocation that would leave copies behind.
         let mut text = Zeroizing::new(Vec::with_capacity(SECRET_FILE_LEN_MAX + 1));
@@ -257,8 +262,19 @@ impl Side<'_> {
         format!("{}.{}-{name}", self.table, self.prefix)
     }
 
-    fn error<V>(&self, name: &str, value: &Spanned<String>, problem: String) -> Result<V> {
-        Err(self.source.error(&self.field(name), value, problem).into())
+    /// What is wrong with a value. One that should name a file or variable and names none may be
+    /// the secret itself.
+    fn error<V>(&self, name: &str, value: &Spanned<String>, problem: impl Display) -> Result<V> {
+        let field = self.field(name);
+        let harmless = match name {
+            "secret-file" => is_file(value.get_ref()),
+            "secret-env" => variable(value.get_ref()).is_some(),
+            _ => shown_user(value.get_ref()) == *value.get_ref(),
+        };
+        Err(match harmless {
+            true => self.source.error(&field, value, problem).into(),
+            false => self.source.secret_error(&field, value, problem).into(),
+        })
     }
 
     fn read(
@@ -276,21 +292,20 @@ impl Side<'_> {
                 return self.error("secret-env", env, problem);
             }
             (Some(path), None) => {
-                let field = self.field("secret-file");
-                Some(checked(self.source, &field, path, |path| accounts.secret_file(path))?)
+                let secret = accounts.secret_file(path.get_ref());
+                Some(secret.or_else(|problem| self.error("secret-file", path, problem))?)
             }
             (None, Some(name)) => {
-                let field = self.field("secret-env");
-                Some(checked(self.source, &field, name, |name| secret_of_environment(name))?)
+                let secret = secret_of_environment(name.get_ref());
+                Some(secret.or_else(|problem| self.error("secret-env", name, problem))?)
             }
             (None, None) => None,
         };
         match (user, secret) {
             (None, None) => Ok(None),
             (Some(user), Some(secret)) => {
-                let field = self.field("user");
-                let new = |name: &String| Credentials::new(name.clone(), secret);
-                checked(self.source, &field, user, new).map(Some)
+                let credentials = Credentials::new(user.get_ref().clone(), secret);
+                credentials.map(Some).or_else(|problem| self.error("user", user, problem))
             }
             (Some(user), None) => {
                 let problem = format!(
@@ -312,10 +327,35 @@ impl Side<'_> {
 }
 
 pub(crate) fn secret_of_environment(name: &str) -> Result<Secret, String> {
-    // A name with these would be no name to the system.
-    let value = if name.contains(['=', '\0']) { None } else { std::env::var_os(name) };
-    let value = value.ok_or("there is no such environment variable")?;
+    let value = variable(name).ok_or("there is no such environment variable")?;
     Secret::from_text(value.as_bytes()).map_err(|error| error.to_string())
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    // A name with these would be no name to the system.
+    if name.contains(['=', '\0']) { None } else { std::env::var_os(name) }
+}
+
+/// An option and its value, unless that names no file: it may be the secret itself.
+fn shown_file(flag: &str, path: &str) -> String {
+    if is_file(path) { format!("{flag} {path}") } else { flag.to_owned() }
+}
+
+/// An option and its value, unless that names no variable: it may be the secret itself.
+pub(crate) fn shown_variable(flag: &str, name: &str) -> String {
+    if variable(name).is_some() { format!("{flag} {name}") } else { flag.to_owned() }
+}
+
+fn is_file(path: &str) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+/// A user without what may be a secret behind it.
+pub(crate) fn shown_user(user: &str) -> String {
+    match user.split_once('%') {
+        Some((user, _)) => format!("{user}%***"),
+        None => user.to_owned(),
+    }
 }
 
 /// Whether an initiator could log in with this account.

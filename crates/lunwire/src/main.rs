@@ -14,15 +14,41 @@ mod output;
 mod plan;
 mod ports;
 
+use std::num::ParseIntError;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ContextKind;
+use clap::error::ContextValue;
 
 use crate::args::Args;
 use crate::args::Command;
 
+/// A value of an option that is none, as we say it of all others.
+fn wrong_value(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let (option, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    let option = option.split(' ').next().filter(|name| name.starts_with('-')).unwrap_or(option);
+    let cause = std::error::Error::source(error)?;
+    if !cause.is::<ParseIntError>() {
+        return Some(format!("{option} {value}: {cause}"));
+    }
+    let digits = value.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default();
+    let example = if digits.is_empty() || digits.len() > 5 { "1" } else { digits };
+    let example =
+        if option.starts_with('-') { format!("{option} {example}") } else { example.into() };
+    Some(format!("{option} {value}: a whole number is right, for example {example}"))
+}
+
 /// What clap says of arguments, or help, without secrets.
 fn wrong_arguments(error: &clap::Error) -> ExitCode {
+    if let Some(text) = wrong_value(error) {
+        let text = output::error(&anyhow::Error::msg(text));
+        output::failure(&text, 2);
+        return ExitCode::from(2);
+    }
     let text = error.render().to_string();
     let masked = output::masked(&text);
     if masked == text {
@@ -32,14 +58,13 @@ fn wrong_arguments(error: &clap::Error) -> ExitCode {
     }
     let status = u8::try_from(error.exit_code()).unwrap_or(2);
     if error.use_stderr() {
-        let first = text.lines().next().unwrap_or_default();
-        output::failure(first.trim_start_matches("error: "), status);
+        output::failure(&args::problem(error), status);
     }
     ExitCode::from(status)
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::of_process() {
         Ok(args) => args,
         Err(error) => return wrong_arguments(&error),
     };

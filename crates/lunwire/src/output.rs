@@ -18,6 +18,9 @@ const SECRET_LEN_MIN: usize = 6;
 /// What never goes into a message.
 static SECRETS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Words that may have secrets in them, of scripts.
+static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// A result was told: a program that reads one object gets no other one.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
@@ -35,28 +38,49 @@ pub(crate) fn hide(secret: &str) {
     }
 }
 
+/// From now on no message has the secrets in it that are in the words of `line`, which somebody
+/// else than the command line gave.
+pub(crate) fn hide_secrets_in(line: &str) {
+    let words = line.split_whitespace().chain([line.trim()]);
+    let new = words.filter(|word| initiator::may_hold_secrets(word)).map(str::to_owned);
+    let mut known = lock(&WORDS);
+    for word in new {
+        if !known.contains(&word) {
+            known.push(word);
+        }
+    }
+}
+
 /// A message without secrets, whoever made it: no part of an argument of this process that is one,
-/// and none that was told to [`hide`].
+/// and none that was told to [`hide`] or [`hide_secrets_in`].
 pub(crate) fn masked(text: &str) -> String {
     let mut masked = text.to_owned();
     for word in std::env::args_os().skip(1) {
         let word = word.to_string_lossy();
-        let shown = initiator::without_secrets(&word);
-        let is_place = ["://", "%", "target_password="].iter().any(|sign| word.contains(sign));
-        if is_place && shown != word {
-            masked = masked.replace(&*word, &shown);
-            masked = masked.replace(&word.escape_debug().to_string(), &shown);
-            for secret in initiator::secrets_in(&word) {
-                if secret.len() >= SECRET_LEN_MIN {
-                    masked = masked.replace(secret, "***");
-                }
-            }
-        }
+        let value = word.split_once('=').filter(|_| word.starts_with("--"));
+        mask_word(&mut masked, value.map_or(&*word, |(_, value)| value));
+    }
+    for word in &*lock(&WORDS) {
+        mask_word(&mut masked, word);
     }
     for secret in &*lock(&SECRETS) {
         masked = masked.replace(secret.as_str(), "***");
     }
     masked
+}
+
+/// Takes out of `text` what may be a secret in `word`.
+fn mask_word(text: &mut String, word: &str) {
+    if !initiator::may_hold_secrets(word) {
+        return;
+    }
+    let shown = initiator::without_secrets(word);
+    *text = text.replace(word, &shown).replace(&word.escape_debug().to_string(), &shown);
+    for secret in initiator::secrets_in(word) {
+        if secret.len() >= SECRET_LEN_MIN {
+            *text = text.replace(&secret, "***");
+        }
+    }
 }
 
 /// Warns, once.
@@ -118,22 +142,34 @@ fn takes_colors(refused: Option<&OsStr>, terminal: bool) -> bool {
 
 /// Prints the whole chain of an error once; gives it back.
 pub(crate) fn error(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for (depth, cause) in error.chain().enumerate() {
-        let cause = cause.to_string();
-        // A cause that its parent has quoted already says nothing new.
-        if depth == 0 || !text.contains(&cause) {
-            if depth > 0 {
-                text.push_str(": ");
-            }
-            text.push_str(&cause);
-        }
-    }
-    let text = masked(&text);
+    let text = masked(&chain(error));
     // Who does not hear it sees the exit status.
     let _ = writeln!(std::io::stderr(), "lunwire: {text}");
     text
 }
+
+/// All causes, and behind them what to try.
+fn chain(error: &anyhow::Error) -> String {
+    let (mut text, mut advice) = (String::new(), String::new());
+    for (depth, cause) in error.chain().enumerate() {
+        let cause = cause.to_string();
+        let (what, tried) = cause.split_at(cause.find(ADVICE).unwrap_or(cause.len()));
+        // A cause that its parent has quoted already says nothing new.
+        if depth == 0 || !text.contains(what) {
+            if depth > 0 {
+                text.push_str(": ");
+            }
+            text.push_str(what);
+        }
+        if !advice.contains(tried) {
+            advice.push_str(tried);
+        }
+    }
+    text + &advice
+}
+
+/// Where an error ends and advice begins.
+const ADVICE: &str = "; try: ";
 
 /// Prints a line; a reader that has gone away is no failure of ours.
 pub(crate) fn line(text: impl std::fmt::Display) {
@@ -163,6 +199,25 @@ mod tests {
     fn colors_are_for_terminals_whose_users_want_them() {
         assert!(takes_colors(None, true) && takes_colors(Some(OsStr::new("")), true));
         assert!(!takes_colors(Some(OsStr::new("1")), true) && !takes_colors(None, false));
+    }
+
+    #[test]
+    fn advice_comes_behind_all_causes() {
+        let chained = |causes: &[&'static str]| {
+            let mut causes = causes.iter().rev();
+            let first = anyhow::Error::msg(*causes.next().expect("one"));
+            chain(&causes.fold(first, |error, cause| error.context(*cause)))
+        };
+        assert_eq!(
+            chained(&["cannot reach x; try: lunwire serve", "no such file"]),
+            "cannot reach x: no such file; try: lunwire serve"
+        );
+        assert_eq!(
+            chained(&["x: no such file; try: y", "no such file"]),
+            "x: no such file; try: y"
+        );
+        assert_eq!(chained(&["a", "b; try: c", "d; try: c"]), "a: b: d; try: c");
+        assert_eq!(chained(&["only; try: this"]), "only; try: this");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use control::admin;
 use control::config::Source;
 use control::units;
@@ -38,31 +39,37 @@ use crate::args::Usage;
 use crate::credentials::Accounts;
 use crate::ports;
 
-use check::allowed_cpu;
 use check::engine;
 use check::log_level;
 use check::login_timeout;
 use check::reactors;
 use check::sessions;
 use check::strangers;
+use check::strangers_of_address;
 use lun::protection;
 use lun::serial;
 use mode::DraftMode;
 use node::DraftTarget;
 
 pub(crate) use check::addresses;
+pub(crate) use check::allowed_cpu;
 pub(crate) use check::checked;
+pub(crate) use check::listened_once;
 pub(crate) use check::option;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
 pub(crate) use lun::number as lun_number;
+pub(crate) use lun::store_of_now;
 pub(crate) use unit::UnitMaker;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
-const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
-const DEFAULT_STORE: &str = "memory:1G";
+pub(crate) const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
+pub(crate) const DEFAULT_STORE: &str = "memory:1G";
 const DEFAULT_SPIN: Duration = Duration::from_micros(100);
 const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Longest configuration, bytes: more than 100,000 disks with all that can be said of them.
+const CONFIG_LEN_MAX: u64 = 16 << 20;
 
 /// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched
 /// only when used.
@@ -87,6 +94,8 @@ pub(crate) struct Draft {
     pub(crate) state_dir: Option<PathBuf>,
     isns: Option<String>,
     pub(crate) targets: Vec<DraftTarget>,
+    /// Nobody named a target: there is one with a disk in memory.
+    pub(crate) default_disk: bool,
     discovery: AuthenticationPolicy,
     accounts: Accounts,
 }
@@ -119,6 +128,7 @@ impl Draft {
             state_dir: None,
             isns: None,
             targets: Vec::new(),
+            default_disk: false,
             discovery: AuthenticationPolicy::default(),
             accounts: Accounts::default(),
         }
@@ -127,10 +137,10 @@ impl Draft {
     /// Reads and checks a configuration file.
     pub(crate) fn from_file(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text = read_configuration(path)?;
         let mut draft = Self::new();
-        draft.take_file(&Source::new(name, text))?;
-        draft.take_defaults()?;
+        draft.take_file(&Source::new(name.clone(), text))?;
+        draft.take_defaults().context(name)?;
         Ok(draft)
     }
 
@@ -139,8 +149,7 @@ impl Draft {
         let mut draft = Self::new();
         if let Some(path) = &options.config {
             let name = path.display().to_string();
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let text = read_configuration(path)?;
             draft.take_file(&Source::new(name, text))?;
         }
         let of_file = draft.targets.len();
@@ -156,7 +165,9 @@ impl Draft {
     fn take_file(&mut self, source: &Source) -> Result<()> {
         let config = source.parse()?;
         for listen in &config.listen {
-            self.listen.extend(checked(source, "listen", listen, |text| addresses(text))?);
+            let found = checked(source, "listen", listen, |text| addresses(text))?;
+            checked(source, "listen", listen, |_| listened_once(&self.listen, &found))?;
+            self.listen.extend(found);
         }
         if let Some(value) = &config.engine {
             self.engine = checked(source, "engine", value, |text| engine(text))?;
@@ -183,8 +194,11 @@ impl Draft {
                 checked(source, "unauthenticated-max", value, |count| strangers(*count))?;
         }
         if let Some(value) = &config.unauthenticated_per_address {
+            let most = self.connections.strangers;
             self.connections.strangers_of_address =
-                checked(source, "unauthenticated-per-address", value, |count| strangers(*count))?;
+                checked(source, "unauthenticated-per-address", value, |count| {
+                    strangers(*count).and_then(|count| strangers_of_address(count, most))
+                })?;
         }
         self.hide_targets = config.hide_targets.unwrap_or(false);
         if let Some(value) = &config.log {
@@ -195,7 +209,7 @@ impl Draft {
         }
         self.control_socket = config.control_socket.map(|path| path.into_inner().into());
         self.state_dir = config.state_dir.map(|path| path.into_inner().into());
-        self.portal_groups = ports::portal_groups(source, &config.portal_group)?;
+        self.portal_groups = ports::portal_groups(source, &config.portal_group, &self.listen)?;
         for target in &config.target {
             let mut draft = DraftTarget::from_file(source, target, &self.targets)?;
             draft.port_groups = ports::port_groups(source, target, &self.portal_groups)?;
@@ -214,7 +228,9 @@ impl Draft {
             self.listen.clear();
         }
         for text in &options.listen {
-            self.listen.extend(option("--listen", text, addresses(text))?);
+            let found = option("--listen", text, addresses(text))?;
+            option("--listen", text, listened_once(&self.listen, &found))?;
+            self.listen.extend(found);
         }
         if let Some(text) = &options.engine {
             self.engine = option("--engine", text, engine(text))?;
@@ -239,8 +255,10 @@ impl Draft {
             self.connections.strangers = option("--unauthenticated-max", count, strangers(count))?;
         }
         if let Some(count) = options.unauthenticated_per_address {
+            let most = self.connections.strangers;
+            let checked = strangers(count).and_then(|count| strangers_of_address(count, most));
             self.connections.strangers_of_address =
-                option("--unauthenticated-per-address", count, strangers(count))?;
+                option("--unauthenticated-per-address", count, checked)?;
         }
         if let Some(text) = &options.log {
             self.log = option("--log", text, log_level(text))?;
@@ -325,7 +343,14 @@ impl Draft {
             let spec = DEFAULT_STORE.parse::<Spec>().map_err(|error| Usage(error.to_string()))?;
             target.luns.push(DraftLun::new(0, DEFAULT_STORE, spec));
             self.targets.push(target);
+            self.default_disk = true;
         }
+        // The options may have changed what the file has.
+        let groups: Vec<SocketAddr> =
+            self.portal_groups.iter().map(|portal| portal.address).collect();
+        listened_once(&self.listen, &groups).map_err(|problem| {
+            anyhow!("the portals of listen and of [[portal-group]]: {problem}")
+        })?;
         self.mode.check(self.reactors)
     }
 
@@ -385,6 +410,12 @@ impl Draft {
         };
         Ok(Opened { state_folder, plan, served })
     }
+}
+
+/// The text of a configuration; it may come through a pipe.
+fn read_configuration(path: &Path) -> Result<String> {
+    let text = engine::files::read_text(path, CONFIG_LEN_MAX);
+    text.with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Where the disk with this designator is among those of one target.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Portal groups and target port groups: from the configuration, and while the daemon runs.
 
+use std::net::SocketAddr;
+
 use anyhow::Result;
 use control::admin;
 use control::config;
@@ -14,6 +16,7 @@ use target::Target;
 
 use crate::plan::addresses;
 use crate::plan::checked;
+use crate::plan::listened_once;
 
 const STATES: [(&str, AccessState); 5] = [
     ("active-optimized", AccessState::ActiveOptimized),
@@ -27,6 +30,7 @@ const STATES: [(&str, AccessState); 5] = [
 pub(crate) fn portal_groups(
     source: &Source,
     groups: &[config::PortalGroup],
+    listen: &[SocketAddr],
 ) -> Result<Vec<Portal>> {
     let mut portals: Vec<Portal> = Vec::new();
     for entry in groups {
@@ -44,6 +48,10 @@ pub(crate) fn portal_groups(
         }
         for text in &entry.listen {
             let found = checked(source, "portal-group.listen", text, |text| addresses(text))?;
+            let others = portals.iter().map(|portal| portal.address);
+            let others: Vec<SocketAddr> = others.chain(listen.iter().copied()).collect();
+            let once = |_: &String| listened_once(&others, &found);
+            checked(source, "portal-group.listen", text, once)?;
             portals.extend(found.into_iter().map(|address| Portal { address, group }));
         }
     }
@@ -148,7 +156,8 @@ pub(crate) fn set(
     Ok(())
 }
 
-fn state(text: &str) -> Result<AccessState, &'static str> {
+/// The state that `text` names; the error says what is right.
+pub(crate) fn state(text: &str) -> Result<AccessState, &'static str> {
     let known = STATES.into_iter().find(|(name, _)| *name == text);
     known.map(|(_, state)| state).ok_or(
         "active-optimized, active-non-optimized, standby, unavailable or transitioning is right",

@@ -360,14 +360,14 @@ fn port_groups_are_shown_and_changed() {
     assert!(alua(&["set", name, "20", "unavailable", "--lun", "1"]).status.success());
     assert!(shown().contains(&of(0, 20, 2, "active-non-optimized")));
     assert!(shown().contains(&of(1, 20, 2, "unavailable")));
-    for (arguments, said) in [
-        (&["set", name, "30", "standby"][..], "no target port group 30"),
-        (&["set", name, "20", "asleep"], "standby"),
-        (&["set", "iqn.2026-01.com.example:none", "20", "standby"], "no target"),
-        (&["set", name, "20", "standby", "--lun", "9"], "no LUN 9"),
+    for (arguments, code, said) in [
+        (&["set", name, "30", "standby"][..], 1, "no target port group 30"),
+        (&["set", name, "20", "asleep"], 2, "standby"),
+        (&["set", "iqn.2026-01.com.example:none", "20", "standby"], 1, "no target"),
+        (&["set", name, "20", "standby", "--lun", "9"], 1, "no LUN 9"),
     ] {
         let output = alua(arguments);
-        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(output.status.code(), Some(code));
         assert!(stderr(&output).contains(said), "{}", stderr(&output));
     }
     let json = String::from_utf8(alua(&["--json"]).stdout).unwrap();

@@ -71,7 +71,7 @@ fn wrong_credentials_name_line_field_value_and_what_is_right() {
         (
             common("chap-user = \"u\"\nchap-secret-env = \"NO_SECRET\"\n"),
             4,
-            "target.chap-secret-env = \"NO_SECRET\"",
+            "target.chap-secret-env: ",
             "no such environment variable",
         ),
         (

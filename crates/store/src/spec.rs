@@ -11,6 +11,7 @@ mod size;
 pub use error::SpecError;
 pub use error::Unprotectable;
 pub use filter::Filter;
+pub use size::Exactly;
 pub use size::SizeError;
 pub use size::parse_bytes;
 pub use size::parse_size;
@@ -128,8 +129,11 @@ impl Spec {
     }
 
     fn parse(word: &str, depth: usize) -> Result<Self, SpecError> {
-        let (kind, rest) =
-            word.split_once(':').ok_or_else(|| SpecError::NoArgument { word: word.to_owned() })?;
+        let (kind, rest) = word.split_once(':').ok_or_else(|| {
+            let (path, _) = split_argument(word);
+            let word = word.to_owned();
+            if is_path(path) { SpecError::Path { word } } else { SpecError::NoArgument { word } }
+        })?;
         let (kind, mut spec, options) = match kind {
             "memory" | "null" => {
                 let (argument, options) = split_argument(rest);
@@ -155,6 +159,7 @@ impl Spec {
                 ("stripe", spec, options)
             }
             "scsi" | "rbd" => return Err(SpecError::NotBuiltYet { kind: kind.to_owned() }),
+            _ if is_path(kind) => return Err(SpecError::Path { word: word.to_owned() }),
             _ => return Err(SpecError::UnknownKind { kind: kind.to_owned() }),
         };
         for option in options.into_iter().flat_map(|options| options.split(',')) {
@@ -178,6 +183,11 @@ impl Spec {
         }
         Ok(spec)
     }
+}
+
+/// Whether a word looks like a file and not like a kind of store.
+fn is_path(word: &str) -> bool {
+    word.contains(['/', '.'])
 }
 
 /// The store that all filters are in front of.
@@ -301,12 +311,12 @@ impl fmt::Display for Spec {
     /// The word that parses to it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memory { bytes } => write!(f, "memory:{bytes}"),
-            Self::Null { bytes } => write!(f, "null:{bytes}"),
+            Self::Memory { bytes } => write!(f, "memory:{}", Exactly(*bytes)),
+            Self::Null { bytes } => write!(f, "null:{}", Exactly(*bytes)),
             Self::File(file) => write!(f, "file:{file}"),
             Self::Iso { path } => write!(f, "iso:{path}"),
             Self::Stripe { chunk, stores } => {
-                write!(f, "stripe:{chunk}(")?;
+                write!(f, "stripe:{}(", Exactly(*chunk))?;
                 for (index, store) in stores.iter().enumerate() {
                     let separator = if index == 0 { "" } else { ";" };
                     write!(f, "{separator}{store}")?;
@@ -322,7 +332,7 @@ impl fmt::Display for FileSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
         if let Some(size) = self.size {
-            write!(f, ",size={size}")?;
+            write!(f, ",size={}", Exactly(size))?;
         }
         let flags = [
             (self.direct, ",direct"),

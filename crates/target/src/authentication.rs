@@ -32,7 +32,7 @@ pub enum Demand {
     /// Nothing.
     #[default]
     Off,
-    /// What it likes.
+    /// What it likes; but a name that has an account of its own has to be proved.
     Optional,
     /// Who it is.
     Required,
@@ -61,8 +61,9 @@ impl AuthenticationPolicy {
             },
         };
         let exchange = Box::new(Exchange::new(policy, draw()?));
-        Some(match self.demand {
-            Demand::Optional => Authentication::Optional(exchange),
+        // Whoever could use a name without its proof would have its session and its reservations.
+        Some(match (self.demand, own) {
+            (Demand::Optional, None) => Authentication::Optional(exchange),
             _ => Authentication::Required(exchange),
         })
     }
@@ -138,11 +139,12 @@ mod tests {
     #[test]
     fn demand_and_accounts_give_the_policy() {
         for (common, own) in [(false, false), (false, true), (true, false), (true, true)] {
-            let any = common || own;
             assert!(matches!(decide(Demand::Off, common, own), Some(Authentication::Off)));
             let optional = decide(Demand::Optional, common, own);
-            assert_eq!(matches!(optional, Some(Authentication::Optional(_))), any);
-            assert_eq!(matches!(optional, Some(Authentication::Off)), !any);
+            // A name that can be proved has to be.
+            assert_eq!(matches!(optional, Some(Authentication::Required(_))), own);
+            assert_eq!(matches!(optional, Some(Authentication::Optional(_))), common && !own);
+            assert_eq!(matches!(optional, Some(Authentication::Off)), !common && !own);
             for demand in [Demand::Required, Demand::Mutual] {
                 let required = decide(demand, common, own);
                 let Some(Authentication::Required(exchange)) = required else {

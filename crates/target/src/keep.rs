@@ -2,15 +2,15 @@
 //! Keeps what logical units need over a loss of power in files of one folder, one for each unit and
 //! kind of state.
 //!
-//! A state is written to a new file, synced, and then takes the place of the old one; the folder is
+//! A state is written to a draft, synced, and then changes places with the old one; the folder is
 //! synced too. So after a crash at any point the old state is there or the new one, whole.
+//!
+//! What was the state is the next draft, and keeps its space: both files always have space for as
+//! much as is kept. So a change that keeps less, as when registrations are released, needs no space
+//! that the file system may not have. A file system that writes elsewhere what is written again
+//! (Btrfs, ZFS) may still need some, and one whose files cannot change places (NFS) needs a name.
 
-use std::fmt;
-use std::fs::File;
 use std::io;
-use std::io::Read;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -21,96 +21,12 @@ use scsi::KeepFailed;
 use scsi::Keeper;
 use scsi::Kept;
 
-/// Longest file that is read: far more than any state that was ever written.
-const STATE_LEN_MAX: u64 = 1 << 20;
+use self::shelf::Folder;
 
-/// A folder that files of states are in: the system's, or a simulated one.
-pub trait Shelf: Send + Sync + fmt::Debug {
-    /// What is in a file; None if there is none.
-    ///
-    /// # Errors
-    /// If it cannot be read or is too long.
-    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+mod shelf;
 
-    /// Makes a file of these bytes, which are not yet on stable storage.
-    ///
-    /// # Errors
-    /// Then any part of it may be there.
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>>;
-
-    /// Gives a file another name, in place of what has that, at once for everybody who looks.
-    ///
-    /// # Errors
-    /// Then all is as before.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-
-    /// Takes a file away.
-    ///
-    /// # Errors
-    /// Then it is still there.
-    fn remove(&self, name: &str) -> io::Result<()>;
-
-    /// Brings the names of the files to stable storage.
-    ///
-    /// # Errors
-    /// Then nobody knows which of the last changes are there after a crash.
-    fn sync(&self) -> io::Result<()>;
-}
-
-/// A file that was written.
-pub trait Draft {
-    /// Brings its content to stable storage.
-    ///
-    /// # Errors
-    /// Then any part of it may be there after a crash.
-    fn sync(&self) -> io::Result<()>;
-}
-
-impl Draft for File {
-    fn sync(&self) -> io::Result<()> {
-        self.sync_all()
-    }
-}
-
-/// A folder of the system.
-#[derive(Debug)]
-struct Folder(PathBuf);
-
-impl Shelf for Folder {
-    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let path = self.0.join(name);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut state = Vec::new();
-        let read = file.take(STATE_LEN_MAX + 1).read_to_end(&mut state)?;
-        if read as u64 > STATE_LEN_MAX {
-            return Err(io::Error::other(format!("{} is too long", path.display())));
-        }
-        Ok(Some(state))
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
-        let options = File::options().write(true).create(true).truncate(true).mode(0o600).clone();
-        let mut file = options.open(self.0.join(name))?;
-        file.write_all(bytes)?;
-        Ok(Box::new(file))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        std::fs::rename(self.0.join(from), self.0.join(to))
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        std::fs::remove_file(self.0.join(name))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        File::open(&self.0)?.sync_all()
-    }
-}
+pub use self::shelf::Draft;
+pub use self::shelf::Shelf;
 
 /// The file of one kind of state of one unit.
 #[derive(Debug)]
@@ -119,10 +35,20 @@ pub struct StateFile {
     name: String,
     /// Where the next state is written before it takes its place.
     draft: String,
+    /// The next draft, until it takes that place.
+    spare: String,
     /// For messages.
     path: PathBuf,
-    /// What is there.
-    last: Mutex<Option<Vec<u8>>>,
+    last: Mutex<Last>,
+}
+
+/// What is there.
+#[derive(Debug)]
+struct Last {
+    state: Option<Vec<u8>>,
+    /// The names of the files may not be on stable storage: after a crash the next draft may be
+    /// found in the place of the state.
+    is_unsettled: bool,
 }
 
 impl StateFile {
@@ -153,9 +79,18 @@ impl StateFile {
     ) -> io::Result<(Self, Option<Vec<u8>>)> {
         let name = name_of(&identity.naa, kept.name());
         let draft = name_of(&identity.naa, &format!("{}.new", kept.name()));
+        let spare = name_of(&identity.naa, &format!("{}.spare", kept.name()));
         let state = shelf.read(&name)?;
-        let (path, last) = (PathBuf::from(&name), Mutex::new(state.clone()));
-        Ok((Self { shelf, name, draft, path, last }, state))
+        let (path, last) =
+            (PathBuf::from(&name), Mutex::new(Last { state: state.clone(), is_unsettled: true }));
+        let file = Self { shelf, name, draft, spare, path, last };
+        if let Some(state) = &state
+            && let Err(error) = file.shelf.open(&file.draft, state.len())
+        {
+            let path = file.path.display();
+            tracing::warn!(%path, %error, "no space for a change of what is kept of a unit");
+        }
+        Ok((file, state))
     }
 
     /// Where the state is.
@@ -166,28 +101,46 @@ impl StateFile {
 
     fn put(&self, state: &[u8]) -> io::Result<()> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_unsettled {
+            // Else the draft that is written over may be what a crash brings back.
+            self.shelf.sync()?;
+        }
+        last.is_unsettled = true;
         self.exchange(state)?;
         if let Err(error) = self.shelf.sync() {
             // The new state is there, and nobody relies on it: a restart must not find it.
-            let put_back = match &*last {
+            let put_back = match &last.state {
                 Some(last) => self.exchange(last),
                 None => self.shelf.remove(&self.name),
             };
-            let put_back = put_back.and_then(|()| self.shelf.sync());
-            if let Err(error) = put_back {
-                let path = self.path.display();
-                tracing::error!(%path, %error, "cannot put the old state of a unit back");
+            match put_back.and_then(|()| self.shelf.sync()) {
+                Ok(()) => last.is_unsettled = false,
+                Err(error) => {
+                    let path = self.path.display();
+                    tracing::error!(%path, %error, "cannot put the old state of a unit back");
+                }
             }
             return Err(error);
         }
-        *last = Some(state.to_vec());
+        *last = Last { state: Some(state.to_vec()), is_unsettled: false };
         Ok(())
     }
 
     fn exchange(&self, state: &[u8]) -> io::Result<()> {
-        let draft = self.shelf.write(&self.draft, state)?;
+        // The next draft first: without it what is kept now could not be released later.
+        let there = self.shelf.set_aside(&self.name, state.len())?;
+        // Over what is in it, which gives no space back before it is used again.
+        let mut draft = self.shelf.open(&self.draft, state.len())?;
+        draft.write(state)?;
         draft.sync()?;
-        self.shelf.rename(&self.draft, &self.name)
+        if there && self.shelf.exchange(&self.draft, &self.name)? {
+            return Ok(());
+        }
+        self.shelf.open(&self.spare, state.len())?;
+        self.shelf.rename(&self.draft, &self.name)?;
+        // The state is there; without this name the next change makes another one.
+        let _ = self.shelf.rename(&self.spare, &self.draft);
+        Ok(())
     }
 }
 
@@ -212,9 +165,12 @@ impl Keeper for StateFile {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::fs::File;
+    use std::io::Write;
+    use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering;
 
+    use super::shelf::STATE_LEN_MAX;
     use super::*;
 
     fn identity() -> Identity {
@@ -232,7 +188,105 @@ mod tests {
         let (_, state) =
             StateFile::open(&folder, &identity(), Kept::Reservations).expect("readable");
         assert_eq!(state.as_deref(), Some(&b"two"[..]));
-        assert_eq!(std::fs::read_dir(&folder).expect("readable").count(), 1, "no draft is left");
+        assert_eq!(names(&folder), 2, "the state, and room for the next one");
+    }
+
+    fn names(folder: &Path) -> usize {
+        std::fs::read_dir(folder).expect("readable").count()
+    }
+
+    /// A small file system of memory, as long as it lives.
+    struct Small(tempfile::TempDir);
+
+    impl Small {
+        /// None: whoever runs this test may not mount any.
+        fn mount() -> Option<Self> {
+            let folder = tempfile::tempdir().expect("a folder");
+            let mut mount = std::process::Command::new("mount");
+            let small = ["-t", "tmpfs", "-o", "size=128k,nr_inodes=32", "tmpfs"];
+            let done = mount.args(small).arg(folder.path()).output().ok()?;
+            done.status.success().then_some(Self(folder))
+        }
+
+        /// Takes all room and all names.
+        fn fill(&self) {
+            let mut ballast = File::create(self.0.path().join("ballast")).expect("room");
+            while ballast.write_all(&[1; 512]).is_ok() {}
+            for number in 0.. {
+                if File::create(self.0.path().join(number.to_string())).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg(self.0.path()).output();
+        }
+    }
+
+    /// What releases takes no more room than what it releases took: it goes on where there is
+    /// none, again and again, and is what a restart finds.
+    #[test]
+    fn what_takes_less_room_is_kept_in_a_full_folder() {
+        let Some(small) = Small::mount() else {
+            eprintln!("cannot mount a file system; nothing was tested");
+            return;
+        };
+        let folder = small.0.path();
+        let open = || StateFile::open(folder, &identity(), Kept::Reservations).expect("readable");
+        let (file, _) = open();
+        file.keep(&[1; 100]).expect("room");
+        file.keep(&[2; 9000]).expect("room");
+        small.fill();
+        assert_eq!(file.keep(&[3; 60_000]), Err(KeepFailed), "more than there was");
+        assert_eq!(open().1, Some(vec![2; 9000]));
+        // Of many registrations one goes, then all; and after a restart the same.
+        let (mut file, mut length) = (file, 9000);
+        for turn in 4..10 {
+            length = length * 7 / 8;
+            assert_eq!(file.keep(&vec![turn; length]), Ok(()), "{length} bytes");
+            let (again, state) = open();
+            assert_eq!(state, Some(vec![turn; length]));
+            file = again;
+        }
+        assert_eq!(file.keep(&[9; 32]), Ok(()));
+        assert_eq!(open().1, Some(vec![9; 32]));
+    }
+
+    /// The same where nothing can be mounted: no name and no block is new.
+    #[test]
+    fn what_takes_less_room_is_written_where_there_is_some() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, _) =
+            StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("made");
+        file.keep(&[1; 100]).expect("room");
+        file.keep(&[2; 20_000]).expect("room");
+        let inodes = || {
+            [&file.name, &file.draft]
+                .map(|name| folder.path().join(name).metadata().expect("it is").ino())
+        };
+        let mut before = inodes();
+        let blocks = folder.path().join(&file.draft).metadata().expect("it is").blocks();
+        assert!(blocks * 512 >= 20_000, "there is room for as much: {blocks} blocks");
+        for length in [19_000, 5000, 32] {
+            file.keep(&vec![3; length]).expect("room");
+            before.reverse();
+            assert_eq!(inodes(), before, "the two files change places");
+        }
+    }
+
+    /// A folder of an older daemon has the state alone: room is made when it is opened.
+    #[test]
+    fn room_is_made_for_a_state_that_has_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open =
+            || StateFile::open(folder.path(), &identity(), Kept::Reservations).expect("readable");
+        std::fs::write(open().0.path(), [7; 5000]).expect("room");
+        assert_eq!(open().1, Some(vec![7; 5000]));
+        assert_eq!(names(folder.path()), 2);
     }
 
     #[test]
@@ -269,20 +323,28 @@ mod tests {
                 old = new;
             }
         }
-        assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), Kept::ALL.len());
+        assert_eq!(names(folder.path()), 2 * Kept::ALL.len());
     }
 
-    /// A folder whose names cannot be synced once.
+    /// A folder whose names cannot be synced once: when so many syncs have gone well.
     #[derive(Debug)]
-    struct Faulty(Folder, AtomicBool);
+    struct Faulty(Folder, AtomicU32);
 
     impl Shelf for Faulty {
         fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
             self.0.read(name)
         }
 
-        fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
-            self.0.write(name, bytes)
+        fn set_aside(&self, name: &str, length: usize) -> io::Result<bool> {
+            self.0.set_aside(name, length)
+        }
+
+        fn open(&self, name: &str, length: usize) -> io::Result<Box<dyn Draft>> {
+            self.0.open(name, length)
+        }
+
+        fn exchange(&self, one: &str, other: &str) -> io::Result<bool> {
+            self.0.exchange(one, other)
         }
 
         fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -294,7 +356,7 @@ mod tests {
         }
 
         fn sync(&self) -> io::Result<()> {
-            if self.1.swap(false, Ordering::Relaxed) {
+            if self.1.fetch_sub(1, Ordering::Relaxed) == 0 {
                 return Err(io::Error::other("a broken disk"));
             }
             self.0.sync()
@@ -305,16 +367,19 @@ mod tests {
     /// not find its change in force after a restart.
     #[test]
     fn what_failed_at_the_last_step_is_taken_back() {
+        // The first is for what may have been left unsynced before.
+        const SECOND: u32 = 1;
+        const NEVER: u32 = u32::MAX;
         let folder = tempfile::tempdir().expect("a folder");
-        let open = |fails| {
-            let shelf = Faulty(Folder(folder.path().to_owned()), AtomicBool::new(fails));
+        let open = |before| {
+            let shelf = Faulty(Folder(folder.path().to_owned()), AtomicU32::new(before));
             StateFile::on(Box::new(shelf), &identity(), Kept::Reservations).expect("readable")
         };
-        assert_eq!(open(true).0.keep(b"first"), Err(KeepFailed));
-        assert_eq!(open(false).1, None);
-        open(false).0.keep(b"old").expect("room");
-        assert_eq!(open(true).0.keep(b"new"), Err(KeepFailed));
-        assert_eq!(open(false).1.as_deref(), Some(&b"old"[..]));
+        assert_eq!(open(SECOND).0.keep(b"first"), Err(KeepFailed));
+        assert_eq!(open(NEVER).1, None);
+        open(NEVER).0.keep(b"old").expect("room");
+        assert_eq!(open(SECOND).0.keep(b"new"), Err(KeepFailed));
+        assert_eq!(open(NEVER).1.as_deref(), Some(&b"old"[..]));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use iscsi::target::TargetReset;
 use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
+use crate::authentication::Demand;
 
 /// The portal group tag of portals that are given none (RFC 7143 §4.4.1).
 pub const PORTAL_GROUP_TAG: u16 = 1;
@@ -74,7 +75,7 @@ pub struct Redirect {
 /// Lets one initiator in.
 #[derive(Clone, Debug)]
 pub struct AccessRule {
-    /// The initiator's iSCSI name, normalized: what initiators say is prepared, then compared.
+    /// The initiator's iSCSI name, normalized, as those of initiators are when they log in.
     pub initiator: String,
     /// LUN masking: the numbers that it sees; all if None.
     pub luns: Option<Vec<u16>>,
@@ -92,8 +93,7 @@ impl Node {
     }
 
     fn rule(&self, initiator: &str) -> Option<&AccessRule> {
-        let name = iscsi::name::prepared(initiator);
-        self.access.iter().find(|rule| rule.initiator == name)
+        self.access.iter().find(|rule| rule.initiator == initiator)
     }
 
     /// The account of `initiator` alone: it proves that name and no other (RFC 7143 §9.2).
@@ -114,6 +114,11 @@ impl Node {
             .and_then(|rule| rule.luns.as_ref())
             .is_none_or(|luns| luns.contains(&number))
     }
+}
+
+/// Whether anybody can prove who it is in a session with a disk of `nodes`.
+pub(crate) fn takes_proof(nodes: &[Node]) -> bool {
+    nodes.iter().any(|node| node.authentication.demand != Demand::Off)
 }
 
 /// A node while it is served: its units come and go.
@@ -137,7 +142,7 @@ struct Luns {
 impl Luns {
     fn shows(&self, node: &Node, initiator: &str, number: u16) -> bool {
         match self.only.iter().find(|(of, _)| *of == number) {
-            Some((_, initiators)) => initiators.contains(&iscsi::name::prepared(initiator)),
+            Some((_, initiators)) => initiators.iter().any(|name| name == initiator),
             None => node.shows(initiator, number),
         }
     }
@@ -267,10 +272,14 @@ impl Nodes {
         const UNAVAILABLE: u16 = 0x0301;
         let (settings, target_alias, node) = match &request.target {
             Some(name) => match self.find(name).map(|served| served.node()) {
-                None => return Admission::Refused { status: NOT_FOUND },
+                None => {
+                    let reason = "no such target is served here";
+                    return Admission::Refused { status: NOT_FOUND, reason };
+                }
                 Some(node) if !node.admits(&request.initiator) => {
                     let status = if self.hide { NOT_FOUND } else { FORBIDDEN };
-                    return Admission::Refused { status };
+                    let reason = "the initiator is not on the list of the target";
+                    return Admission::Refused { status, reason };
                 }
                 // Before authentication, which RFC 7143 §11.13.5 allows: initiators follow either
                 // way, and prove themselves where they arrive.
@@ -284,7 +293,10 @@ impl Nodes {
             },
             None => match &self.settings {
                 Some(settings) => (settings.clone(), None, None),
-                None => return Admission::Refused { status: UNAVAILABLE },
+                None => {
+                    let reason = "no target is served";
+                    return Admission::Refused { status: UNAVAILABLE, reason };
+                }
             },
         };
         let authentication = match node {
@@ -294,7 +306,8 @@ impl Nodes {
             _ => self.discovery.authentication(None, draw),
         };
         let Some(authentication) = authentication else {
-            return Admission::Refused { status: TARGET_ERROR };
+            let reason = "there is no randomness for a challenge";
+            return Admission::Refused { status: TARGET_ERROR, reason };
         };
         Admission::Granted { portal_group_tag, target_alias, settings, authentication }
     }
@@ -334,7 +347,6 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authentication::Demand;
     use iscsi::chap::Algorithm;
     use iscsi::chap::Credentials;
     use iscsi::chap::Secret;
@@ -411,13 +423,31 @@ mod tests {
         assert_eq!(nodes.portal_group(address("192.0.2.2:9")), PORTAL_GROUP_TAG);
     }
 
+    /// The peer of a daemon that hides its targets cannot tell these apart; we can.
+    #[test]
+    fn a_refusal_has_its_reason_for_the_log() {
+        let stranger = request("mallory", Some(DISK), false);
+        let lost = request("alice", Some("iqn.2026-01.com.example:none"), false);
+        for hide in [false, true] {
+            let nodes = nodes(AuthenticationPolicy::default()).hidden(hide);
+            let reason = |request| match nodes.admit(request, 1, || None) {
+                Admission::Refused { status, reason } => (status, reason),
+                admitted => panic!("{admitted:?}"),
+            };
+            let status = if hide { 0x0203 } else { 0x0202 };
+            let listed = "the initiator is not on the list of the target";
+            assert_eq!(reason(&stranger), (status, listed));
+            assert_eq!(reason(&lost), (0x0203, "no such target is served here"));
+        }
+    }
+
     #[test]
     fn an_initiator_can_prove_its_own_name_only() {
         let nodes = nodes(policy(Demand::Off, None));
         let shown = format!("{:?}", admit(&nodes, &request("alice", Some(DISK), false)));
         assert!(shown.contains("\"alice\"") && !shown.contains("\"bob\""), "{shown}");
         let stranger = nodes.admit(&request("carol", Some(DISK), false), 1, || None);
-        assert!(matches!(stranger, Admission::Refused { status: 0x0202 }));
+        assert!(matches!(stranger, Admission::Refused { status: 0x0202, .. }));
     }
 
     #[test]
@@ -439,6 +469,6 @@ mod tests {
     fn without_randomness_a_login_is_refused() {
         let nodes = nodes(policy(Demand::Off, None));
         let refused = nodes.admit(&request("alice", Some(DISK), false), 1, || None);
-        assert!(matches!(refused, Admission::Refused { status: 0x0300 }));
+        assert!(matches!(refused, Admission::Refused { status: 0x0300, .. }));
     }
 }

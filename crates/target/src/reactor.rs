@@ -32,6 +32,7 @@ use crate::node::LunMap;
 use crate::node::Node;
 use crate::node::Nodes;
 use crate::node::Portal;
+use crate::node::takes_proof;
 use crate::pump::Board;
 use crate::pump::Pump;
 use crate::registry::Registry;
@@ -126,12 +127,29 @@ pub(crate) struct Shared {
     pub(crate) hold_back: Duration,
 }
 
+/// What to do where a portal cannot be opened.
+fn listening(address: &SocketAddr, source: &io::Error) -> String {
+    let port = address.port();
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("; try: another port, or ss -tanp 'sport = :{port}' to see who holds it")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; it is no address of this machine; try: ip address, or 0.0.0.0 or [::] for all".into()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; ports below 1024 are for root; try: another port".into()
+        }
+        _ => String::new(),
+    }
+}
+
 /// Why a target does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A portal cannot be opened.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}{}", listening(address, source))]
     Listen {
         /// The portal.
         address: SocketAddr,
@@ -208,11 +226,12 @@ impl Target {
             let waker = reactor.waker.recv().map_err(|_| stopped())?;
             mailboxes.push(Mailbox::new(waker.map_err(failed)?));
         }
+        let proofs = takes_proof(&plan.nodes);
         let shared = Arc::new(Shared {
             nodes: Nodes::new(plan.nodes, portals.clone(), plan.discovery)
                 .hidden(plan.hide_targets),
             challenges: Challenges::default(),
-            registry: Registry::new(plan.sessions_max),
+            registry: Registry::new(plan.sessions_max).with_room_for_proof(proofs),
             strangers: Strangers::new(plan.connections),
             mailboxes,
             board: Board::default(),

@@ -68,6 +68,8 @@ pub(crate) enum Claim {
 pub(crate) struct Registry {
     inner: Mutex<Inner>,
     sessions_max: usize,
+    /// As many of them may be of initiators that have proved nothing.
+    unproved_max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -75,6 +77,8 @@ struct Inner {
     sessions: HashMap<Identity, Entry>,
     /// Sessions that take one of the places.
     counted: usize,
+    /// As many of them have an initiator that has proved nothing.
+    unproved: usize,
     last: u16,
 }
 
@@ -91,10 +95,21 @@ struct Entry {
 /// More sessions than this cannot be configured: TSIH has 16 bits, and each session costs memory.
 pub const SESSIONS_MAX: usize = 16_384;
 
+/// Of so many places one is for initiators that have proved who they are, where any can: enough for
+/// theirs, and few enough that the others do not miss them.
+const PROVED_SHARE: usize = 4;
+
 impl Registry {
     /// Room for `sessions_max` sessions, [`SESSIONS_MAX`] at most.
     pub(crate) fn new(sessions_max: usize) -> Self {
-        Self { inner: Mutex::default(), sessions_max: sessions_max.min(SESSIONS_MAX) }
+        let sessions_max = sessions_max.min(SESSIONS_MAX);
+        Self { inner: Mutex::default(), sessions_max, unproved_max: sessions_max }
+    }
+
+    /// The same, with places that only initiators get that have proved who they are.
+    pub(crate) fn with_room_for_proof(self, wanted: bool) -> Self {
+        let kept = if wanted { self.sessions_max / PROVED_SHARE } else { 0 };
+        Self { unproved_max: self.sessions_max - kept, ..self }
     }
 
     /// Takes the place `identity` for a session on `reactor`, if it is free. `user`: whom the
@@ -111,10 +126,13 @@ impl Registry {
         // Discovery that nobody proved anything for is bounded as strangers are, and takes no
         // place from anybody.
         let counts = user.is_some() || matches!(identity.scope, Scope::Target(..));
-        if counts && inner.counted >= self.sessions_max {
+        let unproved = counts && user.is_none();
+        let is_full = counts && inner.counted >= self.sessions_max;
+        if is_full || unproved && inner.unproved >= self.unproved_max {
             return Claim::Exhausted;
         }
         inner.counted += usize::from(counts);
+        inner.unproved += usize::from(unproved);
         let tsih = inner.free_tsih();
         let user = user.map(ToOwned::to_owned);
         let entry = Entry { home: Home { reactor, tsih }, user, counts };
@@ -132,8 +150,9 @@ impl Registry {
     pub(crate) fn release(&self, identity: &Identity, tsih: Tsih) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.sessions.get(identity).is_some_and(|entry| entry.home.tsih == tsih) {
-            let counts = inner.sessions.remove(identity).is_some_and(|entry| entry.counts);
-            inner.counted -= usize::from(counts);
+            let Some(entry) = inner.sessions.remove(identity) else { return };
+            inner.counted -= usize::from(entry.counts);
+            inner.unproved -= usize::from(entry.counts && entry.user.is_none());
         }
     }
 }
@@ -197,6 +216,22 @@ mod tests {
         assert_eq!(registry.claim(&identity("a", 2), None, 0), Claim::Exhausted);
         registry.release(&identity("a", 1), tsih);
         assert!(matches!(registry.claim(&identity("a", 2), None, 0), Claim::New(_)));
+    }
+
+    #[test]
+    fn a_quarter_of_the_places_is_for_who_has_proved_itself() {
+        let registry = Registry::new(5).with_room_for_proof(true);
+        let claim = |isid, user| registry.claim(&identity("a", isid), user, 0);
+        let places: Vec<Claim> = (1..=4).map(|isid| claim(isid, None)).collect();
+        assert!(places.iter().all(|claim| matches!(claim, Claim::New(_))));
+        assert_eq!(claim(5, None), Claim::Exhausted);
+        assert!(matches!(claim(5, Some("alice")), Claim::New(_)));
+        assert_eq!(claim(6, Some("alice")), Claim::Exhausted);
+        let Claim::New(first) = places[0] else { panic!() };
+        registry.release(&identity("a", 1), first);
+        assert!(matches!(claim(6, None), Claim::New(_)));
+        let all = Registry::new(1).with_room_for_proof(true);
+        assert!(matches!(all.claim(&identity("a", 1), None, 0), Claim::New(_)));
     }
 
     #[test]

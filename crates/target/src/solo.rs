@@ -19,6 +19,7 @@ use crate::mail::SessionSnapshot;
 use crate::node::Node;
 use crate::node::Nodes;
 use crate::node::Portal;
+use crate::node::takes_proof;
 use crate::pump::Board;
 use crate::pump::Pump;
 use crate::reactor::Shared;
@@ -61,10 +62,11 @@ pub struct Solo<P> {
 impl<P: Port> Solo<P> {
     /// Serves `plan` over `port` to whoever comes to `listeners`.
     pub fn new(port: P, plan: SoloPlan, listeners: Vec<OwnedFd>) -> Self {
+        let proofs = takes_proof(&plan.nodes);
         let shared = Arc::new(Shared {
             nodes: Nodes::new(plan.nodes, plan.portals, plan.discovery),
             challenges: Challenges::default(),
-            registry: Registry::new(plan.sessions_max),
+            registry: Registry::new(plan.sessions_max).with_room_for_proof(proofs),
             strangers: Strangers::new(plan.connections),
             mailboxes: vec![Mailbox::new(port.waker())],
             board: Board::default(),

@@ -77,7 +77,11 @@ pub enum VolumeError {
         path: String,
     },
     /// Zero, or not whole blocks.
-    #[error("{bytes} bytes is no size for LUN {lun}: a multiple of {block} is right, not zero")]
+    #[error(
+        "{bytes} bytes is no size for LUN {lun}: a multiple of {block} is right, not zero, \
+         such as {}",
+        (bytes - bytes % u64::from(*block)).clamp(u64::from(*block), 1 << 62)
+    )]
     Size {
         /// The number.
         lun: u16,

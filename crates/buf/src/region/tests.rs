@@ -6,7 +6,8 @@ use crate::Slice;
 use crate::limits::PAGE;
 use proptest::prelude::*;
 
-const LEN: usize = 5 * 4096 + 100;
+/// Of two groups.
+const LEN: usize = GROUP + 5 * 4096 + 100;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -19,9 +20,9 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let range = || (0..LEN + 50, 0..LEN);
     prop_oneof![
-        (0..LEN + 50, 0..6000_usize, 1..255_u8)
+        (0..LEN + 50, 0..20_000_usize, 1..255_u8)
             .prop_map(|(at, len, byte)| Step::Write(at, vec![byte; len])),
-        (0..LEN, 0..LEN, 0..9000_usize).prop_map(|(from, to, len)| Step::Copy { from, to, len }),
+        (0..LEN, 0..LEN, 0..30_000_usize).prop_map(|(from, to, len)| Step::Copy { from, to, len }),
         range().prop_map(|(at, len)| Step::Zero(at, len)),
         range().prop_map(|(at, len)| Step::Discard(at, len)),
     ]

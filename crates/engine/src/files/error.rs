@@ -12,9 +12,18 @@ use super::SECTOR;
 #[non_exhaustive]
 pub enum FileError {
     /// No such file.
-    #[error("{} does not exist; try: give a size to create it", .path.display())]
+    #[error(
+        "{} does not exist; try: file:{},size=10G to create it, with the size that it is to have",
+        .path.display(), .path.display()
+    )]
     Missing {
         /// The file.
+        path: PathBuf,
+    },
+    /// No such device; a file among devices is never wanted.
+    #[error("{}: no such device; try: lsblk, which shows those that are there", .path.display())]
+    NoDevice {
+        /// The device.
         path: PathBuf,
     },
     /// The folder of the file is missing.
@@ -71,6 +80,15 @@ pub enum FileError {
         /// The size asked for.
         wanted: u64,
     },
+    /// More than a file can have there.
+    #[error(
+        "the file system takes no file {} of the size that is wanted; try: a smaller size",
+        .path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file system or device is mounted or set read-only.
     #[error("{} is on a read-only file system or device; try: serve it read-only", .path.display())]
     ReadOnly {
@@ -107,6 +125,18 @@ pub enum FileError {
         /// The file or device.
         path: PathBuf,
         /// The one that has it.
+        other: PathBuf,
+    },
+    /// A loop device whose file another one shows, too, which is mounted.
+    #[error(
+        "{} shows the same file as {}, which is mounted or in use by the system; try: lsblk {}, \
+         then unmount or release it",
+        .path.display(), .other.display(), .other.display()
+    )]
+    Shown {
+        /// The device.
+        path: PathBuf,
+        /// The one that is mounted.
         other: PathBuf,
     },
     /// The image of a virtual machine, whose format means that its bytes are not those of a disk.

@@ -13,11 +13,13 @@ use rustix::fs::Access;
 use super::FileError;
 use super::OpenOptions;
 use super::Queue;
+use super::among_devices;
 use super::check_kind;
 use super::explain;
 use super::image;
 use super::is_whole;
 use super::length;
+use super::missing;
 use super::same;
 use super::same::Place;
 
@@ -76,8 +78,8 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
 /// A file that would be made.
 fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileError> {
     let own = || path.to_path_buf();
-    if options.create_size.is_none() || options.read_only {
-        return Err(FileError::Missing { path: own() });
+    if options.create_size.is_none() || options.read_only || among_devices(path) {
+        return Err(missing(path));
     }
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -108,6 +110,8 @@ mod tests {
         let refused = |name: &str, options| examine(&path(name), options).unwrap_err();
         assert!(matches!(refused("none", &plain), FileError::Missing { .. }));
         assert!(matches!(refused("no/disk", &made), FileError::FolderMissing { .. }));
+        let device = examine(Path::new("/dev/lunwire-no-such-device"), &made).unwrap_err();
+        assert!(matches!(device, FileError::NoDevice { .. }));
         assert!(matches!(refused("empty", &plain), FileError::Empty { .. }));
         assert!(matches!(refused("image", &plain), FileError::Image { .. }));
         assert!(matches!(refused("", &plain), FileError::Directory { .. }));

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names in folders: a file that was synced is lost all the same if its folder was not.
 
+use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::ErrorKind;
 use std::path::Path;
+
+use crate::limits::LINKS_MAX;
 
 /// Brings the name of `file`, which is `path`, to stable storage.
 ///
@@ -23,6 +26,53 @@ pub fn sync_name(path: &Path, file: &File) -> io::Result<()> {
     }
 }
 
+/// Whether `path`, which is not there, would be a file among devices: a device with a mistyped name,
+/// most likely. `/dev/shm` is memory for files.
+#[must_use]
+pub fn among_devices(path: &Path) -> bool {
+    let mut path = path.to_path_buf();
+    for _ in 0..LINKS_MAX {
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = folder.unwrap_or(Path::new("."));
+        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+        path = folder.join(path.file_name().unwrap_or_default());
+        match fs::read_link(&path) {
+            Ok(to) => path = folder.join(to),
+            Err(_) => break,
+        }
+    }
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
+/// Lets the files `one` and `other` change places, at once and without room for it; false: the file
+/// system cannot.
+///
+/// # Errors
+/// What the kernel says.
+pub fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
+    use rustix::fs::CWD;
+    use rustix::io::Errno;
+    match rustix::fs::renameat_with(CWD, one, CWD, other, rustix::fs::RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sets space for `length` bytes aside for `file`, which looks as before. Where the file system
+/// knows no such thing, none is set aside.
+///
+/// # Errors
+/// There is not so much space, or whatever else the kernel says.
+pub fn set_aside(file: &File, length: u64) -> io::Result<()> {
+    use rustix::fs::FallocateFlags;
+    use rustix::io::Errno;
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, length.max(1)) {
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +85,21 @@ mod tests {
         sync_name(&path, &file).unwrap();
         sync_name(Path::new("disk"), &file).unwrap();
         assert!(sync_name(&folder.path().join("no/disk"), &file).is_err());
+    }
+
+    #[test]
+    fn files_change_places_and_have_space_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+        for path in [&one, &other] {
+            fs::write(path, path.to_str().unwrap()).unwrap();
+        }
+        if exchange(&one, &other).unwrap() {
+            assert_eq!(fs::read(&one).unwrap(), other.to_str().unwrap().as_bytes());
+        }
+        assert!(exchange(&one, &folder.path().join("none")).is_err());
+        let before = fs::read(&one).unwrap();
+        set_aside(&File::options().write(true).open(&one).unwrap(), 1 << 20).unwrap();
+        assert_eq!(fs::read(&one).unwrap(), before);
     }
 }

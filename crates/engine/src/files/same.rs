@@ -4,9 +4,11 @@
 
 use std::fs;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +18,9 @@ use std::sync::Weak;
 
 use super::FileError;
 use super::Holder;
+use super::SECTOR;
 use super::lock;
+use crate::limits::DEVICES_DEPTH_MAX;
 
 /// What bytes are where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +64,21 @@ impl Claim {
     }
 }
 
+/// What keeps others from a file or device as long as it is there.
+#[derive(Debug)]
+pub struct Taken {
+    _behind: Option<File>,
+}
+
+/// Takes `file`, which is `path` and open for writing, for this process alone: for a copy onto it.
+///
+/// # Errors
+/// [`FileError`] if somebody serves, mounted or shows it, also by another name.
+pub fn take_alone(path: &Path, file: &File) -> Result<Taken, FileError> {
+    lock::lock(path, file, false)?;
+    Ok(Taken { _behind: claim(path, file, false)?.behind })
+}
+
 /// Refuses a disk that is open here already, or that others have by another name.
 pub(super) fn claim(path: &Path, file: &File, read_only: bool) -> Result<Claim, FileError> {
     let other = |source| FileError::Other { path: path.into(), source };
@@ -67,12 +86,15 @@ pub(super) fn claim(path: &Path, file: &File, read_only: bool) -> Result<Claim, 
     let mut places = vec![place(&metadata)];
     let mut behind = None;
     if metadata.file_type().is_block_device() {
-        if let Some(file) = backing_file(metadata.rdev()) {
-            let opened = File::options().read(true).write(!read_only).open(&file);
+        if let Some(backing) = Backing::of(metadata.rdev()) {
+            let opened = File::options().read(true).write(!read_only).open(&backing.file);
             if let Ok(opened) = opened {
                 places.push(place(&opened.metadata().map_err(other)?));
                 refuse_known(path, &places, read_only)?;
-                lock::lock(&file, &opened, read_only)?;
+                lock::lock(&backing.file, &opened, read_only)?;
+                if !read_only && let Some(device) = backing.other_user() {
+                    return Err(FileError::Shown { path: path.into(), other: device });
+                }
                 behind = Some(opened);
             }
         }
@@ -112,7 +134,7 @@ fn refuse_known(path: &Path, places: &[Place], read_only: bool) -> Result<(), Fi
 pub(super) fn places(metadata: &fs::Metadata) -> Vec<Place> {
     let mut places = vec![place(metadata)];
     if metadata.file_type().is_block_device() {
-        let file = backing_file(metadata.rdev()).and_then(|file| fs::metadata(file).ok());
+        let file = Backing::of(metadata.rdev()).and_then(|backing| fs::metadata(backing.file).ok());
         places.extend(file.map(|file| place(&file)));
     }
     places
@@ -126,25 +148,106 @@ fn place(metadata: &fs::Metadata) -> Place {
     }
 }
 
-/// The file that a loop device shows; None for any other device.
-fn backing_file(device: u64) -> Option<PathBuf> {
+/// The regular file in which the bytes of a device are, and where in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Backing {
+    file: PathBuf,
+    begin: u64,
+    end: u64,
+    /// The loop devices between.
+    through: Vec<String>,
+}
+
+impl Backing {
+    /// Of a loop device, a partition of one, or what is made of one; None for any other device.
+    fn of(device: u64) -> Option<Self> {
+        Self::below(&sysfs(device), 0)
+    }
+
+    /// `folder`: the place of the device in sysfs.
+    fn below(folder: &Path, depth: usize) -> Option<Self> {
+        if depth >= DEVICES_DEPTH_MAX {
+            return None;
+        }
+        let folder = fs::canonicalize(folder).ok()?;
+        let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+        let number = |name: &str| text(name).and_then(|text| text.trim().parse::<u64>().ok());
+        let sectors = |name: &str| number(name).map(|count| count.saturating_mul(SECTOR));
+        let size = sectors("size").unwrap_or(u64::MAX);
+        if let Some(file) = text("loop/backing_file") {
+            let file = PathBuf::from(file.trim_end_matches('\n'));
+            let offset = number("loop/offset").unwrap_or(0);
+            let name = folder.file_name()?.to_string_lossy().into_owned();
+            let whole = Self { file, begin: 0, end: u64::MAX, through: Vec::new() };
+            let device = fs::metadata(&whole.file).ok();
+            let device = device.filter(|found| found.file_type().is_block_device());
+            let lower = match device {
+                Some(device) => Self::below(&sysfs(device.rdev()), depth + 1)?,
+                None => whole,
+            };
+            return Some(lower.part(offset, size).through(name));
+        }
+        if text("partition").is_some() {
+            let start = sectors("start").unwrap_or(0);
+            return Some(Self::below(folder.parent()?, depth + 1)?.part(start, size));
+        }
+        let slaves = fs::read_dir(folder.join("slaves")).ok()?.flatten();
+        slaves.into_iter().find_map(|slave| Self::below(&slave.path(), depth + 1))
+    }
+
+    /// `size` bytes of it from `start`.
+    fn part(self, start: u64, size: u64) -> Self {
+        let begin = self.begin.saturating_add(start).min(self.end);
+        Self { begin, end: begin.saturating_add(size).min(self.end), ..self }
+    }
+
+    fn through(mut self, name: String) -> Self {
+        self.through.push(name);
+        self
+    }
+
+    /// Another loop device that shows some of this and that the system uses.
+    fn other_user(&self) -> Option<PathBuf> {
+        let own = fs::metadata(&self.file).ok()?;
+        loops().into_iter().find_map(|(name, folder)| {
+            let other = Self::below(&folder, 0).filter(|_| !self.through.contains(&name))?;
+            let apart = self.end <= other.begin || other.end <= self.begin;
+            let same = fs::metadata(&other.file).is_ok_and(|file| place(&file) == place(&own));
+            let device = Path::new("/dev").join(name);
+            (same && !apart && is_claimed(&device)).then_some(device)
+        })
+    }
+}
+
+/// Whether the system uses a device: it is mounted, or a part of another one.
+fn is_claimed(device: &Path) -> bool {
+    let alone =
+        File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(device);
+    alone.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
+}
+
+fn sysfs(device: u64) -> PathBuf {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let name = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
-    Some(PathBuf::from(fs::read_to_string(name).ok()?.trim_end_matches('\n')))
+    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
+}
+
+/// All loop devices: their names, and their places in sysfs.
+fn loops() -> Vec<(String, PathBuf)> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let named =
+        devices.map(|device| (device.file_name().to_string_lossy().into_owned(), device.path()));
+    named.filter(|(name, _)| name.starts_with("loop")).collect()
 }
 
 /// The loop device that shows a file, if there is one.
 fn loop_of(metadata: &fs::Metadata) -> Option<PathBuf> {
-    let is_it = |device: &fs::DirEntry| {
-        let shown = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+    let is_it = |folder: &Path| {
+        let shown = fs::read_to_string(folder.join("loop/backing_file")).ok()?;
         let shown = fs::metadata(shown.trim_end_matches('\n')).ok()?;
         (place(&shown) == place(metadata)).then_some(())
     };
-    let devices = fs::read_dir("/sys/block").ok()?.flatten();
-    let mut loops =
-        devices.filter(|device| device.file_name().as_encoded_bytes().starts_with(b"loop"));
-    let found = loops.find(|device| is_it(device).is_some())?;
-    Some(Path::new("/dev").join(found.file_name()))
+    let (name, _) = loops().into_iter().find(|(_, folder)| is_it(folder).is_some())?;
+    Some(Path::new("/dev").join(name))
 }
 
 #[cfg(test)]
@@ -192,7 +295,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, vec![0; 1 << 20]).unwrap();
-        let Some(device) = Loop::of(&path) else { return println!("skipped: no loop device") };
+        let Some(device) = Loop::of(&path) else {
+            return println!("skipped: losetup makes no loop device here");
+        };
         let plain = OpenOptions::default();
         let shown = open(&path, &plain).unwrap_err();
         assert!(matches!(shown, FileError::SameDisk { .. }), "{shown}");
@@ -226,6 +331,54 @@ mod tests {
         assert!(open(&device.0, &options).is_ok(), "it can be read");
         drop(mounted);
         assert!(open(&device.0, &plain).is_ok());
+    }
+
+    /// No partitions of loop devices on some kernels: the files of sysfs are made here.
+    #[test]
+    fn a_partition_is_a_part_of_the_file_behind_its_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("loop7");
+        let put = |name: &str, text: &str| {
+            let path = disk.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("loop/backing_file", "/nowhere/disk\n");
+        put("loop/offset", "4096\n");
+        put("size", "100\n");
+        put("loop7p1/partition", "1\n");
+        put("loop7p1/start", "8\n");
+        put("loop7p1/size", "10\n");
+        let found = Backing::below(&disk.join("loop7p1"), 0).unwrap();
+        assert_eq!((found.begin, found.end), (4096 + 8 * 512, 4096 + 18 * 512));
+        assert_eq!(
+            (found.file.as_path(), found.through),
+            (Path::new("/nowhere/disk"), vec!["loop7".into()])
+        );
+        // A volume on the partition.
+        let volume = folder.path().join("dm-0");
+        fs::create_dir_all(volume.join("slaves")).unwrap();
+        std::os::unix::fs::symlink(disk.join("loop7p1"), volume.join("slaves/loop7p1")).unwrap();
+        assert_eq!(Backing::below(&volume, 0).unwrap().file, Path::new("/nowhere/disk"));
+        fs::remove_dir_all(disk.join("loop")).unwrap();
+        assert_eq!(Backing::below(&disk.join("loop7p1"), 0), None);
+    }
+
+    #[test]
+    fn a_loop_device_beside_a_mounted_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let (Some(first), Some(second)) = (Loop::of(&path), Loop::of(&path)) else {
+            return println!("skipped: losetup makes no loop device here");
+        };
+        let mut alone = File::options();
+        alone.read(true).write(true).custom_flags(libc::O_EXCL);
+        let mounted = alone.open(&first.0).unwrap();
+        let refused = open(&second.0, &OpenOptions::default()).unwrap_err();
+        assert!(matches!(refused, FileError::Shown { .. }), "{refused}");
+        drop(mounted);
+        assert!(open(&second.0, &OpenOptions::default()).is_ok());
     }
 
     #[test]

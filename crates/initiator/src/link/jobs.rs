@@ -58,6 +58,18 @@ pub(super) struct Job {
     busy: u32,
     /// When the target was found busy first.
     busy_since: Option<Instant>,
+    /// When it was first lost with its session.
+    lost_since: Option<Instant>,
+}
+
+/// What holds for all requests of a session while one is judged.
+struct Terms {
+    now: Instant,
+    closing: bool,
+    /// How long the target may be busy.
+    busy: Duration,
+    /// For how long one session after the other may be lost.
+    losses: Duration,
 }
 
 /// All requests of a session.
@@ -76,6 +88,8 @@ pub(super) struct Jobs {
     by_task: Vec<usize>,
     /// The buffer of the task that ends next.
     kept: Option<(TaskId, Option<Buf>)>,
+    /// Units, and with what status they are busy, of which was told.
+    noticed: Vec<(u16, u8)>,
 }
 
 /// What becomes of a request.
@@ -84,13 +98,14 @@ enum Verdict {
     Again,
     /// Once more after this was done.
     AfterStep(Step),
-    Later(Duration),
+    /// Once more after a while; this is what the target says, where that is worth a word.
+    Later(Duration, Option<Kind>),
 }
 
 impl Jobs {
     pub(super) fn insert(&mut self, tag: u64, request: Request, room: Option<Buf>) {
         let (losses, timeouts, attentions, aborts, busy) = (0, 0, 0, 0, 0);
-        let (attached, busy_since) = (false, None);
+        let (attached, busy_since, lost_since) = (false, None, None);
         let job = Job {
             tag,
             request,
@@ -102,6 +117,7 @@ impl Jobs {
             aborts,
             busy,
             busy_since,
+            lost_since,
         };
         let place = self.jobs.insert(job);
         self.ready.push_back(place);
@@ -216,6 +232,17 @@ impl Jobs {
         Some((job.tag, job.request.lun, job.request.cdb))
     }
 
+    /// Whether it was not told yet that this unit answers so.
+    fn is_news(&mut self, lun: u16, kind: &Kind) -> bool {
+        let Kind::Status { status, .. } = kind else { return false };
+        let known = self.noticed.contains(&(lun, *status));
+        let is_news = !known && self.noticed.len() < limits::NOTICES_MAX;
+        if is_news {
+            self.noticed.push((lun, *status));
+        }
+        is_news
+    }
+
     fn of_task(&self, task: TaskId) -> Option<usize> {
         self.by_task.get(task.index as usize).copied()
     }
@@ -266,7 +293,6 @@ impl Link {
             _ => None,
         };
         let Some(place) = self.jobs.of_task(task) else { return };
-        let closing = self.closing;
         let Some(job) = self.jobs.jobs.get_mut(place) else { return };
         if matches!(outcome, Outcome::Failed(Ending::Lost { sent: true })) && job.changes() {
             self.portals.doubt();
@@ -276,10 +302,19 @@ impl Link {
         }
         let generation = self.caches.heard(job.request.lun, &outcome);
         let received = match &outcome {
-            Outcome::Done(completion) => completion.received,
+            Outcome::Done(completion) => {
+                self.carries = true;
+                completion.received
+            }
             Outcome::Failed(_) => 0,
         };
-        match job.judge(outcome, closing, context.now) {
+        let terms = Terms {
+            now: context.now,
+            closing: self.closing,
+            busy: self.options.busy_patience(),
+            losses: self.options.reconnect_patience,
+        };
+        match job.judge(outcome, &terms) {
             Verdict::Again => self.jobs.again(place, context),
             Verdict::AfterStep(step) => {
                 let lun = job.request.lun;
@@ -287,7 +322,16 @@ impl Link {
                 self.escalate(task, step, lun, context);
                 self.jobs.again(place, context);
             }
-            Verdict::Later(pause) => self.jobs.delayed.push((context.now + pause, place)),
+            Verdict::Later(pause, said) => {
+                let (tag, lun, cdb) = (job.tag, job.request.lun, job.request.cdb);
+                self.jobs.delayed.push((context.now + pause, place));
+                if let Some(kind) = said
+                    && self.jobs.is_news(lun, &kind)
+                {
+                    let error = self.error(kind).at_lun(lun).during(&cdb);
+                    context.tell(Event::Again { session: self.id, tag, error });
+                }
+            }
             Verdict::End(result) => {
                 let mut job = self.jobs.jobs.remove(place);
                 let data = job.room.take().map(|mut buf| {
@@ -349,15 +393,24 @@ impl Job {
         self.has_room()
     }
 
-    fn judge(&mut self, outcome: Outcome, closing: bool, now: Instant) -> Verdict {
+    fn judge(&mut self, outcome: Outcome, terms: &Terms) -> Verdict {
         let always = self.request.retry == Retry::Always;
+        let is_lost = matches!(outcome, Outcome::Failed(Ending::Lost { .. }));
+        let in_time = !is_lost || {
+            // A target that was lost may be busy anew.
+            self.busy_since = None;
+            let since = *self.lost_since.get_or_insert(terms.now);
+            since == terms.now || terms.now.since(since) < terms.losses
+        };
         match outcome {
-            Outcome::Done(completion) => self.judge_status(completion, now),
-            Outcome::Failed(Ending::Lost { .. }) if closing => Verdict::End(Err(Kind::Closed)),
-            Outcome::Failed(Ending::Lost { sent: false }) => Verdict::Again,
+            Outcome::Done(completion) => self.judge_status(completion, terms),
+            Outcome::Failed(Ending::Lost { .. }) if terms.closing => {
+                Verdict::End(Err(Kind::Closed))
+            }
+            Outcome::Failed(Ending::Lost { sent: false }) if in_time => Verdict::Again,
             Outcome::Failed(ending @ (Ending::Lost { .. } | Ending::Damaged | Ending::Reset)) => {
                 self.losses += 1;
-                if always && self.losses <= limits::LOSSES_MAX {
+                if always && in_time && self.losses <= limits::LOSSES_MAX {
                     Verdict::Again
                 } else {
                     Verdict::End(Err(Kind::Ending(ending)))
@@ -371,7 +424,7 @@ impl Job {
         }
     }
 
-    fn judge_status(&mut self, completion: Completion, now: Instant) -> Verdict {
+    fn judge_status(&mut self, completion: Completion, terms: &Terms) -> Verdict {
         let Completion { status, sense: raw, residual, .. } = completion;
         let sends = matches!(self.request.data, Data::Out(_)) && self.request.retry != Retry::Never;
         match status {
@@ -388,11 +441,18 @@ impl Job {
         match (status, key, self.request.retry) {
             (_, _, Retry::Never) => {}
             (BUSY | TASK_SET_FULL, ..) => {
-                let since = *self.busy_since.get_or_insert(now);
-                if now.since(since) < limits::BUSY_PATIENCE {
+                let since = *self.busy_since.get_or_insert(terms.now);
+                let (busy, left) = (terms.now.since(since), since + terms.busy);
+                if busy < terms.busy {
                     let pause = limits::BUSY_MIN * (1 << self.busy.min(16));
+                    let pause = pause.min(limits::BUSY_MAX).min(left.since(terms.now));
                     self.busy += 1;
-                    return Verdict::Later(pause.min(limits::BUSY_MAX));
+                    let said = (busy >= limits::BUSY_NOTICE).then_some(Kind::Status {
+                        status,
+                        sense,
+                        raw,
+                    });
+                    return Verdict::Later(pause, said);
                 }
             }
             (_, Some(SenseKey::UnitAttention), _) if self.attentions < limits::ATTENTIONS_MAX => {

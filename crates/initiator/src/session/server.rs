@@ -223,6 +223,7 @@ impl Server {
             Event::Down { .. }
             | Event::Asynchronous { .. }
             | Event::Oddity { .. }
+            | Event::Again { .. }
             | Event::Overdue { .. } => {}
         }
     }

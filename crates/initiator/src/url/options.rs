@@ -23,6 +23,9 @@ impl Url {
                 _ if name.contains(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c)) => {
                     return Err(UrlError::Secret);
                 }
+                _ if option.len() == name.len() || self.target_secret.is_some() => {
+                    return Err(UrlError::NoOption);
+                }
                 _ => return Err(UrlError::Option(name.to_owned())),
             }
         }
@@ -105,6 +108,8 @@ mod tests {
             ("target_user=disk", "need each other"),
             ("target_password=secret", "need each other"),
             ("iser", "iSER"),
+            ("s3cret", "the form NAME=VALUE"),
+            ("target_password=ab&s3cret=cd", "the form NAME=VALUE"),
             ("cret@host/iqn", "a file"),
         ] {
             let error = Url::parse_disk(&format!("{DISK}?{options}")).unwrap_err().to_string();

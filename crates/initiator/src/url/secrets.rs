@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Secrets in URLs: where they are, and texts without them.
+//!
+//! What somebody gave as a URL and is none may have its secret anywhere. So only what is known to be
+//! harmless is shown: host, port and target, and some options with plain values.
+
+use super::Url;
+use super::options::decoded;
 
 /// What stands for a secret.
 const MASK: &str = "***";
 
-/// The option whose value is one.
-const PASSWORD: &str = "target_password=";
-
 /// The beginnings of iSCSI names, which have colons of their own and are often CHAP names.
 const NAMES: [&str; 3] = ["iqn.", "eui.", "naa."];
+
+/// Options whose values are no secrets.
+const HARMLESS: [&str; 4] = ["auth", "data_digest", "header_digest", "target_user"];
+
+/// Keys of secrets have one of these in them.
+const SECRET_WORDS: [&str; 3] = ["passw", "secret", "pwd"];
+
+/// Beginnings of stores, which are no user names.
+const STORES: [&str; 5] = ["file:", "iso:", "memory:", "null:", "stripe:"];
 
 /// User and secret: `user%secret`, or `user:secret` where the user is no iSCSI name.
 pub(super) fn split_login(login: &str) -> (&str, Option<&str>) {
@@ -19,68 +31,168 @@ pub(super) fn split_login(login: &str) -> (&str, Option<&str>) {
 
 /// A user without what may have been meant as a secret.
 pub(super) fn shown_user(user: &str) -> String {
-    match user.split_once(':') {
-        Some((head, _)) => format!("{head}:{MASK}"),
+    match user.find(|letter| !is_plain(letter)) {
+        Some(end) if user.get(end..).is_some_and(|rest| rest.starts_with(':')) => {
+            format!("{}:{MASK}", user.get(..end).unwrap_or_default())
+        }
+        Some(end) => format!("{}{MASK}", user.get(..end).unwrap_or_default()),
         None => user.to_owned(),
     }
+}
+
+/// A part of a URL for a message, unless it may be a secret.
+pub(super) fn shown_part(part: &str) -> String {
+    let odd = |letter: char| !is_plain(letter) && !matches!(letter, ':' | ' ');
+    if part.contains(odd) || names_secret(part) { MASK.to_owned() } else { part.to_owned() }
 }
 
 /// What somebody gave as a URL, whether it is one or not, without what may be a secret in it.
 #[must_use]
 pub fn without_secrets(text: &str) -> String {
-    let text = without_password(text);
     let scheme = text.find("://").map_or(0, |at| at + 3);
-    let (head, rest) = text.split_at_checked(scheme).unwrap_or((&text, ""));
-    // Secrets may hold anything, also '/' and '@'.
-    if let Some(at) = rest.rfind('@') {
-        let (login, place) = rest.split_at_checked(at).unwrap_or((rest, ""));
-        return match login.find(['%', ':']) {
-            Some(from) => format!("{head}{}{MASK}{place}", login.get(..=from).unwrap_or_default()),
-            None => text,
-        };
+    let (head, rest) = text.split_at_checked(scheme).unwrap_or(("", text));
+    let plain_head = |letter| is_plain(letter) || matches!(letter, ':' | '/' | ' ');
+    let head = if head.chars().all(plain_head) { head } else { "***://" };
+    let end = rest.find(['?', '#', '&', ';', '=']).unwrap_or(rest.len());
+    let (place, options) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let (login, place) = match place.rsplit_once('@') {
+        Some((_, place)) => ("***@", place),
+        None => ("", place),
+    };
+    // Nobody knows where a secret with such letters in it begins.
+    if options.contains('@') || is_odd_host(place, scheme > 0 || !login.is_empty()) {
+        return format!("{head}{MASK}");
     }
-    // A secret without a host.
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
-    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    match authority.find('%').or_else(|| authority.find(':')) {
-        _ if authority.starts_with('[') => text,
-        Some(from) if scheme > 0 && !authority.get(from + 1..).is_some_and(is_port) => {
-            format!("{head}{}{MASK}{path}", authority.get(..=from).unwrap_or_default())
-        }
-        _ => text,
-    }
+    let place = match shown_place(place, options) {
+        Ok(place) => place,
+        Err(cut) => return format!("{head}{login}{cut}{MASK}"),
+    };
+    format!("{head}{login}{place}{}", shown_options(options))
+}
+
+/// Whether `text` looks like a URL, or what was meant as one, so that secrets may be in it.
+#[must_use]
+pub fn may_hold_secrets(text: &str) -> bool {
+    let lower = text.trim_start().to_ascii_lowercase();
+    let starts = |with: &[&str]| with.iter().any(|start| lower.starts_with(start));
+    let is_login = |login: &str| login.contains(['%', ':']) && !starts(&STORES);
+    lower.contains("://")
+        || starts(&["iscsi:", "iser:"])
+        || names_secret(&lower) && lower.contains(['?', '&', '#'])
+        || !starts(&["/", "."]) && lower.rsplit_once('@').is_some_and(|(login, _)| is_login(login))
 }
 
 /// What may be a secret in what somebody gave as a URL, and each part of it that a message could
 /// quote.
 #[must_use]
-pub fn secrets_in(text: &str) -> Vec<&str> {
-    let mut found: Vec<&str> = Vec::new();
-    let mut passwords = text.split(PASSWORD);
-    let url = passwords.next().unwrap_or_default();
-    found.extend(passwords.filter_map(|rest| rest.split('&').next()));
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let end = rest.rfind('@').or_else(|| rest.find(['/', '?'])).unwrap_or(rest.len());
-    let login = rest.get(..end).unwrap_or_default();
-    if let Some((_, secret)) = login.split_once(['%', ':']).filter(|_| !rest.starts_with('[')) {
-        found.push(secret);
-        found.extend(secret.split(['/', '?', '@', '%', ':']));
+pub fn secrets_in(text: &str) -> Vec<String> {
+    const APART: [char; 10] = ['/', '?', '@', '%', ':', '&', '=', '#', ';', ' '];
+    if let Ok(url) = Url::parse(text) {
+        return [url.secret, url.target_secret].into_iter().flatten().collect();
     }
-    found
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let mut found: Vec<&str> = Vec::new();
+    if let Some((login, _)) = rest.rsplit_once('@') {
+        let secret = login.split_once(['%', ':', '/', '?', ';', '#', '&', '=']);
+        found.extend(secret.map(|(_, secret)| secret));
+    } else if !rest.starts_with('[') {
+        let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        found.extend(authority.split_once(['%', ':', ';', '=']).map(|(_, secret)| secret));
+    }
+    let end = rest.find(['?', '#', '&', ';', '=']).map(|at| at + 1);
+    let options = end.and_then(|end| rest.get(end..)).unwrap_or_default();
+    let harmless = options.split('&').take_while(|option| is_harmless(option));
+    let harmless: usize = harmless.map(|option| option.len() + 1).sum();
+    let rest = options.get(harmless..).unwrap_or_default();
+    let value = rest.split_once('=').filter(|(key, _)| key.chars().all(is_plain));
+    found.push(value.map_or(rest, |(_, value)| value));
+    found.extend(text.split_once('%').map(|(_, rest)| rest));
+    let lower = text.to_ascii_lowercase();
+    let named = SECRET_WORDS.iter().filter_map(|word| Some(lower.find(word)? + word.len())).min();
+    found.extend(named.and_then(|end| text.get(end..)));
+    let parts: Vec<&str> = found.iter().flat_map(|secret| secret.split(APART)).collect();
+    found.extend(parts);
+    let is_key = |part: &&str| super::URL_OPTIONS.contains(part) || HARMLESS.contains(part);
+    found.retain(|part| !part.is_empty() && !is_key(part));
+    found.into_iter().map(str::to_owned).collect()
 }
 
-/// Nothing behind `target_password=`.
-fn without_password(text: &str) -> String {
-    let mut parts = text.split(PASSWORD);
-    let mut masked = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let rest = part.find('&').and_then(|end| part.get(end..)).unwrap_or_default();
-        masked.push_str(PASSWORD);
-        masked.push_str(MASK);
-        masked.push_str(rest);
+/// Host and port that are none. `sure`: the text has the form of a URL.
+fn is_odd_host(place: &str, sure: bool) -> bool {
+    let authority = place.split('/').next().unwrap_or_default();
+    let port = match authority.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, port))
+                if host.chars().all(|letter| is_plain(letter) || ":%".contains(letter)) =>
+            {
+                port
+            }
+            _ => return true,
+        },
+        None if !sure => return false,
+        None => authority.trim_start_matches(is_plain),
+    };
+    let digits = port.strip_prefix(':').unwrap_or(port);
+    !digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Host, port and path; Err: as much as can be shown of them, and nothing that follows.
+fn shown_place<'a>(place: &'a str, options: &str) -> Result<&'a str, &'a str> {
+    let path = place.find('/').unwrap_or(place.len());
+    let name = place.get(path + 1..).unwrap_or_default();
+    if let Some(at) = place.get(path..).and_then(|path| path.find('%')) {
+        let whole = decoded(name).unwrap_or_default().to_ascii_lowercase();
+        if !NAMES.iter().any(|start| whole.starts_with(start)) || names_secret(&whole) {
+            return Err(place.get(..path + at).unwrap_or_default());
+        }
     }
-    masked
+    let lower = place.to_ascii_lowercase();
+    if let Some(at) = SECRET_WORDS.iter().filter_map(|word| lower.find(word)).min() {
+        return Err(place.get(..at).unwrap_or_default());
+    }
+    match options.chars().next() {
+        None | Some('?') => Ok(place),
+        // What is before it is a key, or was meant as one.
+        Some(_) => Err(place.trim_end_matches(|letter| letter != '/')),
+    }
+}
+
+/// The options with their `?`, up to the first one that may be a secret.
+fn shown_options(options: &str) -> String {
+    let mut shown = String::new();
+    let Some(options) = options.strip_prefix('?') else { return shown };
+    for (at, option) in options.split('&').enumerate() {
+        shown.push(if at == 0 { '?' } else { '&' });
+        if is_harmless(option) {
+            shown.push_str(option);
+            continue;
+        }
+        if let Some((key, _)) = option.split_once('=').filter(|(key, _)| key.chars().all(is_plain))
+        {
+            shown.push_str(key);
+            shown.push('=');
+        }
+        shown.push_str(MASK);
+        break;
+    }
+    shown
+}
+
+/// An option that can be shown with its value.
+fn is_harmless(option: &str) -> bool {
+    let (key, value) = option.split_once('=').unwrap_or((option, ""));
+    key.is_empty() || HARMLESS.contains(&key) && value.chars().all(is_plain)
+}
+
+/// Whether a key in `text`, however it is written, says that a secret follows.
+fn names_secret(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| lower.contains(word))
+}
+
+/// The letters of hosts and of plain names.
+pub(super) fn is_plain(letter: char) -> bool {
+    letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.')
 }
 
 #[cfg(test)]
@@ -96,37 +208,61 @@ mod tests {
         assert_eq!(split_login(name), (name, None));
         assert_eq!(split_login(&format!("{name}%secret")), (name, Some("secret")));
         assert_eq!(shown_user(name), "iqn.2026-01.com.example:***");
+        assert_eq!(shown_user("me;s3cret"), "me***");
     }
 
     #[test]
     fn no_secret_is_shown() {
         for (text, shown) in [
-            ("iscsi://me%s3cret@host/a/0", "iscsi://me%***@host/a/0"),
-            ("iscsi://me:s3cret@host/a/0", "iscsi://me:***@host/a/0"),
-            ("iscsi://me%s3/c@cret@host/a/0", "iscsi://me%***@host/a/0"),
-            ("iscsi://me%s3?cret@host/a/0", "iscsi://me%***@host/a/0"),
-            ("iscsi://me%s3cret/a/0", "iscsi://me%***/a/0"),
-            ("iscsi://me:s3cret/a/0", "iscsi://me:***/a/0"),
-            ("me%s3cret@host", "me%***@host"),
+            ("iscsi://me%s3cret@host/a/0", "iscsi://***@host/a/0"),
+            ("iscsi://me:s3cret@host/a/0", "iscsi://***@host/a/0"),
+            ("iscsi://me%s3/c@cret@host/a/0", "iscsi://***@host/a/0"),
+            ("iscsi://me/s3cret@host/a/0", "iscsi://***@host/a/0"),
+            ("iscsi://me%s3?cret@host/a/0", "iscsi://***"),
+            ("iscsi://me%s3cret/a/0", "iscsi://***"),
+            ("iscsi://me:s3cret/a/0", "iscsi://***"),
+            ("iscsi://me;s3cret/a/0", "iscsi://***"),
+            ("me%s3cret@host", "***@host"),
             ("iscsi://h/a/0?target_password=s3cret", "iscsi://h/a/0?target_password=***"),
-            (
-                "iscsi://me@h/a/0?target_password=s3cret&auth=x",
-                "iscsi://me@h/a/0?target_password=***&auth=x",
-            ),
-            ("http://me:s3cret@host/", "http://me:***@host/"),
+            ("iscsi://h/a/0?TARGET_PASSWORD=s3cret", "iscsi://h/a/0?TARGET_PASSWORD=***"),
+            ("iscsi://h/a/0?target%5Fpassword=s3cret", "iscsi://h/a/0?***"),
+            ("iscsi://h/a/0?target_password:s3cret", "iscsi://h/a/0?***"),
+            ("iscsi://h/a/0?foo&password=s3cret", "iscsi://h/a/0?***"),
+            ("iscsi://h/a/0?auth=md5&password=s3cret", "iscsi://h/a/0?auth=md5&password=***"),
+            ("iscsi://h/a/0?target_password=x&auth=s3cret", "iscsi://h/a/0?target_password=***"),
+            ("iscsi://h/a/0?target_user=u%s3cret", "iscsi://h/a/0?target_user=***"),
+            ("iscsi://h/?user=u%s3cret", "iscsi://h/?user=***"),
+            ("iscsi://h/a/0#target_password=s3cret", "iscsi://h/a/***"),
+            ("iscsi://h/a/0&target_password=s3cret", "iscsi://h/a/***"),
+            ("iscsi://h/a/target_password=s3cret", "iscsi://h/a/target_***"),
+            ("iscsi://h/a/key=s3cret", "iscsi://h/a/***"),
+            ("iscsi://h/a/target_password/s3cret", "iscsi://h/a/target_***"),
+            ("iscsi://h/u%s3cret/0", "iscsi://h/u***"),
+            ("iscsi://me@h/a/0?target_password=an@s3cret&auth=x", "iscsi://***"),
+            ("x u%s3cret iscsi://h/a/0", "***://h/a/0"),
+            ("http://me:s3cret@host/", "http://***@host/"),
         ] {
-            assert_eq!(without_secrets(text), shown);
+            assert_eq!(without_secrets(text), shown, "{text}");
+            assert!(may_hold_secrets(text), "{text}");
+            let mut message = format!("{text} {}", decoded(text).unwrap_or_default());
+            for secret in secrets_in(text).iter().filter(|secret| secret.len() >= 6) {
+                message = message.replace(secret, MASK);
+            }
+            assert!(text.contains("s3/") || text.contains("s3?") || !message.contains("s3cret"));
         }
-        assert_eq!(secrets_in("iscsi://me%s3/cret@h/a?target_password=b&c")[..2], ["b", "s3/cret"]);
-        assert_eq!(secrets_in("me:s3cret@h").first(), Some(&"s3cret"));
-        assert!(secrets_in("iscsi://[fe80::1]/a/0").is_empty());
         for plain in [
             "iscsi://host:3260/iqn.2026-01.com.example:a/0",
-            "iscsi://me@[::1]:3260/iqn.2026-01.com.example:a/0",
+            "iscsi://[::1]:3260/iqn.2026-01.com.example:a/0",
             "iscsi://[fe80::1%eth0]/iqn.2026-01.com.example:a/0",
+            "iscsi://host/iqn.2026-01.com.example%3aa/0?header_digest=crc32c",
             "disk:1.img",
+            "100%.img",
         ] {
             assert_eq!(without_secrets(plain), plain);
+            assert!(secrets_in(plain).iter().all(|secret| secret.len() < 6), "{plain}");
+        }
+        for plain in ["/data/10:00@home.img", "disk@home.img", "file:/data/a@b,size=1G", "a?b"] {
+            assert!(!may_hold_secrets(plain), "{plain}");
         }
     }
 }

@@ -161,12 +161,12 @@ impl Login {
         let state = core::mem::replace(&mut self.state, State::Over);
         let next = match state {
             State::Establish(phase, parameters, segment) => match result {
-                Ok(Tsih(0)) => Err(refused(0x0300)),
+                Ok(Tsih(0)) => Err(refused(0x0300, reason_of(0x0300))),
                 Ok(tsih) => {
                     self.done(*phase, *parameters, segment, tsih);
                     Ok(State::Over)
                 }
-                Err(status) => Err(refused(status)),
+                Err(status) => Err(refused(status, reason_of(status))),
             },
             other => Ok(other),
         };
@@ -265,7 +265,7 @@ impl Login {
             Admission::Redirected { address, duration } => {
                 return Err(LoginError::Redirected { address, duration });
             }
-            Admission::Refused { status } => return Err(refused(status)),
+            Admission::Refused { status, reason } => return Err(refused(status, reason)),
         };
         if let Some(echo) = &mut self.echo
             && request.tsih == Tsih(0)
@@ -451,8 +451,22 @@ fn other_pdu(state: &State) -> LoginError {
 }
 
 /// A refusal by the node; a status that is none counts as a defect of the target.
-fn refused(status: u16) -> LoginError {
-    LoginError::Refused(if matches!(status >> 8, 2 | 3) { status } else { 0x0300 })
+fn refused(status: u16, reason: &'static str) -> LoginError {
+    let status = if matches!(status >> 8, 2 | 3) { status } else { 0x0300 };
+    LoginError::Refused { status, reason }
+}
+
+/// What a status means where it answers a login that was admitted and finds no place, for the log
+/// (RFC 7143 §11.13.5).
+#[must_use]
+pub const fn reason_of(status: u16) -> &'static str {
+    match status {
+        0x0201 => "the session is of another user than the one who is proved",
+        0x0206 => "the session has as many connections as it may have",
+        0x020a => "the session that it wants to join does not exist",
+        0x0302 => "there are as many sessions as there may be",
+        _ => "the target cannot take it",
+    }
 }
 
 /// What the mover must know of the outcome.

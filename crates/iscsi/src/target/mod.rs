@@ -18,6 +18,7 @@ mod termination;
 mod text;
 
 pub use login::Login;
+pub use login::reason_of;
 pub use session::Output;
 pub use session::Session;
 pub use task::BufferNeed;
@@ -163,7 +164,7 @@ pub enum TaskReporting {
 /// Asked once, as soon as names are known and before the first answer that depends on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
-    /// InitiatorName as it came; prepare it before it is compared.
+    /// InitiatorName, prepared for comparison (RFC 3722).
     pub initiator: String,
     /// TargetName, prepared for comparison (RFC 3722). None in a discovery session without one.
     pub target: Option<String>,
@@ -216,6 +217,8 @@ pub enum Admission {
         /// §11.13.5). Where names are to be hidden, give the same for unknown and forbidden
         /// targets.
         status: u16,
+        /// Why, for our log alone: the initiator hears nothing of it.
+        reason: &'static str,
     },
 }
 

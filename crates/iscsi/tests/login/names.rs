@@ -46,10 +46,10 @@ fn missing_names_are_told() {
 #[test]
 fn what_is_missing_comes_before_what_is_wrong() {
     let mut driver = Driver::new();
-    driver.admission = Admission::Refused { status: 0x0203 };
+    driver.admission = Admission::Refused { status: 0x0203, reason: "none" };
     driver.keys(last(), &["TargetName=iqn.2001-04.com.example:none"]).assert_failed(0x0207);
     driver = Driver::new();
-    driver.admission = Admission::Refused { status: 0x0203 };
+    driver.admission = Admission::Refused { status: 0x0203, reason: "none" };
     driver.named(last(), &["MaxBurstLength=Reject"]).assert_failed(0x0203);
 }
 
@@ -80,13 +80,18 @@ fn names_hold_223_bytes() {
 }
 
 #[test]
-fn targets_are_passed_on_prepared_and_initiators_as_they_are() {
+fn names_are_passed_on_prepared() {
     let upper = "TargetName=iqn.2001-04.com.example:DISK";
     let host = "InitiatorName=iqn.2001-04.com.example:Host";
     let step = Driver::new().keys(last(), &[host, upper]);
-    let admit = step.admit.expect("the node is asked");
+    let admit = step.admit.as_ref().expect("the node is asked");
     assert_eq!(admit.target.as_deref(), Some("iqn.2001-04.com.example:disk"));
-    assert_eq!(admit.initiator, "iqn.2001-04.com.example:Host");
+    assert_eq!(admit.initiator, "iqn.2001-04.com.example:host");
+    assert_eq!(step.done().initiator, "iqn.2001-04.com.example:host");
+    // The same name again, in whatever letters, is no other one.
+    let mut driver = Driver::new();
+    driver.keys(operational(), &[host, upper]);
+    assert!(driver.keys(last(), &[&host.replace("Host", "hOST")]).done.is_some());
 }
 
 #[test]
@@ -95,6 +100,16 @@ fn names_with_controls_are_refused() {
     step.assert_failed_for(0x0200, "InitiatorName");
     let step = Driver::new().keys(last(), &["InitiatorName=Reject", TARGET]);
     step.assert_failed_for(0x0200, "reserved");
+}
+
+#[test]
+fn an_initiator_whose_name_cannot_be_prepared_is_refused() {
+    let step =
+        Driver::new().keys(last(), &["InitiatorName=iqn.2001-04.com.example:\u{e4}", TARGET]);
+    step.assert_failed_for(0x0200, "InitiatorName");
+    let step =
+        Driver::new().keys(last(), &[INITIATOR, "TargetName=iqn.2001-04.com.example:\u{e4}"]);
+    assert!(step.admit.is_some(), "there is no such target, which the node tells");
 }
 
 #[test]
@@ -132,14 +147,14 @@ fn an_initiator_may_introduce_itself_in_each_stage() {
 fn a_refusal_of_the_node_is_told() {
     for status in [0x0202, 0x0203, 0x0204, 0x0301, 0x0302] {
         let mut driver = Driver::new();
-        driver.admission = Admission::Refused { status };
+        driver.admission = Admission::Refused { status, reason: "why" };
         let step = driver.named(last(), &[]);
-        step.assert_failed(status);
+        step.assert_failed_for(status, "why");
         assert!(!step.established);
     }
     // What is no refusal would let the initiator believe that it is logged in.
     let mut driver = Driver::new();
-    driver.admission = Admission::Refused { status: 0 };
+    driver.admission = Admission::Refused { status: 0, reason: "none" };
     driver.named(last(), &[]).assert_failed(0x0300);
 }
 

@@ -151,7 +151,7 @@ fn granted() -> impl Strategy<Value = Admission> {
 }
 
 fn admission() -> impl Strategy<Value = Admission> {
-    let refused = any::<u16>().prop_map(|status| Admission::Refused { status });
+    let refused = any::<u16>().prop_map(|status| Admission::Refused { status, reason: "drawn" });
     prop_oneof![4 => granted(), 1 => refused]
 }
 

@@ -108,11 +108,15 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
     if !plan.overwrite && begin == 0 {
         allowed = allowed.and_then(|()| plan.to.expect_empty());
     }
-    if let Err(error) = allowed {
-        plan.from.close(queue);
-        plan.to.close(queue);
-        return Err(error);
-    }
+    let _taken = match allowed.and_then(|()| plan.check_room()).and_then(|()| plan.to.take_alone())
+    {
+        Ok(taken) => taken,
+        Err(error) => {
+            plan.from.close(queue);
+            plan.to.close(queue);
+            return Err(error);
+        }
+    };
     let piece = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
         Place::Disk(disk) => {
             let most = disk.geometry.transfer_bytes().max(disk.geometry.block);
@@ -163,11 +167,20 @@ impl Plan {
             _ => None,
         })
     }
+
+    fn check_room(&self) -> Result<()> {
+        if let (Some(room), Some(length)) = (self.to.room(), self.length) {
+            let (to, needed) = (self.to.name(), self.to_offset.saturating_add(length));
+            if needed > room {
+                bail!("{to}: the destination has room for {room} bytes, {needed} are needed");
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Copy<'_> {
     fn carry_on(&mut self, begin: u64) -> Result<()> {
-        self.check_room()?;
         // That the state can be kept shows before anything is copied.
         self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(begin))?;
         if begin == 0 {
@@ -221,16 +234,6 @@ impl Copy<'_> {
 
     fn so_far(&self) -> String {
         format!("{} were {} before", units::bytes(self.done), self.plan.what)
-    }
-
-    fn check_room(&self) -> Result<()> {
-        if let (Some(room), Some(length)) = (self.plan.to.room(), self.plan.length)
-            && self.plan.to_offset.saturating_add(length) > room
-        {
-            let (to, needed) = (self.plan.to.name(), self.plan.to_offset + length);
-            bail!("{to}: the destination has room for {room} bytes, {needed} are needed");
-        }
-        Ok(())
     }
 
     fn is_full(&self) -> bool {

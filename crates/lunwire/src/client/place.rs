@@ -9,14 +9,15 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
-use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 use buf::Buf;
 use control::units;
+use engine::files;
+use engine::files::FileError;
+use engine::files::Taken;
 use initiator::Data;
 use initiator::Done;
 use initiator::Geometry;
@@ -27,7 +28,6 @@ use initiator::SessionId;
 use initiator::Url;
 use initiator::scsi;
 use rustix::fs::FileType;
-use rustix::fs::FlockOperation;
 use rustix::fs::OFlags;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -37,13 +37,6 @@ use crate::client;
 
 /// Standard input or output.
 pub(crate) const STANDARD: &str = "-";
-
-/// How long a lock of a destination is waited for: udev looks at devices for moments, and the
-/// kernel gives back what a killed process held a little later.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Between two tries.
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// One end of a copy.
 #[derive(Debug)]
@@ -107,12 +100,18 @@ impl Place {
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true).truncate(false);
         let kind = std::fs::metadata(text).map(|metadata| metadata.file_type());
+        if kind.is_err() && files::among_devices(Path::new(text)) {
+            bail!(
+                "cannot write {text}: no such device; try: lsblk, which shows those that are there"
+            );
+        }
         if kind.is_ok_and(|kind| kind.is_block_device()) {
             // A device that is mounted, or part of another one, is refused by the system.
             how.create(false).custom_flags(OFlags::EXCL.bits().cast_signed());
         }
         let file = how.open(text).with_context(|| format!("cannot write {text}"))?;
-        lock(text, &file)?;
+        // Whoever serves a file has it locked, and would go on to serve what others put there.
+        files::lock_alone(Path::new(text), &file)?;
         Ok(Self::File(Local::new(text, file)?))
     }
 
@@ -124,6 +123,22 @@ impl Place {
                 units::bytes(*size)
             ),
             _ => Ok(()),
+        }
+    }
+
+    /// Fails for a file or device that others use, by whatever name. What it gives keeps others
+    /// away.
+    pub(crate) fn take_alone(&self) -> Result<Option<Taken>> {
+        let Self::File(Local { path, file, .. }) = self else { return Ok(None) };
+        match files::take_alone(Path::new(path), file) {
+            Ok(taken) => Ok(Some(taken)),
+            Err(FileError::SameDisk { other, .. }) => {
+                let other = other.display();
+                bail!(
+                    "{path} is in use: {other} shows it; try: umount, and losetup --detach {other}"
+                )
+            }
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -348,25 +363,6 @@ impl Local {
             return Ok(());
         }
         self.file.set_len(size).with_context(|| format!("cannot size {}", self.path))
-    }
-}
-
-/// Whoever serves a file has it locked, and would go on to serve what others put there.
-fn lock(path: &str, file: &File) -> Result<()> {
-    let begin = Instant::now();
-    loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::INTR) => {}
-            Err(Errno::WOULDBLOCK) if begin.elapsed() < LOCK_PATIENCE => {
-                std::thread::sleep(LOCK_PAUSE);
-            }
-            Err(Errno::WOULDBLOCK) => bail!(
-                "{path} is in use: another process has it locked; try: stop what serves or \
-                 writes it"
-            ),
-            // File systems without locks.
-            Ok(()) | Err(_) => return Ok(()),
-        }
     }
 }
 

@@ -8,13 +8,17 @@
 //! ```
 
 use std::fs;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::path::PathBuf;
 
+use ::scsi::Identity;
 use anyhow::Result;
 use anyhow::anyhow;
+use engine::files;
 use initiator::Queue;
 use initiator::scsi;
 use rustix::fs::FileType;
@@ -38,6 +42,8 @@ enum Object {
     File(u64, u64),
     /// A block device by its number.
     Device(u64),
+    /// A disk of ours, by the number that is kept beside its file.
+    Served(Vec<u8>),
     /// A disk by its world-wide name, in the way of sysfs: `naa.` or `eui.` and hex digits.
     Unit(String),
 }
@@ -100,6 +106,9 @@ pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: boo
             false => Ok(()),
         };
     }
+    if different && (matches!(from, Place::Disk(_)) || matches!(to, Place::Disk(_))) {
+        return Ok(());
+    }
     let (stdin, stdout) = (std::io::stdin(), std::io::stdout());
     let (a, b) = (extents(queue, from, stdin.as_fd())?, extents(queue, to, stdout.as_fd())?);
     if a.iter().any(|a| b.iter().any(|b| a.meets(b))) {
@@ -141,8 +150,12 @@ fn extents(queue: &mut Queue, place: &Place, standard: BorrowedFd<'_>) -> Result
     let found = match place {
         Place::Disk(disk) => {
             let names = designators(queue, disk)?;
-            let names = names.iter().filter_map(unit_name);
-            return Ok(names.map(|name| Extent::whole(Object::Unit(name))).collect());
+            let object = |name: &Designator| match (unit_name(name), name) {
+                (Some(name), _) => Some(Object::Unit(name)),
+                (None, Designator::Naa(number)) => Some(Object::Served(number.clone())),
+                _ => None,
+            };
+            return Ok(names.iter().filter_map(object).map(Extent::whole).collect());
         }
         Place::File(local) => rustix::fs::fstat(local.file()),
         Place::Stream => rustix::fs::fstat(standard),
@@ -150,9 +163,25 @@ fn extents(queue: &mut Queue, place: &Place, standard: BorrowedFd<'_>) -> Result
     let mut extents = Vec::new();
     // A stream that is closed is found by whoever uses it.
     if let Some(extent) = found.ok().as_ref().and_then(extent_of) {
+        if let Place::File(local) = place {
+            served_as(local.file(), Path::new(&place.name()), &extent, &mut extents);
+        }
         follow(extent, &mut extents, 0);
     }
     Ok(extents)
+}
+
+/// Adds the names under which a daemon of ours serves `file`, which `extent` is in.
+fn served_as(file: &File, path: &Path, extent: &Extent, to: &mut Vec<Extent>) {
+    let Ok(file) = file.try_clone().map(OwnedFd::from) else { return };
+    // The number that is kept beside it; where none can be, what a daemon makes of it.
+    let derived = |facts: String| Identity::number_of(files::host().as_bytes(), facts.as_bytes());
+    let numbers =
+        [files::recorded(&file).ok().flatten(), files::facts(&file, path).ok().map(derived)];
+    for number in numbers.into_iter().flatten() {
+        let object = Object::Served(Identity::of(number, "", "").naa);
+        to.push(Extent { object, ..extent.clone() });
+    }
 }
 
 fn extent_of(stat: &Stat) -> Option<Extent> {
@@ -181,14 +210,27 @@ fn follow(extent: Extent, to: &mut Vec<Extent>, depth: usize) {
     {
         let begin = bytes("loop/offset").unwrap_or(0);
         let end = begin.saturating_add(sectors("size").unwrap_or(u64::MAX));
-        follow(extent.below(below.object, begin, end), to, depth + 1);
+        let below = extent.below(below.object, begin, end);
+        if let Ok(file) = File::open(&backing) {
+            served_as(&file, Path::new(&backing), &below, to);
+        }
+        follow(below, to, depth + 1);
     }
     if text("partition").is_some()
         && let Some(disk) = fs::read_to_string(folder.join("../dev")).ok().and_then(device)
     {
         let begin = sectors("start").unwrap_or(0);
         let end = begin.saturating_add(sectors("size").unwrap_or(u64::MAX));
-        follow(extent.below(Object::Device(disk), begin, end), to, depth + 1);
+        let below = extent.below(Object::Device(disk), begin, end);
+        let whole = fs::canonicalize(&folder).ok();
+        let name = whole.as_deref().and_then(Path::parent).and_then(Path::file_name);
+        let path = name.map(|name| Path::new("/dev").join(name));
+        if let Some(path) = path
+            && let Ok(file) = File::open(&path)
+        {
+            served_as(&file, &path, &below, to);
+        }
+        follow(below, to, depth + 1);
     }
     for slave in fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten() {
         let number = fs::read_to_string(slave.path().join("dev")).ok().and_then(device);

@@ -7,14 +7,17 @@ use control::admin::Request;
 
 use crate::args::AluaAction;
 use crate::args::AluaOptions;
+use crate::args::Usage;
 use crate::daemon::admin;
 use crate::output;
+use crate::ports;
 
 /// Lists the groups, or changes one.
 pub(crate) fn run(options: &AluaOptions) -> Result<()> {
     match &options.action {
         None => show(options),
         Some(AluaAction::Set { target, group, state, lun, daemon }) => {
+            ports::state(state).map_err(|right| Usage(format!("STATE {state}: {right}")))?;
             let request = Request::SetPortGroup {
                 target: target.clone(),
                 lun: *lun,

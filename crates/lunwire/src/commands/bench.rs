@@ -22,6 +22,7 @@ use crate::client::contents::PLACES_MAX;
 use crate::client::histogram::Histogram;
 use crate::client::layers::Watch;
 use crate::client::layers::Watched;
+use crate::client::outfile::Outfile;
 use crate::client::place::Disk;
 use crate::client::plot;
 use crate::client::plot::POINTS;
@@ -75,6 +76,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         return Err(Usage(format!("--depth {depth}: 1 to {DEPTH_MAX} is right")).into());
     }
     let range = options.range.as_deref().map(|text| client::size("--range", text)).transpose()?;
+    let plot = options.svg.as_deref().map(Outfile::open).transpose()?;
     let mut queue = client::queue(&options.disk.client)?;
     let disk = Disk::open(&mut queue, &options.disk.client, &options.disk.url)?;
     let mut sessions = vec![disk.session];
@@ -122,10 +124,10 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             "results": list,
         }));
     }
-    if let Some(path) = &options.svg {
+    if let Some(plot) = plot {
         let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
         let svg = plot::draw(&disk.url.to_string(), &series);
-        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        plot.write(svg.as_bytes())?;
     }
     match client::is_interrupted() {
         true => bail!("interrupted: the figures are those up to then"),
@@ -148,14 +150,15 @@ fn check_block(disk: &Disk, block: u64) -> Result<u32> {
 
 fn check_range(load: &Load) -> Result<()> {
     let Load { block, depth, .. } = *load;
+    let wrong = |why: String| Usage(format!("--range: {why}")).into();
     match load.places() {
-        0 => bail!("--range: it holds no request of {block} bytes"),
+        0 => Err(wrong(format!("it holds no request of {block} bytes"))),
         places if load.verify && places < depth as u64 => {
-            bail!("--range: {depth} requests at once of {block} bytes do not fit for --verify")
+            Err(wrong(format!("{depth} requests at once of {block} bytes do not fit for --verify")))
         }
-        places if load.verify && places > PLACES_MAX => {
-            bail!("--range: more than {PLACES_MAX} requests fit, which is too much for --verify")
-        }
+        places if load.verify && places > PLACES_MAX => Err(wrong(format!(
+            "more than {PLACES_MAX} requests fit, which is too much for --verify"
+        ))),
         _ => Ok(()),
     }
 }
@@ -427,6 +430,8 @@ impl Outcome {
             .iter()
             .map(|(share, label)| ((*label).to_owned(), json!(self.latencies.percentile(*share))))
             .collect();
+        let payload = self.payload().max(1) as f64;
+        let per_byte = |bytes: u64| output::rounded(bytes as f64 / payload);
         json!({
             "block_bytes": self.load.block,
             "depth": self.load.depth,
@@ -437,8 +442,8 @@ impl Outcome {
             "requests_per_second": output::rounded(self.iops()),
             "bytes_per_second": output::rounded(self.iops() * f64::from(self.load.block)),
             "cpu_seconds": output::rounded(self.cpu_seconds),
-            "copied_per_byte": self.copied as f64 / self.payload().max(1) as f64,
-            "digested_per_byte": self.digested as f64 / self.payload().max(1) as f64,
+            "copied_per_byte": per_byte(self.copied),
+            "digested_per_byte": per_byte(self.digested),
             "connections_lost": self.lost,
             "checked_reads": self.checked,
             "layers": self.watched.as_ref().map(|watched| watched.json(self.payload())),

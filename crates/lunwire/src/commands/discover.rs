@@ -7,6 +7,8 @@ use serde_json::json;
 
 use crate::args::DiscoverOptions;
 use crate::client;
+use crate::client::refusal;
+use crate::client::refusal::Identity;
 use crate::output;
 
 /// What targets and portals there are.
@@ -14,7 +16,12 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
     let url = client::portal_url(&options.at)?;
     let mut queue = client::queue(&options.client)?;
     let settings = client::options(&options.client, &url)?;
-    let targets = queue.discover(settings).map_err(|error| client::advised(error, &url))?;
+    let identity = Identity::of(&settings);
+    let targets =
+        queue.discover(settings).map_err(|error| refusal::advised(error, &url, &identity))?;
+    if targets.is_empty() {
+        eprintln!("lunwire: {}", identity.sees_nothing(&url));
+    }
     let here = url.portal();
     if options.json {
         let targets: Vec<_> = targets
@@ -28,7 +35,7 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
                 json!({ "name": target.name, "portals": portals })
             })
             .collect();
-        output::line(json!({ "targets": targets }));
+        output::line(json!({ "initiator": identity.initiator(), "targets": targets }));
         return Ok(());
     }
     if targets.is_empty() {

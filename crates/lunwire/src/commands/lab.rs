@@ -16,7 +16,10 @@ use crate::args::LabAction;
 use crate::args::LabOptions;
 use crate::args::Study;
 use crate::args::Usage;
+use crate::client::outfile::Outfile;
 use crate::output;
+use crate::plan::allowed_cpu;
+use crate::plan::option;
 
 /// What a study of PDUs of 8 KiB and commands of at most 64 KiB takes, bytes.
 const SIZES: RangeInclusive<u32> = 512..=64 << 10;
@@ -61,15 +64,19 @@ fn fast05(options: &Fast05Options) -> Result<()> {
         let given = &options.size_max;
         return Err(Usage(format!("--size-max {given}: from 512 to 64K, such as 8K")).into());
     };
+    if let Some(cpu) = options.cpu {
+        option("--cpu", cpu, allowed_cpu(cpu))?;
+    }
     let cpu = options.cpu.or_else(|| engine::affinity::allowed_cpus().last().copied());
     if let Some(cpu) = cpu {
         engine::affinity::pin(cpu).with_context(|| {
             format!("cannot run on processor {cpu}; try one of those of `lunwire explain`")
         })?;
     }
+    let out = prepare(&options.out)?;
     let report =
         lab::fast05::run(&lab::fast05::Options { rounds: options.rounds.into(), size_max })?;
-    publish(&report, &options.out)
+    publish(&report, &options.out, out)
 }
 
 fn amp(options: &AmpOptions) -> Result<()> {
@@ -78,17 +85,27 @@ fn amp(options: &AmpOptions) -> Result<()> {
         let given = &options.time;
         return Err(Usage(format!("--time {given}: from 50ms to 10s, such as 700ms")).into());
     };
+    let out = prepare(&options.out)?;
     let report = lab::amp::run(&lab::amp::Options { rounds: options.rounds.into(), time })?;
-    publish(&report, &options.out)
+    publish(&report, &options.out, out)
 }
 
-/// Prints a report and writes its page.
-fn publish(report: &lab::Report, folder: &Path) -> Result<()> {
+/// Makes the folder of a report, and sees that its page can be written there.
+fn prepare(folder: &Path) -> Result<Outfile> {
+    let made = std::fs::create_dir_all(folder).map_err(anyhow::Error::from);
+    made.and_then(|()| Outfile::open(&folder.join(lab::PAGE))).with_context(|| cannot(folder))
+}
+
+fn cannot(folder: &Path) -> String {
+    let folder = folder.display();
+    format!("cannot write the report to {folder}; name another folder with --out")
+}
+
+/// Prints a report and writes its page, for which `out` held the place.
+fn publish(report: &lab::Report, folder: &Path, out: Outfile) -> Result<()> {
     output::line(report.text());
-    let page = report.write(folder).with_context(|| {
-        let folder = folder.display();
-        format!("cannot write the report to {folder}; name another folder with --out")
-    })?;
+    drop(out);
+    let page = report.write(folder).with_context(|| cannot(folder))?;
     output::line(format!("report: {}", page.display()));
     Ok(())
 }

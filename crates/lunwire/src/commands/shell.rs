@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::IsTerminal;
+use std::io::Read;
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
@@ -16,6 +17,8 @@ use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
 use buf::Slice;
+use engine::files::open_whole;
+use engine::files::read_whole;
 use initiator::Data;
 use initiator::Geometry;
 use initiator::Kind;
@@ -47,6 +50,9 @@ const NESTING_MAX: u32 = 8;
 
 /// Longest data of one command, bytes.
 const DATA_MAX: u64 = 4 << 20;
+
+/// Longest line of a script, bytes: far more than a command with the longest URL.
+const LINE_LEN_MAX: u64 = 64 << 10;
 
 /// What a data segment may be, bytes (RFC 7143 §13.12).
 const SEGMENTS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;
@@ -106,13 +112,22 @@ impl Shell {
 
     fn script(&mut self, path: &Path) -> Result<()> {
         let name = path.display().to_string();
-        let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+        let file = open_whole(path).with_context(|| format!("cannot read {name}"))?;
         self.lines(BufReader::new(file), &name).map(drop)
     }
 
-    fn lines(&mut self, lines: impl BufRead, name: &str) -> Result<Next> {
-        for (line, number) in lines.lines().zip(1..) {
-            let line = line.with_context(|| format!("cannot read {name}"))?;
+    fn lines(&mut self, mut lines: impl BufRead, name: &str) -> Result<Next> {
+        for number in 1_u64.. {
+            let mut line = Vec::new();
+            let read = lines.by_ref().take(LINE_LEN_MAX).read_until(b'\n', &mut line);
+            if read.with_context(|| format!("cannot read {name}"))? == 0 {
+                break;
+            }
+            if line.len() as u64 >= LINE_LEN_MAX {
+                bail!("{name}:{number}: the line is longer than {LINE_LEN_MAX} bytes");
+            }
+            let line = String::from_utf8(line)
+                .with_context(|| format!("{name}:{number}: it is no text (UTF-8)"))?;
             let next = self.command(&line).with_context(|| format!("{name}:{number}"))?;
             if next == Next::Quit {
                 return Ok(Next::Quit);
@@ -123,6 +138,7 @@ impl Shell {
 
     /// One line.
     fn command(&mut self, line: &str) -> Result<Next> {
+        output::hide_secrets_in(line);
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some((name, rest)) = words.split_first() else { return Ok(Next::Go) };
@@ -149,7 +165,7 @@ impl Shell {
             }
             ("quit" | "exit", []) => return Ok(Next::Quit),
             _ => {
-                let line = initiator::without_secrets(line.trim());
+                let line = output::masked(line.trim());
                 bail!("{line}: unknown, or with the wrong number of words; try: help")
             }
         };
@@ -216,10 +232,8 @@ impl Shell {
                 Data::In(u32::try_from(length).unwrap_or(0))
             }
             ["out", file] => {
-                let bytes = std::fs::read(file).with_context(|| format!("cannot read {file}"))?;
-                if bytes.len() as u64 > DATA_MAX {
-                    bail!("out {file}: at most {DATA_MAX} bytes go with one command");
-                }
+                let bytes = read_whole(file.as_ref(), DATA_MAX)
+                    .with_context(|| format!("out {file}: cannot read what goes with a command"))?;
                 Data::Out(Slice::from(bytes))
             }
             _ => bail!("scsi: in N or out FILE is right behind the bytes"),
@@ -277,7 +291,10 @@ impl Shell {
         let length = usize::try_from(blocks * u64::from(geometry.block)).unwrap_or(usize::MAX);
         let bytes = match file {
             Some(path) => {
-                let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
+                let mut bytes = Vec::new();
+                File::open(path)
+                    .and_then(|file| file.take(length as u64).read_to_end(&mut bytes))
+                    .with_context(|| format!("cannot read {path}"))?;
                 if bytes.len() < length {
                     bail!("{path} has {} bytes, {length} are needed", bytes.len());
                 }

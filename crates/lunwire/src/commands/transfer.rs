@@ -160,6 +160,6 @@ fn check_range(place: &Place, offset: u64, length: u64) -> Result<()> {
     let Place::Disk(disk) = place else { return Ok(()) };
     match disk.geometry.blocks_of(offset, length) {
         Ok(_) => Ok(()),
-        Err(error) => Err(anyhow::anyhow!("{}: --offset and --length: {error}", disk.url)),
+        Err(error) => Err(Usage(format!("{}: --offset and --length: {error}", disk.url)).into()),
     }
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The control socket: local, for its owner and root only, one JSON line each way.
 
-use std::io::BufRead;
-use std::io::BufReader;
 use std::io::Read;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -18,7 +19,6 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
 use control::admin;
-use control::admin::REQUEST_LEN_MAX;
 use control::admin::Reply;
 use control::admin::Request;
 use iscsi::target::TaskReporting;
@@ -29,16 +29,16 @@ use target::Shrink;
 use target::Target;
 use target::VolumeError;
 
+use super::clients::Clients;
+use super::clients::Questions;
 use crate::client::layers;
+use crate::plan;
 use crate::plan::DraftLun;
 use crate::plan::UnitMaker;
 use crate::plan::initiators;
 use crate::ports;
 
-/// After a connection that could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// A peer that is slower than this is not served.
+/// How long a daemon may take for what is no work.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest answer that a client takes, bytes: many thousand sessions.
@@ -80,23 +80,18 @@ impl Admin {
             }
         };
         tracing::debug!(path = %path.display(), "control socket");
-        let mut state = State { target, served, maker, begun: Instant::now() };
-        std::thread::Builder::new()
-            .name("admin".into())
+        let shared = Arc::new(Shared { target, served: Mutex::new(served), begun: Instant::now() });
+        let asked = Asked(Arc::clone(&shared));
+        let (mut clients, orders) =
+            Clients::new(listener, asked).context("cannot serve the control socket")?;
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        thread("orders")
+            .spawn(move || orders.run(|order| shared.carry_out(&maker, order)))
+            .context("cannot start the thread for orders")?;
+        thread("admin")
             .spawn(move || {
-                for stream in listener.incoming() {
-                    let stream = match stream {
-                        Ok(stream) => stream,
-                        Err(error) => {
-                            tracing::debug!("no control connection: {error}");
-                            // Without descriptors the next attempt would fail at once, too.
-                            std::thread::sleep(ACCEPT_PAUSE);
-                            continue;
-                        }
-                    };
-                    if let Err(error) = state.serve(stream) {
-                        tracing::debug!("control request failed: {error:#}");
-                    }
+                loop {
+                    clients.turn();
                 }
             })
             .context("cannot start the control thread")?;
@@ -113,40 +108,35 @@ impl Drop for Admin {
     }
 }
 
-struct State {
+/// What questions and orders are about.
+struct Shared {
     target: Arc<Target>,
-    served: Vec<admin::Target>,
-    maker: UnitMaker,
+    served: Mutex<Vec<admin::Target>>,
     begun: Instant,
 }
 
-impl State {
-    fn serve(&mut self, mut stream: UnixStream) -> Result<()> {
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-        if !peer.uid.is_root() && peer.uid != rustix::process::geteuid() {
-            bail!("refused user {}", peer.uid.as_raw());
-        }
-        let mut line = Vec::new();
-        let limit = u64::try_from(REQUEST_LEN_MAX)?;
-        BufReader::new((&stream).take(limit)).read_until(b'\n', &mut line)?;
-        let reply = match serde_json::from_slice(&line) {
-            Ok(request) => self.answer(&request),
-            Err(error) => Reply::Error { message: format!("request not understood: {error}") },
-        };
-        let mut text = serde_json::to_vec(&reply)?;
-        text.push(b'\n');
-        Ok(stream.write_all(&text)?)
+/// Answers what takes no time.
+struct Asked(Arc<Shared>);
+
+impl Questions for Asked {
+    fn answer(&self, request: &Request) -> Option<Reply> {
+        self.0.answer(request)
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Vec<admin::Target>> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is served, with the sizes of now.
     fn served(&self) -> Vec<admin::Target> {
-        let mut served = self.served.clone();
+        let mut served = self.table().clone();
         for target in &mut served {
             for lun in &mut target.luns {
                 if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
                     lun.bytes = bytes;
+                    lun.store = plan::store_of_now(&lun.store, bytes);
                 }
                 lun.lost_writes = self.target.may_have_lost_writes(&target.name, lun.number);
             }
@@ -160,42 +150,43 @@ impl State {
         name: Option<&str>,
         order: impl FnOnce(&str) -> Result<Reply, VolumeError>,
     ) -> Reply {
-        let reply = self.name_of(name).and_then(|name| Ok(order(name)?));
+        let reply = self.name_of(name).and_then(|name| Ok(order(&name)?));
         reply.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
     }
 
     /// The target that is meant.
-    fn name_of<'a>(&'a self, name: Option<&'a str>) -> Result<&'a str> {
-        match (name, &*self.served) {
-            (Some(name), _) => Ok(name),
-            (None, [only]) => Ok(&only.name),
+    fn name_of(&self, name: Option<&str>) -> Result<String> {
+        match (name, &**self.table()) {
+            (Some(name), _) => Ok(name.to_owned()),
+            (None, [only]) => Ok(only.name.clone()),
             (None, _) => bail!("there are several targets; try: --target IQN"),
         }
     }
 
     /// Serves one more unit.
     fn add(
-        &mut self,
+        &self,
+        maker: &UnitMaker,
         name: Option<&str>,
         number: Option<u16>,
         order: &admin::NewLun,
     ) -> Result<Reply> {
         if let Some(number) = number {
-            crate::plan::lun_number(number)
+            plan::lun_number(number)
                 .map_err(|right| anyhow::anyhow!("--number {number}: {right}"))?;
         }
-        let target = self.name_of(name)?.to_owned();
+        let target = self.name_of(name)?;
         let mut shown = None;
         let initiators = initiators(order).map_err(anyhow::Error::msg)?;
         self.target.add_lun(&target, NewLun { number, initiators }, |stores, number| {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
-            let (unit, facts) = self.maker.make(stores, &target, &draft, &taken)?;
+            let (unit, facts) = maker.make(stores, &target, &draft, &taken)?;
             shown = Some(facts);
             anyhow::Ok(unit)
         })?;
         let lun = shown.context("no unit was made")?;
-        if let Some(served) = self.served.iter_mut().find(|served| served.name == target) {
+        if let Some(served) = self.table().iter_mut().find(|served| served.name == target) {
             served.luns.push(lun.clone());
             served.luns.sort_by_key(|lun| lun.number);
         }
@@ -203,11 +194,11 @@ impl State {
     }
 
     /// Serves a unit no more.
-    fn remove(&mut self, name: Option<&str>, lun: u16) -> Result<Reply> {
-        let target = self.name_of(name)?.to_owned();
+    fn remove(&self, name: Option<&str>, lun: u16) -> Result<Reply> {
+        let target = self.name_of(name)?;
         let removed = self.target.remove_lun(&target, lun);
         let is_served = self.target.disk_bytes(&target, lun).is_some();
-        if let Some(served) = self.served.iter_mut().find(|served| served.name == target)
+        if let Some(served) = self.table().iter_mut().find(|served| served.name == target)
             && !is_served
         {
             served.luns.retain(|shown| shown.number != lun);
@@ -216,8 +207,9 @@ impl State {
         Ok(Reply::Done)
     }
 
-    fn answer(&mut self, request: &Request) -> Reply {
-        match request {
+    /// The answer to a question, or to an order that is done at once.
+    fn answer(&self, request: &Request) -> Option<Reply> {
+        Some(match request {
             Request::Status => Reply::Status(admin::Status {
                 version: env!("CARGO_PKG_VERSION").into(),
                 pid: std::process::id(),
@@ -235,11 +227,17 @@ impl State {
                 let sessions = self.target.sessions();
                 Reply::Sessions { sessions: sessions.into_iter().map(shown).collect() }
             }
-            Request::LogoutSession { tsih, timeout_s }
-                if self.target.logout_session(*tsih, *timeout_s) =>
-            {
-                Reply::Done
+            Request::PortGroups => Reply::PortGroups { groups: ports::shown(&self.target) },
+            Request::LogoutSession { tsih, timeout_s } => {
+                of_session(*tsih, self.target.logout_session(*tsih, *timeout_s))
             }
+            Request::DropSession { tsih } => of_session(*tsih, self.target.drop_session(*tsih)),
+            _ => return None,
+        })
+    }
+
+    fn carry_out(&self, maker: &UnitMaker, request: &Request) -> Reply {
+        match request {
             Request::ResizeLun { target, lun, bytes, shrink } => {
                 let shrink = if *shrink { Shrink::Allowed } else { Shrink::Refused };
                 self.of_target(target.as_deref(), |target| {
@@ -249,7 +247,7 @@ impl State {
                 })
             }
             Request::AddLun { target, number, lun } => {
-                let added = self.add(target.as_deref(), *number, lun);
+                let added = self.add(maker, target.as_deref(), *number, lun);
                 added.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
             }
             Request::RemoveLun { target, lun } => {
@@ -269,19 +267,23 @@ impl State {
                     Ok(Reply::Snapshot { bytes })
                 })
             }
-            Request::PortGroups => Reply::PortGroups { groups: ports::shown(&self.target) },
             Request::SetPortGroup { target, lun, group, state } => {
                 match ports::set(&self.target, target, *lun, *group, state) {
                     Ok(()) => Reply::Done,
                     Err(message) => Reply::Error { message },
                 }
             }
-            Request::DropSession { tsih } if self.target.drop_session(*tsih) => Reply::Done,
-            Request::DropSession { tsih } | Request::LogoutSession { tsih, .. } => {
-                let message = format!("no session {tsih}; try: lunwire sessions");
-                Reply::Error { message }
-            }
+            other => self.answer(other).unwrap_or_else(|| Reply::Error {
+                message: "this daemon does not know that order".to_owned(),
+            }),
         }
+    }
+}
+
+fn of_session(tsih: u16, found: bool) -> Reply {
+    match found {
+        true => Reply::Done,
+        false => Reply::Error { message: format!("no session {tsih}; try: lunwire sessions") },
     }
 }
 

@@ -59,6 +59,25 @@ pub(crate) fn addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     if addresses.is_empty() { Err(RIGHT.to_owned()) } else { Ok(addresses) }
 }
 
+/// Whether `new` can be listened on beside `others`: port 0 is another one each time, and the address
+/// of all interfaces has those of each.
+pub(crate) fn listened_once(others: &[SocketAddr], new: &[SocketAddr]) -> Result<(), String> {
+    let all = |address: &SocketAddr| address.ip().is_unspecified();
+    let meet = |a: &SocketAddr, b: &SocketAddr| {
+        let covers = a.ip() == b.ip() || a.is_ipv4() == b.is_ipv4() && (all(a) || all(b));
+        a.port() == b.port() && a.port() != 0 && covers
+    };
+    for address in new {
+        if let Some(other) = others.iter().find(|other| meet(address, other)) {
+            return Err(match other == address {
+                true => format!("{address} is given twice; once will do"),
+                false => format!("{address} cannot be beside {other}; one of them will do"),
+            });
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn engine(text: &str) -> Result<Choice, &'static str> {
     match text {
         "auto" => Ok(Choice::Auto),
@@ -89,7 +108,7 @@ pub(super) fn reactors(count: usize) -> Result<usize, &'static str> {
     if (1..=REACTORS_MAX).contains(&count) { Ok(count) } else { Err("1 to 256 is right") }
 }
 
-pub(super) fn allowed_cpu(cpu: usize) -> Result<usize, String> {
+pub(crate) fn allowed_cpu(cpu: usize) -> Result<usize, String> {
     let allowed = engine::affinity::allowed_cpus();
     if allowed.contains(&cpu) { Ok(cpu) } else { Err(format!("one of {allowed:?} is right")) }
 }
@@ -113,6 +132,11 @@ pub(super) fn strangers(count: usize) -> Result<usize, String> {
         1..=STRANGERS_MAX => Ok(count),
         _ => Err(format!("1 to {STRANGERS_MAX} is right")),
     }
+}
+
+/// One address cannot have more than all have together.
+pub(super) fn strangers_of_address(count: usize, all: usize) -> Result<usize, String> {
+    if count <= all { Ok(count) } else { Err(format!("unauthenticated-max allows {all} in all")) }
 }
 
 pub(super) fn log_level(text: &str) -> Result<String, &'static str> {

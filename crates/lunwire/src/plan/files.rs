@@ -2,10 +2,16 @@
 //! A look at the files of a configuration that opens none for writing, and locks and makes none: a
 //! daemon may serve them.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::SocketAddr;
+
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use engine::files::Examined;
 use engine::files::OpenOptions;
+use engine::files::SECTOR;
 use engine::files::examine;
 use store::spec::FileSpec;
 use store::spec::Spec;
@@ -42,7 +48,37 @@ impl Draft {
                 }
             }
         }
-        Ok(())
+        self.examine_control_socket(&all)?;
+        match self.state_dir.as_deref().map(|path| (path, path.metadata())) {
+            Some((path, Ok(found))) if !found.is_dir() => {
+                bail!("state-dir = \"{}\": it is no folder; try: another path", path.display())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the control socket can be made.
+    fn examine_control_socket(&self, disks: &[Seen]) -> Result<()> {
+        let Some(path) = &self.control_socket else { return Ok(()) };
+        let wrong = |what: &str| {
+            anyhow!("control-socket = \"{}\": {what}; try: another path", path.display())
+        };
+        if SocketAddr::from_pathname(path).is_err() {
+            return Err(wrong("it is too long for a socket, which has 107 bytes"));
+        }
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => Ok(()),
+            Ok(_) => Err(wrong("what is there is no socket")),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let made = OpenOptions { create_size: Some(SECTOR), ..OpenOptions::default() };
+                let seen = examine(path, &made).map_err(|error| wrong(&error.to_string()))?;
+                match disks.iter().find(|disk| disk.file.collides(&seen)) {
+                    Some(disk) => Err(wrong(&format!("it is a file of {}", disk.place))),
+                    None => Ok(()),
+                }
+            }
+            Err(error) => Err(wrong(&error.to_string())),
+        }
     }
 }
 

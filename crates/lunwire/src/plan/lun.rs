@@ -108,6 +108,19 @@ impl DraftLun {
     }
 }
 
+/// The word of a store whose disk has `bytes` now: `size=` is for making a file, which may have had
+/// another size, or may have got one.
+pub(crate) fn store_of_now(word: &str, bytes: u64) -> String {
+    if !word.starts_with("file:") {
+        return word.to_owned();
+    }
+    let now = |option: &str| match option.strip_prefix("size=").map(store::spec::parse_size) {
+        Some(size) if size != Ok(bytes) => format!("size={}", store::spec::Exactly(bytes)),
+        _ => option.to_owned(),
+    };
+    word.split(',').map(now).collect::<Vec<_>>().join(",")
+}
+
 /// The initiators that an order names, normalized; the error names the option.
 pub(crate) fn initiators(order: &NewLun) -> Result<Vec<String>, String> {
     let normalized = |name: &String| {

@@ -86,7 +86,7 @@ impl UnitMaker {
         }
         let shown = admin::Lun {
             number: lun.number,
-            store: lun.store.clone(),
+            store: super::lun::store_of_now(&lun.store, geometry.bytes),
             bytes: geometry.bytes,
             block: unit.block(),
             read_only: geometry.read_only,

@@ -7,6 +7,9 @@ mod support;
 
 mod addresses;
 mod foreign;
+mod limits;
 mod messages;
 mod places;
+mod reader;
+mod secrets;
 mod zeroes;

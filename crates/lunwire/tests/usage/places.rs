@@ -24,7 +24,11 @@ impl Loop {
         losetup.args(["--find", "--show"]).args(more).arg(file);
         let output = losetup.stderr(Stdio::null()).output().ok()?;
         let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        output.status.success().then_some(Self { device })
+        if !output.status.success() {
+            println!("skipped: losetup makes no loop device here");
+            return None;
+        }
+        Some(Self { device })
     }
 }
 
@@ -135,4 +139,94 @@ fn what_a_copy_wrote_to_a_device_is_on_it() {
     assert!(copy.args(["copy", &image, "-", "--quiet"]).stdout(stdout).status().unwrap().success());
     assert!(std::fs::read(&behind).unwrap() == bytes, "standard output");
     drop(holder);
+}
+
+/// Copies and asks for the reason of a refusal; `image` must stay as it is.
+#[track_caller]
+fn is_in_use(from: &str, to: &str, image: &str, said: &[&str]) {
+    let before = std::fs::read(image).unwrap();
+    fails(1, &["copy", from, to, "--quiet", "--overwrite"], said);
+    assert!(std::fs::read(image).unwrap() == before, "{from} to {to}");
+}
+
+#[test]
+fn a_file_that_a_device_shows_is_not_written_to() {
+    let files = Files::new();
+    let source = files.with("source", &pattern(1 << 20));
+    let image = files.with("image", &vec![7; 4 << 20]);
+    let half = (2 << 20).to_string();
+    let Some(shown) = Loop::of(&image, &["--sizelimit", &half]) else { return };
+    let Some(again) = Loop::of(&image, &[]) else { return };
+    let Some(upper) = Loop::of(&image, &["--offset", &half]) else { return };
+    is_in_use(&source, &image, &image, &[&image, "/dev/loop", "losetup --detach"]);
+    // As a file system does that is mounted.
+    let mut alone = File::options();
+    alone.read(true).write(true);
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut alone, libc_o_excl());
+    let mounted = alone.open(&shown.device).unwrap();
+    is_in_use(&source, &shown.device, &image, &[&shown.device]);
+    is_in_use(&source, &again.device, &image, &[&again.device, &shown.device, "mounted"]);
+    good(&["copy", &source, &upper.device, "--quiet"]);
+    drop(mounted);
+    good(&["copy", &source, &again.device, "--quiet"]);
+}
+
+fn libc_o_excl() -> i32 {
+    rustix::fs::OFlags::EXCL.bits().cast_signed()
+}
+
+#[test]
+fn a_device_of_a_file_that_is_served_is_not_written_to() {
+    let files = Files::new();
+    let source = files.with("source", &pattern(1 << 20));
+    let image = files.with("image", &vec![7; 4 << 20]);
+    let daemon = Daemon::start(files.folder.path(), &[&format!("file:{image}")], &[]);
+    let Some(shown) = Loop::of(&image, &[]) else { return };
+    is_in_use(&source, &shown.device, &image, &["in use by process"]);
+    drop(daemon);
+    good(&["copy", &source, &shown.device, "--quiet"]);
+}
+
+#[test]
+fn a_file_is_not_copied_onto_the_disk_that_it_backs() {
+    let files = Files::new();
+    let image = files.with("image", &pattern(4 << 20));
+    let other = files.with("other", &pattern(4 << 20));
+    let luns = [format!("file:{image}"), format!("file:{other}"), "memory:4M".to_owned()];
+    let luns: Vec<&str> = luns.iter().map(String::as_str).collect();
+    let daemon = Daemon::start(files.folder.path(), &luns, &[]);
+    let url = daemon.urls[0].as_str();
+    let hard = files.path("hard");
+    std::fs::hard_link(&image, &hard).unwrap();
+    for from in [&image, &hard] {
+        fails(1, &["copy", from, url, "--quiet"], &["are the same", from, url]);
+        fails(1, &["write", url, from, "--quiet"], &["are the same"]);
+    }
+    if let Some(shown) = Loop::of(&image, &[]) {
+        fails(1, &["copy", &shown.device, url, "--quiet"], &["are the same"]);
+        good(&["copy", &shown.device, &daemon.urls[1], "--quiet"]);
+    }
+    good(&["copy", &image, &daemon.urls[1], "--quiet"]);
+    good(&["copy", &image, &daemon.urls[2], "--quiet"]);
+    good(&["copy", &image, url, "--quiet", "--different-disks"]);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_not_made() {
+    let files = Files::new();
+    let source = files.with("source", &pattern(1 << 20));
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let link = files.path("link");
+    std::os::unix::fs::symlink("/dev/lunwire-no-such-device", &link).unwrap();
+    for to in ["/dev/lunwire-no-such-device", "/dev/../dev/lunwire-no-such-device", &link] {
+        fails(1, &["copy", &source, to, "--quiet"], &[to, "no such device"]);
+        fails(1, &["read", &daemon.urls[0], to, "--quiet"], &[to, "no such device"]);
+    }
+    assert!(!std::path::Path::new("/dev/lunwire-no-such-device").exists());
+    // Memory that looks like a folder of devices.
+    let shared = format!("/dev/shm/lunwire-{}", std::process::id());
+    if std::path::Path::new("/dev/shm").is_dir() {
+        good(&["copy", &source, &shared, "--quiet"]);
+        std::fs::remove_file(shared).unwrap();
+    }
 }

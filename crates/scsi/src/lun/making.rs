@@ -51,7 +51,11 @@ pub enum UnitError {
         block: u32,
     },
     /// A last block would be cut.
-    #[error("store of {bytes} bytes is not a multiple of the block length {block}")]
+    #[error(
+        "store of {bytes} bytes is not a multiple of the block length {block}: {} and {} are the \
+         nearest sizes",
+        bytes - bytes % u64::from(*block), bytes.next_multiple_of(u64::from(*block))
+    )]
     PartialBlock {
         /// Size of the store.
         bytes: u64,

@@ -30,7 +30,8 @@ fn a_store_must_hold_whole_blocks() {
     assert_eq!(unit(sized(4608), 4096, keep), Some(partial));
     assert_eq!(
         partial.to_string(),
-        "store of 4608 bytes is not a multiple of the block length 4096"
+        "store of 4608 bytes is not a multiple of the block length 4096: 4096 and 8192 are the \
+         nearest sizes"
     );
 }
 

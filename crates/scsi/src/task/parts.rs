@@ -37,7 +37,7 @@ pub(crate) fn data(mut bytes: Vec<u8>, allocation: u32) -> Started {
 pub(crate) fn data_out(input: Input, length: u32) -> Result<Slice, Fault> {
     let Input::DataOut(data) = input else { return Err(sense::INTERNAL.into()) };
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    data.part(0..length).ok_or_else(|| sense::INTERNAL.into())
+    data.into_part(0..length).ok_or_else(|| sense::INTERNAL.into())
 }
 
 /// The outcome of an operation whose first block is `lba`.

@@ -17,6 +17,12 @@ pub enum SpecError {
         /// All of it.
         word: String,
     },
+    /// A file without the kind in front.
+    #[error("store `{word}` has no kind: did you mean file:{word}?")]
+    Path {
+        /// All of it.
+        word: String,
+    },
     /// Not in the list.
     #[error("store kind `{kind}` is unknown: write {USAGE}")]
     UnknownKind {

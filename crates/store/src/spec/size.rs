@@ -2,13 +2,14 @@
 //! Sizes and times as people write them.
 
 use crate::limits::{BLOCK_MIN, DELAY_MAX, SIZE_MAX};
+use core::fmt;
 use core::time::Duration;
 
 /// Most digits behind the point.
 const FRACTION_LEN_MAX: usize = 12;
 
 /// Every suffix, whatever its case.
-const UNITS: [(&str, u128); 14] = [
+const UNITS: [(&str, u128); 20] = [
     ("", 1),
     ("B", 1),
     ("K", 1 << 10),
@@ -23,6 +24,12 @@ const UNITS: [(&str, u128); 14] = [
     ("T", 1 << 40),
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
+    ("P", 1 << 50),
+    ("PiB", 1 << 50),
+    ("PB", 1_000_000_000_000_000),
+    ("E", 1 << 60),
+    ("EiB", 1 << 60),
+    ("EB", 1_000_000_000_000_000_000),
 ];
 
 /// Why a text is not a size.
@@ -31,22 +38,29 @@ const UNITS: [(&str, u128); 14] = [
 pub enum SizeError {
     /// Something else than a number and one suffix.
     #[error(
-        "a size is a number of bytes, also with K, M, G or T (powers of 1024) or KB, MB, GB or TB \
-         (of 1000), such as 512M or 1.5G"
+        "a size is a number of bytes, also with K, M, G, T or P (powers of 1024) or KB, MB, GB, TB \
+         or PB (of 1000), such as 512M or 1.5G"
     )]
     NotANumber,
     /// A part of a byte is left.
     #[error("a size is a whole number of bytes")]
     NotWholeBytes,
     /// Above what a file can be.
-    #[error("a size is at most {SIZE_MAX} bytes")]
+    #[error(
+        "a size is at most {SIZE_MAX} bytes, which is a little less than 8 EiB: 8191P is right"
+    )]
     TooLarge,
     /// A disk without blocks.
     #[error("a size is at least {BLOCK_MIN} bytes")]
     Zero,
     /// Part of a block.
-    #[error("a size is a multiple of {BLOCK_MIN} bytes")]
-    NotWholeBlocks,
+    #[error("a size is a multiple of {BLOCK_MIN} bytes: {below} and {above} are the nearest")]
+    NotWholeBlocks {
+        /// The next smaller size, bytes.
+        below: u64,
+        /// The next larger one.
+        above: u64,
+    },
 }
 
 /// A number of bytes as people write it: `4096`, `4K`, `4KiB`, `1.5G` (powers of 1024), `4KB`
@@ -55,6 +69,14 @@ pub enum SizeError {
 /// # Errors
 /// What is wrong with `text`.
 pub fn parse_bytes(text: &str) -> Result<u64, SizeError> {
+    match parse(text)? {
+        (bytes, true) => Ok(bytes),
+        (_, false) => Err(SizeError::NotWholeBytes),
+    }
+}
+
+/// The whole bytes, and whether there is nothing behind them.
+fn parse(text: &str) -> Result<(u64, bool), SizeError> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(end).ok_or(SizeError::NotANumber)?;
     let is_unit = |name: &&(&str, u128)| name.0.eq_ignore_ascii_case(unit);
@@ -78,10 +100,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, SizeError> {
     };
     let parts = (0..places).fold(1_u128, |parts, _| parts * 10);
     let share = digits * factor;
-    if !share.is_multiple_of(parts) {
-        return Err(SizeError::NotWholeBytes);
-    }
-    u64::try_from(bytes + share / parts).map_err(|_| SizeError::TooLarge)
+    let whole = u64::try_from(bytes + share / parts).map_err(|_| SizeError::TooLarge)?;
+    Ok((whole, share.is_multiple_of(parts)))
 }
 
 /// The size of a store in bytes: not zero, a multiple of 512, at most 2^63 - 1.
@@ -89,12 +109,29 @@ pub fn parse_bytes(text: &str) -> Result<u64, SizeError> {
 /// # Errors
 /// What is wrong with `text`.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
-    let bytes = parse_bytes(text)?;
+    let (bytes, whole) = parse(text)?;
     match bytes {
-        0 => Err(SizeError::Zero),
+        0..BLOCK_MIN => Err(SizeError::Zero),
         bytes if bytes > SIZE_MAX => Err(SizeError::TooLarge),
-        bytes if !bytes.is_multiple_of(BLOCK_MIN) => Err(SizeError::NotWholeBlocks),
-        bytes => Ok(bytes),
+        bytes if whole && bytes.is_multiple_of(BLOCK_MIN) => Ok(bytes),
+        bytes => {
+            let below = bytes - bytes % BLOCK_MIN;
+            Err(SizeError::NotWholeBlocks { below, above: below + BLOCK_MIN })
+        }
+    }
+}
+
+/// A number of bytes, exactly, as [`parse_bytes`] takes it: with the largest unit that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // it is a number
+pub struct Exactly(pub u64);
+
+impl fmt::Display for Exactly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+        let fits = |(shift, _): &(u32, &str)| self.0 > 0 && self.0.trailing_zeros() >= *shift;
+        let (shift, unit) = units.into_iter().find(fits).unwrap_or((0, ""));
+        write!(f, "{}{unit}", self.0 >> shift)
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
-use super::{FileSpec, Filter, SizeError, Spec, parse_bytes, parse_size};
+use super::{Exactly, FileSpec, Filter, SizeError, Spec, parse_bytes, parse_size};
 use crate::filter::{Delayed, Fault, Rate, When};
 use alloc::boxed::Box;
 use alloc::format;
@@ -56,15 +56,20 @@ fn errors_say_what_would_be_right() {
         (
             "memory:1GX",
             "size of store `memory:` is `1GX`: \
-             a size is a number of bytes, also with K, M, G or T (powers of 1024) or KB, MB, GB or \
-             TB (of 1000), such as 512M or 1.5G",
+             a size is a number of bytes, also with K, M, G, T or P (powers of 1024) or KB, MB, GB, \
+             TB or PB (of 1000), such as 512M or 1.5G",
         ),
         ("memory:0", "size of store `memory:` is `0`: a size is at least 512 bytes"),
-        ("null:1000", "size of store `null:` is `1000`: a size is a multiple of 512 bytes"),
+        (
+            "null:1000",
+            "size of store `null:` is `1000`: \
+             a size is a multiple of 512 bytes: 512 and 1024 are the nearest",
+        ),
         (
             "memory:16777216T",
             "size of store `memory:` is `16777216T`: \
-             a size is at most 9223372036854775807 bytes",
+             a size is at most 9223372036854775807 bytes, \
+             which is a little less than 8 EiB: 8191P is right",
         ),
         (
             "memory:1G,sync",
@@ -78,7 +83,7 @@ fn errors_say_what_would_be_right() {
         ),
         (
             "file:a,size=1,sync",
-            "option `size` of store `file:` is `1`: a size is a multiple of 512 bytes",
+            "option `size` of store `file:` is `1`: a size is at least 512 bytes",
         ),
         (
             "file:a,read-only",
@@ -111,7 +116,7 @@ fn errors_say_what_would_be_right() {
         (
             "stripe:64K(memory:1M;memory:1)",
             "store 1 of the stripe: \
-             size of store `memory:` is `1`: a size is a multiple of 512 bytes",
+             size of store `memory:` is `1`: a size is at least 512 bytes",
         ),
         ("stripe:64K(iso:a;memory:1M)", "`iso:` cannot be a part of a stripe: use file:PATH"),
     ];
@@ -223,7 +228,10 @@ fn a_cd_is_one_behind_its_filters_too() {
 fn sizes() {
     assert_eq!(parse_size("8388607T"), Ok(8_388_607 << 40));
     assert_eq!(parse_size("1k"), Ok(1024));
-    assert_eq!(parse_size("8388608T"), Err(SizeError::TooLarge));
+    for text in ["8388608T", "8E", "8EiB", "8192P", "16E", "9.3EB", "18446744073709551615E"] {
+        assert_eq!(parse_size(text), Err(SizeError::TooLarge), "{text}");
+    }
+    assert_eq!(parse_size("8191P"), Ok(8191 << 50));
     assert_eq!(parse_size("99999999999999999999"), Err(SizeError::TooLarge));
     for text in ["", "K", "-1K", "+1K", ".5G", "1.G", "1.5.2G", "1 G", "1GK", "0x200", "\u{661}"] {
         assert_eq!(parse_size(text), Err(SizeError::NotANumber), "{text}");
@@ -245,6 +253,37 @@ fn sizes() {
         assert_eq!(parse_bytes(text), Err(SizeError::NotWholeBytes), "{text}");
     }
     assert_eq!(parse_bytes("18446744073709551615.5T"), Err(SizeError::TooLarge));
+}
+
+#[test]
+fn a_size_between_two_names_both() {
+    for (text, below, above) in [
+        ("100MB", 99_999_744, 100_000_256),
+        ("513", 512, 1024),
+        ("1.3K", 1024, 1536),
+        ("9223372036854775296.5", 9_223_372_036_854_775_296, 1 << 63),
+    ] {
+        let error = SizeError::NotWholeBlocks { below, above };
+        assert_eq!(parse_size(text), Err(error), "{text}");
+        assert!(error.to_string().contains(&format!("{below} and {above}")), "{error}");
+    }
+    assert_eq!(parse_size("511"), Err(SizeError::Zero));
+    assert_eq!(parse_size("0.5"), Err(SizeError::Zero));
+}
+
+#[test]
+fn sizes_are_written_as_they_are_read() {
+    for (bytes, text) in [
+        (0, "0"),
+        (512, "512"),
+        (3 << 20, "3M"),
+        (1536, "1536"),
+        (5 << 40, "5T"),
+        (1 << 62, "4194304T"),
+    ] {
+        assert_eq!(Exactly(bytes).to_string(), text);
+        assert_eq!(parse_bytes(text), Ok(bytes));
+    }
 }
 
 fn filter() -> impl Strategy<Value = Filter> {

@@ -15,6 +15,7 @@ use iscsi::target::ConnectionId;
 use iscsi::target::LoggedIn;
 use iscsi::target::Login;
 use iscsi::target::LoginOutput;
+use iscsi::target::reason_of;
 use mover::tcp::Tcp;
 use wire::iscsi::Cid;
 use wire::iscsi::StatSn;
@@ -91,7 +92,11 @@ impl<P: Port> Pump<P> {
     /// Begins the login phase of a connection.
     pub(super) fn adopt(&mut self, fd: OwnedFd, peer: SocketAddr) {
         if self.is_full() {
-            tracing::warn!(%peer, "refused a connection: too many, or stopping");
+            let reason = match self.stopping {
+                Some(_) => "the daemon stops",
+                None => "a reactor has as many connections as it may have",
+            };
+            tracing::warn!(%peer, reason, "refused a connection");
             return;
         }
         let stream = TcpStream::from(fd);
@@ -253,7 +258,7 @@ impl<P: Port> Pump<P> {
             Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
                 match self.find_session(key, request, &identity).transpose()? {
                     Err(status) if matches!(authentication, Authentication::Off) => {
-                        return Some(Admission::Refused { status });
+                        return Some(Admission::Refused { status, reason: reason_of(status) });
                     }
                     joins => Some(joins),
                 }

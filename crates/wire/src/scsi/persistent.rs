@@ -7,7 +7,6 @@ use super::field::get_u32;
 use super::field::get_u64;
 use super::field::put;
 use alloc::string::String;
-use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -216,7 +215,8 @@ pub fn parse_transport_id(bytes: &[u8]) -> Option<(String, &[u8])> {
     if device.is_empty() || device.len() > 223 || !isid_is_good {
         return None;
     }
-    let mut port = device.to_string();
+    // As names are compared (RFC 3722); initiators whose names are more than ASCII do not log in.
+    let mut port = device.to_ascii_lowercase();
     port.push_str(",i,0x");
     port.push_str(&isid.to_ascii_lowercase());
     Some((port, rest))
@@ -382,6 +382,14 @@ mod tests {
         other[0] = 0x05;
         assert_eq!(parse_transport_id(&other), None);
         assert_eq!(parse_transport_id(&good[..good.len() - 1]), None);
+    }
+
+    /// Two ways of writing one name are one port.
+    #[test]
+    fn transport_ids_name_ports_as_they_are_compared() {
+        let id = emit_transport_id("iqn.A,i,0x00023D000001");
+        let (port, _) = parse_transport_id(&id).expect("good");
+        assert_eq!(port, "iqn.a,i,0x00023d000001");
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub(super) enum LoginError {
     #[error("SessionType={0} is not supported")]
     SessionType(String),
     /// RFC 7143 §12.1.
-    #[error("AuthMethod={0}: no acceptable method")]
+    #[error("the initiator offers AuthMethod={0}: {why}", why = unacceptable(.0))]
     AuthMethod(String),
     /// RFC 7143 §6.3.1.
     #[error("the initiator skips authentication, which is required here")]
@@ -112,8 +112,8 @@ pub(super) enum LoginError {
     #[error("the target has moved to {address}")]
     Redirected { address: String, duration: Redirection },
     /// The node said so.
-    #[error("refused by the target node with status {0:04x}")]
-    Refused(u16),
+    #[error("{reason}")]
+    Refused { status: u16, reason: &'static str },
 }
 
 impl LoginError {
@@ -130,7 +130,7 @@ impl LoginError {
             Self::AnswerTooLong => Some(0x0302),
             Self::Redirected { duration: Redirection::Temporary, .. } => Some(0x0101),
             Self::Redirected { duration: Redirection::Permanent, .. } => Some(0x0102),
-            Self::Refused(status) => Some(*status),
+            Self::Refused { status, .. } => Some(*status),
             _ => Some(0x0200),
         }
     }
@@ -149,6 +149,14 @@ impl LoginError {
     }
 }
 
+/// Why no method of an offer will do.
+fn unacceptable(offer: &str) -> &'static str {
+    match offer.split(',').any(|method| method == "CHAP") {
+        true => "None alone is taken here",
+        false => "a proof by CHAP is wanted here",
+    }
+}
+
 /// Peer text for the log: escaped and of bounded length.
 pub(super) fn quote(text: &str) -> String {
     text.chars().take(limits::QUOTE_LEN_MAX).flat_map(char::escape_debug).collect()
@@ -158,6 +166,17 @@ pub(super) fn quote(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::name::NameError;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_method_that_will_not_do_is_told_from_one_that_is_missing() {
+        for (offer, said) in
+            [("None", "CHAP is wanted"), ("SRP,None", "CHAP is wanted"), ("SRP,CHAP", "None alone")]
+        {
+            let text = LoginError::AuthMethod(offer.into()).to_string();
+            assert!(text.contains(said) && text.contains(offer), "{text}");
+        }
+    }
 
     #[test]
     fn every_error_has_its_status() {
@@ -197,7 +216,7 @@ mod tests {
             (LoginError::Chap(chap::Error::Response("me".into())), Some(0x0201)),
             (LoginError::Bursts { first: 2, max: 1 }, Some(0x0200)),
             (LoginError::DigestRequired(key), Some(0x0200)),
-            (LoginError::Refused(0x0203), Some(0x0203)),
+            (LoginError::Refused { status: 0x0203, reason: "x" }, Some(0x0203)),
         ];
         for (error, status) in cases {
             assert_eq!(error.status(), status, "{error}");

@@ -19,6 +19,7 @@ use super::security::Security;
 use crate::chap;
 use crate::limits;
 use crate::name;
+use crate::name::NameError;
 use crate::negotiate;
 use crate::negotiate::Answer;
 use crate::negotiate::SessionType;
@@ -72,21 +73,29 @@ impl Names {
             return Err(LoginError::Missing("TargetName"));
         }
         Ok(Self {
-            initiator: received("InitiatorName", initiator)?,
+            initiator: received("InitiatorName", initiator, name::received_initiator)?,
             target: target
-                .map(|target| received("TargetName", target).map(|name| name::prepared(&name)))
+                .map(|target| {
+                    received("TargetName", target, |name| {
+                        name::validate_received(name).map(|()| name::prepared(name))
+                    })
+                })
                 .transpose()?,
             session,
         })
     }
 }
 
-fn received(key: &'static str, value: &str) -> Result<String, LoginError> {
+/// A name, checked and prepared for comparison; nobody sees it as it came.
+fn received(
+    key: &'static str,
+    value: &str,
+    prepare: impl FnOnce(&str) -> Result<String, NameError>,
+) -> Result<String, LoginError> {
     if negotiate::RESERVED.contains(&value) {
         return Err(LoginError::Reserved { key, value: quote(value) });
     }
-    name::validate_received(value).map_err(|error| LoginError::Name { key, error })?;
-    Ok(value.to_string())
+    prepare(value).map_err(|error| LoginError::Name { key, error })
 }
 
 /// What the node says of itself, beside the tag of its portal group.
@@ -319,7 +328,8 @@ impl Negotiation {
     /// That changes nothing and is let pass; a name that changes is not.
     fn is_told_again(&self, id: Id, value: &str) -> bool {
         let prepared = name::prepared(value);
-        let value = if id == Id::TargetName { prepared.as_str() } else { value };
+        let names = matches!(id, Id::InitiatorName | Id::TargetName);
+        let value = if names { prepared.as_str() } else { value };
         let told = match id {
             Id::InitiatorName => Some(self.names.initiator.as_str()),
             Id::TargetName => self.names.target.as_deref(),

@@ -86,7 +86,7 @@ impl Task {
         if travels == 0 {
             return None;
         }
-        if travels == have { Some(data) } else { part(&data, 0, travels) }
+        data.into_part(0..usize::try_from(travels).ok()?)
     }
 
     /// The residual, and the one of the read part of a bidirectional command.
@@ -148,10 +148,6 @@ pub(in crate::target) fn sense_segment(sense: &[u8]) -> Vec<u8> {
 
 /// Longest sense data, bytes (SPC-4 §4.5.2.1).
 const SENSE_MAX: usize = 252;
-
-fn part(data: &Slice, from: u32, to: u32) -> Option<Slice> {
-    data.part(usize::try_from(from).ok()?..usize::try_from(to).ok()?)
-}
 
 #[cfg(test)]
 mod tests {

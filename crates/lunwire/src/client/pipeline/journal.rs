@@ -20,6 +20,9 @@ pub(crate) struct Journal {
     done: u64,
 }
 
+/// Longest state of a copy, bytes: two numbers, and two places of at most 4 KiB, each byte escaped.
+const STATE_LEN_MAX: u64 = 64 << 10;
+
 impl Journal {
     /// Reads what an interrupted copy has left, or begins.
     pub(crate) fn open(
@@ -29,7 +32,7 @@ impl Journal {
         length: u64,
     ) -> Result<Self> {
         let mut journal = Self { path: path.to_owned(), source, destination, length, done: 0 };
-        let text = match std::fs::read(path) {
+        let text = match engine::files::read_whole(path, STATE_LEN_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(journal),
             Err(error) => {

@@ -5,6 +5,7 @@
 //! (DataSN).
 
 use alloc::vec::Vec;
+use core::mem;
 
 use buf::{SgList, Slice};
 use crc::Crc32c;
@@ -57,7 +58,7 @@ impl Tx {
     /// Bursts of Data-In PDUs, each as long as the peer takes it.
     pub(super) fn put_data(
         &mut self,
-        op: &Op,
+        op: &mut Op,
         list: &mut SgList,
         context: &mut Context<'_>,
     ) -> Progress {
@@ -72,12 +73,16 @@ impl Tx {
         while has_room(list) {
             // Mostly all is one burst.
             let left = if total > *burst {
-                (total - self.progress).min(burst - self.progress % burst)
+                (total - self.progress).min(*burst - self.progress % *burst)
             } else {
                 total - self.progress
             };
             let length = left.min(length_max);
-            let Some(part) = part(data, self.progress, length) else { return Progress::Done };
+            let part = match length == total {
+                true => Some(mem::take(data)),
+                false => part(data, self.progress, length),
+            };
+            let Some(part) = part else { return Progress::Done };
             let crc = self.digest(&part, context.counters);
             let end = self.progress + length;
             let last = end == total;

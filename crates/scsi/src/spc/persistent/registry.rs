@@ -85,7 +85,7 @@ impl Registrant {
 }
 
 impl Registry {
-    fn registrant(&self, port: &Port) -> Option<&Registrant> {
+    pub(super) fn registrant(&self, port: &Port) -> Option<&Registrant> {
         self.registrants.iter().find(|registrant| registrant.is(port))
     }
 

@@ -17,7 +17,6 @@ use crate::kept::Kept;
 use crate::kept::Reader;
 use crate::kept::RestoreError;
 use crate::limits;
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use wire::scsi::persistent::Type;
 
@@ -57,19 +56,21 @@ pub(super) fn parse(bytes: &[u8], unit: u64) -> Result<Registry, RestoreError> {
     let count = count.ok().filter(|count| *count <= limits::REGISTRANTS_MAX);
     let persists = count.is_some_and(|count| count > 0);
     let mut registry = Registry { persists, ..Registry::default() };
+    let mut ports = Vec::new();
     for _ in 0..count.ok_or(RestoreError::Damaged)? {
         let registrant = registrant(&mut rest)?;
-        if registry.registrants.iter().any(|other| other.port == registrant.port) {
-            return Err(RestoreError::Damaged);
+        ports.push(registrant.port.clone());
+        // Older daemons kept one port in other letters as another one: it is what it was first.
+        if registry.registrant(&registrant.port).is_none() {
+            registry.registrants.push(registrant);
         }
-        registry.registrants.push(registrant);
     }
     rest.end()?;
     if kind != 0 {
         let kind = u8::try_from(kind).ok().filter(|kind| *kind < 16).and_then(Type::from_code);
-        let holder = holder.ok().and_then(|holder| registry.registrants.get(holder));
+        let holder = holder.ok().and_then(|holder| ports.get(holder).cloned());
         let (Some(kind), Some(holder)) = (kind, holder) else { return Err(RestoreError::Damaged) };
-        registry.reservation = Some(Reservation { kind, holder: holder.port.clone() });
+        registry.reservation = Some(Reservation { kind, holder });
     }
     Ok(registry)
 }
@@ -81,7 +82,8 @@ fn registrant(rest: &mut Reader<'_>) -> Result<Registrant, RestoreError> {
     let length = usize::try_from(u32::from_be_bytes(rest.take()?));
     let length = length.ok().filter(|length| *length <= limits::PORT_NAME_LEN_MAX);
     let name = rest.bytes(length.ok_or(RestoreError::Damaged)?)?;
-    let initiator = core::str::from_utf8(name).map_err(|_| RestoreError::Damaged)?.to_string();
+    let name = core::str::from_utf8(name).map_err(|_| RestoreError::Damaged)?;
+    let initiator = name.to_ascii_lowercase();
     if key == 0 || all > 1 {
         return Err(RestoreError::Damaged);
     }
@@ -121,6 +123,21 @@ mod tests {
         assert_eq!(parse(&emit(&none, 7), 7), Ok(none));
         let fleeting = Registry { persists: false, ..registry(3, Some(Type::ExclusiveAccess), 1) };
         assert_eq!(parse(&emit(&fleeting, 7), 7), Ok(registry(0, None, 0)));
+    }
+
+    /// An older daemon kept names as initiators wrote them.
+    #[test]
+    fn ports_that_are_one_in_other_letters_are_one() {
+        let mut old = registry(3, Some(Type::ExclusiveAccess), 1);
+        old.registrants[1].port.initiator = "iqn.A,i,0x000000000000".into();
+        old.reservation = Some(Reservation {
+            kind: Type::ExclusiveAccess,
+            holder: old.registrants[1].port.clone(),
+        });
+        let read = parse(&emit(&old, 7), 7).expect("it is ours");
+        let ports: Vec<_> = read.registrants.iter().map(|one| &*one.port.initiator).collect();
+        assert_eq!(ports, ["iqn.a,i,0x000000000000", "iqn.a,i,0x000000000002"]);
+        assert_eq!(read.reservation.expect("it is held").holder, read.registrants[0].port);
     }
 
     #[test]

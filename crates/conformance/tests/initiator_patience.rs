@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Our initiator at a target that answers, and never does what it is asked: the limits that the
+//! user gave hold, and the error says what was seen.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+use std::time::Duration;
+use std::time::Instant;
+
+use initiator::Config;
+use initiator::Data;
+use initiator::Event;
+use initiator::Kind;
+use initiator::Options;
+use initiator::Queue;
+use initiator::Request as Wish;
+use initiator::Retry;
+use lunwire_conformance::mock;
+use lunwire_conformance::mock::Mock;
+use wire::iscsi::*;
+use wire::scsi::sam::BUSY;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
+use wire::scsi::sam::TASK_SET_FULL;
+
+/// What the user allows.
+const LIMIT: Duration = Duration::from_millis(1500);
+
+/// Far less than what holds without it, and time enough on a machine with much to do.
+const END: Duration = Duration::from_secs(10);
+
+/// How a READ ends, after how long, and what was told meanwhile.
+fn read(
+    mock: &Mock,
+    set: impl FnOnce(&mut Options),
+) -> (Result<(), initiator::Error>, Duration, Vec<String>) {
+    let target = Some("iqn.2026-01.example:t".to_owned());
+    let mut options = Options::new(mock.portal().to_string(), target);
+    set(&mut options);
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(options).unwrap();
+    let mut bytes = [0; 32];
+    (bytes[0], bytes[8]) = (0x28, 1);
+    let cdb = Cdb { bytes, len: 16 };
+    let wish = Wish { lun: 3, cdb, data: Data::In(512), retry: Retry::Always };
+    queue.post(id, 1, wish).unwrap();
+    let (begun, mut told) = (Instant::now(), Vec::new());
+    loop {
+        assert!(begun.elapsed() < END, "it goes on: {told:?}");
+        queue.wait_n(1, Duration::from_millis(100));
+        while let Some(event) = queue.reap() {
+            match event {
+                Event::Done { tag: 1, result, .. } => {
+                    return (result.map(drop), begun.elapsed(), told);
+                }
+                Event::Again { tag: 1, error, .. } => told.push(error.to_string()),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_target_that_is_busy_for_ever_is_asked_as_long_as_the_user_says() {
+    for (status, word) in [(BUSY, "BUSY"), (TASK_SET_FULL, "TASK SET FULL")] {
+        for by_patience in [false, true] {
+            let mock = Mock::start(move |request, _, numbers| match request {
+                Request::Command(command) => mock::ended(command, numbers, status, None),
+                _ => Vec::new(),
+            });
+            let (end, time, told) = read(&mock, |options| match by_patience {
+                true => options.reconnect_patience = LIMIT,
+                false => options.settings.command_timeout = LIMIT,
+            });
+            let error = end.unwrap_err();
+            assert!(matches!(error.kind(), Kind::Status { status: of, .. } if *of == status));
+            assert!(error.to_string().contains(word), "{error}");
+            assert!(time >= LIMIT / 2, "it was tried again: {time:?}");
+            assert!(told.len() == 1 && told[0].contains(word), "told once: {told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_target_that_is_never_ready_is_not_asked_for_ever() {
+    for (sense, word) in [([6, 0x29, 0], "UNIT ATTENTION"), ([2, 4, 1], "becoming ready")] {
+        let mock = Mock::start(move |request, _, numbers| match request {
+            Request::Command(command) => {
+                mock::ended(command, numbers, CHECK_CONDITION, Some(sense))
+            }
+            _ => Vec::new(),
+        });
+        let (end, ..) = read(&mock, |options| options.settings.command_timeout = LIMIT);
+        let error = end.unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    }
+}
+
+/// Each login succeeds, and the first command ends the session.
+#[test]
+fn a_target_that_drops_the_session_at_each_command_is_left_in_time() {
+    let mock = Mock::start(|request, _, numbers| match request {
+        Request::Command(command) => {
+            // The answer to nothing that was asked: the session cannot go on.
+            let other = ScsiCommand { itt: Itt(command.itt.0 ^ 0x00ff_0000), ..*command };
+            mock::ended(&other, numbers, GOOD, None)
+        }
+        _ => Vec::new(),
+    });
+    let (end, time, _) = read(&mock, |options| options.reconnect_patience = LIMIT);
+    let error = end.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Session(_) | Kind::Ending(_)), "{error:?}");
+    assert!(time < LIMIT * 4, "{time:?}");
+}
+
+/// Each login succeeds, and then the target hangs up: a session that carries nothing is none.
+#[test]
+fn a_target_that_hangs_up_after_each_login_is_left_in_time() {
+    let mock = Mock::that_hangs_up();
+    let target = Some("iqn.2026-01.example:t".to_owned());
+    let mut options = Options::new(mock.portal().to_string(), target);
+    options.reconnect_patience = LIMIT;
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(options).unwrap();
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < END, "it logs in for ever");
+        queue.wait_n(1, Duration::from_millis(100));
+        while let Some(event) = queue.reap() {
+            match event {
+                Event::Ended { session, error } if session == id => {
+                    let error = error.unwrap();
+                    assert!(matches!(error.kind(), Kind::Session(_)), "{error:?}");
+                    return;
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the parser says, in the words of who writes the file: the key, the value, what is right and
+//! an example. The value of a key that names a secret is never repeated.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::DeTable;
+use toml::de::DeValue;
+
+use super::ConfigError;
+use super::Source;
+use crate::words;
+
+/// Types as the message of the parser names them, as a file has them, and an example.
+const TYPES: [(&str, &str, &str); 6] = [
+    ("a sequence", "a list is right", "[\"...\"]"),
+    ("a boolean", "true or false is right", "true"),
+    ("a string", "a text in quotes is right", "\"...\""),
+    ("a map", "a table is right", ""),
+    ("struct", "a table is right", ""),
+    ("usize", NUMBER, "1"),
+];
+
+const NUMBER: &str = "a whole number without quotes is right";
+
+/// Keys of secrets have one of these in them.
+const SECRET_WORDS: [&str; 3] = ["secret", "passw", "pwd"];
+
+/// Where the parser found something wrong.
+struct Found {
+    /// With the tables that it stands in, by dots.
+    key: String,
+    /// It has the value that is wrong; the key itself is known.
+    of_value: bool,
+}
+
+impl Source {
+    /// What is wrong with the text.
+    pub(super) fn explained(&self, error: &toml::de::Error) -> ConfigError {
+        let span = error.span().unwrap_or_default();
+        let message = error.message();
+        let written = self.text.get(span.clone()).unwrap_or_default();
+        let value = written.lines().next().unwrap_or_default().trim();
+        let unquoted = value.trim_matches('"').trim_matches('\'').to_owned();
+        let whole = DeTable::parse(&self.text).ok();
+        let found = whole.as_ref().and_then(|table| key_at(table.get_ref(), &span));
+        let (field, value, problem) = match found {
+            Some(Found { key, of_value: true }) if names_secret(&key) || names_secret(written) => {
+                let right = problem(message, "", &key);
+                let right = right.split_once("; ").map_or(right.as_str(), |(_, right)| right);
+                (key, String::new(), right.to_owned())
+            }
+            Some(Found { key, of_value: true }) if message.contains(", expected ") => {
+                let problem = problem(message, &unquoted, &key);
+                (key, unquoted, problem)
+            }
+            Some(_) => (String::new(), value.to_owned(), problem(message, &unquoted, "")),
+            None if self.is_near_secret(&span) => {
+                (String::new(), String::new(), message.to_owned())
+            }
+            None => (String::new(), value.to_owned(), problem(message, &unquoted, "")),
+        };
+        ConfigError { place: self.place(&span), field, value, problem }
+    }
+
+    /// Whether the text at `span`, which is no TOML, may belong to a secret: one is named in its
+    /// line, or in its table before it.
+    fn is_near_secret(&self, span: &Range<usize>) -> bool {
+        let line_end = |at: usize| {
+            let rest = self.text.get(at..).unwrap_or_default();
+            at + rest.find('\n').unwrap_or(rest.len())
+        };
+        let before = self.text.get(..line_end(span.end)).unwrap_or(&self.text);
+        let table = before.rfind("\n[[").unwrap_or(0);
+        before.get(table..).is_some_and(names_secret)
+    }
+}
+
+fn names_secret(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| lower.contains(word))
+}
+
+/// The key that is at `span`, or whose value is.
+fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<Found> {
+    table.iter().find_map(|(key, value)| {
+        if key.span() == *span {
+            return Some(Found { key: key.get_ref().to_string(), of_value: false });
+        }
+        let inner = in_value(value, span)?;
+        let name = key.get_ref();
+        let key =
+            if inner.key.is_empty() { name.to_string() } else { [name, &*inner.key].join(".") };
+        Some(Found { key, ..inner })
+    })
+}
+
+fn in_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<Found> {
+    let inside = match value.get_ref() {
+        DeValue::Table(table) => key_at(table, span),
+        DeValue::Array(list) => list.iter().find_map(|value| in_value(value, span)),
+        _ => None,
+    };
+    let is_it = value.span() == *span;
+    inside.or_else(|| is_it.then(|| Found { key: String::new(), of_value: true }))
+}
+
+/// What the parser says of `value`, which stands in `key`.
+fn problem(message: &str, value: &str, key: &str) -> String {
+    let Some((given, expected)) = message.split_once(", expected ") else {
+        return message.to_owned();
+    };
+    if let Some(field) = given.strip_prefix("unknown field ") {
+        let names = expected.split('`').skip(1).step_by(2);
+        return match words::nearest(field.trim_matches('`'), names) {
+            Some(meant) => format!("{given}; did you mean `{meant}`?"),
+            None => format!("{given}; no key has a name like it"),
+        };
+    }
+    let is_number = |text: &str| matches!(text.as_bytes(), [b'u' | b'i', b'1'..=b'9', ..]);
+    let known = TYPES.iter().find(|(name, ..)| expected.starts_with(name));
+    let (right, example) = match known {
+        Some((_, right, example)) => (*right, *example),
+        None if is_number(expected) => (NUMBER, "1"),
+        None => return message.to_owned(),
+    };
+    let quoted = given.contains("string");
+    let example = match known {
+        _ if quoted && right == NUMBER && value.parse::<u64>().is_ok() => value.to_owned(),
+        Some(("a sequence", ..)) if quoted && !value.is_empty() => format!("[\"{value}\"]"),
+        _ => example.to_owned(),
+    };
+    let key = key.rsplit('.').next().unwrap_or_default();
+    match key.is_empty() || example.is_empty() {
+        true => format!("{given}; {right}"),
+        false => format!("{given}; {right}, for example {key} = {example}"),
+    }
+}

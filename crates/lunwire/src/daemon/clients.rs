@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The clients of the control socket: one thread serves all of them, and waits for none.
+//!
+//! ```text
+//!            line, end             order            carried out
+//! Asking ----------------> look -----------> Waiting ----------> Answered --taken--> gone
+//!    | deadline               \ question                            ^  | deadline
+//!    v                         `------------------------------------'  v
+//!   gone                                                              gone
+//! ```
+//!
+//! A question is answered at once. An order may take long, so another thread carries orders out,
+//! one after the other, and questions are answered meanwhile.
+
+use std::io;
+use std::io::ErrorKind;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::TrySendError;
+use std::time::Duration;
+use std::time::Instant;
+
+use control::admin::REQUEST_LEN_MAX;
+use control::admin::Reply;
+use control::admin::Request;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+
+/// Clients at a time. With one more the oldest of those goes that have not asked, or do not read:
+/// whoever means it asks at once.
+const CLIENTS_MAX: usize = 64;
+
+/// Orders that wait for their turn: they are people's, one at a time.
+const ORDERS_MAX: usize = 16;
+
+/// How long a whole request may take, and how long the taking of an answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of answers that were not taken yet, in all: the longest one that a client takes. Beyond it
+/// the oldest of them go.
+const ANSWERS_BYTES_MAX: usize = 64 << 20;
+
+/// Connections that are accepted before others are looked after again.
+const ACCEPTS_MAX: usize = 64;
+
+/// After a connection that could not be accepted: without descriptors the next attempt would fail
+/// at once, too.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+const _: () = assert!(ORDERS_MAX + 1 < CLIENTS_MAX);
+
+/// What is asked, and ordered.
+pub(super) trait Questions: Send + 'static {
+    /// The answer to a question; None: it is an order.
+    fn answer(&self, request: &Request) -> Option<Reply>;
+}
+
+/// Orders that are to be carried out, one after the other.
+#[derive(Debug)]
+pub(super) struct Orders {
+    orders: Receiver<(u64, Request)>,
+    done: Sender<(u64, Reply)>,
+    waker: UnixStream,
+}
+
+impl Orders {
+    /// Carries out what comes, until there is nobody any more whom it could come from.
+    pub(super) fn run(mut self, mut carry_out: impl FnMut(&Request) -> Reply) {
+        while let Ok((client, request)) = self.orders.recv() {
+            if self.done.send((client, carry_out(&request))).is_err() {
+                return;
+            }
+            // If there is no room, it is awake already.
+            let _ = self.waker.write(&[0]);
+        }
+    }
+}
+
+/// All clients.
+#[derive(Debug)]
+pub(super) struct Clients<Q> {
+    listener: UnixListener,
+    questions: Q,
+    /// The oldest first.
+    clients: Vec<Client>,
+    next: u64,
+    orders: SyncSender<(u64, Request)>,
+    done: Receiver<(u64, Reply)>,
+    woken: UnixStream,
+    /// No connections are accepted before.
+    accepts_at: Option<Instant>,
+}
+
+impl<Q: Questions> Clients<Q> {
+    /// Serves those who come to `listener`.
+    pub(super) fn new(listener: UnixListener, questions: Q) -> io::Result<(Self, Orders)> {
+        listener.set_nonblocking(true)?;
+        let (waker, woken) = UnixStream::pair()?;
+        waker.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let (orders, ordered) = mpsc::sync_channel(ORDERS_MAX);
+        let (sender, done) = mpsc::channel();
+        let clients = Self {
+            listener,
+            questions,
+            clients: Vec::new(),
+            next: 0,
+            orders,
+            done,
+            woken,
+            accepts_at: None,
+        };
+        Ok((clients, Orders { orders: ordered, done: sender, waker }))
+    }
+
+    /// Waits until there is something to do, and does it.
+    pub(super) fn turn(&mut self) {
+        self.wait();
+        let now = Instant::now();
+        self.take_replies(now);
+        for client in &mut self.clients {
+            client.go_on(now, &self.questions, &self.orders);
+        }
+        self.accept(now);
+        self.clients.retain(|client| client.is_there(now));
+        self.bound_answers();
+    }
+
+    /// Until somebody has something for us, or takes something, or is too late.
+    fn wait(&mut self) {
+        let now = Instant::now();
+        self.accepts_at.take_if(|at| *at <= now);
+        let mut until = self.accepts_at;
+        let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
+        if self.accepts_at.is_none() {
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        for client in &self.clients {
+            let Some((flags, deadline)) = client.awaits() else { continue };
+            until = Some(until.map_or(deadline, |until| until.min(deadline)));
+            fds.push(PollFd::new(&client.stream, flags));
+        }
+        // A moment more, so that the deadline has passed then.
+        let pause = until.map(|at| at.saturating_duration_since(now) + Duration::from_millis(1));
+        let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
+        if let Err(error) = rustix::event::poll(&mut fds, pause.as_ref())
+            && error != rustix::io::Errno::INTR
+        {
+            tracing::debug!("cannot wait for control connections: {error}");
+            std::thread::sleep(ACCEPT_PAUSE);
+        }
+    }
+
+    fn take_replies(&mut self, now: Instant) {
+        let mut bytes = [0; 64];
+        while matches!(self.woken.read(&mut bytes), Ok(1..)) {}
+        while let Ok((number, reply)) = self.done.try_recv() {
+            if let Some(client) = self.clients.iter_mut().find(|client| client.number == number) {
+                client.tell(&reply, now);
+            }
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS_MAX {
+            if self.accepts_at.is_some() {
+                return;
+            }
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::debug!("no control connection: {error}");
+                    self.accepts_at = Some(now + ACCEPT_PAUSE);
+                    return;
+                }
+            };
+            if !is_for(&stream) || stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            self.next += 1;
+            let mut client = Client::new(self.next, stream, now);
+            // What it asks is there as a rule, so it has its turn before it can have to go.
+            client.go_on(now, &self.questions, &self.orders);
+            if client.is_there(now) {
+                self.make_room();
+                self.clients.push(client);
+            }
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.clients.len() >= CLIENTS_MAX
+            && let Some(oldest) = self.clients.iter().position(|one| one.awaits().is_some())
+        {
+            tracing::debug!("closed a control connection: too many that ask nothing");
+            self.clients.remove(oldest);
+        }
+    }
+
+    fn bound_answers(&mut self) {
+        let mut bytes: usize = self.clients.iter().map(Client::answer_len).sum();
+        let mut answered = self.clients.iter().filter(|client| client.answer_len() > 0).count();
+        self.clients.retain(|client| {
+            let length = client.answer_len();
+            // The newest may be as long as it likes.
+            let stays = length == 0 || bytes <= ANSWERS_BYTES_MAX || answered == 1;
+            if !stays {
+                bytes -= length;
+                answered -= 1;
+            }
+            stays
+        });
+    }
+}
+
+/// Whether the peer may ask us: root, or who we are.
+fn is_for(stream: &UnixStream) -> bool {
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(stream) else { return false };
+    let may = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
+    if !may {
+        tracing::debug!("refused user {} on the control socket", peer.uid.as_raw());
+    }
+    may
+}
+
+#[derive(Debug)]
+struct Client {
+    number: u64,
+    stream: UnixStream,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It has said so much, and has so long for the rest.
+    Asking(Vec<u8>, Instant),
+    /// Its order is being carried out.
+    Waiting,
+    /// It has not taken this of its answer yet, and has so long for it.
+    Answered(Vec<u8>, usize, Instant),
+    Gone,
+}
+
+impl Client {
+    fn new(number: u64, stream: UnixStream, now: Instant) -> Self {
+        Self { number, stream, state: State::Asking(Vec::new(), now + TIMEOUT) }
+    }
+
+    /// What it has to do next, and until when; None: it is our turn.
+    fn awaits(&self) -> Option<(PollFlags, Instant)> {
+        match &self.state {
+            State::Asking(_, deadline) => Some((PollFlags::IN, *deadline)),
+            State::Answered(_, _, deadline) => Some((PollFlags::OUT, *deadline)),
+            State::Waiting | State::Gone => None,
+        }
+    }
+
+    fn is_there(&self, now: Instant) -> bool {
+        match self.state {
+            State::Asking(_, deadline) | State::Answered(_, _, deadline) => now < deadline,
+            State::Waiting => true,
+            State::Gone => false,
+        }
+    }
+
+    fn answer_len(&self) -> usize {
+        match &self.state {
+            State::Answered(text, ..) => text.len(),
+            _ => 0,
+        }
+    }
+
+    fn go_on(&mut self, now: Instant, questions: &impl Questions, orders: &Sending) {
+        match self.state {
+            State::Asking(..) => self.listen(now, questions, orders),
+            State::Answered(..) => self.send(),
+            State::Waiting | State::Gone => {}
+        }
+    }
+
+    /// Takes what is there of its request, without waiting.
+    fn listen(&mut self, now: Instant, questions: &impl Questions, orders: &Sending) {
+        let State::Asking(line, _) = &mut self.state else { return };
+        loop {
+            let mut bytes = [0; 4096];
+            let room = bytes.len().min(REQUEST_LEN_MAX.saturating_sub(line.len()));
+            let Some(part) = bytes.get_mut(..room) else { return };
+            match self.stream.read(part) {
+                // It has said all, or more than any request.
+                Ok(0) => break,
+                Ok(length) => line.extend(bytes.iter().take(length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return self.state = State::Gone,
+            }
+            if line.contains(&b'\n') {
+                break;
+            }
+        }
+        let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let request = match serde_json::from_slice::<Request>(line) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(format!("request not understood: {error}"), now),
+        };
+        if let Some(reply) = questions.answer(&request) {
+            return self.tell(&reply, now);
+        }
+        match orders.try_send((self.number, request)) {
+            Ok(()) => self.state = State::Waiting,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                let busy = "the daemon is busy with other orders; try: again later";
+                self.refuse(busy.to_owned(), now);
+            }
+        }
+    }
+
+    fn refuse(&mut self, message: String, now: Instant) {
+        self.tell(&Reply::Error { message }, now);
+    }
+
+    fn tell(&mut self, reply: &Reply, now: Instant) {
+        let Ok(mut text) = serde_json::to_vec(reply) else { return self.state = State::Gone };
+        text.push(b'\n');
+        self.state = State::Answered(text, 0, now + TIMEOUT);
+        self.send();
+    }
+
+    /// Gives it as much as it takes.
+    fn send(&mut self) {
+        let State::Answered(text, sent, _) = &mut self.state else { return };
+        while let Some(rest) = text.get(*sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(length @ 1..) => *sent += length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        self.state = State::Gone;
+    }
+}
+
+/// Where orders go.
+type Sending = SyncSender<(u64, Request)>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// Far less than any deadline.
+    const SOON: Duration = Duration::from_secs(3);
+
+    /// Answers each question with so many bytes.
+    struct Long(usize);
+
+    impl Questions for Long {
+        fn answer(&self, request: &Request) -> Option<Reply> {
+            let message = "x".repeat(self.0);
+            (*request == Request::Status).then_some(Reply::Error { message })
+        }
+    }
+
+    fn served(answer_len: usize) -> (Clients<Long>, Orders, PathBuf, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (clients, orders) = Clients::new(listener, Long(answer_len)).unwrap();
+        (clients, orders, path, folder)
+    }
+
+    fn ask(path: &PathBuf, request: &Request) -> UnixStream {
+        let mut stream = UnixStream::connect(path).unwrap();
+        let mut line = serde_json::to_vec(request).unwrap();
+        line.push(b'\n');
+        stream.write_all(&line).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream
+    }
+
+    fn answer(mut stream: UnixStream) -> usize {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer.len()
+    }
+
+    #[test]
+    fn answers_that_nobody_takes_are_bounded_and_hold_nobody_up() {
+        const LEN: usize = 8 << 20;
+        let (mut clients, _orders, path, _folder) = served(LEN);
+        let deaf: Vec<UnixStream> = (0..12).map(|_| ask(&path, &Request::Status)).collect();
+        while clients.next < 12 {
+            clients.turn();
+        }
+        let kept: usize = clients.clients.iter().map(Client::answer_len).sum();
+        assert!((LEN..=ANSWERS_BYTES_MAX).contains(&kept), "{kept} bytes");
+        std::thread::spawn(move || {
+            loop {
+                clients.turn();
+            }
+        });
+        assert!(answer(ask(&path, &Request::Status)) > LEN);
+        drop(deaf);
+    }
+
+    #[test]
+    fn questions_do_not_wait_for_orders_and_there_is_an_end_of_orders() {
+        let (mut clients, orders, path, _folder) = served(10);
+        std::thread::spawn(move || {
+            loop {
+                clients.turn();
+            }
+        });
+        let (go, gate) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            orders.run(|_| {
+                let _ = gate.recv();
+                Reply::Done
+            });
+        });
+        // One is under way, the others wait or are refused; none of them has to go.
+        let ordered: Vec<UnixStream> =
+            (0..CLIENTS_MAX + 10).map(|_| ask(&path, &Request::RescanLuns)).collect();
+        let idle: Vec<UnixStream> =
+            (0..CLIENTS_MAX + 10).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        assert!(answer(ask(&path, &Request::Status)) > 10);
+        drop(go);
+        let mut answers: Vec<usize> = ordered.into_iter().map(answer).collect();
+        answers.sort_unstable();
+        let done = serde_json::to_vec(&Reply::Done).unwrap().len() + 1;
+        let carried_out = answers.iter().filter(|length| **length == done).count();
+        assert!((ORDERS_MAX..=ORDERS_MAX + 1).contains(&carried_out), "{carried_out}");
+        assert!(answers.iter().all(|length| *length > 0), "the others are told");
+        drop(idle);
+    }
+}
