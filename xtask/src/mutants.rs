@@ -268,13 +268,6 @@ const MUTANTS: &[Mutant] = &[
         class: "target",
     },
     Mutant {
-        name: "token-in-use-makes-no-room",
-        file: "crates/scsi/src/copy/tokens.rs",
-        from: "tokens.iter().position(|token| !is_in_use(token)).unwrap_or(0);",
-        to: "0;",
-        class: "calm",
-    },
-    Mutant {
         name: "oldest-token-makes-room",
         file: "crates/scsi/src/copy/tokens.rs",
         from: "if tokens.len() >= limits::TOKENS_MAX {",
