@@ -235,8 +235,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "keeping-syncs-the-content",
         file: "crates/target/src/keep.rs",
-        from: "self.shelf.write(&self.draft, state)?.sync()?;",
-        to: "self.shelf.write(&self.draft, state)?;",
+        from: "        draft.sync()?;",
+        to: "        drop(draft);",
         class: "target",
     },
     Mutant {
@@ -244,13 +244,6 @@ const MUTANTS: &[Mutant] = &[
         file: "crates/target/src/keep.rs",
         from: "if let Err(error) = self.shelf.sync() {",
         to: "if let Err(error) = io::Result::Ok(()) {",
-        class: "target",
-    },
-    Mutant {
-        name: "names-are-certain-before-a-draft",
-        file: "crates/target/src/keep.rs",
-        from: "if !now.is_certain {",
-        to: "if false {",
         class: "target",
     },
     Mutant {
@@ -273,13 +266,6 @@ const MUTANTS: &[Mutant] = &[
         from: "let chore = Box::new(Keeping(keep));",
         to: "let mut chore = Box::new(Keeping(keep)); let _ = chore.run();",
         class: "target",
-    },
-    Mutant {
-        name: "token-in-use-makes-no-room",
-        file: "crates/scsi/src/copy/tokens.rs",
-        from: "tokens.iter().position(|token| !is_in_use(token)).unwrap_or(0);",
-        to: "0;",
-        class: "calm",
     },
     Mutant {
         name: "oldest-token-makes-room",

@@ -3,6 +3,8 @@
 
 mod copying;
 mod ending;
+mod events;
+mod posting;
 mod promises;
 
 use std::collections::BTreeMap;
@@ -10,32 +12,22 @@ use std::time::Duration;
 
 use clock::Instant;
 use initiator::Config;
-use initiator::Error;
-use initiator::Event;
-use initiator::Kind;
-use initiator::Management;
 use initiator::Options;
 use initiator::Pump;
-use initiator::Request;
-use initiator::Retry;
 use initiator::SessionId;
 use initiator::Settings;
 use iscsi::initiator::Policy;
 
 use self::copying::Next;
-use self::ending::kind_name;
 use self::promises::Promises;
 use crate::claims::Action;
 use crate::claims::Nexus;
-use crate::claims::Sweep;
 use crate::copies::Step;
 use crate::model::Version;
-use crate::options::RESTS;
 use crate::options::Secrets;
 use crate::options::SessionPlan;
 use crate::port::SimConnector;
 use crate::port::SimPort;
-use crate::request::Form;
 use crate::request::What;
 use crate::rng::Rng;
 use crate::secrets;
@@ -49,9 +41,6 @@ use crate::world::Shared;
 
 /// Data buffers of a host, bytes.
 const POOL: usize = 32 << 20;
-
-/// So many of a thousand requests of a guard are about its reservation.
-const GUARDS: u64 = 80;
 
 /// Name of target `number`.
 pub(crate) fn target_name(number: usize) -> String {
@@ -217,178 +206,6 @@ impl Host {
         }
     }
 
-    /// Posts one request of the load. False if there was no place for it.
-    fn post(&mut self, slot: usize, stage: &mut Stage) -> bool {
-        let entry = &self.slots[slot];
-        if entry.operations.len() >= entry.plan.depth {
-            return false;
-        }
-        let units = &stage.units[entry.plan.target];
-        let lun = self.rng.index(units.len());
-        let unit = units[lun];
-        let model = &stage.models[unit];
-        let count = 1 + self.rng.index(entry.plan.blocks_max.min(model.len()));
-        let lba = self.rng.index(model.len() - count + 1);
-        let durable = self.rng.chance(150);
-        let mut what = match self.rng.below(100) {
-            0..45 => What::Read,
-            45..92 => What::Write { version: stage.next_version, durable, form: Form::Write },
-            _ => What::Flush,
-        };
-        if entry.plan.copies > 0 && self.rng.chance(entry.plan.copies) {
-            return self.begin_copy(slot, stage);
-        }
-        if entry.plan.floods > 0 && self.rng.chance(entry.plan.floods) {
-            return self.begin_flood(slot, stage);
-        }
-        let mut count = count;
-        if entry.plan.rare > 0 && self.rng.chance(entry.plan.rare) {
-            count = what.vary(model, lba, count, &mut self.rng);
-        }
-        if entry.plan.guard
-            && self.rng.chance(GUARDS)
-            && let Some(action) = stage.claims[unit].next(entry.nexus)
-        {
-            what = What::Guard(action);
-        }
-        if entry.plan.registers && self.rng.chance(GUARDS) {
-            what = What::Guard(Action::Join);
-        }
-        if entry.plan.modes > 0
-            && self.rng.chance(entry.plan.modes)
-            && let Some(setting) = stage.settings[unit].next(self.rng.chance(400))
-        {
-            what = What::Setting(setting);
-        }
-        if matches!(what, What::Write { .. }) && !model.is_free(lba, count) {
-            return true;
-        }
-        self.slots[slot].left = self.slots[slot].left.saturating_sub(1);
-        self.maybe_rest(slot);
-        let operation = self.operation(what, unit, lba, count);
-        self.submit(slot, lun, operation, stage);
-        self.maybe_manage(slot, lun);
-        true
-    }
-
-    fn operation(&self, what: What, unit: usize, lba: usize, count: usize) -> Operation {
-        Operation { what, unit, lba, count, asked: self.world.borrow().now, mark: None }
-    }
-
-    /// Aborts or resets what is under way on the unit, now and then.
-    fn maybe_manage(&mut self, slot: usize, lun: usize) {
-        let entry = &self.slots[slot];
-        if entry.plan.manages == 0 || !self.rng.chance(entry.plan.manages) {
-            return;
-        }
-        let lun = u16::try_from(lun).unwrap_or(0);
-        let management = match self.rng.below(3) {
-            0 => Management::AbortTaskSet(lun),
-            1 => Management::ClearTaskSet(lun),
-            _ => Management::LogicalUnitReset(lun),
-        };
-        self.tag += 1;
-        let (Some(pump), Some(id)) = (&mut self.pump, entry.id) else { return };
-        // A session that is lost, or has asked for enough, takes none.
-        let taken = pump.post_management(id, self.tag, management).is_ok();
-        let mut world = self.world.borrow_mut();
-        world.tally.mark(if taken { "management asked" } else { "management not taken" });
-    }
-
-    /// Goes to rest after each part of the load.
-    fn maybe_rest(&mut self, slot: usize) {
-        let entry = &mut self.slots[slot];
-        let SessionPlan { rest, operations, .. } = entry.plan;
-        if rest == 0 || entry.left == 0 || !entry.left.is_multiple_of(operations / (RESTS + 1)) {
-            return;
-        }
-        let mut world = self.world.borrow_mut();
-        let until = world.now + Duration::from_secs(1 + self.rng.below(rest));
-        entry.rests_until = until;
-        world.at(until, Due::Plan(Plan::Load(self.index, slot)));
-        world.tally.mark("rest");
-    }
-
-    /// Posts the next request that reads a unit as a whole. A guard lets everybody read before.
-    fn verify(&mut self, slot: usize, stage: &mut Stage) -> bool {
-        let entry = &mut self.slots[slot];
-        let units = &stage.units[entry.plan.target];
-        for (lun, unit) in units.iter().copied().enumerate().filter(|_| entry.plan.guard) {
-            match stage.claims[unit].sweep(entry.nexus) {
-                Sweep::Clean => {}
-                Sweep::Wait => return false,
-                Sweep::Do(action) => {
-                    let operation = self.operation(What::Guard(action), unit, 0, 0);
-                    self.submit(slot, lun, operation, stage);
-                    return true;
-                }
-            }
-        }
-        let open = (0..)
-            .zip(&entry.verified)
-            .find(|(lun, at)| units.get(*lun).is_some_and(|unit| **at < stage.models[*unit].len()));
-        let Some((lun, lba)) = open.map(|(lun, at)| (lun, *at)) else { return false };
-        let unit = units[lun];
-        let count = entry.plan.blocks_max.min(stage.models[unit].len() - lba);
-        entry.verified[lun] += count;
-        let operation = self.operation(What::Read, unit, lba, count);
-        self.submit(slot, lun, operation, stage);
-        true
-    }
-
-    fn submit(&mut self, slot: usize, lun: usize, mut operation: Operation, stage: &mut Stage) {
-        let Operation { what, unit, lba, count, asked, .. } = operation;
-        let model = &mut stage.models[unit];
-        if let What::Write { version, .. } = what {
-            stage.next_version += 1;
-            model.begin(lba, count, version, asked);
-            stage.tokens[unit].touch(lba, count, asked);
-        }
-        if what == What::Flush {
-            let promises = self.slots[slot].promises.entry(unit).or_default();
-            operation.mark = Some(promises.mark());
-        }
-        let copy = match what {
-            What::Write { version, .. } | What::Copy(version, _) => stage.copies.get(&version),
-            _ => None,
-        };
-        let entry = &mut self.slots[slot];
-        let reservation = (stage.claims[unit].kind(), stage.keeps[entry.plan.target]);
-        let (cdb, data) = what.command(model, lba, count, reservation, copy);
-        if let What::Setting(setting) = what {
-            stage.settings[unit].ask(setting);
-        }
-        if let What::Guard(action) = what {
-            stage.claims[unit].ask(entry.nexus, action, asked);
-        }
-        let retry = match what {
-            _ if !what.repeats() => Retry::IfNotDone,
-            What::Write { .. } if !entry.plan.repeat => Retry::IfNotDone,
-            _ => Retry::Always,
-        };
-        let lun = u16::try_from(lun).unwrap_or(0);
-        self.tag += 1;
-        let request = Request { lun, cdb, data, retry };
-        let (Some(pump), Some(id)) = (&mut self.pump, entry.id) else { return };
-        match pump.post(id, self.tag, request) {
-            Ok(()) => {
-                entry.operations.insert(self.tag, operation);
-            }
-            Err((error, _)) => {
-                match what {
-                    What::Write { version, .. } => model.retract(lba, count, version),
-                    What::Guard(action) => {
-                        stage.claims[unit].end(entry.nexus, action, false, asked);
-                    }
-                    What::Setting(setting) => stage.settings[unit].failed(setting, true),
-                    What::Copy(version, Step::Progress) => self.abandon(slot, version, stage),
-                    What::Read | What::Flush | What::Copy(..) => {}
-                }
-                self.world.borrow_mut().tally.end(&format!("not taken: {}", kind_name(&error)));
-            }
-        }
-    }
-
     /// Lets the pump run, and takes what it tells.
     pub(crate) fn turn(&mut self, stage: &mut Stage) {
         let Some(pump) = &mut self.pump else { return };
@@ -398,88 +215,6 @@ impl Host {
         while let Some(event) = self.pump.as_mut().and_then(Pump::next_event) {
             self.event(event, stage);
         }
-    }
-
-    fn slot_of(&self, session: SessionId) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.id == Some(session))
-    }
-
-    fn event(&mut self, event: Event, stage: &mut Stage) {
-        match event {
-            Event::Done { session, tag, result } => {
-                let Some(slot) = self.slot_of(session) else { return };
-                let Some(operation) = self.slots[slot].operations.remove(&tag) else {
-                    return stage.fail(format!("request {tag} of host {} ended twice", self.index));
-                };
-                self.ended(slot, &operation, result, stage);
-                self.plan(slot, Duration::from_micros(1));
-            }
-            Event::Up { session, .. } => {
-                let Some(slot) = self.slot_of(session) else { return };
-                self.slots[slot].up = true;
-                let (host, now) = (self.index, self.world.borrow().now);
-                self.world.borrow_mut().tally.mark("session up");
-                // The session is a new one in the place of the old one: nothing of that can come.
-                let Stage { ghosts, models, .. } = stage;
-                ghosts.retain(|ghost| {
-                    let laid = ghost.host == host
-                        && ghost.slot == slot
-                        && !ghost.links.is_empty()
-                        && !ghost.job;
-                    if laid {
-                        models[ghost.unit].exorcise(ghost.lba, ghost.count, now);
-                    }
-                    !laid
-                });
-                self.plan(slot, Duration::from_micros(1));
-            }
-            Event::Down { session, error } => {
-                let Some(slot) = self.slot_of(session) else { return };
-                self.slots[slot].up = false;
-                let mut world = self.world.borrow_mut();
-                world.tally.end(&format!("down: {}", kind_name(&error)));
-                let now = world.now;
-                world.trace.note(now, || format!("host {}: {error}", self.index));
-                drop(world);
-                if !stage.may_lose {
-                    stage.fail(format!("a session was lost without a fault: {error}"));
-                }
-            }
-            Event::Managed { result, .. } => {
-                let how = result.as_ref().map_or_else(kind_name, |()| "good".to_owned());
-                self.world.borrow_mut().tally.end(&format!("management {how}"));
-                if let Err(error) = result
-                    && matches!(error.kind(), Kind::Management(_))
-                {
-                    stage.fail(format!("a task management function fails: {error}"));
-                }
-            }
-            Event::Ended { session, error } => self.closed(session, error, stage),
-            _ => {}
-        }
-    }
-
-    fn closed(&mut self, session: SessionId, error: Option<Error>, stage: &mut Stage) {
-        let Some(slot) = self.slot_of(session) else { return };
-        if let Some(pump) = &mut self.pump {
-            pump.forget(session);
-        }
-        self.drop_steps(slot, stage);
-        (self.slots[slot].id, self.slots[slot].up) = (None, false);
-        for ghost in &mut stage.ghosts {
-            // The next session has another name and takes no place.
-            if ghost.host == self.index && ghost.slot == slot {
-                ghost.slot = usize::MAX;
-            }
-        }
-        if let Some(error) = error {
-            self.world.borrow_mut().tally.end(&format!("given up: {}", kind_name(&error)));
-            if !stage.may_lose {
-                stage.fail(format!("a session ended without a fault: {error}"));
-            }
-        }
-        let pause = self.rng.micros(1000..=5_000_000);
-        self.plan(slot, pause);
     }
 
     /// Asks all sessions to log out.

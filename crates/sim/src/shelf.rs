@@ -36,8 +36,9 @@ pub(crate) type Place = (u16, usize);
 #[derive(Clone, Debug, Default)]
 struct Content {
     seen: Vec<u8>,
-    /// None: nothing was synced, and any part of it may be there.
-    stable: Option<Vec<u8>>,
+    stable: Vec<u8>,
+    /// Any part of what is read may be on the medium.
+    dirty: bool,
 }
 
 /// A change of names that may not be on the medium.
@@ -61,10 +62,9 @@ fn change(names: &mut Names, change: &Change) {
             }
         }
         Change::Exchanged(one, other) => {
-            if let (Some(first), Some(second)) = (names.remove(one), names.remove(other)) {
-                names.insert(one.clone(), second);
-                names.insert(other.clone(), first);
-            }
+            let files = (names.remove(one), names.remove(other));
+            names.extend(files.0.map(|file| (other.clone(), file)));
+            names.extend(files.1.map(|file| (one.clone(), file)));
         }
         Change::Removed(name) => drop(names.remove(name)),
     }
@@ -86,16 +86,18 @@ impl Cell {
         let kept = rng.index(changes.len() + 1);
         changes[..kept].iter().for_each(|one| change(&mut self.stable, one));
         self.seen.clone_from(&self.stable);
-        for file in &mut self.files {
-            let torn = rng.index(file.seen.len() + 1);
-            let choice = rng.below(3);
-            file.seen = match (file.stable.take(), choice) {
-                (Some(stable), _) => stable,
-                (None, 0) => Vec::new(),
-                (None, 1) => file.seen[..torn].to_vec(),
-                (None, _) => mem::take(&mut file.seen),
+        for file in self.files.iter_mut().filter(|file| file.dirty) {
+            let Content { seen, stable, .. } = file;
+            let (from, to) = (rng.index(seen.len() + 1), rng.pick(&[seen.len(), stable.len()]));
+            // A part of the new over what was there, of either length.
+            let torn = seen[..from].iter().chain(stable.iter().skip(from)).take(to);
+            *stable = match rng.below(3) {
+                0 => mem::take(stable),
+                1 => torn.copied().collect(),
+                _ => mem::take(seen),
             };
-            file.stable = Some(file.seen.clone());
+            file.dirty = false;
+            file.seen.clone_from(&file.stable);
         }
     }
 }
@@ -113,14 +115,12 @@ struct Inner {
     promises: BTreeMap<Place, Promise>,
     /// Of work that has not ended: the cell as it was before each of its steps.
     history: BTreeMap<Place, Vec<Cell>>,
-    /// Of work that has not ended: what is there and what is to be told of it when it does.
-    pending: BTreeMap<Place, Promise>,
+    /// Of work that has not ended: what may be found once it has, and what it keeps.
+    pending: BTreeMap<Place, (Promise, Vec<u8>)>,
     /// Steps that failed since the last work began.
     failed: u32,
     /// So many of a thousand steps fail.
     errors: u64,
-    /// Files can change places.
-    exchanges: bool,
     /// A thread that may wait is at work.
     is_chore: bool,
     /// The work that is being done is about this.
@@ -150,8 +150,7 @@ struct Watched {
 
 impl Cupboard {
     /// `errors`: so many of a thousand steps fail.
-    pub(crate) fn new(errors: u64, mut rng: Rng) -> Self {
-        let exchanges = rng.chance(750);
+    pub(crate) fn new(errors: u64, rng: Rng) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             cells: BTreeMap::new(),
             promises: BTreeMap::new(),
@@ -159,7 +158,6 @@ impl Cupboard {
             pending: BTreeMap::new(),
             failed: 0,
             errors,
-            exchanges,
             is_chore: false,
             current: None,
             broken: None,
@@ -190,7 +188,7 @@ impl Cupboard {
     pub(crate) fn end(&self, place: Place) {
         let mut inner = self.lock();
         inner.history.remove(&place);
-        if let Some(promise) = inner.pending.remove(&place) {
+        if let Some((promise, _)) = inner.pending.remove(&place) {
             inner.promises.insert(place, promise);
         }
     }
@@ -206,10 +204,11 @@ impl Cupboard {
                 cells.insert(place, steps.swap_remove(at));
             }
         }
-        for (place, promise) in mem::take(pending) {
-            // Nobody was told: either is right.
+        for (place, (promise, state)) in mem::take(pending) {
+            // Nobody was told: either is right, even if it was about to be taken back.
             let before = promises.entry(place).or_default();
             before.states.extend(promise.states);
+            before.states.push(Some(state));
         }
         if dark {
             cells.values_mut().for_each(|cell| cell.lose_power(rng));
@@ -255,7 +254,8 @@ impl Keeper for Watched {
         {
             let mut inner = self.cupboard.lock();
             if !inner.is_chore {
-                inner.broken.get_or_insert("a reactor waits for what it keeps".to_owned());
+                let text = "a reactor waits for what it keeps";
+                inner.broken.get_or_insert_with(|| text.to_owned());
             }
             let cell = inner.cells.entry(self.place).or_default().clone();
             inner.history.insert(self.place, vec![cell]);
@@ -275,7 +275,7 @@ impl Keeper for Watched {
         if result.is_ok() || inner.failed > 1 {
             states.push(Some(state.to_vec()));
         }
-        inner.pending.insert(self.place, Promise { states });
+        inner.pending.insert(self.place, (Promise { states }, state.to_vec()));
         result
     }
 }
@@ -313,12 +313,16 @@ impl Shelf for Drawer {
         Ok(cell.seen.get(name).map(|file| cell.files[*file].seen.clone()))
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
+    fn set_aside(&self, name: &str, _length: usize) -> io::Result<bool> {
         let mut inner = self.cupboard.lock();
-        let failed = self.step(&mut inner, ENOSPC);
-        let part = if failed.is_ok() { bytes.len() } else { inner.rng.index(bytes.len() + 1) };
+        self.step(&mut inner, ENOSPC)?;
+        Ok(inner.cells.get(&self.place).is_some_and(|cell| cell.seen.contains_key(name)))
+    }
+
+    fn open(&self, name: &str, _length: usize) -> io::Result<Box<dyn Draft>> {
+        let mut inner = self.cupboard.lock();
+        self.step(&mut inner, ENOSPC)?;
         let cell = inner.cells.entry(self.place).or_default();
-        let seen = bytes[..part].to_vec();
         let file = match cell.seen.get(name) {
             Some(file) => *file,
             None => {
@@ -330,23 +334,11 @@ impl Shelf for Drawer {
                 file
             }
         };
-        cell.files[file] = Content { seen, stable: None };
-        failed?;
         let (cupboard, place) = (self.cupboard.clone(), self.place);
         Ok(Box::new(Written { drawer: Self { cupboard, place }, file }))
     }
 
-    fn set_aside(&self, name: &str, _: usize) -> io::Result<bool> {
-        let mut inner = self.cupboard.lock();
-        self.step(&mut inner, ENOSPC)?;
-        let cell = inner.cells.get(&self.place);
-        Ok(cell.is_some_and(|cell| cell.seen.contains_key(name)))
-    }
-
     fn exchange(&self, one: &str, other: &str) -> io::Result<bool> {
-        if !self.cupboard.lock().exchanges {
-            return Ok(false);
-        }
         self.name(Change::Exchanged(one.to_owned(), other.to_owned())).map(|()| true)
     }
 
@@ -376,12 +368,107 @@ struct Written {
 }
 
 impl Draft for Written {
-    fn sync(&self) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut inner = self.drawer.cupboard.lock();
+        let failed = self.drawer.step(&mut inner, ENOSPC);
+        let part = if failed.is_ok() { bytes.len() } else { inner.rng.index(bytes.len() + 1) };
+        let cell = inner.cells.entry(self.drawer.place).or_default();
+        let content = &mut cell.files[self.file];
+        let rest = content.seen.split_off(part.min(content.seen.len()));
+        content.seen = bytes[..part].to_vec();
+        if failed.is_err() {
+            content.seen.extend(rest);
+        }
+        content.dirty = true;
+        failed
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
         let mut inner = self.drawer.cupboard.lock();
         self.drawer.step(&mut inner, EIO)?;
         let cell = inner.cells.entry(self.drawer.place).or_default();
         let content = &mut cell.files[self.file];
-        content.stable = Some(content.seen.clone());
+        content.stable.clone_from(&content.seen);
+        content.dirty = false;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cupboard(errors: u64, seed: u64) -> Cupboard {
+        Cupboard::new(errors, Rng::new(seed))
+    }
+
+    /// What is found, and how it is kept from then on.
+    fn open(cupboard: &Cupboard) -> (Arc<dyn Keeper>, Option<Vec<u8>>) {
+        let identity = Identity::derive("iqn.a", 0, "LUNWIRE", "disk");
+        let opened = cupboard.open(0, &identity, Kept::Reservations);
+        assert_eq!(cupboard.broken(), None);
+        opened
+    }
+
+    fn keep(cupboard: &Cupboard, state: &[u8]) -> (Result<(), KeepFailed>, Place) {
+        let (keeper, _) = open(cupboard);
+        let (result, place) = cupboard.work(|| keeper.keep(state));
+        (result, place.expect("something was kept"))
+    }
+
+    #[test]
+    fn what_ended_is_there_and_what_did_not_may_be() {
+        let mut found = [0; 2];
+        for seed in 0..300 {
+            let cupboard = cupboard(0, seed);
+            let (kept, place) = keep(&cupboard, b"old");
+            assert_eq!(kept, Ok(()));
+            cupboard.end(place);
+            assert_eq!(keep(&cupboard, b"new").0, Ok(()));
+            cupboard.crash(true);
+            let (_, state) = open(&cupboard);
+            found[usize::from(state.as_deref() == Some(b"new"))] += 1;
+        }
+        assert!(found.iter().all(|times| *times > 5), "{found:?}");
+    }
+
+    #[test]
+    fn failures_leave_one_of_both() {
+        for seed in 0..2000 {
+            let cupboard = cupboard(250, seed);
+            let (keeper, _) = open(&cupboard);
+            for state in [&b"one"[..], b"and two", b"3", b"four"] {
+                let (_, place) = cupboard.work(|| keeper.keep(state));
+                if state != b"four" {
+                    cupboard.end(place.expect("something was kept"));
+                }
+            }
+            cupboard.crash(true);
+            open(&cupboard);
+        }
+    }
+
+    #[test]
+    fn nobody_keeps_where_others_wait() {
+        let cupboard = cupboard(0, 1);
+        let (keeper, _) = open(&cupboard);
+        assert_eq!(keeper.keep(b"state"), Ok(()));
+        assert!(cupboard.broken().is_some());
+    }
+
+    #[test]
+    fn what_was_not_synced_is_torn() {
+        let mut torn = 0;
+        for seed in 0..50 {
+            let cupboard = cupboard(0, seed);
+            let drawer = Drawer { cupboard: cupboard.clone(), place: (0, 0) };
+            let mut draft = drawer.open("state", 9).expect("room");
+            draft.write(b"all of it").expect("room");
+            drawer.sync().expect("nothing fails");
+            cupboard.crash(true);
+            let state = drawer.read("state").expect("readable");
+            torn += usize::from(state.as_deref() != Some(b"all of it"));
+        }
+        assert!(torn > 10, "{torn}");
     }
 }

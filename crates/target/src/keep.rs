@@ -7,11 +7,8 @@
 //!
 //! What was the state is the next draft, and keeps its space: both files always have space for as
 //! much as is kept. So a change that keeps less, as when registrations are released, needs no space
-//! that the file system may not have. What is written over must not be the state of a folder that
-//! was not synced, so the folder is synced first where that is not certain. A file system that writes elsewhere what is written again
+//! that the file system may not have. A file system that writes elsewhere what is written again
 //! (Btrfs, ZFS) may still need some, and one whose files cannot change places (NFS) needs a name.
-
-mod shelf;
 
 use std::io;
 use std::path::Path;
@@ -24,12 +21,12 @@ use scsi::KeepFailed;
 use scsi::Keeper;
 use scsi::Kept;
 
-pub use shelf::Draft;
-use shelf::Folder;
-pub use shelf::Shelf;
+use self::shelf::Folder;
 
-/// Longest file that is read: far more than any state that was ever written.
-const STATE_LEN_MAX: u64 = 1 << 20;
+mod shelf;
+
+pub use self::shelf::Draft;
+pub use self::shelf::Shelf;
 
 /// The file of one kind of state of one unit.
 #[derive(Debug)]
@@ -38,28 +35,20 @@ pub struct StateFile {
     name: String,
     /// Where the next state is written before it takes its place.
     draft: String,
-    /// The next draft, where the two cannot change places, until it takes that place.
+    /// The next draft, until it takes that place.
     spare: String,
     /// For messages.
     path: PathBuf,
-    now: Mutex<Now>,
+    last: Mutex<Last>,
 }
 
-/// How a file stands.
+/// What is there.
 #[derive(Debug)]
-struct Now {
+struct Last {
     state: Option<Vec<u8>>,
-    /// The names are on stable storage.
-    is_certain: bool,
-}
-
-/// How a new state has taken the place of the old one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// The old one is the draft.
-    Exchanged,
-    /// The old one is gone.
-    Renamed,
+    /// The names of the files may not be on stable storage: after a crash the next draft may be
+    /// found in the place of the state.
+    is_unsettled: bool,
 }
 
 impl StateFile {
@@ -73,7 +62,8 @@ impl StateFile {
         identity: &Identity,
         kept: Kept,
     ) -> io::Result<(Self, Option<Vec<u8>>)> {
-        let (mut file, state) = Self::on(Box::new(Folder::new(folder)?), identity, kept)?;
+        std::fs::create_dir_all(folder)?;
+        let (mut file, state) = Self::on(Box::new(Folder(folder.to_owned())), identity, kept)?;
         file.path = folder.join(&file.name);
         Ok((file, state))
     }
@@ -88,13 +78,14 @@ impl StateFile {
         kept: Kept,
     ) -> io::Result<(Self, Option<Vec<u8>>)> {
         let name = name_of(&identity.naa, kept.name());
-        let [draft, spare] =
-            ["new", "spare"].map(|what| name_of(&identity.naa, &format!("{}.{what}", kept.name())));
+        let draft = name_of(&identity.naa, &format!("{}.new", kept.name()));
+        let spare = name_of(&identity.naa, &format!("{}.spare", kept.name()));
         let state = shelf.read(&name)?;
-        let (path, now) = (PathBuf::from(&name), Now { state: state.clone(), is_certain: false });
-        let file = Self { shelf, name, draft, spare, path, now: Mutex::new(now) };
+        let (path, last) =
+            (PathBuf::from(&name), Mutex::new(Last { state: state.clone(), is_unsettled: true }));
+        let file = Self { shelf, name, draft, spare, path, last };
         if let Some(state) = &state
-            && let Err(error) = file.make_room(state)
+            && let Err(error) = file.shelf.open(&file.draft, state.len())
         {
             let path = file.path.display();
             tracing::warn!(%path, %error, "no space for a change of what is kept of a unit");
@@ -108,54 +99,48 @@ impl StateFile {
         &self.path
     }
 
-    /// Older daemons left no draft.
-    fn make_room(&self, state: &[u8]) -> io::Result<()> {
-        if !self.shelf.set_aside(&self.draft, state.len())? {
-            self.shelf.write(&self.draft, state)?;
-        }
-        Ok(())
-    }
-
     fn put(&self, state: &[u8]) -> io::Result<()> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if !now.is_certain {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_unsettled {
+            // Else the draft that is written over may be what a crash brings back.
             self.shelf.sync()?;
         }
-        now.is_certain = false;
-        let way = self.replace(state)?;
+        last.is_unsettled = true;
+        self.exchange(state)?;
         if let Err(error) = self.shelf.sync() {
             // The new state is there, and nobody relies on it: a restart must not find it.
-            if let Err(error) = self.put_back(now.state.as_deref(), way) {
-                let path = self.path.display();
-                tracing::error!(%path, %error, "cannot put the old state of a unit back");
+            let put_back = match &last.state {
+                Some(last) => self.exchange(last),
+                None => self.shelf.remove(&self.name),
+            };
+            match put_back.and_then(|()| self.shelf.sync()) {
+                Ok(()) => last.is_unsettled = false,
+                Err(error) => {
+                    let path = self.path.display();
+                    tracing::error!(%path, %error, "cannot put the old state of a unit back");
+                }
             }
             return Err(error);
         }
-        *now = Now { state: Some(state.to_vec()), is_certain: true };
+        *last = Last { state: Some(state.to_vec()), is_unsettled: false };
         Ok(())
     }
 
-    fn replace(&self, state: &[u8]) -> io::Result<Way> {
+    fn exchange(&self, state: &[u8]) -> io::Result<()> {
         // The next draft first: without it what is kept now could not be released later.
-        let is_there = self.shelf.set_aside(&self.name, state.len())?;
-        self.shelf.write(&self.draft, state)?.sync()?;
-        if is_there && self.shelf.exchange(&self.draft, &self.name)? {
-            return Ok(Way::Exchanged);
+        let there = self.shelf.set_aside(&self.name, state.len())?;
+        // Over what is in it, which gives no space back before it is used again.
+        let mut draft = self.shelf.open(&self.draft, state.len())?;
+        draft.write(state)?;
+        draft.sync()?;
+        if there && self.shelf.exchange(&self.draft, &self.name)? {
+            return Ok(());
         }
-        self.shelf.write(&self.spare, state)?;
+        self.shelf.open(&self.spare, state.len())?;
         self.shelf.rename(&self.draft, &self.name)?;
         // The state is there; without this name the next change makes another one.
         let _ = self.shelf.rename(&self.spare, &self.draft);
-        Ok(Way::Renamed)
-    }
-
-    fn put_back(&self, state: Option<&[u8]>, way: Way) -> io::Result<()> {
-        match (way, state) {
-            (Way::Exchanged, _) => drop(self.shelf.exchange(&self.draft, &self.name)?),
-            (Way::Renamed, Some(state)) => drop(self.replace(state)?),
-            (Way::Renamed, None) => self.shelf.remove(&self.name)?,
-        }
-        self.shelf.sync()
+        Ok(())
     }
 }
 
@@ -182,9 +167,10 @@ impl Keeper for StateFile {
 mod tests {
     use std::fs::File;
     use std::io::Write;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering;
 
+    use super::shelf::STATE_LEN_MAX;
     use super::*;
 
     fn identity() -> Identity {
@@ -340,21 +326,21 @@ mod tests {
         assert_eq!(names(folder.path()), 2 * Kept::ALL.len());
     }
 
-    /// A folder whose names cannot be synced once.
+    /// A folder whose names cannot be synced once: when so many syncs have gone well.
     #[derive(Debug)]
-    struct Faulty(Folder, AtomicBool);
+    struct Faulty(Folder, AtomicU32);
 
     impl Shelf for Faulty {
         fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
             self.0.read(name)
         }
 
-        fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
-            self.0.write(name, bytes)
-        }
-
         fn set_aside(&self, name: &str, length: usize) -> io::Result<bool> {
             self.0.set_aside(name, length)
+        }
+
+        fn open(&self, name: &str, length: usize) -> io::Result<Box<dyn Draft>> {
+            self.0.open(name, length)
         }
 
         fn exchange(&self, one: &str, other: &str) -> io::Result<bool> {
@@ -370,7 +356,7 @@ mod tests {
         }
 
         fn sync(&self) -> io::Result<()> {
-            if self.1.swap(false, Ordering::Relaxed) {
+            if self.1.fetch_sub(1, Ordering::Relaxed) == 0 {
                 return Err(io::Error::other("a broken disk"));
             }
             self.0.sync()
@@ -381,16 +367,19 @@ mod tests {
     /// not find its change in force after a restart.
     #[test]
     fn what_failed_at_the_last_step_is_taken_back() {
+        // The first is for what may have been left unsynced before.
+        const SECOND: u32 = 1;
+        const NEVER: u32 = u32::MAX;
         let folder = tempfile::tempdir().expect("a folder");
-        let open = |fails| {
-            let shelf = Faulty(Folder::new(folder.path()).expect("made"), AtomicBool::new(fails));
+        let open = |before| {
+            let shelf = Faulty(Folder(folder.path().to_owned()), AtomicU32::new(before));
             StateFile::on(Box::new(shelf), &identity(), Kept::Reservations).expect("readable")
         };
-        assert_eq!(open(true).0.keep(b"first"), Err(KeepFailed));
-        assert_eq!(open(false).1, None);
-        open(false).0.keep(b"old").expect("room");
-        assert_eq!(open(true).0.keep(b"new"), Err(KeepFailed));
-        assert_eq!(open(false).1.as_deref(), Some(&b"old"[..]));
+        assert_eq!(open(SECOND).0.keep(b"first"), Err(KeepFailed));
+        assert_eq!(open(NEVER).1, None);
+        open(NEVER).0.keep(b"old").expect("room");
+        assert_eq!(open(SECOND).0.keep(b"new"), Err(KeepFailed));
+        assert_eq!(open(NEVER).1.as_deref(), Some(&b"old"[..]));
     }
 
     #[test]

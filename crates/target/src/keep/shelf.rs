@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folder that states are kept in, as far as keeping needs one.
+//! The folder that files of states are in: the system's, or a simulated one.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::path::PathBuf;
 
 use engine::files;
 
-use super::STATE_LEN_MAX;
+/// Longest file that is read: far more than any state that was ever written.
+pub(super) const STATE_LEN_MAX: u64 = 1 << 20;
 
-/// A folder that files of states are in: the system's, or a simulated one.
+/// Files by name.
 pub trait Shelf: Send + Sync + fmt::Debug {
     /// What is in a file; None if there is none.
     ///
@@ -21,28 +21,25 @@ pub trait Shelf: Send + Sync + fmt::Debug {
     /// If it cannot be read or is too long.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Makes a file of these bytes, which are not yet on stable storage; one of that name is
-    /// written over, and keeps the space that it has.
-    ///
-    /// # Errors
-    /// Then any part of it may be there.
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>>;
-
-    /// Sets space for `length` bytes aside for a file, which looks as before; false: there is none
-    /// of that name.
+    /// Sets space for `length` bytes aside for a file; false if there is none.
     ///
     /// # Errors
     /// There is not so much space.
     fn set_aside(&self, name: &str, length: usize) -> io::Result<bool>;
 
-    /// Lets two files change places, at once for everybody who looks; false: that cannot be done
-    /// here.
+    /// The file with what is in it, made if there is none, and with space for `length` bytes.
+    ///
+    /// # Errors
+    /// There is not so much space.
+    fn open(&self, name: &str, length: usize) -> io::Result<Box<dyn Draft>>;
+
+    /// Lets two files change places at once; false: that cannot be done here.
     ///
     /// # Errors
     /// Then all is as before.
     fn exchange(&self, one: &str, other: &str) -> io::Result<bool>;
 
-    /// Gives a file another name, in place of what has that, at once for everybody who looks.
+    /// Gives a file another name at once, in place of what has that.
     ///
     /// # Errors
     /// Then all is as before.
@@ -61,32 +58,35 @@ pub trait Shelf: Send + Sync + fmt::Debug {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A file that was written.
+/// A file that is written.
 pub trait Draft {
+    /// Puts `bytes` over what is in it, and cuts what is longer.
+    ///
+    /// # Errors
+    /// Then any part of them may be there.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
+
     /// Brings its content to stable storage.
     ///
     /// # Errors
     /// Then any part of it may be there after a crash.
-    fn sync(&self) -> io::Result<()>;
+    fn sync(&mut self) -> io::Result<()>;
 }
 
 impl Draft for File {
-    fn sync(&self) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)?;
+        self.set_len(bytes.len() as u64)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
         self.sync_all()
     }
 }
 
 /// A folder of the system.
 #[derive(Debug)]
-pub(super) struct Folder(PathBuf);
-
-impl Folder {
-    /// The folder `path`, which is made if it is missing.
-    pub(super) fn new(path: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(path)?;
-        Ok(Self(path.to_owned()))
-    }
-}
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Shelf for Folder {
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
@@ -101,22 +101,19 @@ impl Shelf for Folder {
         }
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Box<dyn Draft>> {
-        // Over what is in it, which gives no space back before it is used again.
-        let options = File::options().write(true).create(true).truncate(false).mode(0o600).clone();
-        let mut file = options.open(self.0.join(name))?;
-        files::set_aside(&file, bytes.len() as u64)?;
-        file.write_all(bytes)?;
-        file.set_len(bytes.len() as u64)?;
-        Ok(Box::new(file))
-    }
-
     fn set_aside(&self, name: &str, length: usize) -> io::Result<bool> {
         match File::options().write(true).open(self.0.join(name)) {
             Ok(file) => files::set_aside(&file, length as u64).map(|()| true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    fn open(&self, name: &str, length: usize) -> io::Result<Box<dyn Draft>> {
+        let options = File::options().write(true).create(true).truncate(false).mode(0o600).clone();
+        let file = options.open(self.0.join(name))?;
+        files::set_aside(&file, length as u64)?;
+        Ok(Box::new(file))
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<bool> {
