@@ -98,3 +98,38 @@ fn a_task_that_ends_meanwhile_does_not_get_its_buffer_back() {
     assert_eq!((host.tcp.task_count(), host.tcp.open_bursts()), (0, 0));
     assert!(matches!(host.notes.last(), Some(Note::Control(Request::NopOut(_), _))));
 }
+
+/// The device server asks for data that is under way already, and gives a buffer for it.
+#[test]
+fn a_buffer_that_comes_meanwhile_gets_all_that_is_there() {
+    for (keys, longer) in [(wide(PLAIN), 0), (wide(DIGESTS), 5000)] {
+        let data = pattern(LENGTH as usize);
+        let stream = stream(keys, &data);
+        let mut plain = Host::logged_in(keys);
+        plain.feed(&stream);
+        let mut host = Host::logged_in(keys);
+        let (mut at, mut turns) = (0, 0);
+        while at < stream.len() {
+            let Some((mut buf, start, end)) = host.tcp.landing() else {
+                let part = &stream[at..stream.len().min(at + 48)];
+                host.feed(part);
+                at += part.len();
+                continue;
+            };
+            let length = (end - start).min(50_000);
+            buf[start..start + length].copy_from_slice(&stream[at..at + length]);
+            at += length;
+            // The immediate data has no task yet.
+            if host.tcp.task_count() > 0 {
+                let other = host.pool.take(LENGTH as usize + longer).expect("room");
+                host.tcp.attach(task(2), other);
+                turns += 1;
+            }
+            if let Some(event) = host.tcp.landed(buf, length, &host.pool) {
+                host.handle(event);
+            }
+            host.tcp.check();
+        }
+        assert!(turns > 1 && host.notes == plain.notes);
+    }
+}
