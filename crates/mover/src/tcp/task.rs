@@ -114,12 +114,20 @@ impl Tasks {
         self.get_mut(id)?.buf.take_if(|buf| end <= buf.len())
     }
 
-    /// Takes back what `lend` gave out.
+    /// Takes back what `lend` gave out. The task may have another buffer by now, since the device
+    /// server asked for data of which some was under way: then that gets what was in this one, for
+    /// it has all data so far.
     pub(super) fn give_back(&mut self, key: BurstKey, buf: Buf) {
         if let Some(id) = self.bursts.landing(key)
             && let Some(task) = self.get_mut(id)
         {
-            task.buf.get_or_insert(buf);
+            match &mut task.buf {
+                None => task.buf = Some(buf),
+                Some(other) => {
+                    let length = buf.len().min(other.len());
+                    buf::copy(&mut other[..length], &buf[..length]);
+                }
+            }
         }
     }
 
