@@ -95,6 +95,48 @@ fn unsolicited_data_of_a_command_behind_a_hole_is_kept() {
     );
 }
 
+/// The command has its turn in the middle of a data segment, which the kernel puts in place.
+///
+/// Covers: CMD-05.
+#[test]
+fn data_that_is_arriving_when_its_command_has_its_turn_is_kept() {
+    const LONG: usize = 65_536;
+    on_each_engine(
+        |_| {},
+        |server| {
+            let (mut first, plan) = leading(server, &[]);
+            let mut second = join(server, &plan, 2, &first);
+            for (seed, there) in [(1, 500), (2, 5000), (3, 30_001)] {
+                let data = pattern(LONG, seed);
+                let before = first.test_unit_ready(0);
+                second.cmd_sn = first.cmd_sn;
+                let command = second.write_blocks(0, 0, 128);
+                let write = ScsiCommand { final_: false, ..command };
+                second.send(&Request::Command(write), &[]);
+                let all = DataOut {
+                    final_: true,
+                    lun: write.lun,
+                    itt: write.itt,
+                    ttt: Ttt::NONE,
+                    exp_stat_sn: second.exp_stat_sn,
+                    data_sn: DataSn(0),
+                    offset: 0,
+                };
+                let header = raw::header(&Request::DataOut(all), LONG);
+                let bytes = second.raw.assemble(&header, &data);
+                second.raw.write(&bytes[..there]);
+                assert_eq!(second.hear(SHORT), Heard::Nothing);
+                assert_eq!(first.run(&before).code, GOOD);
+                second.raw.write(&bytes[there..]);
+                assert_eq!(second.finish(write.itt).code, GOOD, "{there} bytes were there");
+                first.cmd_sn = second.cmd_sn;
+                let command = first.read_blocks(0, 0, 128);
+                assert!(first.run(&command).data == data, "{there} bytes were there");
+            }
+        },
+    );
+}
+
 /// A connection is cut, so that there are holes in CmdSN; the others are far ahead. What was lost
 /// comes over another one, and every command of the window ends well.
 ///
