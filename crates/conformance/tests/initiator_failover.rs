@@ -236,3 +236,13 @@ fn a_unit_between_two_states_is_waited_for() {
     let result = run(&mut queue, id, read(), Duration::from_secs(5));
     assert!(matches!(result, Some(Ok(()))), "{result:?}");
 }
+
+#[test]
+fn the_portal_that_was_named_first_is_taken_when_it_answers() {
+    let pair = ways([None, None]);
+    for _ in 0..20 {
+        let (ended, _) = over_ways(&pair, vec![read()]);
+        assert!(matches!(&ended[..], [Ok(())]), "{ended:?}");
+    }
+    assert_eq!(pair.commands(), [20, 0]);
+}
