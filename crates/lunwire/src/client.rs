@@ -331,6 +331,7 @@ pub(crate) fn tell(event: &Event) {
             eprintln!("lunwire: {error}; trying to get the session back");
         }
         Event::Overdue { error, .. } => eprintln!("lunwire: {error}"),
+        Event::Elsewhere { error, .. } => eprintln!("lunwire: {error}; trying another portal"),
         Event::Again { error, .. } => eprintln!("lunwire: {error}; trying again for a while"),
         Event::Oddity { oddity, .. } => eprintln!("lunwire: warning: {oddity}"),
         _ => {}

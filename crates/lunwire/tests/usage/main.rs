@@ -9,6 +9,7 @@ mod addresses;
 mod foreign;
 mod limits;
 mod messages;
+mod outputs;
 mod places;
 mod reader;
 mod secrets;
