@@ -6,6 +6,7 @@
 mod support;
 
 mod addresses;
+mod advice;
 mod foreign;
 mod limits;
 mod messages;
