@@ -249,6 +249,17 @@ impl Queue {
         self.forget(session);
     }
 
+    /// Logs out of all sessions and waits for it, at most for `patience`.
+    pub fn leave(&mut self, patience: Duration) {
+        each!(self, pump => pump.close_all());
+        let deadline = each!(self, pump => after(pump.now(), patience));
+        while !each!(self, pump => pump.are_all_over())
+            && each!(self, pump => pump.now()) < deadline
+        {
+            each!(self, pump => pump.turn(Some(deadline)));
+        }
+    }
+
     /// Where data buffers come from.
     #[must_use]
     pub fn pool(&self) -> &Pool {

@@ -3,6 +3,7 @@
 //! say what is wrong.
 
 pub(crate) mod contents;
+pub(crate) mod guest;
 pub(crate) mod histogram;
 pub(crate) mod layers;
 pub(crate) mod outfile;
@@ -54,6 +55,7 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
+use crate::client::guest::Guest;
 use crate::client::refusal::Identity;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
@@ -114,7 +116,7 @@ pub(crate) fn portal_url(text: &str) -> Result<Url> {
 }
 
 /// A queue as the options want it, which are right as far as that can be seen without a URL.
-pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
+pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     take(options, &mut Options::new(String::new(), None))?;
     let engine = match options.engine.as_deref() {
         None | Some("auto") => Choice::Auto,
@@ -125,7 +127,7 @@ pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
     let config = Config { engine, ..Config::default() };
     let queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
     catch_signals(&queue)?;
-    Ok(queue)
+    Ok(Guest::new(queue))
 }
 
 /// Six bytes in hex.
@@ -308,9 +310,9 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
                 Event::Down { session: of, error } if of == session => {
                     let error = error.to_string();
                     if told != error {
-                        eprintln!(
-                            "lunwire: {url}: {error}; trying to reach the target for a while"
-                        );
+                        output::say(format_args!(
+                            "{url}: {error}; trying to reach the target for a while"
+                        ));
                         told = error;
                     }
                 }
@@ -328,12 +330,16 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
 pub(crate) fn tell(event: &Event) {
     match event {
         Event::Down { error, .. } => {
-            eprintln!("lunwire: {error}; trying to get the session back");
+            output::say(format_args!("{error}; trying to get the session back"));
         }
-        Event::Overdue { error, .. } => eprintln!("lunwire: {error}"),
-        Event::Elsewhere { error, .. } => eprintln!("lunwire: {error}; trying another portal"),
-        Event::Again { error, .. } => eprintln!("lunwire: {error}; trying again for a while"),
-        Event::Oddity { oddity, .. } => eprintln!("lunwire: warning: {oddity}"),
+        Event::Overdue { error, .. } => output::say(error),
+        Event::Elsewhere { error, .. } => {
+            output::say(format_args!("{error}; trying another portal"))
+        }
+        Event::Again { error, .. } => {
+            output::say(format_args!("{error}; trying again for a while"))
+        }
+        Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
         _ => {}
     }
 }
@@ -440,7 +446,7 @@ fn catch_signals(queue: &Queue) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context(CANNOT)?;
     let told = std::thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
-            eprintln!("lunwire: coming to an end; once more to leave at once");
+            output::say("coming to an end; once more to leave at once");
             waker.wake();
         }
     });

@@ -47,20 +47,9 @@ fn closed() -> Stdio {
 /// Each command that has a result, with and without `--json`.
 fn commands(daemon: &Daemon, files: &Files) -> Vec<Vec<String>> {
     let (url, at) = (daemon.urls[0].as_str(), daemon.portal());
-    let config = files.with("c.toml", b"[[target]]\nname = \"iqn.2026-01.com.example:a\"\n");
-    let script = files.with("script", format!("url {url}\n00 00 00 00 00 00\n").as_bytes());
+    let config = files.with("c.toml", b"control-socket = \"/tmp/none\"\n");
+    let script = files.with("script", format!("login {url}\n").as_bytes());
     let (image, back) = (files.with("image", &[7; 512]), files.path("back"));
-    let talks: [&[&str]; 9] = [
-        &["status"],
-        &["sessions"],
-        &["top", "--count", "1", "--interval", "10ms"],
-        &["alua"],
-        &["lun", "add", "memory:1M", "--number", "5"],
-        &["lun", "resize", "5", "2M"],
-        &["lun", "rescan"],
-        &["lun", "remove", "5"],
-        &["lun", "add", "memory:1M", "--number", "6"],
-    ];
     let plain: [&[&str]; 7] = [
         &["discover", at],
         &["inspect", url],
@@ -86,6 +75,18 @@ fn commands(daemon: &Daemon, files: &Files) -> Vec<Vec<String>> {
         all.extend([owned(words), [owned(words), owned(&["--json"])].concat()]);
     }
     for more in [&[][..], &["--json"]] {
+        let store = format!("file:{},size=1M", files.path(&format!("disk{}", more.len())));
+        let talks: [&[&str]; 9] = [
+            &["status"],
+            &["sessions"],
+            &["top", "--count", "1", "--interval", "10ms"],
+            &["alua"],
+            &["lun", "add", &store, "--number", "5"],
+            &["lun", "resize", "5", "2M"],
+            &["lun", "rescan"],
+            &["lun", "remove", "5"],
+            &["lun", "add", "memory:1M", "--number", "6"],
+        ];
         let place = owned(&["--control-socket", &daemon.socket]);
         all.extend(talks.iter().map(|words| [owned(words), place.clone(), owned(more)].concat()));
         all.push([owned(&["lun", "remove", "6"]), place, owned(more)].concat());
@@ -195,7 +196,7 @@ fn a_command_that_fails_logs_out() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let url = line.trim().strip_prefix("serving ").unwrap();
-    let script = files.with("script", format!("url {url}\nnonsense\n").as_bytes());
+    let script = files.with("script", format!("login {url}\nnonsense\n").as_bytes());
     let image = files.with("image", &[0; 9 << 20]);
     let lost: [&[&str]; 9] = [
         &["bench", url, "--block", "100"],
