@@ -30,6 +30,7 @@ use engine::Choice;
 use initiator::Auth;
 use initiator::Config;
 use initiator::DigestOffer;
+use initiator::Discovered;
 use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
@@ -89,6 +90,21 @@ pub(crate) fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 
+/// Fails for what has too few slashes to be a URL: it is no file either.
+pub(crate) fn refuse_nearly_url(what: &str, text: &str) -> Result<()> {
+    let shown = initiator::without_secrets(text);
+    match nearly_url(&shown) {
+        Some(meant) => Err(usage(what, &shown, format!("did you mean {meant}?"))),
+        None => Ok(()),
+    }
+}
+
+/// The URL that `text` is but for its slashes.
+fn nearly_url(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("iscsi:").filter(|rest| !rest.starts_with("//"))?;
+    Some(format!("iscsi://{}", rest.trim_start_matches('/')))
+}
+
 /// A URL with target and LUN.
 pub(crate) fn disk_url(text: &str) -> Result<Url> {
     Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
@@ -98,6 +114,9 @@ pub(crate) fn disk_url(text: &str) -> Result<Url> {
 fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Error {
     let given = initiator::without_secrets(text);
     let given = given.strip_prefix(cut).unwrap_or(&given);
+    if let Some(meant) = nearly_url(given) {
+        return usage(what, given, format!("did you mean {meant}?"));
+    }
     let meant = match error {
         UrlError::Option(name) => words::nearest(name, initiator::URL_OPTIONS),
         _ => None,
@@ -298,6 +317,46 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
     let options = options(client, url)?;
     let identity = Identity::of(&options);
     let session = queue.open(options).map_err(|error| refusal::advised(error, url, &identity))?;
+    match first_of(queue, session, url, |event| matches!(event, Event::Up { .. }))? {
+        Event::Ended { error, .. } => {
+            let error = error.with_context(|| format!("{url}: the session was closed"))?;
+            Err(refusal::advised(error, url, &identity))
+        }
+        _ => Ok(session),
+    }
+}
+
+/// The targets that are told at `url`. The outer error: the user wanted an end.
+pub(crate) fn discover(
+    queue: &mut Queue,
+    options: Options,
+    url: &Url,
+) -> Result<Result<Vec<Discovered>, Error>> {
+    let session = match queue.open(Options { target: None, ..options }) {
+        Ok(session) => session,
+        Err(error) => return Ok(Err(error)),
+    };
+    match first_of(queue, session, url, |event| matches!(event, Event::Targets { .. }))? {
+        Event::Targets { result, .. } => {
+            queue.logout(session);
+            Ok(result)
+        }
+        Event::Ended { error, .. } => {
+            let error = error.with_context(|| format!("{url}: the session was closed"))?;
+            Ok(Err(error))
+        }
+        _ => bail!("{url}: no list of targets came"),
+    }
+}
+
+/// What becomes of a session that was just opened: the event that `is_it`, or its end. Says
+/// meanwhile what is waited for.
+fn first_of(
+    queue: &mut Queue,
+    session: SessionId,
+    url: &Url,
+    is_it: fn(&Event) -> bool,
+) -> Result<Event> {
     let mut told = String::new();
     loop {
         if is_interrupted() {
@@ -306,7 +365,13 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
         queue.wait_n(1, LOOK);
         while let Some(event) = queue.reap() {
             match event {
-                Event::Up { session: of, .. } if of == session => return Ok(session),
+                Event::Up { session: of, .. }
+                | Event::Targets { session: of, .. }
+                | Event::Ended { session: of, .. }
+                    if of == session && (is_it(&event) || matches!(event, Event::Ended { .. })) =>
+                {
+                    return Ok(event);
+                }
                 Event::Down { session: of, error } if of == session => {
                     let error = error.to_string();
                     if told != error {
@@ -315,10 +380,6 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
                         ));
                         told = error;
                     }
-                }
-                Event::Ended { session: of, error } if of == session => {
-                    let error = error.with_context(|| format!("{url}: the session was closed"))?;
-                    return Err(refusal::advised(error, url, &identity));
                 }
                 event => tell(&event),
             }

@@ -16,6 +16,7 @@ use super::Queue;
 use super::among_devices;
 use super::check_kind;
 use super::explain;
+use super::folder_of;
 use super::image;
 use super::is_whole;
 use super::length;
@@ -31,6 +32,8 @@ pub struct Examined {
     read_only: bool,
     /// Unit of what is read and written past the page cache, bytes.
     pub direct_block: u32,
+    /// Its size; None: it would be made.
+    pub bytes: Option<u64>,
 }
 
 impl Examined {
@@ -65,7 +68,7 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
     rustix::fs::access(path, access).map_err(|errno| explain(path, options, errno.into()))?;
     same::refuse_used(path, &metadata, options.read_only)?;
     let mut file = File::open(path).map_err(|error| explain(path, options, error))?;
-    length(path, &mut file, &metadata)?;
+    let bytes = length(path, &mut file, &metadata)?;
     if !options.raw {
         image::refuse(path, &file)?;
     }
@@ -73,25 +76,22 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
     let queue = Queue::of(if block_device { metadata.rdev() } else { metadata.dev() });
     let places = same::places(&metadata);
     let read_only = options.read_only;
-    Ok(Examined { places, read_only, direct_block: queue.direct_block() })
+    Ok(Examined { places, read_only, direct_block: queue.direct_block(), bytes: Some(bytes) })
 }
 
 /// A file that would be made.
 fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileError> {
     let own = || path.to_path_buf();
     if options.create_size.is_none() || options.read_only || among_devices(path) {
-        return Err(missing(path));
+        return Err(missing(path, options));
     }
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let whole = fs::canonicalize(folder).map_err(|error| match error.kind() {
+    let whole = fs::canonicalize(folder_of(path)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => FileError::FolderMissing { path: own() },
         _ => explain(path, options, error),
     })?;
     let whole = whole.join(path.file_name().unwrap_or_default());
-    Ok(Examined { places: vec![Place::Name(whole)], read_only: false, direct_block: 512 })
+    let places = vec![Place::Name(whole)];
+    Ok(Examined { places, read_only: false, direct_block: 512, bytes: None })
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
 use iscsi::target::TaskReporting;
+use scsi::ProtectionType;
 use target::NewLun;
 use target::Resized;
 use target::SessionSnapshot;
@@ -135,7 +136,12 @@ impl Shared {
     fn served(&self) -> Vec<admin::Target> {
         let mut served = self.table().clone();
         for target in &mut served {
+            let units = self.target.units(&target.name).unwrap_or_default();
             for lun in &mut target.luns {
+                if let Some((_, unit)) = units.iter().find(|(number, _)| *number == lun.number) {
+                    // A host may have formatted it otherwise.
+                    lun.protection = unit.protection_type().map(ProtectionType::number);
+                }
                 if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
                     lun.bytes = bytes;
                     lun.store = plan::store_of_now(&lun.store, bytes);
@@ -183,7 +189,12 @@ impl Shared {
         self.target.add_lun(&target, NewLun { number, initiators }, |stores, number| {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
-            let (unit, facts) = maker.make(stores, &target, &draft, &taken)?;
+            let unit = maker.make(stores, &target, &draft, &taken);
+            let made = stores.made();
+            let (unit, facts) = unit.map_err(|error| {
+                made.take_back();
+                plan::served_already(error, self.table().iter().flat_map(plan::luns_of))
+            })?;
             shown = Some(facts);
             anyhow::Ok(unit)
         })?;
@@ -393,7 +404,13 @@ fn bind(path: &Path) -> Result<UnixListener> {
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);
-    let listener = listener.with_context(|| format!("cannot make {}", path.display()))?;
+    let listener = listener.with_context(|| match path.parent().filter(|path| !path.exists()) {
+        Some(folder) if folder != Path::new("") => {
+            let (path, folder) = (path.display(), folder.display());
+            format!("cannot make {path}: the folder {folder} is missing; try: mkdir -p {folder}")
+        }
+        _ => format!("cannot make {}", path.display()),
+    })?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }

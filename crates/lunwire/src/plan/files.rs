@@ -5,16 +5,21 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
+use control::admin;
 use engine::files::Examined;
+use engine::files::FileError;
+use engine::files::Holder;
 use engine::files::OpenOptions;
 use engine::files::SECTOR;
 use engine::files::examine;
 use store::spec::FileSpec;
 use store::spec::Spec;
+use target::StoreError;
 
 use super::Draft;
 
@@ -26,9 +31,11 @@ struct Seen {
 }
 
 impl Draft {
-    /// Whether all files behind the disks are there, or can be made, and none is two disks.
-    pub(crate) fn examine_files(&self) -> Result<()> {
+    /// Whether all files behind the disks are there, or can be made, and none is two disks. Gives
+    /// what is odd about them.
+    pub(crate) fn examine_files(&self) -> Result<Vec<String>> {
         let mut all: Vec<Seen> = Vec::new();
+        let mut odd = Vec::new();
         for target in &self.targets {
             for lun in &target.luns {
                 let place =
@@ -44,6 +51,15 @@ impl Draft {
                             other.place
                         );
                     }
+                    if let (Some(wanted), Some(bytes)) = (file.size, seen.bytes)
+                        && wanted != bytes
+                    {
+                        odd.push(format!(
+                            "{place}: {} is there with {bytes} bytes and not {wanted}, and keeps \
+                             its size: size= is for one that is made",
+                            file.path
+                        ));
+                    }
                     all.push(Seen { place: place.clone(), file: seen });
                 }
             }
@@ -53,7 +69,7 @@ impl Draft {
             Some((path, Ok(found))) if !found.is_dir() => {
                 bail!("state-dir = \"{}\": it is no folder; try: another path", path.display())
             }
-            _ => Ok(()),
+            _ => Ok(odd),
         }
     }
 
@@ -71,7 +87,12 @@ impl Draft {
             Ok(_) => Err(wrong("what is there is no socket")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let made = OpenOptions { create_size: Some(SECTOR), ..OpenOptions::default() };
-                let seen = examine(path, &made).map_err(|error| wrong(&error.to_string()))?;
+                let seen = examine(path, &made).map_err(|error| match error {
+                    FileError::FolderMissing { .. } => {
+                        anyhow!("control-socket = \"{}\": {error}", path.display())
+                    }
+                    error => wrong(&error.to_string()),
+                })?;
                 match disks.iter().find(|disk| disk.file.collides(&seen)) {
                     Some(disk) => Err(wrong(&format!("it is a file of {}", disk.place))),
                     None => Ok(()),
@@ -95,6 +116,39 @@ fn look(file: &FileSpec, block: u32) -> Result<Examined> {
         );
     }
     Ok(seen)
+}
+
+/// The disks of a target, with its name.
+pub(crate) fn luns_of(target: &admin::Target) -> impl Iterator<Item = (&str, &admin::Lun)> {
+    target.luns.iter().map(|lun| (target.name.as_str(), lun))
+}
+
+/// `error` of a disk that cannot be served; it names the one of `luns` that has its file already.
+pub(crate) fn served_already<'a>(
+    error: anyhow::Error,
+    mut luns: impl Iterator<Item = (&'a str, &'a admin::Lun)>,
+) -> anyhow::Error {
+    let path = match error.downcast_ref::<StoreError>() {
+        Some(StoreError::File(
+            FileError::InUse { path, holder: Holder::Ourselves } | FileError::SameDisk { path, .. },
+        )) => path,
+        _ => return error,
+    };
+    // Read only or not, it is the same file.
+    let seen = |path: &Path| examine(path, &OpenOptions { raw: true, ..OpenOptions::default() });
+    let Ok(wanted) = seen(path) else { return error };
+    let has_it = |lun: &admin::Lun| {
+        let files = lun.store.parse::<Spec>().map(|spec| files_of(&spec)).unwrap_or_default();
+        files.iter().any(|file| seen(file.path.as_ref()).is_ok_and(|it| it.collides(&wanted)))
+    };
+    match luns.find(|(_, lun)| has_it(lun)) {
+        None => error,
+        Some((target, lun)) => anyhow!(
+            "{} is served already: it is LUN {} of {target}; try: once, or readonly each time",
+            path.display(),
+            lun.number
+        ),
+    }
 }
 
 /// All files of a store.

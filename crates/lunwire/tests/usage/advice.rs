@@ -155,22 +155,19 @@ fn a_start_that_fails_leaves_no_files() {
     let store = format!("file:{disk},size=1M");
     let is_there =
         || [&disk, &format!("{disk}.pi")].map(|path| std::path::Path::new(path).exists());
-    let serve = ["serve", "--control-socket", &files.path("control")].map(str::to_owned);
-    let with = |more: &[&str]| {
-        let mut words: Vec<&str> = serve.iter().map(String::as_str).collect();
-        words.extend(["--lun", &store]);
-        words.extend(more);
-        said(1, &words);
+    let socket = files.path("control");
+    let with = |socket: &str, more: &[&str]| {
+        said(1, &[&["serve", "--control-socket", socket, "--lun", &store], more].concat());
     };
-    with(&["--listen", "127.0.0.1:0", "--lun", &format!("file:{empty}")]);
+    with(&socket, &["--listen", "127.0.0.1:0", "--lun", &format!("file:{empty}")]);
     assert_eq!(is_there(), [false, false]);
-    with(&["--listen", "192.0.2.1:3260", "--protection", "1"]);
+    with(&socket, &["--listen", "192.0.2.1:3260", "--protection", "1"]);
     assert_eq!(is_there(), [false, false]);
-    with(&["--listen", "127.0.0.1:0", "--control-socket", &empty]);
+    with(&empty, &["--listen", "127.0.0.1:0"]);
     assert_eq!(is_there(), [false, false]);
     // What was there before stays.
     std::fs::write(&disk, [0; 4096]).unwrap();
-    with(&["--listen", "192.0.2.1:3260"]);
+    with(&socket, &["--listen", "192.0.2.1:3260"]);
     assert_eq!(is_there(), [true, false]);
     std::fs::remove_file(&disk).unwrap();
     let daemon = Daemon::start(files.folder.path(), &["memory:1M", &store], &[]);
@@ -321,7 +318,7 @@ fn one_slash_is_one_too_few() {
     let meant = "did you mean iscsi://127.0.0.1/x/0?";
     for words in [
         ["copy", &image, "iscsi:/127.0.0.1/x/0"],
-        ["copy", "iscsi:127.0.0.1/x/0", &image],
+        ["copy", "iscsi:/127.0.0.1/x/0", &image],
         ["write", "iscsi:/127.0.0.1/x/0", &image],
     ] {
         fails(2, &words, &[meant]);
