@@ -12,6 +12,10 @@ pub(crate) const ADDRESSES_MAX: usize = 32;
 /// How long one TCP connection may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a login may take at least, however little patience is left: what begins shortly before
+/// the end is to have a chance.
+pub(crate) const LOGIN_MIN: Duration = Duration::from_secs(1);
+
 /// Pause before the second try to connect; it doubles with each further one.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
 
