@@ -111,7 +111,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         }
     }
     for session in sessions {
-        queue.logout(session);
+        client::log_out(&mut queue, session);
     }
     if options.json {
         let list: Vec<Value> = outcomes.iter().map(Outcome::json).collect();
@@ -234,6 +234,9 @@ impl<'a> Bench<'a> {
                     self.post(slot)?;
                 }
             }
+            if client::is_to_leave(self.queue, self.sessions) {
+                break;
+            }
         }
         let seconds = begin.elapsed().as_secs_f64();
         let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
@@ -354,6 +357,9 @@ impl<'a> Bench<'a> {
             self.queue.wait_n(1, client::LOOK);
             if client::is_interrupted() {
                 from = u64::MAX;
+            }
+            if client::is_to_leave(self.queue, self.sessions) {
+                return Ok(());
             }
             while let Some(slot) = self.reap()? {
                 free.push(slot);
