@@ -14,6 +14,7 @@ mod caches;
 mod jobs;
 mod login;
 mod overdue;
+mod paths;
 mod portals;
 mod wires;
 
@@ -77,6 +78,8 @@ pub(crate) struct Link {
     portals: Portals,
     identifiers: Identifiers,
     was_up: bool,
+    /// The session ends for one over another portal.
+    moving: bool,
     closing: bool,
 }
 
@@ -117,6 +120,7 @@ impl Link {
             attempts: 0,
             redirects: 0,
             was_up: false,
+            moving: false,
             closing: false,
         };
         link.connect(context);
@@ -410,6 +414,9 @@ impl Link {
                 self.hang_up(context);
                 if self.closing || error == SessionError::LoggedOut {
                     return self.die(None, context);
+                }
+                if std::mem::take(&mut self.moving) && error == SessionError::LogoutRequested {
+                    return self.moved(context);
                 }
                 // Another session would be asked the same.
                 let is_mute = matches!(error, SessionError::TextTimeout(_));

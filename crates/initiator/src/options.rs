@@ -42,7 +42,8 @@ impl Default for Config {
 /// One session: with whom, as whom, and how patient.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `host:port` of each portal; all are tried side by side.
+    /// `host:port` of each portal; the first one has a short head start, then all are tried side by
+    /// side.
     pub portals: Vec<String>,
     /// iSCSI name of the target; None for a discovery session.
     pub target: Option<String>,

@@ -174,6 +174,16 @@ pub enum Event {
         /// Which command it is, and what the target says.
         error: Error,
     },
+    /// A unit is not accessible over the portal of the session, which moves to another one; told
+    /// once for each unit.
+    Elsewhere {
+        /// Which session.
+        session: SessionId,
+        /// The tag of the request that met it.
+        tag: u64,
+        /// Which command it is, and what the unit says.
+        error: Error,
+    },
     /// The target does something odd; all goes on.
     Oddity {
         /// Which session.

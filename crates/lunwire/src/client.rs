@@ -340,6 +340,7 @@ pub(crate) fn tell(event: &Event) {
             eprintln!("lunwire: {error}; trying to get the session back");
         }
         Event::Overdue { error, .. } => eprintln!("lunwire: {error}"),
+        Event::Elsewhere { error, .. } => eprintln!("lunwire: {error}; trying another portal"),
         Event::Again { error, .. } => eprintln!("lunwire: {error}; trying again for a while"),
         Event::Oddity { oddity, .. } => eprintln!("lunwire: warning: {oddity}"),
         _ => {}
@@ -353,6 +354,36 @@ pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
         None => anyhow!("{url}: {error}"),
     }
 }
+
+/// Why the unit of `url` is not one to work with. Where it is not there, those that are.
+pub(crate) fn no_unit(
+    queue: &mut Queue,
+    session: SessionId,
+    error: Error,
+    url: &Url,
+) -> anyhow::Error {
+    let may_be_missing = matches!(error.kind(), Kind::NotADisk(_))
+        || error.sense().is_some_and(|sense| sense.asc == LOGICAL_UNIT_NOT_SUPPORTED);
+    // Any LUN takes it, also one that is not there (SPC-4 §6.33); 0 does at all targets.
+    let told = may_be_missing.then(|| initiator::scsi::report_luns(&mut queue.unit(session, 0)));
+    let Some(Ok(mut luns)) = told else { return advised(error, url) };
+    if luns.contains(&url.lun.unwrap_or(0)) {
+        return advised(error, url);
+    }
+    luns.sort_unstable();
+    let shown: Vec<_> = luns.iter().take(LUNS_SHOWN_MAX).map(u16::to_string).collect();
+    match (shown.join(", "), luns.len().saturating_sub(LUNS_SHOWN_MAX)) {
+        (_, _) if luns.is_empty() => anyhow!("{url}: {error}, and no other one for us"),
+        (shown, 0) => anyhow!("{url}: {error}; LUNs that are there: {shown}"),
+        (shown, more) => anyhow!("{url}: {error}; LUNs that are there: {shown} and {more} more"),
+    }
+}
+
+/// ASC of LOGICAL UNIT NOT SUPPORTED (SPC-4 §F.2).
+const LOGICAL_UNIT_NOT_SUPPORTED: u8 = 0x25;
+
+/// More LUNs than these are only counted.
+const LUNS_SHOWN_MAX: usize = 32;
 
 /// `; try: lunwire COMMAND WHERE`, unless that is what is being done.
 pub(crate) fn try_command(command: &str, place: impl std::fmt::Display) -> String {

@@ -210,8 +210,9 @@ impl Disk {
         match scsi::geometry(&mut queue.unit(session, lun)) {
             Ok(geometry) => Ok(Self { url, session, lun, geometry }),
             Err(error) => {
+                let error = client::no_unit(queue, session, error, &url);
                 queue.logout(session);
-                Err(client::advised(error, &url))
+                Err(error)
             }
         }
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The control socket: local, for its owner and root only, one JSON line each way.
 
+use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
@@ -302,9 +304,7 @@ pub(crate) fn ask_patiently(
         bail!("no default control socket here; try: --control-socket PATH");
     };
     let daemon = path.display();
-    let mut stream = UnixStream::connect(&path).with_context(|| {
-        format!("cannot reach a daemon at {daemon}; try: lunwire serve --control-socket {daemon}")
-    })?;
+    let mut stream = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
     stream.set_read_timeout(Some(patience))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
@@ -330,6 +330,29 @@ pub(crate) fn ask_patiently(
         Reply::Error { message } => bail!(message),
         reply => Ok(reply),
     }
+}
+
+/// Why nobody can be asked at `path`, and what to do.
+fn unreachable(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let daemon = path.display();
+    let what = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            format!(
+                "user {user} may not ask the daemon at {daemon}; \
+                 try: as root, or as the user that it runs as"
+            )
+        }
+        _ if path.metadata().is_ok_and(|facts| !facts.file_type().is_socket()) => {
+            return anyhow::anyhow!(
+                "{daemon} is no socket; try: the path that the daemon got as --control-socket"
+            );
+        }
+        _ => format!(
+            "cannot reach a daemon at {daemon}; try: lunwire serve --control-socket {daemon}"
+        ),
+    };
+    anyhow::Error::from(error).context(what)
 }
 
 /// What is wrong with an answer that does not belong to the request.
@@ -361,10 +384,8 @@ fn bind(path: &Path) -> Result<UnixListener> {
         let path = path.display();
         bail!("{path} belongs to a running daemon; try: --control-socket with another path");
     }
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|facts| {
-        use std::os::unix::fs::FileTypeExt;
-        facts.file_type().is_socket()
-    });
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|facts| facts.file_type().is_socket());
     if is_socket {
         // If it cannot be removed, binding says so.
         let _ = std::fs::remove_file(path);
