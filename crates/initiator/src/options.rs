@@ -64,7 +64,8 @@ pub struct Options {
     pub algorithms: Vec<Algorithm>,
     /// What is negotiated, and time-outs.
     pub settings: Settings,
-    /// How long to go on trying before the first login; zero: one try.
+    /// How long to go on trying before the first login, which cuts `settings.login_timeout` short;
+    /// zero: one try.
     pub connect_patience: Duration,
     /// How long to go on trying after a session was lost; zero: not at all. So long a command is
     /// tried that loses one session after the other, and, unless `settings.command_timeout` is

@@ -266,6 +266,13 @@ impl<P: Port> Pump<P> {
         self.links.iter().all(|(_, link)| link.is_dead())
     }
 
+    /// Whether a session is logged in now.
+    #[must_use]
+    pub fn is_up(&self, session: SessionId) -> bool {
+        let link = self.links.get(session.index as usize);
+        link.is_some_and(|link| link.id == session && link.is_up())
+    }
+
     /// Whether a session has ended, or never was.
     pub fn is_over(&self, session: SessionId) -> bool {
         let link = self.links.get(session.index as usize);

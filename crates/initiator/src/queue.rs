@@ -235,6 +235,15 @@ impl Queue {
         }
     }
 
+    /// Whether a session is logged in now: what is posted leaves at once.
+    #[must_use]
+    pub fn is_up(&self, session: SessionId) -> bool {
+        match &self.pump {
+            Engine::Uring(pump) => pump.is_up(session),
+            Engine::Epoll(pump) => pump.is_up(session),
+        }
+    }
+
     /// Begins to log out; [`Event::Ended`] follows.
     pub fn close(&mut self, session: SessionId) {
         each!(self, pump => pump.close(session));

@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -46,6 +47,7 @@ use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
+use iscsi::initiator::SessionError;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
@@ -66,6 +68,13 @@ use crate::output;
 
 /// Between two looks whether the user wants an end.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
+
+/// How long what is under way may take once the user wants an end: a target that is well answers in
+/// far less.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// So long after that the process leaves, whatever it waits for: enough to say what was done.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long to try to log in for the first time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
@@ -469,6 +478,10 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             let flag = if *key == "HeaderDigest" { "--header-digest" } else { "--data-digest" };
             format!("try: {flag} preferred")
         }
+        Kind::Session(SessionError::TextTimeout(_)) => {
+            "is it an iSCSI target? --command-timeout TIME says how long to wait for an answer"
+                .into()
+        }
         Kind::Session(_) => {
             "try: again; --patience TIME says how long to try to get a session back".into()
         }
@@ -493,6 +506,29 @@ pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+/// When that was noticed.
+static NOTICED: OnceLock<Instant> = OnceLock::new();
+
+/// Whether the user wants an end, and there is nothing to wait for: none of `sessions` is up, or
+/// what is under way has had its time.
+pub(crate) fn is_to_leave(queue: &Queue, sessions: &[SessionId]) -> bool {
+    is_interrupted()
+        && (NOTICED.get_or_init(Instant::now).elapsed() >= FAREWELL
+            || !sessions.iter().any(|session| queue.is_up(*session)))
+}
+
+/// Logs out; where the user wants an end, not for long.
+pub(crate) fn log_out(queue: &mut Queue, session: SessionId) {
+    if !is_interrupted() {
+        return queue.logout(session);
+    }
+    queue.close(session);
+    while !is_to_leave(queue, &[session]) {
+        queue.wait_n(1, LOOK);
+        while queue.reap().is_some() {}
+    }
+}
+
 /// From now on a signal asks for an end, and wakes `queue`; a second one ends the process at once.
 fn catch_signals(queue: &Queue) -> Result<()> {
     const CANNOT: &str = "cannot catch signals";
@@ -509,6 +545,9 @@ fn catch_signals(queue: &Queue) -> Result<()> {
         if signals.forever().next().is_some() {
             output::say("coming to an end; once more to leave at once");
             waker.wake();
+            std::thread::sleep(FAREWELL + LAST_WORDS);
+            eprintln!("lunwire: what is under way does not end; leaving");
+            std::process::exit(1);
         }
     });
     told.map(drop).context(CANNOT)

@@ -450,11 +450,15 @@ impl Job {
     }
 
     fn judge_status(&mut self, completion: Completion, terms: &Terms) -> Verdict {
-        let Completion { status, sense: raw, residual, .. } = completion;
+        let Completion { status, sense: raw, residual, received } = completion;
         let sends = matches!(self.request.data, Data::Out(_)) && self.request.retry != Retry::Never;
         match status {
             GOOD if sends && residual != Residual::None => {
                 return Verdict::End(Err(Kind::Untaken(residual)));
+            }
+            GOOD if received < self.request.least() => {
+                let expected = self.request.least();
+                return Verdict::End(Err(Kind::Short { received, expected }));
             }
             GOOD => return Verdict::End(Ok(())),
             // PRE-FETCH ends so, no command with data does.

@@ -148,7 +148,9 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         (Ok(()), None) => Ok(()),
         (Err(error), None) => Err(error),
         (Err(error), Some(mut journal)) => {
-            let kept = copy.flush().and_then(|_| journal.keep(copy.durable.flushed()));
+            // What was flushed before counts where there is nobody to flush now.
+            let flushed = if copy.plan.to.is_left(copy.queue) { Ok(true) } else { copy.flush() };
+            let kept = flushed.and_then(|_| journal.keep(copy.durable.flushed()));
             Err(match kept {
                 Ok(()) => anyhow!("{error:#}; the same command goes on from there"),
                 Err(_) => error,

@@ -119,7 +119,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         }
     }
     for session in sessions {
-        queue.logout(session);
+        client::log_out(&mut queue, session);
     }
     if options.json && (failed.is_none() || !outcomes.is_empty()) {
         let list: Vec<Value> = outcomes.iter().map(Outcome::json).collect();
@@ -285,6 +285,9 @@ impl<'a> Bench<'a> {
                     self.post(slot)?;
                 }
             }
+            if client::is_to_leave(self.queue, self.sessions) {
+                break;
+            }
         }
         Ok(())
     }
@@ -384,6 +387,9 @@ impl<'a> Bench<'a> {
             self.queue.wait_n(1, client::LOOK);
             if client::is_interrupted() {
                 from = u64::MAX;
+            }
+            if client::is_to_leave(self.queue, self.sessions) {
+                return Ok(());
             }
             while let Some(slot) = self.reap()? {
                 free.push(slot);
