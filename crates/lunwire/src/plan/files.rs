@@ -128,11 +128,11 @@ pub(crate) fn served_already<'a>(
     error: anyhow::Error,
     mut luns: impl Iterator<Item = (&'a str, &'a admin::Lun)>,
 ) -> anyhow::Error {
-    let path = match error.downcast_ref::<StoreError>() {
-        Some(StoreError::File(
-            FileError::InUse { path, holder: Holder::Ourselves } | FileError::SameDisk { path, .. },
-        )) => path,
-        _ => return error,
+    let Some(StoreError::File(
+        FileError::InUse { path, holder: Holder::Ourselves } | FileError::SameDisk { path, .. },
+    )) = error.downcast_ref::<StoreError>()
+    else {
+        return error;
     };
     // Read only or not, it is the same file.
     let seen = |path: &Path| examine(path, &OpenOptions { raw: true, ..OpenOptions::default() });
