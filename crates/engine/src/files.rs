@@ -49,6 +49,7 @@ pub use identity::has_content;
 pub use identity::host;
 pub use identity::record;
 pub use identity::recorded;
+pub use identity::renew;
 pub use lock::Holder;
 pub use lock::lock_alone;
 pub use made::take_back;

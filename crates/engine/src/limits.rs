@@ -83,8 +83,8 @@ pub const DEVICES_DEPTH_MAX: usize = 8;
 /// Symbolic links that are followed, as many as the kernel does.
 pub const LINKS_MAX: usize = 40;
 
-/// Longest record of who a file is: far more than any that was ever written.
-pub const RECORD_LEN_MAX: usize = 64;
+/// Longest record of who a file is: more than its numbers can take, 71 bytes.
+pub const RECORD_LEN_MAX: usize = 96;
 
 /// Connections that the kernel keeps for a listening socket until they are accepted.
 pub const LISTEN_BACKLOG: i32 = 4096;

@@ -3,6 +3,7 @@
 //! say what is wrong.
 
 pub(crate) mod contents;
+pub(crate) mod guest;
 pub(crate) mod histogram;
 pub(crate) mod layers;
 pub(crate) mod outfile;
@@ -18,6 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -45,6 +47,7 @@ use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
+use iscsi::initiator::SessionError;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
@@ -55,6 +58,7 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
+use crate::client::guest::Guest;
 use crate::client::refusal::Identity;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
@@ -64,6 +68,13 @@ use crate::output;
 
 /// Between two looks whether the user wants an end.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
+
+/// How long what is under way may take once the user wants an end: a target that is well answers in
+/// far less.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// So long after that the process leaves, whatever it waits for: enough to say what was done.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long to try to log in for the first time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
@@ -133,7 +144,7 @@ pub(crate) fn portal_url(text: &str) -> Result<Url> {
 }
 
 /// A queue as the options want it, which are right as far as that can be seen without a URL.
-pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
+pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     take(options, &mut Options::new(String::new(), None))?;
     let engine = match options.engine.as_deref() {
         None | Some("auto") => Choice::Auto,
@@ -144,7 +155,7 @@ pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
     let config = Config { engine, ..Config::default() };
     let queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
     catch_signals(&queue)?;
-    Ok(queue)
+    Ok(Guest::new(queue))
 }
 
 /// Six bytes in hex.
@@ -373,9 +384,9 @@ fn first_of(
                 Event::Down { session: of, error } if of == session => {
                     let error = error.to_string();
                     if told != error {
-                        eprintln!(
-                            "lunwire: {url}: {error}; trying to reach the target for a while"
-                        );
+                        output::say(format_args!(
+                            "{url}: {error}; trying to reach the target for a while"
+                        ));
                         told = error;
                     }
                 }
@@ -389,11 +400,16 @@ fn first_of(
 pub(crate) fn tell(event: &Event) {
     match event {
         Event::Down { error, .. } => {
-            eprintln!("lunwire: {error}; trying to get the session back");
+            output::say(format_args!("{error}; trying to get the session back"));
         }
-        Event::Overdue { error, .. } => eprintln!("lunwire: {error}"),
-        Event::Again { error, .. } => eprintln!("lunwire: {error}; trying again for a while"),
-        Event::Oddity { oddity, .. } => eprintln!("lunwire: warning: {oddity}"),
+        Event::Overdue { error, .. } => output::say(error),
+        Event::Elsewhere { error, .. } => {
+            output::say(format_args!("{error}; trying another portal"))
+        }
+        Event::Again { error, .. } => {
+            output::say(format_args!("{error}; trying again for a while"))
+        }
+        Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
         _ => {}
     }
 }
@@ -462,6 +478,10 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             let flag = if *key == "HeaderDigest" { "--header-digest" } else { "--data-digest" };
             format!("try: {flag} preferred")
         }
+        Kind::Session(SessionError::TextTimeout(_)) => {
+            "is it an iSCSI target? --command-timeout TIME says how long to wait for an answer"
+                .into()
+        }
         Kind::Session(_) => {
             "try: again; --patience TIME says how long to try to get a session back".into()
         }
@@ -486,6 +506,29 @@ pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+/// When that was noticed.
+static NOTICED: OnceLock<Instant> = OnceLock::new();
+
+/// Whether the user wants an end, and there is nothing to wait for: none of `sessions` is up, or
+/// what is under way has had its time.
+pub(crate) fn is_to_leave(queue: &Queue, sessions: &[SessionId]) -> bool {
+    is_interrupted()
+        && (NOTICED.get_or_init(Instant::now).elapsed() >= FAREWELL
+            || !sessions.iter().any(|session| queue.is_up(*session)))
+}
+
+/// Logs out; where the user wants an end, not for long.
+pub(crate) fn log_out(queue: &mut Queue, session: SessionId) {
+    if !is_interrupted() {
+        return queue.logout(session);
+    }
+    queue.close(session);
+    while !is_to_leave(queue, &[session]) {
+        queue.wait_n(1, LOOK);
+        while queue.reap().is_some() {}
+    }
+}
+
 /// From now on a signal asks for an end, and wakes `queue`; a second one ends the process at once.
 fn catch_signals(queue: &Queue) -> Result<()> {
     const CANNOT: &str = "cannot catch signals";
@@ -500,8 +543,11 @@ fn catch_signals(queue: &Queue) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context(CANNOT)?;
     let told = std::thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
-            eprintln!("lunwire: coming to an end; once more to leave at once");
+            output::say("coming to an end; once more to leave at once");
             waker.wake();
+            std::thread::sleep(FAREWELL + LAST_WORDS);
+            eprintln!("lunwire: what is under way does not end; leaving");
+            std::process::exit(1);
         }
     });
     told.map(drop).context(CANNOT)

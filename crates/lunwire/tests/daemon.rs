@@ -179,6 +179,20 @@ fn a_hangup_is_told_and_ignored() {
     assert_eq!(daemon.stop(), 0);
 }
 
+/// Each would end a process by itself, without a flush or a word.
+#[test]
+fn signals_that_ask_for_nothing_are_told_and_ignored() {
+    let mut daemon = Daemon::start(&["--lun", "memory:1M"]);
+    for (signal, name) in
+        [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2"), (Signal::ALARM, "SIGALRM")]
+    {
+        daemon.signal(signal);
+        daemon.expect(&[name, "ignored"]);
+        daemon.assert_serves();
+    }
+    assert_eq!(daemon.stop(), 0);
+}
+
 #[test]
 fn a_start_and_a_stop_say_what_matters() {
     let mut daemon = Daemon::start(&["--engine", "epoll", "--lun", "memory:1M"]);

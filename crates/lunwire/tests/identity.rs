@@ -116,6 +116,34 @@ fn two_daemons_with_the_default_name_show_two_disks() {
     }
 }
 
+/// What an earlier version wrote holds, and gets the birth of the file.
+#[test]
+fn the_record_of_an_earlier_version_is_brought_up_to_date() {
+    const NAME: &str = "user.lunwire.disk";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let disk = file(&path);
+    let before = served(&["--lun", &disk]);
+    let record = || {
+        let mut bytes = [0; 256];
+        let length = rustix::fs::getxattr(&path, NAME, &mut bytes).ok()?;
+        Some(String::from_utf8(bytes[..length].to_vec()).unwrap())
+    };
+    let Some(now) = record().filter(|text| text.starts_with("2 ")) else {
+        return; // no place for it here, or no birth times
+    };
+    let words: Vec<_> = now.split(' ').collect();
+    let old = format!("1 {} {}", words[1], words[2]);
+    rustix::fs::setxattr(&path, NAME, old.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+    assert_eq!(served(&["--lun", &disk]), before);
+    assert_eq!(record(), Some(now.clone()));
+    // A copy that has got the same inode number.
+    let copy = format!("2 {} {} 7.000000007", words[1], words[2]);
+    rustix::fs::setxattr(&path, NAME, copy.as_bytes(), rustix::fs::XattrFlags::empty()).unwrap();
+    let other = served(&["--lun", &disk]);
+    assert!(other.serial != before.serial && other.naa != before.naa);
+}
+
 #[test]
 fn a_disk_is_known_again_wherever_it_is_served() {
     let folder = tempfile::tempdir().unwrap();

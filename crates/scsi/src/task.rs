@@ -172,7 +172,10 @@ impl Task {
     /// set of its unit.
     pub fn work(&mut self, input: Input) -> Step {
         let step = match (self.waiting.take().map(|waiting| *waiting), input) {
-            (Some(Waiting::Step(step)), Input::Turn) => Ok(step),
+            (Some(Waiting::Step(step)), Input::Turn) => match &self.machine {
+                Machine::Copy(copy) => copy.go_on(step),
+                _ => Ok(step),
+            },
             (Some(_), _) => Err(sense::INTERNAL.into()),
             (None, input) => match (&mut self.machine, &self.mapped) {
                 (Machine::Copy(copy), _) => copy.resume(input),
@@ -188,6 +191,23 @@ impl Task {
             },
             Err(fault) => self.end(fault.complete(Format::Fixed)),
         }
+    }
+
+    /// There is no memory for the Read of its last step: a step in its place that needs less. None
+    /// if there is no such step; see [`Task::postpone`] for one that `work` gave.
+    #[cold]
+    pub fn shorten(&mut self) -> Option<Step> {
+        let Machine::Copy(copy) = &mut self.machine else { return None };
+        let step = copy.shorten()?;
+        Some(self.acquire(step))
+    }
+
+    /// There is no memory yet for `op`, which `work` gave: it gives that once more for
+    /// [`Input::Turn`]. Nothing is held meanwhile, for those who have the memory may wait for that.
+    #[cold]
+    pub fn postpone(&mut self, op: Op) {
+        self.release_hold();
+        self.waiting = Some(Box::new(Waiting::Step(Step::Store(op))));
     }
 
     /// Begins if it is its turn.

@@ -232,8 +232,17 @@ fn number_of(file: &StoreFile, sought: Sought<'_>) -> Result<u64, IdentityError>
     Ok(Identity::number_of(files::host().as_bytes(), facts(file)?.as_bytes()))
 }
 
+/// The number that the file has; what an earlier version wrote is brought up to date.
 fn recorded(file: &StoreFile) -> Result<Option<u64>, IdentityError> {
-    files::recorded(&file.fd).map_err(|source| wrong(file, source))
+    let number = files::recorded(&file.fd).map_err(|source| wrong(file, source))?;
+    if let Some(number) = number
+        && file.writable
+        && let Err(error) = files::renew(&file.fd, number)
+    {
+        // It is as good as it was.
+        tracing::warn!(path = file.path, %error, "the record of a disk's identity is of old form");
+    }
+    Ok(number)
 }
 
 fn record(file: &StoreFile, number: u64) -> Result<bool, IdentityError> {

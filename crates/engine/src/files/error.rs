@@ -166,6 +166,18 @@ pub enum FileError {
         /// The one that is mounted.
         other: PathBuf,
     },
+    /// Swap space of the system.
+    #[error(
+        "{} is swap space of this system, which would write to it, too; try: swapoff {}, or another \
+         file",
+        .path.display(), .file.display()
+    )]
+    Swap {
+        /// The file, or the device that shows it.
+        path: PathBuf,
+        /// The file.
+        file: PathBuf,
+    },
     /// The image of a virtual machine, whose format means that its bytes are not those of a disk.
     #[error(
         "{} is an image in the format {format}, and hosts would see its inside; try: \

@@ -66,6 +66,7 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
     let access =
         if options.read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
     rustix::fs::access(path, access).map_err(|errno| explain(path, options, errno.into()))?;
+    same::refuse_used(path, &metadata, options.read_only)?;
     let mut file = File::open(path).map_err(|error| explain(path, options, error))?;
     let bytes = length(path, &mut file, &metadata)?;
     if !options.raw {

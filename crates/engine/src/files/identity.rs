@@ -3,8 +3,10 @@
 //! host tells it from all others.
 //!
 //! The number is an extended attribute of the file, together with the inode for which it was
-//! written: what copies attributes (`cp --archive`, backups) makes another inode, and a copy is
-//! another disk. Renaming keeps it; removing the file removes it.
+//! written and the time when that was born: what copies attributes (`cp --archive`, backups) makes
+//! another inode, and a copy is another disk. The number of an inode alone is not enough: another
+//! file system has the same ones, and one that was given up is given to the next file. Renaming
+//! keeps it; removing the file removes it.
 
 use std::fs;
 use std::io;
@@ -23,8 +25,10 @@ use crate::limits::RECORD_LEN_MAX;
 
 const ATTRIBUTE: &str = "user.lunwire.disk";
 
-/// What the attribute begins with: the version of its form.
-const VERSION: &str = "1";
+/// What the attribute begins with: the version of its form. `1 NUMBER INODE` is of earlier versions
+/// and of file systems without birth times, `2 NUMBER INODE BIRTH` of the others.
+const INODE_ONLY: &str = "1";
+const WITH_BIRTH: &str = "2";
 
 /// The number that was written beside `file`, if one was written for it.
 ///
@@ -48,14 +52,34 @@ pub fn recorded(file: impl AsFd) -> io::Result<Option<u64>> {
     let text =
         bytes.get(..length).and_then(|text| str::from_utf8(text).ok()).ok_or_else(foreign)?;
     let mut words = text.split(' ');
-    let (Some(VERSION), Some(number), Some(inode), None) =
-        (words.next(), words.next(), words.next(), words.next())
+    let (Some(version), Some(number), Some(inode)) = (words.next(), words.next(), words.next())
     else {
         return Err(foreign());
     };
     let number = u64::from_str_radix(number, 16).map_err(|_| foreign())?;
     let inode = inode.parse::<u64>().map_err(|_| foreign())?;
-    Ok((inode == rustix::fs::fstat(file)?.st_ino).then_some(number))
+    let same_inode = inode == rustix::fs::fstat(file)?.st_ino;
+    let is_it = match (version, words.next(), words.next()) {
+        (INODE_ONLY, None, None) => same_inode,
+        (WITH_BIRTH, Some(birth), None) if is_time(birth) => {
+            // Not known any more: where it was written it was, so this is elsewhere.
+            same_inode && born(file).as_deref() == Some(birth)
+        }
+        _ => return Err(foreign()),
+    };
+    Ok(is_it.then_some(number))
+}
+
+/// Writes the `number` of `file` anew if an earlier version wrote it, so that copies made from now
+/// on are told from it; see [`record`].
+///
+/// # Errors
+/// What the kernel says, such as `ENOSPC`.
+pub fn renew(file: &OwnedFd, number: u64) -> io::Result<bool> {
+    let mut bytes = [0; RECORD_LEN_MAX];
+    let length = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes)?;
+    let text = text_of(file, number)?;
+    if bytes.get(..length) == Some(text.as_bytes()) { Ok(true) } else { write(file, &text) }
 }
 
 /// Writes `number` beside `file`, on stable storage; false where there is no place for it: on
@@ -64,7 +88,19 @@ pub fn recorded(file: impl AsFd) -> io::Result<Option<u64>> {
 /// # Errors
 /// What the kernel says, such as `ENOSPC`.
 pub fn record(file: &OwnedFd, number: u64) -> io::Result<bool> {
-    let text = format!("{VERSION} {number:016x} {}", rustix::fs::fstat(file)?.st_ino);
+    write(file, &text_of(file, number)?)
+}
+
+/// What the attribute of `file` is to say.
+fn text_of(file: &OwnedFd, number: u64) -> io::Result<String> {
+    let inode = rustix::fs::fstat(file)?.st_ino;
+    Ok(match born(file) {
+        Some(birth) => format!("{WITH_BIRTH} {number:016x} {inode} {birth}"),
+        None => format!("{INODE_ONLY} {number:016x} {inode}"),
+    })
+}
+
+fn write(file: &OwnedFd, text: &str) -> io::Result<bool> {
     match rustix::fs::fsetxattr(file, ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
         Ok(()) => {}
         Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::NOSYS) => {
@@ -89,14 +125,24 @@ pub fn facts(file: &OwnedFd, path: &Path) -> io::Result<String> {
         let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
         return Ok(device(&folder).unwrap_or_else(|| format!("device {}", path.display())));
     }
-    let asked = StatxFlags::BTIME | StatxFlags::INO;
-    let born = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, asked)
-        .ok()
-        .filter(|told| StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::BTIME))
-        .map(|told| told.stx_btime);
-    Ok(match born {
-        Some(born) => format!("file {} {}.{:09}", stat.st_ino, born.tv_sec, born.tv_nsec),
+    Ok(match born(file) {
+        Some(birth) => format!("file {} {birth}", stat.st_ino),
         None => format!("file {} {}", stat.st_ino, path.display()),
+    })
+}
+
+/// When the inode of `file` was born, seconds and nanoseconds; None where the file system does not
+/// tell.
+fn born(file: impl AsFd) -> Option<String> {
+    let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let known = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::BTIME);
+    known.then(|| format!("{}.{:09}", told.stx_btime.tv_sec, told.stx_btime.tv_nsec))
+}
+
+/// Whether `text` is of the form that [`born`] writes.
+fn is_time(text: &str) -> bool {
+    text.split_once('.').is_some_and(|(seconds, nanoseconds)| {
+        seconds.parse::<i64>().is_ok() && nanoseconds.parse::<u32>().is_ok()
     })
 }
 
@@ -173,6 +219,38 @@ mod tests {
         assert_ne!(facts(&copy, &path).unwrap(), facts_before);
     }
 
+    fn put(file: &OwnedFd, text: &str) {
+        rustix::fs::fsetxattr(file, ATTRIBUTE, text.as_bytes(), XattrFlags::empty()).unwrap();
+    }
+
+    fn text(file: &OwnedFd) -> String {
+        let mut bytes = [0; 256];
+        let length = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes).unwrap();
+        str::from_utf8(&bytes[..length]).unwrap().to_owned()
+    }
+
+    /// As on another file system, or when the number of a removed file was given to it.
+    #[test]
+    fn a_copy_with_the_same_inode_is_another_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = made(&folder.path().join("disk"));
+        let inode = rustix::fs::fstat(&file).unwrap().st_ino;
+        if !record(&file, 7).unwrap() || born(&file).is_none() {
+            return; // this file system has no place for it, or tells no birth
+        }
+        let own = text(&file);
+        assert_eq!(own, format!("2 {:016x} {inode} {}", 7, born(&file).unwrap()));
+        put(&file, &format!("2 {:016x} {inode} 1767225600.000000001", 7));
+        assert_eq!(recorded(&file).unwrap(), None, "born at another time");
+        // What an earlier version wrote is good and gets the birth.
+        put(&file, &format!("1 {:016x} {inode}", 7));
+        assert_eq!(recorded(&file).unwrap(), Some(7));
+        assert!(renew(&file, 7).unwrap());
+        assert_eq!(text(&file), own);
+        assert!(renew(&file, 7).unwrap());
+        assert_eq!((text(&file), recorded(&file).unwrap()), (own, Some(7)));
+    }
+
     #[test]
     fn a_number_of_somebody_else_is_no_number() {
         let folder = tempfile::tempdir().unwrap();
@@ -180,7 +258,20 @@ mod tests {
         if !record(&file, 7).unwrap() {
             return;
         }
-        for text in ["", "1", "2 7 7", "1 x 7", "1 7 x", "1 7 7 7", "\u{e4}", &"1".repeat(100)] {
+        for text in [
+            "",
+            "1",
+            "2 7 7",
+            "1 x 7",
+            "1 7 x",
+            "1 7 7 7",
+            "2 7 7 x",
+            "2 7 7 7",
+            "2 7 7 7.x",
+            "2 7 7 7.7 7",
+            "\u{e4}",
+            &"1".repeat(100),
+        ] {
             let text = text.as_bytes();
             rustix::fs::fsetxattr(&file, ATTRIBUTE, text, XattrFlags::empty()).unwrap();
             assert!(recorded(&file).is_err(), "{text:?}");

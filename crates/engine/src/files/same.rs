@@ -2,10 +2,12 @@
 //! One disk is one disk, whatever name it is opened by: a device by two nodes, a file and the loop
 //! device that shows it. Locks are on the node or file that was opened and do not see that.
 
+use std::ffi::OsString;
 use std::fs;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -92,18 +94,45 @@ pub(super) fn claim(path: &Path, file: &File, read_only: bool) -> Result<Claim, 
                 places.push(place(&opened.metadata().map_err(other)?));
                 refuse_known(path, &places, read_only)?;
                 lock::lock(&backing.file, &opened, read_only)?;
-                if !read_only && let Some(device) = backing.other_user() {
-                    return Err(FileError::Shown { path: path.into(), other: device });
-                }
                 behind = Some(opened);
             }
         }
-    } else if !read_only && let Some(device) = loop_of(&metadata) {
-        return Err(FileError::SameDisk { path: path.into(), other: device });
     }
+    refuse_used(path, &metadata, read_only)?;
     refuse_known(path, &places, read_only)?;
     let path = path.to_path_buf();
     Ok(Claim { known: Known { places, path, read_only, fd: Weak::new() }, behind })
+}
+
+/// Refuses for writing what the system uses by another name: a file that a loop device shows, a
+/// loop device whose file is mounted by another one, swap space. Devices that it uses by their own
+/// name it keeps from others by itself.
+pub(super) fn refuse_used(
+    path: &Path,
+    metadata: &fs::Metadata,
+    read_only: bool,
+) -> Result<(), FileError> {
+    if read_only {
+        return Ok(());
+    }
+    let path = path.to_path_buf();
+    if metadata.file_type().is_block_device() {
+        let Some(backing) = Backing::of(metadata.rdev()) else { return Ok(()) };
+        if fs::metadata(&backing.file).is_ok_and(|file| is_swap(&file)) {
+            return Err(FileError::Swap { path, file: backing.file });
+        }
+        return match backing.other_user() {
+            Some(other) => Err(FileError::Shown { path, other }),
+            None => Ok(()),
+        };
+    }
+    if is_swap(metadata) {
+        return Err(FileError::Swap { file: path.clone(), path });
+    }
+    match loop_of(metadata) {
+        Some(other) => Err(FileError::SameDisk { path, other }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a device that this process has open.
@@ -224,6 +253,44 @@ fn is_claimed(device: &Path) -> bool {
     let alone =
         File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(device);
     alone.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
+}
+
+/// Whether a file is swap space of the system: no lock tells, and the kernel writes past it.
+fn is_swap(metadata: &fs::Metadata) -> bool {
+    let text = fs::read("/proc/swaps").unwrap_or_default();
+    swaps(&text)
+        .iter()
+        .any(|path| fs::metadata(path).is_ok_and(|swap| place(&swap) == place(metadata)))
+}
+
+/// The names in the text of `/proc/swaps`, below its heading; blanks in them are written `\040`.
+fn swaps(text: &[u8]) -> Vec<PathBuf> {
+    let lines = text.split(|byte| *byte == b'\n').skip(1);
+    let names = lines.filter_map(|line| line.split(|byte| matches!(byte, b' ' | b'\t')).next());
+    names
+        .filter(|name| !name.is_empty())
+        .map(|name| OsString::from_vec(plain(name)).into())
+        .collect()
+}
+
+/// `name` with each `\` and three octal digits as the byte that they mean.
+fn plain(name: &[u8]) -> Vec<u8> {
+    let (mut plain, mut rest) = (Vec::with_capacity(name.len()), name);
+    while let [first, behind @ ..] = rest {
+        let digits = behind.get(..3).filter(|_| *first == b'\\');
+        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = behind.get(3..).unwrap_or_default();
+            }
+            None => {
+                plain.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    plain
 }
 
 fn sysfs(device: u64) -> PathBuf {
@@ -379,6 +446,54 @@ mod tests {
         assert!(matches!(refused, FileError::Shown { .. }), "{refused}");
         drop(mounted);
         assert!(open(&second.0, &OpenOptions::default()).is_ok());
+    }
+
+    #[test]
+    fn names_of_swap_space_are_read() {
+        let text = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
+                     /dev/dm-1                               partition\t8388604\t\t0\t\t-2\n\
+                     /a\\040swap\\134\\12\tfile\t\t16380\t\t0\t\t-3\n";
+        let right = ["/dev/dm-1", "/a swap\\\\12"].map(PathBuf::from);
+        assert_eq!(swaps(text), right);
+        assert_eq!(swaps(b""), [PathBuf::new(); 0]);
+    }
+
+    /// Swap space that goes with the test.
+    struct Swap<'a>(&'a Path);
+
+    impl Drop for Swap<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("swapoff").arg(self.0).status();
+        }
+    }
+
+    #[test]
+    fn swap_space_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        // Not in memory, where no swap space may be.
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("swap space");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let done = |program| {
+            let output = Command::new(program).arg(&path).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        if !done("mkswap") || !done("swapon") {
+            return println!("skipped: no swap space can be made here");
+        }
+        let swap = Swap(&path);
+        let plain = OpenOptions::default();
+        let refused = open(&path, &plain).unwrap_err();
+        assert!(matches!(refused, FileError::Swap { .. }), "{refused}");
+        let file = File::open(&path).unwrap();
+        let refused = take_alone(&path, &file).unwrap_err();
+        assert!(matches!(refused, FileError::Swap { .. }), "{refused}");
+        drop(file);
+        assert!(super::super::examine(&path, &plain).is_err());
+        assert!(open(&path, &OpenOptions { read_only: true, ..plain }).is_ok());
+        drop(swap);
+        assert!(open(&path, &plain).is_ok());
     }
 
     #[test]

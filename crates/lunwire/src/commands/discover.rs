@@ -20,7 +20,7 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
     let targets = client::discover(&mut queue, settings, &url)?
         .map_err(|error| refusal::advised(error, &url, &identity))?;
     if targets.is_empty() {
-        eprintln!("lunwire: {}", identity.sees_nothing(&url));
+        output::say(identity.sees_nothing(&url));
     }
     let here = url.portal();
     if options.json {

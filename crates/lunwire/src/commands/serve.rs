@@ -9,9 +9,12 @@ use anyhow::Context;
 use anyhow::Result;
 use control::admin;
 use engine::Choice;
+use signal_hook::consts::SIGALRM;
 use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
+use signal_hook::consts::SIGUSR1;
+use signal_hook::consts::SIGUSR2;
 use signal_hook::iterator::Signals;
 use target::Target;
 
@@ -28,6 +31,12 @@ use crate::plan::Draft;
 /// How long initiators get to log out when the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Signals that ask for an end.
+const ENDS: [i32; 2] = [SIGTERM, SIGINT];
+
+/// Signals that would end a process without a flush, and that ask for what there is not.
+const IGNORED: [i32; 4] = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
+
 /// Serves until SIGTERM or SIGINT; a second signal does not wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {
     let draft = Draft::from_options(options)?;
@@ -41,7 +50,7 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     for warning in draft.warnings() {
         tracing::warn!("{warning}");
     }
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("cannot catch signals")?;
+    let mut signals = Signals::new(ENDS.iter().chain(&IGNORED)).context("cannot catch signals")?;
     descriptors::raise_limit();
     let mut plan = draft.open()?;
     let left = descriptors::left_for_connections(plan.plan.reactors);
@@ -104,10 +113,15 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
 /// The next signal that asks for an end.
 fn next_end(signals: &mut Signals) -> Option<i32> {
     signals.forever().find(|signal| {
-        if *signal == SIGHUP {
-            tracing::warn!("SIGHUP: ignored; a new configuration is read at the next start");
+        let name = signal_hook::low_level::signal_name(*signal).unwrap_or("signal");
+        match *signal {
+            SIGHUP => {
+                tracing::warn!("SIGHUP: ignored; a new configuration is read at the next start");
+            }
+            signal if IGNORED.contains(&signal) => tracing::warn!("{name}: ignored"),
+            _ => {}
         }
-        *signal != SIGHUP
+        ENDS.contains(signal)
     })
 }
 

@@ -10,6 +10,7 @@ mod advice;
 mod foreign;
 mod limits;
 mod messages;
+mod outputs;
 mod places;
 mod reader;
 mod secrets;

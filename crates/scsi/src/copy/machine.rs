@@ -8,7 +8,8 @@
 //!
 //! Both units are asked before each piece, for reservations, write protection and access states may
 //! change under way. A write holds its unit only until it is done, so that COMPARE AND WRITE gets
-//! its turn between two pieces.
+//! its turn between two pieces. Where there is no memory for a piece, a shorter one takes its
+//! place.
 
 use super::records::Record;
 use super::tokens::RodToken;
@@ -135,11 +136,38 @@ impl Copy {
         }
     }
 
-    fn advance(&mut self, input: Input) -> Result<Step, Fault> {
+    /// There is no memory for the piece that it would read: a shorter one, of whole blocks of both
+    /// units; None if there is none.
+    pub(crate) fn shorten(&mut self) -> Option<Step> {
+        if self.stage != Stage::Reading {
+            return None;
+        }
+        let leg = self.legs.get(self.leg)?;
+        let source = leg.source.as_ref()?;
+        let block = u64::from(source.unit.block().max(leg.destination.unit.block()));
+        let shorter = (self.piece / 2).checked_div(block)? * block;
+        let length = u32::try_from(shorter).ok().filter(|length| *length > 0)?;
+        self.piece = shorter;
+        let offset = leg.from + self.offset(leg);
+        Some(Step::Store(Op::Read { offset, length }))
+    }
+
+    /// It has waited to take `step`.
+    pub(crate) fn go_on(&self, step: Step) -> Result<Step, Fault> {
+        self.check_cancelled()?;
+        Ok(step)
+    }
+
+    fn check_cancelled(&self) -> Result<(), Fault> {
         if self.record.as_ref().is_some_and(|record| record.is_cancelled()) {
             self.end(CopyStatus::Terminated, None);
             return Err(sense::COPY_ABORTED.into());
         }
+        Ok(())
+    }
+
+    fn advance(&mut self, input: Input) -> Result<Step, Fault> {
+        self.check_cancelled()?;
         match (self.stage, input) {
             (Stage::Begun, Input::Turn) => self.next_piece(),
             (Stage::Reading, Input::Store(Outcome::Data(data)))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two disks, two hosts: `all` sees both disks, `one` sees the first alone.
 
+mod memory;
+
 use crate::Identity;
 use crate::LogicalUnit;
 use crate::Nexus;

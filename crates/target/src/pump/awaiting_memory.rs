@@ -39,6 +39,8 @@ pub(super) struct MemoryQueue {
     connections: Vec<Key>,
     /// What had come back to the pool when they tried last.
     returned: u64,
+    /// One that stood in front of others waits no more: they may need less.
+    moved_up: bool,
     /// When the command began to wait that tries again now.
     serving: Option<Instant>,
 }
@@ -117,6 +119,19 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// A command that would read more than there is memory at all reads less instead, in its next
+    /// turn; false if there may be memory, or it has nothing less to read.
+    #[cold]
+    pub(super) fn reads_less(&mut self, key: Key, id: TaskId, bytes: usize) -> bool {
+        if self.pool.could_take([bytes]) {
+            return false;
+        }
+        let task = self.sessions.get_mut(key).and_then(|of| task_of(&mut of.tasks, id));
+        let Some(step) = task.and_then(|task| task.scsi.shorten()) else { return false };
+        self.runnable.push_back((key, id, step));
+        true
+    }
+
     /// Lets those go on for which there is memory now.
     pub(super) fn serve_memory_queue(&mut self) {
         if self.memory_queue.is_empty() {
@@ -126,16 +141,22 @@ impl<P: Port> Pump<P> {
         // says more, and that may wait for them.
         self.give_up_kept_data();
         let returned = self.pool.returned();
-        if std::mem::replace(&mut self.memory_queue.returned, returned) == returned {
+        let came_back = std::mem::replace(&mut self.memory_queue.returned, returned) != returned;
+        if !std::mem::take(&mut self.memory_queue.moved_up) && !came_back {
             return;
         }
         for key in std::mem::take(&mut self.memory_queue.connections) {
             self.mark_dirty(key);
         }
-        let mut sessions = std::mem::take(&mut self.memory_queue.sessions);
-        sessions.retain(|key| self.serve_session(*key));
-        sessions.append(&mut self.memory_queue.sessions);
-        self.memory_queue.sessions = sessions;
+        // They stay listed meanwhile: a command that comes to wait now is not the first one, and
+        // what came back since the others tried is still for them to see.
+        let mut at = 0;
+        while let Some(key) = self.memory_queue.sessions.get(at).copied() {
+            match self.serve_session(key) {
+                true => at += 1,
+                false => drop(self.memory_queue.sessions.remove(at)),
+            }
+        }
     }
 
     /// True if it must still wait.
@@ -180,9 +201,20 @@ impl<P: Port> Pump<P> {
             }
             let task = waiter.task;
             session.awaiting_memory.pop_front();
+            self.memory_queue.moved_up = true;
             self.refuse(key, task);
         }
         self.settle(key);
+    }
+
+    /// A command waits no more.
+    #[cold]
+    pub(super) fn forget_waiter(&mut self, key: Key, task: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let place = session.awaiting_memory.iter().position(|waiter| waiter.task == task);
+        let Some(place) = place else { return };
+        session.awaiting_memory.remove(place);
+        self.memory_queue.moved_up |= place == 0;
     }
 
     /// There is no memory for a command.

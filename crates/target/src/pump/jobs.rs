@@ -24,6 +24,7 @@ use store::Submitted;
 
 use super::Kind;
 use super::Pump;
+use super::awaiting_memory::Reading;
 use super::complaint;
 use super::token;
 use crate::table::Key;
@@ -40,8 +41,9 @@ pub(super) struct Job {
     scsi: scsi::Task,
     /// The command that waits for its end.
     waiter: Option<(Key, TaskId)>,
-    /// What it will try again, for which there was no buffer.
-    postponed: Option<store::Op>,
+    /// What it will try again, for which there was no buffer: the store has let it through already,
+    /// and need not be asked, nor paid, once more.
+    postponed: Option<Reading>,
 }
 
 impl Job {
@@ -103,6 +105,9 @@ impl<P: Port> Pump<P> {
                 _ => return self.end_job(key),
             };
             let Some(job) = self.jobs.get_mut(key) else { return };
+            if let Some(Reading { op, kept, io }) = job.postponed.take() {
+                return self.run_io(Key::NOBODY, id_of(key), op, kept, io);
+            }
             let Some(store) = job.scsi.store() else { return };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
@@ -180,14 +185,21 @@ impl<P: Port> Pump<P> {
         self.jobs.get(key_of(id))?.scsi.store()
     }
 
-    /// There was no buffer for an operation of a job: it tries again.
+    /// There is no buffer for an operation of a job: it takes one that needs less or, where there
+    /// is none, tries again. However little the pool has, and for how long, it gets on.
     #[cold]
-    pub(super) fn postpone_job(&mut self, id: TaskId, op: store::Op) {
+    pub(super) fn postpone_job(&mut self, id: TaskId, reading: Reading) {
         let key = key_of(id);
         let Some(job) = self.jobs.get_mut(key) else { return };
         debug_assert!(job.postponed.is_none(), "a job does one thing at a time");
-        job.postponed = Some(op);
-        self.rest_job(key);
+        match job.scsi.shorten() {
+            Some(step) => self.job_turns.push_back((key, Some(step))),
+            None => {
+                job.scsi.postpone(reading.op.clone());
+                job.postponed = Some(reading);
+                self.rest_job(key);
+            }
+        }
     }
 
     /// Lets a job be for a while.
@@ -198,9 +210,7 @@ impl<P: Port> Pump<P> {
 
     /// A job has rested.
     pub(super) fn wake_job(&mut self, key: Key) {
-        let Some(job) = self.jobs.get_mut(key) else { return };
-        let step = job.postponed.take().map(Step::Store);
-        self.job_turns.push_back((key, step));
+        self.job_turns.push_back((key, None));
     }
 
     /// What a command cannot know by itself.

@@ -266,7 +266,7 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(task) = session.take_task(id) {
             self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
-            session.awaiting_memory.retain(|waiter| waiter.task != id);
+            self.forget_waiter(key, id);
             self.waiting.forget(key, id);
             self.keep(key, id, task.scsi);
         }

@@ -38,10 +38,16 @@ impl<P: Port> Pump<P> {
             Io::Read { file, offset, length } => {
                 match self.take_to_read(key, id, length as usize) {
                     Some(buf) => Work::Read { file: file.0, offset, buf },
-                    None if key == Key::NOBODY => return self.postpone_job(id, op),
                     None => {
                         let io = Io::Read { file, offset, length };
-                        let want = Want::Read(Box::new(Reading { op, kept, io }));
+                        let reading = Reading { op, kept, io };
+                        if key == Key::NOBODY {
+                            return self.postpone_job(id, reading);
+                        }
+                        if self.reads_less(key, id, length as usize) {
+                            return;
+                        }
+                        let want = Want::Read(Box::new(reading));
                         return self.await_memory(key, id, want, length as usize);
                     }
                 }

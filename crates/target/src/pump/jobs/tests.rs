@@ -17,6 +17,7 @@ use engine::Waker;
 use engine::Work;
 use iscsi::datamover::TaskId;
 use scsi::Identity;
+use scsi::Input;
 use scsi::LogicalUnit;
 use scsi::Nexus;
 use scsi::NexusNames;
@@ -25,20 +26,29 @@ use scsi::Step;
 use store::FileId;
 use store::Geometry;
 use store::Io;
+use store::IoResult;
 use store::Layer;
 use store::Op;
 use store::Store;
+use store::Submitted;
 use store::filter::Delay;
 use store::filter::Delayed;
+use store::filter::Limit;
+use store::filter::Rate;
 use store::null::Null;
 use wire::iscsi::Attribute;
 use wire::iscsi::LunField;
 use wire::scsi::command::plain;
+use wire::scsi::copy;
+use wire::scsi::copy::Cscd;
+use wire::scsi::copy::Segment;
 use wire::scsi::opcode::Opcode;
 
+use super::Pump;
 use super::WAIT;
 use super::id_of;
 use crate::authentication::AuthenticationPolicy;
+use crate::pump::Doing;
 use crate::solo::Solo;
 use crate::solo::SoloPlan;
 use crate::table::Key;
@@ -157,6 +167,14 @@ fn job(store: Arc<dyn Store>) -> scsi::Task {
 }
 
 fn job_and_unit(store: Arc<dyn Store>) -> (scsi::Task, Arc<LogicalUnit>) {
+    let (nexus, unit) = nexus_and_unit(store);
+    match nexus.start(&request(Opcode::FORMAT_UNIT)).1 {
+        Step::Spawn { job, .. } => (*job, unit),
+        other => panic!("no job but {other:?}"),
+    }
+}
+
+fn nexus_and_unit(store: Arc<dyn Store>) -> (Nexus, Arc<LogicalUnit>) {
     let identity = Identity::derive("iqn.t", 0, "LUNWIRE", "disk");
     let unit = Arc::new(LogicalUnit::new(identity, store, 512).expect("a unit"));
     let names = NexusNames {
@@ -168,10 +186,63 @@ fn job_and_unit(store: Arc<dyn Store>) -> (scsi::Task, Arc<LogicalUnit>) {
     let nexus = Nexus::new(names, vec![(0, Arc::clone(&unit))]);
     // The unit tells of power on first.
     drop(nexus.start(&request(Opcode::TEST_UNIT_READY)));
-    match nexus.start(&request(Opcode::FORMAT_UNIT)).1 {
-        Step::Spawn { job, .. } => (*job, unit),
+    (nexus, unit)
+}
+
+/// EXTENDED COPY of the first half of a disk to the second one, which goes on after its command.
+fn copy_job(store: Arc<dyn Store>) -> scsi::Task {
+    let half = store.geometry().bytes / 1024;
+    let (nexus, unit) = nexus_and_unit(store);
+    let cscd = Cscd { device_type: 0, naa: unit.identity().naa.clone(), block: 512 };
+    let segment = Segment {
+        source: 0,
+        destination: 0,
+        in_destination_blocks: false,
+        blocks: u16::try_from(half).expect("a small disk"),
+        source_lba: 0,
+        destination_lba: half,
+    };
+    let list = copy::emit_lid4(7, true, &[cscd], &[segment]).expect("a short list");
+    let length = u32::try_from(list.len()).expect("a short list");
+    let mut command = Request { expected_out: length, ..request(Opcode::THIRD_PARTY_COPY_OUT) };
+    command.cdb.bytes[1] = u8::try_from(copy::EXTENDED_COPY_LID4).expect("five bits");
+    command.cdb.bytes[10..14].copy_from_slice(&length.to_be_bytes());
+    let (mut task, _) = nexus.start(&command);
+    match task.resume(&nexus, Input::DataOut(list.into())) {
+        Step::Spawn { job, .. } => *job,
         other => panic!("no job but {other:?}"),
     }
+}
+
+/// Runs jobs to their end; gives what they read and wrote, bytes.
+fn finish(pump: &mut Pump<Desk>) -> (u64, u64) {
+    let (mut read, mut written) = (0, 0);
+    for _ in 0..1_000_000 {
+        if pump.jobs.is_empty() {
+            return (read, written);
+        }
+        assert!(pump.turn(), "it is not stopped");
+        let under_way = pump.ios.iter().filter_map(|(key, pending)| match &pending.doing {
+            Doing::Store { io, .. } => Some((key, io.clone())),
+            Doing::Keep => None,
+        });
+        for (key, io) in under_way.collect::<Vec<_>>() {
+            let result = match io {
+                Io::Read { length, .. } => {
+                    read += u64::from(length);
+                    IoResult::Read(Ok(vec![0; length as usize].into()))
+                }
+                Io::Write { data, .. } => {
+                    written += data.len() as u64;
+                    IoResult::Other(Ok(()))
+                }
+                Io::Clock { .. } | Io::Pause { .. } => continue,
+                _ => IoResult::Other(Ok(())),
+            };
+            pump.io_done(key, result);
+        }
+    }
+    panic!("no end");
 }
 
 /// A command of six bytes, all zero but the first.
@@ -242,7 +313,7 @@ fn a_drain_waits_for_the_work_of_jobs() {
     let (reply, replies) = std::sync::mpsc::channel();
     pump.drain(&unit, reply);
     assert!(replies.try_recv().is_err(), "the job's write is under way");
-    pump.io_done(io, store::IoResult::Other(Ok(())));
+    pump.io_done(io, IoResult::Other(Ok(())));
     assert!(replies.try_recv().is_ok());
     // Work of another unit is not waited for.
     pump.take_job_turns();
@@ -251,4 +322,50 @@ fn a_drain_waits_for_the_work_of_jobs() {
     let (reply, replies) = std::sync::mpsc::channel();
     pump.drain(&other, reply);
     assert!(replies.try_recv().is_ok());
+}
+
+/// The pieces of a copy are longer than all of such a pool.
+#[test]
+fn a_copy_gets_on_however_small_the_pool_is() {
+    let mut solo = solo(Pool::new(64 << 10).expect("memory"));
+    let pump = &mut solo.pump;
+    pump.begin_job(copy_job(file()), None);
+    assert_eq!(finish(pump), (512 << 10, 512 << 10));
+}
+
+/// What others hold all the time, and never give back for a copy, it does not need.
+#[test]
+fn a_copy_takes_what_others_leave() {
+    let pool = Pool::new(POOL_BYTES).expect("memory");
+    let mut solo = solo(pool.clone());
+    let mut others: Vec<Buf> = std::iter::from_fn(|| pool.take(4096)).collect();
+    others.pop();
+    let pump = &mut solo.pump;
+    pump.begin_job(copy_job(file()), None);
+    assert_eq!(finish(pump), (512 << 10, 512 << 10));
+}
+
+/// What a limit in front of a disk lets through is not paid for once more with each try.
+#[test]
+fn a_copy_without_memory_costs_others_nothing() {
+    let pool = Pool::new(POOL_BYTES).expect("memory");
+    let mut solo = solo(pool.clone());
+    let pump = &mut solo.pump;
+    let limited = |store| Limit::new(store, Layer(0), Rate::Operations(100));
+    let store: Arc<dyn Store> = Arc::new(limited(file()));
+    let all: Vec<Buf> = std::iter::from_fn(|| pool.take(4096)).collect();
+    pump.begin_job(copy_job(Arc::clone(&store)), None);
+    for _ in 0..1000 {
+        assert!(pump.turn());
+    }
+    assert_eq!(pump.port.reads, 0);
+    let begin = pump.port.now();
+    // Another one comes now.
+    let op = Op::Read { offset: 0, length: 512 };
+    let Submitted::Io(clock) = store.submit(&op) else { panic!("it asks for the time") };
+    match store.complete(&op, &clock, IoResult::Clock(begin)) {
+        Submitted::Io(Io::Read { .. }) => {}
+        other => panic!("it must wait: {other:?}"),
+    }
+    drop(all);
 }
