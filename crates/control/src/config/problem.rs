@@ -66,7 +66,9 @@ impl Source {
                 let right = right.split_once("; ").map_or(right.as_str(), |(_, right)| right);
                 (key, String::new(), right.to_owned())
             }
-            Some(Found { key, of_value: true }) if is_list(&key) && message.contains("type: map") => {
+            Some(Found { key, of_value: true })
+                if is_list(&key) && message.contains("type: map") =>
+            {
                 let problem = double_brackets(&key);
                 (key, String::new(), problem)
             }

@@ -128,11 +128,11 @@ pub(crate) fn served_already<'a>(
     error: anyhow::Error,
     mut luns: impl Iterator<Item = (&'a str, &'a admin::Lun)>,
 ) -> anyhow::Error {
-    let path = match error.downcast_ref::<StoreError>() {
-        Some(StoreError::File(
-            FileError::InUse { path, holder: Holder::Ourselves } | FileError::SameDisk { path, .. },
-        )) => path,
-        _ => return error,
+    let Some(StoreError::File(
+        FileError::InUse { path, holder: Holder::Ourselves } | FileError::SameDisk { path, .. },
+    )) = error.downcast_ref::<StoreError>()
+    else {
+        return error;
     };
     // Read only or not, it is the same file.
     let seen = |path: &Path| examine(path, &OpenOptions { raw: true, ..OpenOptions::default() });
@@ -144,7 +144,7 @@ pub(crate) fn served_already<'a>(
     match luns.find(|(_, lun)| has_it(lun)) {
         None => error,
         Some((target, lun)) => anyhow!(
-            "{} is served already: it is LUN {} of {target}; try: once, or readonly each time",
+            "{} is given twice: it is LUN {} of {target}; try: once, or readonly each time",
             path.display(),
             lun.number
         ),
