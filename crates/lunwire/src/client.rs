@@ -546,7 +546,7 @@ fn catch_signals(queue: &Queue) -> Result<()> {
             output::say("coming to an end; once more to leave at once");
             waker.wake();
             std::thread::sleep(FAREWELL + LAST_WORDS);
-            eprintln!("lunwire: what is under way does not end; leaving");
+            output::say("what is under way does not end; leaving");
             std::process::exit(1);
         }
     });

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use initiator::Queue;
 
-/// How long the logouts of a command that has failed may take.
+use crate::client;
+
+/// How long the logouts of a command that has failed may take; where the user wants an end,
+/// [`client::LOOK`].
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The queue of a command.
@@ -37,6 +40,7 @@ impl DerefMut for Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.0.leave(FAREWELL);
+        let patience = if client::is_interrupted() { client::LOOK } else { FAREWELL };
+        self.0.leave(patience);
     }
 }
