@@ -77,7 +77,7 @@ fn who_may_not_ask_a_daemon_hears_who_may() {
     if rustix::process::geteuid().is_root() {
         status.uid(65534).gid(65534);
     } else {
-        let none = std::os::unix::fs::PermissionsExt::from_mode(0);
+        let none = std::os::unix::fs::PermissionsExt::from_mode(0o000);
         std::fs::set_permissions(&daemon.socket, none).unwrap();
     }
     let text = stderr(&status.output().unwrap());
