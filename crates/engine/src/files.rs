@@ -10,6 +10,7 @@ mod lock;
 mod ofd;
 mod same;
 mod space;
+mod swap;
 mod volume;
 mod whole;
 
@@ -32,6 +33,8 @@ use std::time::Instant;
 
 use rustix::fs::FallocateFlags;
 
+use folder::folder_of;
+
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
@@ -39,6 +42,7 @@ pub use error::FileError;
 pub use examine::Examined;
 pub use examine::examine;
 pub use folder::among_devices;
+pub use folder::examine_folder;
 pub use folder::exchange;
 pub use folder::set_aside;
 pub use folder::sync_name;
@@ -200,6 +204,7 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
     }
     let opened = flags(options).create_new(true).mode(0o600).open(path);
     let file = opened.map_err(|error| match error.kind() {
+        ErrorKind::NotFound if folder_of(path).is_dir() => FileError::NoFiles { path: path.into() },
         ErrorKind::NotFound => FileError::FolderMissing { path: path.into() },
         _ => explain(path, options, error),
     })?;
