@@ -14,6 +14,7 @@ use lunwire_conformance::server::TARGET;
 use lunwire_conformance::server::plan;
 use lunwire_conformance::*;
 use target::AccessRule;
+use target::Plan;
 use target::Shrink;
 use wire::iscsi::*;
 use wire::scsi::copy;
@@ -35,6 +36,10 @@ struct Host {
 }
 
 fn on_each(check: impl Fn(&Server)) {
+    on_each_plan(|_| {}, check);
+}
+
+fn on_each_plan(adjust: impl Fn(&mut Plan), check: impl Fn(&Server)) {
     let uring = engine::choose(engine::Choice::Auto) == engine::Choice::Uring;
     let engines = [Some(engine::Choice::Epoll), uring.then_some(engine::Choice::Uring)];
     for engine in engines.into_iter().flatten() {
@@ -48,6 +53,7 @@ fn on_each(check: impl Fn(&Server)) {
             target_reset: None,
         };
         node.access = vec![rule(ALL, None), rule(ONE, Some(vec![0]))];
+        adjust(&mut plan);
         check(&Server::start(plan));
     }
 }
@@ -157,6 +163,24 @@ fn blocks_go_from_disk_to_disk_in_every_pairing_of_stores() {
             assert_eq!(host.read(to, 16192, 64), bytes);
         }
     });
+}
+
+/// A host that is told to come back later would be told so for ever.
+#[test]
+fn a_pool_that_is_smaller_than_a_piece_is_enough_for_a_copy() {
+    on_each_plan(
+        |plan| plan.pool_bytes_max = 256 << 10,
+        |server| {
+            let mut host = Host::new(server, ALL);
+            let bytes = pattern(64 * BLOCK as usize, 3);
+            host.write(FILE_LUN, 0, &bytes);
+            host.write(FILE_LUN, 8000, &bytes);
+            let pair = cscds(server, FILE_LUN.into(), 1);
+            assert_eq!(copy_blocks(&mut host, &pair, segment(8064, 0, 8192)), (0, 0, 0));
+            assert!(host.read(1, 8192, 64) == bytes, "the beginning");
+            assert!(host.read(1, 16192, 64) == bytes, "the end");
+        },
+    );
 }
 
 /// CVE-2020-28374: a copy must not reach what the LUN map of the host does not have.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use lunwire_conformance::mock;
 use lunwire_conformance::mock::Answers;
 use lunwire_conformance::mock::Mock;
 use wire::iscsi::*;
+use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::GOOD;
 
 /// For how long the portal of the first group takes nobody.
@@ -159,4 +161,88 @@ fn a_session_without_doubtful_writes_goes_on_at_another_portal_group() {
     assert!(matches!(end, Some(Ok(()))), "{end:?}");
     assert_eq!(pair.commands(), [1, 1], "the other portal was taken");
     queue.logout(id);
+}
+
+/// Two portals in two groups: each says of the way to its unit what `codes` has for it, or is
+/// ready.
+fn ways(codes: [Option<u8>; 2]) -> Pair {
+    let mock = |group, code: Option<u8>| {
+        Mock::in_group(group, move |request, _, numbers| match (request, code) {
+            (Request::Command(command), Some(ascq)) => {
+                mock::ended(command, numbers, CHECK_CONDITION, Some([2, 4, ascq]))
+            }
+            _ => good(request, numbers),
+        })
+    };
+    Pair { mocks: [mock(1, codes[0]), mock(2, codes[1])] }
+}
+
+/// How a wish ends, and how many commands each portal got for it.
+fn over_ways(pair: &Pair, wishes: Vec<Wish>) -> (Vec<Result<(), Kind>>, [usize; 2]) {
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(pair.options()).unwrap();
+    let count = wishes.len();
+    wishes.into_iter().for_each(|wish| queue.post(id, 1, wish).unwrap());
+    let results = (0..count).map_while(|_| ended(&mut queue, Duration::from_secs(20))).collect();
+    queue.logout(id);
+    (results, pair.commands())
+}
+
+#[test]
+fn a_unit_in_standby_is_used_over_its_other_portal() {
+    for code in [0x0b, 0x0c] {
+        for codes in [[Some(code), None], [None, Some(code)]] {
+            for retry in [Retry::Always, Retry::IfNotDone] {
+                let pair = ways(codes);
+                let (ended, _) = over_ways(&pair, vec![write(retry), read(), read(), write(retry)]);
+                assert_eq!(ended.len(), 4);
+                assert!(ended.iter().all(Result::is_ok), "{codes:x?}: {ended:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_unit_that_no_portal_gives_access_to_fails_with_its_own_words() {
+    let pair = ways([Some(0x0b), Some(0x0c)]);
+    let (ended, commands) = over_ways(&pair, vec![read()]);
+    assert!(matches!(&ended[..], [Err(Kind::Status { .. })]), "{ended:?}");
+    assert_eq!(commands, [1, 1], "each is asked once");
+    // The other one takes nobody: what the first one said is the reason.
+    let pair = ways([Some(0x0b), Some(0x0b)]);
+    pair.mocks[1].shut(true);
+    let (ended, commands) = over_ways(&pair, vec![read()]);
+    assert!(matches!(&ended[..], [Err(Kind::Status { .. })]), "{ended:?}");
+    assert_eq!(commands, [2, 0]);
+    // Whoever wants to hear what the target says hears it.
+    let pair = ways([Some(0x0b), Some(0x0b)]);
+    let (ended, _) = over_ways(&pair, vec![block(0x28, Data::In(512), Retry::Never)]);
+    assert!(matches!(&ended[..], [Err(Kind::Status { .. })]), "{ended:?}");
+    assert_eq!(pair.commands().iter().sum::<usize>(), 1);
+}
+
+#[test]
+fn a_unit_between_two_states_is_waited_for() {
+    let asked = AtomicUsize::new(0);
+    let mock = Mock::start(move |request, _, numbers| match request {
+        Request::Command(command) if asked.fetch_add(1, Ordering::SeqCst) < 3 => {
+            mock::ended(command, numbers, CHECK_CONDITION, Some([2, 4, 0x0a]))
+        }
+        _ => good(request, numbers),
+    });
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let target = Some("iqn.2026-01.example:t".to_owned());
+    let id = queue.login(Options::new(mock.portal().to_string(), target)).unwrap();
+    let result = run(&mut queue, id, read(), Duration::from_secs(5));
+    assert!(matches!(result, Some(Ok(()))), "{result:?}");
+}
+
+#[test]
+fn the_portal_that_was_named_first_is_taken_when_it_answers() {
+    let pair = ways([None, None]);
+    for _ in 0..20 {
+        let (ended, _) = over_ways(&pair, vec![read()]);
+        assert!(matches!(&ended[..], [Ok(())]), "{ended:?}");
+    }
+    assert_eq!(pair.commands(), [20, 0]);
 }

@@ -3,6 +3,9 @@
 //! user gave hold, and the error says what was seen.
 #![allow(clippy::unwrap_used)] // a test that panics has failed
 
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::mpsc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -135,5 +138,48 @@ fn a_target_that_hangs_up_after_each_login_is_left_in_time() {
                 _ => {}
             }
         }
+    }
+}
+
+#[test]
+fn a_target_that_does_not_say_its_targets_is_left_in_time() {
+    let mock = Mock::start(|_, _, _| Vec::new());
+    let mut options = Options::new(mock.portal().to_string(), None);
+    options.settings.command_timeout = LIMIT;
+    let begun = Instant::now();
+    let (found, ended) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut queue = Queue::new(&Config::default()).unwrap();
+        found.send(queue.discover(options)).unwrap();
+    });
+    let error = ended.recv_timeout(END).expect("it asks for ever").unwrap_err();
+    assert!(error.to_string().contains("SendTargets"), "{error}");
+    assert!(begun.elapsed() >= LIMIT, "it had its time");
+}
+
+/// Nothing answers a login, or bytes of the answer come one by one.
+#[test]
+fn a_login_takes_no_longer_than_there_is_patience() {
+    for drips in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Some("iqn.2026-01.example:t".to_owned());
+        let mut options = Options::new(listener.local_addr().unwrap().to_string(), target);
+        options.connect_patience = LIMIT;
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                std::thread::spawn(move || {
+                    while !drips || stream.write_all(&[0x23]).is_ok() {
+                        std::thread::sleep(Duration::from_millis(300));
+                    }
+                });
+            }
+        });
+        let mut queue = Queue::new(&Config::default()).unwrap();
+        let begun = Instant::now();
+        let error = queue.login(options).expect_err("nobody logs us in");
+        let time = begun.elapsed();
+        assert!(matches!(error.kind(), Kind::Login(_)), "{error:?}");
+        assert!(time >= LIMIT && time < END, "{time:?}");
     }
 }

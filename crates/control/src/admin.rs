@@ -213,9 +213,20 @@ pub struct Lun {
     pub block: u32,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Type of its protection information.
+    #[serde(default)]
+    pub protection: Option<u8>,
     /// Blocks that were acknowledged may be lost, and were not written again since: flushes fail.
     #[serde(default)]
     pub lost_writes: bool,
+}
+
+impl Lun {
+    /// Its protection information, to follow what is said of it otherwise.
+    #[must_use]
+    pub fn protection_shown(&self) -> String {
+        self.protection.map(|kind| format!(", protection type {kind}")).unwrap_or_default()
+    }
 }
 
 /// Where the time of all reactors went since they began, and which bytes they touched.

@@ -446,7 +446,7 @@ pub struct ConfigError {
     pub place: String,
     /// For example `target.lun.store`; empty if the file is no TOML.
     pub field: String,
-    /// The value as written; empty if it may be a secret.
+    /// The value as the file has it, in its quotes; empty if it may be a secret.
     pub value: String,
     /// What is wrong and what would be right.
     pub problem: String,
@@ -477,7 +477,7 @@ impl Source {
         ConfigError {
             place: self.place(&value.span()),
             field: field.to_owned(),
-            value: value.get_ref().to_string(),
+            value: self.written(&value.span(), value.get_ref()),
             problem: problem.to_string(),
         }
     }
@@ -497,6 +497,16 @@ impl Source {
         }
     }
 
+    /// The value at `span` as the file has it, on one line.
+    fn written(&self, span: &Range<usize>, value: &impl fmt::Display) -> String {
+        match self.text.get(span.clone()) {
+            Some(text) if !text.is_empty() && !text.chars().any(char::is_control) => {
+                text.to_owned()
+            }
+            _ => format!("\"{}\"", value.to_string().escape_debug()),
+        }
+    }
+
     /// `FILE:LINE`, the line counted from one.
     fn place(&self, span: &Range<usize>) -> String {
         let before = self.text.get(..span.start).unwrap_or(&self.text);
@@ -513,7 +523,11 @@ impl fmt::Display for ConfigError {
             write!(f, "{}{mark} ", self.field)?;
         }
         if !self.value.is_empty() {
-            write!(f, "\"{}\": ", self.value.escape_debug())?;
+            let tame = |one: char| match one.is_control() {
+                true => one.escape_debug().to_string(),
+                false => one.to_string(),
+            };
+            write!(f, "{}: ", self.value.chars().map(tame).collect::<String>())?;
         }
         f.write_str(&self.problem)
     }

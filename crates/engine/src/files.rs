@@ -7,6 +7,7 @@ mod folder;
 mod identity;
 mod image;
 mod lock;
+mod made;
 mod ofd;
 mod same;
 mod space;
@@ -55,6 +56,7 @@ pub use identity::recorded;
 pub use identity::renew;
 pub use lock::Holder;
 pub use lock::lock_alone;
+pub use made::take_back;
 pub use same::Taken;
 pub use same::take_alone;
 pub use space::Allocation;
@@ -94,6 +96,8 @@ pub struct OpenFile {
     /// The file that a loop device shows; to be held as long as `fd` is, so that nobody else serves
     /// it.
     pub behind: Option<Arc<OwnedFd>>,
+    /// It was not there before.
+    pub made: bool,
     /// True for a block device, false for a regular file.
     pub block_device: bool,
     /// Unit of what is read and written past the page cache, bytes; a power of two.
@@ -126,21 +130,21 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
         return Err(FileError::UselessSize { path: path.into(), wanted });
     }
     // Looked at before it is opened: opening a pipe would wait for its other end.
-    let file = match fs::metadata(path) {
+    let (file, made) = match fs::metadata(path) {
         Ok(metadata) => {
             check_kind(path, &metadata)?;
-            open_existing(path, options)?
+            (open_existing(path, options)?, false)
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => create(path, options)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => (create(path, options)?, true),
         Err(error) => return Err(explain(path, options, error)),
     };
-    lock::lock(path, &file, options.read_only)?;
+    lock::lock(path, &file, options.read_only).map_err(FileError::of_a_disk)?;
     if !options.raw {
         image::refuse(path, &file)?;
     }
-    let claim = same::claim(path, &file, options.read_only)?;
+    let claim = same::claim(path, &file, options.read_only).map_err(FileError::of_a_disk)?;
     let open = describe(path, file, options)?;
-    Ok(OpenFile { behind: claim.hold(&open.fd), ..open })
+    Ok(OpenFile { behind: claim.hold(&open.fd), made, ..open })
 }
 
 /// Brings what was written to `file` to stable storage.
@@ -197,7 +201,7 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<File, FileError> 
 
 fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
     let (Some(size), false) = (options.create_size, options.read_only) else {
-        return Err(missing(path));
+        return Err(missing(path, options));
     };
     if among_devices(path) {
         return Err(FileError::NoDevice { path: path.into() });
@@ -219,17 +223,20 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
 }
 
 /// A file that is not there and cannot be made.
-fn missing(path: &Path) -> FileError {
-    match among_devices(path) {
-        true => FileError::NoDevice { path: path.into() },
-        false => FileError::Missing { path: path.into() },
+fn missing(path: &Path, options: &OpenOptions) -> FileError {
+    let path = path.to_path_buf();
+    match folder_of(&path).try_exists() {
+        _ if among_devices(&path) => FileError::NoDevice { path },
+        Ok(false) => FileError::FolderMissing { path },
+        _ if options.read_only => FileError::NothingToRead { path },
+        _ => FileError::Missing { path },
     }
 }
 
 fn explain(path: &Path, options: &OpenOptions, source: io::Error) -> FileError {
     let path = path.to_path_buf();
     match source.kind() {
-        ErrorKind::NotFound => FileError::Missing { path },
+        ErrorKind::NotFound => missing(&path, options),
         ErrorKind::PermissionDenied => FileError::Permission { path, read_only: options.read_only },
         ErrorKind::IsADirectory => FileError::Directory { path },
         ErrorKind::FileTooLarge => FileError::TooLarge { path },
@@ -264,6 +271,7 @@ fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFi
         fd: Arc::new(OwnedFd::from(file)),
         bytes,
         behind: None,
+        made: false,
         block_device,
         direct_block: queue.direct_block(),
         physical_block,

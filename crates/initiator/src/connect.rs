@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TCP connections to several portals at once: the first one that stands is taken, so that a dead
-//! portal delays nothing.
+//! TCP connections to several portals: the one that was named first has a head start, then the
+//! first one that stands is taken, so that a dead portal delays nothing for long.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,6 +16,7 @@ use engine::Waker;
 use crate::Error;
 use crate::limits::ADDRESSES_MAX;
 use crate::limits::CONNECT_TIMEOUT;
+use crate::limits::HEAD_START;
 
 /// A connection that stands, and the portal that it goes to.
 #[derive(Debug)]
@@ -63,19 +64,21 @@ impl Connector for Threads {
     }
 }
 
-/// Tries all at once.
+/// Tries the first one, and soon all the others at once.
 fn first_of(portals: &[String]) -> Result<Connected, Error> {
     let (found, results) = mpsc::channel();
-    for portal in portals {
-        let (portal, found) = (portal.clone(), found.clone());
-        // A name server that does not answer delays its own portal only. Threads that are not
-        // waited for end by their time-out.
-        let _ = thread::Builder::new()
-            .name("resolve".into())
-            .spawn(move || try_portal(&portal, &found));
+    let mut reasons: Vec<String> = Vec::new();
+    let (named, others) = portals.split_at(portals.len().min(1));
+    start(named, &found);
+    if !others.is_empty() {
+        match results.recv_timeout(HEAD_START) {
+            Ok(Ok(connected)) => return Ok(connected),
+            Ok(Err(reason)) => reasons.push(reason),
+            Err(_) => {}
+        }
+        start(others, &found);
     }
     drop(found);
-    let mut reasons: Vec<String> = Vec::new();
     for result in results {
         match result {
             Ok(connected) => return Ok(connected),
@@ -86,6 +89,17 @@ fn first_of(portals: &[String]) -> Result<Connected, Error> {
     let reason =
         if reasons.is_empty() { "no address is known".to_owned() } else { reasons.join("; ") };
     Err(Error::unreachable(portals, reason))
+}
+
+/// A name server that does not answer delays its own portal only. Threads that are not waited for
+/// end by their time-out.
+fn start(portals: &[String], found: &Sender<Result<Connected, String>>) {
+    for portal in portals {
+        let (portal, found) = (portal.clone(), found.clone());
+        let _ = thread::Builder::new()
+            .name("resolve".into())
+            .spawn(move || try_portal(&portal, &found));
+    }
 }
 
 fn try_portal(portal: &str, found: &Sender<Result<Connected, String>>) {

@@ -12,6 +12,14 @@ pub(crate) const ADDRESSES_MAX: usize = 32;
 /// How long one TCP connection may take to be made.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a login may take at least, however little patience is left: what begins shortly before
+/// the end is to have a chance.
+pub(crate) const LOGIN_MIN: Duration = Duration::from_secs(1);
+
+/// How long the portal that was named first is tried alone: more than it takes in a data centre,
+/// less than anybody notices.
+pub(crate) const HEAD_START: Duration = Duration::from_millis(50);
+
 /// Pause before the second try to connect; it doubles with each further one.
 pub(crate) const BACKOFF_MIN: Duration = Duration::from_millis(100);
 
@@ -48,6 +56,10 @@ pub(crate) const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a target may be busy for one command where the user sets no limit: what a command may
 /// take as a rule.
 pub(crate) const BUSY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long what is under way may take to end before a session moves to another portal: longer than
+/// a disk that works takes for a command.
+pub(crate) const MOVE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a target is busy for less long is not worth a word.
 pub(crate) const BUSY_NOTICE: Duration = Duration::from_secs(1);

@@ -14,6 +14,7 @@ mod caches;
 mod jobs;
 mod login;
 mod overdue;
+mod paths;
 mod portals;
 mod wires;
 
@@ -77,6 +78,8 @@ pub(crate) struct Link {
     portals: Portals,
     identifiers: Identifiers,
     was_up: bool,
+    /// The session ends for one over another portal.
+    moving: bool,
     closing: bool,
 }
 
@@ -111,12 +114,13 @@ impl Link {
             jobs: Jobs::default(),
             caches: Caches::default(),
             managements: Vec::new(),
-            down_since: None,
+            down_since: Some(context.now),
             up_since: None,
             carries: false,
             attempts: 0,
             redirects: 0,
             was_up: false,
+            moving: false,
             closing: false,
         };
         link.connect(context);
@@ -227,6 +231,10 @@ impl Link {
                 self.die(None, context);
             }
         }
+    }
+
+    pub(crate) const fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
     }
 
     pub(crate) const fn is_dead(&self) -> bool {
@@ -344,7 +352,9 @@ impl Link {
                     debug_assert!(asked.is_ok(), "nothing is under way in a new session");
                 }
                 self.state = State::Up(Box::new(session));
-                self.was_up = true;
+                if !self.was_up {
+                    (self.was_up, self.down_since) = (true, None);
+                }
                 (self.up_since, self.carries, self.redirects) = (Some(context.now), false, 0);
                 self.jobs.is_up(context.now);
                 self.caches.is_up();
@@ -405,7 +415,15 @@ impl Link {
                 if self.closing || error == SessionError::LoggedOut {
                     return self.die(None, context);
                 }
+                if std::mem::take(&mut self.moving) && error == SessionError::LogoutRequested {
+                    return self.moved(context);
+                }
+                // Another session would be asked the same.
+                let is_mute = matches!(error, SessionError::TextTimeout(_));
                 let error = self.error(Kind::Session(error));
+                if is_mute && self.options.target.is_none() {
+                    return self.die(Some(error), context);
+                }
                 self.lost(error, time2wait, context);
             }
         }
@@ -418,6 +436,7 @@ impl Link {
             Indication::Overdue { task, step } => self.overdue(task, step, context),
             Indication::Managed { id, response } => self.managed(id, response, context),
             Indication::Targets(result) => {
+                self.carries = true;
                 let result = result.map_err(|error| self.error(Kind::Discovery(error)));
                 context.tell(Event::Targets { session, result });
             }
@@ -438,14 +457,11 @@ impl Link {
     /// There is no session: another try, as long as there is patience.
     fn lost<P: Port>(&mut self, error: Error, wait: Duration, context: &mut Context<'_, P>) {
         let now = context.now;
-        let patience = match self.was_up {
-            true => self.options.reconnect_patience,
-            false => self.options.connect_patience,
-        };
         // One that ended before anything was answered was none: a target may log us in and hang up
-        // for ever.
+        // for ever. In a discovery session there is always something asked.
+        let may_be_idle = self.options.target.is_some();
         if let Some(up) = self.up_since.take()
-            && (self.carries || now.since(up) >= limits::SESSION_MIN)
+            && (self.carries || may_be_idle && now.since(up) >= limits::SESSION_MIN)
         {
             (self.down_since, self.attempts) = (None, 0);
         }
@@ -453,7 +469,7 @@ impl Link {
         if self.closing {
             return self.die(None, context);
         }
-        if now.since(since) >= patience {
+        if now.since(since) >= self.patience() {
             return self.die(Some(error), context);
         }
         let doublings = self.attempts.min(8);

@@ -42,7 +42,8 @@ impl Default for Config {
 /// One session: with whom, as whom, and how patient.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `host:port` of each portal; all are tried side by side.
+    /// `host:port` of each portal; the first one has a short head start, then all are tried side by
+    /// side.
     pub portals: Vec<String>,
     /// iSCSI name of the target; None for a discovery session.
     pub target: Option<String>,
@@ -63,7 +64,8 @@ pub struct Options {
     pub algorithms: Vec<Algorithm>,
     /// What is negotiated, and time-outs.
     pub settings: Settings,
-    /// How long to go on trying before the first login; zero: one try.
+    /// How long to go on trying before the first login, which cuts `settings.login_timeout` short;
+    /// zero: one try.
     pub connect_patience: Duration,
     /// How long to go on trying after a session was lost; zero: not at all. So long a command is
     /// tried that loses one session after the other, and, unless `settings.command_timeout` is

@@ -255,6 +255,24 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// Begins to log out of all sessions.
+    pub(crate) fn close_all(&mut self) {
+        let all: Vec<SessionId> = self.links.iter().map(|(_, link)| link.id).collect();
+        all.into_iter().for_each(|session| self.close(session));
+    }
+
+    /// Whether no session is left.
+    pub(crate) fn are_all_over(&self) -> bool {
+        self.links.iter().all(|(_, link)| link.is_dead())
+    }
+
+    /// Whether a session is logged in now.
+    #[must_use]
+    pub fn is_up(&self, session: SessionId) -> bool {
+        let link = self.links.get(session.index as usize);
+        link.is_some_and(|link| link.id == session && link.is_up())
+    }
+
     /// Whether a session has ended, or never was.
     pub fn is_over(&self, session: SessionId) -> bool {
         let link = self.links.get(session.index as usize);

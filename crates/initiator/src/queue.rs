@@ -235,6 +235,15 @@ impl Queue {
         }
     }
 
+    /// Whether a session is logged in now: what is posted leaves at once.
+    #[must_use]
+    pub fn is_up(&self, session: SessionId) -> bool {
+        match &self.pump {
+            Engine::Uring(pump) => pump.is_up(session),
+            Engine::Epoll(pump) => pump.is_up(session),
+        }
+    }
+
     /// Begins to log out; [`Event::Ended`] follows.
     pub fn close(&mut self, session: SessionId) {
         each!(self, pump => pump.close(session));
@@ -247,6 +256,17 @@ impl Queue {
             each!(self, pump => pump.turn(None));
         }
         self.forget(session);
+    }
+
+    /// Logs out of all sessions and waits for it, at most for `patience`.
+    pub fn leave(&mut self, patience: Duration) {
+        each!(self, pump => pump.close_all());
+        let deadline = each!(self, pump => after(pump.now(), patience));
+        while !each!(self, pump => pump.are_all_over())
+            && each!(self, pump => pump.now()) < deadline
+        {
+            each!(self, pump => pump.turn(Some(deadline)));
+        }
     }
 
     /// Where data buffers come from.

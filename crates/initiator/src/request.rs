@@ -10,6 +10,8 @@ use iscsi::initiator::discovery::Discovered;
 use wire::iscsi::Cdb;
 use wire::iscsi::Isid;
 use wire::iscsi::LunField;
+use wire::scsi::opcode::Opcode;
+use wire::scsi::opcode::READ_32;
 
 use crate::Error;
 
@@ -33,6 +35,27 @@ pub struct Request {
     pub retry: Retry,
 }
 
+impl Request {
+    /// Bytes that must have come with GOOD: blocks are read whole, while parameter data is as long
+    /// as it is.
+    pub(crate) fn least(&self) -> u32 {
+        match self.data {
+            Data::In(length) if self.retry != Retry::Never && reads_blocks(&self.cdb) => length,
+            _ => 0,
+        }
+    }
+}
+
+/// Whether a command is a READ of blocks.
+fn reads_blocks(cdb: &Cdb) -> bool {
+    let [code, _, _, _, _, _, _, _, high, low, ..] = cdb.bytes;
+    match Opcode(code) {
+        Opcode::READ_6 | Opcode::READ_10 | Opcode::READ_12 | Opcode::READ_16 => true,
+        Opcode::VARIABLE_LENGTH => u16::from_be_bytes([high, low]) == READ_32,
+        _ => false,
+    }
+}
+
 /// The data of a command.
 #[derive(Debug)]
 #[allow(clippy::exhaustive_enums)] // SCSI has no other; both at once is not built
@@ -41,7 +64,8 @@ pub enum Data {
     None,
     /// For the unit.
     Out(Slice),
-    /// At most so many bytes from the unit.
+    /// At most so many bytes from the unit. A READ of blocks must bring all of them, unless it is
+    /// sent with [`Retry::Never`]: less is [`Kind::Short`](crate::Kind).
     In(u32),
 }
 
@@ -150,6 +174,16 @@ pub enum Event {
         /// Which command it is, and what the target says.
         error: Error,
     },
+    /// A unit is not accessible over the portal of the session, which moves to another one; told
+    /// once for each unit.
+    Elsewhere {
+        /// Which session.
+        session: SessionId,
+        /// The tag of the request that met it.
+        tag: u64,
+        /// Which command it is, and what the unit says.
+        error: Error,
+    },
     /// The target does something odd; all goes on.
     Oddity {
         /// Which session.
@@ -204,4 +238,33 @@ pub enum Event {
         /// Sense data.
         sense: Vec<u8>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_read_whole_and_parameter_data_is_not() {
+        let least = |code, action: u16, retry| {
+            let mut bytes = [0; 32];
+            bytes[0] = code;
+            bytes[8..10].copy_from_slice(&action.to_be_bytes());
+            Request { lun: 0, cdb: Cdb { bytes, len: 32 }, data: Data::In(4096), retry }.least()
+        };
+        for (code, action, bytes) in [
+            (0x08, 0, 4096),
+            (0x28, 0, 4096),
+            (0x88, 0, 4096),
+            (0xa8, 0, 4096),
+            (0x7f, 9, 4096),
+            (0x7f, 11, 0),
+            (0x12, 0, 0),
+            (0x9e, 0, 0),
+        ] {
+            assert_eq!(least(code, action, Retry::Always), bytes, "{code:#x}");
+            assert_eq!(least(code, action, Retry::IfNotDone), bytes, "{code:#x}");
+            assert_eq!(least(code, action, Retry::Never), 0, "{code:#x}");
+        }
+    }
 }

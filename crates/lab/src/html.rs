@@ -32,7 +32,8 @@ fn summary(report: &Report) -> String {
         let _ = write!(text, "<li><a href=\"#s{at}\">{title}</a>");
         let verdicts = section.conclusions.iter().map(|one| {
             let verdict = one.verdict();
-            format!(" <span class=\"{verdict}\"><b>{verdict}</b></span>")
+            let class = verdict.replace(' ', "-");
+            format!(" <span class=\"{class}\"><b>{verdict}</b></span>")
         });
         text.extend(verdicts);
         text.push_str("</li>\n");
@@ -44,8 +45,9 @@ fn summary(report: &Report) -> String {
 fn push_section(page: &mut String, at: usize, section: &Section) {
     let _ = writeln!(page, "<h2 id=\"s{at}\">{}</h2>", escape(&section.title));
     for conclusion in &section.conclusions {
-        let (class, text) = (conclusion.verdict(), escape(&conclusion.text));
-        let _ = writeln!(page, "<p class=\"{class}\"><b>{class}</b>: {text}</p>");
+        let (verdict, text) = (conclusion.verdict(), escape(&conclusion.text));
+        let class = verdict.replace(' ', "-");
+        let _ = writeln!(page, "<p class=\"{class}\"><b>{verdict}</b>: {text}</p>");
     }
     for figure in &section.figures {
         page.push_str(&figure.svg());

@@ -46,8 +46,8 @@ pub struct Section {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Conclusion {
-    /// Whether it is so here, too.
-    pub supports: bool,
+    /// Whether it is so here, too; None: nothing was measured of it.
+    pub supports: Option<bool>,
     /// The claim and our figures.
     pub text: String,
 }
@@ -69,15 +69,24 @@ impl Section {
     }
 
     pub(crate) fn conclude(&mut self, supports: bool, text: String) {
-        self.conclusions.push(Conclusion { supports, text });
+        self.conclusions.push(Conclusion { supports: Some(supports), text });
+    }
+
+    /// A claim of which nothing was measured.
+    pub(crate) fn pass_over(&mut self, text: String) {
+        self.conclusions.push(Conclusion { supports: None, text });
     }
 }
 
 impl Conclusion {
-    /// "supported" or "contradicted".
+    /// "supported", "contradicted" or "not measured".
     #[must_use]
     pub const fn verdict(&self) -> &'static str {
-        if self.supports { "supported" } else { "contradicted" }
+        match self.supports {
+            Some(true) => "supported",
+            Some(false) => "contradicted",
+            None => "not measured",
+        }
     }
 }
 
@@ -92,12 +101,13 @@ impl Table {
 }
 
 impl Report {
-    /// How many claims of the study hold here.
+    /// How many of the claims of the study of which something was measured hold here.
     #[must_use]
     pub fn verdict(&self) -> String {
         let all = || self.sections.iter().flat_map(|section| &section.conclusions);
-        let supported = all().filter(|one| one.supports).count();
-        format!("Of {} claims of the study, {supported} are supported here.", all().count())
+        let measured = all().filter_map(|one| one.supports).count();
+        let supported = all().filter(|one| one.supports == Some(true)).count();
+        format!("Of {measured} claims of the study, {supported} are supported here.")
     }
 
     /// For a terminal: tables in columns.

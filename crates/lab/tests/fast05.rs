@@ -27,3 +27,18 @@ fn a_tiny_run_makes_a_whole_report() {
         assert!(page.with_file_name(file).exists(), "{file}");
     }
 }
+
+#[test]
+fn a_claim_that_nothing_was_measured_of_does_not_count() {
+    for size_max in [512, 8 << 10] {
+        let report = run(&Options { rounds: 2, size_max }).expect("a run");
+        let all: Vec<_> = report.sections.iter().flat_map(|section| &section.conclusions).collect();
+        let over: Vec<_> = all.iter().filter(|one| one.supports.is_none()).collect();
+        assert!(matches!(&over[..], [one] if one.text.starts_with("Later PDUs")), "{over:?}");
+        assert_eq!(over[0].verdict(), "not measured");
+        let counted = format!("Of {} claims", all.len() - 1);
+        assert!(report.verdict().starts_with(&counted), "{}", report.verdict());
+        let profile = &report.sections[0].conclusions[0].text;
+        assert!(!profile.contains(" 0/"), "the protocol of a PDU was measured: {profile}");
+    }
+}

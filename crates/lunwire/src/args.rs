@@ -47,7 +47,7 @@ pub(crate) enum Command {
     Top(TopOptions),
     /// Act on one session of a running daemon
     #[command(
-        after_help = "Example:\n  lunwire session logout 3 --timeout 30\n  lunwire session drop 3"
+        after_help = "Examples:\n  lunwire session logout 3 --timeout 30\n  lunwire session drop 3"
     )]
     Session(SessionOptions),
     /// Act on the disks of a running daemon: add, remove, resize, rescan, snapshot

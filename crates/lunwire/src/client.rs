@@ -3,6 +3,7 @@
 //! say what is wrong.
 
 pub(crate) mod contents;
+pub(crate) mod guest;
 pub(crate) mod histogram;
 pub(crate) mod layers;
 pub(crate) mod outfile;
@@ -18,6 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -29,6 +31,7 @@ use engine::Choice;
 use initiator::Auth;
 use initiator::Config;
 use initiator::DigestOffer;
+use initiator::Discovered;
 use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
@@ -44,6 +47,7 @@ use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
 use iscsi::initiator::LoginError;
+use iscsi::initiator::SessionError;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
@@ -54,6 +58,7 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 use crate::args::ClientOptions;
 use crate::args::Usage;
+use crate::client::guest::Guest;
 use crate::client::refusal::Identity;
 use crate::credentials::Accounts;
 use crate::credentials::secret_of_environment;
@@ -63,6 +68,13 @@ use crate::output;
 
 /// Between two looks whether the user wants an end.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
+
+/// How long what is under way may take once the user wants an end: a target that is well answers in
+/// far less.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// So long after that the process leaves, whatever it waits for: enough to say what was done.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long to try to log in for the first time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
@@ -87,6 +99,21 @@ pub(crate) fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 
+/// Fails for what has too few slashes to be a URL: it is no file either.
+pub(crate) fn refuse_nearly_url(what: &str, text: &str) -> Result<()> {
+    let shown = initiator::without_secrets(text);
+    match nearly_url(&shown) {
+        Some(meant) => Err(usage(what, &shown, format!("did you mean {meant}?"))),
+        None => Ok(()),
+    }
+}
+
+/// The URL that `text` is but for its slashes.
+fn nearly_url(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("iscsi:").filter(|rest| !rest.starts_with("//"))?;
+    Some(format!("iscsi://{}", rest.trim_start_matches('/')))
+}
+
 /// A URL with target and LUN.
 pub(crate) fn disk_url(text: &str) -> Result<Url> {
     Url::parse_disk(text).map_err(|error| wrong_url("URL", text, "", &error))
@@ -96,6 +123,9 @@ pub(crate) fn disk_url(text: &str) -> Result<Url> {
 fn wrong_url(what: &str, text: &str, cut: &str, error: &UrlError) -> anyhow::Error {
     let given = initiator::without_secrets(text);
     let given = given.strip_prefix(cut).unwrap_or(&given);
+    if let Some(meant) = nearly_url(given) {
+        return usage(what, given, format!("did you mean {meant}?"));
+    }
     let meant = match error {
         UrlError::Option(name) => words::nearest(name, initiator::URL_OPTIONS),
         _ => None,
@@ -114,7 +144,7 @@ pub(crate) fn portal_url(text: &str) -> Result<Url> {
 }
 
 /// A queue as the options want it, which are right as far as that can be seen without a URL.
-pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
+pub(crate) fn queue(options: &ClientOptions) -> Result<Guest> {
     take(options, &mut Options::new(String::new(), None))?;
     let engine = match options.engine.as_deref() {
         None | Some("auto") => Choice::Auto,
@@ -125,7 +155,7 @@ pub(crate) fn queue(options: &ClientOptions) -> Result<Queue> {
     let config = Config { engine, ..Config::default() };
     let queue = Queue::new(&config).context("cannot start an engine; try: lunwire explain")?;
     catch_signals(&queue)?;
-    Ok(queue)
+    Ok(Guest::new(queue))
 }
 
 /// Six bytes in hex.
@@ -296,6 +326,46 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
     let options = options(client, url)?;
     let identity = Identity::of(&options);
     let session = queue.open(options).map_err(|error| refusal::advised(error, url, &identity))?;
+    match first_of(queue, session, url, |event| matches!(event, Event::Up { .. }))? {
+        Event::Ended { error, .. } => {
+            let error = error.with_context(|| format!("{url}: the session was closed"))?;
+            Err(refusal::advised(error, url, &identity))
+        }
+        _ => Ok(session),
+    }
+}
+
+/// The targets that are told at `url`. The outer error: the user wanted an end.
+pub(crate) fn discover(
+    queue: &mut Queue,
+    options: Options,
+    url: &Url,
+) -> Result<Result<Vec<Discovered>, Error>> {
+    let session = match queue.open(Options { target: None, ..options }) {
+        Ok(session) => session,
+        Err(error) => return Ok(Err(error)),
+    };
+    match first_of(queue, session, url, |event| matches!(event, Event::Targets { .. }))? {
+        Event::Targets { result, .. } => {
+            queue.logout(session);
+            Ok(result)
+        }
+        Event::Ended { error, .. } => {
+            let error = error.with_context(|| format!("{url}: the session was closed"))?;
+            Ok(Err(error))
+        }
+        _ => bail!("{url}: no list of targets came"),
+    }
+}
+
+/// What becomes of a session that was just opened: the event that `is_it`, or its end. Says
+/// meanwhile what is waited for.
+fn first_of(
+    queue: &mut Queue,
+    session: SessionId,
+    url: &Url,
+    is_it: fn(&Event) -> bool,
+) -> Result<Event> {
     let mut told = String::new();
     loop {
         if is_interrupted() {
@@ -304,19 +374,21 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
         queue.wait_n(1, LOOK);
         while let Some(event) = queue.reap() {
             match event {
-                Event::Up { session: of, .. } if of == session => return Ok(session),
+                Event::Up { session: of, .. }
+                | Event::Targets { session: of, .. }
+                | Event::Ended { session: of, .. }
+                    if of == session && (is_it(&event) || matches!(event, Event::Ended { .. })) =>
+                {
+                    return Ok(event);
+                }
                 Event::Down { session: of, error } if of == session => {
                     let error = error.to_string();
                     if told != error {
-                        eprintln!(
-                            "lunwire: {url}: {error}; trying to reach the target for a while"
-                        );
+                        output::say(format_args!(
+                            "{url}: {error}; trying to reach the target for a while"
+                        ));
                         told = error;
                     }
-                }
-                Event::Ended { session: of, error } if of == session => {
-                    let error = error.with_context(|| format!("{url}: the session was closed"))?;
-                    return Err(refusal::advised(error, url, &identity));
                 }
                 event => tell(&event),
             }
@@ -328,11 +400,16 @@ pub(crate) fn login(queue: &mut Queue, client: &ClientOptions, url: &Url) -> Res
 pub(crate) fn tell(event: &Event) {
     match event {
         Event::Down { error, .. } => {
-            eprintln!("lunwire: {error}; trying to get the session back");
+            output::say(format_args!("{error}; trying to get the session back"));
         }
-        Event::Overdue { error, .. } => eprintln!("lunwire: {error}"),
-        Event::Again { error, .. } => eprintln!("lunwire: {error}; trying again for a while"),
-        Event::Oddity { oddity, .. } => eprintln!("lunwire: warning: {oddity}"),
+        Event::Overdue { error, .. } => output::say(error),
+        Event::Elsewhere { error, .. } => {
+            output::say(format_args!("{error}; trying another portal"))
+        }
+        Event::Again { error, .. } => {
+            output::say(format_args!("{error}; trying again for a while"))
+        }
+        Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
         _ => {}
     }
 }
@@ -344,6 +421,36 @@ pub(crate) fn advised(error: Error, url: &Url) -> anyhow::Error {
         None => anyhow!("{url}: {error}"),
     }
 }
+
+/// Why the unit of `url` is not one to work with. Where it is not there, those that are.
+pub(crate) fn no_unit(
+    queue: &mut Queue,
+    session: SessionId,
+    error: Error,
+    url: &Url,
+) -> anyhow::Error {
+    let may_be_missing = matches!(error.kind(), Kind::NotADisk(_))
+        || error.sense().is_some_and(|sense| sense.asc == LOGICAL_UNIT_NOT_SUPPORTED);
+    // Any LUN takes it, also one that is not there (SPC-4 §6.33); 0 does at all targets.
+    let told = may_be_missing.then(|| initiator::scsi::report_luns(&mut queue.unit(session, 0)));
+    let Some(Ok(mut luns)) = told else { return advised(error, url) };
+    if luns.contains(&url.lun.unwrap_or(0)) {
+        return advised(error, url);
+    }
+    luns.sort_unstable();
+    let shown: Vec<_> = luns.iter().take(LUNS_SHOWN_MAX).map(u16::to_string).collect();
+    match (shown.join(", "), luns.len().saturating_sub(LUNS_SHOWN_MAX)) {
+        (_, _) if luns.is_empty() => anyhow!("{url}: {error}, and no other one for us"),
+        (shown, 0) => anyhow!("{url}: {error}; LUNs that are there: {shown}"),
+        (shown, more) => anyhow!("{url}: {error}; LUNs that are there: {shown} and {more} more"),
+    }
+}
+
+/// ASC of LOGICAL UNIT NOT SUPPORTED (SPC-4 §F.2).
+const LOGICAL_UNIT_NOT_SUPPORTED: u8 = 0x25;
+
+/// More LUNs than these are only counted.
+const LUNS_SHOWN_MAX: usize = 32;
 
 /// `; try: lunwire COMMAND WHERE`, unless that is what is being done.
 pub(crate) fn try_command(command: &str, place: impl std::fmt::Display) -> String {
@@ -371,6 +478,10 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             let flag = if *key == "HeaderDigest" { "--header-digest" } else { "--data-digest" };
             format!("try: {flag} preferred")
         }
+        Kind::Session(SessionError::TextTimeout(_)) => {
+            "is it an iSCSI target? --command-timeout TIME says how long to wait for an answer"
+                .into()
+        }
         Kind::Session(_) => {
             "try: again; --patience TIME says how long to try to get a session back".into()
         }
@@ -395,6 +506,29 @@ pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+/// When that was noticed.
+static NOTICED: OnceLock<Instant> = OnceLock::new();
+
+/// Whether the user wants an end, and there is nothing to wait for: none of `sessions` is up, or
+/// what is under way has had its time.
+pub(crate) fn is_to_leave(queue: &Queue, sessions: &[SessionId]) -> bool {
+    is_interrupted()
+        && (NOTICED.get_or_init(Instant::now).elapsed() >= FAREWELL
+            || !sessions.iter().any(|session| queue.is_up(*session)))
+}
+
+/// Logs out; where the user wants an end, not for long.
+pub(crate) fn log_out(queue: &mut Queue, session: SessionId) {
+    if !is_interrupted() {
+        return queue.logout(session);
+    }
+    queue.close(session);
+    while !is_to_leave(queue, &[session]) {
+        queue.wait_n(1, LOOK);
+        while queue.reap().is_some() {}
+    }
+}
+
 /// From now on a signal asks for an end, and wakes `queue`; a second one ends the process at once.
 fn catch_signals(queue: &Queue) -> Result<()> {
     const CANNOT: &str = "cannot catch signals";
@@ -409,8 +543,11 @@ fn catch_signals(queue: &Queue) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context(CANNOT)?;
     let told = std::thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
-            eprintln!("lunwire: coming to an end; once more to leave at once");
+            output::say("coming to an end; once more to leave at once");
             waker.wake();
+            std::thread::sleep(FAREWELL + LAST_WORDS);
+            eprintln!("lunwire: what is under way does not end; leaving");
+            std::process::exit(1);
         }
     });
     told.map(drop).context(CANNOT)

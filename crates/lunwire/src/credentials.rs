@@ -225,7 +225,14 @@ impl Accounts {
     /// Reads a secret; others on this machine should not be able to.
     fn secret_file(&mut self, path: &str) -> Result<Secret, String> {
         let cannot = |error| format!("cannot read the secret: {error}");
-        let file = engine::files::open_whole(path.as_ref()).map_err(cannot)?;
+        let opened = engine::files::open_whole(path.as_ref());
+        let file = opened.map_err(|error| match is_file(path) {
+            true => cannot(error),
+            false => format!(
+                "cannot read the secret: {error}; {NOT_SHOWN}; try: the path of a file that has \
+                 the secret in it"
+            ),
+        })?;
         let mode = file.metadata().map_err(cannot)?.permissions().mode();
         // One byte more than the limit, and no reallocation that would leave copies behind.
         let mut text = Zeroizing::new(Vec::with_capacity(SECRET_FILE_LEN_MAX + 1));
@@ -245,6 +252,9 @@ impl Accounts {
         Ok(secret)
     }
 }
+
+/// Why a value does not stand in the message.
+const NOT_SHOWN: &str = "the value is not shown, for it may be the secret itself";
 
 /// The permission bits of those who are neither owner nor in the group.
 const OTHERS: u32 = 0o007;
@@ -327,7 +337,8 @@ impl Side<'_> {
 }
 
 pub(crate) fn secret_of_environment(name: &str) -> Result<Secret, String> {
-    let value = variable(name).ok_or("there is no such environment variable")?;
+    let missing = || format!("there is no such environment variable; {NOT_SHOWN}");
+    let value = variable(name).ok_or_else(missing)?;
     Secret::from_text(value.as_bytes()).map_err(|error| error.to_string())
 }
 

@@ -14,6 +14,7 @@ mod output;
 mod plan;
 mod ports;
 
+use std::io::Write;
 use std::num::ParseIntError;
 use std::process::ExitCode;
 
@@ -52,15 +53,30 @@ fn wrong_arguments(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let masked = output::masked(&text);
     if masked == text {
-        let _ = error.print();
+        let printed = error.print();
+        if !error.use_stderr() {
+            output::note(printed);
+        }
     } else {
-        eprint!("{masked}");
+        let _ = write!(std::io::stderr(), "{masked}");
     }
     let status = u8::try_from(error.exit_code()).unwrap_or(2);
     if error.use_stderr() {
         output::failure(&args::problem(error), status);
+        return ExitCode::from(status);
     }
-    ExitCode::from(status)
+    told()
+}
+
+/// The end of a command that has done all that it had to do: whether it could tell the result.
+fn told() -> ExitCode {
+    match output::written() {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(&error);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -68,6 +84,8 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return wrong_arguments(&error),
     };
+    // What a daemon prints is where it serves: it goes on whoever hears that.
+    let has_result = !matches!(args.command, Command::Serve(_));
     let result = match args.command {
         Command::Serve(options) => commands::serve::run(&options),
         Command::Check(options) => commands::check::run(&options),
@@ -88,6 +106,7 @@ fn main() -> ExitCode {
         Command::Lab(options) => commands::lab::run(&options),
     };
     match result {
+        Ok(()) if has_result => told(),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let status = if error.is::<args::Usage>() { 2 } else { 1 };

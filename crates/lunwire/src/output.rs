@@ -2,6 +2,7 @@
 //! How commands speak: text for people, JSON for programs, errors with their causes.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::io::IsTerminal;
 use std::io::Write;
 use std::sync::Mutex;
@@ -10,6 +11,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+use anyhow::Result;
+use anyhow::bail;
 use serde_json::json;
 
 /// Shorter ones are no secrets of CHAP, and would blot out words that have nothing to do with them.
@@ -23,6 +26,9 @@ static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// A result was told: a program that reads one object gets no other one.
 static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Why standard output could not be written.
+static UNWRITTEN: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
 /// What was warned of.
 static WARNED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -88,7 +94,7 @@ pub(crate) fn warn(text: impl std::fmt::Display) {
     let text = masked(&text.to_string());
     let mut warned = lock(&WARNED);
     if !warned.contains(&text) {
-        eprintln!("lunwire: warning: {text}");
+        say(format_args!("warning: {text}"));
         warned.push(text);
     }
 }
@@ -143,13 +149,12 @@ fn takes_colors(refused: Option<&OsStr>, terminal: bool) -> bool {
 /// Prints the whole chain of an error once; gives it back.
 pub(crate) fn error(error: &anyhow::Error) -> String {
     let text = masked(&chain(error));
-    // Who does not hear it sees the exit status.
-    let _ = writeln!(std::io::stderr(), "lunwire: {text}");
+    say(&text);
     text
 }
 
 /// All causes, and behind them what to try.
-fn chain(error: &anyhow::Error) -> String {
+pub(crate) fn chain(error: &anyhow::Error) -> String {
     let (mut text, mut advice) = (String::new(), String::new());
     for (depth, cause) in error.chain().enumerate() {
         let cause = cause.to_string();
@@ -171,9 +176,32 @@ fn chain(error: &anyhow::Error) -> String {
 /// Where an error ends and advice begins.
 const ADVICE: &str = "; try: ";
 
-/// Prints a line; a reader that has gone away is no failure of ours.
+/// Prints a line. What becomes of it is told by [`written`].
 pub(crate) fn line(text: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+    note(writeln!(std::io::stdout(), "{text}"));
+}
+
+/// Keeps the first failure to write standard output.
+pub(crate) fn note(result: std::io::Result<()>) {
+    if let Err(error) = result {
+        lock(&UNWRITTEN).get_or_insert(error);
+    }
+}
+
+/// Whether all that was told could be written; false: its reader has gone away, which is no failure
+/// of ours, and nobody hears what else there is to tell.
+pub(crate) fn written() -> Result<bool> {
+    note(std::io::stdout().flush());
+    match &*lock(&UNWRITTEN) {
+        None => Ok(true),
+        Some(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Some(error) => bail!("cannot write standard output: {error}"),
+    }
+}
+
+/// Tells people what happens meanwhile. Whoever does not hear it sees the result.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "lunwire: {text}");
 }
 
 /// A table with left-aligned columns; the first row is the heading.

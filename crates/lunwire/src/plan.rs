@@ -27,6 +27,7 @@ use target::AuthenticationPolicy;
 use target::ConnectionLimits;
 use target::Demand;
 use target::LunMap;
+use target::Made;
 use target::Node;
 use target::Plan;
 use target::Portal;
@@ -56,6 +57,8 @@ pub(crate) use check::allowed_cpu;
 pub(crate) use check::checked;
 pub(crate) use check::listened_once;
 pub(crate) use check::option;
+pub(crate) use files::luns_of;
+pub(crate) use files::served_already;
 pub(crate) use lun::DraftLun;
 pub(crate) use lun::initiators;
 pub(crate) use lun::number as lun_number;
@@ -106,6 +109,8 @@ pub(crate) struct Opened {
     /// Ours as long as we serve.
     pub(crate) state_folder: Option<StateFolder>,
     pub(crate) plan: Plan,
+    /// Files that this start made.
+    pub(crate) made: Made,
     pub(crate) served: Vec<admin::Target>,
 }
 
@@ -362,34 +367,16 @@ impl Draft {
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
-        let maker = self.unit_maker();
         let mut stores = Stores::new();
-        let mut nodes: Vec<Node> = Vec::new();
-        let mut served = Vec::new();
-        for target in &self.targets {
-            let mut luns = LunMap::new();
-            let mut shown = Vec::new();
-            for lun in &target.luns {
-                let taken = |naa: &[u8]| {
-                    let here = lun_with(&target.name, &luns, naa);
-                    let mut nodes = nodes.iter();
-                    here.or_else(|| nodes.find_map(|node| lun_with(&node.name, &node.luns, naa)))
-                };
-                let (unit, facts) = maker.make(&mut stores, &target.name, lun, &taken)?;
-                shown.push(facts);
-                luns.push((lun.number, Arc::new(unit)));
+        let opened = self.open_nodes(&mut stores);
+        let made = stores.made();
+        let (nodes, served) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                made.take_back();
+                return Err(error);
             }
-            served.push(admin::Target { name: target.name.clone(), luns: shown });
-            nodes.push(Node {
-                name: target.name.clone(),
-                alias: target.alias.clone(),
-                luns,
-                access: target.access.clone(),
-                authentication: target.authentication.clone(),
-                settings: target.settings.clone(),
-                redirect: target.redirect.clone(),
-            });
-        }
+        };
         let portals = self.listen.iter().copied().map(Portal::from);
         let plan = Plan {
             portals: portals.chain(self.portal_groups.iter().copied()).collect(),
@@ -408,7 +395,44 @@ impl Draft {
             connections: self.connections,
             hide_targets: self.hide_targets,
         };
-        Ok(Opened { state_folder, plan, served })
+        Ok(Opened { state_folder, plan, made, served })
+    }
+
+    /// Opens the disks of all targets.
+    fn open_nodes(&self, stores: &mut Stores) -> Result<(Vec<Node>, Vec<admin::Target>)> {
+        let maker = self.unit_maker();
+        let mut nodes: Vec<Node> = Vec::new();
+        let mut served: Vec<admin::Target> = Vec::new();
+        for target in &self.targets {
+            let mut luns = LunMap::new();
+            let mut shown = Vec::new();
+            for lun in &target.luns {
+                let taken = |naa: &[u8]| {
+                    let here = lun_with(&target.name, &luns, naa);
+                    let mut nodes = nodes.iter();
+                    here.or_else(|| nodes.find_map(|node| lun_with(&node.name, &node.luns, naa)))
+                };
+                let made = maker.make(stores, &target.name, lun, &taken);
+                let (unit, facts) = made.map_err(|error| {
+                    let here = shown.iter().map(|lun| (target.name.as_str(), lun));
+                    let before = served.iter().flat_map(luns_of);
+                    served_already(error, before.chain(here))
+                })?;
+                shown.push(facts);
+                luns.push((lun.number, Arc::new(unit)));
+            }
+            served.push(admin::Target { name: target.name.clone(), luns: shown });
+            nodes.push(Node {
+                name: target.name.clone(),
+                alias: target.alias.clone(),
+                luns,
+                access: target.access.clone(),
+                authentication: target.authentication.clone(),
+                settings: target.settings.clone(),
+                redirect: target.redirect.clone(),
+            });
+        }
+        Ok((nodes, served))
     }
 }
 

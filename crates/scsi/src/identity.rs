@@ -21,6 +21,10 @@ pub struct Identity {
     pub naa: Vec<u8>,
 }
 
+/// Of the four characters that are shown, none cuts a number off.
+const REVISION: &str =
+    concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+
 impl Identity {
     /// The identity of the disk with this number, which follows it for its life. The NAA is locally
     /// assigned (type 3), for types 5 and 6 need a company id of the IEEE.
@@ -29,7 +33,7 @@ impl Identity {
         Self {
             vendor: vendor.to_string(),
             product: product.to_string(),
-            revision: env!("CARGO_PKG_VERSION").to_string(),
+            revision: REVISION.to_string(),
             serial: format!("{number:016x}"),
             naa: (0x3 << 60 | number >> 4).to_be_bytes().to_vec(),
         }

@@ -56,6 +56,7 @@ pub use nexus::NexusNames;
 pub use nexus::Queries;
 pub use protect::FormatError;
 pub use protect::PROTECTION_HEADER_LEN;
+pub use protect::PROTECTION_RECORDS_AT;
 pub use protect::ProtectionFormat;
 pub use spc::alua::groups::Explicit;
 pub use spc::alua::groups::NoSuchGroup;

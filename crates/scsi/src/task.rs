@@ -193,8 +193,8 @@ impl Task {
         }
     }
 
-    /// There is no memory for the Read that `work` gave: a step in its place that needs less. None
-    /// if there is no such step: see [`Task::postpone`].
+    /// There is no memory for the Read of its last step: a step in its place that needs less. None
+    /// if there is no such step; see [`Task::postpone`] for one that `work` gave.
     #[cold]
     pub fn shorten(&mut self) -> Option<Step> {
         let Machine::Copy(copy) = &mut self.machine else { return None };

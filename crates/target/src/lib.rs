@@ -58,6 +58,7 @@ pub use solo::SoloPlan;
 pub use state_folder::StateFolder;
 pub use state_folder::StateFolderError;
 pub use stopwatch::Times;
+pub use stores::Made;
 pub use stores::ProtectionError;
 pub use stores::StoreError;
 pub use stores::Stores;

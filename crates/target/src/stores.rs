@@ -15,6 +15,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use engine::files::FileError;
+use engine::files::OpenFile;
 use engine::files::OpenOptions;
 use store::FileId;
 use store::Layer;
@@ -94,6 +95,30 @@ pub struct Stores {
     pub(crate) files: Vec<StoreFile>,
     /// Numbers that others have.
     taken: Vec<FileId>,
+    /// Files that were not there before.
+    made: Made,
+}
+
+/// Files that were made for stores.
+#[derive(Debug, Default)]
+pub struct Made(Vec<MadeFile>);
+
+#[derive(Debug)]
+struct MadeFile {
+    path: String,
+    fd: Arc<OwnedFd>,
+    /// Where begins what hosts write, bytes.
+    content: u64,
+}
+
+impl Made {
+    /// Takes them away again, for what they were made for has failed. One that somebody has written
+    /// to stays.
+    pub fn take_back(self) {
+        for MadeFile { path, fd, content } in self.0 {
+            engine::files::take_back(path.as_ref(), &fd, content);
+        }
+    }
 }
 
 /// The files of a daemon that runs. Asked only for what is rare.
@@ -115,7 +140,8 @@ impl Files {
 
     /// For stores that are opened beside these.
     pub(crate) fn beside(&self) -> Stores {
-        Stores { files: Vec::new(), taken: self.all().iter().map(|file| file.id).collect() }
+        let taken = self.all().iter().map(|file| file.id).collect();
+        Stores { taken, ..Stores::new() }
     }
 
     pub(crate) fn add(&self, more: Vec<StoreFile>) {
@@ -193,6 +219,20 @@ impl Stores {
         Self::default()
     }
 
+    /// The files that were made since the last time that somebody asked.
+    #[must_use]
+    pub fn made(&mut self) -> Made {
+        std::mem::take(&mut self.made)
+    }
+
+    /// Takes note of `open`, which is `path`, if it was made. Hosts write from byte `content` on.
+    fn note(&mut self, path: &str, open: &OpenFile, content: u64) {
+        if open.made {
+            let (path, fd) = (path.to_owned(), Arc::clone(&open.fd));
+            self.made.0.push(MadeFile { path, fd, content });
+        }
+    }
+
     /// Opens what `spec` says.
     ///
     /// # Errors
@@ -266,6 +306,7 @@ impl Stores {
                 raw: spec.raw,
             },
         )?;
+        self.note(&spec.path, &open, 0);
         if let Some(wanted) = spec.size.filter(|wanted| *wanted != open.bytes) {
             tracing::warn!(
                 path = spec.path,

@@ -22,6 +22,21 @@ const TYPES: [(&str, &str, &str); 6] = [
     ("usize", NUMBER, "1"),
 ];
 
+/// What stands for a key where its own value helps nobody.
+const EXAMPLES: [(&[&str], &str); 11] = [
+    (&["listen"], "[\"127.0.0.1:3260\"]"),
+    (&["engine"], "\"auto\""),
+    (&["mode"], "\"smp\""),
+    (&["log"], "\"info\""),
+    (&["spin"], "\"100us\""),
+    (&["login-timeout", "ping-interval", "ping-timeout"], "\"15s\""),
+    (&["isns"], "\"isns.example.com:3205\""),
+    (&["store"], "\"memory:1G\""),
+    (&["space-warning"], "\"10G\""),
+    (&["name"], "\"iqn.2026-01.com.example:disk\""),
+    (&["control-socket", "state-dir", "chap-secret-file", "mutual-secret-file"], "\"/path\""),
+];
+
 const NUMBER: &str = "a whole number without quotes is right";
 
 /// Keys of secrets have one of these in them.
@@ -51,17 +66,62 @@ impl Source {
                 let right = right.split_once("; ").map_or(right.as_str(), |(_, right)| right);
                 (key, String::new(), right.to_owned())
             }
+            Some(Found { key, of_value: true })
+                if is_list(&key) && message.contains("type: map") =>
+            {
+                let problem = double_brackets(&key);
+                (key, String::new(), problem)
+            }
             Some(Found { key, of_value: true }) if message.contains(", expected ") => {
                 let problem = problem(message, &unquoted, &key);
-                (key, unquoted, problem)
+                (key, value.to_owned(), problem)
             }
             Some(_) => (String::new(), value.to_owned(), problem(message, &unquoted, "")),
+            None if message.contains("duplicate key")
+                && let Some(key) = self.header_at(&span) =>
+            {
+                (String::new(), String::new(), double_brackets(&key))
+            }
             None if self.is_near_secret(&span) => {
-                (String::new(), String::new(), message.to_owned())
+                let problem = match self.bare_text_at(&span) {
+                    Some((key, _)) => format!("{TEXT}; that of {key} is not"),
+                    None => message.to_owned(),
+                };
+                (String::new(), String::new(), problem)
+            }
+            None if let Some((key, text)) = self.bare_text_at(&span) => {
+                let problem = format!("{TEXT}, for example {key} = \"{text}\"");
+                (key, text, problem)
             }
             None => (String::new(), value.to_owned(), problem(message, &unquoted, "")),
         };
         ConfigError { place: self.place(&span), field, value, problem }
+    }
+
+    /// The line that `span` begins in.
+    fn line_at(&self, span: &Range<usize>) -> &str {
+        let (before, rest) = self.text.split_at_checked(span.start).unwrap_or((&self.text, ""));
+        let start = before.rfind('\n').map_or(0, |at| at + 1);
+        let end = span.start.min(self.text.len()) + rest.find('\n').unwrap_or(rest.len());
+        self.text.get(start..end).unwrap_or_default().trim()
+    }
+
+    /// The table whose header in single brackets is at `span`, if there can be several.
+    fn header_at(&self, span: &Range<usize>) -> Option<String> {
+        let name = self.line_at(span).strip_prefix('[')?.split(']').next()?.trim();
+        is_list(name).then(|| name.to_owned())
+    }
+
+    /// Key and value at `span`, if the value is a text without quotes.
+    fn bare_text_at(&self, span: &Range<usize>) -> Option<(String, String)> {
+        let (key, value) = self.line_at(span).split_once('=')?;
+        let (key, value) = (key.trim(), value.split('#').next().unwrap_or_default().trim());
+        let is_key = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+        let is_bare = value.starts_with(|first: char| first.is_alphabetic() || first == '/')
+            && !value.contains(['"', '\'', '[', '{'])
+            && !matches!(value, "true" | "false" | "inf" | "nan");
+        let good = is_bare && !key.is_empty() && key.chars().all(is_key);
+        good.then(|| (key.to_owned(), value.to_owned()))
     }
 
     /// Whether the text at `span`, which is no TOML, may belong to a secret: one is named in its
@@ -75,6 +135,19 @@ impl Source {
         let table = before.rfind("\n[[").unwrap_or(0);
         before.get(table..).is_some_and(names_secret)
     }
+}
+
+/// What to say where a text has no quotes.
+const TEXT: &str = "a text stands in quotes";
+
+/// Whether there can be several tables of this name.
+fn is_list(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or_default();
+    matches!(name, "target" | "lun" | "initiator" | "portal-group" | "port-group")
+}
+
+fn double_brackets(name: &str) -> String {
+    format!("there can be several of these: write [[{name}]] with double brackets")
 }
 
 fn names_secret(text: &str) -> bool {
@@ -126,14 +199,23 @@ fn problem(message: &str, value: &str, key: &str) -> String {
         None => return message.to_owned(),
     };
     let quoted = given.contains("string");
+    let last = key.rsplit('.').next().unwrap_or_default();
+    let of_key = EXAMPLES.iter().find(|(names, _)| names.contains(&last)).map(|(_, text)| *text);
+    let is_time = matches!(last, "login-timeout" | "ping-interval" | "ping-timeout");
+    let whole = value.parse::<u64>().is_ok();
     let example = match known {
+        Some(("a string", ..)) if is_time && whole => format!("\"{value}s\""),
+        Some(("a string" | "a sequence", ..)) if of_key.is_some() && !quoted => {
+            of_key.unwrap_or_default().to_owned()
+        }
+        Some(("a string", ..)) if !value.is_empty() => format!("\"{value}\""),
+        Some(("a sequence", ..)) if whole && !quoted => format!("[{value}]"),
         _ if quoted && right == NUMBER && value.parse::<u64>().is_ok() => value.to_owned(),
         Some(("a sequence", ..)) if quoted && !value.is_empty() => format!("[\"{value}\"]"),
         _ => example.to_owned(),
     };
-    let key = key.rsplit('.').next().unwrap_or_default();
-    match key.is_empty() || example.is_empty() {
+    match last.is_empty() || example.is_empty() {
         true => format!("{given}; {right}"),
-        false => format!("{given}; {right}, for example {key} = {example}"),
+        false => format!("{given}; {right}, for example {last} = {example}"),
     }
 }

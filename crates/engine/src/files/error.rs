@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::Holder;
 use super::SECTOR;
+use super::folder_of;
 
 /// Why a file cannot be used; the text names it and says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -13,10 +14,21 @@ use super::SECTOR;
 pub enum FileError {
     /// No such file.
     #[error(
-        "{} does not exist; try: file:{},size=10G to create it, with the size that it is to have",
+        "{} does not exist; try: file:{},size=10G to create it, with the size that it is to have \
+         and its other options",
         .path.display(), .path.display()
     )]
     Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No such file, and it was to be read only.
+    #[error(
+        "{} does not exist, and what is only read is not made; try: lunwire serve it once without \
+         readonly and with a size, or another path",
+        .path.display()
+    )]
+    NothingToRead {
         /// The file.
         path: PathBuf,
     },
@@ -27,7 +39,10 @@ pub enum FileError {
         path: PathBuf,
     },
     /// The folder of the file is missing.
-    #[error("the folder of {} does not exist; try: mkdir -p it", .path.display())]
+    #[error(
+        "the folder {} does not exist; try: mkdir -p {}",
+        folder_of(.path).display(), folder_of(.path).display()
+    )]
     FolderMissing {
         /// The file.
         path: PathBuf,
@@ -115,6 +130,18 @@ pub enum FileError {
         /// Who.
         holder: Holder,
     },
+    /// Another process serves it.
+    #[error(
+        "{} is in use by process {process}; try: stop process {process}, or readonly in each, \
+         where nobody is to write",
+        .path.display()
+    )]
+    Served {
+        /// The file.
+        path: PathBuf,
+        /// Who.
+        process: u32,
+    },
     /// A block device that the system uses: a mounted file system, RAID, LVM, swap, multipath.
     #[error(
         "{} is mounted or in use by the system (RAID, LVM, swap, multipath); \
@@ -177,4 +204,16 @@ pub enum FileError {
         /// What the kernel says.
         source: io::Error,
     },
+}
+
+impl FileError {
+    /// The same of a file that is to be served, which several may do who only read.
+    pub(super) fn of_a_disk(self) -> Self {
+        match self {
+            Self::InUse { path, holder: Holder::Process(process) } => {
+                Self::Served { path, process }
+            }
+            other => other,
+        }
+    }
 }

@@ -17,8 +17,8 @@ use super::Queue;
 use super::among_devices;
 use super::check_kind;
 use super::explain;
-use super::folder::folder_of;
 use super::folder::takes_files;
+use super::folder_of;
 use super::identity::recorded;
 use super::image;
 use super::is_whole;
@@ -49,8 +49,13 @@ impl Examined {
     /// Whether both are the same disk, and one of them writes to it.
     #[must_use]
     pub fn collides(&self, other: &Self) -> bool {
-        let shared = self.places.iter().any(|place| other.places.contains(place));
-        shared && !(self.read_only && other.read_only)
+        self.is_same(other) && !(self.read_only && other.read_only)
+    }
+
+    /// Whether both are the same disk.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.places.iter().any(|place| other.places.contains(place))
     }
 }
 
@@ -99,10 +104,9 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
 fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileError> {
     let own = || path.to_path_buf();
     if options.create_size.is_none() || options.read_only || among_devices(path) {
-        return Err(missing(path));
+        return Err(missing(path, options));
     }
-    let folder = folder_of(path);
-    let whole = fs::canonicalize(folder).map_err(|error| match error.kind() {
+    let whole = fs::canonicalize(folder_of(path)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => FileError::FolderMissing { path: own() },
         _ => explain(path, options, error),
     })?;

@@ -86,16 +86,14 @@ pub(super) fn claim(path: &Path, file: &File, read_only: bool) -> Result<Claim, 
     let metadata = file.metadata().map_err(other)?;
     let mut places = vec![place(&metadata)];
     let mut behind = None;
-    if metadata.file_type().is_block_device() {
-        if let Some(backing) = Backing::of(metadata.rdev()) {
-            let opened = File::options().read(true).write(!read_only).open(&backing.file);
-            if let Ok(opened) = opened {
-                places.push(place(&opened.metadata().map_err(other)?));
-                refuse_known(path, &places, read_only)?;
-                lock::lock(&backing.file, &opened, read_only)?;
-                behind = Some(opened);
-            }
-        }
+    if metadata.file_type().is_block_device()
+        && let Some(backing) = Backing::of(metadata.rdev())
+        && let Ok(opened) = File::options().read(true).write(!read_only).open(&backing.file)
+    {
+        places.push(place(&opened.metadata().map_err(other)?));
+        refuse_known(path, &places, read_only)?;
+        lock::lock(&backing.file, &opened, read_only)?;
+        behind = Some(opened);
     }
     refuse_used(path, &metadata, read_only)?;
     refuse_known(path, &places, read_only)?;

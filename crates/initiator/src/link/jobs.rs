@@ -31,6 +31,7 @@ use wire::scsi::sam::TASK_SET_FULL;
 use super::Link;
 use super::State;
 use super::overdue::beyond_abort;
+use super::paths::Access;
 use crate::Data;
 use crate::Done;
 use crate::Error;
@@ -60,6 +61,8 @@ pub(super) struct Job {
     busy_since: Option<Instant>,
     /// When it was first lost with its session.
     lost_since: Option<Instant>,
+    /// Portals behind which the unit was not accessible.
+    pub(super) refused_by: Vec<String>,
 }
 
 /// What holds for all requests of a session while one is judged.
@@ -100,6 +103,8 @@ enum Verdict {
     AfterStep(Step),
     /// Once more after a while; this is what the target says, where that is worth a word.
     Later(Duration, Option<Kind>),
+    /// Over another portal, if there is one that has not said the same.
+    Elsewhere(Kind),
 }
 
 impl Jobs {
@@ -118,6 +123,7 @@ impl Jobs {
             busy,
             busy_since,
             lost_since,
+            refused_by: Vec::new(),
         };
         let place = self.jobs.insert(job);
         self.ready.push_back(place);
@@ -233,7 +239,7 @@ impl Jobs {
     }
 
     /// Whether it was not told yet that this unit answers so.
-    fn is_news(&mut self, lun: u16, kind: &Kind) -> bool {
+    pub(super) fn is_news(&mut self, lun: u16, kind: &Kind) -> bool {
         let Kind::Status { status, .. } = kind else { return false };
         let known = self.noticed.contains(&(lun, *status));
         let is_news = !known && self.noticed.len() < limits::NOTICES_MAX;
@@ -241,6 +247,10 @@ impl Jobs {
             self.noticed.push((lun, *status));
         }
         is_news
+    }
+
+    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Job> {
+        self.jobs.get_mut(place)
     }
 
     fn of_task(&self, task: TaskId) -> Option<usize> {
@@ -332,20 +342,35 @@ impl Link {
                     context.tell(Event::Again { session: self.id, tag, error });
                 }
             }
-            Verdict::End(result) => {
-                let mut job = self.jobs.jobs.remove(place);
-                let data = job.room.take().map(|mut buf| {
-                    buf.truncate(received as usize);
-                    buf
-                });
-                let result = result.map(|()| Done { data, generation }).map_err(|kind| {
-                    let kind = self.cause(kind);
-                    let error: Error = self.error(kind);
-                    error.at_lun(job.request.lun).during(&job.request.cdb)
-                });
-                context.tell(Event::Done { session: self.id, tag: job.tag, result });
+            Verdict::Elsewhere(kind) if self.moves_for(place, &kind, context) => {
+                self.jobs.again(place, context);
             }
+            Verdict::Elsewhere(kind) => {
+                self.finish(place, Err(kind), (received, generation), context);
+            }
+            Verdict::End(result) => self.finish(place, result, (received, generation), context),
         }
+    }
+
+    /// A request has its last word: how many bytes came for it, and in which generation it ended.
+    fn finish<P: Port>(
+        &mut self,
+        place: usize,
+        result: Result<(), Kind>,
+        (received, generation): (u32, u64),
+        context: &mut Context<'_, P>,
+    ) {
+        let Some(mut job) = self.jobs.jobs.try_remove(place) else { return };
+        let data = job.room.take().map(|mut buf| {
+            buf.truncate(received as usize);
+            buf
+        });
+        let result = result.map(|()| Done { data, generation }).map_err(|kind| {
+            let kind = self.cause(kind);
+            let error: Error = self.error(kind);
+            error.at_lun(job.request.lun).during(&job.request.cdb)
+        });
+        context.tell(Event::Done { session: self.id, tag: job.tag, result });
     }
 }
 
@@ -425,11 +450,15 @@ impl Job {
     }
 
     fn judge_status(&mut self, completion: Completion, terms: &Terms) -> Verdict {
-        let Completion { status, sense: raw, residual, .. } = completion;
+        let Completion { status, sense: raw, residual, received } = completion;
         let sends = matches!(self.request.data, Data::Out(_)) && self.request.retry != Retry::Never;
         match status {
             GOOD if sends && residual != Residual::None => {
                 return Verdict::End(Err(Kind::Untaken(residual)));
+            }
+            GOOD if received < self.request.least() => {
+                let expected = self.request.least();
+                return Verdict::End(Err(Kind::Short { received, expected }));
             }
             GOOD => return Verdict::End(Ok(())),
             // PRE-FETCH ends so, no command with data does.
@@ -438,9 +467,13 @@ impl Job {
         }
         let sense = Sense::parse(&raw);
         let key = sense.map(|sense| sense.key).filter(|_| status == CHECK_CONDITION);
+        let access = sense.filter(|_| key == Some(SenseKey::NotReady)).and_then(Access::of);
         match (status, key, self.request.retry) {
             (_, _, Retry::Never) => {}
-            (BUSY | TASK_SET_FULL, ..) => {
+            _ if access == Some(Access::Elsewhere) => {
+                return Verdict::Elsewhere(Kind::Status { status, sense, raw });
+            }
+            _ if matches!(status, BUSY | TASK_SET_FULL) || access == Some(Access::Soon) => {
                 let since = *self.busy_since.get_or_insert(terms.now);
                 let (busy, left) = (terms.now.since(since), since + terms.busy);
                 if busy < terms.busy {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What each login of a session says of who we are and what we want.
 
+use std::time::Duration;
+
+use clock::Instant;
 use engine::Port;
 use iscsi::initiator::Identity;
 use iscsi::initiator::Joining;
@@ -31,12 +34,35 @@ impl Identifiers {
 }
 
 impl Link {
+    /// How long to go on trying to get a session.
+    pub(super) const fn patience(&self) -> Duration {
+        match self.was_up {
+            true => self.options.reconnect_patience,
+            false => self.options.connect_patience,
+        }
+    }
+
+    /// How long a login may take: no longer than there is patience left. Without any it is the one
+    /// try that there is.
+    fn login_timeout(&self, now: Instant) -> Duration {
+        let (most, patience) = (self.options.settings.login_timeout, self.patience());
+        if patience.is_zero() {
+            return most;
+        }
+        let spent = self.down_since.map_or(Duration::ZERO, |since| now.since(since));
+        patience.saturating_sub(spent).max(limits::LOGIN_MIN).min(most)
+    }
+
     pub(super) fn login<P: Port>(
         &mut self,
         joining: Option<Joining>,
         context: &mut Context<'_, P>,
     ) -> Result<Login, Error> {
         let options = &self.options;
+        let mut settings = options.settings.clone();
+        if joining.is_none() {
+            settings.login_timeout = self.login_timeout(context.now);
+        }
         let identity = Identity {
             initiator: options.initiator.clone(),
             initiator_alias: options.alias.clone(),
@@ -59,7 +85,7 @@ impl Link {
             let challenge = iscsi::chap::Challenge::new(identifier, &challenge)?;
             Some(iscsi::chap::Client::new(account, options.algorithms.clone(), challenge))
         });
-        let (settings, now) = (&options.settings, context.now);
+        let (settings, now) = (&settings, context.now);
         Ok(match joining {
             Some(joining) => Login::join(identity, settings, client, joining, now),
             None => {

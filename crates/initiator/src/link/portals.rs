@@ -18,6 +18,8 @@ pub(super) struct Portals {
     elsewhere: Option<String>,
     /// The portal whose login failed last: the others come first.
     avoid: Option<String>,
+    /// Those behind which a unit was not accessible: the others come first.
+    refusing: Vec<String>,
     /// Portal group tags, as far as logins told them.
     groups: Vec<(String, u16)>,
     /// The group of the session, or of the last one.
@@ -45,7 +47,8 @@ impl Portals {
             self.groups.clear();
             fit.clone_from(&self.list);
         }
-        let avoided = |portal: &String| self.avoid.as_ref() == Some(portal);
+        let avoided =
+            |portal: &String| self.avoid.as_ref() == Some(portal) || self.refusing.contains(portal);
         let (others, first): (Vec<String>, Vec<String>) = fit.into_iter().partition(avoided);
         if first.is_empty() { (others, first) } else { (first, others) }
     }
@@ -81,6 +84,7 @@ impl Portals {
         self.in_doubt = false;
         self.home = group;
         self.avoid = None;
+        self.refusing.clear();
         if let Some(group) = group {
             self.learn(portal, group);
         }
@@ -92,6 +96,24 @@ impl Portals {
         if let (Some(portal), Some(group)) = (portal, group) {
             self.learn(portal, group);
         }
+    }
+
+    /// The next login goes elsewhere than to `refusing`; false if there is no other portal. Those
+    /// of one group are one port of the target.
+    pub(super) fn leave(&mut self, refusing: &[String]) -> bool {
+        let group_of = |portal: &String| {
+            self.groups.iter().find(|(of, _)| of == portal).map(|(_, group)| *group)
+        };
+        let groups: Vec<u16> = refusing.iter().filter_map(group_of).collect();
+        let refuses = |portal: &&String| {
+            refusing.contains(portal) || group_of(portal).is_some_and(|of| groups.contains(&of))
+        };
+        let refusing: Vec<String> = self.list.iter().filter(refuses).cloned().collect();
+        let leaves = refusing.len() < self.list.len();
+        if leaves {
+            self.refusing = refusing;
+        }
+        leaves
     }
 
     /// The target is elsewhere, from now on or for once.
@@ -150,6 +172,19 @@ mod tests {
         }
         let (first, others) = portals.next();
         assert_eq!((first.len(), others.as_slice()), (2, ["c:1".to_owned()].as_slice()));
+    }
+
+    #[test]
+    fn portals_of_a_group_that_refuses_come_last() {
+        let mut portals = three();
+        portals.is_up("b:1", Some(2));
+        portals.is_up("a:1", Some(1));
+        portals.is_up("c:1", Some(1));
+        assert!(portals.leave(&["a:1".to_owned()]));
+        assert_eq!(portals.next(), (vec!["b:1".into()], vec!["a:1".into(), "c:1".into()]));
+        portals.is_up("b:1", Some(2));
+        assert!(!portals.leave(&["a:1".to_owned(), "b:1".to_owned()]), "nobody is left");
+        assert_eq!(portals.next().0.len(), 3);
     }
 
     #[test]

@@ -224,6 +224,7 @@ impl Server {
             | Event::Asynchronous { .. }
             | Event::Oddity { .. }
             | Event::Again { .. }
+            | Event::Elsewhere { .. }
             | Event::Overdue { .. } => {}
         }
     }

@@ -25,7 +25,7 @@ pub(super) const TEXT_KEYS_MAX: usize = 32;
 /// How often a negotiation that came to nothing begins anew.
 pub(super) const TEXT_RESETS_MAX: u8 = 2;
 
-/// How long a target may take to answer a Text Request.
+/// How long a target may take to answer a Text Request where commands may take for ever.
 pub(super) const TEXT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// StatSNs that may have come before one that is missing: more than a command window holds.

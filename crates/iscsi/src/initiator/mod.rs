@@ -91,7 +91,8 @@ pub struct Settings {
     /// A ping that is not answered for so long ends the connection.
     pub ping_timeout: Duration,
     /// A command that is not answered for so long is aborted; zero: never. If it cannot be aborted
-    /// its unit is reset, and then the session ends.
+    /// its unit is reset, and then the session ends. A text request that is not answered for so
+    /// long ends the session; where this is zero, after 30 seconds.
     pub command_timeout: Duration,
 }
 

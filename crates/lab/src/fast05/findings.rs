@@ -132,9 +132,16 @@ fn protocol(measured: &Measured) -> Section {
         kind: Kind::Lines(lines),
     });
     let (first, last) = (measured.protocol.first(), measured.protocol.last());
-    if let (Some((_, first)), Some((pdus, last))) = (first, last) {
+    if last.is_none_or(|(pdus, _)| *pdus < 2) {
+        section.pass_over(format!(
+            "Later PDUs of a read find its context in cache: {:.0} to {:.0} cycles there. Reads of \
+             this size have one PDU.",
+            theirs::PROTOCOL_COLD,
+            theirs::PROTOCOL_64K
+        ));
+    } else if let (Some((_, first)), Some((pdus, last))) = (first, last) {
         section.conclude(
-            *pdus > 1 && last[COLD] < 0.8 * first[COLD],
+            last[COLD] < 0.8 * first[COLD],
             format!(
                 "Later PDUs of a read find its context in cache: {:.0} to {:.0} cycles there, \
                  {:.0} to {:.0} here for {}.",

@@ -79,8 +79,9 @@ impl Measured {
     fn take(options: &Options, best: Tier) -> Result<Self, Error> {
         let meter = Meter::new();
         let tiers = [Tier::Sarwate, Tier::Slicing8, best];
-        let several: Vec<u32> =
-            SEVERAL.into_iter().filter(|pdus| pdus * theirs::SEGMENT <= options.size_max).collect();
+        // Of one PDU always: its protocol costs the same whatever its data is.
+        let is_wanted = |pdus: &u32| *pdus == 1 || pdus * theirs::SEGMENT <= options.size_max;
+        let several: Vec<u32> = SEVERAL.into_iter().filter(is_wanted).collect();
         let small: Vec<u32> =
             ONE_PDU.into_iter().filter(|size| *size <= options.size_max).collect();
         let larger = several.iter().filter(|pdus| **pdus > 1).map(|pdus| pdus * theirs::SEGMENT);

@@ -15,7 +15,6 @@ pub(crate) use journal::Journal;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
-use std::io::Write;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -143,11 +142,15 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
     let total = copy.done;
     let journal = copy.plan.journal.take();
     let result = match (result, journal) {
+        // Whoever read it has enough of it.
+        (Err(error), _) if error.is::<place::NobodyReads>() => Ok(()),
         (Ok(()), Some(journal)) => journal.remove(),
         (Ok(()), None) => Ok(()),
         (Err(error), None) => Err(error),
         (Err(error), Some(mut journal)) => {
-            let kept = copy.flush().and_then(|_| journal.keep(copy.durable.flushed()));
+            // What was flushed before counts where there is nobody to flush now.
+            let flushed = if copy.plan.to.is_left(copy.queue) { Ok(true) } else { copy.flush() };
+            let kept = flushed.and_then(|_| journal.keep(copy.durable.flushed()));
             Err(match kept {
                 Ok(()) => anyhow!("{error:#}; the same command goes on from there"),
                 Err(_) => error,
@@ -415,7 +418,7 @@ impl Copy<'_> {
             && *entry.key() == self.done
         {
             let (offset, data) = entry.remove_entry();
-            std::io::stdout().write_all(&data).context("cannot write standard output")?;
+            place::write_stdout(&data)?;
             self.finish(offset, data.len() as u64);
         }
         Ok(())

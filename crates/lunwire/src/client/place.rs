@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where bytes come from and go to: disks, files, standard input and output.
 
+use std::fmt;
 use std::fs::File;
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -185,15 +187,20 @@ impl Place {
             Self::File(local) => {
                 local.sync().with_context(|| format!("cannot flush {}", local.path))
             }
-            Self::Stream => flush_stdout().context("cannot write standard output"),
+            Self::Stream => flush_stdout().map_err(unwritten),
         }
     }
 
     /// Logs out where that is needed.
     pub(crate) fn close(&self, queue: &mut Queue) {
         if let Self::Disk(disk) = self {
-            queue.logout(disk.session);
+            client::log_out(queue, disk.session);
         }
+    }
+
+    /// Whether the user wants an end, and what is here cannot be reached.
+    pub(crate) fn is_left(&self, queue: &Queue) -> bool {
+        matches!(self, Self::Disk(disk) if client::is_to_leave(queue, &[disk.session]))
     }
 }
 
@@ -205,8 +212,9 @@ impl Disk {
         match scsi::geometry(&mut queue.unit(session, lun)) {
             Ok(geometry) => Ok(Self { url, session, lun, geometry }),
             Err(error) => {
+                let error = client::no_unit(queue, session, error, &url);
                 queue.logout(session);
-                Err(client::advised(error, &url))
+                Err(error)
             }
         }
     }
@@ -377,6 +385,33 @@ fn flush_stdout() -> std::io::Result<()> {
     }
 }
 
+/// Who read standard output has gone away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NobodyReads;
+
+impl fmt::Display for NobodyReads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads standard output any more")
+    }
+}
+
+impl std::error::Error for NobodyReads {}
+
+/// Writes all of `bytes` to standard output.
+///
+/// # Errors
+/// [`NobodyReads`], or however it fails.
+pub(crate) fn write_stdout(bytes: &[u8]) -> Result<()> {
+    std::io::stdout().write_all(bytes).map_err(unwritten)
+}
+
+fn unwritten(error: std::io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::BrokenPipe => NobodyReads.into(),
+        _ => anyhow::Error::new(error).context("cannot write standard output"),
+    }
+}
+
 /// Fills `to` from standard input as far as there is something; gives how much.
 pub(crate) fn read_stdin(to: &mut [u8]) -> Result<usize> {
     fill_from(&mut std::io::stdin().lock(), to).context("cannot read standard input")
@@ -389,9 +424,7 @@ fn fill_from(input: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
         match input.read(rest) {
             Ok(0) => break,
             Ok(count) => have += count,
-            Err(error)
-                if error.kind() == std::io::ErrorKind::Interrupted && !client::is_interrupted() => {
-            }
+            Err(error) if error.kind() == ErrorKind::Interrupted && !client::is_interrupted() => {}
             Err(error) => return Err(error),
         }
     }
@@ -411,7 +444,7 @@ mod tests {
             self.0 += 1;
             match (self.0, to.first_mut()) {
                 (21.., _) | (_, None) => Ok(0),
-                (count, _) if count % 2 == 1 => Err(io::ErrorKind::Interrupted.into()),
+                (count, _) if count % 2 == 1 => Err(ErrorKind::Interrupted.into()),
                 (count, Some(byte)) => {
                     *byte = count;
                     Ok(1)

@@ -69,6 +69,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         return Err(Usage(text.into()).into());
     }
     let time = client::time("--time", &options.time)?;
+    if time.is_zero() {
+        return Err(Usage(format!("--time {}: more is right, such as 10s", options.time)).into());
+    }
     let blocks: Result<Vec<u64>> =
         options.block.iter().map(|text| client::size("--block", text)).collect();
     let blocks = blocks?;
@@ -84,9 +87,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         sessions.push(client::login(&mut queue, &options.disk.client, &disk.url)?);
     }
     let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
-    let mut outcomes = Vec::new();
+    let (mut outcomes, mut failed) = (Vec::new(), None);
     let loads = blocks.iter().flat_map(|block| options.depth.iter().map(|depth| (*block, *depth)));
-    for (block, depth) in loads {
+    let loads = loads.map(|(block, depth)| {
         let load = Load {
             block: check_block(&disk, block)?,
             depth,
@@ -96,24 +99,29 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             range: range.unwrap_or(u64::MAX).min(disk.geometry.bytes()),
             verify: options.verify,
         };
-        check_range(&load)?;
+        check_range(&load).map(|()| load)
+    });
+    for load in loads.collect::<Result<Vec<Load>>>()? {
         let before = watch.as_ref().map(|watch| watch.now(&mut queue)).transpose()?;
-        let mut outcome = Bench::new(&mut queue, &disk, &sessions, load).run()?;
-        if let (Some(watch), Some(before)) = (&watch, before) {
+        let (mut outcome, result) = Bench::new(&mut queue, &disk, &sessions, load).run();
+        failed = result.err();
+        if let (Some(watch), Some(before), None) = (&watch, before, &failed) {
             outcome.watched = Some(watch.now(&mut queue)?.since(&before));
         }
-        if !options.json {
-            outcome.print();
+        if failed.is_none() || outcome.latencies.total() > 0 {
+            if !options.json {
+                outcome.print();
+            }
+            outcomes.push(outcome);
         }
-        outcomes.push(outcome);
-        if client::is_interrupted() {
+        if failed.is_some() || client::is_interrupted() {
             break;
         }
     }
     for session in sessions {
-        queue.logout(session);
+        client::log_out(&mut queue, session);
     }
-    if options.json {
+    if options.json && (failed.is_none() || !outcomes.is_empty()) {
         let list: Vec<Value> = outcomes.iter().map(Outcome::json).collect();
         let url = disk.url.to_string();
         let (engine, interrupted) = (queue.engine(), client::is_interrupted());
@@ -121,6 +129,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             "url": url,
             "engine": engine,
             "interrupted": interrupted,
+            "error": failed.as_ref().map(|error| output::masked(&output::chain(error))),
             "results": list,
         }));
     }
@@ -128,6 +137,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
         let svg = plot::draw(&disk.url.to_string(), &series);
         plot.write(svg.as_bytes())?;
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     match client::is_interrupted() {
         true => bail!("interrupted: the figures are those up to then"),
@@ -211,10 +223,48 @@ impl<'a> Bench<'a> {
         Self { queue, disk, sessions, load, data, contents, slots, at, random, under_way, lost }
     }
 
-    fn run(mut self) -> Result<Outcome> {
+    /// Measures, and gives what came up to the end or the first error.
+    fn run(mut self) -> (Outcome, Result<()>) {
         let mut latencies = Histogram::default();
         let before = self.queue.times();
         let (begin, cpu) = (Instant::now(), cpu_time());
+        let mut end = begin;
+        let mut result = self.load_up(begin, &mut latencies, &mut end);
+        if result.is_ok() {
+            end = Instant::now();
+        }
+        let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
+        let after = self.queue.times();
+        if result.is_ok() && !client::is_interrupted() {
+            result = self.read_again();
+        }
+        // A connection that was made anew meanwhile counts from zero.
+        let copied = after.copied.saturating_sub(before.copied);
+        let digested = after.digested.saturating_sub(before.digested);
+        let checked = self.contents.map(|contents| contents.checked);
+        let (load, lost, watched) = (self.load, self.lost, None);
+        let seconds = end.duration_since(begin).as_secs_f64();
+        let outcome = Outcome {
+            load,
+            seconds,
+            cpu_seconds,
+            latencies,
+            copied,
+            digested,
+            lost,
+            checked,
+            watched,
+        };
+        (outcome, result)
+    }
+
+    /// Keeps requests under way for as long as it is to take. `end`: when the last one ended well.
+    fn load_up(
+        &mut self,
+        begin: Instant,
+        latencies: &mut Histogram,
+        end: &mut Instant,
+    ) -> Result<()> {
         for slot in 0..self.load.depth {
             self.post(slot)?;
         }
@@ -226,6 +276,7 @@ impl<'a> Bench<'a> {
             // What is under way ends, and its figures count.
             going &= !client::is_interrupted();
             while let Some(slot) = self.reap()? {
+                *end = now;
                 if let Some(Slot { begun, .. }) = self.slots.get(slot) {
                     let took = now.saturating_duration_since(*begun).as_nanos();
                     latencies.add(u64::try_from(took).unwrap_or(u64::MAX));
@@ -234,29 +285,11 @@ impl<'a> Bench<'a> {
                     self.post(slot)?;
                 }
             }
+            if client::is_to_leave(self.queue, self.sessions) {
+                break;
+            }
         }
-        let seconds = begin.elapsed().as_secs_f64();
-        let cpu_seconds = (cpu_time() - cpu).as_secs_f64();
-        let after = self.queue.times();
-        if !client::is_interrupted() {
-            self.read_again()?;
-        }
-        // A connection that was made anew meanwhile counts from zero.
-        let copied = after.copied.saturating_sub(before.copied);
-        let digested = after.digested.saturating_sub(before.digested);
-        let checked = self.contents.map(|contents| contents.checked);
-        let (load, lost, watched) = (self.load, self.lost, None);
-        Ok(Outcome {
-            load,
-            seconds,
-            cpu_seconds,
-            latencies,
-            copied,
-            digested,
-            lost,
-            checked,
-            watched,
-        })
+        Ok(())
     }
 
     /// The slot of a request that has ended well.
@@ -355,6 +388,9 @@ impl<'a> Bench<'a> {
             if client::is_interrupted() {
                 from = u64::MAX;
             }
+            if client::is_to_leave(self.queue, self.sessions) {
+                return Ok(());
+            }
             while let Some(slot) = self.reap()? {
                 free.push(slot);
             }
@@ -372,7 +408,7 @@ impl<'a> Bench<'a> {
 
 impl Outcome {
     fn iops(&self) -> f64 {
-        self.latencies.total() as f64 / self.seconds
+        self.latencies.total() as f64 / self.seconds.max(1e-9)
     }
 
     fn name(&self) -> String {

@@ -16,10 +16,11 @@ use crate::plan::Draft;
 /// locked or listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
-    for warning in draft.warnings() {
-        output::warn(warning);
-    }
-    draft.examine_files().with_context(|| options.file.display().to_string())?;
+    let mut warnings = draft.warnings().to_vec();
+    warnings.iter().for_each(output::warn);
+    let odd = draft.examine_files().with_context(|| options.file.display().to_string())?;
+    odd.iter().for_each(output::warn);
+    warnings.extend(odd);
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
         output::line(json!({
@@ -27,6 +28,7 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
             "targets": draft.targets.len(),
             "luns": luns,
             "default_disk": draft.default_disk,
+            "warnings": warnings,
         }));
     } else {
         let file = options.file.display();

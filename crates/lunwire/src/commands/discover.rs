@@ -17,10 +17,10 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
     let mut queue = client::queue(&options.client)?;
     let settings = client::options(&options.client, &url)?;
     let identity = Identity::of(&settings);
-    let targets =
-        queue.discover(settings).map_err(|error| refusal::advised(error, &url, &identity))?;
+    let targets = client::discover(&mut queue, settings, &url)?
+        .map_err(|error| refusal::advised(error, &url, &identity))?;
     if targets.is_empty() {
-        eprintln!("lunwire: {}", identity.sees_nothing(&url));
+        output::say(identity.sees_nothing(&url));
     }
     let here = url.portal();
     if options.json {

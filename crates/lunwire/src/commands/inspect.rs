@@ -27,9 +27,10 @@ pub(crate) fn run(options: &InspectOptions) -> Result<()> {
     let mut queue = client::queue(&options.disk.client)?;
     let session = client::login(&mut queue, &options.disk.client, &url)?;
     let lun = url.lun.unwrap_or(0);
-    let facts = Facts::gather(&mut queue.unit(session, lun));
+    let facts = Facts::gather(&mut queue.unit(session, lun))
+        .map_err(|error| client::no_unit(&mut queue, session, error, &url));
     queue.logout(session);
-    let facts = facts.map_err(|error| client::advised(error, &url))?;
+    let facts = facts?;
     if options.json {
         output::line(facts.json());
     } else {

@@ -55,7 +55,8 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             }
             let Reply::Added { target, lun } = reply else { return other(&place.daemon) };
             let size = units::bytes(lun.bytes);
-            output::line(format!("{target} LUN {}: {size}, {}", lun.number, lun.store));
+            let (store, protection) = (&lun.store, lun.protection_shown());
+            output::line(format!("{target} LUN {}: {size}, {store}{protection}", lun.number));
         }
         LunAction::Remove { lun, place } => {
             let request = Request::RemoveLun { target: place.target.clone(), lun: *lun };

@@ -57,7 +57,13 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
     plan.plan.connections = plan.plan.connections.within(left);
     let served = plan.served.clone();
     let engine = plan.plan.engine;
-    let target = Arc::new(Target::start(plan.plan)?);
+    let target = match Target::start(plan.plan) {
+        Ok(target) => Arc::new(target),
+        Err(error) => {
+            plan.made.take_back();
+            return Err(error.into());
+        }
+    };
     let last_word = log.clone();
     target::end_process_on_panic(&target, move || last_word.flush());
     tracing::debug!(
@@ -68,8 +74,19 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
         "serving"
     );
     let maker = draft.unit_maker();
-    let admin = Admin::start(draft.control_socket, Arc::clone(&target), served.clone(), maker)?;
-    let watch = Watch::start(Arc::clone(&target))?;
+    let attended = Admin::start(draft.control_socket, Arc::clone(&target), served.clone(), maker)
+        .and_then(|admin| Ok((Watch::start(Arc::clone(&target))?, admin)));
+    let attendants = match attended {
+        Ok(attendants) => attendants,
+        Err(error) => {
+            // Hosts may be there already. The error that came first is the one to tell.
+            let _ = target.stop(GRACE);
+            plan.made.take_back();
+            return Err(error);
+        }
+    };
+    // They are held no longer than they are served.
+    drop(plan.made);
     announce(&target, &served);
     explain_epoll(engine);
     if let Some(signal) = next_end(&mut signals) {
@@ -85,7 +102,7 @@ fn serve(draft: Draft, log: &Log) -> Result<()> {
         }
     });
     let begun = Instant::now();
-    drop((watch, admin));
+    drop(attendants);
     let result = target.stop(GRACE);
     drop(plan.state_folder);
     drop(hurry);

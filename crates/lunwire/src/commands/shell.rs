@@ -23,7 +23,6 @@ use initiator::Data;
 use initiator::Geometry;
 use initiator::Kind;
 use initiator::Management;
-use initiator::Queue;
 use initiator::Request;
 use initiator::Retry;
 use initiator::SessionId;
@@ -37,6 +36,7 @@ use crate::args::ClientOptions;
 use crate::args::SHELL_EXAMPLES;
 use crate::args::ShellOptions;
 use crate::client;
+use crate::client::guest::Guest;
 use crate::output;
 
 /// The first words of lines, for completion.
@@ -74,7 +74,7 @@ pub(crate) fn run(options: &ShellOptions) -> Result<()> {
 
 #[derive(Debug)]
 struct Shell {
-    queue: Queue,
+    queue: Guest,
     client: ClientOptions,
     unit: Option<Unit>,
     log: Option<File>,

@@ -43,9 +43,12 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
         output::line(format!("target {}", target.name));
         for lun in target.luns {
             let access = if lun.read_only { ", read only" } else { "" };
+            let protection = lun.protection_shown();
             let size = units::bytes(lun.bytes);
             let (number, store, block) = (lun.number, lun.store, lun.block);
-            output::line(format!("  LUN {number}: {store} ({size}, {block}-byte blocks{access})"));
+            output::line(format!(
+                "  LUN {number}: {store} ({size}, {block}-byte blocks{access}{protection})"
+            ));
             if lun.lost_writes {
                 output::line(
                     "    could not write back: blocks may be lost; flushes fail until they are \

@@ -60,6 +60,9 @@ pub(crate) fn run(options: &TopOptions) -> Result<()> {
         } else {
             show(&rates, clears);
         }
+        if !output::written()? {
+            return Ok(());
+        }
         (before, since) = (now, at);
         left = left.map(|left| left - 1);
     }

@@ -79,6 +79,8 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
 /// Between any two places.
 pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let (source, destination) = (&options.source, &options.destination);
+    client::refuse_nearly_url("SOURCE", source)?;
+    client::refuse_nearly_url("DESTINATION", destination)?;
     let (mut from_name, mut to_name) = (source.clone(), destination.clone());
     for name in [&mut from_name, &mut to_name] {
         if client::is_url(name) {

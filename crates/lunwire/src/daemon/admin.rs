@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The control socket: local, for its owner and root only, one JSON line each way.
 
+use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
@@ -22,6 +24,7 @@ use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
 use iscsi::target::TaskReporting;
+use scsi::ProtectionType;
 use target::NewLun;
 use target::Resized;
 use target::SessionSnapshot;
@@ -133,7 +136,12 @@ impl Shared {
     fn served(&self) -> Vec<admin::Target> {
         let mut served = self.table().clone();
         for target in &mut served {
+            let units = self.target.units(&target.name).unwrap_or_default();
             for lun in &mut target.luns {
+                if let Some((_, unit)) = units.iter().find(|(number, _)| *number == lun.number) {
+                    // A host may have formatted it otherwise.
+                    lun.protection = unit.protection_type().map(ProtectionType::number);
+                }
                 if let Some(bytes) = self.target.disk_bytes(&target.name, lun.number) {
                     lun.bytes = bytes;
                     lun.store = plan::store_of_now(&lun.store, bytes);
@@ -181,7 +189,12 @@ impl Shared {
         self.target.add_lun(&target, NewLun { number, initiators }, |stores, number| {
             let draft = DraftLun::from_order(number, order).map_err(anyhow::Error::msg)?;
             let taken = |naa: &[u8]| self.target.find_disk(naa);
-            let (unit, facts) = maker.make(stores, &target, &draft, &taken)?;
+            let unit = maker.make(stores, &target, &draft, &taken);
+            let made = stores.made();
+            let (unit, facts) = unit.map_err(|error| {
+                made.take_back();
+                plan::served_already(error, self.table().iter().flat_map(plan::luns_of))
+            })?;
             shown = Some(facts);
             anyhow::Ok(unit)
         })?;
@@ -302,9 +315,7 @@ pub(crate) fn ask_patiently(
         bail!("no default control socket here; try: --control-socket PATH");
     };
     let daemon = path.display();
-    let mut stream = UnixStream::connect(&path).with_context(|| {
-        format!("cannot reach a daemon at {daemon}; try: lunwire serve --control-socket {daemon}")
-    })?;
+    let mut stream = UnixStream::connect(&path).map_err(|error| unreachable(&path, error))?;
     stream.set_read_timeout(Some(patience))?;
     let mut text = serde_json::to_vec(request)?;
     text.push(b'\n');
@@ -330,6 +341,29 @@ pub(crate) fn ask_patiently(
         Reply::Error { message } => bail!(message),
         reply => Ok(reply),
     }
+}
+
+/// Why nobody can be asked at `path`, and what to do.
+fn unreachable(path: &Path, error: std::io::Error) -> anyhow::Error {
+    let daemon = path.display();
+    let what = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            format!(
+                "user {user} may not ask the daemon at {daemon}; \
+                 try: as root, or as the user that it runs as"
+            )
+        }
+        _ if path.metadata().is_ok_and(|facts| !facts.file_type().is_socket()) => {
+            return anyhow::anyhow!(
+                "{daemon} is no socket; try: the path that the daemon got as --control-socket"
+            );
+        }
+        _ => format!(
+            "cannot reach a daemon at {daemon}; try: lunwire serve --control-socket {daemon}"
+        ),
+    };
+    anyhow::Error::from(error).context(what)
 }
 
 /// What is wrong with an answer that does not belong to the request.
@@ -361,10 +395,8 @@ fn bind(path: &Path) -> Result<UnixListener> {
         let path = path.display();
         bail!("{path} belongs to a running daemon; try: --control-socket with another path");
     }
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|facts| {
-        use std::os::unix::fs::FileTypeExt;
-        facts.file_type().is_socket()
-    });
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|facts| facts.file_type().is_socket());
     if is_socket {
         // If it cannot be removed, binding says so.
         let _ = std::fs::remove_file(path);
@@ -372,7 +404,13 @@ fn bind(path: &Path) -> Result<UnixListener> {
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);
-    let listener = listener.with_context(|| format!("cannot make {}", path.display()))?;
+    let listener = listener.with_context(|| match path.parent().filter(|path| !path.exists()) {
+        Some(folder) if folder != Path::new("") => {
+            let (path, folder) = (path.display(), folder.display());
+            format!("cannot make {path}: the folder {folder} is missing; try: mkdir -p {folder}")
+        }
+        _ => format!("cannot make {}", path.display()),
+    })?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }

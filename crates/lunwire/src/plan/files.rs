@@ -5,11 +5,15 @@
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
+use control::admin;
 use engine::files::Examined;
+use engine::files::FileError;
+use engine::files::Holder;
 use engine::files::OpenOptions;
 use engine::files::SECTOR;
 use engine::files::examine;
@@ -46,23 +50,33 @@ struct Named<'a> {
 
 impl Draft {
     /// Whether all disks could be opened, as far as can be seen without doing it, and none of their
-    /// files is two disks.
-    pub(crate) fn examine_files(&self) -> Result<()> {
+    /// files is two disks. Gives what is odd about them.
+    pub(crate) fn examine_files(&self) -> Result<Vec<String>> {
         let mut all: Vec<Seen> = Vec::new();
         let mut named: Vec<Named<'_>> = Vec::new();
+        let mut odd = Vec::new();
         for target in &self.targets {
             for lun in &target.luns {
                 let place =
                     format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
                 let files = look(lun).map_err(|error| error.context(place.clone()))?;
                 let identity = identity_of(lun, target.identity, &files);
-                for (path, seen) in files {
+                for (file, seen) in files {
                     if let Some(other) = all.iter().find(|other| other.file.collides(&seen)) {
                         bail!(
-                            "{place}: {path} is a file of {} already; \
+                            "{place}: {} is a file of {} already; \
                              try: each file once, or readonly each time",
+                            file.path,
                             other.place
                         );
+                    }
+                    let bytes = seen.bytes;
+                    if let Some(wanted) = file.size.filter(|wanted| *wanted != bytes) {
+                        odd.push(format!(
+                            "{place}: {} is there with {bytes} bytes and not {wanted}, and keeps \
+                             its size: size= is for one that is made",
+                            file.path
+                        ));
                     }
                     all.push(Seen { place: place.clone(), file: seen });
                 }
@@ -76,14 +90,15 @@ impl Draft {
             }
         }
         self.examine_control_socket(&all)?;
-        let Some(folder) = &self.state_dir else { return Ok(()) };
+        let Some(folder) = &self.state_dir else { return Ok(odd) };
         StateFolder::examine(folder).map_err(|error| {
             let problem = match folder.metadata() {
                 Ok(found) if !found.is_dir() => "it is no folder".to_owned(),
                 _ => error.to_string(),
             };
             anyhow!("state-dir = \"{}\": {problem}; try: another path", folder.display())
-        })
+        })?;
+        Ok(odd)
     }
 
     /// Whether the control socket can be made.
@@ -100,7 +115,12 @@ impl Draft {
             Ok(_) => Err(wrong("what is there is no socket")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let made = OpenOptions { create_size: Some(SECTOR), ..OpenOptions::default() };
-                let seen = examine(path, &made).map_err(|error| wrong(&error.to_string()))?;
+                let seen = examine(path, &made).map_err(|error| match error {
+                    FileError::FolderMissing { .. } => {
+                        anyhow!("control-socket = \"{}\": {error}", path.display())
+                    }
+                    error => wrong(&error.to_string()),
+                })?;
                 match disks.iter().find(|disk| disk.file.collides(&seen)) {
                     Some(disk) => Err(wrong(&format!("it is a file of {}", disk.place))),
                     None => Ok(()),
@@ -111,8 +131,8 @@ impl Draft {
     }
 }
 
-/// The files of a disk with their paths, if they fit together.
-fn look(lun: &DraftLun) -> Result<Vec<(String, Examined)>> {
+/// The files of a disk, if they fit together.
+fn look(lun: &DraftLun) -> Result<Vec<(FileSpec, Examined)>> {
     let mut files = Vec::new();
     let bytes = look_at(&lun.spec, lun.block, &mut files)?;
     let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
@@ -122,13 +142,14 @@ fn look(lun: &DraftLun) -> Result<Vec<(String, Examined)>> {
             return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());
         }
         let seen = Stores::examine_side(file, bytes, block, kind)?;
-        files.push((format!("{}.pi", file.path), seen));
+        let side = FileSpec { path: format!("{}.pi", file.path), size: None, ..file.clone() };
+        files.push((side, seen));
     }
     Ok(files)
 }
 
 /// The size of a store, whose files come behind `files`.
-fn look_at(spec: &Spec, block: u32, files: &mut Vec<(String, Examined)>) -> Result<u64> {
+fn look_at(spec: &Spec, block: u32, files: &mut Vec<(FileSpec, Examined)>) -> Result<u64> {
     let file = match spec {
         Spec::File(file) => file.clone(),
         Spec::Iso { path } => FileSpec::disc(path.clone()),
@@ -140,15 +161,15 @@ fn look_at(spec: &Spec, block: u32, files: &mut Vec<(String, Examined)>) -> Resu
             return Ok(stripe::bytes_of(*chunk, &sizes?).map_err(StoreError::from)?);
         }
     };
-    let FileSpec { path, size, direct, read_only, raw, .. } = file;
-    let options = OpenOptions { read_only, direct, create_size: size, raw };
-    let seen = examine(path.as_ref(), &options)?;
+    let (read_only, direct, raw) = (file.read_only, file.direct, file.raw);
+    let options = OpenOptions { read_only, direct, create_size: file.size, raw };
+    let seen = examine(file.path.as_ref(), &options)?;
     if direct && block < seen.direct_block {
-        let needs = seen.direct_block;
+        let (path, needs) = (file.path, seen.direct_block);
         return Err(StoreError::DirectBlock { path, needs, block }.into());
     }
     let bytes = seen.bytes;
-    files.push((path, seen));
+    files.push((file, seen));
     Ok(bytes)
 }
 
@@ -157,7 +178,7 @@ fn look_at(spec: &Spec, block: u32, files: &mut Vec<(String, Examined)>) -> Resu
 fn identity_of(
     lun: &DraftLun,
     policy: IdentityPolicy,
-    files: &[(String, Examined)],
+    files: &[(FileSpec, Examined)],
 ) -> Option<Identity> {
     if policy != IdentityPolicy::Own {
         return None;
@@ -179,5 +200,50 @@ fn is_read_only(spec: &Spec) -> bool {
         Spec::Filtered { behind, filter } => *filter == Filter::ReadOnly || is_read_only(behind),
         Spec::Iso { .. } => true,
         Spec::Stripe { .. } | Spec::Memory { .. } | Spec::Null { .. } => false,
+    }
+}
+
+/// The disks of a target, with its name.
+pub(crate) fn luns_of(target: &admin::Target) -> impl Iterator<Item = (&str, &admin::Lun)> {
+    target.luns.iter().map(|lun| (target.name.as_str(), lun))
+}
+
+/// `error` of a disk that cannot be served; it names the one of `luns` that has its file already.
+pub(crate) fn served_already<'a>(
+    error: anyhow::Error,
+    mut luns: impl Iterator<Item = (&'a str, &'a admin::Lun)>,
+) -> anyhow::Error {
+    let Some(StoreError::File(
+        FileError::InUse { path, holder: Holder::Ourselves } | FileError::SameDisk { path, .. },
+    )) = error.downcast_ref::<StoreError>()
+    else {
+        return error;
+    };
+    // Read only or not, it is the same file, and the loop device that shows it may be ours.
+    let reading = OpenOptions { read_only: true, raw: true, ..OpenOptions::default() };
+    let seen = |path: &Path| examine(path, &reading);
+    let Ok(wanted) = seen(path) else { return error };
+    let has_it = |lun: &admin::Lun| {
+        let files = lun.store.parse::<Spec>().map(|spec| files_of(&spec)).unwrap_or_default();
+        files.iter().any(|file| seen(file.path.as_ref()).is_ok_and(|it| it.is_same(&wanted)))
+    };
+    match luns.find(|(_, lun)| has_it(lun)) {
+        None => error,
+        Some((target, lun)) => anyhow!(
+            "{} is served already: it is LUN {} of {target}; try: once, or readonly each time",
+            path.display(),
+            lun.number
+        ),
+    }
+}
+
+/// All files of a store.
+fn files_of(spec: &Spec) -> Vec<FileSpec> {
+    match spec {
+        Spec::File(file) => vec![file.clone()],
+        Spec::Iso { path } => vec![FileSpec::disc(path.clone())],
+        Spec::Stripe { stores, .. } => stores.iter().flat_map(files_of).collect(),
+        Spec::Filtered { behind, .. } => files_of(behind),
+        Spec::Memory { .. } | Spec::Null { .. } => Vec::new(),
     }
 }

@@ -143,7 +143,13 @@ pub(super) fn protection(number: u8, spec: &Spec) -> Result<ProtectionType, Stri
     ProtectionType::from_number(number).ok_or_else(|| "1, 2 or 3 is right".into())
 }
 
-pub(super) fn serial(text: &str) -> Result<String, &'static str> {
-    let good = (1..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if good { Ok(text.to_owned()) } else { Err("1 to 32 printable ASCII characters are right") }
+pub(super) fn serial(text: &str) -> Result<String, String> {
+    const RIGHT: &str = "1 to 32 printable ASCII characters without blanks are right";
+    if let Some(wrong) = text.chars().find(|one| !one.is_ascii_graphic()) {
+        return Err(format!("{RIGHT}, and {wrong:?} is none"));
+    }
+    match text.len() {
+        1..=32 => Ok(text.to_owned()),
+        length => Err(format!("{RIGHT}, and it has {length}")),
+    }
 }

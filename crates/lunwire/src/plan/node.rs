@@ -194,8 +194,14 @@ fn access_rule(
     if let Some(list) = &initiator.luns {
         let mut visible = Vec::new();
         for number in list {
-            visible.push(checked(source, "target.initiator.luns", number, |number| {
-                if numbers.contains(number) { Ok(*number) } else { Err("no such LUN") }
+            visible.push(checked(source, "target.initiator.luns", number, |number| match numbers
+                .contains(number)
+            {
+                true => Ok(*number),
+                false => {
+                    let there: Vec<_> = numbers.iter().map(u16::to_string).collect();
+                    Err(format!("no such LUN; there are {}", there.join(", ")))
+                }
             })?);
         }
         luns = Some(visible);

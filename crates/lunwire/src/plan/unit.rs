@@ -15,6 +15,7 @@ use scsi::Identity;
 use scsi::Kept;
 use scsi::LogicalUnit;
 use scsi::PortGroup;
+use scsi::ProtectionType;
 use store::Store;
 use target::DiskNumber;
 use target::IdentityPolicy;
@@ -90,6 +91,7 @@ impl UnitMaker {
             bytes: geometry.bytes,
             block: unit.block(),
             read_only: geometry.read_only,
+            protection: unit.protection_type().map(ProtectionType::number),
             lost_writes: false,
         };
         Ok((unit, shown))

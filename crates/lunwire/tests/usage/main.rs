@@ -6,9 +6,11 @@
 mod support;
 
 mod addresses;
+mod advice;
 mod foreign;
 mod limits;
 mod messages;
+mod outputs;
 mod places;
 mod reader;
 mod secrets;

@@ -8,7 +8,8 @@
 //!
 //! Both units are asked before each piece, for reservations, write protection and access states may
 //! change under way. A write holds its unit only until it is done, so that COMPARE AND WRITE gets
-//! its turn between two pieces. Where there is no memory for a piece, a shorter one takes its place.
+//! its turn between two pieces. Where there is no memory for a piece, a shorter one takes its
+//! place.
 
 use super::records::Record;
 use super::tokens::RodToken;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How a unit is formatted, as it is kept beside its data.
 //!
-//! The side store begins with a header of [`RECORDS_AT`] bytes, of which the first 36 mean
+//! The side store begins with a header of [`PROTECTION_RECORDS_AT`] bytes, of which the first 36 mean
 //! something: `{ magic:8 version:4 type:4 block:4 zero:4 blocks:8 crc:4 }`, big-endian, the CRC32C
 //! over all before it. Behind it is one record a block.
 
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use wire::scsi::protection::ProtectionType;
 
 /// Where the records begin: nothing shares a page with the header.
-pub(crate) const RECORDS_AT: u64 = 4096;
+pub const PROTECTION_RECORDS_AT: u64 = 4096;
 
 /// Bytes of the header that are written at once: what every disk writes as a whole.
 pub const PROTECTION_HEADER_LEN: usize = 512;
@@ -51,7 +51,7 @@ impl ProtectionFormat {
     #[must_use]
     pub const fn side_len(&self) -> u64 {
         let records = self.blocks.saturating_mul(RECORD_LEN as u64);
-        RECORDS_AT.saturating_add(records).next_multiple_of(PROTECTION_HEADER_LEN as u64)
+        PROTECTION_RECORDS_AT.saturating_add(records).next_multiple_of(PROTECTION_HEADER_LEN as u64)
     }
 
     /// Writes the header.

@@ -20,6 +20,7 @@ pub(crate) mod unmap;
 
 pub use format::FormatError;
 pub use format::PROTECTION_HEADER_LEN;
+pub use format::PROTECTION_RECORDS_AT;
 pub use format::ProtectionFormat;
 pub(crate) use machine::Protected;
 pub(crate) use start::start;
@@ -29,7 +30,6 @@ use alloc::sync::Arc;
 use buf::Slice;
 use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering;
-use format::RECORDS_AT;
 use ranges::Ranges;
 use record::RECORD_LEN;
 use store::Op;
@@ -68,7 +68,7 @@ impl Protection {
 
 /// All that stands beside the blocks of a unit.
 pub(crate) fn all_records(unit: &LogicalUnit) -> (u64, u64) {
-    (SIDE + RECORDS_AT, unit.blocks() * RECORD_LEN as u64)
+    (SIDE + PROTECTION_RECORDS_AT, unit.blocks() * RECORD_LEN as u64)
 }
 
 /// Writes how a unit is formatted.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Blocks as they are on the medium, each with what stands beside it.
 
-use super::format::RECORDS_AT;
+use super::format::PROTECTION_RECORDS_AT;
 use super::record::RECORD_LEN;
 use super::record::Record;
 use super::terms::Place;
@@ -62,7 +62,7 @@ impl Block<'_> {
 
 /// Where what is beside a block stands.
 pub(super) const fn records_at(lba: u64) -> u64 {
-    SIDE + RECORDS_AT + lba * RECORD_LEN as u64
+    SIDE + PROTECTION_RECORDS_AT + lba * RECORD_LEN as u64
 }
 
 pub(super) fn block_of(unit: &LogicalUnit) -> usize {

@@ -119,6 +119,19 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// A command that would read more than there is memory at all reads less instead, in its next
+    /// turn; false if there may be memory, or it has nothing less to read.
+    #[cold]
+    pub(super) fn reads_less(&mut self, key: Key, id: TaskId, bytes: usize) -> bool {
+        if self.pool.could_take([bytes]) {
+            return false;
+        }
+        let task = self.sessions.get_mut(key).and_then(|of| task_of(&mut of.tasks, id));
+        let Some(step) = task.and_then(|task| task.scsi.shorten()) else { return false };
+        self.runnable.push_back((key, id, step));
+        true
+    }
+
     /// Lets those go on for which there is memory now.
     pub(super) fn serve_memory_queue(&mut self) {
         if self.memory_queue.is_empty() {

@@ -185,8 +185,8 @@ impl<P: Port> Pump<P> {
         self.jobs.get(key_of(id))?.scsi.store()
     }
 
-    /// There is no buffer for an operation of a job: it takes one that needs less or, where there is
-    /// none, tries again. However little the pool has, and for how long, it gets on.
+    /// There is no buffer for an operation of a job: it takes one that needs less or, where there
+    /// is none, tries again. However little the pool has, and for how long, it gets on.
     #[cold]
     pub(super) fn postpone_job(&mut self, id: TaskId, reading: Reading) {
         let key = key_of(id);

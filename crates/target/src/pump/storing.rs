@@ -44,6 +44,9 @@ impl<P: Port> Pump<P> {
                         if key == Key::NOBODY {
                             return self.postpone_job(id, reading);
                         }
+                        if self.reads_less(key, id, length as usize) {
+                            return;
+                        }
                         let want = Want::Read(Box::new(reading));
                         return self.await_memory(key, id, want, length as usize);
                     }

@@ -13,6 +13,7 @@ use engine::files::FileError;
 use engine::files::OpenOptions;
 use scsi::FormatError;
 use scsi::PROTECTION_HEADER_LEN;
+use scsi::PROTECTION_RECORDS_AT;
 use scsi::ProtectionFormat;
 use scsi::ProtectionType;
 use store::Geometry;
@@ -166,6 +167,7 @@ impl Stores {
         let options = side.options()?;
         let open = engine::files::open(side.path.as_ref(), &options)
             .map_err(|source| ProtectionError::Open { path: side.spec.path.clone(), source })?;
+        self.note(&side.path, &open, PROTECTION_RECORDS_AT);
         let failed = |source| ProtectionError::Side { side: side.path.clone(), source };
         let format = side.formatted(&open.fd.try_clone().map_err(failed)?.into(), open.bytes)?;
         let id = self.free_id();

@@ -96,6 +96,15 @@ impl Session {
         }
     }
 
+    /// As [`Session::logout`], when nothing is under way any more or `patience` is over; no new
+    /// command is sent.
+    pub fn drain(&mut self, patience: Duration, now: Instant) {
+        if self.state == State::Active {
+            self.state = State::Draining { until: now + patience };
+            self.logout_if_drained(now);
+        }
+    }
+
     pub(super) fn begin_logout(&mut self, now: Instant, asked: bool) {
         let Some(at) = self.connections.any_up() else { return self.close(ending_of(asked), None) };
         let itt = self.controls.next_itt();

@@ -125,8 +125,8 @@ impl Session {
         while self.controls.abort_deadline().is_some_and(|at| now >= at) {
             self.abandon(now)?;
         }
-        if self.controls.text_deadline().is_some_and(|at| now >= at) {
-            return Err(SessionError::TextTimeout);
+        if let Some(text) = self.controls.text.as_ref().filter(|text| now >= text.until) {
+            return Err(SessionError::TextTimeout(text.key()));
         }
         self.forget_ended();
         while let Some((at, id)) = self.deadlines.front().copied()

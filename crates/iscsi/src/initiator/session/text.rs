@@ -16,6 +16,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use clock::Instant;
 use wire::iscsi::Itt;
@@ -194,10 +195,18 @@ impl Session {
 
     fn begin_text(&mut self, at: ConnectionId, subject: Subject, data: Vec<u8>, now: Instant) {
         let itt = self.controls.next_itt();
-        let until = now + limits::TEXT_TIMEOUT;
+        let until = now + self.text_timeout();
         let text = Text { itt, at, until, subject, text: Vec::new(), exchanges: 0 };
         self.controls.text = Some(text);
         self.send_text(at, itt, Ttt::NONE, LunField::default(), data);
+    }
+
+    /// How long the target may take for each answer: as for a command.
+    fn text_timeout(&self) -> Duration {
+        match self.command_timeout {
+            Duration::ZERO => limits::TEXT_TIMEOUT,
+            timeout => timeout,
+        }
     }
 
     fn send_text(&mut self, at: ConnectionId, itt: Itt, ttt: Ttt, lun: LunField, data: Vec<u8>) {
@@ -221,11 +230,12 @@ impl Session {
         data: &[u8],
         now: Instant,
     ) -> Result<(), SessionError> {
+        let until = now + self.text_timeout();
         let Some(exchange) = self.controls.text.as_mut().filter(|text| text.itt == pdu.itt) else {
             return Err(SessionError::UnexpectedPdu("text response"));
         };
         exchange.exchanges += 1;
-        exchange.until = now + limits::TEXT_TIMEOUT;
+        exchange.until = until;
         let length = exchange.text.len() + data.len();
         if length > limits::DISCOVERY_TEXT_LEN_MAX
             || exchange.exchanges > limits::TEXT_EXCHANGES_MAX
@@ -340,6 +350,14 @@ impl Session {
 }
 
 impl Text {
+    /// What was asked.
+    pub(super) fn key(&self) -> &'static str {
+        match self.subject {
+            Subject::Targets => Id::SendTargets.key().name,
+            Subject::Segment(_) => Id::MaxRecvDataSegmentLength.key().name,
+        }
+    }
+
     /// Whether it may change what the connection takes.
     pub(super) const fn declares(&self) -> bool {
         matches!(self.subject, Subject::Segment(_))

@@ -265,8 +265,8 @@ pub enum SessionError {
     #[error("a command took too long and could not be aborted")]
     AbortTimeout,
     /// RFC 7143 §11.11.
-    #[error("no answer to a text request")]
-    TextTimeout,
+    #[error("no answer to a text request ({0})")]
+    TextTimeout(&'static str),
     /// RFC 7143 §11.15.
     #[error("no answer to a logout")]
     LogoutTimeout,

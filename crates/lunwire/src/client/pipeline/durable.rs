@@ -14,6 +14,7 @@ use initiator::scsi;
 use super::Copy;
 use crate::client;
 use crate::client::place::Place;
+use crate::output;
 
 /// Between two flushes of a disk: so much work is lost at the most.
 const FLUSH_PAUSE: Duration = Duration::from_secs(10);
@@ -106,10 +107,9 @@ impl Copy<'_> {
         if self.durable.rewinds > REWINDS_MAX {
             bail!("{to}: the target was reset or began anew {REWINDS_MAX} times before a flush");
         }
-        eprintln!(
-            "lunwire: {to}: the target was reset or began anew, and may have lost {lost}; writing \
-             them again"
-        );
+        output::say(format_args!(
+            "{to}: the target was reset or began anew, and may have lost {lost}; writing them again"
+        ));
         // What is under way would be taken for what comes in its place.
         while !self.under_way.is_empty() {
             self.wait()?;

@@ -163,17 +163,27 @@ fn what_the_target_refuses_leaves_all_as_it_was() {
 
 #[test]
 fn a_target_that_does_not_answer_loses_its_session() {
-    for targets in [false, true] {
+    let allowed = Settings::default().command_timeout;
+    for (targets, limit) in [
+        (false, allowed),
+        (true, allowed),
+        (true, Duration::from_secs(2)),
+        (false, Duration::from_secs(2)),
+        (true, Duration::ZERO),
+    ] {
         let mut lab = Lab::with(targets, |_| {});
+        lab.session.command_timeout = limit;
         match targets {
             true => lab.session.send_targets(START).unwrap(),
             false => lab.session.declare(4096, START).unwrap(),
         }
-        let at = START + limits::TEXT_TIMEOUT;
+        let at = START + if limit.is_zero() { limits::TEXT_TIMEOUT } else { limit };
         assert!(lab.session.poll_timeout().is_some_and(|due| due <= at));
         lab.session.handle_timeout(at);
         lab.drain();
-        assert!(matches!(lab.closed, Some((SessionError::TextTimeout, _))));
+        let Some((SessionError::TextTimeout(asked), _)) = lab.closed else { panic!("it is over") };
+        let expected = if targets { "SendTargets" } else { "MaxRecvDataSegmentLength" };
+        assert_eq!(asked, expected);
     }
 }
 

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One signal ends a client, whatever has become of its target.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+mod support;
+
+use std::net::TcpListener;
+use std::process::Child;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
+use support::Daemon;
+use support::stderr;
+use support::stdout;
+
+/// Until a client is at work, or has noticed that its target is gone.
+const PAUSE: Duration = Duration::from_millis(1500);
+
+/// Far less than the patience of the clients, and time enough on a machine with much to do.
+const END: Duration = Duration::from_secs(20);
+
+fn client(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    command.args(arguments).args(["--patience", "300s"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// What it says after one signal, and how long it took.
+#[track_caller]
+fn interrupted(mut child: Child, signal: Signal) -> (Output, Duration) {
+    let begun = Instant::now();
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > END {
+            child.kill().unwrap();
+            panic!("it goes on: {}", stderr(&child.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let time = begun.elapsed();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    (output, time)
+}
+
+#[test]
+fn a_bench_ends_at_one_signal_though_its_target_is_gone() {
+    for (frozen, signal) in [(false, Signal::TERM), (true, Signal::INT)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut daemon = Daemon::start(folder.path(), &["memory:16M"], &[]);
+        let bench = client(&["bench", &daemon.urls[0], "--time", "300s", "--json"]);
+        std::thread::sleep(PAUSE);
+        if frozen {
+            daemon.signal(Signal::STOP);
+        } else {
+            daemon.kill();
+        }
+        std::thread::sleep(PAUSE);
+        let (output, time) = interrupted(bench, signal);
+        let said = stderr(&output);
+        assert!(said.contains("interrupted: the figures are those up to then"), "{said}");
+        let told: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert!(told["results"][0]["requests"].as_u64().unwrap() > 0, "{told}");
+        // There is nobody to wait for.
+        assert!(frozen || time < Duration::from_secs(3), "{time:?}");
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_a_login_ends_at_one_signal() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let portal = listener.local_addr().unwrap().to_string();
+    let url = format!("iscsi://{portal}/{}/0", support::TARGET);
+    for arguments in [["discover", portal.as_str()], ["inspect", url.as_str()]] {
+        let child = client(&arguments);
+        std::thread::sleep(PAUSE);
+        interrupted(child, Signal::TERM);
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Standard output that takes nothing, readers that go away, and what is left behind when a command
+//! fails.
+
+use std::fs::File;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::process::Child;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::Daemon;
+use crate::support::Files;
+use crate::support::TARGET;
+use crate::support::lunwire;
+use crate::support::stderr;
+use crate::support::stdout;
+
+fn into(arguments: &[&str], to: impl Into<Stdio>) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(to)
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(Child::wait_with_output)
+        .unwrap()
+}
+
+/// A device that is always full.
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+/// A pipe that nobody reads any more.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+/// Each command that has a result, with and without `--json`.
+fn commands(daemon: &Daemon, files: &Files) -> Vec<Vec<String>> {
+    let (url, at) = (daemon.urls[0].as_str(), daemon.portal());
+    let config = files.with("c.toml", b"control-socket = \"/tmp/none\"\n");
+    let script = files.with("script", format!("login {url}\n").as_bytes());
+    let (image, back) = (files.with("image", &[7; 512]), files.path("back"));
+    let plain: [&[&str]; 7] = [
+        &["discover", at],
+        &["inspect", url],
+        &["bench", url, "--time", "50ms"],
+        &["bench", url, "--time", "50ms", "--sessions", "2"],
+        &["check", &config],
+        &["explain"],
+        &["lab", "list"],
+    ];
+    let odd: [&[&str]; 8] = [
+        &["read", url, &back, "--length", "512", "--quiet", "--json"],
+        &["write", url, &image, "--quiet", "--json"],
+        &["copy", &image, url, "--quiet", "--json"],
+        &["shell", &script],
+        &["read", url, "--length", "512", "--quiet"],
+        &["--help"],
+        &["--version"],
+        &["lun", "add", "--help"],
+    ];
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let mut all: Vec<Vec<String>> = odd.iter().map(|words| owned(words)).collect();
+    for words in plain {
+        all.extend([owned(words), [owned(words), owned(&["--json"])].concat()]);
+    }
+    for more in [&[][..], &["--json"]] {
+        let store = format!("file:{},size=1M", files.path(&format!("disk{}", more.len())));
+        let talks: [&[&str]; 9] = [
+            &["status"],
+            &["sessions"],
+            &["top", "--count", "1", "--interval", "10ms"],
+            &["alua"],
+            &["lun", "add", &store, "--number", "5"],
+            &["lun", "resize", "5", "2M"],
+            &["lun", "rescan"],
+            &["lun", "remove", "5"],
+            &["lun", "add", "memory:1M", "--number", "6"],
+        ];
+        let place = owned(&["--control-socket", &daemon.socket]);
+        all.extend(talks.iter().map(|words| [owned(words), place.clone(), owned(more)].concat()));
+        all.push([owned(&["lun", "remove", "6"]), place, owned(more)].concat());
+    }
+    all
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_a_failure() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+    for words in commands(&daemon, &files) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = into(&words, full());
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {text}");
+        let said = ["cannot write standard output", "No space left on device"];
+        assert!(said.iter().all(|part| text.contains(part)), "{words:?}: {text}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+    for words in commands(&daemon, &files) {
+        if words[0] == "read" {
+            std::fs::remove_file(files.path("back")).ok();
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = into(&words, closed());
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()), "{words:?}");
+    }
+    for words in
+        [["copy", &daemon.urls[0], "-", "--quiet"], ["read", &daemon.urls[0], "-", "--quiet"]]
+    {
+        let output = into(&words, closed());
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()), "{words:?}");
+    }
+    let output = into(&["top", "--interval", "10ms", "--control-socket", &daemon.socket], closed());
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()), "it ends");
+}
+
+#[test]
+fn standard_error_that_takes_nothing_stops_nobody() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.args(words).stdout(Stdio::null()).stderr(full()).status().unwrap().code()
+    };
+    assert_eq!(run(&["copy", &daemon.urls[0], "-"]), Some(0));
+    let gone = format!("iscsi://127.0.0.1:1/{TARGET}/0");
+    assert_eq!(run(&["inspect", &gone, "--patience", "200ms"]), Some(1));
+    assert_eq!(run(&["bench", &gone, "--reads", "0"]), Some(2));
+}
+
+#[test]
+fn a_load_whose_target_goes_away_tells_what_it_measured() {
+    for json in [false, true] {
+        let files = Files::new();
+        let mut daemon = Daemon::start(files.folder.path(), &["memory:8M"], &[]);
+        let url = daemon.urls[0].clone();
+        let mut words = vec!["bench", &url, "--time", "30s", "--patience", "300ms"];
+        words.extend(json.then_some("--json"));
+        let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+            .args(&words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(1000));
+        daemon.kill();
+        let output = child.wait_with_output().unwrap();
+        let (text, told) = (stderr(&output), stdout(&output));
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains("the session ended") || text.contains("cannot connect"), "{text}");
+        if !json {
+            assert!(told.contains("requests/s") && told.contains("p50"), "{told}");
+            continue;
+        }
+        let told: Value = serde_json::from_str(&told).unwrap();
+        assert!(told["results"][0]["requests"].as_u64().unwrap() > 0, "{told}");
+        assert!(told["results"][0]["seconds"].as_f64().unwrap() < 2.0, "{told}");
+        assert!(text.contains(told["error"].as_str().unwrap()), "{told}: {text}");
+    }
+}
+
+#[test]
+fn a_load_without_time_is_refused() {
+    let output =
+        lunwire(&["bench", "iscsi://127.0.0.1:1/iqn.2026-01.com.example:a/0", "--time", "0s"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--time 0s: "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_command_that_fails_logs_out() {
+    let files = Files::new();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("control")])
+        .args(["--target", TARGET, "--log", "info", "--lun", "memory:8M"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.trim().strip_prefix("serving ").unwrap();
+    let script = files.with("script", format!("login {url}\nnonsense\n").as_bytes());
+    let image = files.with("image", &[0; 9 << 20]);
+    let lost: [&[&str]; 9] = [
+        &["bench", url, "--block", "100"],
+        &["bench", url, "--range", "512"],
+        &["bench", url, "--sessions", "2", "--block", "100"],
+        &["read", url, "--offset", "7", "--length", "512"],
+        &["read", url, "--offset", "9M", "--length", "512"],
+        &["read", url, "/none/such"],
+        &["write", url, &image],
+        &["copy", url, "/none/such"],
+        &["shell", &script],
+    ];
+    for words in lost {
+        assert_ne!(lunwire(words).status.code(), Some(0), "{words:?}");
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let mut log = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    child.wait().unwrap();
+    let closed: Vec<&str> = log.lines().filter(|line| line.contains("session closed")).collect();
+    assert!(closed.len() >= lost.len(), "{log}");
+    let lost: Vec<_> = closed.iter().filter(|line| line.contains("connection lost")).collect();
+    assert!(lost.is_empty(), "{lost:#?}");
+}
