@@ -49,8 +49,8 @@ pub struct StateFolder {
 }
 
 impl StateFolder {
-    /// Whether `folder` could be taken, as far as can be seen without making it; who has it now does
-    /// not count.
+    /// Whether `folder` could be taken, as far as can be seen without making it; who has it now
+    /// does not count.
     ///
     /// # Errors
     /// If it cannot be made or used.

@@ -174,8 +174,8 @@ pub enum FileError {
     },
     /// Swap space of the system.
     #[error(
-        "{} is swap space of this system, which would write to it, too; try: swapoff {}, or another \
-         file",
+        "{} is swap space of this system, which would write to it, too; try: swapoff {}, or \
+         another file",
         .path.display(), .file.display()
     )]
     Swap {
