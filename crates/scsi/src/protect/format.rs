@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How a unit is formatted, as it is kept beside its data.
 //!
-//! The side store begins with a header of [`PROTECTION_RECORDS_AT`] bytes, of which the first 36 mean
-//! something: `{ magic:8 version:4 type:4 block:4 zero:4 blocks:8 crc:4 }`, big-endian, the CRC32C
-//! over all before it. Behind it is one record a block.
+//! The side store begins with a header of [`PROTECTION_RECORDS_AT`] bytes, of which the first 36
+//! mean something: `{ magic:8 version:4 type:4 block:4 zero:4 blocks:8 crc:4 }`, big-endian, the
+//! CRC32C over all before it. Behind it is one record a block.
 
 use super::record::RECORD_LEN;
 use alloc::vec::Vec;

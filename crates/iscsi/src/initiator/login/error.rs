@@ -117,8 +117,8 @@ const fn describe(status: u16) -> &'static str {
     match status {
         0x0200 => "the target found an error in our login (status 0200)",
         0x0201 => {
-            "authentication failed (status 0201): the user, the secret or the name of the initiator \
-             is not what the target wants"
+            "authentication failed (status 0201): the user, the secret or the name of the \
+             initiator is not what the target wants"
         }
         0x0202 => "this initiator may not use this target (status 0202)",
         0x0203 => "no such target (status 0203)",
