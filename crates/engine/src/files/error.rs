@@ -40,8 +40,8 @@ pub enum FileError {
     },
     /// The folder of the file is missing.
     #[error(
-        "the folder {} does not exist; try: mkdir -p {}",
-        folder_of(.path).display(), folder_of(.path).display()
+        "{}: the folder {} does not exist; try: mkdir -p {}",
+        .path.display(), folder_of(.path).display(), folder_of(.path).display()
     )]
     FolderMissing {
         /// The file.

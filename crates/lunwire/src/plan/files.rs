@@ -230,7 +230,7 @@ pub(crate) fn served_already<'a>(
     match luns.find(|(_, lun)| has_it(lun)) {
         None => error,
         Some((target, lun)) => anyhow!(
-            "{} is served already: it is LUN {} of {target}; try: once, or readonly each time",
+            "{} is given twice: it is LUN {} of {target}; try: once, or readonly each time",
             path.display(),
             lun.number
         ),
