@@ -11,6 +11,7 @@ mod made;
 mod ofd;
 mod same;
 mod space;
+mod swap;
 mod volume;
 mod whole;
 
@@ -33,6 +34,8 @@ use std::time::Instant;
 
 use rustix::fs::FallocateFlags;
 
+use folder::folder_of;
+
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
@@ -40,6 +43,7 @@ pub use error::FileError;
 pub use examine::Examined;
 pub use examine::examine;
 pub use folder::among_devices;
+pub use folder::examine_folder;
 pub use folder::exchange;
 pub use folder::set_aside;
 pub use folder::sync_name;
@@ -204,6 +208,7 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
     }
     let opened = flags(options).create_new(true).mode(0o600).open(path);
     let file = opened.map_err(|error| match error.kind() {
+        ErrorKind::NotFound if folder_of(path).is_dir() => FileError::NoFiles { path: path.into() },
         ErrorKind::NotFound => FileError::FolderMissing { path: path.into() },
         _ => explain(path, options, error),
     })?;
@@ -225,14 +230,6 @@ fn missing(path: &Path, options: &OpenOptions) -> FileError {
         Ok(false) => FileError::FolderMissing { path },
         _ if options.read_only => FileError::NothingToRead { path },
         _ => FileError::Missing { path },
-    }
-}
-
-/// The folder that `path` is in.
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
     }
 }
 

@@ -68,29 +68,36 @@ pub fn check(chunk: u64, stores: usize) -> Result<(), StripeError> {
     Ok(())
 }
 
+/// Bytes of a stripe of stores of these `sizes`: of each as many whole chunks count as the smallest
+/// one has.
+///
+/// # Errors
+/// What is wrong with them, or with the chunk.
+pub fn bytes_of(chunk: u64, sizes: &[u64]) -> Result<u64, StripeError> {
+    check(chunk, sizes.len())?;
+    if let Some((index, bytes)) = sizes.iter().enumerate().find(|(_, bytes)| **bytes < chunk) {
+        return Err(StripeError::Small { index, bytes: *bytes, chunk });
+    }
+    let smallest = sizes.iter().map(|bytes| bytes / chunk).min().unwrap_or(0);
+    (smallest * chunk)
+        .checked_mul(sizes.len() as u64)
+        .filter(|bytes| *bytes <= SIZE_MAX)
+        .ok_or(StripeError::TooLarge)
+}
+
 impl Stripe {
     /// `stores` as one. Of each as many whole chunks count as the smallest one has.
     ///
     /// # Errors
     /// If `chunk` is no size for a chunk, or there are too few stores, too many, or too small ones.
     pub fn new(chunk: u64, stores: Vec<Arc<dyn Store>>) -> Result<Self, StripeError> {
-        check(chunk, stores.len())?;
         let all: Vec<Geometry> = stores.iter().map(|store| store.geometry()).collect();
-        for (index, geometry) in all.iter().enumerate() {
-            let bytes = geometry.bytes;
-            if bytes < chunk {
-                return Err(StripeError::Small { index, bytes, chunk });
-            }
-        }
-        let smallest = all.iter().map(|one| one.bytes / chunk).min().unwrap_or(0);
+        let sizes: Vec<u64> = all.iter().map(|one| one.bytes).collect();
+        let bytes = bytes_of(chunk, &sizes)?;
         // A discard must not be cut by the end of a chunk.
         let chunk_u32 = u32::try_from(chunk).unwrap_or(u32::MAX);
         let granularities: Option<Vec<u32>> =
             all.iter().map(|one| one.discard_granularity).collect();
-        let bytes = (smallest * chunk)
-            .checked_mul(stores.len() as u64)
-            .filter(|bytes| *bytes <= SIZE_MAX)
-            .ok_or(StripeError::TooLarge)?;
         let geometry = Geometry {
             bytes,
             read_only: all.iter().any(|one| one.read_only),

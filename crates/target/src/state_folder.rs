@@ -49,6 +49,16 @@ pub struct StateFolder {
 }
 
 impl StateFolder {
+    /// Whether `folder` could be taken, as far as can be seen without making it; who has it now
+    /// does not count.
+    ///
+    /// # Errors
+    /// If it cannot be made or used.
+    pub fn examine(folder: &Path) -> Result<(), StateFolderError> {
+        engine::files::examine_folder(folder)
+            .map_err(|source| StateFolderError::Unusable { folder: folder.into(), source })
+    }
+
     /// Takes `folder`, which is made if it is missing. Files in it are for their owner alone from
     /// then on.
     ///
@@ -127,6 +137,16 @@ mod tests {
         let parent = tempfile::tempdir().expect("a folder");
         let file = parent.path().join("file");
         std::fs::write(&file, b"").expect("room");
-        assert!(matches!(StateFolder::take(&file), Err(StateFolderError::Unusable { .. })));
+        let within = file.join("deep");
+        let link = parent.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).expect("room");
+        for folder in [&file, &within, &link, &"/proc/state".into()] {
+            assert!(StateFolder::examine(folder).is_err(), "{folder:?}");
+            let taken = StateFolder::take(folder);
+            assert!(matches!(taken, Err(StateFolderError::Unusable { .. })), "{folder:?}");
+        }
+        let deep = parent.path().join("a/b/c");
+        StateFolder::examine(&deep).expect("it can be made");
+        assert!(!parent.path().join("a").exists());
     }
 }

@@ -47,6 +47,12 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// The folder is there and takes no files, as those of `/proc`.
+    #[error("no file {} can be made: its folder takes none; try: another folder", .path.display())]
+    NoFiles {
+        /// The file.
+        path: PathBuf,
+    },
     /// The user may not.
     #[error(
         "no permission to open {} for {}; try: chown or chmod it, or serve it read-only",

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::Access;
+use rustix::io::Errno;
 
 use super::FileError;
 use super::OpenOptions;
@@ -16,7 +17,9 @@ use super::Queue;
 use super::among_devices;
 use super::check_kind;
 use super::explain;
+use super::folder::takes_files;
 use super::folder_of;
+use super::identity::recorded;
 use super::image;
 use super::is_whole;
 use super::length;
@@ -32,16 +35,27 @@ pub struct Examined {
     read_only: bool,
     /// Unit of what is read and written past the page cache, bytes.
     pub direct_block: u32,
-    /// Its size; None: it would be made.
-    pub bytes: Option<u64>,
+    /// Its size, or that with which it would be made, bytes.
+    pub bytes: u64,
+    /// The number that is written beside it, if there is one.
+    pub number: Option<u64>,
+    /// For a file that would be made: true.
+    pub missing: bool,
+    /// True for a block device.
+    pub block_device: bool,
 }
 
 impl Examined {
     /// Whether both are the same disk, and one of them writes to it.
     #[must_use]
     pub fn collides(&self, other: &Self) -> bool {
-        let shared = self.places.iter().any(|place| other.places.contains(place));
-        shared && !(self.read_only && other.read_only)
+        self.is_same(other) && !(self.read_only && other.read_only)
+    }
+
+    /// Whether both are the same disk.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.places.iter().any(|place| other.places.contains(place))
     }
 }
 
@@ -75,8 +89,15 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
     let block_device = metadata.file_type().is_block_device();
     let queue = Queue::of(if block_device { metadata.rdev() } else { metadata.dev() });
     let places = same::places(&metadata);
-    let read_only = options.read_only;
-    Ok(Examined { places, read_only, direct_block: queue.direct_block(), bytes: Some(bytes) })
+    Ok(Examined {
+        places,
+        read_only: options.read_only,
+        direct_block: queue.direct_block(),
+        bytes,
+        number: recorded(&file).unwrap_or_default(),
+        missing: false,
+        block_device,
+    })
 }
 
 /// A file that would be made.
@@ -89,9 +110,20 @@ fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileE
         ErrorKind::NotFound => FileError::FolderMissing { path: own() },
         _ => explain(path, options, error),
     })?;
+    takes_files(&whole).map_err(|errno| match errno {
+        Errno::NOENT => FileError::NoFiles { path: own() },
+        _ => explain(path, options, errno.into()),
+    })?;
     let whole = whole.join(path.file_name().unwrap_or_default());
-    let places = vec![Place::Name(whole)];
-    Ok(Examined { places, read_only: false, direct_block: 512, bytes: None })
+    Ok(Examined {
+        places: vec![Place::Name(whole)],
+        read_only: false,
+        direct_block: 512,
+        bytes: options.create_size.unwrap_or_default(),
+        number: None,
+        missing: true,
+        block_device: false,
+    })
 }
 
 #[cfg(test)]
@@ -124,5 +156,10 @@ mod tests {
         let [new, again] = ["new", "./new"].map(|name| examine(&path(name), &made).unwrap());
         assert!(new.collides(&again) && !new.collides(&first));
         assert!(!path("new").exists());
+        assert_eq!((new.bytes, new.missing, first.bytes, first.missing), (4096, true, 4096, false));
+        let kernel = examine(Path::new("/proc/lunwire-new"), &made).unwrap_err();
+        assert!(matches!(kernel, FileError::NoFiles { .. } | FileError::Permission { .. }));
+        let kernel = super::super::open(Path::new("/proc/lunwire-new"), &made).unwrap_err();
+        assert!(matches!(kernel, FileError::NoFiles { .. } | FileError::Permission { .. }));
     }
 }

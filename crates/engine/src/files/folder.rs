@@ -7,6 +7,9 @@ use std::io;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use rustix::fs::Access;
+use rustix::io::Errno;
+
 use crate::limits::LINKS_MAX;
 
 /// Brings the name of `file`, which is `path`, to stable storage.
@@ -14,16 +17,51 @@ use crate::limits::LINKS_MAX;
 /// # Errors
 /// What the kernel says of a sync.
 pub fn sync_name(path: &Path, file: &File) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    match File::open(folder) {
+    match File::open(folder_of(path)) {
         Ok(folder) => folder.sync_all(),
         // A folder may let us write and not read: then its whole file system is synced.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(rustix::fs::syncfs(file)?),
         Err(error) => Err(error),
     }
+}
+
+/// The folder in which `path` is.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Whether `folder` can be used for files that are made in it, or could be made with the folders
+/// above it that are missing. Makes nothing.
+///
+/// # Errors
+/// What the kernel would say.
+pub fn examine_folder(folder: &Path) -> io::Result<()> {
+    let mut folder = folder;
+    while let Err(error) = fs::metadata(folder) {
+        // What a link names is not made.
+        if error.kind() != ErrorKind::NotFound || fs::symlink_metadata(folder).is_ok() {
+            return Err(error);
+        }
+        folder = folder_of(folder);
+    }
+    if !fs::metadata(folder)?.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    Ok(takes_files(folder)?)
+}
+
+/// Whether a file can be made in `folder`, as far as can be seen without making one.
+pub(super) fn takes_files(folder: &Path) -> Result<(), Errno> {
+    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?;
+    // Those of the kernel: the user root may write there, and is told that there is no such file.
+    let kind = rustix::fs::statfs(folder)?.f_type;
+    if [libc::PROC_SUPER_MAGIC, libc::SYSFS_MAGIC].contains(&kind) {
+        return Err(Errno::NOENT);
+    }
+    Ok(())
 }
 
 /// Whether `path`, which is not there, would be a file among devices: a device with a mistyped

@@ -2,12 +2,10 @@
 //! One disk is one disk, whatever name it is opened by: a device by two nodes, a file and the loop
 //! device that shows it. Locks are on the node or file that was opened and do not see that.
 
-use std::ffi::OsString;
 use std::fs;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,6 +20,7 @@ use super::FileError;
 use super::Holder;
 use super::SECTOR;
 use super::lock;
+use super::swap::is_swap;
 use crate::limits::DEVICES_DEPTH_MAX;
 
 /// What bytes are where.
@@ -167,7 +166,7 @@ pub(super) fn places(metadata: &fs::Metadata) -> Vec<Place> {
     places
 }
 
-fn place(metadata: &fs::Metadata) -> Place {
+pub(super) fn place(metadata: &fs::Metadata) -> Place {
     if metadata.file_type().is_block_device() {
         Place::Device(metadata.rdev())
     } else {
@@ -253,44 +252,6 @@ fn is_claimed(device: &Path) -> bool {
     alone.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
 }
 
-/// Whether a file is swap space of the system: no lock tells, and the kernel writes past it.
-fn is_swap(metadata: &fs::Metadata) -> bool {
-    let text = fs::read("/proc/swaps").unwrap_or_default();
-    swaps(&text)
-        .iter()
-        .any(|path| fs::metadata(path).is_ok_and(|swap| place(&swap) == place(metadata)))
-}
-
-/// The names in the text of `/proc/swaps`, below its heading; blanks in them are written `\040`.
-fn swaps(text: &[u8]) -> Vec<PathBuf> {
-    let lines = text.split(|byte| *byte == b'\n').skip(1);
-    let names = lines.filter_map(|line| line.split(|byte| matches!(byte, b' ' | b'\t')).next());
-    names
-        .filter(|name| !name.is_empty())
-        .map(|name| OsString::from_vec(plain(name)).into())
-        .collect()
-}
-
-/// `name` with each `\` and three octal digits as the byte that they mean.
-fn plain(name: &[u8]) -> Vec<u8> {
-    let (mut plain, mut rest) = (Vec::with_capacity(name.len()), name);
-    while let [first, behind @ ..] = rest {
-        let digits = behind.get(..3).filter(|_| *first == b'\\');
-        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                rest = behind.get(3..).unwrap_or_default();
-            }
-            None => {
-                plain.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    plain
-}
-
 fn sysfs(device: u64) -> PathBuf {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
@@ -318,6 +279,7 @@ fn loop_of(metadata: &fs::Metadata) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::super::OpenOptions;
+    use super::super::examine;
     use super::super::open;
     use super::*;
     use std::os::unix::fs::OpenOptionsExt;
@@ -365,6 +327,8 @@ mod tests {
         };
         let plain = OpenOptions::default();
         let shown = open(&path, &plain).unwrap_err();
+        assert!(matches!(shown, FileError::SameDisk { .. }), "{shown}");
+        let shown = examine(&path, &plain).unwrap_err();
         assert!(matches!(shown, FileError::SameDisk { .. }), "{shown}");
         let served = open(&device.0, &plain).unwrap();
         assert!(served.block_device && served.behind.is_some());
@@ -442,56 +406,10 @@ mod tests {
         let mounted = alone.open(&first.0).unwrap();
         let refused = open(&second.0, &OpenOptions::default()).unwrap_err();
         assert!(matches!(refused, FileError::Shown { .. }), "{refused}");
+        let refused = examine(&second.0, &OpenOptions::default()).unwrap_err();
+        assert!(matches!(refused, FileError::Shown { .. }), "{refused}");
         drop(mounted);
         assert!(open(&second.0, &OpenOptions::default()).is_ok());
-    }
-
-    #[test]
-    fn names_of_swap_space_are_read() {
-        let text = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
-                     /dev/dm-1                               partition\t8388604\t\t0\t\t-2\n\
-                     /a\\040swap\\134\\12\tfile\t\t16380\t\t0\t\t-3\n";
-        let right = ["/dev/dm-1", "/a swap\\\\12"].map(PathBuf::from);
-        assert_eq!(swaps(text), right);
-        assert_eq!(swaps(b""), [PathBuf::new(); 0]);
-    }
-
-    /// Swap space that goes with the test.
-    struct Swap<'a>(&'a Path);
-
-    impl Drop for Swap<'_> {
-        fn drop(&mut self) {
-            let _ = Command::new("swapoff").arg(self.0).status();
-        }
-    }
-
-    #[test]
-    fn swap_space_is_refused() {
-        use std::os::unix::fs::PermissionsExt;
-        // Not in memory, where no swap space may be.
-        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        let path = folder.path().join("swap space");
-        fs::write(&path, vec![0; 1 << 20]).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        let done = |program| {
-            let output = Command::new(program).arg(&path).output();
-            output.is_ok_and(|output| output.status.success())
-        };
-        if !done("mkswap") || !done("swapon") {
-            return println!("skipped: no swap space can be made here");
-        }
-        let swap = Swap(&path);
-        let plain = OpenOptions::default();
-        let refused = open(&path, &plain).unwrap_err();
-        assert!(matches!(refused, FileError::Swap { .. }), "{refused}");
-        let file = File::open(&path).unwrap();
-        let refused = take_alone(&path, &file).unwrap_err();
-        assert!(matches!(refused, FileError::Swap { .. }), "{refused}");
-        drop(file);
-        assert!(super::super::examine(&path, &plain).is_err());
-        assert!(open(&path, &OpenOptions { read_only: true, ..plain }).is_ok());
-        drop(swap);
-        assert!(open(&path, &plain).is_ok());
     }
 
     #[test]

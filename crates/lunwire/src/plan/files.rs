@@ -17,11 +17,22 @@ use engine::files::Holder;
 use engine::files::OpenOptions;
 use engine::files::SECTOR;
 use engine::files::examine;
+use scsi::Identity;
+use scsi::LogicalUnit;
 use store::spec::FileSpec;
+use store::spec::Filter;
 use store::spec::Spec;
+use store::stripe;
+use target::IdentityPolicy;
+use target::ProtectionError;
+use target::StateFolder;
 use target::StoreError;
+use target::Stores;
+use wire::scsi::mmc::BLOCK_LEN;
 
 use super::Draft;
+use super::lun::DraftLun;
+use super::unit::same_identity;
 
 /// A file of the configuration.
 struct Seen {
@@ -30,19 +41,27 @@ struct Seen {
     file: Examined,
 }
 
+/// A disk of the configuration and the designator that hosts will know it by, if that is known.
+struct Named<'a> {
+    target: &'a str,
+    lun: u16,
+    naa: Vec<u8>,
+}
+
 impl Draft {
-    /// Whether all files behind the disks are there, or can be made, and none is two disks. Gives
-    /// what is odd about them.
+    /// Whether all disks could be opened, as far as can be seen without doing it, and none of their
+    /// files is two disks. Gives what is odd about them.
     pub(crate) fn examine_files(&self) -> Result<Vec<String>> {
         let mut all: Vec<Seen> = Vec::new();
+        let mut named: Vec<Named<'_>> = Vec::new();
         let mut odd = Vec::new();
         for target in &self.targets {
             for lun in &target.luns {
                 let place =
                     format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
-                for file in files_of(&lun.spec) {
-                    let seen =
-                        look(&file, lun.block).map_err(|error| error.context(place.clone()))?;
+                let files = look(lun).map_err(|error| error.context(place.clone()))?;
+                let identity = identity_of(lun, target.identity, &files);
+                for (file, seen) in files {
                     if let Some(other) = all.iter().find(|other| other.file.collides(&seen)) {
                         bail!(
                             "{place}: {} is a file of {} already; \
@@ -51,9 +70,8 @@ impl Draft {
                             other.place
                         );
                     }
-                    if let (Some(wanted), Some(bytes)) = (file.size, seen.bytes)
-                        && wanted != bytes
-                    {
+                    let bytes = seen.bytes;
+                    if let Some(wanted) = file.size.filter(|wanted| *wanted != bytes) {
                         odd.push(format!(
                             "{place}: {} is there with {bytes} bytes and not {wanted}, and keeps \
                              its size: size= is for one that is made",
@@ -62,15 +80,25 @@ impl Draft {
                     }
                     all.push(Seen { place: place.clone(), file: seen });
                 }
+                let Some(identity) = identity else { continue };
+                if let Some(other) = named.iter().find(|other| other.naa == identity.naa) {
+                    let same = same_identity(other.target, other.lun, &identity);
+                    return Err(same.context(place));
+                }
+                let (target, lun, naa) = (&target.name, lun.number, identity.naa);
+                named.push(Named { target, lun, naa });
             }
         }
         self.examine_control_socket(&all)?;
-        match self.state_dir.as_deref().map(|path| (path, path.metadata())) {
-            Some((path, Ok(found))) if !found.is_dir() => {
-                bail!("state-dir = \"{}\": it is no folder; try: another path", path.display())
-            }
-            _ => Ok(odd),
-        }
+        let Some(folder) = &self.state_dir else { return Ok(odd) };
+        StateFolder::examine(folder).map_err(|error| {
+            let problem = match folder.metadata() {
+                Ok(found) if !found.is_dir() => "it is no folder".to_owned(),
+                _ => error.to_string(),
+            };
+            anyhow!("state-dir = \"{}\": {problem}; try: another path", folder.display())
+        })?;
+        Ok(odd)
     }
 
     /// Whether the control socket can be made.
@@ -103,19 +131,76 @@ impl Draft {
     }
 }
 
-fn look(file: &FileSpec, block: u32) -> Result<Examined> {
-    let FileSpec { path, size, direct, read_only, raw, .. } = file;
-    let (direct, read_only, raw) = (*direct, *read_only, *raw);
-    let options = OpenOptions { read_only, direct, create_size: *size, raw };
-    let seen = examine(path.as_ref(), &options)?;
-    if direct && block < seen.direct_block {
-        bail!(
-            "{path} has blocks of {needs} bytes: past the page cache nothing less can be read or \
-             written; try: block = {needs}, or without direct",
-            needs = seen.direct_block
-        );
+/// The files of a disk, if they fit together.
+fn look(lun: &DraftLun) -> Result<Vec<(FileSpec, Examined)>> {
+    let mut files = Vec::new();
+    let bytes = look_at(&lun.spec, lun.block, &mut files)?;
+    let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
+    LogicalUnit::check_size(bytes, block).map_err(anyhow::Error::msg)?;
+    if let (Some(kind), Spec::File(file)) = (lun.protection, lun.spec.unfiltered()) {
+        if files.iter().any(|(_, seen)| seen.block_device) {
+            return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());
+        }
+        let seen = Stores::examine_side(file, bytes, block, kind)?;
+        let side = FileSpec { path: format!("{}.pi", file.path), size: None, ..file.clone() };
+        files.push((side, seen));
     }
-    Ok(seen)
+    Ok(files)
+}
+
+/// The size of a store, whose files come behind `files`.
+fn look_at(spec: &Spec, block: u32, files: &mut Vec<(FileSpec, Examined)>) -> Result<u64> {
+    let file = match spec {
+        Spec::File(file) => file.clone(),
+        Spec::Iso { path } => FileSpec::disc(path.clone()),
+        Spec::Memory { bytes } | Spec::Null { bytes } => return Ok(*bytes),
+        Spec::Filtered { behind, .. } => return look_at(behind, block, files),
+        Spec::Stripe { chunk, stores } => {
+            let sizes: Result<Vec<u64>> =
+                stores.iter().map(|store| look_at(store, block, files)).collect();
+            return Ok(stripe::bytes_of(*chunk, &sizes?).map_err(StoreError::from)?);
+        }
+    };
+    let (read_only, direct, raw) = (file.read_only, file.direct, file.raw);
+    let options = OpenOptions { read_only, direct, create_size: file.size, raw };
+    let seen = examine(file.path.as_ref(), &options)?;
+    if direct && block < seen.direct_block {
+        let (path, needs) = (file.path, seen.direct_block);
+        return Err(StoreError::DirectBlock { path, needs, block }.into());
+    }
+    let bytes = seen.bytes;
+    files.push((file, seen));
+    Ok(bytes)
+}
+
+/// Who a disk will be, where that is said or written beside its only file. One that is only read
+/// gets another identity where there is one already.
+fn identity_of(
+    lun: &DraftLun,
+    policy: IdentityPolicy,
+    files: &[(FileSpec, Examined)],
+) -> Option<Identity> {
+    if policy != IdentityPolicy::Own {
+        return None;
+    }
+    if let Some(serial) = &lun.serial {
+        return Some(Identity::of_serial(serial, "", ""));
+    }
+    match (lun.spec.unfiltered(), files) {
+        (Spec::File(_), [(_, seen), ..]) if !is_read_only(&lun.spec) => {
+            seen.number.map(|number| Identity::of(number, "", ""))
+        }
+        _ => None,
+    }
+}
+
+fn is_read_only(spec: &Spec) -> bool {
+    match spec {
+        Spec::File(file) => file.read_only,
+        Spec::Filtered { behind, filter } => *filter == Filter::ReadOnly || is_read_only(behind),
+        Spec::Iso { .. } => true,
+        Spec::Stripe { .. } | Spec::Memory { .. } | Spec::Null { .. } => false,
+    }
 }
 
 /// The disks of a target, with its name.
@@ -134,12 +219,13 @@ pub(crate) fn served_already<'a>(
     else {
         return error;
     };
-    // Read only or not, it is the same file.
-    let seen = |path: &Path| examine(path, &OpenOptions { raw: true, ..OpenOptions::default() });
+    // Read only or not, it is the same file, and the loop device that shows it may be ours.
+    let reading = OpenOptions { read_only: true, raw: true, ..OpenOptions::default() };
+    let seen = |path: &Path| examine(path, &reading);
     let Ok(wanted) = seen(path) else { return error };
     let has_it = |lun: &admin::Lun| {
         let files = lun.store.parse::<Spec>().map(|spec| files_of(&spec)).unwrap_or_default();
-        files.iter().any(|file| seen(file.path.as_ref()).is_ok_and(|it| it.collides(&wanted)))
+        files.iter().any(|file| seen(file.path.as_ref()).is_ok_and(|it| it.is_same(&wanted)))
     };
     match luns.find(|(_, lun)| has_it(lun)) {
         None => error,

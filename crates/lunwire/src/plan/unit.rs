@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Result;
-use anyhow::bail;
+use anyhow::anyhow;
 use control::admin;
 use scsi::Explicit;
 use scsi::Identity;
@@ -130,11 +130,7 @@ impl UnitMaker {
             }
         };
         if let Some((other, number)) = taken(&known.identity.naa) {
-            let serial = &known.identity.serial;
-            bail!(
-                "hosts would take it for LUN {number} of {other}, which has the serial number \
-                 {serial} too; try: serial with a value of its own"
-            );
+            return Err(same_identity(&other, number, &known.identity));
         }
         Ok(known)
     }
@@ -186,6 +182,15 @@ impl UnitMaker {
             _ => Ok(unit),
         }
     }
+}
+
+/// Why a disk is refused that has the identity of LUN `number` of `other`.
+pub(super) fn same_identity(other: &str, number: u16, identity: &Identity) -> anyhow::Error {
+    let serial = &identity.serial;
+    anyhow!(
+        "hosts would take it for LUN {number} of {other}, which has the serial number {serial} \
+         too; try: serial with a value of its own"
+    )
 }
 
 /// A medium that may be in many drives.

@@ -288,6 +288,41 @@ fn sizes_and_addresses_are_taken_as_people_write_them() {
 }
 
 /// What `serve` would fail with is found without it.
+/// What `serve` refuses, `check` refuses, and in the same words.
+#[test]
+fn check_and_serve_agree() {
+    let files = Files::new();
+    let (disk, new) = (files.with("disk", &[0; 1 << 20]), files.path("new"));
+    std::fs::create_dir(files.path("disk.pi")).unwrap();
+    let target = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n";
+    let lun = |store: &str, more: &str| format!("[[target.lun]]\nstore = \"{store}\"\n{more}\n");
+    let serial = lun("memory:1M", "serial = \"x\"");
+    let file = format!("file:{disk}");
+    let small = format!("stripe:64K(memory:1M;file:{new},size=4K)");
+    for (luns, words) in [
+        (format!("{serial}{serial}"), ["LUN 1", "serial with a value of its own"]),
+        (lun("memory:1049088", "block = 4096"), ["LUN 0", "1048576 and 1052672"]),
+        (lun(&format!("file:{new},size=1049088"), "block = 4096"), ["LUN 0", "nearest sizes"]),
+        (lun(&file, "protection = 1"), ["disk.pi", "is a folder"]),
+        (lun(&format!("{file},readonly"), "protection = 1"), ["disk.pi", "is a folder"]),
+        (lun(&format!("file:{new},readonly"), ""), ["new", "does not exist"]),
+        (lun("file:/proc/new,size=1M", ""), ["/proc/new", "try:"]),
+        (lun(&small, ""), ["store 1", "less than a chunk"]),
+    ] {
+        let config = files.with("lunwire.toml", format!("{target}{luns}").as_bytes());
+        fails(1, &["check", &config], &words);
+        assert!(!std::path::Path::new(&new).exists(), "{luns}");
+        let serve = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("socket")];
+        fails(1, &[&serve[..], &["--config", &config]].concat(), &words);
+        let _ = std::fs::remove_file(&new);
+    }
+    let good = lun(&file, "")
+        + &lun("memory:1M", "serial = \"x\"\nprotection = 1")
+        + &serial.replace('x', "y");
+    let config = files.with("lunwire.toml", format!("{target}{good}").as_bytes());
+    assert!(lunwire(&["check", &config]).status.success());
+}
+
 #[test]
 fn check_finds_places_that_are_given_twice() {
     let files = Files::new();
@@ -328,6 +363,7 @@ fn check_finds_places_that_are_given_twice() {
         ),
         (format!("control-socket = \"/tmp/{long}\"\n{memory}"), "control-socket", "long"),
         (format!("state-dir = \"{disk}\"\n{memory}"), "state-dir", "no folder"),
+        (format!("state-dir = \"{disk}/x\"\n{memory}"), "state-dir", "Not a directory"),
     ];
     for (text, place, what) in cases {
         let file = files.with("lunwire.toml", text.as_bytes());

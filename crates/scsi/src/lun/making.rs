@@ -93,6 +93,20 @@ impl LogicalUnit {
         Self::of_kind(&table::DISK, identity, store, block)
     }
 
+    /// Whether a store of `bytes` bytes holds whole blocks of `block` bytes.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check_size(bytes: u64, block: u32) -> Result<(), UnitError> {
+        if bytes < u64::from(block) {
+            return Err(UnitError::Empty { bytes, block });
+        }
+        if !bytes.is_multiple_of(u64::from(block)) {
+            return Err(UnitError::PartialBlock { bytes, block });
+        }
+        Ok(())
+    }
+
     /// A CD or DVD drive with the content of `store` in it: blocks of 2048 bytes, read only.
     ///
     /// # Errors
@@ -134,12 +148,7 @@ impl LogicalUnit {
         let geometry = store.geometry();
         let atomic_max = store.atomic_max();
         let bytes = geometry.bytes;
-        if bytes < u64::from(block) {
-            return Err(UnitError::Empty { bytes, block });
-        }
-        if !bytes.is_multiple_of(u64::from(block)) {
-            return Err(UnitError::PartialBlock { bytes, block });
-        }
+        Self::check_size(bytes, block)?;
         let serial = &identity.serial;
         if serial.is_empty()
             || serial.len() > limits::SERIAL_LEN_MAX

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use engine::files::Examined;
 use engine::files::FileError;
 use engine::files::OpenOptions;
 use scsi::FormatError;
@@ -134,21 +135,36 @@ impl Stores {
         Ok((Arc::new(Beside::new(data, side)), format))
     }
 
+    /// Whether what stands beside the file `spec`, which would be a disk of `bytes` bytes, could be
+    /// opened as [`Stores::open_protected`] does it, as far as can be seen without making it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn examine_side(
+        spec: &FileSpec,
+        bytes: u64,
+        block: u32,
+        kind: ProtectionType,
+    ) -> Result<Examined, ProtectionError> {
+        let wanted = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
+        let side = Side { spec, path: format!("{}.pi", spec.path), wanted };
+        let path = Path::new(&side.path);
+        let options = side.options()?;
+        let seen = engine::files::examine(path, &options)
+            .map_err(|source| ProtectionError::Open { path: spec.path.clone(), source })?;
+        if !seen.missing {
+            let failed = |source| ProtectionError::Side { side: side.path.clone(), source };
+            side.agreed(&File::open(path).map_err(failed)?)?;
+        }
+        Ok(seen)
+    }
+
     fn open_side(
         &mut self,
         side: &Side<'_>,
     ) -> Result<(Arc<dyn Store>, ProtectionFormat), StoreError> {
-        let there = Path::new(&side.path).exists();
-        if !there && side.spec.read_only {
-            return Err(side.never_made().into());
-        }
         let length = side.wanted.side_len();
-        let options = OpenOptions {
-            read_only: side.spec.read_only,
-            direct: false,
-            create_size: (!there).then_some(length),
-            raw: true,
-        };
+        let options = side.options()?;
         let open = engine::files::open(side.path.as_ref(), &options)
             .map_err(|source| ProtectionError::Open { path: side.spec.path.clone(), source })?;
         self.note(&side.path, &open, PROTECTION_RECORDS_AT);
@@ -182,24 +198,44 @@ impl Stores {
 }
 
 impl Side<'_> {
-    /// How the disk is formatted, which is written down if it was not yet. A disk that has grown
-    /// while nobody served it has more blocks beside it.
-    fn formatted(&self, file: &File, bytes: u64) -> Result<ProtectionFormat, ProtectionError> {
+    /// How to open it.
+    fn options(&self) -> Result<OpenOptions, ProtectionError> {
+        let there = Path::new(&self.path).exists();
+        if !there && self.spec.read_only {
+            return Err(self.never_made());
+        }
+        Ok(OpenOptions {
+            read_only: self.spec.read_only,
+            direct: false,
+            create_size: (!there).then_some(self.wanted.side_len()),
+            raw: true,
+        })
+    }
+
+    /// How the disk is formatted, and whether that is written there.
+    fn agreed(&self, file: &File) -> Result<(ProtectionFormat, bool), ProtectionError> {
         let failed = |source| ProtectionError::Side { side: self.path.clone(), source };
         let mut header = [0; PROTECTION_HEADER_LEN];
         file.read_exact_at(&mut header, 0).map_err(failed)?;
         let found = ProtectionFormat::parse(&header).map_err(|problem| self.damaged(problem))?;
-        let format = match found {
-            None if self.spec.read_only => return Err(self.never_made()),
-            None => self.wanted,
-            Some(found) => self.fitting(found)?,
-        };
+        match found {
+            None if self.spec.read_only => Err(self.never_made()),
+            None => Ok((self.wanted, false)),
+            Some(found) => Ok((self.fitting(found)?, true)),
+        }
+    }
+
+    /// How the disk is formatted, which is written down if it was not yet. A disk that has grown
+    /// while nobody served it has more blocks beside it.
+    fn formatted(&self, file: &File, bytes: u64) -> Result<ProtectionFormat, ProtectionError> {
+        let failed = |source| ProtectionError::Side { side: self.path.clone(), source };
+        let (format, is_written) = self.agreed(file)?;
         if !self.spec.read_only {
             // Also when it is there already: it may be there for readers only, if the daemon that
             // made it could not sync it. The system does not tell that a second time.
             self.make(file, bytes, &format).map_err(failed)?;
         }
-        if found.is_none() {
+        if !is_written {
             tracing::info!(
                 side = self.path,
                 "made; blocks that are on the disk already are protected once they are written"
