@@ -129,7 +129,7 @@ fn wrong_credentials_name_line_field_value_and_what_is_right() {
         (
             common(&format!("chap-algorithms = []\n{USER}")),
             3,
-            "target.chap-algorithms = \"[]\"",
+            "target.chap-algorithms = []",
             "nobody could log in",
         ),
         (

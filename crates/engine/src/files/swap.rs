@@ -65,7 +65,7 @@ mod tests {
                      /a\\040swap\\134\\12\tfile\t\t16380\t\t0\t\t-3\n";
         let right = ["/dev/dm-1", "/a swap\\\\12"].map(PathBuf::from);
         assert_eq!(swaps(text), right);
-        assert_eq!(swaps(b""), [PathBuf::new(); 0]);
+        assert!(swaps(b"").is_empty());
     }
 
     /// Swap space that goes with the test.
