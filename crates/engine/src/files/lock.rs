@@ -150,4 +150,17 @@ mod tests {
         }
         assert!(lock(&path, &file(), true).unwrap_err().to_string().contains("given twice"));
     }
+
+    /// QEMU takes no flock, and looks for none.
+    #[test]
+    fn what_a_virtual_machine_uses_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        fs::write(&path, [0; 512]).unwrap();
+        let file = || File::options().read(true).write(true).open(&path).unwrap();
+        let machine = file();
+        assert!(!ofd::contradicts(&machine, false));
+        let error = lock(&path, &file(), false).unwrap_err();
+        assert!(matches!(error, FileError::InUse { holder: Holder::Machine, .. }), "{error}");
+    }
 }
