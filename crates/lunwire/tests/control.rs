@@ -14,6 +14,9 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
+use rustix::process::Resource;
+use rustix::process::Rlimit;
+
 const STATUS: &[u8] = b"{\"request\":\"status\"}\n";
 
 /// Far less than anybody is waited for, and time enough on a machine with much to do.
@@ -59,6 +62,22 @@ impl Daemon {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("\"pid\""), "{answer:?}");
         assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+    }
+
+    /// Processor time so far, clock ticks.
+    fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<_> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    fn limit_descriptors(&self, count: usize) -> usize {
+        let id = rustix::process::Pid::from_raw(self.child.id().cast_signed());
+        // The most that it may have is what we may have.
+        let own = rustix::process::getrlimit(Resource::Nofile);
+        let limit = Rlimit { current: Some(u64::try_from(count).unwrap()), ..own };
+        let before = rustix::process::prlimit(id, Resource::Nofile, limit);
+        before.unwrap().current.map_or(usize::MAX, |count| usize::try_from(count).unwrap())
     }
 
     fn descriptors(&self) -> usize {
@@ -131,4 +150,23 @@ fn what_comes_in_pieces_is_understood() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("\"pid\""), "{answer:?}");
+}
+
+/// A connection that waits is told of again and again while there is no descriptor for it.
+#[test]
+fn without_descriptors_the_daemon_waits_and_does_not_spin() {
+    let daemon = Daemon::start();
+    daemon.assert_answers();
+    // Those up to 2 are in use.
+    let before = daemon.limit_descriptors(3);
+    let mut stream = daemon.connect();
+    stream.write_all(STATUS).unwrap();
+    let ticks = daemon.ticks();
+    std::thread::sleep(Duration::from_secs(1));
+    let spent = daemon.ticks() - ticks;
+    daemon.limit_descriptors(before);
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("\"pid\""), "{answer:?}");
+    assert!(spent < 20, "{spent} hundredths of a second in one second");
 }
