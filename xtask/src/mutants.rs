@@ -151,8 +151,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "compare",
         file: "crates/scsi/src/sbc/compare.rs",
-        from: "match first_difference(&bytes(read), &bytes(&old)) {",
-        to: "match first_difference(&bytes(read), &bytes(read)) {",
+        from: "match first_difference(read.bytes(), old.bytes()) {",
+        to: "match first_difference(read.bytes(), read.bytes()) {",
         class: "calm",
     },
     Mutant {
@@ -314,14 +314,20 @@ impl Mutant {
     /// What the simulator said, and when; None: nothing.
     fn try_on(&self, tree: &Path) -> Result<Option<String>> {
         let path = tree.join(self.file);
-        let original = std::fs::read_to_string(&path)?;
-        if original.matches(self.from).count() != 1 {
-            bail!("{}: {} is not once in {}", self.name, self.from, self.file);
-        }
+        let original = self.original(tree)?;
         std::fs::write(&path, original.replace(self.from, self.to))?;
         let tried = simulate(tree, self.class);
         std::fs::write(&path, original)?;
         tried.with_context(|| format!("mutant {}", self.name))
+    }
+
+    /// Its file, in which its line stands once.
+    fn original(&self, tree: &Path) -> Result<String> {
+        let original = std::fs::read_to_string(tree.join(self.file))?;
+        if original.matches(self.from).count() != 1 {
+            bail!("{}: {} is not once in {}", self.name, self.from, self.file);
+        }
+        Ok(original)
     }
 }
 
@@ -371,4 +377,18 @@ fn copy_to(tree: &Path) -> Result<()> {
         std::fs::write(&to, bytes)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutant_has_its_line() {
+        let root = workspace::root();
+        for mutant in MUTANTS {
+            mutant.original(&root).unwrap();
+            assert_ne!(mutant.from, mutant.to, "{}", mutant.name);
+        }
+    }
 }
