@@ -247,13 +247,6 @@ const MUTANTS: &[Mutant] = &[
         class: "target",
     },
     Mutant {
-        name: "names-are-settled-before-a-draft",
-        file: "crates/target/src/keep.rs",
-        from: "if last.is_unsettled {",
-        to: "if false {",
-        class: "target",
-    },
-    Mutant {
         name: "keeping-tells-of-failures",
         file: "crates/target/src/pump/keeping.rs",
         from: "self.0.run().map_err(|KeepFailed| EIO)",
