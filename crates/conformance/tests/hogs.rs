@@ -191,15 +191,14 @@ fn data_kept_to_be_sent_again_does_not_hold_up_commands_that_wait() {
     );
 }
 
-/// A command for which there is no memory hears so before its host gives it up.
-#[test]
-fn a_command_without_memory_is_refused_in_time() {
+/// A session on the one reactor whose pool of so many bytes another one has a large buffer of, for
+/// data that does not come.
+fn beside_a_hog(pool_bytes_max: usize, check: impl Fn(&mut Initiator)) {
     on_each_plan(
         |_| {},
         |plan| {
-            // Both live on the same reactor, whose pool it is.
             (plan.reactors, plan.mode) = (1, Mode::Smp);
-            plan.pool_bytes_max = ONE_BUFFER;
+            plan.pool_bytes_max = pool_bytes_max;
         },
         |server| {
             let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
@@ -208,71 +207,53 @@ fn a_command_without_memory_is_refused_in_time() {
             let write = hog.write_blocks(FILE_LUN, 0, LARGE);
             hog.start(&write);
             hog.read_r2t();
-            let begin = Instant::now();
-            let read = other.read_blocks(FILE_LUN, 0, LARGE);
-            let status = other.run(&read);
-            assert_eq!(status.code, TASK_SET_FULL);
-            assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+            check(&mut other);
         },
     );
+}
+
+/// A command for which there is no memory hears so before its host gives it up.
+#[test]
+fn a_command_without_memory_is_refused_in_time() {
+    beside_a_hog(ONE_BUFFER, |other| {
+        let begin = Instant::now();
+        let read = other.read_blocks(FILE_LUN, 0, LARGE);
+        let status = other.run(&read);
+        assert_eq!(status.code, TASK_SET_FULL);
+        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    });
 }
 
 /// One that waits in front of others and is aborted does not leave them where they are.
 #[test]
 fn what_stands_behind_an_aborted_command_goes_on() {
-    on_each_plan(
-        |_| {},
-        |plan| {
-            (plan.reactors, plan.mode) = (1, Mode::Smp);
-            plan.pool_bytes_max = ONE_BUFFER * 5 / 4;
-        },
-        |server| {
-            let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
-            let mut hog = session(server, &keys);
-            let mut other = session(server, &keys);
-            let write = hog.write_blocks(FILE_LUN, 0, LARGE);
-            hog.start(&write);
-            hog.read_r2t();
-            let begin = Instant::now();
-            let first = other.read_blocks(FILE_LUN, 0, LARGE);
-            other.start(&first);
-            let behind = other.read_blocks(FILE_LUN, 0, 8);
-            other.start(&behind);
-            let abort = other.management(1, FILE_LUN, first.itt);
-            other.send(&Request::TaskManagement(abort), &[]);
-            let Response::TaskManagement(answer) = other.read().response() else {
-                panic!("the abort is answered first")
-            };
-            assert_eq!(answer.response, 0);
-            assert_eq!(other.finish(behind.itt).code, GOOD);
-            assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
-        },
-    );
+    beside_a_hog(ONE_BUFFER * 5 / 4, |other| {
+        let begin = Instant::now();
+        let first = other.read_blocks(FILE_LUN, 0, LARGE);
+        other.start(&first);
+        let behind = other.read_blocks(FILE_LUN, 0, 8);
+        other.start(&behind);
+        let abort = other.management(1, FILE_LUN, first.itt);
+        other.send(&Request::TaskManagement(abort), &[]);
+        let Response::TaskManagement(answer) = other.read().response() else {
+            panic!("the abort is answered first")
+        };
+        assert_eq!(answer.response, 0);
+        assert_eq!(other.finish(behind.itt).code, GOOD);
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    });
 }
 
 /// Nor does one that has waited for too long.
 #[test]
 fn what_stands_behind_a_refused_command_goes_on() {
-    on_each_plan(
-        |_| {},
-        |plan| {
-            (plan.reactors, plan.mode) = (1, Mode::Smp);
-            plan.pool_bytes_max = ONE_BUFFER * 5 / 4;
-        },
-        |server| {
-            let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
-            let mut hog = session(server, &keys);
-            let mut other = session(server, &keys);
-            let write = hog.write_blocks(FILE_LUN, 0, LARGE);
-            hog.start(&write);
-            hog.read_r2t();
-            let first = other.read_blocks(FILE_LUN, 0, LARGE);
-            other.start(&first);
-            std::thread::sleep(Duration::from_millis(500));
-            let behind = other.read_blocks(FILE_LUN, 0, 8);
-            other.start(&behind);
-            assert_eq!(other.finish(first.itt).code, TASK_SET_FULL);
-            assert_eq!(other.finish(behind.itt).code, GOOD);
-        },
-    );
+    beside_a_hog(ONE_BUFFER * 5 / 4, |other| {
+        let first = other.read_blocks(FILE_LUN, 0, LARGE);
+        other.start(&first);
+        std::thread::sleep(Duration::from_millis(500));
+        let behind = other.read_blocks(FILE_LUN, 0, 8);
+        other.start(&behind);
+        assert_eq!(other.finish(first.itt).code, TASK_SET_FULL);
+        assert_eq!(other.finish(behind.itt).code, GOOD);
+    });
 }

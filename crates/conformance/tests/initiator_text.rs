@@ -13,6 +13,7 @@ use conformance::Passing;
 use conformance::Proxy;
 use conformance::Server;
 use conformance::initiator::pattern;
+use conformance::mock;
 use conformance::on_each_engine;
 use conformance::server::TARGET;
 use initiator::Config;
@@ -265,20 +266,7 @@ fn a_session_goes_on_when_the_target_does_not_negotiate() {
         }
         Request::Command(command) => {
             // What holds is the length of the login.
-            let data = vec![7; 4096];
-            let status = Some(CollapsedStatus { status: 0, residual: Residual::None });
-            let data_in = DataIn {
-                final_: true,
-                acknowledge: false,
-                status,
-                lun: LunField::default(),
-                itt: command.itt,
-                ttt: Ttt::NONE,
-                numbers,
-                data_sn: DataSn(0),
-                offset: 0,
-            };
-            vec![(Response::DataIn(data_in), data)]
+            mock::data(command, numbers, vec![7; 4096])
         }
         _ => Vec::new(),
     });

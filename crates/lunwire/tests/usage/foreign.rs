@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use conformance::Mock;
+use conformance::mock;
 use conformance::mock::Answers;
 use wire::iscsi::*;
 use wire::scsi::opcode::Opcode;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
 
 /// Bytes of a block.
 const BLOCK: usize = 512;
@@ -40,7 +43,7 @@ impl Foreign {
         let mock = Mock::start(move |request, data, numbers| match request {
             Request::Command(command) => {
                 let outcome = carry_out(&character, &mut of_script.lock().unwrap(), command, data);
-                vec![answer(command, outcome, numbers)]
+                answer(command, outcome, numbers)
             }
             Request::Text(text) => {
                 let (final_, continue_, lun, itt) = (true, false, text.lun, text.itt);
@@ -146,48 +149,22 @@ fn carry_out(
     }
 }
 
-fn answer(
-    command: &ScsiCommand,
-    outcome: Result<Vec<u8>, [u8; 3]>,
-    numbers: Numbers,
-) -> (Response, Vec<u8>) {
-    let mut response = ScsiResponse {
-        response: 0,
-        status: 0,
-        status_qualifier: 0,
-        itt: command.itt,
-        snack_tag: 0,
-        numbers,
-        exp_data_sn: DataSn(0),
-        bidi_read_residual: Residual::None,
-        residual: Residual::None,
-    };
+fn answer(command: &ScsiCommand, outcome: Result<Vec<u8>, [u8; 3]>, numbers: Numbers) -> Answers {
     let length = command.expected_length;
     match outcome {
         Ok(mut data) if command.read => {
             data.truncate(length as usize);
-            let rest = length - u32::try_from(data.len()).unwrap();
-            let residual = if rest == 0 { Residual::None } else { Residual::Underflow(rest) };
-            let data_in = DataIn {
-                final_: true,
-                acknowledge: false,
-                status: Some(CollapsedStatus { status: 0, residual }),
-                lun: LunField::default(),
-                itt: command.itt,
-                ttt: Ttt::NONE,
-                numbers,
-                data_sn: DataSn(0),
-                offset: 0,
-            };
-            (Response::DataIn(data_in), data)
+            mock::data(command, numbers, data)
         }
-        Ok(_) => (Response::Scsi(response), Vec::new()),
-        Err([key, asc, ascq]) => {
-            response.status = 2;
-            response.residual =
-                if length == 0 { Residual::None } else { Residual::Underflow(length) };
-            let sense = [0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0];
-            (Response::Scsi(response), [&[0, 18][..], &sense].concat())
+        Ok(_) => mock::ended(command, numbers, GOOD, None),
+        Err(sense) => {
+            let mut answers = mock::ended(command, numbers, CHECK_CONDITION, Some(sense));
+            if let Some((Response::Scsi(response), _)) = answers.first_mut()
+                && length > 0
+            {
+                response.residual = Residual::Underflow(length);
+            }
+            answers
         }
     }
 }
