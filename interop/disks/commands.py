@@ -111,7 +111,8 @@ def a_stopped_disk_is_not_ready(disk):
     try:
         disk.must_end(NOT_READY, f"sg_start --stop {sg} && sg_turs {sg}")
         disk.must_end(NOT_READY, f"sg_raw -r 512 {sg} 28 00 00 00 00 00 00 00 01 00")
-        disk.run(f"sg_inq {sg} > /dev/null; sg_requests {sg} 2>&1 | grep -q 'initializing command'")
+        disk.run(f"sg_inq {sg} > /dev/null")
+        disk.must_say(f"sg_requests {sg} 2>&1", "initializing command")
         disk.run(f"sg_start --start {sg}; sg_turs {sg}")
     finally:
         disk.linux.status(f"sg_start --start {sg}")
@@ -143,7 +144,7 @@ def everything_is_wiped(disk):
         disk.must_be_zero(0, 4 * length)
     disk.run("printf pattern! > /tmp/pattern; "
              "sg_sanitize --quick --wait --overwrite --pattern=/tmp/pattern --ipl=8 $D; "
-             f"{disk.reading(length, 1)} | head -c 24 | grep -q pattern!pattern!pattern!")
+             f"{disk.reading(length, 1)} | head -c 24 | grep pattern!pattern!pattern! > /dev/null")
     # Nothing is encrypted; there is no failure to be left.
     disk.must_end(ILLEGAL_REQUEST, "sg_sanitize --quick --wait --crypto $D")
     disk.run("sg_sanitize --quick --early --fail $D; sg_sanitize --quick --wait --block $D")

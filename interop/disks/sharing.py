@@ -49,8 +49,8 @@ def fence(linux, one, two):
         raise Failed(f"a's load: status {status}\n{said}")
     expect("the disk after the fence", linux.run(reading), fenced)
     linux.run(f"""set -e
-        sg_persist --in --no-inquiry -k {two} | grep -q '0xb$'
-        ! sg_persist --in --no-inquiry -k {two} | grep -q '0xa$'
+        sg_persist --in --no-inquiry -k {two} | grep '0xb$'
+        ! sg_persist --in --no-inquiry -k {two} | grep '0xa$'
         dd if=/dev/zero of={two} bs=4k count=1 oflag=direct status=none
         {reserve} --clear --param-rk=0xb {two}""")
 

@@ -34,8 +34,8 @@ step "discovery at $address"
 [ -z "${TARGET:-}" ] || within 30 eval "discover $address $iface | grep ."
 names=$(discover "$address" "$iface")
 echo "$names"
-iqn=${2:-$(echo "$names" | head -n 1)}
-echo "$names" | grep -qxF "$iqn" || fail "$iqn was not discovered"
+iqn=${2:-$(echo "$names" | sed -n 1p)}
+echo "$names" | grep -xF "$iqn" > /dev/null || fail "$iqn was not discovered"
 
 step "login to $iqn"
 login "$iqn" "$address" "$iface"

@@ -102,7 +102,7 @@ disks() {
 # wait_disk SESSION: name of its first block device, when there is one.
 wait_disk() {
     within 30 eval "[ -n \"\$(disks $1)\" ]"
-    disks "$1" | head -n 1
+    disks "$1" | sed -n 1p
 }
 
 # negotiated SESSION: the operational parameters both sides agreed on.

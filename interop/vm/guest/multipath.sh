@@ -33,7 +33,7 @@ export SETTINGS="node.conn[0].timeo.noop_out_interval=2 node.conn[0].timeo.noop_
 
 start_multipathd
 start_iscsid
-iqn=${3:-$(discover "$first" | head -n 1)}
+iqn=${3:-$(discover "$first" | sed -n 1p)}
 step "sessions to $iqn at $first and $second"
 login "$iqn" "$first"
 a=$(wait_disk "$session")
@@ -43,7 +43,7 @@ b=$(wait_disk "$session")
 step "paths $a and $b"
 within 60 eval "[ \$(multipathd show paths raw format '%d %t' | grep -cE '^($a|$b) active') = 2 ]"
 states
-map=/dev/mapper/$(multipathd show maps raw format '%n' | head -n 1)
+map=/dev/mapper/$(multipathd show maps raw format '%n' | sed -n 1p)
 within 10 test -e "$map"
 multipath -ll
 sg_rtpg --decode "/dev/$a" || true
@@ -58,7 +58,7 @@ sleep 3
 nft add table ip cut
 nft add chain ip cut out '{ type filter hook output priority 0; }'
 nft add rule ip cut out ip daddr "${first%:*}" tcp dport "${first##*:}" drop
-within 60 eval "multipathd show paths raw format '%d %t' | grep -q '^$a failed'"
+within 60 eval "multipathd show paths raw format '%d %t' | grep '^$a failed' > /dev/null"
 step "path $a is gone"
 states
 kill -0 $load || { cat /tmp/load.log; fail "I/O did not survive"; }
@@ -66,7 +66,7 @@ verified_io "$map" 1M
 
 step "and is back"
 nft delete table ip cut
-within 90 eval "multipathd show paths raw format '%d %t' | grep -q '^$a active'"
+within 90 eval "multipathd show paths raw format '%d %t' | grep '^$a active' > /dev/null"
 states
 wait $load || { cat /tmp/load.log; fail "I/O failed"; }
 grep -E 'read:|write:' /tmp/load.log

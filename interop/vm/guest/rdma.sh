@@ -13,5 +13,5 @@ rdma_up() {
     ip link set rdma0 mtu 4500 up
     rdma link add "${kind}0" type "$kind" netdev rdma0
     within 10 test -e /dev/infiniband/uverbs0
-    within 10 eval "rdma link show ${kind}0/1 | grep -q ACTIVE"
+    within 10 eval "rdma link show ${kind}0/1 | grep ACTIVE > /dev/null"
 }
