@@ -189,7 +189,7 @@ struct PendingIo {
     task: TaskId,
     doing: Doing,
     /// The task if it has ended before its work: what it holds of the unit stays held until then.
-    ended: Option<scsi::Task>,
+    ended: Option<Box<scsi::Task>>,
     /// Task management that waits for this work of an ended task.
     managements: Vec<Key>,
     /// When it began, by the stop-watch.

@@ -413,9 +413,7 @@ impl Session {
     /// The mover holds nothing of the task any more.
     pub(super) fn task_released(&mut self, task: TaskId) {
         self.give_up_answer(task);
-        if let Some(gone) = self.tasks.remove(task)
-            && gone.indicated
-        {
+        if self.tasks.remove(task) {
             self.indicate(Indication::Ended { task });
         }
     }

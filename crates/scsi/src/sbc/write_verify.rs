@@ -12,6 +12,7 @@ use crate::task::Input;
 use crate::task::Machine;
 use crate::task::Started;
 use crate::task::Step;
+use alloc::boxed::Box;
 use buf::Slice;
 
 /// A WRITE AND VERIFY under way.
@@ -44,7 +45,7 @@ pub(crate) fn write_and_verify(context: &Context<'_>) -> Result<Started, Fault> 
         (Machine::Write(mut write), step) => {
             write.make_durable();
             let machine = WriteVerify { write, sent: None, compares, verify: None };
-            Ok((Machine::WriteVerify(machine), step))
+            Ok((Machine::WriteVerify(Box::new(machine)), step))
         }
         started => Ok(started),
     }

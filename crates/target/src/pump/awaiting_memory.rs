@@ -220,10 +220,7 @@ impl<P: Port> Pump<P> {
     /// There is no memory for a command.
     #[cold]
     pub(super) fn refuse(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if let Some(task) = session.take_task(id) {
-            self.over(task.scsi);
-        }
+        self.end(key, id);
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.machine.complete(id, empty_completion(TASK_SET_FULL));
     }

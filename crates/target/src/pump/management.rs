@@ -264,7 +264,7 @@ impl<P: Port> Pump<P> {
     /// The device server forgets a task.
     pub(super) fn drop_task(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if let Some(task) = session.take_task(id) {
+        if let Some(task) = session.slot_of(id).and_then(Option::take) {
             self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
             self.forget_waiter(key, id);
             self.waiting.forget(key, id);
@@ -283,7 +283,7 @@ impl<P: Port> Pump<P> {
         {
             store.give_up(op, io);
         }
-        pending.ended = Some(task);
+        pending.ended = Some(Box::new(task));
         self.end_pause(io);
     }
 

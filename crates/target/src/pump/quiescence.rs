@@ -105,7 +105,7 @@ impl<P: Port> Pump<P> {
                     .map(|task| &task.scsi),
             };
             // A copy works on the store of another unit than its command is for.
-            let of = io.ended.as_ref().or(live).and_then(scsi::Task::store);
+            let of = io.ended.as_deref().or(live).and_then(scsi::Task::store);
             if of.is_some_and(|of| Arc::ptr_eq(of, unit.store())) {
                 io.managements.push(management);
                 count += 1;

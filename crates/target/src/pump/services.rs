@@ -65,16 +65,16 @@ impl<P: Port> Pump<P> {
             expected_in: command.expected_in,
         });
         self.watch.laps.lap(Layer::Scsi);
-        let task = Task {
+        let overtakes = matches!(command.attribute, Attribute::HeadOfQueue | Attribute::Aca);
+        *session.new_slot(id) = Some(Task {
             id,
             scsi,
-            overtakes: matches!(command.attribute, Attribute::HeadOfQueue | Attribute::Aca),
+            overtakes,
             has_memory: command.immediate.is_some(),
             immediate: command.immediate,
             expected_out: command.expected_out,
             wanted: 0,
-        };
-        session.put_task(task);
+        });
         self.advance(key, id, step);
     }
 
@@ -189,9 +189,9 @@ impl<P: Port> Pump<P> {
 
     /// Send SCSI Command Complete.
     pub(super) fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(task) = session.take_task(id) else { return };
-        self.over(task.scsi);
+        if !self.end(key, id) {
+            return;
+        }
         let Some(session) = self.sessions.get_mut(key) else { return };
         if completion.fence {
             session.machine.set_now(self.port.now());
@@ -222,19 +222,19 @@ impl Session {
         self.connections.get(usize::from(id.0)).copied()
     }
 
-    fn put_task(&mut self, task: Task) {
-        let index = task.id.index as usize;
+    /// Where a task shall stand.
+    fn new_slot(&mut self, id: TaskId) -> &mut Option<Task> {
+        let index = id.index as usize;
         if self.tasks.len() <= index {
             self.tasks.resize_with(index + 1, || None);
         }
-        if let Some(slot) = self.tasks.get_mut(index) {
-            *slot = Some(task);
-        }
+        &mut self.tasks[index]
     }
 
-    pub(super) fn take_task(&mut self, id: TaskId) -> Option<Task> {
+    /// Where a task stands.
+    pub(super) fn slot_of(&mut self, id: TaskId) -> Option<&mut Option<Task>> {
         let slot = self.tasks.get_mut(id.index as usize)?;
-        slot.take_if(|task| task.id == id)
+        slot.as_ref().is_some_and(|task| task.id == id).then_some(slot)
     }
 }
 

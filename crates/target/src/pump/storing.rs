@@ -167,9 +167,9 @@ impl<P: Port> Pump<P> {
         self.watch.laps.since(Layer::StoreWait, stamp);
         if let Some(task) = ended {
             if let Some(result) = kept {
-                self.kept_late(key, task, result);
+                self.kept_late(key, *task, result);
             } else {
-                self.over(task);
+                self.over(*task);
             }
         }
         if let Some(session) = self.sessions.get_mut(key) {

@@ -35,6 +35,12 @@ impl Board {
     fn is_empty(&self) -> bool {
         self.0.load(Ordering::SeqCst) == 0
     }
+
+    /// The unit whose commands may wait for the end of `task`; none if nobody waits.
+    #[inline]
+    fn concerned(&self, task: &scsi::Task) -> Option<Arc<LogicalUnit>> {
+        if self.is_empty() { None } else { task.unit().cloned() }
+    }
 }
 
 /// The bit of a reactor; all from the last bit on share it, and hear more than they need to.
@@ -88,19 +94,28 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// Ends a task, and tells those who may wait for that.
+    /// Ends a command, and tells those who may wait for that; false if it has ended before.
+    pub(super) fn end(&mut self, key: Key, id: TaskId) -> bool {
+        let Some(session) = self.sessions.get_mut(key) else { return false };
+        let Some(slot) = session.slot_of(id) else { return false };
+        let unit = slot.as_ref().and_then(|task| self.shared.board.concerned(&task.scsi));
+        *slot = None;
+        self.has_ended(unit);
+        true
+    }
+
+    /// The same for a task that is in nobody's table any more.
     pub(super) fn over(&mut self, task: scsi::Task) {
-        if self.shared.board.is_empty() {
-            drop(task);
-            // Who began to wait meanwhile, perhaps for this one.
-            if !self.shared.board.is_empty() {
-                self.tell_waiting(None);
-            }
-            return;
-        }
-        let unit = task.unit().cloned();
+        let unit = self.shared.board.concerned(&task);
         drop(task);
-        self.tell_waiting(unit.as_ref());
+        self.has_ended(unit);
+    }
+
+    /// Somebody may have begun to wait, perhaps for this one, since `unit` was looked up.
+    fn has_ended(&mut self, unit: Option<Arc<LogicalUnit>>) {
+        if !self.shared.board.is_empty() {
+            self.tell_waiting(unit.as_ref());
+        }
     }
 
     /// Something has ended that commands may wait for: of one unit, or nobody knows of which.

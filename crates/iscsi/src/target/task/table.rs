@@ -118,18 +118,23 @@ impl Tasks {
         self.draining += u16::from(numbered);
     }
 
-    /// Takes a draining task out. None for one that does not exist or still runs.
-    pub(in crate::target) fn remove(&mut self, id: TaskId) -> Option<Task> {
-        let slot = self.slot_mut(id)?;
-        let task = slot.task.take_if(|task| task.phase == Phase::Draining)?;
+    /// Forgets a draining task; true if the SCSI side was told of it. One that does not exist or
+    /// still runs is left alone.
+    pub(in crate::target) fn remove(&mut self, id: TaskId) -> bool {
+        let Some(slot) = self.slot_mut(id) else { return false };
+        let Some(task) = slot.task.as_ref().filter(|task| task.phase == Phase::Draining) else {
+            return false;
+        };
+        let (immediate, indicated) = (task.command.immediate, task.indicated);
+        slot.task = None;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(id.index);
-        if task.command.immediate {
+        if immediate {
             self.immediate -= 1;
         } else {
             self.draining -= 1;
         }
-        Some(task)
+        indicated
     }
 
     /// A task that has been delivered and not answered.

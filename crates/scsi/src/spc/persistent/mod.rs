@@ -26,6 +26,7 @@ use crate::task::Machine;
 use crate::task::Started;
 use crate::task::Step;
 use crate::task::Victims;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buf::Slice;
 use registry::Effects;
@@ -91,7 +92,7 @@ fn begin(context: &Context<'_>, action: Action, length: u32) -> Result<Started, 
     let stage = Stage::Ready(Slice::empty());
     let mut machine = Persistent { action, scope_type: 0, length, stage };
     let step = machine.attempt(context.nexus, context.unit)?;
-    Ok((Machine::Persistent(machine), step))
+    Ok((Machine::Persistent(Box::new(machine)), step))
 }
 
 /// PERSISTENT RESERVE OUT.
@@ -121,7 +122,7 @@ pub(crate) fn reserve_out(context: &Context<'_>) -> Result<Started, Fault> {
     }
     let action = Action::Out(action);
     let machine = Persistent { action, scope_type, length, stage: Stage::Receiving };
-    Ok((Machine::Persistent(machine), Step::ReceiveDataOut { length }))
+    Ok((Machine::Persistent(Box::new(machine)), Step::ReceiveDataOut { length }))
 }
 
 impl Persistent {
