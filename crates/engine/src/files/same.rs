@@ -362,6 +362,51 @@ mod tests {
         assert!(open(&device.0, &plain).is_ok());
     }
 
+    /// A file system that goes with the test; None where none may be mounted.
+    struct Mount<'a>(&'a Path);
+
+    impl<'a> Mount<'a> {
+        fn of(device: &Path, at: &'a Path) -> Option<Self> {
+            let done = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+            fs::create_dir(at).unwrap();
+            let there = done(Command::new("mkfs.ext4").arg("-q").arg(device))
+                && done(Command::new("mount").arg(device).arg(at));
+            there.then_some(Self(at))
+        }
+    }
+
+    impl Drop for Mount<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg(self.0).status();
+        }
+    }
+
+    #[test]
+    fn a_look_tells_a_device_that_is_mounted_from_one_that_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let Some(device) = Loop::of(&path) else {
+            return println!("skipped: losetup makes no loop device here");
+        };
+        let plain = OpenOptions::default();
+        let reading = OpenOptions { read_only: true, ..plain };
+        let served = open(&device.0, &plain).unwrap();
+        examine(&device.0, &plain).expect("who serves it does not count");
+        drop(served);
+        examine(&device.0, &plain).expect("nobody has it");
+        let place = folder.path().join("mounted");
+        let Some(_mounted) = Mount::of(&device.0, &place) else {
+            return println!("skipped: nothing can be mounted here");
+        };
+        let refused = examine(&device.0, &plain).unwrap_err();
+        assert!(matches!(refused, FileError::Claimed { .. }), "{refused}");
+        examine(&device.0, &reading).expect("it can be read");
+        let _reader = open(&device.0, &reading).unwrap();
+        let refused = examine(&device.0, &plain).unwrap_err();
+        assert!(matches!(refused, FileError::Claimed { .. }), "beside a reader: {refused}");
+    }
+
     /// No partitions of loop devices on some kernels: the files of sysfs are made here.
     #[test]
     fn a_partition_is_a_part_of_the_file_behind_its_disk() {
