@@ -59,8 +59,8 @@ impl Examined {
     }
 }
 
-/// Whether `path` could be opened as far as can be seen without doing it; who has it now does not
-/// count.
+/// Whether `path` could be opened as far as can be seen without doing it. A daemon or a virtual
+/// machine that has it now does not count, the system that uses it does.
 ///
 /// # Errors
 /// See [`FileError`].
@@ -82,11 +82,14 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
     rustix::fs::access(path, access).map_err(|errno| explain(path, options, errno.into()))?;
     same::refuse_used(path, &metadata, options.read_only)?;
     let mut file = File::open(path).map_err(|error| explain(path, options, error))?;
+    let block_device = metadata.file_type().is_block_device();
+    if block_device && !options.read_only {
+        same::refuse_claimed(path, &file)?;
+    }
     let bytes = length(path, &mut file, &metadata)?;
     if !options.raw {
         image::refuse(path, &file)?;
     }
-    let block_device = metadata.file_type().is_block_device();
     let queue = Queue::of(if block_device { metadata.rdev() } else { metadata.dev() });
     let places = same::places(&metadata);
     Ok(Examined {

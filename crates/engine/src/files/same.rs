@@ -15,13 +15,18 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::Weak;
+use std::thread;
+use std::time::Instant;
 
 use super::FileError;
 use super::Holder;
 use super::SECTOR;
 use super::lock;
+use super::ofd;
 use super::swap::is_swap;
 use crate::limits::DEVICES_DEPTH_MAX;
+use crate::limits::RELEASE_PATIENCE;
+use crate::limits::RELEASE_PAUSE;
 
 /// What bytes are where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +135,20 @@ pub(super) fn refuse_used(
         Some(other) => Err(FileError::SameDisk { path, other }),
         None => Ok(()),
     }
+}
+
+/// Refuses for writing a device that the system uses by its own name. Who writes to it and locks it
+/// as we do, a daemon or QEMU, does not count. `file` is the device, open for reading.
+pub(super) fn refuse_claimed(path: &Path, file: &File) -> Result<(), FileError> {
+    let begin = Instant::now();
+    // One that is being taken is claimed before it is locked, one that is given up after.
+    while is_claimed(path) && !ofd::has_writer(file) {
+        if begin.elapsed() >= RELEASE_PATIENCE {
+            return Err(FileError::Claimed { path: path.into() });
+        }
+        thread::sleep(RELEASE_PAUSE);
+    }
+    Ok(())
 }
 
 /// Refuses a device that this process has open.
@@ -367,9 +386,10 @@ mod tests {
 
     impl<'a> Mount<'a> {
         fn of(device: &Path, at: &'a Path) -> Option<Self> {
-            let done = |command: &mut Command| command.status().is_ok_and(|status| status.success());
+            let done =
+                |command: &mut Command| command.status().is_ok_and(|status| status.success());
             fs::create_dir(at).unwrap();
-            let there = done(Command::new("mkfs.ext4").arg("-q").arg(device))
+            let there = done(Command::new("mkfs.ext2").arg("-q").arg(device))
                 && done(Command::new("mount").arg(device).arg(at));
             there.then_some(Self(at))
         }
