@@ -165,4 +165,23 @@ mod tests {
         let kernel = super::super::open(Path::new("/proc/lunwire-new"), &made).unwrap_err();
         assert!(matches!(kernel, FileError::NoFiles { .. } | FileError::Permission { .. }));
     }
+
+    #[test]
+    fn a_size_that_no_file_can_have_is_seen_without_making_one() {
+        // Not in memory, where a file may be as large as numbers are.
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = folder.path().join("disk");
+        let largest = u64::try_from(i64::MAX).unwrap() / 512 * 512;
+        let wanted = OpenOptions { create_size: Some(largest), ..OpenOptions::default() };
+        let looked = examine(&path, &wanted);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        match super::super::open(&path, &wanted) {
+            Ok(_) => println!("skipped: this file system takes files of all sizes"),
+            Err(opened) => {
+                assert!(matches!(opened, FileError::TooLarge { .. }), "{opened}");
+                let looked = looked.unwrap_err();
+                assert!(matches!(looked, FileError::TooLarge { .. }), "{looked}");
+            }
+        }
+    }
 }
