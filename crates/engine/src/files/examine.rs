@@ -18,6 +18,7 @@ use super::among_devices;
 use super::check_kind;
 use super::explain;
 use super::folder::takes_files;
+use super::folder::takes_size;
 use super::folder_of;
 use super::identity::recorded;
 use super::image;
@@ -106,9 +107,10 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
 /// A file that would be made.
 fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileError> {
     let own = || path.to_path_buf();
-    if options.create_size.is_none() || options.read_only || among_devices(path) {
-        return Err(missing(path, options));
-    }
+    let size = match options.create_size {
+        Some(size) if !options.read_only && !among_devices(path) => size,
+        _ => return Err(missing(path, options)),
+    };
     let whole = fs::canonicalize(folder_of(path)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => FileError::FolderMissing { path: own() },
         _ => explain(path, options, error),
@@ -117,12 +119,13 @@ fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileE
         Errno::NOENT => FileError::NoFiles { path: own() },
         _ => explain(path, options, errno.into()),
     })?;
+    takes_size(&whole, size).map_err(|error| explain(path, options, error))?;
     let whole = whole.join(path.file_name().unwrap_or_default());
     Ok(Examined {
         places: vec![Place::Name(whole)],
         read_only: false,
         direct_block: 512,
-        bytes: options.create_size.unwrap_or_default(),
+        bytes: size,
         number: None,
         missing: true,
         block_device: false,

@@ -5,6 +5,7 @@ use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::Access;
@@ -62,6 +63,22 @@ pub(super) fn takes_files(folder: &Path) -> Result<(), Errno> {
         return Err(Errno::NOENT);
     }
     Ok(())
+}
+
+/// Whether a new file in `folder` can have `size` bytes: one without a name has, and is gone at
+/// once. Where the file system makes none without a name nobody can tell.
+pub(super) fn takes_size(folder: &Path, size: u64) -> io::Result<()> {
+    // O_EXCL: it never gets a name.
+    let nameless = libc::O_TMPFILE | libc::O_EXCL;
+    let mut flags = File::options();
+    flags.read(true).write(true).mode(0o600).custom_flags(nameless);
+    match flags.open(folder) {
+        Ok(file) => file.set_len(size),
+        Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+            Err(error)
+        }
+        Err(_) => Ok(()),
+    }
 }
 
 /// Whether `path`, which is not there, would be a file among devices: a device with a mistyped
