@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `serve` refuses, `check` refuses, and in the same words: what depends on the machine.
+
+use std::fs::Permissions;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::process::Output;
+
+use crate::support::Files;
+use crate::support::fails;
+use crate::support::good;
+use crate::support::stderr;
+
+const DISK: &str = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+                    [[target.lun]]\nstore = \"memory:1M\"\n";
+
+#[test]
+fn addresses_are_those_of_this_machine() {
+    let files = Files::new();
+    let group = "listen = [\"127.0.0.1:0\"]\n[[portal-group]]\ntag = 2\nlisten = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n";
+    for (portals, address) in [
+        ("listen = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n", "192.0.2.1:3260"),
+        ("listen = [\"[2001:db8::7]:3260\"]\n", "[2001:db8::7]:3260"),
+        (group, "192.0.2.1:3260"),
+    ] {
+        let config = files.with("lunwire.toml", format!("{portals}{DISK}").as_bytes());
+        let said = format!("cannot listen on {address}: ");
+        fails(1, &["check", &config], &["lunwire.toml", &said]);
+        let serve = ["serve", "--config", &config, "--control-socket", &files.path("socket")];
+        fails(1, &serve, &[&said]);
+    }
+    let far = format!("listen = [\"192.0.2.1:3260\"]\n{DISK}");
+    let advice = ["no address of this machine", "try: ip address"];
+    fails(1, &["check", &files.with("lunwire.toml", far.as_bytes())], &advice);
+}
+
+#[test]
+fn who_has_a_port_does_not_count() {
+    let files = Files::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let config = format!("listen = [\"{address}\", \"0.0.0.0:0\"]\n{DISK}");
+    good(&["check", &files.with("lunwire.toml", config.as_bytes())]);
+}
+
+#[test]
+fn ports_of_root_are_for_root() {
+    let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    if first.is_ok_and(|first| first.trim().parse::<u16>().is_ok_and(|first| first <= 7)) {
+        return println!("skipped: all ports are for everybody here");
+    }
+    let files = Files::new();
+    let config = format!("listen = [\"127.0.0.1:7\"]\n{DISK}");
+    let config = files.with("lunwire.toml", config.as_bytes());
+    std::fs::set_permissions(files.folder.path(), Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&config, Permissions::from_mode(0o644)).unwrap();
+    let as_nobody = |words: &[&str]| -> std::io::Result<Output> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        command.args(words).output()
+    };
+    let socket = files.path("socket");
+    for words in
+        [&["check", &config][..], &["serve", "--config", &config, "--control-socket", &socket]]
+    {
+        let Ok(output) = as_nobody(words) else {
+            return println!("skipped: the binary is not for everybody");
+        };
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("ports below 1024 are for root; try: another port"), "{said}");
+    }
+}
