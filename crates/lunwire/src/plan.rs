@@ -364,6 +364,21 @@ impl Draft {
         UnitMaker::new(self.state_dir.clone(), &self.targets)
     }
 
+    /// All that is listened on.
+    fn portals(&self) -> Vec<Portal> {
+        let portals = self.listen.iter().copied().map(Portal::from);
+        portals.chain(self.portal_groups.iter().copied()).collect()
+    }
+
+    /// Whether all portals could be opened, as far as can be seen without listening; who has them
+    /// now does not count.
+    pub(crate) fn examine_portals(&self) -> Result<()> {
+        self.portals().into_iter().try_for_each(|Portal { address, .. }| {
+            let failed = |source| target::Error::Listen { address, source };
+            Ok(engine::examine_address(address).map_err(failed)?)
+        })
+    }
+
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
@@ -377,9 +392,8 @@ impl Draft {
                 return Err(error);
             }
         };
-        let portals = self.listen.iter().copied().map(Portal::from);
         let plan = Plan {
-            portals: portals.chain(self.portal_groups.iter().copied()).collect(),
+            portals: self.portals(),
             nodes,
             discovery: self.discovery.clone(),
             stores,

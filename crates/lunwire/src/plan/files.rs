@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A look at the files of a configuration that opens none for writing, and locks and makes none: a
-//! daemon may serve them.
+//! A look at the files of a configuration that writes to none, locks none and makes none that has a
+//! name: a daemon may serve them.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
