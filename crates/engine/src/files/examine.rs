@@ -4,8 +4,10 @@
 use std::fs;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::Access;
@@ -17,11 +19,12 @@ use super::Queue;
 use super::among_devices;
 use super::check_kind;
 use super::explain;
+use super::folder::takes_file;
 use super::folder::takes_files;
-use super::folder::takes_size;
 use super::folder_of;
 use super::identity::recorded;
 use super::image;
+use super::is_broken_link;
 use super::is_whole;
 use super::length;
 use super::missing;
@@ -82,7 +85,9 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
         if options.read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
     rustix::fs::access(path, access).map_err(|errno| explain(path, options, errno.into()))?;
     same::refuse_used(path, &metadata, options.read_only)?;
-    let mut file = File::open(path).map_err(|error| explain(path, options, error))?;
+    let mut flags = File::options();
+    flags.read(true).custom_flags(if options.direct { libc::O_DIRECT } else { 0 });
+    let mut file = flags.open(path).map_err(|error| explain(path, options, error))?;
     let block_device = metadata.file_type().is_block_device();
     if block_device && !options.read_only {
         same::refuse_claimed(path, &file)?;
@@ -111,6 +116,12 @@ fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileE
         Some(size) if !options.read_only && !among_devices(path) => size,
         _ => return Err(missing(path, options)),
     };
+    if is_broken_link(path) {
+        return Err(FileError::BrokenLink { path: own() });
+    }
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(FileError::Directory { path: own() });
+    }
     let whole = fs::canonicalize(folder_of(path)).map_err(|error| match error.kind() {
         ErrorKind::NotFound => FileError::FolderMissing { path: own() },
         _ => explain(path, options, error),
@@ -119,7 +130,7 @@ fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileE
         Errno::NOENT => FileError::NoFiles { path: own() },
         _ => explain(path, options, errno.into()),
     })?;
-    takes_size(&whole, size).map_err(|error| explain(path, options, error))?;
+    takes_file(&whole, size, options.direct).map_err(|error| explain(path, options, error))?;
     let whole = whole.join(path.file_name().unwrap_or_default());
     Ok(Examined {
         places: vec![Place::Name(whole)],
@@ -186,5 +197,61 @@ mod tests {
                 assert!(matches!(looked, FileError::TooLarge { .. }), "{looked}");
             }
         }
+    }
+
+    /// What a look at `path` says, which must be what opening it says.
+    fn both_refuse(path: &Path, options: &OpenOptions) -> FileError {
+        let looked = examine(path, options).expect_err("a look sees it");
+        let opened = super::super::open(path, options).unwrap_err();
+        assert_eq!(looked.to_string(), opened.to_string());
+        looked
+    }
+
+    #[test]
+    fn names_that_no_file_can_be_made_by_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = OpenOptions { create_size: Some(4096), ..OpenOptions::default() };
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path().join("nowhere"), &link).unwrap();
+        let error = both_refuse(&link, &made);
+        assert!(matches!(error, FileError::BrokenLink { .. }), "{error}");
+        both_refuse(&link, &OpenOptions::default());
+        let error = both_refuse(&folder.path().join("none/"), &made);
+        assert!(matches!(error, FileError::Directory { .. }), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// Memory in which nothing goes past the page cache.
+    struct Ramfs(tempfile::TempDir);
+
+    impl Ramfs {
+        fn mounted() -> Option<Self> {
+            let folder = tempfile::tempdir().unwrap();
+            let mut mount = std::process::Command::new("mount");
+            let done = mount.args(["-t", "ramfs", "none"]).arg(folder.path()).output();
+            done.is_ok_and(|output| output.status.success()).then_some(Self(folder))
+        }
+    }
+
+    impl Drop for Ramfs {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_does_not_go_past_the_cache_is_seen() {
+        let Some(folder) = Ramfs::mounted() else {
+            return println!("skipped: nothing can be mounted here");
+        };
+        let direct = OpenOptions { direct: true, ..OpenOptions::default() };
+        let disk = folder.0.path().join("disk");
+        fs::write(&disk, [0; 4096]).unwrap();
+        let error = both_refuse(&disk, &direct);
+        assert!(matches!(error, FileError::DirectUnsupported { .. }), "{error}");
+        let new = folder.0.path().join("new");
+        let error = both_refuse(&new, &OpenOptions { create_size: Some(4096), ..direct });
+        assert!(matches!(error, FileError::DirectUnsupported { .. }), "{error}");
+        assert!(!new.exists(), "what could not be served is not left there, empty");
     }
 }

@@ -75,3 +75,25 @@ fn ports_of_root_are_for_root() {
         assert!(said.contains("ports below 1024 are for root; try: another port"), "{said}");
     }
 }
+
+/// The kernel ends who makes a file longer than that.
+#[test]
+fn the_limit_of_the_process_is_seen() {
+    let files = Files::new();
+    let new = files.path("new");
+    let disk = DISK.replace("memory:1M", &format!("file:{new},size=1M"));
+    let config = files.with("lunwire.toml", disk.as_bytes());
+    let socket = files.path("socket");
+    let serve =
+        ["serve", "--config", &config, "--listen", "127.0.0.1:0", "--control-socket", &socket];
+    for words in [&["check", &config][..], &serve] {
+        let limited = "ulimit -f 8 && exec \"$0\" \"$@\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", limited, env!("CARGO_BIN_EXE_lunwire")]).args(words);
+        let output = shell.output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("try: a smaller size") && said.contains("ulimit -f"), "{said}");
+        assert!(!std::path::Path::new(&new).exists(), "{words:?}");
+    }
+}
