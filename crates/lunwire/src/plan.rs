@@ -4,6 +4,7 @@
 mod check;
 mod files;
 mod lun;
+mod machine;
 mod mode;
 mod node;
 mod transfer;
@@ -368,15 +369,6 @@ impl Draft {
     fn portals(&self) -> Vec<Portal> {
         let portals = self.listen.iter().copied().map(Portal::from);
         portals.chain(self.portal_groups.iter().copied()).collect()
-    }
-
-    /// Whether all portals could be opened, as far as can be seen without listening; who has them
-    /// now does not count.
-    pub(crate) fn examine_portals(&self) -> Result<()> {
-        self.portals().into_iter().try_for_each(|Portal { address, .. }| {
-            let failed = |source| target::Error::Listen { address, source };
-            Ok(engine::examine_address(address).map_err(failed)?)
-        })
     }
 
     /// Opens the stores.

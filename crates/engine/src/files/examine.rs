@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::fs::File;
+use std::io;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -32,7 +33,7 @@ use super::same;
 use super::same::Place;
 
 /// What is known of a file that is not open.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Examined {
     places: Vec<Place>,
@@ -41,8 +42,8 @@ pub struct Examined {
     pub direct_block: u32,
     /// Its size, or that with which it would be made, bytes.
     pub bytes: u64,
-    /// The number that is written beside it, if there is one.
-    pub number: Option<u64>,
+    /// The number that is written beside it, if there is one; or why it cannot be read.
+    pub number: io::Result<Option<u64>>,
     /// For a file that would be made: true.
     pub missing: bool,
     /// True for a block device.
@@ -103,7 +104,7 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
         read_only: options.read_only,
         direct_block: queue.direct_block(),
         bytes,
-        number: recorded(&file).unwrap_or_default(),
+        number: recorded(&file),
         missing: false,
         block_device,
     })
@@ -137,7 +138,7 @@ fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileE
         read_only: false,
         direct_block: 512,
         bytes: size,
-        number: None,
+        number: Ok(None),
         missing: true,
         block_device: false,
     })

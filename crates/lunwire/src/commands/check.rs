@@ -12,7 +12,7 @@ use crate::plan::DEFAULT_STORE;
 use crate::plan::DEFAULT_TARGET;
 use crate::plan::Draft;
 
-/// Validates a configuration and looks at its files and addresses; nothing is written to or locked,
+/// Validates a configuration and looks at what it names and needs; nothing is written to or locked,
 /// no name is made, and nothing is listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
@@ -21,7 +21,7 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let odd = draft.examine_files().with_context(|| options.file.display().to_string())?;
     odd.iter().for_each(output::warn);
     warnings.extend(odd);
-    draft.examine_portals().with_context(|| options.file.display().to_string())?;
+    draft.examine_machine().with_context(|| options.file.display().to_string())?;
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
         output::line(json!({

@@ -45,6 +45,22 @@ fn who_has_a_port_does_not_count() {
     good(&["check", &files.with("lunwire.toml", config.as_bytes())]);
 }
 
+/// For a user who may do nothing, if we are root; None if the binary is not for everybody.
+fn as_nobody(words: &[&str]) -> Option<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    if rustix::process::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    command.args(words).output().ok()
+}
+
+/// The same in a shell that limits the process.
+fn limited(limit: &str, words: &[&str]) -> Output {
+    let line = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line, env!("CARGO_BIN_EXE_lunwire")]).args(words).output().unwrap()
+}
+
 #[test]
 fn ports_of_root_are_for_root() {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
@@ -56,18 +72,11 @@ fn ports_of_root_are_for_root() {
     let config = files.with("lunwire.toml", config.as_bytes());
     std::fs::set_permissions(files.folder.path(), Permissions::from_mode(0o755)).unwrap();
     std::fs::set_permissions(&config, Permissions::from_mode(0o644)).unwrap();
-    let as_nobody = |words: &[&str]| -> std::io::Result<Output> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
-        if rustix::process::geteuid().is_root() {
-            command.uid(65534).gid(65534);
-        }
-        command.args(words).output()
-    };
     let socket = files.path("socket");
     for words in
         [&["check", &config][..], &["serve", "--config", &config, "--control-socket", &socket]]
     {
-        let Ok(output) = as_nobody(words) else {
+        let Some(output) = as_nobody(words) else {
             return println!("skipped: the binary is not for everybody");
         };
         let said = stderr(&output);
@@ -87,13 +96,78 @@ fn the_limit_of_the_process_is_seen() {
     let serve =
         ["serve", "--config", &config, "--listen", "127.0.0.1:0", "--control-socket", &socket];
     for words in [&["check", &config][..], &serve] {
-        let limited = "ulimit -f 8 && exec \"$0\" \"$@\"";
-        let mut shell = Command::new("sh");
-        shell.args(["-c", limited, env!("CARGO_BIN_EXE_lunwire")]).args(words);
-        let output = shell.output().unwrap();
+        let output = limited("-f 8", words);
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
         assert!(said.contains("try: a smaller size") && said.contains("ulimit -f"), "{said}");
         assert!(!std::path::Path::new(&new).exists(), "{words:?}");
+    }
+}
+
+#[test]
+fn memory_has_room_for_all_disks() {
+    let files = Files::new();
+    let socket = files.path("socket");
+    for store in ["memory:400T", "stripe:64K(memory:400T;memory:400T)"] {
+        let disk = DISK.replace("memory:1M", store);
+        let config = files.with("lunwire.toml", disk.as_bytes());
+        let said = ["LUN 0", "cannot reserve 439804651110400 bytes of memory", "a smaller size"];
+        fails(1, &["check", &config], &said);
+        let portal = ["--listen", "127.0.0.1:0", "--control-socket", &socket];
+        fails(1, &[&["serve", "--config", &config][..], &portal].concat(), &said);
+    }
+}
+
+#[test]
+fn a_mark_of_another_version_is_seen() {
+    let files = Files::new();
+    let path = files.with("disk", &[0; 4096]);
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&path, "user.lunwire.disk", b"9 what is this", flags).is_err() {
+        return println!("skipped: the temporary folder takes no attributes");
+    }
+    let disk = DISK.replace("memory:1M", &format!("file:{path}"));
+    let config = files.with("lunwire.toml", disk.as_bytes());
+    let said = ["LUN 0", "cannot tell who the disk", "is not understood", "serial number"];
+    fails(1, &["check", &config], &said);
+    let socket = files.path("socket");
+    let portal = ["--listen", "127.0.0.1:0", "--control-socket", &socket];
+    fails(1, &[&["serve", "--config", &config][..], &portal].concat(), &said);
+    let named = format!("{disk}serial = \"x\"\n");
+    good(&["check", &files.with("lunwire.toml", named.as_bytes())]);
+}
+
+#[test]
+fn an_engine_that_does_not_run_is_seen() {
+    let files = Files::new();
+    let config = format!("engine = \"uring\"\nlisten = [\"127.0.0.1:0\"]\n{DISK}");
+    let config = files.with("lunwire.toml", config.as_bytes());
+    // A ring needs two descriptors, and there is one.
+    let output = limited("-n 4", &["check", &config]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot start the uring engine: "), "{said}");
+}
+
+#[test]
+fn a_socket_that_cannot_be_made_anew_is_seen() {
+    let (files, locked) = (Files::new(), Files::new());
+    let socket = locked.path("socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let config = format!("control-socket = \"{socket}\"\nlisten = [\"127.0.0.1:0\"]\n{DISK}");
+    let config = files.with("lunwire.toml", config.as_bytes());
+    good(&["check", &config]);
+    for (path, mode) in
+        [(files.folder.path(), 0o755), (config.as_ref(), 0o644), (locked.folder.path(), 0o555)]
+    {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    for words in [&["check", &config][..], &["serve", "--config", &config]] {
+        let Some(output) = as_nobody(words) else {
+            return println!("skipped: the binary is not for everybody");
+        };
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains(&socket), "{said}");
     }
 }
