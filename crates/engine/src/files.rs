@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
+mod backing;
 mod error;
 mod examine;
 mod folder;
