@@ -83,6 +83,20 @@ impl Backing {
     }
 }
 
+/// The disk that a device is a partition of.
+pub(super) fn disk_of(device: u64) -> Option<u64> {
+    disk_above(&sysfs(device))
+}
+
+/// `folder`: the place of the device in sysfs.
+fn disk_above(folder: &Path) -> Option<u64> {
+    let folder = fs::canonicalize(folder).ok()?;
+    let is_partition = folder.join("partition").exists();
+    let text = fs::read_to_string(folder.parent().filter(|_| is_partition)?.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
 fn sysfs(device: u64) -> PathBuf {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
@@ -113,6 +127,7 @@ mod tests {
         put("loop/backing_file", "/nowhere/disk\n");
         put("loop/offset", "4096\n");
         put("size", "100\n");
+        put("dev", "7:7\n");
         put("loop7p1/partition", "1\n");
         put("loop7p1/start", "8\n");
         put("loop7p1/size", "10\n");
@@ -122,6 +137,8 @@ mod tests {
             (found.file.as_path(), found.through),
             (Path::new("/nowhere/disk"), vec!["loop7".into()])
         );
+        assert_eq!(disk_above(&disk.join("loop7p1")), Some(rustix::fs::makedev(7, 7)));
+        assert_eq!(disk_above(&disk), None);
         // A volume on the partition.
         let volume = folder.path().join("dm-0");
         fs::create_dir_all(volume.join("slaves")).unwrap();

@@ -18,6 +18,7 @@ use super::FileError;
 use super::OpenOptions;
 use super::Queue;
 use super::among_devices;
+use super::backing;
 use super::check_kind;
 use super::explain;
 use super::folder::takes_file;
@@ -37,6 +38,8 @@ use super::same::Place;
 #[non_exhaustive]
 pub struct Examined {
     places: Vec<Place>,
+    /// For a partition: its disk.
+    disk: Option<Place>,
     read_only: bool,
     /// Unit of what is read and written past the page cache, bytes.
     pub direct_block: u32,
@@ -51,16 +54,23 @@ pub struct Examined {
 }
 
 impl Examined {
-    /// Whether both are the same disk, and one of them writes to it.
+    /// Whether both are the same disk, and one of them writes to it; or a partition and its disk,
+    /// of which only one is written to by itself.
     #[must_use]
     pub fn collides(&self, other: &Self) -> bool {
-        self.is_same(other) && !(self.read_only && other.read_only)
+        let writers = [self, other].into_iter().filter(|file| !file.read_only).count();
+        let in_one = self.is_part_of(other) || other.is_part_of(self);
+        self.is_same(other) && writers > 0 || in_one && writers > 1
     }
 
     /// Whether both are the same disk.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.places.iter().any(|place| other.places.contains(place))
+    }
+
+    fn is_part_of(&self, other: &Self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| other.places.contains(disk))
     }
 }
 
@@ -101,6 +111,7 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
     let places = same::places(&metadata);
     Ok(Examined {
         places,
+        disk: backing::disk_of(metadata.rdev()).filter(|_| block_device).map(Place::Device),
         read_only: options.read_only,
         direct_block: queue.direct_block(),
         bytes,
@@ -135,6 +146,7 @@ fn examine_missing(path: &Path, options: &OpenOptions) -> Result<Examined, FileE
     let whole = whole.join(path.file_name().unwrap_or_default());
     Ok(Examined {
         places: vec![Place::Name(whole)],
+        disk: None,
         read_only: false,
         direct_block: 512,
         bytes: size,
@@ -198,6 +210,25 @@ mod tests {
                 assert!(matches!(looked, FileError::TooLarge { .. }), "{looked}");
             }
         }
+    }
+
+    #[test]
+    fn a_partition_and_its_disk_are_not_written_to_by_two() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, [0; 4096]).unwrap();
+        let device = |places, disk, read_only| {
+            let options = OpenOptions { read_only, ..OpenOptions::default() };
+            Examined { places, disk, ..examine(&path, &options).unwrap() }
+        };
+        let (whole, part) = (Place::Device(u64::MAX), Place::Device(u64::MAX - 1));
+        let disk = |read_only| device(vec![whole.clone()], None, read_only);
+        let first = |read_only| device(vec![part.clone()], Some(whole.clone()), read_only);
+        let second = device(vec![Place::Device(u64::MAX - 2)], Some(whole.clone()), false);
+        assert!(first(false).collides(&disk(false)) && disk(false).collides(&first(false)));
+        assert!(!first(true).collides(&disk(false)) && !disk(true).collides(&first(false)));
+        assert!(!second.collides(&first(false)), "two partitions");
+        assert!(!first(false).is_same(&disk(false)));
     }
 
     /// What a look at `path` says, which must be what opening it says.
