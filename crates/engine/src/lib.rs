@@ -50,6 +50,7 @@ pub use probe::Report;
 pub use probe::choose;
 pub use probe::probe;
 pub use receive::Chunk;
+pub use sockets::examine_address;
 pub use sockets::listen;
 pub use waker::Waker;
 

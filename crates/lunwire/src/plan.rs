@@ -4,6 +4,7 @@
 mod check;
 mod files;
 mod lun;
+mod machine;
 mod mode;
 mod node;
 mod transfer;
@@ -364,6 +365,12 @@ impl Draft {
         UnitMaker::new(self.state_dir.clone(), &self.targets)
     }
 
+    /// All that is listened on.
+    fn portals(&self) -> Vec<Portal> {
+        let portals = self.listen.iter().copied().map(Portal::from);
+        portals.chain(self.portal_groups.iter().copied()).collect()
+    }
+
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
@@ -377,9 +384,8 @@ impl Draft {
                 return Err(error);
             }
         };
-        let portals = self.listen.iter().copied().map(Portal::from);
         let plan = Plan {
-            portals: portals.chain(self.portal_groups.iter().copied()).collect(),
+            portals: self.portals(),
             nodes,
             discovery: self.discovery.clone(),
             stores,
