@@ -104,6 +104,12 @@ pub(crate) fn peer(fd: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getpeername(fd).ok().flatten().and_then(|any| SocketAddr::try_from(any).ok())
 }
 
+/// Both ends of a connection, the other one first; None if it is gone.
+pub(crate) fn ends(fd: impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
+    let local = rustix::net::getsockname(&fd).ok()?;
+    Some((peer(&fd)?, SocketAddr::try_from(local).ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
