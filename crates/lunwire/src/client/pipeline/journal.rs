@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::io::Write;
+use io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ impl Journal {
         let mut journal = Self { path: path.to_owned(), source, destination, length, done: 0 };
         let text = match engine::files::read_whole(path, STATE_LEN_MAX) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(journal),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(journal),
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }
@@ -96,8 +96,8 @@ impl Journal {
 
     /// The copy is whole.
     pub(crate) fn remove(self) -> Result<()> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("cannot remove {}", self.path.display()))
             }
             _ => Ok(()),
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(open("a", 100).unwrap().done(), 40);
         assert!(open("c", 100).unwrap_err().to_string().contains("another copy"));
         assert!(open("a", 101).is_err());
-        std::fs::write(&path, "no json").unwrap();
+        fs::write(&path, "no json").unwrap();
         assert!(open("a", 100).unwrap_err().to_string().contains("not the state"));
         journal.remove().unwrap();
         assert_eq!(open("a", 100).unwrap().done(), 0);
@@ -146,12 +146,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let text = |name: &str| path(name).to_string_lossy().into_owned();
-        std::fs::write(path("a.new"), "image").unwrap();
+        fs::write(path("a.new"), "image").unwrap();
         let mut journal = Journal::open(&path("a.state"), text("a.new"), text("b"), 100).unwrap();
         journal.keep(40).unwrap();
         journal.keep(50).unwrap();
         journal.remove().unwrap();
-        assert_eq!(std::fs::read(path("a.new")).unwrap(), b"image");
+        assert_eq!(fs::read(path("a.new")).unwrap(), b"image");
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);
         for (state, source, destination) in
             [("a.new", "a.new", "b"), ("b", "a.new", "b"), ("./b", "a.new", "b")]
