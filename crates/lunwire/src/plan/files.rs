@@ -39,6 +39,7 @@ use wire::scsi::mmc::BLOCK_LEN;
 
 use super::Draft;
 use super::lun::DraftLun;
+use super::unit::examine_kept;
 use super::unit::same_identity;
 
 /// A file of the configuration.
@@ -103,6 +104,9 @@ impl Draft {
                 if let Some(other) = named.iter().find(|other| other.naa == identity.naa) {
                     let same = same_identity(other.target, other.lun, &identity);
                     return Err(same.context(place));
+                }
+                if let (Some(folder), false) = (&self.state_dir, lun.spec.is_optical()) {
+                    examine_kept(folder, &identity).with_context(|| place.clone())?;
                 }
                 let (target, lun, naa) = (&target.name, lun.number, identity.naa);
                 named.push(Named { target, lun, naa });
