@@ -13,6 +13,7 @@ mod mutants;
 mod readme;
 mod scsi;
 mod tidy;
+mod unused;
 mod workspace;
 
 use anyhow::Result;
