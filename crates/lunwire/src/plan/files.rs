@@ -218,9 +218,9 @@ fn identity_of(
     if let (IdentityPolicy::Own, Some(serial)) = (policy, &lun.serial) {
         return Ok(Some(Identity::of_serial(serial, "", "")));
     }
-    let (file, seen) = match (lun.spec.unfiltered(), files) {
-        (Spec::File(_) | Spec::Iso { .. }, [(file, seen), ..]) => (file, seen),
-        _ => return Ok(None),
+    let (Spec::File(_) | Spec::Iso { .. }, [(file, seen), ..]) = (lun.spec.unfiltered(), files)
+    else {
+        return Ok(None);
     };
     let number = seen.number.as_ref().map_err(|error| {
         let source = io::Error::new(error.kind(), error.to_string());

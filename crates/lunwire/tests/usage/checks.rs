@@ -19,7 +19,8 @@ const DISK: &str = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
 #[test]
 fn addresses_are_those_of_this_machine() {
     let files = Files::new();
-    let group = "listen = [\"127.0.0.1:0\"]\n[[portal-group]]\ntag = 2\nlisten = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n";
+    let group = "listen = [\"127.0.0.1:0\"]\n\
+                 [[portal-group]]\ntag = 2\nlisten = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n";
     for (portals, address) in [
         ("listen = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n", "192.0.2.1:3260"),
         ("listen = [\"[2001:db8::7]:3260\"]\n", "[2001:db8::7]:3260"),
