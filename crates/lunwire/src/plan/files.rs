@@ -137,6 +137,9 @@ fn look(lun: &DraftLun) -> Result<Vec<(FileSpec, Examined)>> {
     let bytes = look_at(&lun.spec, lun.block, &mut files)?;
     let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
     LogicalUnit::check_size(bytes, block).map_err(anyhow::Error::msg)?;
+    if lun.protection.is_none() {
+        Stores::examine_unprotected(&lun.spec)?;
+    }
     if let (Some(kind), Spec::File(file)) = (lun.protection, lun.spec.unfiltered()) {
         if files.iter().any(|(_, seen)| seen.block_device) {
             return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Disks with protection information, which is not lost or made wrong by a command that forgets it.
+
+use std::path::Path;
+
+use crate::support::Daemon;
+use crate::support::Files;
+use crate::support::fails;
+use crate::support::good;
+
+/// A disk that was served with protection information once, and its name as a store.
+fn protected(files: &Files) -> String {
+    let store = format!("file:{}", files.path("disk"));
+    let made = format!("{store},size=1M");
+    let daemon = Daemon::start(files.folder.path(), &[&made], &["--protection", "1"]);
+    let image = files.with("image", &[7; 4096]);
+    good(&["write", &daemon.urls[0], &image]);
+    store
+}
+
+/// What `lunwire check` reads for one disk.
+fn configuration(files: &Files, lun: &str) -> String {
+    let text = format!("[[target]]\nname = \"iqn.2026-01.com.example:a\"\n[[target.lun]]\n{lun}\n");
+    files.with("one.toml", text.as_bytes())
+}
+
+#[test]
+fn a_disk_with_protection_is_not_served_without_it() {
+    let files = Files::new();
+    let store = protected(&files);
+    let side = files.path("disk.pi");
+    let said = [side.as_str(), "--protection 1", "protection = 1", "remove"];
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("other")];
+    std::os::unix::fs::symlink(files.path("disk"), files.path("link")).unwrap();
+    let link = format!("file:{}", files.path("link"));
+    for store in
+        [store.clone(), format!("{store},log"), format!("stripe:4K({store};memory:1M)"), link]
+    {
+        fails(1, &[&serve[..], &["--lun", &store]].concat(), &said);
+        fails(1, &["check", &configuration(&files, &format!("store = \"{store}\""))], &said);
+    }
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let add = ["lun", "add", &store, "--control-socket", &daemon.socket];
+    fails(1, &add, &said);
+    good(&[&add[..], &["--protection", "1"]].concat());
+    drop(daemon);
+    // What is not written to does no harm.
+    let read_only = format!("{store},readonly");
+    drop(Daemon::start(files.folder.path(), &[&read_only], &[]));
+    good(&["check", &configuration(&files, &format!("store = \"{read_only}\""))]);
+    // All is as it was, and can be given up.
+    let kept = configuration(&files, &format!("store = \"{store}\"\nprotection = 1"));
+    good(&["check", &kept]);
+    let daemon = Daemon::start(files.folder.path(), &[&store], &["--protection", "1"]);
+    good(&["read", &daemon.urls[0], &files.path("back"), "--verify"]);
+    drop(daemon);
+    std::fs::remove_file(&side).unwrap();
+    drop(Daemon::start(files.folder.path(), &[&store], &[]));
+    // A file of that name may be anything.
+    std::fs::write(&side, b"notes of a private investigator").unwrap();
+    drop(Daemon::start(files.folder.path(), &[&store], &[]));
+}
+
+#[test]
+fn a_new_disk_does_not_get_what_stood_beside_an_old_one() {
+    let files = Files::new();
+    let store = format!("{},size=1M", protected(&files));
+    let (disk, side) = (files.path("disk"), files.path("disk.pi"));
+    std::fs::remove_file(&disk).unwrap();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("other")];
+    let serve = [&serve[..], &["--lun", &store]].concat();
+    let said = [side.as_str(), "that is not there", "remove"];
+    for (more, lun) in [(&[][..], ""), (&["--protection", "1"], "protection = 1")] {
+        fails(1, &[&serve[..], more].concat(), &said);
+        fails(1, &["check", &configuration(&files, &format!("store = \"{store}\"\n{lun}"))], &said);
+    }
+    assert!(!Path::new(&disk).exists(), "nothing is made");
+}
