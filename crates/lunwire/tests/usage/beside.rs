@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Disks with protection information, which is not lost or made wrong by a command that forgets it.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::support::Daemon;
@@ -75,4 +76,33 @@ fn a_new_disk_does_not_get_what_stood_beside_an_old_one() {
         fails(1, &["check", &configuration(&files, &format!("store = \"{store}\"\n{lun}"))], &said);
     }
     assert!(!Path::new(&disk).exists(), "nothing is made");
+}
+
+#[test]
+fn a_block_that_was_changed_behind_our_back_is_told_in_the_log() {
+    let files = Files::new();
+    let (folder, store) = (files.folder.path(), protected(&files));
+    let disk = std::fs::File::options().write(true).open(files.path("disk")).unwrap();
+    disk.write_all_at(b"changed", 1024).unwrap();
+    let daemon = Daemon::start_logged(folder, &[&store], &["--protection", "1"]);
+    fails(1, &["read", &daemon.urls[0], &files.path("back")], &["10"]);
+    let line = Daemon::told(folder, "is not what was written");
+    for part in ["WARN", "target=\"iqn.2026-01.local.lunwire:disk\"", "lun=0", "block=2", "guard"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+#[test]
+fn a_store_that_fails_is_named() {
+    let files = Files::new();
+    let (folder, path) = (files.folder.path(), files.with("disk", &[7; 1 << 16]));
+    let daemon = Daemon::start_logged(folder, &["memory:1M", &format!("file:{path}")], &[]);
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    fails(1, &["read", &daemon.urls[1], &files.path("back")], &[]);
+    let line = Daemon::told(folder, "a store has failed");
+    let named = format!("path=\"{path}\"");
+    let target = "target=\"iqn.2026-01.local.lunwire:disk\" lun=1";
+    for part in ["WARN", target, &named, "error=\"unreadable\"", "cause=\"the file ends before"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
 }
