@@ -9,12 +9,14 @@ pub use protection::ProtectionError;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::time::Duration;
 use std::time::Instant;
 
 use engine::files::FileError;
+use engine::files::Name;
 use engine::files::OpenFile;
 use engine::files::OpenOptions;
 use store::FileId;
@@ -44,6 +46,8 @@ pub(crate) struct StoreFile {
     pub(crate) writable: bool,
     pub(crate) block_device: bool,
     pub(crate) health: Arc<Health>,
+    /// Whether it was found by its path at the last look.
+    pub(crate) name: Arc<Mutex<Name>>,
     /// Unit of reads and writes past the page cache, bytes.
     direct_block: u32,
     /// What has to stay open with it.
@@ -357,6 +361,7 @@ impl Stores {
             writable: !spec.read_only,
             block_device: open.block_device,
             health: store.health(id).expect("a file has a health"),
+            name: Arc::default(),
             direct_block: open.direct_block,
             _behind: open.behind,
         });

@@ -49,6 +49,12 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
             output::line(format!(
                 "  LUN {number}: {store} ({size}, {block}-byte blocks{access}{protection})"
             ));
+            if let Some(how) = &lun.file_lost {
+                output::line(format!(
+                    "    its file was {how}: nobody will find there what hosts write; try: lunwire \
+                     copy the disk to another file before the LUN is removed or the daemon ends"
+                ));
+            }
             if lun.lost_writes {
                 output::line(
                     "    could not write back: blocks may be lost; flushes fail until they are \

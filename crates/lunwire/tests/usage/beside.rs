@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disks with protection information, which is not lost or made wrong by a command that forgets it.
+//! What stands beside a disk or behind it: protection information, which is not lost or made wrong
+//! by a command that forgets it, and files that fail or go away.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -8,6 +9,7 @@ use crate::support::Daemon;
 use crate::support::Files;
 use crate::support::fails;
 use crate::support::good;
+use crate::support::stdout;
 
 /// A disk that was served with protection information once, and its name as a store.
 fn protected(files: &Files) -> String {
@@ -105,4 +107,34 @@ fn a_store_that_fails_is_named() {
     for part in ["WARN", target, &named, "error=\"unreadable\"", "cause=\"the file ends before"] {
         assert!(line.contains(part), "{part}: {line}");
     }
+}
+
+#[test]
+fn a_file_that_is_deleted_while_it_is_served_is_told() {
+    let files = Files::new();
+    let (folder, path) = (files.folder.path(), files.with("disk", &[7; 1 << 16]));
+    let other = files.with("other", &[7; 1 << 16]);
+    let stores = [format!("file:{path}"), format!("file:{other},readonly"), "memory:1M".into()];
+    let stores: Vec<&str> = stores.iter().map(String::as_str).collect();
+    let daemon = Daemon::start_logged(folder, &stores, &[]);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(files.path("new"), [8; 1 << 16]).unwrap();
+    std::fs::rename(files.path("new"), &other).unwrap();
+    for (how, path, lun) in [("deleted", &path, 0), ("replaced", &other, 1)] {
+        let line = Daemon::told(folder, &format!("the file of a disk was {how}"));
+        for part in ["WARN", &format!("path=\"{path}\""), &format!("lun={lun}"), "lunwire copy"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+    let socket = ["--control-socket", daemon.socket.as_str()];
+    let text = stdout(&good(&[&["status"][..], &socket].concat()));
+    assert!(text.contains("its file was deleted") && text.contains("was replaced"), "{text}");
+    let output = good(&[&["status", "--json"][..], &socket].concat());
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lost = |lun: usize| told["targets"][0]["luns"][lun]["file_lost"].as_str();
+    assert_eq!([lost(0), lost(1), lost(2)], [Some("deleted"), Some("replaced"), None]);
+    // It is told once.
+    good(&[&["lun", "rescan"][..], &socket].concat());
+    let log = std::fs::read_to_string(folder.join("log")).unwrap();
+    assert_eq!(log.matches("the file of a disk was deleted").count(), 1, "{log}");
 }

@@ -236,6 +236,7 @@ impl Stores {
             writable: !side.spec.read_only,
             block_device: false,
             health: store.health(id).expect("a file has a health"),
+            name: Arc::default(),
             direct_block: open.direct_block,
             _behind: open.behind,
         });
