@@ -16,7 +16,7 @@ use crate::plan::Draft;
 /// locked or listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
-    let mut warnings = draft.warnings().to_vec();
+    let mut warnings = draft.warnings();
     warnings.iter().for_each(output::warn);
     let odd = draft.examine_files().with_context(|| options.file.display().to_string())?;
     odd.iter().for_each(output::warn);

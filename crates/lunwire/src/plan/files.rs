@@ -26,6 +26,7 @@ use store::stripe;
 use target::IdentityPolicy;
 use target::ProtectionError;
 use target::StateFolder;
+use target::StateFolderError;
 use target::StoreError;
 use target::Stores;
 use wire::scsi::mmc::BLOCK_LEN;
@@ -92,11 +93,14 @@ impl Draft {
         self.examine_control_socket(&all)?;
         let Some(folder) = &self.state_dir else { return Ok(odd) };
         StateFolder::examine(folder).map_err(|error| {
-            let problem = match folder.metadata() {
-                Ok(found) if !found.is_dir() => "it is no folder".to_owned(),
-                _ => error.to_string(),
+            let problem = match (folder.metadata(), &error) {
+                (Ok(found), _) if !found.is_dir() => {
+                    "it is no folder; try: another path".to_owned()
+                }
+                (_, StateFolderError::Nowhere { .. }) => error.to_string(),
+                _ => format!("{error}; try: another path"),
             };
-            anyhow!("state-dir = \"{}\": {problem}; try: another path", folder.display())
+            anyhow!("state-dir = \"{}\": {problem}", folder.display())
         })?;
         Ok(odd)
     }

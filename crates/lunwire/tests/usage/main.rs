@@ -15,4 +15,5 @@ mod outputs;
 mod places;
 mod reader;
 mod secrets;
+mod server;
 mod zeroes;
