@@ -23,8 +23,7 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     warnings.extend(odd);
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
-        output::line(json!({
-            "ok": true,
+        output::result(json!({
             "targets": draft.targets.len(),
             "luns": luns,
             "default_disk": draft.default_disk,

@@ -6,10 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use crate::support::Daemon;
 use crate::support::Files;
 use crate::support::fails;
 use crate::support::good;
 use crate::support::stderr;
+use crate::support::stdout;
 
 const TABLE: &str = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n";
 const LUN: &str = "[[target.lun]]\nstore = \"memory:1M\"\n";
@@ -128,6 +130,50 @@ fn a_state_folder_is_not_made_where_nothing_is() {
     let file = files.with("state.toml", format!("state-dir = \"{state}\"\n").as_bytes());
     fails(1, &["check", &file], &["state-dir", &advice]);
     assert!(!std::path::Path::new(&folder).exists());
+}
+
+#[test]
+fn every_result_for_a_program_says_that_it_is_one() {
+    let files = Files::new();
+    let disk = format!("file:{},size=1M", files.path("disk"));
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M", &disk], &[]);
+    let config = files.with("good.toml", format!("{TABLE}{LUN}").as_bytes());
+    let (image, back) = (files.with("image", &[7; 512]), files.path("back"));
+    let (url, portal) = (daemon.urls[0].as_str(), daemon.portal());
+    let socket = ["--control-socket", daemon.socket.as_str()];
+    let asked = |words: &[&str], more: &[&str]| {
+        let output = good(&[words, &["--json"], more].concat());
+        for line in stdout(&output).lines() {
+            let told: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(told["ok"], serde_json::Value::Bool(true), "{words:?}: {line}");
+        }
+        assert!(!output.stdout.is_empty(), "{words:?}");
+    };
+    for words in [
+        &["status"][..],
+        &["sessions"],
+        &["alua"],
+        &["lun", "add", "memory:1M"],
+        &["lun", "resize", "1", "2M"],
+        &["lun", "rescan"],
+        &["lun", "remove", "2"],
+        &["top", "--interval", "10ms", "--count", "2"],
+    ] {
+        asked(words, &socket);
+    }
+    for words in [
+        &["check", &config][..],
+        &["explain"],
+        &["lab", "list"],
+        &["discover", portal],
+        &["inspect", url],
+        &["write", url, &image],
+        &["read", url, &back],
+        &["copy", url, &back, "--overwrite"],
+        &["bench", url, "--time", "50ms"],
+    ] {
+        asked(words, &[]);
+    }
 }
 
 #[test]
