@@ -33,6 +33,7 @@ use target::IdentityError;
 use target::IdentityPolicy;
 use target::ProtectionError;
 use target::StateFolder;
+use target::StateFolderError;
 use target::StoreError;
 use target::Stores;
 use wire::scsi::mmc::BLOCK_LEN;
@@ -115,11 +116,14 @@ impl Draft {
         self.examine_control_socket(&all)?;
         let Some(folder) = &self.state_dir else { return Ok(odd) };
         StateFolder::examine(folder).map_err(|error| {
-            let problem = match folder.metadata() {
-                Ok(found) if !found.is_dir() => "it is no folder".to_owned(),
-                _ => error.to_string(),
+            let problem = match (folder.metadata(), &error) {
+                (Ok(found), _) if !found.is_dir() => {
+                    "it is no folder; try: another path".to_owned()
+                }
+                (_, StateFolderError::Nowhere { .. }) => error.to_string(),
+                _ => format!("{error}; try: another path"),
             };
-            anyhow!("state-dir = \"{}\": {problem}; try: another path", folder.display())
+            anyhow!("state-dir = \"{}\": {problem}", folder.display())
         })?;
         Ok(odd)
     }
@@ -165,7 +169,10 @@ fn look(lun: &DraftLun) -> Result<Found> {
     let bytes = look_at(&lun.spec, lun.block, &mut found)?;
     let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
     LogicalUnit::check_size(bytes, block).map_err(anyhow::Error::msg)?;
-    let Some(kind) = lun.protection else { return Ok(found) };
+    let Some(kind) = lun.protection else {
+        Stores::examine_unprotected(&lun.spec)?;
+        return Ok(found);
+    };
     if let Spec::File(file) = lun.spec.unfiltered() {
         if found.files.iter().any(|(_, seen)| seen.block_device) {
             return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());

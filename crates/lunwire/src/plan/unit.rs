@@ -97,6 +97,7 @@ impl UnitMaker {
             read_only: geometry.read_only,
             protection: unit.protection_type().map(ProtectionType::number),
             lost_writes: false,
+            file_lost: None,
         };
         Ok((unit, shown))
     }
