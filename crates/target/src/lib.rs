@@ -6,6 +6,7 @@
 //! meet.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod authentication;
 mod failure;
 mod identity;

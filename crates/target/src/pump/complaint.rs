@@ -23,7 +23,11 @@ pub(super) fn errno(result: &IoResult) -> Option<i32> {
         IoResult::Read(Err(errno)) | IoResult::Other(Err(errno)) | IoResult::Status(Err(errno)) => {
             Some(*errno)
         }
-        _ => None,
+        IoResult::Read(Ok(_))
+        | IoResult::Other(Ok(()))
+        | IoResult::Status(Ok(_))
+        | IoResult::Clock(_)
+        | IoResult::Foreign(_) => None,
     }
 }
 
