@@ -14,6 +14,7 @@ mod readme;
 mod scsi;
 mod tidy;
 mod units;
+mod unused;
 mod workspace;
 
 use anyhow::Result;

@@ -7,6 +7,7 @@ mod support;
 
 mod addresses;
 mod advice;
+mod checks;
 mod foreign;
 mod limits;
 mod messages;
