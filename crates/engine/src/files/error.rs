@@ -37,6 +37,15 @@ pub enum FileError {
         /// The device.
         path: PathBuf,
     },
+    /// A symbolic link that leads nowhere.
+    #[error(
+        "{} is a link to what does not exist; try: the path that it is to lead to, or remove it",
+        .path.display()
+    )]
+    BrokenLink {
+        /// The link.
+        path: PathBuf,
+    },
     /// The folder of the file is missing.
     #[error(
         "{}: the folder {} does not exist; try: mkdir -p {}",
@@ -123,7 +132,8 @@ pub enum FileError {
     },
     /// More than a file can have there.
     #[error(
-        "the file system takes no file {} of the size that is wanted; try: a smaller size",
+        "the file system, or the limit of this process (ulimit -f), takes no file {} of the size \
+         that is wanted; try: a smaller size",
         .path.display()
     )]
     TooLarge {

@@ -5,11 +5,14 @@ use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::Access;
 use rustix::io::Errno;
 
+use super::prepare;
+use super::within_limit;
 use crate::limits::LINKS_MAX;
 
 /// Brings the name of `file`, which is `path`, to stable storage.
@@ -65,6 +68,23 @@ pub(super) fn takes_files(folder: &Path) -> Result<(), Errno> {
         return Err(Errno::NOENT);
     }
     Ok(())
+}
+
+/// Whether a new file in `folder` can have `size` bytes and be used past the page cache, if it is
+/// to be `direct`: one without a name is made so, and is gone at once. Where the file system makes
+/// none without a name nobody can tell.
+pub(super) fn takes_file(folder: &Path, size: u64, direct: bool) -> io::Result<()> {
+    // O_EXCL: it never gets a name.
+    let nameless = libc::O_TMPFILE | libc::O_EXCL;
+    let mut flags = File::options();
+    flags.read(true).write(true).mode(0o600).custom_flags(nameless);
+    match flags.open(folder) {
+        Ok(file) => prepare(&file, size, direct),
+        Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+            Err(error)
+        }
+        Err(_) => within_limit(size),
+    }
 }
 
 /// Whether `path`, which is not there, would be a file among devices: a device with a mistyped

@@ -8,6 +8,7 @@ mod support;
 mod addresses;
 mod advice;
 mod beside;
+mod checks;
 mod foreign;
 mod limits;
 mod messages;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store's work: to the engine and back.
 
+use std::time::Duration;
+
 use engine::Port;
 use engine::Work;
 use engine::files::Allocation;
@@ -61,34 +63,29 @@ impl<P: Port> Pump<P> {
             Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
             Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
             Io::Reserve { file, offset, length } => Work::Reserve { file: file.0, offset, length },
-            rare => return self.run_rare(key, id, op, kept, rare),
+            Io::Status { file, offset } => Work::Allocation { file: file.0, offset },
+            Io::Clock { .. } => return self.tell_store_time(key, id, op, kept),
+            Io::Pause { length, .. } => return self.begin_pause(key, id, op, kept, length),
+            Io::Part(part) => return self.run_io(key, id, op, kept, part.io().clone()),
         };
         if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
             self.port.submit(token(Kind::Io, io), work);
         }
     }
 
-    /// What is not for the engine.
+    /// A store wants to know what time it is.
     #[cold]
-    fn run_rare(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
-        match io {
-            Io::Status { file, offset } => {
-                let result = IoResult::Status(self.allocation(file, offset));
-                self.answer(key, id, op, &kept, result);
-            }
-            Io::Clock { .. } => {
-                let result = IoResult::Clock(self.port.now());
-                self.answer(key, id, op, &kept, result);
-            }
-            Io::Pause { length, .. } => {
-                let end = self.port.now() + length;
-                if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
-                    self.timers.set(token(Kind::Io, io).0, end);
-                }
-            }
-            Io::Part(part) => self.run_io(key, id, op, kept, part.io().clone()),
-            // Everything else is for the engine.
-            _ => {}
+    fn tell_store_time(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
+        let result = IoResult::Clock(self.port.now());
+        self.answer(key, id, op, &io, result);
+    }
+
+    /// A store wants to go on when some time has passed.
+    #[cold]
+    fn begin_pause(&mut self, key: Key, id: TaskId, op: store::Op, io: Io, length: Duration) {
+        let end = self.port.now() + length;
+        if let Some(io) = self.remember(key, id, Doing::Store { op, io }) {
+            self.timers.set(token(Kind::Io, io).0, end);
         }
     }
 
@@ -112,19 +109,6 @@ impl<P: Port> Pump<P> {
             stamp: self.watch.laps.stamp(),
             watching,
         }))
-    }
-
-    /// Asks the file itself: the page cache knows, and the question is rare.
-    fn allocation(&self, file: store::FileId, offset: u64) -> Result<(Space, u64), i32> {
-        let file = self.shared.files.find(file).ok_or(0)?;
-        let (allocation, end) = engine::files::allocation(&file.fd, offset)
-            .map_err(|error| error.raw_os_error().unwrap_or(0))?;
-        let space = match allocation {
-            Allocation::Data => Space::Mapped,
-            Allocation::Reserved => Space::Anchored,
-            Allocation::Hole => Space::Deallocated,
-        };
-        Ok((space, end))
     }
 
     /// The answer to a question that needed no engine. The command goes on in the next turn, for it
@@ -225,6 +209,15 @@ impl PendingIo {
     /// Something is done to the medium, or read from it.
     pub(super) fn is_for_the_medium(&self) -> bool {
         matches!(&self.doing, Doing::Store { io, .. } if !is_pause(io))
+    }
+}
+
+/// What stands behind bytes, in the words of the store.
+pub(super) const fn space_of(what: Allocation) -> Space {
+    match what {
+        Allocation::Data => Space::Mapped,
+        Allocation::Reserved => Space::Anchored,
+        Allocation::Hole => Space::Deallocated,
     }
 }
 
