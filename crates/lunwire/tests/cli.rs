@@ -87,7 +87,12 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
         (format!("{target}[[target.lun]]\nstore = \"memory:1X\"\n"), 4, "memory:1X", "K"),
         (format!("{target}{lun}block = 1000\n"), 5, "target.lun.block = 1000", "512 or 4096"),
         (format!("{target}{lun}serial = \"\"\n"), 5, "target.lun.serial", "printable"),
-        (format!("{target}{lun}number = 0\n{lun}number = 0\n"), 7, "target.lun", "own number"),
+        (
+            format!("{target}{lun}number = 0\n{lun}number = 0\n"),
+            8,
+            "target.lun.number = 0",
+            "own number",
+        ),
         (format!("{target}queue-depth = 0\n{lun}"), 3, "target.queue-depth = 0", "1 to 1024"),
         (format!("{target}data-digest = \"x\"\n{lun}"), 3, "target.data-digest", "required"),
         (
