@@ -117,8 +117,8 @@ pub(crate) fn failure(text: &str, exit_status: u8) {
     }
 }
 
-/// The result of what has gone well, for a program: an object, and `ok` is in it as it is in that of
-/// a failure.
+/// The result of what has gone well, for a program: an object, and `ok` is in it as it is in that
+/// of a failure.
 pub(crate) fn result(mut result: Value) {
     if let Value::Object(members) = &mut result {
         members.insert("ok".to_owned(), true.into());

@@ -391,6 +391,7 @@ fn the_laboratory_writes_a_report() {
     let ran = lunwire(&["lab", "run", "fast05", "--rounds", "1", "--size-max", "8K", "--out", out]);
     assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
     let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("One run is too few for a verdict"), "{text}");
     assert!(text.contains("Figure 17") && text.contains("index.html"), "{text}");
     assert!(Path::new(out).join("index.html").exists());
 
@@ -399,6 +400,7 @@ fn the_laboratory_writes_a_report() {
     let ran = lunwire(&["lab", "run", "amp", "--rounds", "1", "--time", "50ms", "--out", out]);
     assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
     let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("too few for a verdict"), "{text}");
     assert!(text.contains("Table 2") && text.contains("falls by 30 %"), "{text}");
     assert!(Path::new(out).join("figure3b.svg").exists());
 

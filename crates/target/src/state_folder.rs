@@ -68,8 +68,8 @@ impl StateFolder {
         engine::files::examine_folder(folder).map_err(|source| unusable(folder, source))
     }
 
-    /// Takes `folder`, which is made if it is missing, but not what it would be in. Files in it are for their owner alone from
-    /// then on.
+    /// Takes `folder`, which is made if it is missing, but not what it would be in. Files in it are
+    /// for their owner alone from then on.
     ///
     /// # Errors
     /// If another daemon has it, or it cannot be made or used.
