@@ -40,6 +40,7 @@ use wire::scsi::mmc::BLOCK_LEN;
 
 use super::Draft;
 use super::lun::DraftLun;
+use super::unit::examine_kept;
 use super::unit::same_identity;
 
 /// A file of the configuration.
@@ -104,6 +105,9 @@ impl Draft {
                 if let Some(other) = named.iter().find(|other| other.naa == identity.naa) {
                     let same = same_identity(other.target, other.lun, &identity);
                     return Err(same.context(place));
+                }
+                if let (Some(folder), false) = (&self.state_dir, lun.spec.is_optical()) {
+                    examine_kept(folder, &identity).with_context(|| place.clone())?;
                 }
                 let (target, lun, naa) = (&target.name, lun.number, identity.naa);
                 named.push(Named { target, lun, naa });
@@ -221,9 +225,9 @@ fn identity_of(
     if let (IdentityPolicy::Own, Some(serial)) = (policy, &lun.serial) {
         return Ok(Some(Identity::of_serial(serial, "", "")));
     }
-    let (file, seen) = match (lun.spec.unfiltered(), files) {
-        (Spec::File(_) | Spec::Iso { .. }, [(file, seen), ..]) => (file, seen),
-        _ => return Ok(None),
+    let (Spec::File(_) | Spec::Iso { .. }, [(file, seen), ..]) = (lun.spec.unfiltered(), files)
+    else {
+        return Ok(None);
     };
     let number = seen.number.as_ref().map_err(|error| {
         let source = io::Error::new(error.kind(), error.to_string());
