@@ -6,15 +6,10 @@ use buf::Slice;
 use wire::iscsi::Cdb;
 use wire::scsi::Lun;
 use wire::scsi::SenseKey;
-use wire::scsi::capacity::Capacity;
-use wire::scsi::capacity::Provisioning;
-use wire::scsi::command;
 use wire::scsi::inquiry;
-use wire::scsi::inquiry::Standard;
 use wire::scsi::luns;
 use wire::scsi::mode;
 use wire::scsi::mode::ModeData;
-use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent;
 use wire::scsi::persistent::Type;
 use wire::scsi::reservations;
@@ -29,6 +24,20 @@ use crate::Error;
 use crate::Geometry;
 use crate::Kind;
 use crate::Retry;
+
+// What the functions below give, and what commands of one's own are made of.
+pub use wire::scsi::capacity::Capacity;
+pub use wire::scsi::capacity::Provisioning;
+pub use wire::scsi::cdb::BlockCommand;
+pub use wire::scsi::command;
+pub use wire::scsi::inquiry::PortGroups;
+pub use wire::scsi::inquiry::Standard;
+pub use wire::scsi::opcode::Opcode;
+pub use wire::scsi::persistent::Type as ReservationType;
+pub use wire::scsi::rsoc::Command as SupportedCommand;
+pub use wire::scsi::sam as status;
+pub use wire::scsi::vpd::Association;
+pub use wire::scsi::vpd::Designator;
 
 /// Carries out commands on one logical unit.
 pub trait Execute {
@@ -89,7 +98,7 @@ pub fn vpd(unit: &mut impl Execute, page: u8) -> Result<Vec<u8>, Error> {
 ///
 /// # Errors
 /// However a command fails.
-pub fn designators(unit: &mut impl Execute) -> Result<Vec<vpd::Designator>, Error> {
+pub fn designators(unit: &mut impl Execute) -> Result<Vec<Designator>, Error> {
     let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
     if !pages.contains(&vpd::DEVICE_IDENTIFICATION) {
         return Ok(Vec::new());

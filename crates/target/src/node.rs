@@ -86,6 +86,21 @@ pub struct AccessRule {
 }
 
 impl Node {
+    /// A target with these units that everybody may use without proof. `name` is normalized, as
+    /// iSCSI names are in lower case.
+    #[must_use]
+    pub fn new(name: String, luns: LunMap) -> Self {
+        Self {
+            name,
+            alias: None,
+            luns,
+            access: Vec::new(),
+            authentication: AuthenticationPolicy::default(),
+            settings: Settings::default(),
+            redirect: None,
+        }
+    }
+
     /// Whether `initiator` may log in.
     #[must_use]
     pub fn admits(&self, initiator: &str) -> bool {
