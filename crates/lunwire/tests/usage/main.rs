@@ -7,6 +7,7 @@ mod support;
 
 mod addresses;
 mod advice;
+mod beside;
 mod checks;
 mod foreign;
 mod limits;
@@ -15,4 +16,5 @@ mod outputs;
 mod places;
 mod reader;
 mod secrets;
+mod server;
 mod zeroes;
