@@ -502,6 +502,10 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
             "the target has more to do than it takes; try: again later".into()
         }
+        Kind::OtherDisk { .. } => match output::command().as_deref() {
+            Some("shell") => format!("try: login {url}, to go on with the new one"),
+            _ => "try: again, from the beginning, if this is the disk that is meant".into(),
+        },
         Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Resized { .. } => {
             return alone(&inspect);
         }

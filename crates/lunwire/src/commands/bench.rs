@@ -11,6 +11,7 @@ use buf::Slice;
 use initiator::Event;
 use initiator::Queue;
 use initiator::SessionId;
+use initiator::scsi;
 use serde_json::Value;
 use serde_json::json;
 
@@ -90,7 +91,10 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let mut sessions = vec![disk.session];
     for _ in 1..options.sessions {
-        sessions.push(client::login(&mut queue, &options.disk.client, &disk.url)?);
+        let session = client::login(&mut queue, &options.disk.client, &disk.url)?;
+        sessions.push(session);
+        scsi::identify(&mut queue.unit(session, disk.lun))
+            .map_err(|error| client::advised(error, &disk.url))?;
     }
     let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
     let (mut outcomes, mut failed) = (Vec::new(), None);

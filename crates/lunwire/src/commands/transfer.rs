@@ -99,11 +99,17 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let mut queue = client::queue(&options.client)?;
     let from = Place::source(&mut queue, &options.client, source)?;
     let length = from.size();
-    let journal = match (&options.resume, length) {
+    let mut journal = match (&options.resume, length) {
         (Some(path), Some(length)) => Some(Journal::open(path, from_name, to_name, length)?),
         _ => None,
     };
+    if let Some(journal) = journal.as_ref().filter(|_| !client::is_url(destination)) {
+        journal.expect(destination)?;
+    }
     let to = Place::destination(&mut queue, &options.client, destination)?;
+    if let Some(journal) = &mut journal {
+        journal.meet(&mut queue, &from, &to)?;
+    }
     let plan = Plan {
         from,
         from_offset: 0,

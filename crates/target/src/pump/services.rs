@@ -29,6 +29,7 @@ use super::buffers;
 use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
+use super::owed::OWED_MIN;
 use crate::reactor::Shared;
 use crate::stopwatch::Layer;
 use crate::table::Key;
@@ -47,6 +48,8 @@ pub(super) struct Task {
     /// HEAD OF QUEUE or ACA.
     pub(super) overtakes: bool,
     pub(super) expected_out: u32,
+    /// It reads for its initiator.
+    pub(super) sends: bool,
     /// Bytes of write data that the device server asked for and the initiator can give.
     pub(super) wanted: u32,
 }
@@ -80,6 +83,7 @@ impl<P: Port> Pump<P> {
             has_memory: command.immediate.is_some(),
             immediate: command.immediate,
             expected_out: command.expected_out,
+            sends: command.expected_in > 0,
             wanted: 0,
         });
         self.advance(key, id, step);
@@ -99,7 +103,13 @@ impl<P: Port> Pump<P> {
                 Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
                 Step::Store(op) => op,
             };
-            let Some(session) = self.sessions.get_mut(key) else { return };
+            let Some(mut session) = self.sessions.get_mut(key) else { return };
+            let mut op = op;
+            if session.owed >= OWED_MIN {
+                let Some(again) = self.read_or_wait(key, id, op) else { return };
+                let Some(same) = self.sessions.get_mut(key) else { return };
+                (op, session) = (again, same);
+            }
             let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             else {
                 return;
@@ -207,7 +217,9 @@ impl<P: Port> Pump<P> {
         if completion.fence {
             session.machine.set_now(self.port.now());
         }
-        session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let bytes = completion.data_in.as_ref().map_or(0, |data| data.len());
+        session.bytes_in += bytes as u64;
+        session.owed = session.owed.saturating_add(bytes);
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
                 self.watch.copied += data.len() as u64;
