@@ -17,6 +17,7 @@ mod awaiting_memory;
 mod buffers;
 mod complaint;
 mod exchange;
+mod foreign;
 mod jobs;
 mod join;
 mod keeping;
@@ -62,6 +63,9 @@ use store::IoResult;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
+use crate::answers::Answer;
+use crate::answers::Inbox;
+use crate::mail::Ends;
 use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
@@ -88,6 +92,10 @@ pub(crate) struct Pump<P> {
     connections: Table<Connection>,
     sessions: Table<Session>,
     ios: Table<PendingIo>,
+    /// How work has ended that stores have done elsewhere.
+    inbox: Arc<Inbox>,
+    /// Emptied and given to the inbox in turn.
+    answers: Vec<Answer>,
     managements: Table<quiescence::Management>,
     timers: Timers,
     /// Connections that may have something to send.
@@ -265,6 +273,7 @@ impl<P: Port> Pump<P> {
         }
         self.watch.laps.lap(Layer::Protocol);
         self.letters();
+        self.take_answers();
         self.expire();
         self.take_turns();
         self.try_again();
@@ -314,8 +323,14 @@ impl<P: Port> Pump<P> {
             | Event::Synced { result }
             | Event::Punched { result }
             | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
+            Event::Allocation { result } => {
+                let found = result.map(|(what, end)| (storing::space_of(what), end));
+                self.io_done(key, IoResult::Status(found));
+            }
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
-            Event::Accepted { connection, peer } => self.accepted(connection, peer),
+            Event::Accepted { connection, peer, local } => {
+                self.accepted(connection, Ends { peer, local });
+            }
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));

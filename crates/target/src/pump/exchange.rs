@@ -13,7 +13,6 @@ use iscsi::service;
 use iscsi::target::ConnectionId;
 use wire::iscsi::StatSn;
 use wire::scsi::Lun;
-use wire::scsi::sam::CHECK_CONDITION;
 
 use super::Session;
 use super::services::task_of;
@@ -53,13 +52,12 @@ impl Session {
         Some(number)
     }
 
-    /// A command is about to be answered: where that tells of an exchange, gives which and on which
-    /// connection.
+    /// A command is about to end with CHECK CONDITION: where that tells of an exchange, gives which
+    /// and on which connection.
     #[cold]
-    pub(super) fn telling(&mut self, id: TaskId, status: u8) -> Option<(u16, ConnectionId)> {
+    pub(super) fn telling(&mut self, id: TaskId) -> Option<(u16, ConnectionId)> {
         let number = task_of(&mut self.tasks, id)?.unaware?;
-        let connection = self.machine.connection_of(id)?;
-        (status == CHECK_CONDITION).then_some((number, connection))
+        Some((number, self.machine.connection_of(id)?))
     }
 
     /// It was answered.

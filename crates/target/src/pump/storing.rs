@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store's work: to the engine and back.
 
+use std::time::Duration;
+
 use engine::Port;
 use engine::Work;
 use engine::files::Allocation;
@@ -19,6 +21,8 @@ use super::Pump;
 use super::awaiting_memory::Reading;
 use super::awaiting_memory::Want;
 use super::complaint;
+use super::complaint::Cause;
+use super::services::scene;
 use super::services::task_of;
 use super::token;
 use crate::stopwatch::Layer;
@@ -36,21 +40,10 @@ impl<P: Port> Pump<P> {
     pub(super) fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
         let work = match io {
             Io::Read { file, offset, length } => {
-                match self.take_to_read(key, id, length as usize) {
-                    Some(buf) => Work::Read { file: file.0, offset, buf },
-                    None => {
-                        let io = Io::Read { file, offset, length };
-                        let reading = Reading { op, kept, io };
-                        if key == Key::NOBODY {
-                            return self.postpone_job(id, reading);
-                        }
-                        if self.reads_less(key, id, length as usize) {
-                            return;
-                        }
-                        let want = Want::Read(Box::new(reading));
-                        return self.await_memory(key, id, want, length as usize);
-                    }
-                }
+                let Some(buf) = self.take_to_read(key, id, length as usize) else {
+                    return self.read_later(key, id, Reading { op, kept, io }, length);
+                };
+                Work::Read { file: file.0, offset, buf }
             }
             Io::Write { file, offset, data, durable } => {
                 Work::Write { file: file.0, offset, data, durable }
@@ -59,34 +52,41 @@ impl<P: Port> Pump<P> {
             Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
             Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
             Io::Reserve { file, offset, length } => Work::Reserve { file: file.0, offset, length },
-            rare => return self.run_rare(key, id, op, kept, rare),
+            Io::Status { file, offset } => Work::Allocation { file: file.0, offset },
+            Io::Clock { .. } => return self.tell_store_time(key, id, op, kept),
+            Io::Pause { length, .. } => return self.begin_pause(key, id, op, kept, length),
+            Io::Foreign(errand) => return self.begin_errand(key, id, op, kept, &errand),
+            Io::Part(part) => return self.run_io(key, id, op, kept, part.io().clone()),
         };
         if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
             self.port.submit(token(Kind::Io, io), work);
         }
     }
 
-    /// What is not for the engine.
+    /// There is no buffer for what would be read.
     #[cold]
-    fn run_rare(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
-        match io {
-            Io::Status { file, offset } => {
-                let result = IoResult::Status(self.allocation(file, offset));
-                self.answer(key, id, op, &kept, result);
-            }
-            Io::Clock { .. } => {
-                let result = IoResult::Clock(self.port.now());
-                self.answer(key, id, op, &kept, result);
-            }
-            Io::Pause { length, .. } => {
-                let end = self.port.now() + length;
-                if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
-                    self.timers.set(token(Kind::Io, io).0, end);
-                }
-            }
-            Io::Part(part) => self.run_io(key, id, op, kept, part.io().clone()),
-            // Everything else is for the engine.
-            _ => {}
+    pub(super) fn read_later(&mut self, key: Key, id: TaskId, reading: Reading, length: u32) {
+        if key == Key::NOBODY {
+            return self.postpone_job(id, reading);
+        }
+        if !self.reads_less(key, id, length as usize) {
+            self.await_memory(key, id, Want::Read(Box::new(reading)), length as usize);
+        }
+    }
+
+    /// A store wants to know what time it is.
+    #[cold]
+    fn tell_store_time(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
+        let result = IoResult::Clock(self.port.now());
+        self.answer(key, id, op, &io, result);
+    }
+
+    /// A store wants to go on when some time has passed.
+    #[cold]
+    fn begin_pause(&mut self, key: Key, id: TaskId, op: store::Op, io: Io, length: Duration) {
+        let end = self.port.now() + length;
+        if let Some(io) = self.remember(key, id, Doing::Store { op, io }) {
+            self.timers.set(token(Kind::Io, io).0, end);
         }
     }
 
@@ -112,19 +112,6 @@ impl<P: Port> Pump<P> {
         }))
     }
 
-    /// Asks the file itself: the page cache knows, and the question is rare.
-    fn allocation(&self, file: store::FileId, offset: u64) -> Result<(Space, u64), i32> {
-        let file = self.shared.files.find(file).ok_or(0)?;
-        let (allocation, end) = engine::files::allocation(&file.fd, offset)
-            .map_err(|error| error.raw_os_error().unwrap_or(0))?;
-        let space = match allocation {
-            Allocation::Data => Space::Mapped,
-            Allocation::Reserved => Space::Anchored,
-            Allocation::Hole => Space::Deallocated,
-        };
-        Ok((space, end))
-    }
-
     /// The answer to a question that needed no engine. The command goes on in the next turn, for it
     /// may have many questions.
     fn answer(&mut self, key: Key, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
@@ -136,22 +123,28 @@ impl<P: Port> Pump<P> {
             return;
         };
         let Some(store) = task.scsi.store() else { return };
-        let errno = complaint::errno(&result);
+        let cause = Cause::of(io, &result);
         match store.complete(&op, io, result) {
             Submitted::Io(next) => self.submit_io(key, id, op, next),
             Submitted::Done(outcome) => {
-                complaint::of(&task.scsi, &op, &outcome, errno);
+                let scene = scene(&self.shared, nexus, &session.login);
+                complaint::of(scene, &task.scsi, &op, &outcome, cause);
                 let step = task.scsi.resume(nexus, Input::Store(outcome));
                 self.runnable.push_back((key, id, step));
             }
         }
     }
 
-    /// A pause that nobody waits for any more is over.
-    pub(super) fn end_pause(&mut self, io: Key) {
+    /// Nobody waits for the result of work any more: a pause is over, and who does the work
+    /// elsewhere is told. What the engine has goes on.
+    pub(super) fn hurry(&mut self, key: Key) {
         let now = self.port.now();
-        if self.ios.get(io).is_some_and(PendingIo::is_pause) {
-            self.timers.set(token(Kind::Io, io).0, now);
+        let Some(pending) = self.ios.get(key) else { return };
+        if pending.is_pause() {
+            self.timers.set(token(Kind::Io, key).0, now);
+        }
+        if let Some(errand) = pending.errand() {
+            errand.cancel();
         }
     }
 
@@ -196,12 +189,13 @@ impl<P: Port> Pump<P> {
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             && let Some(store) = task.scsi.store()
         {
-            let errno = complaint::errno(&result);
+            let cause = Cause::of(&io, &result);
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     self.watch.laps.lap(Layer::Store);
-                    complaint::of(&task.scsi, &op, &outcome, errno);
+                    let scene = scene(&self.shared, nexus, &session.login);
+                    complaint::of(scene, &task.scsi, &op, &outcome, cause);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                     self.advance(key, id, step);
@@ -224,10 +218,17 @@ impl PendingIo {
     }
 }
 
+/// Whether a store only lets time pass. All else that it may wait for, now or later, may reach the
+/// medium.
 pub(super) fn is_pause(io: &Io) -> bool {
-    match io {
-        Io::Pause { .. } => true,
-        Io::Part(part) => is_pause(part.io()),
-        _ => false,
+    matches!(io.innermost(), Io::Pause { .. })
+}
+
+/// What stands behind bytes, in the words of the store.
+pub(super) const fn space_of(what: Allocation) -> Space {
+    match what {
+        Allocation::Data => Space::Mapped,
+        Allocation::Reserved => Space::Anchored,
+        Allocation::Hole => Space::Deallocated,
     }
 }
