@@ -105,19 +105,16 @@ pub(crate) fn peer(fd: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getpeername(fd).ok().flatten().and_then(|any| SocketAddr::try_from(any).ok())
 }
 
-/// Both ends of a connection, the other one first; None if it is gone.
-pub(crate) fn ends(fd: impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
-    let local = rustix::net::getsockname(&fd).ok()?;
-    Some((peer(&fd)?, SocketAddr::try_from(local).ok()?))
-}
-
 /// Bytes that the peer's system has acknowledged; None if this one does not say so.
+///
+/// JUSTIFICATION: no library has TCP_INFO; without it a slow line cannot be told from a dead one.
 pub(crate) fn acknowledged(fd: &OwnedFd) -> Option<u64> {
     /// `tcpi_bytes_acked` of tcp_info (linux/tcp.h): eight bytes, 24 words, and two numbers of
     /// eight bytes before it.
     const AT: usize = 8 + 24 * 4 + 2 * 8;
     let mut info = [0_u8; AT + 8];
-    let mut len = info.len() as libc::socklen_t;
+    let room = libc::socklen_t::try_from(info.len()).ok()?;
+    let mut len = room;
     // SAFETY: the kernel writes at most `len` bytes (tcp(7)), which `info` has.
     let result = unsafe {
         libc::getsockopt(
@@ -128,9 +125,15 @@ pub(crate) fn acknowledged(fd: &OwnedFd) -> Option<u64> {
             &raw mut len,
         )
     };
-    let whole = result == 0 && len as usize == info.len();
+    let whole = result == 0 && len == room;
     let bytes = info.last_chunk().copied().filter(|_| whole)?;
     Some(u64::from_ne_bytes(bytes))
+}
+
+/// Both ends of a connection, the other one first; None if it is gone.
+pub(crate) fn ends(fd: impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
+    let local = rustix::net::getsockname(&fd).ok()?;
+    Some((peer(&fd)?, SocketAddr::try_from(local).ok()?))
 }
 
 #[cfg(test)]

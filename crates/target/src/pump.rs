@@ -16,6 +16,7 @@ mod admission;
 mod awaiting_memory;
 mod buffers;
 mod complaint;
+mod exchange;
 mod foreign;
 mod jobs;
 mod join;
@@ -182,6 +183,8 @@ struct Session {
     tasks: Vec<Option<services::Task>>,
     /// Those that wait for memory, the oldest first.
     awaiting_memory: VecDeque<awaiting_memory::Waiter>,
+    /// Numbers that have another unit, of which its initiator need not know yet.
+    exchanges: Vec<exchange::Exchange>,
     /// Bytes that wait to leave for its initiator, at most.
     owed: usize,
     /// When some of that left last while commands waited for it.

@@ -45,7 +45,7 @@ pub struct Traffic {
 impl Ping {
     /// True if what stands in front of it, or of its answer, gets on.
     fn gets_on(&mut self, before: Traffic, now: Traffic) -> bool {
-        let behind = *self.behind.get_or_insert(Behind {
+        let behind = *self.behind.get_or_insert_with(|| Behind {
             taken: now.asked.saturating_add(limits::BEHIND_PING_MAX),
             received: now.received.saturating_add(limits::BEHIND_PING_MAX),
         });

@@ -350,6 +350,7 @@ impl<P: Port> Pump<P> {
             connections: vec![key],
             tasks: Vec::new(),
             awaiting_memory: std::collections::VecDeque::new(),
+            exchanges: Vec::new(),
             owed: 0,
             paid: now,
             ios: 0,

@@ -50,6 +50,9 @@ pub(super) struct Task {
     pub(super) expected_out: u32,
     /// It reads for its initiator.
     pub(super) sends: bool,
+    /// The number that it is for, if it was sent before its initiator knew that another unit has
+    /// it.
+    pub(super) unaware: Option<u16>,
     /// Bytes of write data that the device server asked for and the initiator can give.
     pub(super) wanted: u32,
 }
@@ -61,18 +64,21 @@ impl<P: Port> Pump<P> {
         session.commands += 1;
         self.watch.command();
         let id = command.task;
-        let Some(nexus) = &session.nexus else {
-            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
-        };
-        if command.exhausted {
+        if session.nexus.is_none() || command.exhausted {
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
         }
+        let unaware = match session.exchanges.is_empty() {
+            true => None,
+            false => session.is_unaware(&command),
+        };
+        let Some(nexus) = &session.nexus else { return };
         let (scsi, step) = nexus.start(&scsi::Request {
             lun: command.lun,
             cdb: command.cdb,
             attribute: command.attribute,
             expected_out: command.expected_out,
             expected_in: command.expected_in,
+            unaware: unaware.is_some(),
         });
         self.watch.laps.lap(Layer::Scsi);
         let overtakes = matches!(command.attribute, Attribute::HeadOfQueue | Attribute::Aca);
@@ -84,6 +90,7 @@ impl<P: Port> Pump<P> {
             immediate: command.immediate,
             expected_out: command.expected_out,
             sends: command.expected_in > 0,
+            unaware,
             wanted: 0,
         });
         self.advance(key, id, step);
@@ -207,8 +214,10 @@ impl<P: Port> Pump<P> {
 
     /// Send SCSI Command Complete.
     pub(super) fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
+        let mut telling = None;
         if completion.status == CHECK_CONDITION {
             self.tell_failed_check(key, id);
+            telling = self.sessions.get_mut(key).and_then(|session| session.telling(id));
         }
         if !self.end(key, id) {
             return;
@@ -235,6 +244,9 @@ impl<P: Port> Pump<P> {
             fence: completion.fence,
         };
         session.machine.complete(id, completion);
+        if let Some(telling) = telling {
+            session.told(telling);
+        }
     }
 }
 

@@ -128,10 +128,10 @@ impl Session {
         }
     }
 
-    /// Tells how many bytes a connection has carried since it began, either way. Call it before each
-    /// [`handle_timeout`]: on a slow line the answer to a ping comes behind all that was asked for
-    /// before, and the ping leaves behind all that is written. As long as that gets on the target
-    /// is there; what commands may take is bounded by their own deadlines.
+    /// Tells how many bytes a connection has carried since it began, either way. Call it before
+    /// each [`handle_timeout`]: on a slow line the answer to a ping comes behind all that was asked
+    /// for before, and the ping leaves behind all that is written. As long as that gets on the
+    /// target is there; what commands may take is bounded by their own deadlines.
     ///
     /// [`handle_timeout`]: Self::handle_timeout
     pub fn note_carried(&mut self, at: ConnectionId, bytes: u64, now: Instant) {
