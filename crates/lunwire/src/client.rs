@@ -409,6 +409,7 @@ pub(crate) fn tell(event: &Event) {
         Event::Again { error, .. } => {
             output::say(format_args!("{error}; trying again for a while"))
         }
+        Event::Deferred { error, .. } => output::say(format_args!("warning: {error}")),
         Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
         _ => {}
     }
@@ -490,6 +491,9 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         }
         Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
             "the target has more to do than it takes; try: again later".into()
+        }
+        Kind::CannotFlush => {
+            "try: with its write cache turned off (WCE in the Caching mode page)".into()
         }
         Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Resized { .. } => {
             return alone(&inspect);

@@ -23,6 +23,7 @@ use engine::files::Taken;
 use initiator::Data;
 use initiator::Done;
 use initiator::Geometry;
+use initiator::Kind;
 use initiator::Queue;
 use initiator::Request;
 use initiator::Retry;
@@ -56,6 +57,8 @@ pub(crate) struct Disk {
     pub(crate) session: SessionId,
     pub(crate) lun: u16,
     pub(crate) geometry: Geometry,
+    /// It cannot be flushed: each write goes to stable storage by itself.
+    pub(crate) writes_through: bool,
 }
 
 /// A file or block device of this machine.
@@ -179,11 +182,19 @@ impl Place {
         }
     }
 
-    /// Brings what was written to stable storage.
-    pub(crate) fn flush(&self, queue: &mut Queue) -> Result<()> {
+    /// Finds out how what is written comes to stable storage.
+    pub(crate) fn find_durability(&mut self, queue: &mut Queue) -> Result<()> {
         match self {
-            Self::Disk(disk) => scsi::flush(&mut queue.unit(disk.session, disk.lun))
-                .map_err(|error| client::advised(error, &disk.url)),
+            Self::Disk(disk) => disk.find_durability(queue),
+            Self::File(_) | Self::Stream => Ok(()),
+        }
+    }
+
+    /// Brings what was written to stable storage; a disk does not belong here, it is told by
+    /// [`initiator::Ledger`] what a flush stands for.
+    pub(crate) fn flush(&self) -> Result<()> {
+        match self {
+            Self::Disk(_) => Ok(()),
             Self::File(local) => {
                 local.sync().with_context(|| format!("cannot flush {}", local.path))
             }
@@ -210,12 +221,30 @@ impl Disk {
         let session = client::login(queue, options, &url)?;
         let lun = url.lun.unwrap_or(0);
         match scsi::geometry(&mut queue.unit(session, lun)) {
-            Ok(geometry) => Ok(Self { url, session, lun, geometry }),
+            Ok(geometry) => Ok(Self { url, session, lun, geometry, writes_through: false }),
             Err(error) => {
                 let error = client::no_unit(queue, session, error, &url);
                 queue.logout(session);
                 Err(error)
             }
+        }
+    }
+
+    /// A cache that cannot be flushed is written through, or this fails: before anything is
+    /// written that might be lost.
+    fn find_durability(&mut self, queue: &mut Queue) -> Result<()> {
+        if !self.geometry.volatile_cache {
+            return Ok(());
+        }
+        match scsi::synchronize(&mut queue.unit(self.session, self.lun)) {
+            Ok(_) => Ok(()),
+            Err(error)
+                if matches!(error.kind(), Kind::CannotFlush) && self.geometry.write_through =>
+            {
+                self.writes_through = true;
+                Ok(())
+            }
+            Err(error) => Err(client::advised(error, &self.url)),
         }
     }
 
@@ -231,13 +260,19 @@ impl Disk {
     pub(crate) fn write(&self, offset: u64, data: buf::Slice) -> Request {
         let block = u64::from(self.geometry.block);
         let blocks = u32::try_from(data.len()).unwrap_or(0) / self.geometry.block;
-        let cdb = self.geometry.write(offset / block, blocks);
+        let cdb = match self.writes_through {
+            true => self.geometry.write_durably(offset / block, blocks),
+            false => self.geometry.write(offset / block, blocks),
+        };
         Request { lun: self.lun, cdb, data: Data::Out(data), retry: Retry::Always }
     }
 
     /// What makes zeroes of a range without sending them all, if there is something. It is not
-    /// UNMAP, which a disk may leave undone.
+    /// UNMAP, which a disk may leave undone, and there is none that goes to stable storage by itself.
     pub(crate) fn zero(&self, offset: u64, length: u32) -> Option<Request> {
+        if self.writes_through {
+            return None;
+        }
         let (lba, blocks) = (offset / u64::from(self.geometry.block), length / self.geometry.block);
         let cdb = self.geometry.write_same(lba, blocks)?;
         let block = vec![0; self.geometry.block as usize];

@@ -20,8 +20,10 @@ use buf::Slice;
 use engine::files::open_whole;
 use engine::files::read_whole;
 use initiator::Data;
+use initiator::Done;
 use initiator::Geometry;
 use initiator::Kind;
+use initiator::Ledger;
 use initiator::Management;
 use initiator::Request;
 use initiator::Retry;
@@ -88,6 +90,8 @@ struct Unit {
     session: SessionId,
     lun: u16,
     geometry: Option<Geometry>,
+    /// What was written, up to a flush.
+    ledger: Ledger,
 }
 
 /// Whether to go on.
@@ -207,7 +211,8 @@ impl Shell {
         // A new nexus has unit attentions; they are of no interest to who has just come.
         let _ = scsi::test_unit_ready(&mut self.queue.unit(session, lun));
         output::line(format!("logged in to {url}"));
-        self.unit = Some(Unit { url, session, lun, geometry: None });
+        let ledger = Ledger::default();
+        self.unit = Some(Unit { url, session, lun, geometry: None, ledger });
         Ok(())
     }
 
@@ -239,9 +244,13 @@ impl Shell {
             _ => bail!("scsi: in N or out FILE is right behind the bytes"),
         };
         let (session, lun) = self.place()?;
+        let writes = matches!(data, Data::Out(_));
         let request = Request { lun, cdb, data, retry: Retry::Never };
         match self.queue.execute(session, request) {
             Ok(done) => {
+                if writes {
+                    self.wrote(&done);
+                }
                 output::line("GOOD");
                 if let Some(data) = done.data {
                     dump(&data);
@@ -309,14 +318,33 @@ impl Shell {
             at += length;
             let cdb = geometry.write(lba, blocks);
             let request = Request { lun, cdb, data: Data::Out(part), retry: Retry::Always };
-            self.queue.execute(session, request)?;
+            let done = self.queue.execute(session, request)?;
+            self.wrote(&done);
         }
         Ok(())
     }
 
+    fn wrote(&mut self, done: &Done) {
+        if let Some(unit) = &mut self.unit {
+            unit.ledger.wrote(done.generation);
+        }
+    }
+
+    /// A failure is told once, and then what was written before is no longer asked after.
     fn flush(&mut self) -> Result<()> {
-        let (session, lun) = self.place()?;
-        Ok(scsi::flush(&mut self.queue.unit(session, lun))?)
+        let unit = self.unit.as_mut().context("not logged in; try: login URL")?;
+        let (mark, at) = (unit.ledger.mark(), (unit.session, unit.lun));
+        let generation = scsi::synchronize(&mut self.queue.unit(at.0, at.1))?;
+        let is_whole = unit.ledger.flushed(mark, generation);
+        if is_whole || !scsi::has_volatile_cache(&mut self.queue.unit(at.0, at.1))? {
+            unit.ledger.forget();
+            return Ok(());
+        }
+        unit.ledger.forget();
+        bail!(
+            "what was written since the last flush may be lost: the target was reset, began anew, \
+             or failed to keep it; write it again"
+        )
     }
 
     /// Resets the unit, or the whole target.

@@ -8,6 +8,7 @@ mod support;
 mod addresses;
 mod advice;
 mod checks;
+mod flushes;
 mod foreign;
 mod limits;
 mod messages;
