@@ -301,13 +301,14 @@ Commands:
   login URL                    log in; the LUN of the URL is the one that commands go to
   logout
   scsi HEX... [in N | out FILE]  any command descriptor block
-  read BLOCK COUNT [FILE]      blocks into a file, or shown
+  read BLOCK COUNT [FILE]      blocks into a new file, or shown
   write BLOCK COUNT [FILE]     blocks from a file, or zeroes
   flush                        SYNCHRONIZE CACHE
   reset unit|target            LOGICAL UNIT RESET or TARGET WARM RESET: ends all commands
   segment BYTES                longest data segment that comes from now on
   repeat COUNT FILE            run a script several times
   log FILE                     time of each command, one line each, in microseconds
+  ... FILE --overwrite         of read and log: a file that has something in it
   help, quit, exit             # begins a comment";
 
 #[derive(Debug, ClapArgs)]

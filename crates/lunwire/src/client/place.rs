@@ -135,16 +135,7 @@ impl Place {
     /// away.
     pub(crate) fn take_alone(&self) -> Result<Option<Taken>> {
         let Self::File(Local { path, file, .. }) = self else { return Ok(None) };
-        match files::take_alone(Path::new(path), file) {
-            Ok(taken) => Ok(Some(taken)),
-            Err(FileError::SameDisk { other, .. }) => {
-                let other = other.display();
-                bail!(
-                    "{path} is in use: {other} shows it; try: umount, and losetup --detach {other}"
-                )
-            }
-            Err(error) => Err(error.into()),
-        }
+        take_alone(Path::new(path), file).map(Some)
     }
 
     /// Nothing of what a file held before stays in it.
@@ -406,6 +397,20 @@ impl Local {
             return Ok(());
         }
         self.file.set_len(size).with_context(|| format!("cannot size {}", self.path))
+    }
+}
+
+/// Takes `file`, which is `path`, for this process alone.
+///
+/// # Errors
+/// Others use it, by whatever name.
+pub(crate) fn take_alone(path: &Path, file: &File) -> Result<Taken> {
+    match files::take_alone(path, file) {
+        Err(FileError::SameDisk { other, .. }) => {
+            let (path, other) = (path.display(), other.display());
+            bail!("{path} is in use: {other} shows it; try: umount, and losetup --detach {other}")
+        }
+        taken => Ok(taken?),
     }
 }
 

@@ -8,7 +8,6 @@ use std::io::BufRead;
 use std::io::BufReader;
 use std::io::IsTerminal;
 use std::io::Read;
-use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
@@ -39,6 +38,7 @@ use crate::args::SHELL_EXAMPLES;
 use crate::args::ShellOptions;
 use crate::client;
 use crate::client::guest::Guest;
+use crate::client::outfile::Outfile;
 use crate::output;
 
 /// The first words of lines, for completion.
@@ -79,7 +79,7 @@ struct Shell {
     queue: Guest,
     client: ClientOptions,
     unit: Option<Unit>,
-    log: Option<File>,
+    log: Option<Outfile>,
     nesting: u32,
 }
 
@@ -154,15 +154,15 @@ impl Shell {
                 Ok(())
             }
             ("scsi", [_, ..]) => self.scsi(rest),
-            ("read", [block, count]) => self.read(block, count, None),
-            ("read", [block, count, file]) => self.read(block, count, Some(file)),
+            ("read", [block, count]) => self.read(block, count, &[]),
+            ("read", [block, count, file @ ..]) if is_file(file) => self.read(block, count, file),
             ("write", [block, count]) => self.write(block, count, None),
             ("write", [block, count, file]) => self.write(block, count, Some(file)),
             ("flush", []) => self.flush(),
             ("reset", [what]) => self.reset(what),
             ("segment", [length]) => self.segment(length),
             ("repeat", [count, file]) => return self.repeat(count, file),
-            ("log", [file]) => return self.open_log(file),
+            ("log", file) if !file.is_empty() && is_file(file) => return self.open_log(file),
             ("help", []) => {
                 output::line(SHELL_EXAMPLES);
                 return Ok(Next::Go);
@@ -183,12 +183,13 @@ impl Shell {
         let outcome = if good { "good" } else { "failed" };
         // The URL may hold a secret.
         let line = if line.starts_with("login") { "login" } else { line };
-        writeln!(log, "{took}\t{outcome}\t{line}").context("cannot write the log")
+        log.write(format!("{took}\t{outcome}\t{line}\n").as_bytes())
     }
 
-    fn open_log(&mut self, path: &str) -> Result<Next> {
-        let file = File::create(path).with_context(|| format!("cannot write {path}"))?;
-        self.log = Some(file);
+    fn open_log(&mut self, words: &[&str]) -> Result<Next> {
+        // It may be the same again.
+        self.log = None;
+        self.log = outfile(words)?;
         Ok(Next::Go)
     }
 
@@ -269,13 +270,10 @@ impl Shell {
         }
     }
 
-    fn read(&mut self, block: &str, count: &str, file: Option<&str>) -> Result<()> {
+    fn read(&mut self, block: &str, count: &str, file: &[&str]) -> Result<()> {
         let (lba, blocks, geometry) = self.range(block, count)?;
         let (session, lun) = self.place()?;
-        let mut sink = match file {
-            Some(path) => Some(File::create(path).with_context(|| format!("cannot write {path}"))?),
-            None => None,
-        };
+        let mut sink = outfile(file)?;
         for (lba, blocks) in geometry.split(lba, blocks) {
             let cdb = geometry.read(lba, blocks);
             let data = Data::In(blocks * geometry.block);
@@ -284,11 +282,9 @@ impl Shell {
             let data = done.data.with_context(|| {
                 format!("the target returned no data for {blocks} blocks at block {lba}")
             })?;
-            match (&mut sink, file) {
-                (Some(sink), Some(path)) => {
-                    sink.write_all(&data).with_context(|| format!("cannot write {path}"))?;
-                }
-                _ => dump(&data),
+            match &mut sink {
+                Some(sink) => sink.write(&data)?,
+                None => dump(&data),
             }
         }
         Ok(())
@@ -392,6 +388,23 @@ impl Shell {
             bail!("the range ends at block {end}, the disk at block {}", geometry.blocks);
         }
         Ok((lba, blocks, geometry))
+    }
+}
+
+/// The word that lets a file be overwritten, behind its name.
+const OVERWRITE: &str = "--overwrite";
+
+/// Whether `words` name a file that is to be written.
+fn is_file(words: &[&str]) -> bool {
+    matches!(words, [_] | [_, OVERWRITE])
+}
+
+/// The file that `words` name; None without a name.
+fn outfile(words: &[&str]) -> Result<Option<Outfile>> {
+    match words {
+        [] => Ok(None),
+        [path, OVERWRITE] => Outfile::open(Path::new(path)).map(Some),
+        [path, ..] => Outfile::open_empty(Path::new(path)).map(Some),
     }
 }
 

@@ -122,6 +122,42 @@ fn a_file_that_is_served_is_not_written_to() {
     }
 }
 
+/// The shell, too, writes to files of this machine; so does what is drawn.
+#[test]
+fn no_command_empties_a_file_that_it_was_not_told_to() {
+    let files = Files::new();
+    let (old, image) = (files.with("old", b"precious"), files.with("image", &pattern(1 << 20)));
+    let luns = ["memory:1M".to_owned(), format!("file:{image}")];
+    let luns: Vec<&str> = luns.iter().map(String::as_str).collect();
+    let daemon = Daemon::start(files.folder.path(), &luns, &[]);
+    let url = daemon.urls[0].as_str();
+    let script =
+        |line: &str| files.with("script", format!("login {url}\n{line}\nlogout\n").as_bytes());
+    for line in [format!("read 0 8 {old}"), format!("log {old}")] {
+        fails(1, &["shell", &script(&line)], &["script:2", &old, "--overwrite"]);
+        assert!(std::fs::read(&old).unwrap() == b"precious", "{line}");
+    }
+    for command in ["read 0 8", "log"] {
+        for more in ["", "--overwrite"] {
+            let line = format!("{command} {image} {more}");
+            fails(1, &["shell", &script(&line)], &["script:2", &image]);
+            assert!(std::fs::read(&image).unwrap() == pattern(1 << 20), "{line}");
+        }
+    }
+    let bench = ["bench", url, "--time", "50ms", "--svg", &image];
+    fails(1, &bench, &[&image, "in use by process"]);
+    assert!(std::fs::read(&image).unwrap() == pattern(1 << 20), "{bench:?}");
+    good(&["shell", &script(&format!("read 0 8 {old} --overwrite"))]);
+    assert!(std::fs::read(&old).unwrap() == [0; 4096]);
+    good(&["shell", &script(&format!("read 0 1 {old} --overwrite"))]);
+    assert!(std::fs::read(&old).unwrap() == [0; 512]);
+    good(&["shell", &script(&format!("log {old} --overwrite"))]);
+    assert!(
+        std::fs::read_to_string(&old).unwrap().starts_with(|digit: char| digit.is_ascii_digit())
+    );
+    good(&["shell", &script("read 0 1 /dev/null")]);
+}
+
 #[test]
 fn what_a_copy_wrote_to_a_device_is_on_it() {
     let files = Files::new();
