@@ -14,6 +14,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use buf::Buf;
 use control::units;
@@ -82,7 +83,9 @@ impl Place {
             return Ok(Self::Disk(Disk::open(queue, options, text)?));
         }
         let file = File::open(text).with_context(|| format!("cannot read {text}"))?;
-        Ok(Self::File(Local::new(text, file)?))
+        let local = Local::new(text, file)?;
+        local.expect_size()?;
+        Ok(Self::File(local))
     }
 
     /// Opens a destination. What is in a file stays until [`Place::clear`].
@@ -363,6 +366,21 @@ impl Local {
         Ok(Self { path: path.to_owned(), file, size, fresh: regular && size == 0, regular })
     }
 
+    /// Fails for a file that has more in it than it says, which is nothing.
+    fn expect_size(&self) -> Result<()> {
+        if self.regular
+            && self.size == 0
+            && self.file.read_at(&mut [0], 0).is_ok_and(|read| read > 0)
+        {
+            let path = &self.path;
+            bail!(
+                "{path} does not tell its size, as files of the kernel do; try: cat {path} | \
+                 lunwire copy - DESTINATION"
+            );
+        }
+        Ok(())
+    }
+
     /// Whether the range was never written: it reads as zeroes and need not be read.
     pub(crate) fn is_hole(&self, offset: u64, length: u64) -> bool {
         if !self.regular {
@@ -370,15 +388,24 @@ impl Local {
         }
         match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(data) => data >= offset.saturating_add(length),
-            // Nothing but a hole up to the end.
-            Err(Errno::NXIO) => true,
+            // Nothing but a hole up to the end, if that is not before.
+            Err(Errno::NXIO) => {
+                let end = offset.saturating_add(length);
+                self.file.metadata().is_ok_and(|metadata| end <= metadata.len())
+            }
             Err(_) => false,
         }
     }
 
     pub(crate) fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
-        let cannot = || format!("cannot read {} at byte {offset}", self.path);
-        self.file.read_exact_at(to, offset).with_context(cannot)
+        let (path, end) = (&self.path, offset.saturating_add(to.len() as u64));
+        self.file.read_exact_at(to, offset).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => anyhow!(
+                "{path} has become shorter, or never was as long as it said: it ends before byte \
+                 {end}"
+            ),
+            _ => anyhow::Error::new(error).context(format!("cannot read {path} at byte {offset}")),
+        })
     }
 
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {

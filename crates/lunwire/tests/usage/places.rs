@@ -3,6 +3,7 @@
 //! stays in the memory of this machine.
 
 use std::fs::File;
+use std::io::Read;
 use std::process::Command;
 use std::process::Stdio;
 
@@ -156,6 +157,37 @@ fn no_command_empties_a_file_that_it_was_not_told_to() {
         std::fs::read_to_string(&old).unwrap().starts_with(|digit: char| digit.is_ascii_digit())
     );
     good(&["shell", &script("read 0 1 /dev/null")]);
+}
+
+/// What is not there any more is not zeroes.
+#[test]
+fn a_source_that_becomes_shorter_fails() {
+    let files = Files::new();
+    let source = files.with("source", &pattern(16 << 20));
+    for left in [0, 4096, 9 << 20] {
+        File::options().write(true).open(&source).unwrap().set_len(16 << 20).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.args(["copy", &source, "-", "--quiet"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        // It has begun, and goes on when there is room in the pipe.
+        stdout.read_exact(&mut [0]).unwrap();
+        File::options().write(true).open(&source).unwrap().set_len(left).unwrap();
+        let came = std::io::copy(&mut stdout, &mut std::io::sink()).unwrap() + 1;
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{left}: {came} bytes came");
+        assert!(stderr(&output).contains("shorter"), "{}", stderr(&output));
+    }
+}
+
+/// Files of the kernel tell no size, or a wrong one.
+#[test]
+fn a_file_without_a_size_is_no_source() {
+    let files = Files::new();
+    let to = files.path("to");
+    fails(1, &["copy", "/proc/self/status", &to], &["/proc/self/status", "lunwire copy - "]);
+    fails(1, &["copy", "/sys/kernel/mm/transparent_hugepage/enabled", &to], &["shorter"]);
+    good(&["copy", &files.with("empty", b""), &to, "--quiet"]);
 }
 
 #[test]
