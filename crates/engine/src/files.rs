@@ -60,6 +60,7 @@ pub use identity::recorded;
 pub use identity::renew;
 pub use lock::Holder;
 pub use lock::lock_alone;
+pub use lock::writer;
 pub use made::take_back;
 pub use same::Taken;
 pub use same::take_alone;

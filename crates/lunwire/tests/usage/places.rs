@@ -190,6 +190,35 @@ fn a_file_without_a_size_is_no_source() {
     good(&["copy", &files.with("empty", b""), &to, "--quiet"]);
 }
 
+/// A range of a stripe is another one of its members.
+#[test]
+fn a_file_that_is_served_is_not_copied_to_a_disk_that_it_may_be_behind() {
+    let files = Files::new();
+    let bytes = pattern(2 << 20);
+    let member = files.with("member", &bytes);
+    let stripe = format!("stripe:64K(file:{member};memory:2M)");
+    let daemon = Daemon::start(files.folder.path(), &[&stripe], &[]);
+    let url = daemon.urls[0].as_str();
+    let refused = |words: &[&str]| {
+        fails(1, words, &[&member, "in use by process", "--different-disks"]);
+        assert!(std::fs::read(&member).unwrap() == bytes, "{words:?}");
+    };
+    refused(&["copy", &member, url, "--quiet"]);
+    refused(&["copy", &member, url, "--quiet", "--verify"]);
+    refused(&["write", url, &member, "--quiet"]);
+    let mut piped = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    piped.args(["copy", "-", url, "--quiet"]).stdin(File::open(&member).unwrap());
+    assert_eq!(piped.output().unwrap().status.code(), Some(1));
+    assert!(std::fs::read(&member).unwrap() == bytes, "standard input");
+    if let Some(shown) = Loop::of(&member, &["--read-only"]) {
+        fails(1, &["copy", &shown.device, url, "--quiet"], &["in use by process"]);
+    }
+    // Nobody writes to what it reads, and to what nobody serves.
+    good(&["copy", &member, &files.path("other"), "--quiet"]);
+    good(&["copy", &files.path("other"), url, "--quiet"]);
+    good(&["copy", &member, url, "--quiet", "--different-disks"]);
+}
+
 #[test]
 fn what_a_copy_wrote_to_a_device_is_on_it() {
     let files = Files::new();
@@ -272,11 +301,11 @@ fn a_file_is_not_copied_onto_the_disk_that_it_backs() {
     }
     if let Some(shown) = Loop::of(&image, &[]) {
         fails(1, &["copy", &shown.device, url, "--quiet"], &["are the same"]);
-        good(&["copy", &shown.device, &daemon.urls[1], "--quiet"]);
+        good(&["copy", &shown.device, &daemon.urls[1], "--quiet", "--different-disks"]);
     }
-    good(&["copy", &image, &daemon.urls[1], "--quiet"]);
-    good(&["copy", &image, &daemon.urls[2], "--quiet"]);
-    good(&["copy", &image, url, "--quiet", "--different-disks"]);
+    for url in &daemon.urls {
+        good(&["copy", &image, url, "--quiet", "--different-disks"]);
+    }
 }
 
 #[test]
