@@ -117,8 +117,8 @@ pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: boo
     }
     match writer(from, stdin.as_fd()).filter(|_| matches!(to, Place::Disk(_))) {
         Some(holder) => Err(anyhow!(
-            "{} is {holder}, or lunwire copy --different-disks if it is not behind {}, which what \
-             it serves may be made of; nothing was written",
+            "{} is {holder}, or lunwire copy --different-disks if {} is not made of it; nothing \
+             was written",
             from.name(),
             to.name()
         )),
