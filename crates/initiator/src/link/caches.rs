@@ -124,11 +124,11 @@ fn of_sense(sense: Sense) -> Option<Says> {
 
 /// Whether a flush that ends with `sense` has either done all, or not begun.
 fn is_untouched(sense: Option<Sense>) -> bool {
+    use SenseKey as K;
     sense.is_some_and(|sense| {
-        use SenseKey as K;
         matches!(
             sense.key,
-            K::UnitAttention | K::IllegalRequest | K::NotReady | K::RecoveredError | K::NoSense
+            K::UnitAttention | K::IllegalRequest | K::NotReady | K::RecoveredError
         )
     })
 }
@@ -142,7 +142,6 @@ const fn flushes(cdb: &Cdb) -> bool {
 mod tests {
     use super::*;
     use iscsi::initiator::Completion;
-    use iscsi::initiator::Ending;
     use wire::iscsi::Residual;
     use wire::scsi::command;
 
