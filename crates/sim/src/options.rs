@@ -9,6 +9,7 @@ mod hogs;
 mod hot;
 mod keeping;
 mod latest;
+mod news;
 mod show;
 mod sizes;
 mod strangers;
@@ -208,6 +209,7 @@ impl Options {
         options.keep_states();
         options.manage_much();
         options.contend();
+        options.tell_of_failures();
         options
     }
 
