@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The words of a group of pages in loom's model of memory: every order of the steps of readers
-//! that borrow and of a writer, and every value that a processor may give them to see. (Two who wait
-//! for one lock are more than loom can follow: it lets them spin for ever.)
+//! that borrow and of a writer, and every value that a processor may give them to see. Two who wait
+//! for one lock are more than loom can follow: it lets them spin for ever.
 
 #![allow(dead_code, unreachable_pub)] // the model does not need all of the files
 #![allow(clippy::unwrap_used)] // a test fails by panicking

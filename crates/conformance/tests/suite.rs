@@ -16,6 +16,7 @@ mod early;
 mod esxi;
 mod failure;
 mod fences;
+mod foreign;
 mod format;
 mod hogs;
 mod identity;

@@ -9,6 +9,7 @@ mod identity;
 mod image;
 mod lock;
 mod made;
+mod name;
 mod ofd;
 mod same;
 mod space;
@@ -38,8 +39,6 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::Resource;
 
-use folder::folder_of;
-
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
@@ -49,6 +48,7 @@ pub use examine::examine;
 pub use folder::among_devices;
 pub use folder::examine_folder;
 pub use folder::exchange;
+pub use folder::folder_of;
 pub use folder::set_aside;
 pub use folder::sync_name;
 pub use identity::facts;
@@ -62,6 +62,8 @@ pub use lock::Holder;
 pub use lock::lock_alone;
 pub use lock::writer;
 pub use made::take_back;
+pub use name::Name;
+pub use name::name;
 pub use same::Taken;
 pub use same::take_alone;
 pub use space::Allocation;
@@ -138,6 +140,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
     let (file, made) = match fs::metadata(path) {
         Ok(metadata) => {
             check_kind(path, &metadata)?;
+            check_writable(path, &metadata, options)?;
             (open_existing(path, options)?, false)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => (create(path, options)?, true),
@@ -174,6 +177,18 @@ fn check_kind(path: &Path, metadata: &fs::Metadata) -> Result<(), FileError> {
         return Ok(());
     }
     Err(FileError::WrongKind { path: path.into() })
+}
+
+fn check_writable(
+    path: &Path,
+    metadata: &fs::Metadata,
+    options: &OpenOptions,
+) -> Result<(), FileError> {
+    let block_device = metadata.file_type().is_block_device();
+    if block_device && !options.read_only && backing::is_read_only(metadata.rdev()) {
+        return Err(FileError::ReadOnly { path: path.into() });
+    }
+    Ok(())
 }
 
 fn flags(options: &OpenOptions) -> fs::OpenOptions {
@@ -268,13 +283,27 @@ fn explain(path: &Path, options: &OpenOptions, source: io::Error) -> FileError {
     let path = path.to_path_buf();
     match source.kind() {
         ErrorKind::NotFound => missing(&path, options),
-        ErrorKind::PermissionDenied => FileError::Permission { path, read_only: options.read_only },
+        ErrorKind::PermissionDenied => refused(path, options),
         ErrorKind::IsADirectory => FileError::Directory { path },
         ErrorKind::FileTooLarge => FileError::TooLarge { path },
+        ErrorKind::ReadOnlyFilesystem if is_missing(&path) => FileError::NoFiles { path },
         ErrorKind::ReadOnlyFilesystem => FileError::ReadOnly { path },
         ErrorKind::InvalidInput if options.direct => FileError::DirectUnsupported { path },
         _ => FileError::Other { path, source },
     }
+}
+
+/// What the user may not do: the file itself may not be there.
+fn refused(path: PathBuf, options: &OpenOptions) -> FileError {
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => FileError::Hidden { path },
+        _ if is_missing(&path) => FileError::FolderPermission { path },
+        _ => FileError::Permission { path, read_only: options.read_only },
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
 }
 
 fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFile, FileError> {
@@ -478,13 +507,19 @@ mod tests {
 
     #[test]
     fn the_kernels_words_are_translated() {
-        let path = Path::new("/d/f");
+        let folder = tempfile::tempdir().unwrap();
+        let path = &folder.path().join("disk");
+        fs::write(path, [0; 512]).unwrap();
         let direct = OpenOptions { direct: true, ..OpenOptions::default() };
         let error = |errno| io::Error::from_raw_os_error(errno);
         let plain = OpenOptions::default();
         let of = |errno| explain(path, &plain, error(errno));
         assert!(matches!(of(libc::EACCES), FileError::Permission { .. }));
         assert!(matches!(of(libc::EROFS), FileError::ReadOnly { .. }));
+        // What is not there cannot have the wrong owner.
+        let new = |errno| explain(&folder.path().join("new"), &plain, error(errno));
+        assert!(matches!(new(libc::EACCES), FileError::FolderPermission { .. }));
+        assert!(matches!(new(libc::EROFS), FileError::NoFiles { .. }));
         assert!(matches!(of(libc::EISDIR), FileError::Directory { .. }));
         assert!(matches!(of(libc::EINVAL), FileError::Other { .. }));
         let odd = explain(path, &direct, error(libc::EINVAL));

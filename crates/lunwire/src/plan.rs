@@ -61,7 +61,9 @@ pub(crate) use check::option;
 pub(crate) use files::luns_of;
 pub(crate) use files::served_already;
 pub(crate) use lun::DraftLun;
+pub(crate) use lun::absolute;
 pub(crate) use lun::initiators;
+pub(crate) use lun::is_in_memory;
 pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
 pub(crate) use unit::UnitMaker;
@@ -330,8 +332,27 @@ impl Draft {
     }
 
     /// What is odd and does not prevent serving.
-    pub(crate) fn warnings(&self) -> &[String] {
-        self.accounts.warnings()
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.accounts.warnings().to_vec();
+        warnings.extend(self.open_to_everybody());
+        warnings
+    }
+
+    /// A warning if some disk is for everybody in every network that this machine is in.
+    fn open_to_everybody(&self) -> Option<String> {
+        let portals = self.listen.iter().copied();
+        let mut portals = portals.chain(self.portal_groups.iter().map(|portal| portal.address));
+        let portal = portals.find(|address| address.ip().is_unspecified())?;
+        let open = self.targets.iter().filter(|target| target.is_open());
+        let open: Vec<&str> = open.map(|target| target.name.as_str()).collect();
+        if open.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "{} can be used by everybody who reaches any address of this machine ({portal}); \
+             try: --listen (listen) with one address, chap-user, or [[target.initiator]]",
+            open.join(", ")
+        ))
     }
 
     /// What nobody said.

@@ -16,6 +16,7 @@ mod admission;
 mod awaiting_memory;
 mod buffers;
 mod complaint;
+mod foreign;
 mod jobs;
 mod join;
 mod keeping;
@@ -60,6 +61,8 @@ use store::IoResult;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
+use crate::answers::Answer;
+use crate::answers::Inbox;
 use crate::mail::Ends;
 use crate::reactor::Shared;
 use crate::registry::Identity;
@@ -87,6 +90,10 @@ pub(crate) struct Pump<P> {
     connections: Table<Connection>,
     sessions: Table<Session>,
     ios: Table<PendingIo>,
+    /// How work has ended that stores have done elsewhere.
+    inbox: Arc<Inbox>,
+    /// Emptied and given to the inbox in turn.
+    answers: Vec<Answer>,
     managements: Table<quiescence::Management>,
     timers: Timers,
     /// Connections that may have something to send.
@@ -258,6 +265,7 @@ impl<P: Port> Pump<P> {
         }
         self.watch.laps.lap(Layer::Protocol);
         self.letters();
+        self.take_answers();
         self.expire();
         self.take_turns();
         self.try_again();

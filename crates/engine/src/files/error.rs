@@ -24,8 +24,7 @@ pub enum FileError {
     },
     /// No such file, and it was to be read only.
     #[error(
-        "{} does not exist, and what is only read is not made; try: lunwire serve it once without \
-         readonly and with a size, or another path",
+        "{} does not exist, and what is only read is not made; try: another path",
         .path.display()
     )]
     NothingToRead {
@@ -62,6 +61,26 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// The user may not make a file there.
+    #[error(
+        "no permission to make {}: its folder {} takes no files of this user; try: chown or chmod \
+         the folder, or another one",
+        .path.display(), folder_of(.path).display()
+    )]
+    FolderPermission {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The user may not see what is in the folder.
+    #[error(
+        "no permission to look for {} in its folder; try: chmod +x the folders above it, or \
+         another path",
+        .path.display()
+    )]
+    Hidden {
+        /// The file.
+        path: PathBuf,
+    },
     /// The user may not.
     #[error(
         "no permission to open {} for {}; try: chown or chmod it, or serve it read-only",
@@ -93,7 +112,8 @@ pub enum FileError {
     },
     /// Not whole sectors.
     #[error(
-        "{} has {bytes} bytes, which is not a multiple of 512; try: truncate -s {} it",
+        "{} has {bytes} bytes, which is not a multiple of 512; try: another file, or truncate -s \
+         {} it if it is the image of a disk",
         .path.display(), .bytes.next_multiple_of(SECTOR)
     )]
     NotWholeSectors {

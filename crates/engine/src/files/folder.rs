@@ -29,27 +29,30 @@ pub fn sync_name(path: &Path, file: &File) -> io::Result<()> {
 }
 
 /// The folder in which `path` is.
-pub(super) fn folder_of(path: &Path) -> &Path {
+#[must_use]
+pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     }
 }
 
-/// Whether `folder` can be used for files that are made in it, or could be made with the folders
-/// above it that are missing. Makes nothing.
+/// Whether `folder` can be used for files that are made in it, or could be made in the folder above
+/// it. Makes nothing.
 ///
 /// # Errors
 /// What the kernel would say.
 pub fn examine_folder(folder: &Path) -> io::Result<()> {
-    let mut folder = folder;
-    while let Err(error) = fs::metadata(folder) {
+    let folder = match fs::metadata(folder) {
         // What a link names is not made.
-        if error.kind() != ErrorKind::NotFound || fs::symlink_metadata(folder).is_ok() {
-            return Err(error);
+        Err(error)
+            if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(folder).is_err() =>
+        {
+            folder_of(folder)
         }
-        folder = folder_of(folder);
-    }
+        Err(error) => return Err(error),
+        Ok(_) => folder,
+    };
     if !fs::metadata(folder)?.is_dir() {
         return Err(ErrorKind::NotADirectory.into());
     }

@@ -319,6 +319,28 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_takes_no_writes_is_served_read_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let Some(device) = Loop::of(&path) else {
+            return println!("skipped: losetup makes no loop device here");
+        };
+        let set = Command::new("blockdev").arg("--setro").arg(&device.0).status();
+        assert!(set.is_ok_and(|status| status.success()));
+        let plain = OpenOptions::default();
+        for refused in [
+            open(&device.0, &plain).map(drop).unwrap_err(),
+            examine(&device.0, &plain).map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(refused, FileError::ReadOnly { .. }), "{refused}");
+        }
+        let reading = OpenOptions { read_only: true, ..plain };
+        examine(&device.0, &reading).unwrap();
+        open(&device.0, &reading).unwrap();
+    }
+
+    #[test]
     fn a_look_tells_a_device_that_is_mounted_from_one_that_is_served() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");

@@ -126,10 +126,7 @@ fn of_sense(sense: Sense) -> Option<Says> {
 fn is_untouched(sense: Option<Sense>) -> bool {
     use SenseKey as K;
     sense.is_some_and(|sense| {
-        matches!(
-            sense.key,
-            K::UnitAttention | K::IllegalRequest | K::NotReady | K::RecoveredError
-        )
+        matches!(sense.key, K::UnitAttention | K::IllegalRequest | K::NotReady | K::RecoveredError)
     })
 }
 

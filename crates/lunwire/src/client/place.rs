@@ -23,6 +23,7 @@ use buf::Buf;
 use control::units;
 use engine::files;
 use engine::files::FileError;
+use engine::files::Holder;
 use engine::files::Taken;
 use initiator::Data;
 use initiator::Done;
@@ -123,7 +124,7 @@ impl Place {
         }
         let file = how.open(text).with_context(|| format!("cannot write {text}"))?;
         // Whoever serves a file has it locked, and would go on to serve what others put there.
-        files::lock_alone(Path::new(text), &file)?;
+        files::lock_alone(Path::new(text), &file).map_err(occupied)?;
         Ok(Self::File(Local::new(text, file)?))
     }
 
@@ -441,6 +442,19 @@ pub(crate) fn take_alone(path: &Path, file: &File) -> Result<Taken> {
             let (path, other) = (path.display(), other.display());
             bail!("{path} is in use: {other} shows it; try: umount, and losetup --detach {other}")
         }
-        taken => Ok(taken?),
+        Err(error) => Err(occupied(error)),
+        Ok(taken) => Ok(taken),
+    }
+}
+
+/// Why a file is not to be written to; who serves it takes what is written to its disk.
+fn occupied(error: FileError) -> anyhow::Error {
+    match error {
+        FileError::InUse { path, holder: Holder::Process(process) } => anyhow::anyhow!(
+            "{} is in use by process {process}; try: if that serves it, lunwire copy to the URL of \
+             the disk, else stop process {process}",
+            path.display()
+        ),
+        error => error.into(),
     }
 }

@@ -16,7 +16,7 @@ use crate::plan::Draft;
 /// no name is made, and nothing is listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
-    let mut warnings = draft.warnings().to_vec();
+    let mut warnings = draft.warnings();
     warnings.iter().for_each(output::warn);
     let odd = draft.examine_files().with_context(|| options.file.display().to_string())?;
     odd.iter().for_each(output::warn);
@@ -24,8 +24,7 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     draft.examine_machine().with_context(|| options.file.display().to_string())?;
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
-        output::line(json!({
-            "ok": true,
+        output::result(json!({
             "targets": draft.targets.len(),
             "luns": luns,
             "default_disk": draft.default_disk,

@@ -33,12 +33,14 @@ use target::IdentityError;
 use target::IdentityPolicy;
 use target::ProtectionError;
 use target::StateFolder;
+use target::StateFolderError;
 use target::StoreError;
 use target::Stores;
 use wire::scsi::mmc::BLOCK_LEN;
 
 use super::Draft;
 use super::lun::DraftLun;
+use super::unit::examine_kept;
 use super::unit::same_identity;
 
 /// A file of the configuration.
@@ -104,6 +106,9 @@ impl Draft {
                     let same = same_identity(other.target, other.lun, &identity);
                     return Err(same.context(place));
                 }
+                if let (Some(folder), false) = (&self.state_dir, lun.spec.is_optical()) {
+                    examine_kept(folder, &identity).with_context(|| place.clone())?;
+                }
                 let (target, lun, naa) = (&target.name, lun.number, identity.naa);
                 named.push(Named { target, lun, naa });
             }
@@ -111,11 +116,14 @@ impl Draft {
         self.examine_control_socket(&all)?;
         let Some(folder) = &self.state_dir else { return Ok(odd) };
         StateFolder::examine(folder).map_err(|error| {
-            let problem = match folder.metadata() {
-                Ok(found) if !found.is_dir() => "it is no folder".to_owned(),
-                _ => error.to_string(),
+            let problem = match (folder.metadata(), &error) {
+                (Ok(found), _) if !found.is_dir() => {
+                    "it is no folder; try: another path".to_owned()
+                }
+                (_, StateFolderError::Nowhere { .. }) => error.to_string(),
+                _ => format!("{error}; try: another path"),
             };
-            anyhow!("state-dir = \"{}\": {problem}; try: another path", folder.display())
+            anyhow!("state-dir = \"{}\": {problem}", folder.display())
         })?;
         Ok(odd)
     }
@@ -161,7 +169,10 @@ fn look(lun: &DraftLun) -> Result<Found> {
     let bytes = look_at(&lun.spec, lun.block, &mut found)?;
     let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
     LogicalUnit::check_size(bytes, block).map_err(anyhow::Error::msg)?;
-    let Some(kind) = lun.protection else { return Ok(found) };
+    let Some(kind) = lun.protection else {
+        Stores::examine_unprotected(&lun.spec)?;
+        return Ok(found);
+    };
     if let Spec::File(file) = lun.spec.unfiltered() {
         if found.files.iter().any(|(_, seen)| seen.block_device) {
             return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());
@@ -214,9 +225,9 @@ fn identity_of(
     if let (IdentityPolicy::Own, Some(serial)) = (policy, &lun.serial) {
         return Ok(Some(Identity::of_serial(serial, "", "")));
     }
-    let (file, seen) = match (lun.spec.unfiltered(), files) {
-        (Spec::File(_) | Spec::Iso { .. }, [(file, seen), ..]) => (file, seen),
-        _ => return Ok(None),
+    let (Spec::File(_) | Spec::Iso { .. }, [(file, seen), ..]) = (lun.spec.unfiltered(), files)
+    else {
+        return Ok(None);
     };
     let number = seen.number.as_ref().map_err(|error| {
         let source = io::Error::new(error.kind(), error.to_string());

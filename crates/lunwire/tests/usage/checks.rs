@@ -19,7 +19,8 @@ const DISK: &str = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
 #[test]
 fn addresses_are_those_of_this_machine() {
     let files = Files::new();
-    let group = "listen = [\"127.0.0.1:0\"]\n[[portal-group]]\ntag = 2\nlisten = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n";
+    let group = "listen = [\"127.0.0.1:0\"]\n\
+                 [[portal-group]]\ntag = 2\nlisten = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n";
     for (portals, address) in [
         ("listen = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n", "192.0.2.1:3260"),
         ("listen = [\"[2001:db8::7]:3260\"]\n", "[2001:db8::7]:3260"),
@@ -170,4 +171,25 @@ fn a_socket_that_cannot_be_made_anew_is_seen() {
         assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
         assert!(said.contains(&socket), "{said}");
     }
+}
+
+#[test]
+fn what_is_kept_of_a_disk_must_be_understood() {
+    let files = Files::new();
+    let (state, disk) = (files.path("state"), files.with("disk", &[0; 4096]));
+    let config = format!(
+        "state-dir = \"{state}\"\nlisten = [\"127.0.0.1:0\"]\n{}serial = \"x\"\n",
+        DISK.replace("memory:1M", &format!("file:{disk}"))
+    );
+    let config = files.with("lunwire.toml", config.as_bytes());
+    good(&["check", &config]);
+    std::fs::create_dir(&state).unwrap();
+    let naa = scsi::Identity::of_serial("x", "", "").naa;
+    let naa: String = naa.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = format!("{state}/naa.{naa}.reservations");
+    std::fs::write(&path, b"what nobody wrote").unwrap();
+    let said = ["LUN 0", path.as_str(), "that hosts rely on"];
+    fails(1, &["check", &config], &said);
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "a look makes nothing");
+    fails(1, &["serve", "--config", &config, "--control-socket", &files.path("socket")], &said);
 }

@@ -7,6 +7,7 @@ mod support;
 
 mod addresses;
 mod advice;
+mod beside;
 mod checks;
 mod flushes;
 mod foreign;
@@ -16,4 +17,5 @@ mod outputs;
 mod places;
 mod reader;
 mod secrets;
+mod server;
 mod zeroes;

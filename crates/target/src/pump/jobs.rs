@@ -26,6 +26,8 @@ use super::Kind;
 use super::Pump;
 use super::awaiting_memory::Reading;
 use super::complaint;
+use super::complaint::Cause;
+use super::complaint::Scene;
 use super::token;
 use crate::table::Key;
 
@@ -102,7 +104,12 @@ impl<P: Port> Pump<P> {
                 Step::Wait => return self.rest_job(key),
                 Step::Keep(keep) => return self.submit_keep(Key::NOBODY, id_of(key), keep),
                 // Jobs ask for nothing else; one that did would be over.
-                _ => return self.end_job(key),
+                Step::Complete(_)
+                | Step::ReceiveDataOut { .. }
+                | Step::Abort { .. }
+                | Step::Clock
+                | Step::Draw
+                | Step::Spawn { .. } => return self.end_job(key),
             };
             let Some(job) = self.jobs.get_mut(key) else { return };
             if let Some(Reading { op, kept, io }) = job.postponed.take() {
@@ -111,7 +118,8 @@ impl<P: Port> Pump<P> {
             let Some(store) = job.scsi.store() else { return };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
-                    complaint::of(&job.scsi, &op, &outcome, None);
+                    let scene = Scene { shared: &self.shared, session: None };
+                    complaint::of(scene, &job.scsi, &op, &outcome, Cause::default());
                     step = job.scsi.work(Input::Store(outcome));
                 }
                 Submitted::Io(io) => return self.submit_io(Key::NOBODY, id_of(key), op, io),
@@ -131,12 +139,12 @@ impl<P: Port> Pump<P> {
         true
     }
 
-    /// Jobs that a store lets wait go on at once, so that a stop does not wait for them.
-    pub(super) fn end_job_pauses(&mut self) {
+    /// What jobs wait for ends soon if it can, so that a stop does not wait for them.
+    pub(super) fn hurry_jobs(&mut self) {
         let of_jobs = self.ios.iter().filter(|(_, io)| io.session == Key::NOBODY);
         let of_jobs: Vec<Key> = of_jobs.map(|(io, _)| io).collect();
         for io in of_jobs {
-            self.end_pause(io);
+            self.hurry(io);
         }
     }
 
@@ -158,11 +166,12 @@ impl<P: Port> Pump<P> {
         }
         let Some(job) = self.jobs.get_mut(key) else { return };
         let Some(store) = job.scsi.store() else { return };
-        let errno = complaint::errno(&result);
+        let cause = Cause::of(io, &result);
         match store.complete(op, io, result) {
             Submitted::Io(next) => self.submit_io(Key::NOBODY, id, op.clone(), next),
             Submitted::Done(outcome) => {
-                complaint::of(&job.scsi, op, &outcome, errno);
+                let scene = Scene { shared: &self.shared, session: None };
+                complaint::of(scene, &job.scsi, op, &outcome, cause);
                 let step = job.scsi.work(Input::Store(outcome));
                 self.job_turns.push_back((key, Some(step)));
             }

@@ -20,6 +20,7 @@ use super::Phase;
 use super::Pump;
 use super::decode;
 use super::token;
+use crate::answers::Inbox;
 use crate::mail::Letter;
 use crate::reactor::Shared;
 use crate::solo::Holdings;
@@ -32,6 +33,7 @@ const LINGER: Duration = Duration::from_secs(3);
 
 impl<P: Port> Pump<P> {
     pub(crate) fn new(port: P, pool: Pool, shared: Arc<Shared>, reactor: usize) -> Self {
+        let inbox = Arc::new(Inbox::new(port.waker()));
         Self {
             port,
             pool,
@@ -41,6 +43,8 @@ impl<P: Port> Pump<P> {
             connections: Table::default(),
             sessions: Table::default(),
             ios: Table::default(),
+            inbox,
+            answers: Vec::new(),
             managements: Table::default(),
             timers: Timers::new(),
             dirty: Vec::new(),
@@ -272,7 +276,11 @@ impl<P: Port> Pump<P> {
                 (Some(Kind::Sweep), _) => self.sweep(),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Clock(now)),
-                _ => {}
+                // The stop's own, which is looked at below.
+                (None, _) => {}
+                (Some(kind @ (Kind::Accept | Kind::Receive | Kind::Send)), _) => {
+                    debug_assert!(false, "{kind:?} is no timer");
+                }
             }
         }
         self.advance_stop(now);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How far a copy has come, in a file, so that it can go on after an interruption.
 
+use io::Write;
 use std::fs;
 use std::io;
-use io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -87,7 +87,7 @@ impl Journal {
     /// The new state takes the place of the old one, whole; its draft has a name that nobody had.
     fn put(&self, state: &[u8]) -> io::Result<()> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let mut draft = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+        let mut draft = NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
         draft.write_all(state)?;
         draft.as_file().sync_all()?;
         draft.persist(&self.path)?;
@@ -112,7 +112,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
     let whole = |path: &Path| {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
+        let folder = fs::canonicalize(folder.unwrap_or_else(|| Path::new("."))).ok()?;
         Some(folder.join(path.file_name()?))
     };
     whole(one).is_some_and(|one| whole(other) == Some(one))
