@@ -215,7 +215,8 @@ pub(crate) struct CopyOptions {
     /// Keep in FILE how far the copy has come, and go on from there
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
-    /// The two disks are different ones although they have one name (designator)
+    /// The two disks are different ones although they have one name (designator), or the source is
+    /// no part of the disk although somebody serves it
     #[arg(long)]
     pub(crate) different_disks: bool,
     /// Replace what is in a file that is the destination
