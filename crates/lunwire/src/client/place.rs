@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where bytes come from and go to: disks, files, standard input and output.
 
-use std::fmt;
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use buf::Buf;
 use control::units;
@@ -29,6 +31,9 @@ use initiator::Retry;
 use initiator::SessionId;
 use initiator::Url;
 use initiator::scsi;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
 use rustix::fs::FileType;
 use rustix::fs::OFlags;
 use rustix::fs::SeekFrom;
@@ -89,6 +94,9 @@ impl Place {
         text: &str,
     ) -> Result<Self> {
         if text == STANDARD {
+            if engine::standard::output_is_missing() {
+                bail!("standard output is closed; try: a FILE, or a program that reads it");
+            }
             return Ok(Self::Stream);
         }
         if client::is_url(text) {
@@ -111,18 +119,28 @@ impl Place {
             // A device that is mounted, or part of another one, is refused by the system.
             how.create(false).custom_flags(OFlags::EXCL.bits().cast_signed());
         }
-        let file = how.open(text).with_context(|| format!("cannot write {text}"))?;
+        let file = match how.open(text) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                return Err(who_has(text));
+            }
+            file => file.with_context(|| format!("cannot write {text}"))?,
+        };
         // Whoever serves a file has it locked, and would go on to serve what others put there.
         files::lock_alone(Path::new(text), &file)?;
         Ok(Self::File(Local::new(text, file)?))
     }
 
-    /// Fails for a file that has something in it.
+    /// Fails for a file that has something in it, and for any device: what is on one is not seen by
+    /// its name.
     pub(crate) fn expect_empty(&self) -> Result<()> {
         match self {
             Self::File(Local { path, size, regular: true, .. }) if *size > 0 => bail!(
                 "{path} exists and holds {}; try: another name, or --overwrite",
                 units::bytes(*size)
+            ),
+            Self::File(Local { path, regular: false, .. }) => bail!(
+                "{path} is a device, and what is on it would be lost; try: lsblk --fs {path}, \
+                 which shows what that may be, then --overwrite"
             ),
             _ => Ok(()),
         }
@@ -253,7 +271,7 @@ impl Disk {
         if beyond && let Ok(capacity) = scsi::capacity(unit) {
             let (was, now) = (self.geometry.blocks, capacity.last_lba.saturating_add(1));
             if was != now {
-                return anyhow::anyhow!(
+                return anyhow!(
                     "{}: the disk has changed its size from {was} to {now} blocks; try: again, \
                      from the beginning",
                     self.url
@@ -263,7 +281,7 @@ impl Disk {
         let gone = error.sense().is_some_and(|sense| sense.asc == 0x25);
         if gone {
             let (url, portal) = (&self.url, self.url.portal());
-            return anyhow::anyhow!(
+            return anyhow!(
                 "{url}: the logical unit has vanished ({error}); is it still served? \
                  try: lunwire discover {portal}"
             );
@@ -374,6 +392,18 @@ impl Local {
     }
 }
 
+/// Who has a device that the system gives to nobody else.
+fn who_has(device: &str) -> anyhow::Error {
+    let locked = File::open(device).ok().map(|file| files::lock_alone(Path::new(device), &file));
+    if let Some(Err(error)) = locked {
+        return error.into();
+    }
+    anyhow!(
+        "{device} is mounted or in use by the system (RAID, LVM, swap, multipath); try: lsblk \
+         {device}, then unmount or release it"
+    )
+}
+
 /// A file or device that standard output is redirected to is brought to stable storage, too.
 fn flush_stdout() -> std::io::Result<()> {
     let mut stdout = std::io::stdout();
@@ -385,37 +415,45 @@ fn flush_stdout() -> std::io::Result<()> {
     }
 }
 
-/// Who read standard output has gone away.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NobodyReads;
-
-impl fmt::Display for NobodyReads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody reads standard output any more")
-    }
-}
-
-impl std::error::Error for NobodyReads {}
-
 /// Writes all of `bytes` to standard output.
-///
-/// # Errors
-/// [`NobodyReads`], or however it fails.
 pub(crate) fn write_stdout(bytes: &[u8]) -> Result<()> {
     std::io::stdout().write_all(bytes).map_err(unwritten)
 }
 
 fn unwritten(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
-        ErrorKind::BrokenPipe => NobodyReads.into(),
+        ErrorKind::BrokenPipe => anyhow!("who read standard output has gone away before the end"),
         _ => anyhow::Error::new(error).context("cannot write standard output"),
     }
 }
 
 /// Fills `to` from standard input as far as there is something; gives how much.
 pub(crate) fn read_stdin(to: &mut [u8]) -> Result<usize> {
-    fill_from(&mut std::io::stdin().lock(), to).context("cannot read standard input")
+    fill_from(&mut Patient(std::io::stdin()), to).context("cannot read standard input")
 }
+
+/// An input that is waited for, but not by one who wants an end.
+struct Patient<F>(F);
+
+impl<F: AsFd> Read for Patient<F> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if client::is_interrupted() {
+                return Err(std::io::Error::new(ErrorKind::Interrupted, "interrupted"));
+            }
+            let mut input = [PollFd::new(&self.0, PollFlags::IN)];
+            let look = Timespec::try_from(INPUT_LOOK).ok();
+            match rustix::event::poll(&mut input, look.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                // What cannot be waited for is read, which tells why.
+                Ok(_) | Err(_) => return Ok(rustix::io::read(&self.0, to)?),
+            }
+        }
+    }
+}
+
+/// Between two looks whether the user wants an end, while nothing comes.
+const INPUT_LOOK: Duration = Duration::from_millis(100);
 
 /// Reads until `to` is full or the input ends. A signal is not the end.
 fn fill_from(input: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {

@@ -10,6 +10,7 @@ mod advice;
 mod beside;
 mod checks;
 mod foreign;
+mod inspecting;
 mod limits;
 mod messages;
 mod outputs;
