@@ -14,6 +14,7 @@ use wire::scsi::persistent;
 use wire::scsi::persistent::Type;
 use wire::scsi::reservations;
 use wire::scsi::rsoc;
+use wire::scsi::sam;
 use wire::scsi::unmap;
 use wire::scsi::unmap::Range;
 use wire::scsi::vpd;
@@ -67,6 +68,12 @@ pub fn is_unsupported(error: &Error) -> bool {
         let about_it = sense.key == SenseKey::IllegalRequest && !sense.deferred;
         about_it && matches!(sense.asc, 0x20 | 0x24)
     })
+}
+
+/// Whether a reservation of another initiator keeps us out.
+#[must_use]
+pub fn is_conflict(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { status: sam::RESERVATION_CONFLICT, .. })
 }
 
 /// TEST UNIT READY.
@@ -275,7 +282,9 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         }
         other => {
             let kind = other & 0x1f;
-            return Err(not_a_disk(format!("the unit is no disk but of device type {kind:02X}h")));
+            let name = if kind == inquiry::TYPE_OPTICAL { " (CD or DVD)" } else { "" };
+            let text = format!("the unit is no disk but of device type {kind:02X}h{name}");
+            return Err(not_a_disk(text));
         }
     }
     test_unit_ready(unit)?;
@@ -296,7 +305,11 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
     let limits = page(vpd::BLOCK_LIMITS)?.and_then(|content| vpd::BlockLimits::parse(&content));
     let provisioning = page(vpd::LOGICAL_BLOCK_PROVISIONING)?
         .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
-    let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
+    // Who is kept out by a reservation is told no more than the size (SPC-4 §5.13.1).
+    let mode = match mode_sense(unit, mode::ALL_PAGES) {
+        Err(error) if is_conflict(&error) => None,
+        mode => optional(mode)?,
+    };
     let volatile_cache = mode.as_deref().is_none_or(writes_back);
     let specific =
         mode.and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific));
