@@ -58,6 +58,7 @@ pub(crate) use check::allowed_cpu;
 pub(crate) use check::checked;
 pub(crate) use check::listened_once;
 pub(crate) use check::option;
+pub(crate) use files::Examination;
 pub(crate) use files::luns_of;
 pub(crate) use files::served_already;
 pub(crate) use lun::DraftLun;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire check FILE`.
 
-use anyhow::Context;
+use std::path::Path;
+
 use anyhow::Result;
 use control::words;
 use serde_json::json;
@@ -11,6 +12,7 @@ use crate::output;
 use crate::plan::DEFAULT_STORE;
 use crate::plan::DEFAULT_TARGET;
 use crate::plan::Draft;
+use crate::plan::Examination;
 
 /// Validates a configuration and looks at what it names and needs; nothing is written to or locked,
 /// no name is made, and nothing is listened on.
@@ -18,10 +20,11 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
     let mut warnings = draft.warnings();
     warnings.iter().for_each(output::warn);
-    let odd = draft.examine_files().with_context(|| options.file.display().to_string())?;
+    let Examination { odd, mut wrong } = draft.examine_files();
     odd.iter().for_each(output::warn);
     warnings.extend(odd);
-    draft.examine_machine().with_context(|| options.file.display().to_string())?;
+    wrong.extend(draft.examine_machine());
+    refuse(&options.file, wrong, options.json)?;
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
         output::result(json!({
@@ -45,4 +48,22 @@ pub(crate) fn run(options: &CheckOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Tells all that is wrong, the last one as the error of the command.
+fn refuse(file: &Path, wrong: Vec<anyhow::Error>, json: bool) -> Result<()> {
+    let name = file.display().to_string();
+    let mut wrong: Vec<_> = wrong.into_iter().map(|error| error.context(name.clone())).collect();
+    let Some(last) = wrong.pop() else { return Ok(()) };
+    let mut texts: Vec<String> = wrong.iter().map(output::error).collect();
+    texts.push(output::masked(&output::chain(&last)));
+    if json {
+        output::partial(json!({
+            "ok": false,
+            "error": texts.first(),
+            "errors": texts,
+            "exit_status": 1,
+        }));
+    }
+    Err(last)
 }

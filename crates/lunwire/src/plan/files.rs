@@ -9,7 +9,6 @@ use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
@@ -65,56 +64,47 @@ struct Named<'a> {
     naa: Vec<u8>,
 }
 
+/// What was found while looking.
+#[derive(Default)]
+struct Look<'a> {
+    files: Vec<Seen>,
+    named: Vec<Named<'a>>,
+    /// All at once, as it would be served; what nobody writes to takes no room.
+    memory: Vec<Arc<dyn Store>>,
+    odd: Vec<String>,
+}
+
+/// What there is to say of a configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Examination {
+    /// What does not prevent serving.
+    pub(crate) odd: Vec<String>,
+    /// What does, each with its place.
+    pub(crate) wrong: Vec<anyhow::Error>,
+}
+
 impl Draft {
     /// Whether all disks could be opened, as far as can be seen without doing it, and none of their
-    /// files is two disks. Gives what is odd about them.
-    pub(crate) fn examine_files(&self) -> Result<Vec<String>> {
-        let mut all: Vec<Seen> = Vec::new();
-        let mut named: Vec<Named<'_>> = Vec::new();
-        let mut odd = Vec::new();
-        // All at once, as it would be served; what nobody writes to takes no room.
-        let mut memory = Vec::new();
+    /// files is two disks; whether control socket and state folder could be made.
+    pub(crate) fn examine_files(&self) -> Examination {
+        let mut look = Look::default();
+        let mut wrong = Vec::new();
         for target in &self.targets {
             for lun in &target.luns {
                 let place =
                     format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
-                let Found { files, memory: made } = look(lun).with_context(|| place.clone())?;
-                memory.extend(made);
-                let identity = identity_of(lun, target.identity, &files);
-                let identity = identity.with_context(|| place.clone())?;
-                for (file, seen) in files {
-                    if let Some(other) = all.iter().find(|other| other.file.collides(&seen)) {
-                        bail!(
-                            "{place}: {} is a file of {} already; \
-                             try: each file once, or readonly each time",
-                            file.path,
-                            other.place
-                        );
-                    }
-                    let bytes = seen.bytes;
-                    if let Some(wanted) = file.size.filter(|wanted| *wanted != bytes) {
-                        odd.push(format!(
-                            "{place}: {} is there with {bytes} bytes and not {wanted}, and keeps \
-                             its size: size= is for one that is made",
-                            file.path
-                        ));
-                    }
-                    all.push(Seen { place: place.clone(), file: seen });
-                }
-                let Some(identity) = identity else { continue };
-                if let Some(other) = named.iter().find(|other| other.naa == identity.naa) {
-                    let same = same_identity(other.target, other.lun, &identity);
-                    return Err(same.context(place));
-                }
-                if let (Some(folder), false) = (&self.state_dir, lun.spec.is_optical()) {
-                    examine_kept(folder, &identity).with_context(|| place.clone())?;
-                }
-                let (target, lun, naa) = (&target.name, lun.number, identity.naa);
-                named.push(Named { target, lun, naa });
+                let folder = self.state_dir.as_deref();
+                let seen = look.take(&target.name, target.identity, lun, folder, &place);
+                wrong.extend(seen.err().map(|error| error.context(place)));
             }
         }
-        self.examine_control_socket(&all)?;
-        let Some(folder) = &self.state_dir else { return Ok(odd) };
+        wrong.extend(self.examine_control_socket(&look.files).err());
+        wrong.extend(self.examine_state_folder().err());
+        Examination { odd: look.odd, wrong }
+    }
+
+    fn examine_state_folder(&self) -> Result<()> {
+        let Some(folder) = &self.state_dir else { return Ok(()) };
         StateFolder::examine(folder).map_err(|error| {
             let problem = match (folder.metadata(), &error) {
                 (Ok(found), _) if !found.is_dir() => {
@@ -124,8 +114,7 @@ impl Draft {
                 _ => format!("{error}; try: another path"),
             };
             anyhow!("state-dir = \"{}\": {problem}", folder.display())
-        })?;
-        Ok(odd)
+        })
     }
 
     /// Whether the control socket can be made.
@@ -160,6 +149,49 @@ impl Draft {
             }
             Err(error) => Err(wrong(&error.to_string())),
         }
+    }
+}
+
+impl<'a> Look<'a> {
+    /// One more disk, which is `lun` of `target`.
+    fn take(
+        &mut self,
+        target: &'a str,
+        policy: IdentityPolicy,
+        lun: &DraftLun,
+        state_folder: Option<&Path>,
+        place: &str,
+    ) -> Result<()> {
+        let Found { files, memory } = look(lun)?;
+        self.memory.extend(memory);
+        let identity = identity_of(lun, policy, &files)?;
+        for (file, seen) in files {
+            if let Some(other) = self.files.iter().find(|other| other.file.collides(&seen)) {
+                bail!(
+                    "{} is a file of {} already; try: each file once, or readonly each time",
+                    file.path,
+                    other.place
+                );
+            }
+            let bytes = seen.bytes;
+            if let Some(wanted) = file.size.filter(|wanted| *wanted != bytes) {
+                self.odd.push(format!(
+                    "{place}: {} is there with {bytes} bytes and not {wanted}, and keeps its \
+                     size: size= is for one that is made",
+                    file.path
+                ));
+            }
+            self.files.push(Seen { place: place.to_owned(), file: seen });
+        }
+        let Some(identity) = identity else { return Ok(()) };
+        if let Some(other) = self.named.iter().find(|other| other.naa == identity.naa) {
+            return Err(same_identity(other.target, other.lun, &identity));
+        }
+        if let (Some(folder), false) = (state_folder, lun.spec.is_optical()) {
+            examine_kept(folder, &identity)?;
+        }
+        self.named.push(Named { target, lun: lun.number, naa: identity.naa });
+        Ok(())
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::io;
 
-use anyhow::Result;
 use engine::Choice;
 use target::Error;
 use target::Portal;
@@ -13,16 +12,17 @@ use super::Draft;
 impl Draft {
     /// Whether a target could start, as far as can be seen without listening; who has its portals
     /// now does not count.
-    pub(crate) fn examine_machine(&self) -> Result<()> {
+    pub(crate) fn examine_machine(&self) -> Vec<anyhow::Error> {
+        let mut wrong = Vec::new();
         for Portal { address, .. } in self.portals() {
             let failed = |source| Error::Listen { address, source };
-            engine::examine_address(address).map_err(failed)?;
+            wrong.extend(engine::examine_address(address).map_err(failed).err());
         }
         if self.engine == Choice::Uring {
             let engine = self.engine.name();
             let failed = |refusal| Error::Engine { engine, source: io::Error::other(refusal) };
-            engine::probe().uring.map_err(failed)?;
+            wrong.extend(engine::probe().uring.map_err(failed).err());
         }
-        Ok(())
+        wrong.into_iter().map(anyhow::Error::from).collect()
     }
 }

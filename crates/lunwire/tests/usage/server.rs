@@ -312,3 +312,23 @@ fn a_unit_in_standby_is_told_where_else_to_be_tried() {
     let text = stderr(&read);
     assert!(!read.status.success() && text.contains("try: --portal"), "{text}");
 }
+
+#[test]
+fn check_tells_all_that_is_wrong() {
+    let files = Files::new();
+    let (none, empty) = (files.path("none"), files.with("empty", b""));
+    let text = format!(
+        "state-dir = \"{none}/state\"\n{TABLE}[[target.lun]]\nstore = \"file:{none}\"\n{LUN}\
+         [[target.lun]]\nstore = \"file:{empty}\"\n"
+    );
+    let file = files.with("wrong.toml", text.as_bytes());
+    let said = [&format!("{none} does not exist"), &*format!("{empty} is empty"), "state-dir"];
+    fails(1, &["check", &file], &said);
+    let output = crate::support::lunwire(&["check", &file, "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let errors = told["errors"].as_array().unwrap();
+    assert!(errors.len() == 3 && told["error"] == errors[0] && told["ok"] == false, "{told}");
+    for (error, part) in errors.iter().zip(said) {
+        assert!(error.as_str().unwrap().contains(part), "{part}: {told}");
+    }
+}
