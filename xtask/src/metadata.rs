@@ -5,6 +5,8 @@ use crate::workspace;
 use anyhow::Context;
 use anyhow::Result;
 use serde_json::Value;
+use std::path::Path;
+use std::path::PathBuf;
 
 /// A package of the build, ours or foreign.
 #[derive(Debug)]
@@ -15,6 +17,23 @@ pub(crate) struct Package {
     pub(crate) member: bool,
     /// Names of the packages that it is built with, development dependencies left out.
     pub(crate) dependencies: Vec<String>,
+    /// All that its manifest declares.
+    pub(crate) declared: Vec<Declared>,
+    /// What sources call its library; None: it has none.
+    pub(crate) library: Option<String>,
+    /// The folder of its manifest.
+    pub(crate) folder: PathBuf,
+}
+
+/// A dependency as a manifest declares it.
+#[derive(Debug)]
+pub(crate) struct Declared {
+    /// Name of the package.
+    pub(crate) name: String,
+    /// What it is called here, where that is something else.
+    pub(crate) rename: Option<String>,
+    /// For tests and examples alone.
+    pub(crate) dev: bool,
 }
 
 /// All packages that the lock file names.
@@ -32,15 +51,32 @@ fn parse(text: &str) -> Result<Vec<Package>> {
 
 fn read(package: &Value, members: &[Value]) -> Package {
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let dependencies = list(&package["dependencies"]);
+    let is_dev = |dependency: &Value| dependency["kind"].as_str() == Some("dev");
+    let is_library = |target: &&Value| {
+        let kinds = list(&target["kind"]);
+        kinds.iter().any(|kind| matches!(kind.as_str(), Some("lib" | "rlib" | "proc-macro")))
+    };
+    let manifest = PathBuf::from(word(&package["manifest_path"]));
     Package {
         name: word(&package["name"]),
         member: members.contains(&package["id"]),
         dependencies: dependencies
             .iter()
-            .filter(|dependency| dependency["kind"].as_str() != Some("dev"))
+            .filter(|dependency| !is_dev(dependency))
             .map(|dependency| word(&dependency["name"]))
             .collect(),
+        declared: dependencies
+            .iter()
+            .map(|dependency| Declared {
+                name: word(&dependency["name"]),
+                rename: dependency["rename"].as_str().map(str::to_owned),
+                dev: is_dev(dependency),
+            })
+            .collect(),
+        library: list(&package["targets"]).iter().find(is_library).map(|lib| word(&lib["name"])),
+        folder: manifest.parent().map(Path::to_path_buf).unwrap_or_default(),
     }
 }
 
@@ -58,5 +94,19 @@ mod tests {
         let packages = parse(text).unwrap();
         assert_eq!(packages[0].dependencies, ["b", "d"]);
         assert!(packages[0].member && !packages[1].member);
+    }
+
+    #[test]
+    fn a_dependency_keeps_its_name_here_and_a_library_its_own() {
+        let text = r#"{"workspace_members": ["a 1"], "packages": [
+            {"id": "a 1", "name": "a", "manifest_path": "/x/a/Cargo.toml", "targets": [
+                {"kind": ["test"], "name": "mod"}, {"kind": ["lib"], "name": "the_a"}],
+             "dependencies": [{"name": "b", "kind": "dev", "rename": "c"}]}]}"#;
+        let package = &parse(text).unwrap()[0];
+        assert_eq!(package.library.as_deref(), Some("the_a"));
+        assert_eq!(package.folder, Path::new("/x/a"));
+        let declared = &package.declared[0];
+        assert_eq!((declared.name.as_str(), declared.dev), ("b", true));
+        assert_eq!(declared.rename.as_deref(), Some("c"));
     }
 }

@@ -8,6 +8,7 @@ use crate::lexer;
 use crate::lexer::Split;
 use crate::metadata;
 use crate::metadata::Package;
+use crate::unused;
 use crate::workspace;
 use crate::workspace::File;
 use anyhow::Result;
@@ -49,8 +50,10 @@ const PROOF_LINES_MAX: usize = 12;
 
 /// Runs all rules over the workspace.
 pub(crate) fn run() -> Result<()> {
-    let mut problems = ranks(&metadata::packages()?);
+    let packages = metadata::packages()?;
+    let mut problems = ranks(&packages);
     let files = workspace::files()?;
+    problems.extend(unused::problems(&packages, &files, &workspace::root()));
     for file in &files {
         problems.extend(text_rules(file));
         if file.path.ends_with(".rs") {
@@ -228,12 +231,16 @@ fn has_word(code: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::PathBuf;
 
     fn package(name: &str, dependencies: &[&str]) -> Package {
         Package {
             name: name.to_owned(),
             member: true,
             dependencies: dependencies.iter().map(|&name| name.to_owned()).collect(),
+            declared: Vec::new(),
+            library: None,
+            folder: PathBuf::new(),
         }
     }
 

@@ -51,6 +51,7 @@ pub use probe::Report;
 pub use probe::choose;
 pub use probe::probe;
 pub use receive::Chunk;
+pub use sockets::examine_address;
 pub use sockets::listen;
 pub use waker::Waker;
 
@@ -366,6 +367,13 @@ pub trait Port {
     fn land(&mut self, socket: Socket, landing: Landing) -> Option<Landing> {
         let _ = socket;
         Some(landing)
+    }
+
+    /// Bytes of a connection that the peer's system has acknowledged since it was made; None from a
+    /// port that does not know. A system call: for what is rare.
+    fn acknowledged(&self, socket: Socket) -> Option<u64> {
+        let _ = socket;
+        None
     }
 
     /// Half-close: no more sends; the peer sees end of stream after a send under way.

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Instant;
@@ -27,13 +28,7 @@ use crate::limits::RELEASE_PAUSE;
 /// What socket(2), bind(2) and listen(2) say: the address is in use and stays so for
 /// [`RELEASE_PATIENCE`], is not of this machine, or needs a privilege.
 pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
+    let socket = unbound(address)?;
     let begin = Instant::now();
     loop {
         match rustix::net::bind(&socket, &address) {
@@ -45,6 +40,41 @@ pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
     }
     rustix::net::listen(&socket, LISTEN_BACKLOG)?;
     Ok(socket)
+}
+
+/// Whether [`listen`] could have `address`, as far as can be seen without listening; who has its
+/// port now does not count.
+///
+/// # Errors
+///
+/// What socket(2) and bind(2) say: it is not of this machine, or needs a privilege.
+pub fn examine_address(mut address: SocketAddr) -> io::Result<()> {
+    // Only a port of the privileged is bound itself, since nothing else tells who is privileged:
+    // with any other one a program that starts at this moment could fail to get it.
+    if address.port() >= first_port_of_all() {
+        address.set_port(0);
+    }
+    match rustix::net::bind(unbound(address)?, &address) {
+        Ok(()) | Err(Errno::ADDRINUSE) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn unbound(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+/// The first port that needs no privilege, in both families.
+fn first_port_of_all() -> u16 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
 /// Whether calls on a socket wait.
@@ -81,8 +111,31 @@ pub(crate) fn ends(fd: impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
     Some((peer(&fd)?, SocketAddr::try_from(local).ok()?))
 }
 
+/// Bytes that the peer's system has acknowledged; None if this one does not say so.
+pub(crate) fn acknowledged(fd: &OwnedFd) -> Option<u64> {
+    /// `tcpi_bytes_acked` of tcp_info (linux/tcp.h): eight bytes, 24 words, and two numbers of
+    /// eight bytes before it.
+    const AT: usize = 8 + 24 * 4 + 2 * 8;
+    let mut info = [0_u8; AT + 8];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes (tcp(7)), which `info` has.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    let whole = result == 0 && len as usize == info.len();
+    let bytes = info.last_chunk().copied().filter(|_| whole)?;
+    Some(u64::from_ne_bytes(bytes))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::TcpListener;
     use std::net::TcpStream;
 
@@ -116,6 +169,24 @@ mod tests {
     }
 
     #[test]
+    fn what_the_peer_acknowledged_is_known() {
+        let listener = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let fd = OwnedFd::from(server.try_clone().unwrap());
+        let before = acknowledged(&fd).unwrap();
+        server.write_all(&[1; 10_000]).unwrap();
+        let end = Instant::now() + RELEASE_PATIENCE;
+        while acknowledged(&fd).unwrap() - before < 10_000 && Instant::now() < end {
+            thread::sleep(RELEASE_PAUSE);
+        }
+        assert_eq!(acknowledged(&fd).unwrap() - before, 10_000, "though nobody has read");
+        drop(client);
+        let other = std::os::unix::net::UnixStream::pair().unwrap().0;
+        assert_eq!(acknowledged(&OwnedFd::from(other)), None);
+    }
+
+    #[test]
     fn a_port_that_is_given_back_soon_is_waited_for() {
         let first = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
         let address = first.local_addr().unwrap();
@@ -126,6 +197,16 @@ mod tests {
         let second = listen(address).map(TcpListener::from).unwrap();
         assert_eq!(second.local_addr().unwrap(), address);
         holder.join().unwrap();
+    }
+
+    #[test]
+    fn a_look_at_an_address_takes_nothing() {
+        let taken = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
+        for address in [taken.local_addr().unwrap(), "127.0.0.1:0".parse().unwrap()] {
+            examine_address(address).unwrap();
+        }
+        let far = examine_address("192.0.2.1:3260".parse().unwrap()).unwrap_err();
+        assert_eq!(far.kind(), io::ErrorKind::AddrNotAvailable);
     }
 
     #[test]

@@ -64,8 +64,35 @@ pub use url::may_hold_secrets;
 pub use url::secrets_in;
 pub use url::without_secrets;
 
+// What the signatures above name of other crates, so that nobody needs those at the same versions.
+// Whoever brings a port of their own for a `Pump` finds its parts in `engine` and `clock`.
+pub use buf::Buf;
+pub use buf::Pool;
+pub use buf::Slice;
+pub use clock;
+pub use engine;
+pub use engine::Choice;
+pub use engine::Waker;
+pub use engine::laps::Layer as LayerTime;
+pub use iscsi::chap::Account;
+pub use iscsi::chap::Algorithm;
+pub use iscsi::chap::Secret;
+pub use iscsi::initiator::DeclareError;
 pub use iscsi::initiator::DigestOffer;
+pub use iscsi::initiator::Ending;
+pub use iscsi::initiator::LoginError;
 pub use iscsi::initiator::Policy;
+pub use iscsi::initiator::Refused;
+pub use iscsi::initiator::SessionError;
 pub use iscsi::initiator::Settings;
 pub use iscsi::initiator::Step;
 pub use iscsi::initiator::discovery::Discovered;
+pub use iscsi::initiator::discovery::DiscoveryError;
+pub use iscsi::name::NameError;
+pub use wire::iscsi::Cdb;
+pub use wire::iscsi::Isid;
+pub use wire::iscsi::LunField;
+pub use wire::iscsi::Residual;
+pub use wire::scsi::Sense;
+pub use wire::scsi::SenseKey;
+pub use wire::scsi::protection::ProtectionType;

@@ -6,15 +6,10 @@ use buf::Slice;
 use wire::iscsi::Cdb;
 use wire::scsi::Lun;
 use wire::scsi::SenseKey;
-use wire::scsi::capacity::Capacity;
-use wire::scsi::capacity::Provisioning;
-use wire::scsi::command;
 use wire::scsi::inquiry;
-use wire::scsi::inquiry::Standard;
 use wire::scsi::luns;
 use wire::scsi::mode;
 use wire::scsi::mode::ModeData;
-use wire::scsi::opcode::Opcode;
 use wire::scsi::persistent;
 use wire::scsi::persistent::Type;
 use wire::scsi::reservations;
@@ -29,6 +24,20 @@ use crate::Error;
 use crate::Geometry;
 use crate::Kind;
 use crate::Retry;
+
+// What the functions below give, and what commands of one's own are made of.
+pub use wire::scsi::capacity::Capacity;
+pub use wire::scsi::capacity::Provisioning;
+pub use wire::scsi::cdb::BlockCommand;
+pub use wire::scsi::command;
+pub use wire::scsi::inquiry::PortGroups;
+pub use wire::scsi::inquiry::Standard;
+pub use wire::scsi::opcode::Opcode;
+pub use wire::scsi::persistent::Type as ReservationType;
+pub use wire::scsi::rsoc::Command as SupportedCommand;
+pub use wire::scsi::sam as status;
+pub use wire::scsi::vpd::Association;
+pub use wire::scsi::vpd::Designator;
 
 /// Carries out commands on one logical unit.
 pub trait Execute {
@@ -89,13 +98,30 @@ pub fn vpd(unit: &mut impl Execute, page: u8) -> Result<Vec<u8>, Error> {
 ///
 /// # Errors
 /// However a command fails.
-pub fn designators(unit: &mut impl Execute) -> Result<Vec<vpd::Designator>, Error> {
+pub fn designators(unit: &mut impl Execute) -> Result<Vec<Designator>, Error> {
     let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
     if !pages.contains(&vpd::DEVICE_IDENTIFICATION) {
         return Ok(Vec::new());
     }
     let content = optional(vpd(unit, vpd::DEVICE_IDENTIFICATION))?;
     Ok(content.map(|content| vpd::designators(&content)).unwrap_or_default())
+}
+
+/// Has the unit say who it is. From then on its session asks that again whenever another disk may
+/// have come in its place, as after a reconnect, and ends what is meant for this one with
+/// [`Kind::OtherDisk`]. [`geometry`] does it, too.
+///
+/// # Errors
+/// However a command fails.
+pub fn identify(unit: &mut impl Execute) -> Result<(), Error> {
+    inquiry(unit)?;
+    let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
+    for page in [vpd::DEVICE_IDENTIFICATION, vpd::UNIT_SERIAL_NUMBER] {
+        if pages.contains(&page) {
+            optional(vpd(unit, page))?;
+        }
+    }
+    Ok(())
 }
 
 /// READ CAPACITY(16), or (10) where the unit has no other.
@@ -251,6 +277,9 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         true => optional(vpd(unit, code)),
         false => Ok(None),
     };
+    // By these the session knows the unit again after a reconnect.
+    page(vpd::DEVICE_IDENTIFICATION)?;
+    page(vpd::UNIT_SERIAL_NUMBER)?;
     let limits = page(vpd::BLOCK_LIMITS)?.and_then(|content| vpd::BlockLimits::parse(&content));
     let provisioning = page(vpd::LOGICAL_BLOCK_PROVISIONING)?
         .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
@@ -341,8 +370,11 @@ mod tests {
         for pages in [vec![0, 0x83], vec![0, 0xb0], vec![0, 0xb0, 0xb2]] {
             let mut unit = Picky { pages: pages.clone(), asked: Vec::new() };
             assert_eq!(geometry(&mut unit).expect("a disk").blocks, 2048);
-            let wanted: Vec<u8> = pages.into_iter().filter(|page| *page != 0x83).collect();
-            assert_eq!(unit.asked, wanted);
+            assert_eq!(unit.asked, pages);
+            let mut unit = Picky { pages: pages.clone(), asked: Vec::new() };
+            identify(&mut unit).expect("it says who it is");
+            let wanted = |page: &u8| matches!(page, 0 | 0x80 | 0x83);
+            assert_eq!(unit.asked, pages.into_iter().filter(wanted).collect::<Vec<u8>>());
         }
     }
 }

@@ -4,6 +4,7 @@
 mod check;
 mod files;
 mod lun;
+mod machine;
 mod mode;
 mod node;
 mod transfer;
@@ -60,7 +61,9 @@ pub(crate) use check::option;
 pub(crate) use files::luns_of;
 pub(crate) use files::served_already;
 pub(crate) use lun::DraftLun;
+pub(crate) use lun::absolute;
 pub(crate) use lun::initiators;
+pub(crate) use lun::is_in_memory;
 pub(crate) use lun::number as lun_number;
 pub(crate) use lun::store_of_now;
 pub(crate) use unit::UnitMaker;
@@ -69,14 +72,9 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:3260";
 pub(crate) const DEFAULT_TARGET: &str = "iqn.2026-01.local.lunwire:disk";
 pub(crate) const DEFAULT_STORE: &str = "memory:1G";
 const DEFAULT_SPIN: Duration = Duration::from_micros(100);
-const DEFAULT_LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Longest configuration, bytes: more than 100,000 disks with all that can be said of them.
 const CONFIG_LEN_MAX: u64 = 16 << 20;
-
-/// Data buffers of one reactor: enough for a full window of 1 MiB commands of a session, touched
-/// only when used.
-const POOL_BYTES_MAX: usize = 512 << 20;
 
 /// A configuration whose every value is good, before anything is opened.
 #[derive(Debug)]
@@ -124,7 +122,7 @@ impl Draft {
             reactors: 1,
             cpus: Vec::new(),
             spin: DEFAULT_SPIN,
-            login_timeout: DEFAULT_LOGIN_TIMEOUT,
+            login_timeout: target::LOGIN_TIMEOUT_DEFAULT,
             sessions_max: SESSIONS_MAX,
             connections: ConnectionLimits::default(),
             hide_targets: false,
@@ -334,8 +332,27 @@ impl Draft {
     }
 
     /// What is odd and does not prevent serving.
-    pub(crate) fn warnings(&self) -> &[String] {
-        self.accounts.warnings()
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.accounts.warnings().to_vec();
+        warnings.extend(self.open_to_everybody());
+        warnings
+    }
+
+    /// A warning if some disk is for everybody in every network that this machine is in.
+    fn open_to_everybody(&self) -> Option<String> {
+        let portals = self.listen.iter().copied();
+        let mut portals = portals.chain(self.portal_groups.iter().map(|portal| portal.address));
+        let portal = portals.find(|address| address.ip().is_unspecified())?;
+        let open = self.targets.iter().filter(|target| target.is_open());
+        let open: Vec<&str> = open.map(|target| target.name.as_str()).collect();
+        if open.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "{} can be used by everybody who reaches any address of this machine ({portal}); \
+             try: --listen (listen) with one address, chap-user, or [[target.initiator]]",
+            open.join(", ")
+        ))
     }
 
     /// What nobody said.
@@ -364,6 +381,12 @@ impl Draft {
         UnitMaker::new(self.state_dir.clone(), &self.targets)
     }
 
+    /// All that is listened on.
+    fn portals(&self) -> Vec<Portal> {
+        let portals = self.listen.iter().copied().map(Portal::from);
+        portals.chain(self.portal_groups.iter().copied()).collect()
+    }
+
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
@@ -377,9 +400,8 @@ impl Draft {
                 return Err(error);
             }
         };
-        let portals = self.listen.iter().copied().map(Portal::from);
         let plan = Plan {
-            portals: portals.chain(self.portal_groups.iter().copied()).collect(),
+            portals: self.portals(),
             nodes,
             discovery: self.discovery.clone(),
             stores,
@@ -388,7 +410,7 @@ impl Draft {
             reactors: self.reactors,
             cpus: self.cpus.clone(),
             spin_max: self.spin,
-            pool_bytes_max: POOL_BYTES_MAX,
+            pool_bytes_max: target::POOL_BYTES_DEFAULT,
             login_timeout: self.login_timeout,
             isns: self.isns.clone(),
             sessions_max: self.sessions_max,

@@ -134,6 +134,11 @@ impl Disk {
         }
     }
 
+    /// An empty one of the same make.
+    pub(crate) const fn another(&self) -> Self {
+        Self::new(self.abilities)
+    }
+
     /// Takes work; it is to be stepped by its number.
     pub(crate) fn submit(&mut self, desk: usize, owner: Owner, what: What) -> u64 {
         let mut fails = match what {

@@ -2,6 +2,7 @@
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
 mod elsewhere;
+mod exchange;
 mod extras;
 mod faults;
 mod functions;
@@ -213,6 +214,7 @@ impl Options {
         options.manage_much();
         options.contend();
         options.serve_elsewhere();
+        options.exchange_disks();
         options
     }
 

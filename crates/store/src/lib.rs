@@ -333,6 +333,30 @@ impl Io {
         }
     }
 
+    /// The file that it is for.
+    #[must_use]
+    pub fn file(&self) -> Option<FileId> {
+        match self.innermost() {
+            Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Sync { file }
+            | Self::Punch { file, .. }
+            | Self::Zero { file, .. }
+            | Self::Reserve { file, .. }
+            | Self::Status { file, .. } => Some(*file),
+            Self::Clock { .. } | Self::Pause { .. } | Self::Foreign(_) | Self::Part(_) => None,
+        }
+    }
+
+    /// Whether `result` ends before what it was to read.
+    #[must_use]
+    pub fn is_cut_short(&self, result: &IoResult) -> bool {
+        match (self.innermost(), result) {
+            (Self::Read { length, .. }, IoResult::Read(Ok(data))) => data.len() < *length as usize,
+            _ => false,
+        }
+    }
+
     /// The work itself, which may be that of a part of a part.
     pub fn innermost(&self) -> &Self {
         let mut io = self;

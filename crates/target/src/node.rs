@@ -86,6 +86,21 @@ pub struct AccessRule {
 }
 
 impl Node {
+    /// A target with these units that everybody may use without proof. `name` is normalized, as
+    /// iSCSI names are in lower case.
+    #[must_use]
+    pub fn new(name: String, luns: LunMap) -> Self {
+        Self {
+            name,
+            alias: None,
+            luns,
+            access: Vec::new(),
+            authentication: AuthenticationPolicy::default(),
+            settings: Settings::default(),
+            redirect: None,
+        }
+    }
+
     /// Whether `initiator` may log in.
     #[must_use]
     pub fn admits(&self, initiator: &str) -> bool {
@@ -243,6 +258,14 @@ impl Nodes {
     /// All nodes.
     pub(crate) fn all(&self) -> &[Arc<Served>] {
         &self.nodes
+    }
+
+    /// The tags of all portal groups, ascending.
+    pub(crate) fn portal_groups(&self) -> Vec<u16> {
+        let mut tags: Vec<u16> = self.portals.iter().map(|portal| portal.group).collect();
+        tags.sort_unstable();
+        tags.dedup();
+        tags
     }
 
     /// The portal group that took a connection to `local`.

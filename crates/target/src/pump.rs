@@ -23,6 +23,7 @@ mod keeping;
 mod letters;
 mod lifecycle;
 mod management;
+mod owed;
 mod quiescence;
 mod sending;
 mod services;
@@ -181,6 +182,10 @@ struct Session {
     tasks: Vec<Option<services::Task>>,
     /// Those that wait for memory, the oldest first.
     awaiting_memory: VecDeque<awaiting_memory::Waiter>,
+    /// Bytes that wait to leave for its initiator, at most.
+    owed: usize,
+    /// When some of that left last while commands waited for it.
+    paid: Instant,
     /// Store work under way; a session is gone only when there is none.
     ios: usize,
     /// Logins that wait for the end of this session: reactor and connection.

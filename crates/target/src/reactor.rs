@@ -36,6 +36,7 @@ use crate::node::takes_proof;
 use crate::pump::Board;
 use crate::pump::Pump;
 use crate::registry::Registry;
+use crate::registry::SESSIONS_MAX;
 use crate::stopwatch::Times;
 use crate::stores::Files;
 use crate::stores::StoreFile;
@@ -78,6 +79,39 @@ pub struct Plan {
     /// Whether a target that an initiator may not use looks to it like one that is not there.
     pub hide_targets: bool,
 }
+
+impl Plan {
+    /// Serves `nodes`, whose stores were opened by `stores`, at `portals`: in one thread, to at
+    /// most [`SESSIONS_MAX`](crate::SESSIONS_MAX) sessions, without proof of who asks what there
+    /// is.
+    #[must_use]
+    pub fn new(portals: Vec<Portal>, nodes: Vec<Node>, stores: Stores) -> Self {
+        Self {
+            portals,
+            nodes,
+            discovery: AuthenticationPolicy::default(),
+            stores,
+            engine: Choice::Auto,
+            mode: Mode::Smp,
+            reactors: 1,
+            cpus: Vec::new(),
+            spin_max: engine::limits::SPIN_MAX,
+            pool_bytes_max: POOL_BYTES_DEFAULT,
+            login_timeout: LOGIN_TIMEOUT_DEFAULT,
+            isns: None,
+            sessions_max: SESSIONS_MAX,
+            connections: ConnectionLimits::default(),
+            hide_targets: false,
+        }
+    }
+}
+
+/// Data buffers of one reactor where nobody says otherwise: enough for a full window of 1 MiB
+/// commands of a session, touched only when used.
+pub const POOL_BYTES_DEFAULT: usize = 512 << 20;
+
+/// How long a login may take where nobody says otherwise.
+pub const LOGIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 
 /// How work is divided between threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -285,6 +319,12 @@ impl Target {
     #[must_use]
     pub fn portals(&self) -> &[SocketAddr] {
         &self.portals
+    }
+
+    /// The tags of its portal groups, ascending.
+    #[must_use]
+    pub fn portal_groups(&self) -> Vec<u16> {
+        self.nodes().portal_groups()
     }
 
     /// The engine that was chosen.

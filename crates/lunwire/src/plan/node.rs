@@ -16,6 +16,7 @@ use scsi::Explicit;
 use scsi::PortGroup;
 use target::AccessRule;
 use target::AuthenticationPolicy;
+use target::Demand;
 use target::IdentityPolicy;
 use target::Redirect;
 
@@ -56,6 +57,13 @@ impl DraftTarget {
         }
     }
 
+    /// Whether its disks are for everybody who reaches it.
+    pub(super) fn is_open(&self) -> bool {
+        let demand = self.authentication.demand;
+        let is_proved = matches!(demand, Demand::Required | Demand::Mutual);
+        !is_proved && self.access.is_empty() && self.redirect.is_none()
+    }
+
     pub(super) fn from_file(
         source: &Source,
         target: &config::Target,
@@ -79,7 +87,11 @@ impl DraftTarget {
             };
             if !numbers.insert(number) {
                 let taken = format!("LUN {number} is there already; give each its own number");
-                return Err(source.error("target.lun.store", &lun.store, taken).into());
+                return Err(match &lun.number {
+                    Some(value) => source.error("target.lun.number", value, taken),
+                    None => source.error("target.lun.store", &lun.store, taken),
+                }
+                .into());
             }
             draft.luns.push(DraftLun::from_file(source, number, lun)?);
         }

@@ -350,6 +350,8 @@ impl<P: Port> Pump<P> {
             connections: vec![key],
             tasks: Vec::new(),
             awaiting_memory: std::collections::VecDeque::new(),
+            owed: 0,
+            paid: now,
             ios: 0,
             waiters: Vec::new(),
             closed: false,

@@ -7,13 +7,17 @@
 
 pub(super) use wire::scsi::sam::TASK_SET_FULL;
 
+use wire::scsi::sam::CHECK_CONDITION;
+
 use buf::Buf;
 use buf::Claim;
 use buf::Slice;
 use engine::Port;
 use iscsi::datamover::TaskId;
 use iscsi::service;
+use iscsi::target::LoggedIn;
 use scsi::Input;
+use scsi::Nexus;
 use scsi::Step;
 use store::Submitted;
 use wire::iscsi::Attribute;
@@ -23,6 +27,10 @@ use super::Session;
 use super::awaiting_memory::Want;
 use super::buffers;
 use super::complaint;
+use super::complaint::Cause;
+use super::complaint::Scene;
+use super::owed::OWED_MIN;
+use crate::reactor::Shared;
 use crate::stopwatch::Layer;
 use crate::table::Key;
 
@@ -40,6 +48,8 @@ pub(super) struct Task {
     /// HEAD OF QUEUE or ACA.
     pub(super) overtakes: bool,
     pub(super) expected_out: u32,
+    /// It reads for its initiator.
+    pub(super) sends: bool,
     /// Bytes of write data that the device server asked for and the initiator can give.
     pub(super) wanted: u32,
 }
@@ -73,6 +83,7 @@ impl<P: Port> Pump<P> {
             has_memory: command.immediate.is_some(),
             immediate: command.immediate,
             expected_out: command.expected_out,
+            sends: command.expected_in > 0,
             wanted: 0,
         });
         self.advance(key, id, step);
@@ -92,7 +103,13 @@ impl<P: Port> Pump<P> {
                 Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
                 Step::Store(op) => op,
             };
-            let Some(session) = self.sessions.get_mut(key) else { return };
+            let Some(mut session) = self.sessions.get_mut(key) else { return };
+            let mut op = op;
+            if session.owed >= OWED_MIN {
+                let Some(again) = self.read_or_wait(key, id, op) else { return };
+                let Some(same) = self.sessions.get_mut(key) else { return };
+                (op, session) = (again, same);
+            }
             let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             else {
                 return;
@@ -101,7 +118,8 @@ impl<P: Port> Pump<P> {
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     self.watch.stored(&op);
-                    complaint::of(&task.scsi, &op, &outcome, None);
+                    let scene = scene(&self.shared, nexus, &session.login);
+                    complaint::of(scene, &task.scsi, &op, &outcome, Cause::default());
                     step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                 }
@@ -189,6 +207,9 @@ impl<P: Port> Pump<P> {
 
     /// Send SCSI Command Complete.
     pub(super) fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
+        if completion.status == CHECK_CONDITION {
+            self.tell_failed_check(key, id);
+        }
         if !self.end(key, id) {
             return;
         }
@@ -196,7 +217,9 @@ impl<P: Port> Pump<P> {
         if completion.fence {
             session.machine.set_now(self.port.now());
         }
-        session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let bytes = completion.data_in.as_ref().map_or(0, |data| data.len());
+        session.bytes_in += bytes as u64;
+        session.owed = session.owed.saturating_add(bytes);
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
                 self.watch.copied += data.len() as u64;
@@ -213,6 +236,22 @@ impl<P: Port> Pump<P> {
         };
         session.machine.complete(id, completion);
     }
+}
+
+impl<P: Port> Pump<P> {
+    /// What a command has found wrong is for the log, too.
+    #[cold]
+    fn tell_failed_check(&mut self, key: Key, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) {
+            complaint::of_check(scene(&self.shared, nexus, &session.login), &task.scsi);
+        }
+    }
+}
+
+/// Where a command of a session is carried out.
+pub(super) fn scene<'a>(shared: &'a Shared, nexus: &'a Nexus, login: &'a LoggedIn) -> Scene<'a> {
+    Scene { shared, session: Some((nexus, login.target.as_deref())) }
 }
 
 impl Session {

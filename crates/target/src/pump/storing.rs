@@ -21,6 +21,8 @@ use super::Pump;
 use super::awaiting_memory::Reading;
 use super::awaiting_memory::Want;
 use super::complaint;
+use super::complaint::Cause;
+use super::services::scene;
 use super::services::task_of;
 use super::token;
 use crate::stopwatch::Layer;
@@ -121,11 +123,12 @@ impl<P: Port> Pump<P> {
             return;
         };
         let Some(store) = task.scsi.store() else { return };
-        let errno = complaint::errno(&result);
+        let cause = Cause::of(io, &result);
         match store.complete(&op, io, result) {
             Submitted::Io(next) => self.submit_io(key, id, op, next),
             Submitted::Done(outcome) => {
-                complaint::of(&task.scsi, &op, &outcome, errno);
+                let scene = scene(&self.shared, nexus, &session.login);
+                complaint::of(scene, &task.scsi, &op, &outcome, cause);
                 let step = task.scsi.resume(nexus, Input::Store(outcome));
                 self.runnable.push_back((key, id, step));
             }
@@ -186,12 +189,13 @@ impl<P: Port> Pump<P> {
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             && let Some(store) = task.scsi.store()
         {
-            let errno = complaint::errno(&result);
+            let cause = Cause::of(&io, &result);
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     self.watch.laps.lap(Layer::Store);
-                    complaint::of(&task.scsi, &op, &outcome, errno);
+                    let scene = scene(&self.shared, nexus, &session.login);
+                    complaint::of(scene, &task.scsi, &op, &outcome, cause);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                     self.advance(key, id, step);
