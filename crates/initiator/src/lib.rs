@@ -12,6 +12,7 @@
 //! first: it is the one place where engine, mover and iscsi meet.
 #![forbid(unsafe_code)]
 
+mod completions;
 mod connect;
 mod disk;
 mod error;
@@ -19,6 +20,7 @@ mod geometry;
 mod ledger;
 mod limits;
 mod link;
+mod operation;
 mod options;
 mod pump;
 mod queue;
@@ -28,6 +30,9 @@ mod session;
 mod stopwatch;
 mod url;
 
+pub use completions::Completion;
+pub use completions::CompletionQueue;
+pub use completions::DiskEvent;
 pub use connect::Attempt;
 pub use connect::Connected;
 pub use connect::Connector;
@@ -38,6 +43,10 @@ pub use error::Kind;
 pub use geometry::Geometry;
 pub use ledger::FlushMark;
 pub use ledger::Ledger;
+pub use operation::Chunks;
+pub use operation::Durability;
+pub use operation::Operation;
+pub use operation::Space;
 pub use options::Config;
 pub use options::Options;
 pub use options::default_initiator;

@@ -116,18 +116,22 @@ pub fn capacity(unit: &mut impl Execute) -> Result<Capacity, Error> {
         Ok(data) => Capacity::parse_16(&data).ok_or_else(malformed("capacity")),
         Err(error) if is_unsupported(&error) => {
             let data = ask(unit, command::plain(Opcode::READ_CAPACITY_10), 8)?;
-            let (last, block_length) =
-                Capacity::parse_10(&data).ok_or_else(malformed("capacity"))?;
-            Ok(Capacity {
-                last_lba: last.into(),
-                block_length,
-                protection: None,
-                physical_exponent: 0,
-                provisioning: Provisioning::Full,
-                lowest_aligned_lba: 0,
-            })
+            let (last, block) = Capacity::parse_10(&data).ok_or_else(malformed("capacity"))?;
+            Ok(capacity_of_10(last, block))
         }
         Err(error) => Err(error),
+    }
+}
+
+/// What READ CAPACITY(10) says.
+pub(crate) fn capacity_of_10(last: u32, block_length: u32) -> Capacity {
+    Capacity {
+        last_lba: last.into(),
+        block_length,
+        protection: None,
+        physical_exponent: 0,
+        provisioning: Provisioning::Full,
+        lowest_aligned_lba: 0,
     }
 }
 
@@ -208,7 +212,7 @@ pub fn has_volatile_cache(unit: &mut impl Execute) -> Result<bool, Error> {
     Ok(optional(mode_sense(unit, mode::ALL_PAGES))?.is_none_or(|bytes| writes_back(&bytes)))
 }
 
-fn writes_back(bytes: &[u8]) -> bool {
+pub(crate) fn writes_back(bytes: &[u8]) -> bool {
     let data = ModeData::parse(mode::Header::Six, bytes);
     let caching = data.and_then(|data| data.page(mode::CACHING).and_then(mode::Caching::parse));
     caching.is_none_or(|caching| caching.write_cache)
@@ -265,13 +269,11 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
     let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
     let volatile_cache = mode.as_deref().is_none_or(writes_back);
-    let read_only = mode
-        .and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific))
-        .is_some_and(|specific| specific.write_protected);
-    let (announced, optimal, unmap_blocks, same_blocks) = limits.map_or((0, 0, 0, 0), |limits| {
-        let (max, optimal) = (limits.transfer_max, limits.transfer_optimal);
-        (max, optimal, limits.unmap_blocks_max, limits.write_same_max)
-    });
+    let specific =
+        mode.and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific));
+    let limits = limits.unwrap_or_default();
+    let (announced, optimal) = (limits.transfer_max, limits.transfer_optimal);
+    let (unmap_blocks, same_blocks) = (limits.unmap_blocks_max, limits.write_same_max);
     let same = provisioning.as_ref().is_some_and(|provisioning| provisioning.same);
     // Zero: it tells no limit.
     let same_max = match u32::try_from(same_blocks) {
@@ -285,11 +287,15 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         blocks: capacity.last_lba.saturating_add(1),
         transfer_max: Geometry::bounded(block, announced, optimal),
         unmap_max: if unmap { unmap_blocks } else { 0 },
+        unmap_granularity: limits.unmap_granularity,
+        unmap_alignment: limits.unmap_alignment.unwrap_or(0),
         same_max,
+        compare_max: limits.compare_and_write_max,
         unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
         physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
-        read_only,
+        read_only: specific.is_some_and(|specific| specific.write_protected),
         volatile_cache,
+        write_through: specific.is_some_and(|specific| specific.dpo_fua),
         protection: capacity.protection,
     })
 }

@@ -491,9 +491,14 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
             "the target has more to do than it takes; try: again later".into()
         }
-        Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Resized { .. } => {
+        Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Reformatted { .. } => {
             return alone(&inspect);
         }
+        Kind::Fenced { expected, .. } => {
+            format!("try: a portal of group {expected} too; nothing is sent before")
+        }
+        Kind::WritesLost => "try: again; what was not flushed has to be written once more".into(),
+        Kind::Full => "try: fewer or smaller requests at once".into(),
         _ => return None,
     })
 }

@@ -310,7 +310,11 @@ impl Link {
         if job.attached {
             job.room = buf;
         }
-        let generation = self.caches.heard(job.request.lun, &outcome);
+        let (lun, attention) = (job.request.lun, attention(&outcome));
+        if let Some(sense) = attention {
+            context.tell(Event::Attention { session: self.id, lun, sense });
+        }
+        let generation = self.caches.heard(lun, &outcome);
         let received = match &outcome {
             Outcome::Done(completion) => {
                 self.carries = true;
@@ -397,6 +401,14 @@ impl Link {
             _ => kind,
         }
     }
+}
+
+/// The unit attention that a command ended with.
+fn attention(outcome: &Outcome) -> Option<Sense> {
+    let Outcome::Done(Completion { status: CHECK_CONDITION, sense, .. }) = outcome else {
+        return None;
+    };
+    Sense::parse(sense).filter(|sense| sense.key == SenseKey::UnitAttention)
 }
 
 impl Job {
