@@ -13,6 +13,7 @@ mod mutants;
 mod readme;
 mod scsi;
 mod tidy;
+mod units;
 mod unused;
 mod workspace;
 
@@ -29,7 +30,9 @@ usage: cargo xtask TASK
   mutants [NAME...]     breaks lines in a copy; the simulator must notice each within a minute
   scsi                  writes docs/SCSI.md
   scsi --check          fails when it is stale, or a command is named by no test
-  compliance --open     lists the requirements of the target without test and without reason";
+  compliance --open     lists the requirements of the target without test and without reason
+  units                 builds all tests and runs them, several binaries at once
+  units --timings       the same; then says which binaries and which tests took long";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +46,8 @@ fn main() -> ExitCode {
         ["compliance", "--check"] => compliance::check(),
         ["mutants", names @ ..] => mutants::run(names),
         ["compliance", "--open"] => compliance::list_open(),
+        ["units"] => units::run(false),
+        ["units", "--timings"] => units::run(true),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -19,6 +19,7 @@ mod pool;
 mod region;
 mod sg;
 mod slice;
+mod sync;
 
 pub use buf::Buf;
 pub use cache::purge;

@@ -3,12 +3,13 @@
 
 mod groups;
 mod spare;
+mod words;
 
 use crate::Slice;
 use crate::copy::{copy_raw, copy_raw_away, prefetch};
 use crate::limits::{DISCARD_STEP, PAGE, STREAM_MIN, WRITE_STEP};
 use crate::map::Mapping;
-use groups::{GROUP, Groups, Lending, Locked};
+use groups::{GROUP, Groups};
 pub(crate) use spare::Copied;
 use spare::Spare;
 use std::fmt;
@@ -17,6 +18,7 @@ use std::ops::Range;
 use std::ptr;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use words::{Locked, Words};
 
 /// Zeroed, sparse memory of a fixed length: a RAM disk.
 ///
@@ -27,7 +29,7 @@ use std::sync::Arc;
 ///
 /// JUSTIFICATION: pages are lent to the kernel and to other threads without a copy, which for large
 /// reads is half of what they cost. Who may touch which page when is settled by two words for each
-/// group of pages (see `groups`): the language cannot express it.
+/// group of pages (see `words`): the language cannot express it.
 #[derive(Debug)]
 pub struct Region {
     map: Mapping,
@@ -212,7 +214,7 @@ impl Region {
     #[inline]
     pub(crate) fn lend_again(&self, base: NonNull<u8>, len: usize) {
         for group in self.groups_at(base, len) {
-            self.groups.lend_again(group);
+            self.words(group).lend_again();
         }
     }
 
@@ -228,49 +230,31 @@ impl Region {
         groups::of(base.as_ptr().addr() - self.map.at(0).as_ptr().addr(), len)
     }
 
+    #[inline]
+    fn words(&self, group: usize) -> &Words {
+        self.groups.words(group)
+    }
+
     /// False if pages of it have been written to while they are lent.
     #[inline]
     fn lend_group(&self, group: usize) -> bool {
-        loop {
-            match self.groups.lend(group) {
-                Lending::Lent => return true,
-                Lending::Moved => {
-                    self.take_group_back(group);
-                    return false;
-                }
-                // What was moved comes home now, if it is lent no more.
-                Lending::Again => self.take_group_back(group),
-            }
-        }
+        self.words(group).lend(|| self.bring_home(group))
     }
 
     #[inline]
     fn take_group_back(&self, group: usize) {
-        if self.groups.take_back(group) {
-            self.settle(group);
-        }
-    }
-
-    /// Nobody has borrowed from the group any more: new pages take the place of the old ones.
-    #[cold]
-    fn settle(&self, group: usize) {
-        if self.groups.try_lock_moved(group) {
-            self.bring_home(group);
-            self.unlock(group);
-        }
+        self.words(group).take_back(|| self.bring_home(group));
     }
 
     /// The group is locked and not lent.
     fn bring_home(&self, group: usize) {
         self.spare.bring_home(pages(group), |page| self.map.at(page * PAGE).as_ptr());
-        self.groups.set_home(group);
+        self.words(group).set_home();
     }
 
     #[inline]
     fn unlock(&self, group: usize) {
-        if self.groups.unlock(group) {
-            self.settle(group);
-        }
+        self.words(group).unlock(|| self.bring_home(group));
     }
 
     /// Has `put` write a range, in steps of which each begins and ends at a multiple of `step`:
@@ -289,7 +273,7 @@ impl Region {
             let groups = groups::of(at, next - at);
             let mut free = true;
             for group in groups.clone() {
-                free &= self.groups.lock(group) == Locked::Free;
+                free &= self.words(group).lock() == Locked::Free;
             }
             let place = |at: usize, next: usize| Place {
                 to: self.map.at(at).as_ptr(),
@@ -299,7 +283,7 @@ impl Region {
             };
             if free {
                 put(place(at, next));
-                groups.for_each(|group| self.groups.unlock_free(group));
+                groups.for_each(|group| self.words(group).unlock_free());
             } else {
                 let result = groups.clone().try_for_each(|group| {
                     let part = place(at.max(group * GROUP), next.min((group + 1) * GROUP));
@@ -322,7 +306,7 @@ impl Region {
         put: &impl Fn(Place),
     ) -> Result<(), RegionError> {
         let Some(start) = place.home else { return Ok(()) };
-        if !self.groups.is_lent(group) {
+        if !self.words(group).is_lent() {
             self.bring_home(group);
             put(place);
             return Ok(());
@@ -340,7 +324,7 @@ impl Region {
                 len: next - at,
             };
             self.spare.change(page, old, |new| put(part(new)))?;
-            self.groups.set_moved(group);
+            self.words(group).set_moved();
             at = next;
         }
         Ok(())
@@ -352,7 +336,7 @@ impl Region {
     /// `to` is writable for `len` bytes, which are not part of the region.
     unsafe fn copy_out(&self, start: usize, to: *mut u8, len: usize) {
         for group in groups::of(start, len) {
-            let locked = self.groups.lock(group);
+            let locked = self.words(group).lock();
             let (mut at, end) = (start.max(group * GROUP), (start + len).min((group + 1) * GROUP));
             while at < end {
                 let page = at / PAGE;
@@ -363,13 +347,13 @@ impl Region {
                     // writers, which has the bytes up to `next`.
                     unsafe { copy_raw(to, from.wrapping_add(at % PAGE), next - at) }
                 };
-                if !self.groups.is_moved(group) || !self.spare.look(page, copy) {
+                if !self.words(group).is_moved() || !self.spare.look(page, copy) {
                     copy(self.map.at(page * PAGE).as_ptr());
                 }
                 at = next;
             }
             match locked {
-                Locked::Free => self.groups.unlock_free(group),
+                Locked::Free => self.words(group).unlock_free(),
                 Locked::InUse => self.unlock(group),
             }
         }

@@ -219,6 +219,10 @@ pub struct Lun {
     /// Blocks that were acknowledged may be lost, and were not written again since: flushes fail.
     #[serde(default)]
     pub lost_writes: bool,
+    /// What has become of its file, if that is not found by its path: `deleted`, `replaced` or
+    /// `moved`.
+    #[serde(default)]
+    pub file_lost: Option<String>,
 }
 
 impl Lun {

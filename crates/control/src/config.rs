@@ -78,7 +78,8 @@ pub struct Config {
     /// Default: `lunwire.sock` in `$XDG_RUNTIME_DIR`, or in `/run` as root.
     pub control_socket: Option<Spanned<String>>,
     /// Folder for what outlives the daemon: reservations that hosts ask to persist (APTPL), mode
-    /// parameters, identifying information, wipes that have not ended.
+    /// parameters, identifying information, wipes that have not ended. It is made if it is missing,
+    /// but not the folder that it is in.
     /// Values: a path.
     /// Default: none, and hosts are told so.
     pub state_dir: Option<Spanned<String>>,

@@ -207,6 +207,14 @@ impl Epoll {
         self.spin.observe(from, monotonic(), Waited::Sleeping);
     }
 
+    /// Work for the threads of rare work.
+    #[cold]
+    fn submit_rare(&mut self, job: Job) {
+        if let Err((job, error)) = self.chores.submit(job) {
+            self.ready.push_back(job.fail(errno_of(&error)).into_event());
+        }
+    }
+
     fn submit_file(&mut self, id: u32, mut work: FileWork) {
         let Some(file) = self.files.get(id) else {
             return self.ready.push_back(work.into_event(Err(libc::EBADF)));
@@ -284,11 +292,17 @@ impl Port for Epoll {
             Work::Zero { file, offset, length } => {
                 self.submit_file(file, FileWork::zero(token, offset, length));
             }
-            Work::Chore { chore } => {
-                if let Err((job, error)) = self.chores.submit(Job::Chore { token, chore }) {
-                    self.ready.push_back(job.fail(errno_of(&error)).into_event());
+            Work::Allocation { file, offset } => match self.files.get(file) {
+                Some(file) => {
+                    let file = Arc::clone(&file.fd);
+                    self.submit_rare(Job::Allocation { token, file, offset });
                 }
-            }
+                None => {
+                    let result = Err(libc::EBADF);
+                    self.ready.push_back((token, Event::Allocation { result }));
+                }
+            },
+            Work::Chore { chore } => self.submit_rare(Job::Chore { token, chore }),
         }
     }
 

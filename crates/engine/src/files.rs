@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
+mod backing;
 mod error;
 mod examine;
 mod folder;
@@ -8,6 +9,7 @@ mod identity;
 mod image;
 mod lock;
 mod made;
+mod name;
 mod ofd;
 mod same;
 mod space;
@@ -33,8 +35,9 @@ use std::thread;
 use std::time::Instant;
 
 use rustix::fs::FallocateFlags;
-
-use folder::folder_of;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::Resource;
 
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
@@ -45,6 +48,7 @@ pub use examine::examine;
 pub use folder::among_devices;
 pub use folder::examine_folder;
 pub use folder::exchange;
+pub use folder::folder_of;
 pub use folder::set_aside;
 pub use folder::sync_name;
 pub use identity::facts;
@@ -57,6 +61,8 @@ pub use identity::renew;
 pub use lock::Holder;
 pub use lock::lock_alone;
 pub use made::take_back;
+pub use name::Name;
+pub use name::name;
 pub use same::Taken;
 pub use same::take_alone;
 pub use space::Allocation;
@@ -206,14 +212,20 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
     if among_devices(path) {
         return Err(FileError::NoDevice { path: path.into() });
     }
-    let opened = flags(options).create_new(true).mode(0o600).open(path);
+    // O_DIRECT is set later: where it is unknown, the file is made before that is told.
+    let cached = OpenOptions { direct: false, ..*options };
+    let opened = flags(&cached).create_new(true).mode(0o600).open(path);
     let file = opened.map_err(|error| match error.kind() {
         ErrorKind::NotFound if folder_of(path).is_dir() => FileError::NoFiles { path: path.into() },
         ErrorKind::NotFound => FileError::FolderMissing { path: path.into() },
+        ErrorKind::AlreadyExists if is_broken_link(path) => {
+            FileError::BrokenLink { path: path.into() }
+        }
         _ => explain(path, options, error),
     })?;
-    let lasting =
-        file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| sync_name(path, &file));
+    let lasting = prepare(&file, size, options.direct)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| sync_name(path, &file));
     if let Err(error) = lasting {
         // The first error is the one to tell.
         let _ = fs::remove_file(path);
@@ -222,11 +234,31 @@ fn create(path: &Path, options: &OpenOptions) -> Result<File, FileError> {
     Ok(file)
 }
 
+/// Makes a new file what it is to be.
+fn prepare(file: &File, size: u64, direct: bool) -> io::Result<()> {
+    if direct {
+        rustix::fs::fcntl_setfl(file, rustix::fs::fcntl_getfl(file)? | OFlags::DIRECT)?;
+    }
+    within_limit(size)?;
+    file.set_len(size)
+}
+
+/// Whether this process may make a file so long (`ulimit -f`): else the kernel ends it.
+fn within_limit(bytes: u64) -> io::Result<()> {
+    let most = rustix::process::getrlimit(Resource::Fsize).current;
+    if most.is_some_and(|most| bytes > most) { Err(Errno::FBIG.into()) } else { Ok(()) }
+}
+
+fn is_broken_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
+}
+
 /// A file that is not there and cannot be made.
 fn missing(path: &Path, options: &OpenOptions) -> FileError {
     let path = path.to_path_buf();
     match folder_of(&path).try_exists() {
         _ if among_devices(&path) => FileError::NoDevice { path },
+        _ if is_broken_link(&path) => FileError::BrokenLink { path },
         Ok(false) => FileError::FolderMissing { path },
         _ if options.read_only => FileError::NothingToRead { path },
         _ => FileError::Missing { path },
@@ -237,13 +269,27 @@ fn explain(path: &Path, options: &OpenOptions, source: io::Error) -> FileError {
     let path = path.to_path_buf();
     match source.kind() {
         ErrorKind::NotFound => missing(&path, options),
-        ErrorKind::PermissionDenied => FileError::Permission { path, read_only: options.read_only },
+        ErrorKind::PermissionDenied => refused(path, options),
         ErrorKind::IsADirectory => FileError::Directory { path },
         ErrorKind::FileTooLarge => FileError::TooLarge { path },
+        ErrorKind::ReadOnlyFilesystem if is_missing(&path) => FileError::NoFiles { path },
         ErrorKind::ReadOnlyFilesystem => FileError::ReadOnly { path },
         ErrorKind::InvalidInput if options.direct => FileError::DirectUnsupported { path },
         _ => FileError::Other { path, source },
     }
+}
+
+/// What the user may not do: the file itself may not be there.
+fn refused(path: PathBuf, options: &OpenOptions) -> FileError {
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => FileError::Hidden { path },
+        _ if is_missing(&path) => FileError::FolderPermission { path },
+        _ => FileError::Permission { path, read_only: options.read_only },
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
 }
 
 fn describe(path: &Path, mut file: File, options: &OpenOptions) -> Result<OpenFile, FileError> {
@@ -344,6 +390,18 @@ impl Queue {
 mod tests {
     use super::*;
 
+    /// Opens what was just given up: a program that another test starts has our files until it is
+    /// itself.
+    pub(super) fn open_again(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
+        let begin = Instant::now();
+        loop {
+            match open(path, options) {
+                Err(_) if begin.elapsed() < RELEASE_PATIENCE => thread::sleep(RELEASE_PAUSE),
+                result => return result,
+            }
+        }
+    }
+
     fn create_size(bytes: u64) -> OpenOptions {
         OpenOptions { create_size: Some(bytes), ..OpenOptions::default() }
     }
@@ -370,9 +428,9 @@ mod tests {
             FileError::InUse { holder: Holder::Ourselves, .. }
         ));
         drop(made);
-        assert_eq!(open(&path, &plain).unwrap().bytes, 1 << 20);
-        assert!(open(&path, &create_size(1 << 20)).is_ok());
-        let other = open(&path, &create_size(2 << 20)).unwrap();
+        assert_eq!(open_again(&path, &plain).unwrap().bytes, 1 << 20);
+        assert!(open_again(&path, &create_size(1 << 20)).is_ok());
+        let other = open_again(&path, &create_size(2 << 20)).unwrap();
         assert_eq!(other.bytes, 1 << 20, "it has the size that it has");
         drop(other);
         let error = refuse(&dir.path().join("no/disk"), &create_size(512));
@@ -413,7 +471,7 @@ mod tests {
         // others from their disks.
         if record(&served.fd, 1).unwrap() {
             drop(served);
-            assert!(open(&path, &OpenOptions::default()).is_ok());
+            assert!(open_again(&path, &OpenOptions::default()).is_ok());
         }
     }
 
@@ -427,7 +485,7 @@ mod tests {
         assert!(readers.iter().all(|file| file.discard_granularity.is_none() && !file.reserves));
         assert!(matches!(refuse(&path, &OpenOptions::default()), FileError::InUse { .. }));
         drop(readers);
-        let writable = open(&path, &OpenOptions::default()).unwrap();
+        let writable = open_again(&path, &OpenOptions::default()).unwrap();
         // Probing changed nothing.
         assert_eq!(fs::metadata(&path).unwrap().len(), 4096);
         assert_eq!(writable.bytes, 4096);
@@ -435,13 +493,19 @@ mod tests {
 
     #[test]
     fn the_kernels_words_are_translated() {
-        let path = Path::new("/d/f");
+        let folder = tempfile::tempdir().unwrap();
+        let path = &folder.path().join("disk");
+        fs::write(path, [0; 512]).unwrap();
         let direct = OpenOptions { direct: true, ..OpenOptions::default() };
         let error = |errno| io::Error::from_raw_os_error(errno);
         let plain = OpenOptions::default();
         let of = |errno| explain(path, &plain, error(errno));
         assert!(matches!(of(libc::EACCES), FileError::Permission { .. }));
         assert!(matches!(of(libc::EROFS), FileError::ReadOnly { .. }));
+        // What is not there cannot have the wrong owner.
+        let new = |errno| explain(&folder.path().join("new"), &plain, error(errno));
+        assert!(matches!(new(libc::EACCES), FileError::FolderPermission { .. }));
+        assert!(matches!(new(libc::EROFS), FileError::NoFiles { .. }));
         assert!(matches!(of(libc::EISDIR), FileError::Directory { .. }));
         assert!(matches!(of(libc::EINVAL), FileError::Other { .. }));
         let odd = explain(path, &direct, error(libc::EINVAL));

@@ -45,6 +45,7 @@ use buf::Buf;
 use buf::SgList;
 use buf::Slice;
 use clock::Instant;
+use files::Allocation;
 
 pub use probe::Choice;
 pub use probe::Report;
@@ -52,6 +53,7 @@ pub use probe::choose;
 pub use probe::probe;
 pub use receive::Chunk;
 pub use signal::Signal;
+pub use sockets::examine_address;
 pub use sockets::listen;
 pub use waker::Waker;
 
@@ -144,6 +146,14 @@ pub enum Work {
         /// Bytes.
         length: u64,
     },
+    /// Asks what the file has at `offset`, and where that ends: on another thread, for the answer
+    /// may need the disk.
+    Allocation {
+        /// Id of `add_file`.
+        file: u32,
+        /// Bytes from the start.
+        offset: u64,
+    },
     /// Does what the port knows nothing of, on another thread. Chores of one port may overtake each
     /// other.
     Chore {
@@ -197,6 +207,8 @@ pub enum Event<B = Chunk> {
         connection: OwnedFd,
         /// Who it comes from.
         peer: SocketAddr,
+        /// Where it arrived: one of the addresses of this machine.
+        local: SocketAddr,
     },
     /// A connection could not be accepted (no descriptors, no memory). The port tries again after
     /// a pause, unless the errno is `ECANCELED` (the socket was closed), or `EBADF`, `EINVAL`,
@@ -261,6 +273,11 @@ pub enum Event<B = Chunk> {
         /// Errno; `EOPNOTSUPP`: the file cannot do it and is unchanged, or reads as zero.
         result: Result<(), i32>,
     },
+    /// What the file has, and the byte where that ends; what follows may be the same.
+    Allocation {
+        /// Errno.
+        result: Result<(Allocation, u64), i32>,
+    },
     /// A chore is done.
     Ran {
         /// What it said; or why it was not begun.
@@ -282,10 +299,13 @@ impl<B> Event<B> {
             Self::Synced { result } => Event::Synced { result },
             Self::Punched { result } => Event::Punched { result },
             Self::Zeroed { result } => Event::Zeroed { result },
-            Self::Accepted { connection, peer } => Event::Accepted { connection, peer },
+            Self::Accepted { connection, peer, local } => {
+                Event::Accepted { connection, peer, local }
+            }
             Self::AcceptFailed { errno } => Event::AcceptFailed { errno },
             Self::ReceiveEnded { error } => Event::ReceiveEnded { error },
             Self::Detached { connection } => Event::Detached { connection },
+            Self::Allocation { result } => Event::Allocation { result },
             Self::Ran { result } => Event::Ran { result },
             Self::Woken => Event::Woken,
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A few threads that wait for files, so that the reactor of a port need not: for all work on files
-//! of an epoll port, for chores of every port.
+//! of an epoll port, for what is rare on every port.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,10 @@ use std::thread::JoinHandle;
 use crate::Chore;
 use crate::Event;
 use crate::Token;
+use crate::files;
+use crate::files::Allocation;
 use crate::filework::FileWork;
+use crate::filework::errno_of;
 use crate::limits::CHORE_THREADS_MAX;
 use crate::waker::Bell;
 use crate::waker::Reason;
@@ -25,6 +28,7 @@ use crate::waker::Reason;
 #[derive(Debug)]
 pub(crate) enum Job {
     File { file: Arc<OwnedFd>, direct: bool, work: FileWork },
+    Allocation { token: Token, file: Arc<OwnedFd>, offset: u64 },
     Chore { token: Token, chore: Box<dyn Chore> },
 }
 
@@ -32,6 +36,7 @@ pub(crate) enum Job {
 #[derive(Debug)]
 pub(crate) enum Done {
     File(FileWork, Result<usize, i32>),
+    Allocation(Token, Result<(Allocation, u64), i32>),
     Chore(Token, Result<(), i32>),
 }
 
@@ -42,6 +47,10 @@ impl Job {
                 let result = work.run(&file, direct);
                 Done::File(work, result)
             }
+            Self::Allocation { token, file, offset } => {
+                let result = files::allocation(&file, offset);
+                Done::Allocation(token, result.map_err(|error| errno_of(&error)))
+            }
             Self::Chore { token, mut chore } => Done::Chore(token, chore.run()),
         }
     }
@@ -50,6 +59,7 @@ impl Job {
     pub(crate) fn fail(self, errno: i32) -> Done {
         match self {
             Self::File { work, .. } => Done::File(work, Err(errno)),
+            Self::Allocation { token, .. } => Done::Allocation(token, Err(errno)),
             Self::Chore { token, .. } => Done::Chore(token, Err(errno)),
         }
     }
@@ -59,6 +69,7 @@ impl Done {
     pub(crate) fn into_event(self) -> (Token, Event) {
         match self {
             Self::File(work, result) => work.into_event(result),
+            Self::Allocation(token, result) => (token, Event::Allocation { result }),
             Self::Chore(token, result) => (token, Event::Ran { result }),
         }
     }

@@ -27,13 +27,7 @@ use crate::limits::RELEASE_PAUSE;
 /// What socket(2), bind(2) and listen(2) say: the address is in use and stays so for
 /// [`RELEASE_PATIENCE`], is not of this machine, or needs a privilege.
 pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    if address.is_ipv6() {
-        sockopt::set_ipv6_v6only(&socket, true)?;
-    }
+    let socket = unbound(address)?;
     let begin = Instant::now();
     loop {
         match rustix::net::bind(&socket, &address) {
@@ -45,6 +39,41 @@ pub fn listen(address: SocketAddr) -> io::Result<OwnedFd> {
     }
     rustix::net::listen(&socket, LISTEN_BACKLOG)?;
     Ok(socket)
+}
+
+/// Whether [`listen`] could have `address`, as far as can be seen without listening; who has its
+/// port now does not count.
+///
+/// # Errors
+///
+/// What socket(2) and bind(2) say: it is not of this machine, or needs a privilege.
+pub fn examine_address(mut address: SocketAddr) -> io::Result<()> {
+    // Only a port of the privileged is bound itself, since nothing else tells who is privileged:
+    // with any other one a program that starts at this moment could fail to get it.
+    if address.port() >= first_port_of_all() {
+        address.set_port(0);
+    }
+    match rustix::net::bind(unbound(address)?, &address) {
+        Ok(()) | Err(Errno::ADDRINUSE) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn unbound(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+/// The first port that needs no privilege, in both families.
+fn first_port_of_all() -> u16 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
 /// Whether calls on a socket wait.
@@ -73,6 +102,12 @@ pub(crate) fn prepare(fd: &OwnedFd, mode: Mode) {
 /// The address at the other end; None if there is none, or no longer.
 pub(crate) fn peer(fd: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getpeername(fd).ok().flatten().and_then(|any| SocketAddr::try_from(any).ok())
+}
+
+/// Both ends of a connection, the other one first; None if it is gone.
+pub(crate) fn ends(fd: impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
+    let local = rustix::net::getsockname(&fd).ok()?;
+    Some((peer(&fd)?, SocketAddr::try_from(local).ok()?))
 }
 
 #[cfg(test)]
@@ -120,6 +155,16 @@ mod tests {
         let second = listen(address).map(TcpListener::from).unwrap();
         assert_eq!(second.local_addr().unwrap(), address);
         holder.join().unwrap();
+    }
+
+    #[test]
+    fn a_look_at_an_address_takes_nothing() {
+        let taken = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
+        for address in [taken.local_addr().unwrap(), "127.0.0.1:0".parse().unwrap()] {
+            examine_address(address).unwrap();
+        }
+        let far = examine_address("192.0.2.1:3260".parse().unwrap()).unwrap_err();
+        assert_eq!(far.kind(), io::ErrorKind::AddrNotAvailable);
     }
 
     #[test]

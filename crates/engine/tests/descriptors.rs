@@ -57,7 +57,7 @@ fn runs_out_and_recovers<P: Port>(mut port: P) {
     limit(None);
     let accepted = loop {
         match next(&mut port, patience).unwrap() {
-            Event::Accepted { connection, peer } => break (connection, peer),
+            Event::Accepted { connection, peer, .. } => break (connection, peer),
             Event::AcceptFailed { errno } => assert_eq!(errno, libc::EMFILE),
             other => panic!("unexpected {other:?}"),
         }

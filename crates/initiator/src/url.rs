@@ -72,6 +72,9 @@ pub enum UrlError {
     /// The host.
     #[error("the host is missing")]
     Host,
+    /// An IPv6 address, whose colons would hide a port.
+    #[error("an IPv6 address stands in brackets: {}", bracketed(.0))]
+    Brackets(String),
     /// The host: not quoted, for it may be a secret behind which the host is missing.
     #[error("what stands for the host is none: a name or an address is right")]
     NoHost,
@@ -201,7 +204,21 @@ fn portal(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
+/// What was meant by an IPv6 address without brackets, whose last number may be a port.
+fn bracketed(address: &str) -> String {
+    let port = address.rsplit_once(':').filter(|(host, port)| {
+        secrets::is_bare_ipv6(host) && port.parse::<u16>().is_ok_and(|port| port > 1024)
+    });
+    match port {
+        Some((host, port)) => format!("[{address}], or [{host}]:{port}"),
+        None => format!("[{address}]"),
+    }
+}
+
 fn host_and_port(place: &str) -> Result<(String, u16), UrlError> {
+    if secrets::is_bare_ipv6(place) {
+        return Err(UrlError::Brackets(place.to_owned()));
+    }
     let (host, port) = match place.strip_prefix('[') {
         Some(rest) => {
             let (host, after) = rest.split_once(']').ok_or(UrlError::Host)?;
@@ -305,6 +322,9 @@ mod tests {
             ("http://host/iqn.2026-01.com.example:a/0", "iscsi://"),
             ("iscsi:///iqn.2026-01.com.example:a/0", "host"),
             ("iscsi://host:0/iqn.2026-01.com.example:a/0", "port"),
+            ("iscsi://2001:db8::1/iqn.2026-01.com.example:a/0", "brackets: [2001:db8::1]"),
+            ("iscsi://::1:3260/iqn.2026-01.com.example:a/0", "[::1:3260], or [::1]:3260"),
+            ("iscsi://fe80::1%eth0", "brackets: [fe80::1%eth0]"),
             ("iscsi://host:x/iqn.2026-01.com.example:a/0", "port"),
             ("iser://host/iqn.2026-01.com.example:a/0", "iSER"),
             ("iscsi://@host/iqn.2026-01.com.example:a/0", "user"),

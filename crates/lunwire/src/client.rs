@@ -176,6 +176,9 @@ pub(crate) fn options(client: &ClientOptions, url: &Url) -> Result<Options> {
             let shown = initiator::without_secrets(portal);
             return Err(usage("--portal", &shown, "ADDR[:PORT] is right; users go into the URL"));
         }
+        if let Err(error @ UrlError::Brackets(_)) = Url::parse(&format!("iscsi://{portal}")) {
+            return Err(usage("--portal", portal, error));
+        }
         options.portals.push(portal.clone());
     }
     if let Some(target) = &url.target

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use anyhow::bail;
+use serde_json::Value;
 use serde_json::json;
 
 /// Shorter ones are no secrets of CHAP, and would blot out words that have nothing to do with them.
@@ -116,7 +117,16 @@ pub(crate) fn failure(text: &str, exit_status: u8) {
     }
 }
 
-/// The result of something that may fail all the same.
+/// The result of what has gone well, for a program: an object, and `ok` is in it as it is in that
+/// of a failure.
+pub(crate) fn result(mut result: Value) {
+    if let Value::Object(members) = &mut result {
+        members.insert("ok".to_owned(), true.into());
+    }
+    line(result);
+}
+
+/// The result of something that may fail all the same, which says itself whether it is `ok`.
 pub(crate) fn partial(result: impl std::fmt::Display) {
     TOLD.store(true, Ordering::Relaxed);
     line(result);
@@ -125,7 +135,7 @@ pub(crate) fn partial(result: impl std::fmt::Display) {
 /// That something is done which has no other result.
 pub(crate) fn done(json: bool, text: &str) {
     if json {
-        line(json!({ "ok": true }));
+        result(json!({}));
     } else if !text.is_empty() {
         line(text);
     }

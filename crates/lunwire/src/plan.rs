@@ -4,6 +4,7 @@
 mod check;
 mod files;
 mod lun;
+mod machine;
 mod mode;
 mod node;
 mod transfer;
@@ -329,8 +330,27 @@ impl Draft {
     }
 
     /// What is odd and does not prevent serving.
-    pub(crate) fn warnings(&self) -> &[String] {
-        self.accounts.warnings()
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.accounts.warnings().to_vec();
+        warnings.extend(self.open_to_everybody());
+        warnings
+    }
+
+    /// A warning if some disk is for everybody in every network that this machine is in.
+    fn open_to_everybody(&self) -> Option<String> {
+        let portals = self.listen.iter().copied();
+        let mut portals = portals.chain(self.portal_groups.iter().map(|portal| portal.address));
+        let portal = portals.find(|address| address.ip().is_unspecified())?;
+        let open = self.targets.iter().filter(|target| target.is_open());
+        let open: Vec<&str> = open.map(|target| target.name.as_str()).collect();
+        if open.is_empty() {
+            return None;
+        }
+        Some(format!(
+            "{} can be used by everybody who reaches any address of this machine ({portal}); \
+             try: --listen (listen) with one address, chap-user, or [[target.initiator]]",
+            open.join(", ")
+        ))
     }
 
     /// What nobody said.
@@ -359,6 +379,12 @@ impl Draft {
         UnitMaker::new(self.state_dir.clone(), &self.targets)
     }
 
+    /// All that is listened on.
+    fn portals(&self) -> Vec<Portal> {
+        let portals = self.listen.iter().copied().map(Portal::from);
+        portals.chain(self.portal_groups.iter().copied()).collect()
+    }
+
     /// Opens the stores.
     pub(crate) fn open(&self) -> Result<Opened> {
         let state_folder = self.state_dir.as_deref().map(StateFolder::take).transpose()?;
@@ -372,9 +398,8 @@ impl Draft {
                 return Err(error);
             }
         };
-        let portals = self.listen.iter().copied().map(Portal::from);
         let plan = Plan {
-            portals: portals.chain(self.portal_groups.iter().copied()).collect(),
+            portals: self.portals(),
             nodes,
             discovery: self.discovery.clone(),
             stores,

@@ -326,10 +326,12 @@ fn wrong_urls_are_wrong_usage() {
 #[test]
 fn unreachable_portals_are_named() {
     let url = format!("iscsi://127.0.0.1:1/{TARGET}/0");
+    // As long as somebody waits who says nothing of it.
     fails(1, &["inspect", &url], &["127.0.0.1:1", "refused", "lunwire discover 127.0.0.1:1"]);
-    fails(1, &["discover", "127.0.0.1:1"], &["cannot connect"]);
+    let at_once = ["--patience", "0s"];
+    fails(1, &["discover", "127.0.0.1:1", at_once[0], at_once[1]], &["cannot connect"]);
     let url = format!("iscsi://no.such.host.invalid/{TARGET}/0");
-    fails(1, &["inspect", &url], &["no.such.host.invalid"]);
+    fails(1, &["inspect", &url, at_once[0], at_once[1]], &["no.such.host.invalid"]);
 }
 
 #[test]

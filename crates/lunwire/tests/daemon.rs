@@ -183,9 +183,12 @@ fn a_hangup_is_told_and_ignored() {
 #[test]
 fn signals_that_ask_for_nothing_are_told_and_ignored() {
     let mut daemon = Daemon::start(&["--lun", "memory:1M"]);
-    for (signal, name) in
-        [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2"), (Signal::ALARM, "SIGALRM")]
-    {
+    for (signal, name) in [
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::ALARM, "SIGALRM"),
+        (Signal::XFSZ, "SIGXFSZ"),
+    ] {
         daemon.signal(signal);
         daemon.expect(&[name, "ignored"]);
         daemon.assert_serves();

@@ -54,6 +54,8 @@ pub use management::PendingSense;
 pub use nexus::Nexus;
 pub use nexus::NexusNames;
 pub use nexus::Queries;
+pub use protect::CheckedAt;
+pub use protect::FailedCheck;
 pub use protect::FormatError;
 pub use protect::PROTECTION_HEADER_LEN;
 pub use protect::PROTECTION_RECORDS_AT;

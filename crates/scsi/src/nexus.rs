@@ -205,6 +205,13 @@ impl Nexus {
         self.map.iter().map(|mapping| mapping.number)
     }
 
+    /// The first number that `unit` is mapped to.
+    #[must_use]
+    pub fn number_of(&self, unit: &Arc<LogicalUnit>) -> Option<u16> {
+        let mut all = self.map.iter();
+        all.find(|mapping| Arc::ptr_eq(&mapping.mapped.unit, unit)).map(|mapping| mapping.number)
+    }
+
     /// The link to `unit`; there is one even if it is mapped twice.
     pub(crate) fn link_to(&self, unit: &LogicalUnit) -> Option<&Link> {
         let mut all = self.map.iter().map(|mapping| &*mapping.mapped);

@@ -215,6 +215,16 @@ pub(crate) const fn reference_tag_check_failed(key: SenseKey) -> Sense {
     Sense::new(key, 0x10, 0x03)
 }
 
+/// What of the protection information of a block was found wrong.
+pub(crate) const fn field_checked(sense: &Sense) -> Option<&'static str> {
+    match (sense.asc, sense.ascq) {
+        (0x10, 0x01) => Some("guard"),
+        (0x10, 0x02) => Some("application tag"),
+        (0x10, 0x03) => Some("reference tag"),
+        _ => None,
+    }
+}
+
 /// 5/0E/03 INVALID FIELD IN COMMAND INFORMATION UNIT: the initiator means to send fewer bytes than
 /// the CDB says. Refused before anything is written; `needed` keeps the residual truthful (RFC 7143
 /// §11.4.5.2).

@@ -46,6 +46,7 @@ use crate::kept::KeepFailed;
 use crate::lun::LogicalUnit;
 use crate::lun::Special;
 use crate::nexus::Mapped;
+use crate::protect::FailedCheck;
 use crate::sense;
 use crate::sense::Fault;
 use crate::sense::Format;
@@ -384,6 +385,11 @@ impl Task {
     /// §7.5.8).
     #[cold]
     fn fail(&mut self, mut completion: Completion) -> Step {
+        if let Machine::Protected(protected) = &self.machine
+            && let Some(failed) = protected.failed_check()
+        {
+            self.machine = Machine::Unfit(failed);
+        }
         let Some(mapped) = &self.mapped else { return self.end(completion) };
         let (unit, link) = (&mapped.unit, &mapped.link);
         {
@@ -410,7 +416,9 @@ impl Task {
 
     #[inline]
     fn end(&mut self, completion: Completion) -> Step {
-        self.machine = Machine::Done;
+        if !matches!(self.machine, Machine::Unfit(_)) {
+            self.machine = Machine::Done;
+        }
         self.release();
         Step::Complete(completion)
     }
@@ -469,6 +477,15 @@ impl Task {
     pub fn place(&self) -> Option<&Arc<LogicalUnit>> {
         let mapped = self.there.as_ref().or(self.mapped.as_ref());
         mapped.map(|mapped| &mapped.unit)
+    }
+
+    /// The check of protection information that has ended it, if one has.
+    #[must_use]
+    pub const fn failed_check(&self) -> Option<FailedCheck> {
+        match &self.machine {
+            Machine::Unfit(failed) => Some(*failed),
+            _ => None,
+        }
     }
 
     /// The logical unit that the command addresses; None for a LUN that is not mapped.

@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry;
 use buf::Buf;
 use buf::Slice;
 use engine::Token;
+use engine::files::Allocation;
 
 use crate::rng::Rng;
 
@@ -56,6 +57,10 @@ pub(crate) enum What {
     },
     /// Writes up to this one are covered.
     Sync,
+    /// What is there.
+    Allocation {
+        offset: u64,
+    },
     Zero {
         offset: u64,
         length: u64,
@@ -138,7 +143,7 @@ impl Disk {
             What::Read { offset, buf } => (*offset, buf.len()),
             What::Write { offset, data, .. } => (*offset, data.len()),
             What::Zero { offset, length, .. } => (*offset, usize::try_from(*length).unwrap_or(0)),
-            What::Sync => (0, 0),
+            What::Sync | What::Allocation { .. } => (0, 0),
         };
         let left = length - work.applied;
         let cut = left / SECTOR / 2 * SECTOR;
@@ -179,8 +184,20 @@ impl Disk {
                     self.change(sector, [0; SECTOR], id);
                 }
             }
-            What::Sync => {}
+            What::Sync | What::Allocation { .. } => {}
         }
+    }
+
+    /// What stands behind the byte at `offset`, and where that ends.
+    pub(crate) fn allocation(&self, offset: u64) -> (Allocation, u64) {
+        let sector = offset / SECTOR as u64;
+        if !self.visible.contains_key(&sector) {
+            let next = self.visible.range(sector..).next().map(|(next, _)| *next);
+            let end = next.or(self.end).map_or(u64::MAX, |next| next * SECTOR as u64);
+            return (Allocation::Hole, end);
+        }
+        let end = (sector..).find(|sector| !self.visible.contains_key(sector)).unwrap_or(sector);
+        (Allocation::Data, end * SECTOR as u64)
     }
 
     /// The file gets another size, and that is on the medium.
@@ -224,7 +241,7 @@ impl Disk {
                 }
             }
             What::Sync => self.sync(id),
-            What::Read { .. } => {}
+            What::Read { .. } | What::Allocation { .. } => {}
         }
     }
 

@@ -147,6 +147,9 @@ impl Port for SimPort {
             Work::Zero { file, offset, length } | Work::Reserve { file, offset, length } => {
                 self.file(token, file, What::Zero { offset, length, punch: false });
             }
+            Work::Allocation { file, offset } => {
+                self.file(token, file, What::Allocation { offset });
+            }
             Work::Chore { chore } => self.world.borrow_mut().keep(self.desk, token, chore),
         }
     }

@@ -2,6 +2,8 @@
 //! How bytes get from one end of a connection to the other.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -81,7 +83,7 @@ impl World {
     /// A connection that no port of ours made, with what is sent over it at once. `from` gets
     /// what comes back, but nobody there reads it.
     pub(crate) fn intrude(&mut self, from: usize, to: usize, bytes: Vec<u8>) -> LinkId {
-        let (id, ours, _) = self.connect(from, to, handle());
+        let (id, ours, _) = self.connect(from, to, PORTAL);
         if let Some(link) = self.net.links.get_mut(&id) {
             link.ends[0].fd = Some(ours);
         }
@@ -98,20 +100,20 @@ impl World {
     /// Makes a connection.
     fn join(&mut self, from: usize, to: usize, portals: &[String]) -> Connected {
         let second = portals.first() == Some(&world::second_portal(to));
-        let theirs = if second { second_handle() } else { handle() };
-        let (_, ours, peer) = self.connect(from, to, theirs);
+        let local = if second { SECOND_PORTAL } else { PORTAL };
+        let (_, ours, peer) = self.connect(from, to, local);
         let portal = portals.first().cloned().unwrap_or_default();
         Connected { stream: TcpStream::from(ours), peer, portal }
     }
 
-    /// Two ends, of which the second, `theirs`, is given to who listens.
+    /// Two ends, of which the second one is given to who listens at `local`.
     fn connect(
         &mut self,
         from: usize,
         to: usize,
-        theirs: OwnedFd,
+        local: SocketAddr,
     ) -> (LinkId, OwnedFd, SocketAddr) {
-        let fds = [handle(), theirs];
+        let fds = [handle(), handle()];
         let (low, high) = self.weather.window;
         let window = self.net_rng.within(low..=high);
         let link = Link {
@@ -130,7 +132,7 @@ impl World {
         let number = u16::try_from(id % 60_000).unwrap_or(0) + 1024;
         let peer = SocketAddr::from(([10, 1, 0, 1], number));
         if let Some(token) = self.desks[to].accepting {
-            self.tell(to, token, Event::Accepted { connection: theirs, peer });
+            self.tell(to, token, Event::Accepted { connection: theirs, peer, local });
         }
         (id, ours, SocketAddr::from(([10, 0, 0, 1], 3260)))
     }
@@ -374,14 +376,12 @@ pub(crate) fn handle() -> OwnedFd {
         .expect("descriptors are left: each connection takes two")
 }
 
-/// That of a target for a connection to its second portal: unlike [`handle`] it has a local port,
-/// by which the target knows the portal group.
-fn second_handle() -> OwnedFd {
-    let fd = handle();
-    rustix::net::bind(&fd, &SocketAddr::from(([0, 0, 0, 0], 0)))
-        .expect("ports are left: few connections are open at once");
-    fd
-}
+/// Where connections to the first portal of a target come to: an address that no portal is listed
+/// with but its own.
+const PORTAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Where those to the second one come to: by its port the target knows the portal group.
+const SECOND_PORTAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 3261);
 
 fn drain(from: &mut VecDeque<u8>, length: usize) -> Vec<u8> {
     if length == from.len() {

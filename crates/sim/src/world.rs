@@ -396,6 +396,10 @@ impl World {
             }
             What::Write { .. } => Event::Wrote { result },
             What::Sync => Event::Synced { result },
+            What::Allocation { offset } => {
+                let found = self.disks[disk].allocation(offset);
+                Event::Allocation { result: result.map(|()| found) }
+            }
             What::Zero { punch: true, .. } => Event::Punched { result },
             What::Zero { punch: false, .. } => Event::Zeroed { result },
         };

@@ -320,6 +320,32 @@ impl Io {
             _ => None,
         }
     }
+
+    /// The file that it is for.
+    #[must_use]
+    pub fn file(&self) -> Option<FileId> {
+        match self {
+            Self::Read { file, .. }
+            | Self::Write { file, .. }
+            | Self::Sync { file }
+            | Self::Punch { file, .. }
+            | Self::Zero { file, .. }
+            | Self::Reserve { file, .. }
+            | Self::Status { file, .. } => Some(*file),
+            Self::Clock { .. } | Self::Pause { .. } => None,
+            Self::Part(part) => part.io.file(),
+        }
+    }
+
+    /// Whether `result` ends before what it was to read.
+    #[must_use]
+    pub fn is_cut_short(&self, result: &IoResult) -> bool {
+        match (self, result) {
+            (Self::Part(part), result) => part.io.is_cut_short(result),
+            (Self::Read { length, .. }, IoResult::Read(Ok(data))) => data.len() < *length as usize,
+            _ => false,
+        }
+    }
 }
 
 /// The place of a filter in front of a store, from 0: each filter of a stack has its own, so that

@@ -93,6 +93,20 @@ impl StateFile {
         Ok((file, state))
     }
 
+    /// The place of such a file, and what is in it, if it is there. Makes nothing.
+    ///
+    /// # Errors
+    /// If there is a file that cannot be read or is too long.
+    pub fn examine(
+        folder: &Path,
+        identity: &Identity,
+        kept: Kept,
+    ) -> io::Result<(PathBuf, Option<Vec<u8>>)> {
+        let name = name_of(&identity.naa, kept.name());
+        let state = Folder(folder.to_owned()).read(&name)?;
+        Ok((folder.join(name), state))
+    }
+
     /// Where the state is.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -28,10 +28,10 @@ use crate::table::Key;
 /// A letter to a reactor.
 #[derive(Debug)]
 pub(crate) enum Letter {
-    /// A connection to take over, with the address it came to and the one it came from.
+    /// A connection to take over.
     Connection {
         fd: OwnedFd,
-        peer: SocketAddr,
+        ends: Ends,
     },
     /// A login under way, for a session that lives here.
     TakeOver(Box<Handover>),
@@ -113,6 +113,15 @@ pub(crate) enum Letter {
     Stop {
         grace: Duration,
     },
+}
+
+/// The addresses of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// Where it came from.
+    pub(crate) peer: SocketAddr,
+    /// Where it came to.
+    pub(crate) local: SocketAddr,
 }
 
 /// Units that a function is for.

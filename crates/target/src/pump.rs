@@ -60,6 +60,7 @@ use store::IoResult;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
+use crate::mail::Ends;
 use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
@@ -306,8 +307,14 @@ impl<P: Port> Pump<P> {
             | Event::Synced { result }
             | Event::Punched { result }
             | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
+            Event::Allocation { result } => {
+                let found = result.map(|(what, end)| (storing::space_of(what), end));
+                self.io_done(key, IoResult::Status(found));
+            }
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
-            Event::Accepted { connection, peer } => self.accepted(connection, peer),
+            Event::Accepted { connection, peer, local } => {
+                self.accepted(connection, Ends { peer, local });
+            }
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));

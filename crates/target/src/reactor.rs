@@ -153,7 +153,7 @@ pub(crate) struct Shared {
     pub(crate) strangers: Strangers,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) board: Board,
-    /// For what is asked of a file so rarely that no engine needs to know it.
+    /// For administration, and for the names of files in the log.
     pub(crate) files: Files,
     pub(crate) login_timeout: Duration,
     /// How long answers may wait for others to go with them; zero where reactors never spin, since

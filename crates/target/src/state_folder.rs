@@ -11,6 +11,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use engine::files::FileError;
+use engine::files::folder_of;
 
 /// Bits that let others than the owner in.
 const OTHERS: u32 = 0o077;
@@ -31,6 +32,15 @@ pub enum StateFolderError {
         folder: PathBuf,
         /// Who has it.
         source: FileError,
+    },
+    /// A folder above it that is missing is a mistyped name, or a disk that is not mounted.
+    #[error(
+        "cannot make the state folder {}: the folder {} does not exist; try: mkdir -p {}",
+        .folder.display(), folder_of(.folder).display(), folder_of(.folder).display()
+    )]
+    Nowhere {
+        /// The folder.
+        folder: PathBuf,
     },
     /// It cannot be made or used.
     #[error("cannot use the state folder {}: {source}", .folder.display())]
@@ -55,17 +65,16 @@ impl StateFolder {
     /// # Errors
     /// If it cannot be made or used.
     pub fn examine(folder: &Path) -> Result<(), StateFolderError> {
-        engine::files::examine_folder(folder)
-            .map_err(|source| StateFolderError::Unusable { folder: folder.into(), source })
+        engine::files::examine_folder(folder).map_err(|source| unusable(folder, source))
     }
 
-    /// Takes `folder`, which is made if it is missing. Files in it are for their owner alone from
-    /// then on.
+    /// Takes `folder`, which is made if it is missing, but not what it would be in. Files in it are
+    /// for their owner alone from then on.
     ///
     /// # Errors
     /// If another daemon has it, or it cannot be made or used.
     pub fn take(folder: &Path) -> Result<Self, StateFolderError> {
-        let unusable = |source| StateFolderError::Unusable { folder: folder.into(), source };
+        let unusable = |source| unusable(folder, source);
         // The folder itself is locked, so that nothing is left behind in it.
         let lock = make(folder).and_then(|()| File::open(folder)).map_err(unusable)?;
         engine::files::lock_alone(folder, &lock)
@@ -73,6 +82,14 @@ impl StateFolder {
         close(folder).map_err(unusable)?;
         Ok(Self { _lock: lock })
     }
+}
+
+fn unusable(folder: &Path, source: io::Error) -> StateFolderError {
+    let is_missing = |path: &Path| matches!(path.try_exists(), Ok(false));
+    if source.kind() == io::ErrorKind::NotFound && is_missing(folder_of(folder)) {
+        return StateFolderError::Nowhere { folder: folder.into() };
+    }
+    StateFolderError::Unusable { folder: folder.into(), source }
 }
 
 /// Makes the folder, for its owner alone, if it is missing, and its name lasting.
@@ -87,7 +104,7 @@ fn make(folder: &Path) -> io::Result<()> {
         }
         return Ok(());
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    DirBuilder::new().mode(0o700).create(folder)?;
     engine::files::sync_name(folder, &File::open(folder)?)
 }
 
@@ -119,7 +136,7 @@ mod tests {
     #[test]
     fn a_state_folder_is_one_daemons_and_for_its_owner_alone() {
         let parent = tempfile::tempdir().expect("a folder");
-        let folder = parent.path().join("deep/state");
+        let folder = parent.path().join("state");
         let first = StateFolder::take(&folder).expect("it is made");
         assert_eq!(mode(&folder), 0o700);
         let error = StateFolder::take(&folder).expect_err("it is taken").to_string();
@@ -145,8 +162,15 @@ mod tests {
             let taken = StateFolder::take(folder);
             assert!(matches!(taken, Err(StateFolderError::Unusable { .. })), "{folder:?}");
         }
-        let deep = parent.path().join("a/b/c");
-        StateFolder::examine(&deep).expect("it can be made");
-        assert!(!parent.path().join("a").exists());
+        let new = parent.path().join("a");
+        StateFolder::examine(&new).expect("it can be made");
+        for refused in
+            [StateFolder::examine(&new.join("b")), StateFolder::take(&new.join("b")).map(drop)]
+        {
+            let error = refused.expect_err("its folder is missing");
+            assert!(matches!(error, StateFolderError::Nowhere { .. }), "{error}");
+            assert!(error.to_string().ends_with(&format!("mkdir -p {}", new.display())), "{error}");
+        }
+        assert!(!new.exists());
     }
 }

@@ -9,12 +9,14 @@ pub use protection::ProtectionError;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::time::Duration;
 use std::time::Instant;
 
 use engine::files::FileError;
+use engine::files::Name;
 use engine::files::OpenFile;
 use engine::files::OpenOptions;
 use store::FileId;
@@ -44,6 +46,8 @@ pub(crate) struct StoreFile {
     pub(crate) writable: bool,
     pub(crate) block_device: bool,
     pub(crate) health: Arc<Health>,
+    /// Whether it was found by its path at the last look.
+    pub(crate) name: Arc<Mutex<Name>>,
     /// Unit of reads and writes past the page cache, bytes.
     direct_block: u32,
     /// What has to stay open with it.
@@ -131,7 +135,17 @@ impl Files {
     }
 
     pub(crate) fn find(&self, id: FileId) -> Option<StoreFile> {
-        self.all().into_iter().find(|file| file.id == id)
+        self.with(id, StoreFile::clone)
+    }
+
+    /// The name of a file.
+    pub(crate) fn path(&self, id: FileId) -> Option<String> {
+        self.with(id, |file| file.path.clone())
+    }
+
+    fn with<T>(&self, id: FileId, what: impl FnOnce(&StoreFile) -> T) -> Option<T> {
+        let files = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        files.iter().find(|file| file.id == id).map(what)
     }
 
     pub(crate) fn all(&self) -> Vec<StoreFile> {
@@ -236,8 +250,10 @@ impl Stores {
     /// Opens what `spec` says.
     ///
     /// # Errors
-    /// If the file cannot be used as a store, or memory cannot be reserved.
+    /// If the file cannot be used as a store, memory cannot be reserved, or protection information
+    /// stands beside a file.
     pub fn open(&mut self, spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
+        Self::examine_unprotected(spec)?;
         Ok(self.open_layered(spec)?.0)
     }
 
@@ -246,8 +262,14 @@ impl Stores {
     /// # Errors
     /// As [`Stores::open`]; or if a device takes larger blocks only.
     pub fn open_for(&mut self, spec: &Spec, block: u32) -> Result<Arc<dyn Store>, StoreError> {
+        Self::examine_unprotected(spec)?;
+        self.open_whole(spec, block)
+    }
+
+    /// The same, whatever stands beside its files.
+    fn open_whole(&mut self, spec: &Spec, block: u32) -> Result<Arc<dyn Store>, StoreError> {
         let before = self.files.len();
-        let store = self.open(spec)?;
+        let (store, _) = self.open_layered(spec)?;
         self.fits(before, block)?;
         Ok(store)
     }
@@ -276,7 +298,8 @@ impl Stores {
             Spec::File(file) => self.open_file(file)?,
             Spec::Iso { path } => self.open_file(&FileSpec::disc(path.clone()))?,
             Spec::Stripe { chunk, stores } => {
-                let stores: Result<Vec<_>, _> = stores.iter().map(|spec| self.open(spec)).collect();
+                let mut open = |spec| Ok::<_, StoreError>(self.open_layered(spec)?.0);
+                let stores: Result<Vec<_>, _> = stores.iter().map(&mut open).collect();
                 Arc::new(Stripe::new(*chunk, stores?)?)
             }
             Spec::Filtered { behind, filter } => {
@@ -338,6 +361,7 @@ impl Stores {
             writable: !spec.read_only,
             block_device: open.block_device,
             health: store.health(id).expect("a file has a health"),
+            name: Arc::default(),
             direct_block: open.direct_block,
             _behind: open.behind,
         });

@@ -16,6 +16,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use engine::FileRefused;
+use engine::files::Name;
 use engine::files::SnapshotError;
 use scsi::LogicalUnit;
 use store::Store;
@@ -257,6 +258,7 @@ impl Target {
     /// Looks at the files behind all disks, and takes over the size of those that grew. Gives the
     /// ones whose size is another one; those that are smaller stay as they are.
     pub fn rescan(&self) -> Vec<Rescanned> {
+        self.note_names();
         let _one_at_a_time = self.volumes();
         let mut changed = Vec::new();
         for (target, lun, unit) in self.disks() {
@@ -298,6 +300,43 @@ impl Target {
                 Err(error) => tracing::warn!(target, lun, %error, "cannot ask for free space"),
             }
         }
+    }
+
+    /// Looks whether the files behind all disks can still be found by their paths. What is written
+    /// to one that was deleted is gone when it is served no more, and that is told once.
+    pub fn note_names(&self) {
+        for (target, lun, unit) in self.disks() {
+            for file in self.files_of(&unit) {
+                // Whoever cannot be asked now is asked again.
+                let Ok(now) = engine::files::name(&file.fd, file.path.as_ref()) else { continue };
+                let mut name = file.name.lock().unwrap_or_else(PoisonError::into_inner);
+                if std::mem::replace(&mut *name, now) == now {
+                    continue;
+                }
+                let path = &*file.path;
+                match astray(now) {
+                    None => tracing::info!(target, lun, path, "the file of a disk is back"),
+                    Some(how) => tracing::warn!(
+                        target,
+                        lun,
+                        path,
+                        "the file of a disk was {how} while it is served: nobody will find there \
+                         what hosts write; try: lunwire copy the disk to another file before its \
+                         LUN is removed or the daemon ends"
+                    ),
+                }
+            }
+        }
+    }
+
+    /// What has become of a file of the disk `lun` of `target` that was not found by its path at
+    /// the last look: `deleted`, `replaced` or `moved`.
+    #[must_use]
+    pub fn astray(&self, target: &str, lun: u16) -> Option<&'static str> {
+        let (_, _, unit) =
+            self.disks().find(|(name, number, _)| name == target && *number == lun)?;
+        self.files_of(&unit)
+            .find_map(|file| astray(*file.name.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Makes `path` a file with the present content of the disk `lun` of `target`, which must be
@@ -362,6 +401,11 @@ impl Target {
         Ok(Volume { unit, file })
     }
 
+    /// All files behind a disk.
+    fn files_of(&self, unit: &LogicalUnit) -> impl Iterator<Item = StoreFile> + '_ {
+        unit.store().files().into_iter().filter_map(|id| self.files().find(id))
+    }
+
     fn file_of(&self, unit: &LogicalUnit) -> Option<StoreFile> {
         self.files().find(unit.store().file()?)
     }
@@ -400,6 +444,16 @@ impl Target {
 
     pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {
         self.volume_lock().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that is lost, in a word.
+const fn astray(name: Name) -> Option<&'static str> {
+    match name {
+        Name::Kept => None,
+        Name::Moved => Some("moved"),
+        Name::Replaced => Some("replaced"),
+        Name::Deleted => Some("deleted"),
     }
 }
 

@@ -42,6 +42,9 @@ const NUMBER: &str = "a whole number without quotes is right";
 /// Keys of secrets have one of these in them.
 const SECRET_WORDS: [&str; 3] = ["secret", "passw", "pwd"];
 
+/// How the keys of files with secrets end.
+const SECRET_FILE: &str = "-secret-file";
+
 /// Where the parser found something wrong.
 struct Found {
     /// With the tables that it stands in, by dots.
@@ -186,7 +189,17 @@ fn problem(message: &str, value: &str, key: &str) -> String {
     };
     if let Some(field) = given.strip_prefix("unknown field ") {
         let names = expected.split('`').skip(1).step_by(2);
-        return match words::nearest(field.trim_matches('`'), names) {
+        let field = field.trim_matches('`');
+        // What goes on behind it is a key of a file or of the environment, misspelt.
+        if names_secret(field) && !field.contains("secret-") && expected.contains(SECRET_FILE) {
+            let side = if field.starts_with("mutual") { "mutual" } else { "chap" };
+            let name = format!("{side}{SECRET_FILE}");
+            return format!(
+                "{given}; a secret does not stand in the configuration: write it into a file of \
+                 its own, and {name} = \"/path\""
+            );
+        }
+        return match words::nearest(field, names) {
             Some(meant) => format!("{given}; did you mean `{meant}`?"),
             None => format!("{given}; no key has a name like it"),
         };

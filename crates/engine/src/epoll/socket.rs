@@ -20,7 +20,7 @@ use crate::limits::ACCEPT_BUDGET;
 use crate::limits::ACCEPT_PAUSE;
 use crate::limits::RECEIVE_BUDGET_BYTES;
 use crate::monotonic;
-use crate::sockets::peer;
+use crate::sockets::ends;
 
 /// A socket of the port.
 #[derive(Debug)]
@@ -165,8 +165,9 @@ impl Epoll {
             match rustix::net::accept_with(&sock.fd, SocketFlags::CLOEXEC) {
                 Ok(connection) => {
                     // Without a peer it is gone already.
-                    if let Some(peer) = peer(&connection) {
-                        self.ready.push_back((token, Event::Accepted { connection, peer }));
+                    if let Some((peer, local)) = ends(&connection) {
+                        let event = Event::Accepted { connection, peer, local };
+                        self.ready.push_back((token, event));
                     }
                 }
                 Err(Errno::AGAIN) => return,

@@ -24,8 +24,7 @@ pub enum FileError {
     },
     /// No such file, and it was to be read only.
     #[error(
-        "{} does not exist, and what is only read is not made; try: lunwire serve it once without \
-         readonly and with a size, or another path",
+        "{} does not exist, and what is only read is not made; try: another path",
         .path.display()
     )]
     NothingToRead {
@@ -36,6 +35,15 @@ pub enum FileError {
     #[error("{}: no such device; try: lsblk, which shows those that are there", .path.display())]
     NoDevice {
         /// The device.
+        path: PathBuf,
+    },
+    /// A symbolic link that leads nowhere.
+    #[error(
+        "{} is a link to what does not exist; try: the path that it is to lead to, or remove it",
+        .path.display()
+    )]
+    BrokenLink {
+        /// The link.
         path: PathBuf,
     },
     /// The folder of the file is missing.
@@ -50,6 +58,26 @@ pub enum FileError {
     /// The folder is there and takes no files, as those of `/proc`.
     #[error("no file {} can be made: its folder takes none; try: another folder", .path.display())]
     NoFiles {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The user may not make a file there.
+    #[error(
+        "no permission to make {}: its folder {} takes no files of this user; try: chown or chmod \
+         the folder, or another one",
+        .path.display(), folder_of(.path).display()
+    )]
+    FolderPermission {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The user may not see what is in the folder.
+    #[error(
+        "no permission to look for {} in its folder; try: chmod +x the folders above it, or \
+         another path",
+        .path.display()
+    )]
+    Hidden {
         /// The file.
         path: PathBuf,
     },
@@ -84,7 +112,8 @@ pub enum FileError {
     },
     /// Not whole sectors.
     #[error(
-        "{} has {bytes} bytes, which is not a multiple of 512; try: truncate -s {} it",
+        "{} has {bytes} bytes, which is not a multiple of 512; try: another file, or truncate -s \
+         {} it if it is the image of a disk",
         .path.display(), .bytes.next_multiple_of(SECTOR)
     )]
     NotWholeSectors {
@@ -103,7 +132,8 @@ pub enum FileError {
     },
     /// More than a file can have there.
     #[error(
-        "the file system takes no file {} of the size that is wanted; try: a smaller size",
+        "the file system, or the limit of this process (ulimit -f), takes no file {} of the size \
+         that is wanted; try: a smaller size",
         .path.display()
     )]
     TooLarge {

@@ -5,11 +5,14 @@ use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::Access;
 use rustix::io::Errno;
 
+use super::prepare;
+use super::within_limit;
 use crate::limits::LINKS_MAX;
 
 /// Brings the name of `file`, which is `path`, to stable storage.
@@ -26,27 +29,30 @@ pub fn sync_name(path: &Path, file: &File) -> io::Result<()> {
 }
 
 /// The folder in which `path` is.
-pub(super) fn folder_of(path: &Path) -> &Path {
+#[must_use]
+pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     }
 }
 
-/// Whether `folder` can be used for files that are made in it, or could be made with the folders
-/// above it that are missing. Makes nothing.
+/// Whether `folder` can be used for files that are made in it, or could be made in the folder above
+/// it. Makes nothing.
 ///
 /// # Errors
 /// What the kernel would say.
 pub fn examine_folder(folder: &Path) -> io::Result<()> {
-    let mut folder = folder;
-    while let Err(error) = fs::metadata(folder) {
+    let folder = match fs::metadata(folder) {
         // What a link names is not made.
-        if error.kind() != ErrorKind::NotFound || fs::symlink_metadata(folder).is_ok() {
-            return Err(error);
+        Err(error)
+            if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(folder).is_err() =>
+        {
+            folder_of(folder)
         }
-        folder = folder_of(folder);
-    }
+        Err(error) => return Err(error),
+        Ok(_) => folder,
+    };
     if !fs::metadata(folder)?.is_dir() {
         return Err(ErrorKind::NotADirectory.into());
     }
@@ -62,6 +68,23 @@ pub(super) fn takes_files(folder: &Path) -> Result<(), Errno> {
         return Err(Errno::NOENT);
     }
     Ok(())
+}
+
+/// Whether a new file in `folder` can have `size` bytes and be used past the page cache, if it is
+/// to be `direct`: one without a name is made so, and is gone at once. Where the file system makes
+/// none without a name nobody can tell.
+pub(super) fn takes_file(folder: &Path, size: u64, direct: bool) -> io::Result<()> {
+    // O_EXCL: it never gets a name.
+    let nameless = libc::O_TMPFILE | libc::O_EXCL;
+    let mut flags = File::options();
+    flags.read(true).write(true).mode(0o600).custom_flags(nameless);
+    match flags.open(folder) {
+        Ok(file) => prepare(&file, size, direct),
+        Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+            Err(error)
+        }
+        Err(_) => within_limit(size),
+    }
 }
 
 /// Whether `path`, which is not there, would be a file among devices: a device with a mistyped

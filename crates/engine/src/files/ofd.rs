@@ -16,6 +16,9 @@ const READS_AND_WRITES: &[i64] = &[0, 1, 2, 3];
 /// What nobody else may do beside us.
 const NOT_SHARED: &[i64] = &[1, 3];
 
+/// The number of the permission to write.
+const WRITES: i64 = 1;
+
 const NEEDED: i64 = 100;
 const DENIED: i64 = 200;
 
@@ -31,10 +34,17 @@ pub(super) fn contradicts(file: &File, read_only: bool) -> bool {
     }
     let mut others =
         needs.iter().map(|bit| DENIED + bit).chain(NOT_SHARED.iter().map(|bit| NEEDED + bit));
-    others.any(|byte| {
-        let found = control(file, libc::F_OFD_GETLK, libc::F_WRLCK, byte);
-        found.is_ok_and(|kind| i32::from(kind) != libc::F_UNLCK)
-    })
+    others.any(|byte| is_held(file, byte))
+}
+
+/// Whether somebody who writes, and locks like this, has `file`. Takes no lock.
+pub(super) fn has_writer(file: &File) -> bool {
+    is_held(file, NEEDED + WRITES)
+}
+
+fn is_held(file: &File, byte: i64) -> bool {
+    let found = control(file, libc::F_OFD_GETLK, libc::F_WRLCK, byte);
+    found.is_ok_and(|kind| i32::from(kind) != libc::F_UNLCK)
 }
 
 /// Sets a lock of one byte, or asks who would be in its way: the kind of that lock.
@@ -72,9 +82,11 @@ mod tests {
         // A virtual machine that uses the disk: it writes (101), and others may not (201).
         drop((writer, other));
         let (machine, ours) = (open(), open());
+        assert!(!has_writer(&ours));
         for byte in [100, 101, 201, 203] {
             control(&machine, libc::F_OFD_SETLK, libc::F_RDLCK, byte).unwrap();
         }
+        assert!(has_writer(&ours));
         assert!(contradicts(&ours, true) && contradicts(&ours, false));
         drop(machine);
         assert!(!contradicts(&ours, false));

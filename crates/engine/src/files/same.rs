@@ -15,13 +15,18 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::Weak;
+use std::thread;
+use std::time::Instant;
 
 use super::FileError;
 use super::Holder;
-use super::SECTOR;
+use super::backing::Backing;
+use super::backing::loops;
 use super::lock;
+use super::ofd;
 use super::swap::is_swap;
-use crate::limits::DEVICES_DEPTH_MAX;
+use crate::limits::RELEASE_PATIENCE;
+use crate::limits::RELEASE_PAUSE;
 
 /// What bytes are where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +137,20 @@ pub(super) fn refuse_used(
     }
 }
 
+/// Refuses for writing a device that the system uses by its own name. Who writes to it and locks it
+/// as we do, a daemon or QEMU, does not count. `file` is the device, open for reading.
+pub(super) fn refuse_claimed(path: &Path, file: &File) -> Result<(), FileError> {
+    let begin = Instant::now();
+    // One that is being taken is claimed before it is locked, one that is given up after.
+    while is_claimed(path) && !ofd::has_writer(file) {
+        if begin.elapsed() >= RELEASE_PATIENCE {
+            return Err(FileError::Claimed { path: path.into() });
+        }
+        thread::sleep(RELEASE_PAUSE);
+    }
+    Ok(())
+}
+
 /// Refuses a device that this process has open.
 pub(super) fn refuse_ours(path: &Path) -> Result<(), FileError> {
     match fs::metadata(path) {
@@ -174,95 +193,11 @@ pub(super) fn place(metadata: &fs::Metadata) -> Place {
     }
 }
 
-/// The regular file in which the bytes of a device are, and where in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Backing {
-    file: PathBuf,
-    begin: u64,
-    end: u64,
-    /// The loop devices between.
-    through: Vec<String>,
-}
-
-impl Backing {
-    /// Of a loop device, a partition of one, or what is made of one; None for any other device.
-    fn of(device: u64) -> Option<Self> {
-        Self::below(&sysfs(device), 0)
-    }
-
-    /// `folder`: the place of the device in sysfs.
-    fn below(folder: &Path, depth: usize) -> Option<Self> {
-        if depth >= DEVICES_DEPTH_MAX {
-            return None;
-        }
-        let folder = fs::canonicalize(folder).ok()?;
-        let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        let number = |name: &str| text(name).and_then(|text| text.trim().parse::<u64>().ok());
-        let sectors = |name: &str| number(name).map(|count| count.saturating_mul(SECTOR));
-        let size = sectors("size").unwrap_or(u64::MAX);
-        if let Some(file) = text("loop/backing_file") {
-            let file = PathBuf::from(file.trim_end_matches('\n'));
-            let offset = number("loop/offset").unwrap_or(0);
-            let name = folder.file_name()?.to_string_lossy().into_owned();
-            let whole = Self { file, begin: 0, end: u64::MAX, through: Vec::new() };
-            let device = fs::metadata(&whole.file).ok();
-            let device = device.filter(|found| found.file_type().is_block_device());
-            let lower = match device {
-                Some(device) => Self::below(&sysfs(device.rdev()), depth + 1)?,
-                None => whole,
-            };
-            return Some(lower.part(offset, size).through(name));
-        }
-        if text("partition").is_some() {
-            let start = sectors("start").unwrap_or(0);
-            return Some(Self::below(folder.parent()?, depth + 1)?.part(start, size));
-        }
-        let slaves = fs::read_dir(folder.join("slaves")).ok()?.flatten();
-        slaves.into_iter().find_map(|slave| Self::below(&slave.path(), depth + 1))
-    }
-
-    /// `size` bytes of it from `start`.
-    fn part(self, start: u64, size: u64) -> Self {
-        let begin = self.begin.saturating_add(start).min(self.end);
-        Self { begin, end: begin.saturating_add(size).min(self.end), ..self }
-    }
-
-    fn through(mut self, name: String) -> Self {
-        self.through.push(name);
-        self
-    }
-
-    /// Another loop device that shows some of this and that the system uses.
-    fn other_user(&self) -> Option<PathBuf> {
-        let own = fs::metadata(&self.file).ok()?;
-        loops().into_iter().find_map(|(name, folder)| {
-            let other = Self::below(&folder, 0).filter(|_| !self.through.contains(&name))?;
-            let apart = self.end <= other.begin || other.end <= self.begin;
-            let same = fs::metadata(&other.file).is_ok_and(|file| place(&file) == place(&own));
-            let device = Path::new("/dev").join(name);
-            (same && !apart && is_claimed(&device)).then_some(device)
-        })
-    }
-}
-
 /// Whether the system uses a device: it is mounted, or a part of another one.
-fn is_claimed(device: &Path) -> bool {
+pub(super) fn is_claimed(device: &Path) -> bool {
     let alone =
         File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(device);
     alone.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
-}
-
-fn sysfs(device: u64) -> PathBuf {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
-}
-
-/// All loop devices: their names, and their places in sysfs.
-fn loops() -> Vec<(String, PathBuf)> {
-    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let named =
-        devices.map(|device| (device.file_name().to_string_lossy().into_owned(), device.path()));
-    named.filter(|(name, _)| name.starts_with("loop")).collect()
 }
 
 /// The loop device that shows a file, if there is one.
@@ -281,6 +216,7 @@ mod tests {
     use super::super::OpenOptions;
     use super::super::examine;
     use super::super::open;
+    use super::super::tests::open_again;
     use super::*;
     use std::os::unix::fs::OpenOptionsExt;
     use std::process::Command;
@@ -295,9 +231,9 @@ mod tests {
         assert!(open(&link, &OpenOptions::default()).is_err());
         drop(first);
         let reading = OpenOptions { read_only: true, ..OpenOptions::default() };
-        let readers = [open(&path, &reading).unwrap(), open(&link, &reading).unwrap()];
+        let readers = [open_again(&path, &reading).unwrap(), open(&link, &reading).unwrap()];
         drop(readers);
-        assert!(open(&link, &OpenOptions::default()).is_ok());
+        assert!(open_again(&link, &OpenOptions::default()).is_ok());
     }
 
     /// A loop device that goes with the test; None where there may be none.
@@ -359,38 +295,53 @@ mod tests {
         assert!(matches!(claimed, FileError::Claimed { .. }), "{claimed}");
         assert!(open(&device.0, &options).is_ok(), "it can be read");
         drop(mounted);
-        assert!(open(&device.0, &plain).is_ok());
+        assert!(open_again(&device.0, &plain).is_ok());
     }
 
-    /// No partitions of loop devices on some kernels: the files of sysfs are made here.
+    /// A file system that goes with the test; None where none may be mounted.
+    struct Mount<'a>(&'a Path);
+
+    impl<'a> Mount<'a> {
+        fn of(device: &Path, at: &'a Path) -> Option<Self> {
+            let done =
+                |command: &mut Command| command.status().is_ok_and(|status| status.success());
+            fs::create_dir(at).unwrap();
+            let there = done(Command::new("mkfs.ext2").arg("-q").arg(device))
+                && done(Command::new("mount").arg(device).arg(at));
+            there.then_some(Self(at))
+        }
+    }
+
+    impl Drop for Mount<'_> {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg(self.0).status();
+        }
+    }
+
     #[test]
-    fn a_partition_is_a_part_of_the_file_behind_its_disk() {
+    fn a_look_tells_a_device_that_is_mounted_from_one_that_is_served() {
         let folder = tempfile::tempdir().unwrap();
-        let disk = folder.path().join("loop7");
-        let put = |name: &str, text: &str| {
-            let path = disk.join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let Some(device) = Loop::of(&path) else {
+            return println!("skipped: losetup makes no loop device here");
         };
-        put("loop/backing_file", "/nowhere/disk\n");
-        put("loop/offset", "4096\n");
-        put("size", "100\n");
-        put("loop7p1/partition", "1\n");
-        put("loop7p1/start", "8\n");
-        put("loop7p1/size", "10\n");
-        let found = Backing::below(&disk.join("loop7p1"), 0).unwrap();
-        assert_eq!((found.begin, found.end), (4096 + 8 * 512, 4096 + 18 * 512));
-        assert_eq!(
-            (found.file.as_path(), found.through),
-            (Path::new("/nowhere/disk"), vec!["loop7".into()])
-        );
-        // A volume on the partition.
-        let volume = folder.path().join("dm-0");
-        fs::create_dir_all(volume.join("slaves")).unwrap();
-        std::os::unix::fs::symlink(disk.join("loop7p1"), volume.join("slaves/loop7p1")).unwrap();
-        assert_eq!(Backing::below(&volume, 0).unwrap().file, Path::new("/nowhere/disk"));
-        fs::remove_dir_all(disk.join("loop")).unwrap();
-        assert_eq!(Backing::below(&disk.join("loop7p1"), 0), None);
+        let plain = OpenOptions::default();
+        let reading = OpenOptions { read_only: true, ..plain };
+        let served = open(&device.0, &plain).unwrap();
+        examine(&device.0, &plain).expect("who serves it does not count");
+        drop(served);
+        examine(&device.0, &plain).expect("nobody has it");
+        let place = folder.path().join("mounted");
+        let Some(_mounted) = Mount::of(&device.0, &place) else {
+            return println!("skipped: nothing can be mounted here");
+        };
+        let refused = examine(&device.0, &plain).unwrap_err();
+        assert!(matches!(refused, FileError::Claimed { .. }), "{refused}");
+        examine(&device.0, &reading).expect("it can be read");
+        let _reader = open(&device.0, &reading).unwrap();
+        let refused = examine(&device.0, &plain).unwrap_err();
+        assert!(matches!(refused, FileError::Claimed { .. }), "beside a reader: {refused}");
     }
 
     #[test]
@@ -409,7 +360,7 @@ mod tests {
         let refused = examine(&second.0, &OpenOptions::default()).unwrap_err();
         assert!(matches!(refused, FileError::Shown { .. }), "{refused}");
         drop(mounted);
-        assert!(open(&second.0, &OpenOptions::default()).is_ok());
+        assert!(open_again(&second.0, &OpenOptions::default()).is_ok());
     }
 
     #[test]

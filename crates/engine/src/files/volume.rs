@@ -15,6 +15,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::folder::sync_name;
+use super::within_limit;
 
 /// Why there is no snapshot; the text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +85,9 @@ pub fn usage(file: &OwnedFd) -> io::Result<Usage> {
 /// # Errors
 /// What the kernel says; `ENOSPC` and `EFBIG` among it.
 pub fn resize(file: &OwnedFd, bytes: u64) -> io::Result<()> {
+    if bytes > size(file)? {
+        within_limit(bytes)?;
+    }
     rustix::fs::ftruncate(file, bytes)?;
     Ok(rustix::fs::fsync(file)?)
 }

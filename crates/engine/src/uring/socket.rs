@@ -28,7 +28,7 @@ use crate::limits::SHORT_RECEIVE_BYTES;
 use crate::limits::SHORT_RECEIVES;
 use crate::limits::SINGLE_RECEIVES;
 use crate::monotonic;
-use crate::sockets::peer;
+use crate::sockets::ends;
 
 /// A socket of the port. Its slot is free again when the kernel owes it nothing.
 #[derive(Debug)]
@@ -152,8 +152,8 @@ impl Uring {
                     self.arm_accept(index);
                 }
                 // Without a peer it is gone already.
-                let peer = peer(&connection)?;
-                return Some((token, Event::Accepted { connection, peer }));
+                let (peer, local) = ends(&connection)?;
+                return Some((token, Event::Accepted { connection, peer, local }));
             }
             Err(errno) => errno,
         };

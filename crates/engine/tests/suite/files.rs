@@ -18,6 +18,7 @@ use engine::FileRefused;
 use engine::Port;
 use engine::Token;
 use engine::Work;
+use engine::files::Allocation;
 use tempfile::NamedTempFile;
 
 use crate::rig::Random;
@@ -146,6 +147,26 @@ pub(crate) fn punched_and_zeroed_ranges_read_as_zero<P: Port>(make: impl Fn(&Con
     let (offset, length) = (60_000, 100_000);
     other(&mut port, Work::Zero { file: FILE, offset, length }).unwrap();
     assert_eq!(file.as_file().metadata().unwrap().len(), 65_536);
+}
+
+/// What may need the disk is asked for like any other work: the answer is an event.
+pub(crate) fn what_is_allocated_is_told<P: Port>(make: impl Fn(&Config) -> P) {
+    let (mut port, file, _pool) = with_file(make, 1 << 20);
+    file.as_file().write_all_at(&[7; 65_536], 65_536).unwrap();
+    let mut ask = |number, file, offset| {
+        port.submit(Token(number), Work::Allocation { file, offset });
+        match next(&mut port) {
+            (token, Event::Allocation { result }) if token == Token(number) => result,
+            other => panic!("unexpected {other:?}"),
+        }
+    };
+    // A file system without holes has data everywhere.
+    let data = ask(1, FILE, 65_536).unwrap();
+    assert!(matches!(data, (Allocation::Data, 131_072 | 1_048_576)), "{data:?}");
+    let hole = ask(2, FILE, 131_072).unwrap();
+    assert!(matches!(hole, (Allocation::Hole | Allocation::Data, 1_048_576)), "{hole:?}");
+    assert_eq!(ask(3, FILE, 2 << 20).unwrap_err(), libc::ENXIO);
+    assert_eq!(ask(4, FILE + 1, 0).unwrap_err(), libc::EBADF);
 }
 
 pub(crate) fn direct_files_take_any_memory<P: Port>(make: impl Fn(&Config) -> P) {

@@ -81,6 +81,7 @@ suite! {
     files::reads_end_at_the_end,
     files::many_reads_at_once,
     files::punched_and_zeroed_ranges_read_as_zero,
+    files::what_is_allocated_is_told,
     files::direct_files_take_any_memory,
     files::errors_are_the_kernels,
     files::a_number_belongs_to_one_file,

@@ -68,8 +68,9 @@ impl<P: Port> Echo<P> {
             let (token, event) = next(&mut self.port);
             let key = token.0 % SEND;
             match event {
-                Event::Accepted { connection, peer } => {
+                Event::Accepted { connection, peer, local } => {
                     assert!(peer.ip().is_loopback());
+                    assert_eq!(local, self.address);
                     self.accepted(connection.into());
                 }
                 Event::Received { bytes } => {

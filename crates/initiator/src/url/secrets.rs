@@ -4,6 +4,8 @@
 //! What somebody gave as a URL and is none may have its secret anywhere. So only what is known to
 //! be harmless is shown: host, port and target, and some options with plain values.
 
+use std::net::Ipv6Addr;
+
 use super::Url;
 use super::options::decoded;
 
@@ -18,6 +20,9 @@ const HARMLESS: [&str; 4] = ["auth", "data_digest", "header_digest", "target_use
 
 /// Keys of secrets have one of these in them.
 const SECRET_WORDS: [&str; 3] = ["passw", "secret", "pwd"];
+
+/// Longest name of an interface, bytes (IFNAMSIZ).
+const ZONE_LEN_MAX: usize = 15;
 
 /// Beginnings of stores, which are no user names.
 const STORES: [&str; 5] = ["file:", "iso:", "memory:", "null:", "stripe:"];
@@ -97,6 +102,7 @@ pub fn secrets_in(text: &str) -> Vec<String> {
         found.extend(secret.map(|(_, secret)| secret));
     } else if !rest.starts_with('[') {
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        let authority = if is_bare_ipv6(authority) { "" } else { authority };
         found.extend(authority.split_once(['%', ':', ';', '=']).map(|(_, secret)| secret));
     }
     let end = rest.find(['?', '#', '&', ';', '=']).map(|at| at + 1);
@@ -119,9 +125,19 @@ pub fn secrets_in(text: &str) -> Vec<String> {
     found.into_iter().map(str::to_owned).collect()
 }
 
+/// Whether `place` is an IPv6 address that lacks its brackets, perhaps with the name of an
+/// interface. No secret looks like one.
+pub(super) fn is_bare_ipv6(place: &str) -> bool {
+    let (address, zone) = place.split_once('%').unwrap_or((place, ""));
+    address.parse::<Ipv6Addr>().is_ok() && zone.len() <= ZONE_LEN_MAX && zone.chars().all(is_plain)
+}
+
 /// Host and port that are none. `sure`: the text has the form of a URL.
 fn is_odd_host(place: &str, sure: bool) -> bool {
     let authority = place.split('/').next().unwrap_or_default();
+    if is_bare_ipv6(authority) {
+        return false;
+    }
     let port = match authority.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
             Some((host, port))
@@ -256,6 +272,7 @@ mod tests {
             "iscsi://host:3260/iqn.2026-01.com.example:a/0",
             "iscsi://[::1]:3260/iqn.2026-01.com.example:a/0",
             "iscsi://[fe80::1%eth0]/iqn.2026-01.com.example:a/0",
+            "iscsi://2001:db8::1234:5678/iqn.2026-01.com.example:a/0",
             "iscsi://host/iqn.2026-01.com.example%3aa/0?header_digest=crc32c",
             "disk:1.img",
             "100%.img",

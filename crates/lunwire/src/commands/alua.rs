@@ -40,7 +40,7 @@ fn show(options: &AluaOptions) -> Result<()> {
     let socket = options.show.daemon.control_socket.as_deref();
     let reply = admin::ask(socket, &Request::PortGroups)?;
     if options.show.json {
-        output::line(serde_json::to_string(&reply)?);
+        output::result(serde_json::to_value(&reply)?);
         return Ok(());
     }
     let Reply::PortGroups { groups } = reply else { return Err(admin::unexpected(socket)) };

@@ -126,6 +126,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         let url = disk.url.to_string();
         let (engine, interrupted) = (queue.engine(), client::is_interrupted());
         output::partial(json!({
+            "ok": failed.is_none() && !interrupted,
             "url": url,
             "engine": engine,
             "interrupted": interrupted,

@@ -12,19 +12,19 @@ use crate::plan::DEFAULT_STORE;
 use crate::plan::DEFAULT_TARGET;
 use crate::plan::Draft;
 
-/// Validates a configuration and looks at its files; nothing is opened for writing, created,
-/// locked or listened on.
+/// Validates a configuration and looks at what it names and needs; nothing is written to or locked,
+/// no name is made, and nothing is listened on.
 pub(crate) fn run(options: &CheckOptions) -> Result<()> {
     let draft = Draft::from_file(&options.file)?;
-    let mut warnings = draft.warnings().to_vec();
+    let mut warnings = draft.warnings();
     warnings.iter().for_each(output::warn);
     let odd = draft.examine_files().with_context(|| options.file.display().to_string())?;
     odd.iter().for_each(output::warn);
     warnings.extend(odd);
+    draft.examine_machine().with_context(|| options.file.display().to_string())?;
     let luns: usize = draft.targets.iter().map(|target| target.luns.len()).sum();
     if options.json {
-        output::line(json!({
-            "ok": true,
+        output::result(json!({
             "targets": draft.targets.len(),
             "luns": luns,
             "default_disk": draft.default_disk,

@@ -35,7 +35,7 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<()> {
                 json!({ "name": target.name, "portals": portals })
             })
             .collect();
-        output::line(json!({ "initiator": identity.initiator(), "targets": targets }));
+        output::result(json!({ "initiator": identity.initiator(), "targets": targets }));
         return Ok(());
     }
     if targets.is_empty() {

@@ -17,7 +17,7 @@ pub(crate) fn run(options: &ExplainOptions) -> Result<()> {
     };
     let cpus = engine::affinity::allowed_cpus();
     if options.json {
-        output::line(json!({
+        output::result(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "kernel": report.kernel,
             "engine": chosen,

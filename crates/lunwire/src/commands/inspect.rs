@@ -32,7 +32,7 @@ pub(crate) fn run(options: &InspectOptions) -> Result<()> {
     queue.logout(session);
     let facts = facts?;
     if options.json {
-        output::line(facts.json());
+        output::result(facts.json());
     } else {
         facts.print();
     }

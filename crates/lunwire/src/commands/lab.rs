@@ -49,7 +49,7 @@ fn list(json: bool) {
     let rows: Vec<_> = rows.collect();
     if json {
         let named = |row: &Vec<String>| json!({ "name": row.first(), "about": row.get(1) });
-        output::line(json!({ "studies": rows.iter().map(named).collect::<Vec<_>>() }));
+        output::result(json!({ "studies": rows.iter().map(named).collect::<Vec<_>>() }));
     } else {
         output::table(&rows);
     }

@@ -50,7 +50,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
             let reply = ask(&place.daemon, &request)?;
             if place.daemon.json {
-                output::line(serde_json::to_string(&reply)?);
+                output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
             let Reply::Added { target, lun } = reply else { return other(&place.daemon) };
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let request = Request::ResizeLun { target, lun, bytes, shrink };
             let reply = ask(&place.daemon, &request)?;
             if place.daemon.json {
-                output::line(serde_json::to_string(&reply)?);
+                output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
             let Reply::Resized { before, now } = reply else { return other(&place.daemon) };
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
         LunAction::Rescan(options) => {
             let reply = ask(options, &Request::RescanLuns)?;
             if options.json {
-                output::line(serde_json::to_string(&reply)?);
+                output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
             let Reply::Rescanned { luns } = reply else { return other(options) };
@@ -113,7 +113,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             };
             let reply = ask(&place.daemon, &request)?;
             if place.daemon.json {
-                output::line(serde_json::to_string(&reply)?);
+                output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
             let Reply::Snapshot { bytes } = reply else { return other(&place.daemon) };

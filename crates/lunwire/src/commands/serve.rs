@@ -15,6 +15,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::consts::SIGUSR2;
+use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 use target::Target;
 
@@ -34,8 +35,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Signals that ask for an end.
 const ENDS: [i32; 2] = [SIGTERM, SIGINT];
 
-/// Signals that would end a process without a flush, and that ask for what there is not.
-const IGNORED: [i32; 4] = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
+/// Signals that would end a process without a flush, and that ask for what there is not. SIGXFSZ
+/// comes with a write beyond the limit of the process, which fails then.
+const IGNORED: [i32; 5] = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
 
 /// Serves until SIGTERM or SIGINT; a second signal does not wait for initiators.
 pub(crate) fn run(options: &ServeOptions) -> Result<()> {

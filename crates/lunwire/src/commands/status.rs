@@ -23,7 +23,7 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
     let socket = options.daemon.control_socket.as_deref();
     let reply = admin::ask(socket, &Request::Status)?;
     if options.json {
-        output::line(serde_json::to_string(&reply)?);
+        output::result(serde_json::to_value(&reply)?);
         return Ok(());
     }
     let Reply::Status(status) = reply else { return Err(admin::unexpected(socket)) };
@@ -49,6 +49,12 @@ pub(crate) fn status(options: &AdminOptions) -> Result<()> {
             output::line(format!(
                 "  LUN {number}: {store} ({size}, {block}-byte blocks{access}{protection})"
             ));
+            if let Some(how) = &lun.file_lost {
+                output::line(format!(
+                    "    its file was {how}: nobody will find there what hosts write; try: lunwire \
+                     copy the disk to another file before the LUN is removed or the daemon ends"
+                ));
+            }
             if lun.lost_writes {
                 output::line(
                     "    could not write back: blocks may be lost; flushes fail until they are \
@@ -65,7 +71,7 @@ pub(crate) fn sessions(options: &AdminOptions) -> Result<()> {
     let socket = options.daemon.control_socket.as_deref();
     let reply = admin::ask(socket, &Request::Sessions)?;
     if options.json {
-        output::line(serde_json::to_string(&reply)?);
+        output::result(serde_json::to_value(&reply)?);
         return Ok(());
     }
     let Reply::Sessions { sessions } = reply else { return Err(admin::unexpected(socket)) };
@@ -121,7 +127,7 @@ pub(crate) fn session(options: &SessionOptions) -> Result<()> {
         };
         if sessions.iter().all(|session| session.tsih != tsih) {
             if daemon.json {
-                output::line(json!({ "ok": true, "tsih": tsih }));
+                output::result(json!({ "tsih": tsih }));
             }
             return Ok(());
         }

@@ -56,7 +56,7 @@ pub(crate) fn run(options: &TopOptions) -> Result<()> {
         let (now, at) = (sessions(socket)?, Instant::now());
         let rates = rates(&before, &now, at - since);
         if options.admin.json {
-            output::line(as_json(&rates, at - since));
+            output::result(as_json(&rates, at - since));
         } else {
             show(&rates, clears);
         }

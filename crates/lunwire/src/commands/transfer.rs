@@ -125,8 +125,7 @@ fn carry_out(queue: &mut initiator::Queue, plan: Plan, json: bool) -> Result<()>
     let (source, destination) = (plan.from.name(), plan.to.name());
     let bytes = pipeline::run(queue, plan)?;
     if json {
-        output::line(json!({
-            "ok": true,
+        output::result(json!({
             "source": source,
             "destination": destination,
             "bytes": bytes,

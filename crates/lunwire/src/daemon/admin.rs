@@ -147,6 +147,7 @@ impl Shared {
                     lun.store = plan::store_of_now(&lun.store, bytes);
                 }
                 lun.lost_writes = self.target.may_have_lost_writes(&target.name, lun.number);
+                lun.file_lost = self.target.astray(&target.name, lun.number).map(str::to_owned);
             }
         }
         served

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Looks from time to time whether files behind disks have grown, and what space is left for them.
+//! Looks from time to time whether files behind disks have grown, whether they are still there, and
+//! what space is left for them.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -33,6 +34,7 @@ impl Watch {
                 let mut turn = 0_u32;
                 loop {
                     target.note_usage();
+                    target.note_names();
                     if stopped.recv_timeout(PERIOD) != Err(RecvTimeoutError::Timeout) {
                         return;
                     }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A look at the files of a configuration that opens none for writing, and locks and makes none: a
-//! daemon may serve them.
+//! A look at the files of a configuration that writes to none, locks none and makes none that has a
+//! name: a daemon may serve them.
 
+use std::io;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
+use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
@@ -17,21 +20,27 @@ use engine::files::Holder;
 use engine::files::OpenOptions;
 use engine::files::SECTOR;
 use engine::files::examine;
+use engine::files::examine_folder;
 use scsi::Identity;
 use scsi::LogicalUnit;
+use scsi::ProtectionFormat;
+use store::Store;
 use store::spec::FileSpec;
 use store::spec::Filter;
 use store::spec::Spec;
 use store::stripe;
+use target::IdentityError;
 use target::IdentityPolicy;
 use target::ProtectionError;
 use target::StateFolder;
+use target::StateFolderError;
 use target::StoreError;
 use target::Stores;
 use wire::scsi::mmc::BLOCK_LEN;
 
 use super::Draft;
 use super::lun::DraftLun;
+use super::unit::examine_kept;
 use super::unit::same_identity;
 
 /// A file of the configuration.
@@ -39,6 +48,14 @@ struct Seen {
     /// Target, number and store of its disk.
     place: String,
     file: Examined,
+}
+
+/// What a disk would be made of.
+#[derive(Default)]
+struct Found {
+    files: Vec<(FileSpec, Examined)>,
+    /// What is in memory, which is there as long as this.
+    memory: Vec<Arc<dyn Store>>,
 }
 
 /// A disk of the configuration and the designator that hosts will know it by, if that is known.
@@ -55,12 +72,16 @@ impl Draft {
         let mut all: Vec<Seen> = Vec::new();
         let mut named: Vec<Named<'_>> = Vec::new();
         let mut odd = Vec::new();
+        // All at once, as it would be served; what nobody writes to takes no room.
+        let mut memory = Vec::new();
         for target in &self.targets {
             for lun in &target.luns {
                 let place =
                     format!("target {}, LUN {}, store {}", target.name, lun.number, lun.store);
-                let files = look(lun).map_err(|error| error.context(place.clone()))?;
+                let Found { files, memory: made } = look(lun).with_context(|| place.clone())?;
+                memory.extend(made);
                 let identity = identity_of(lun, target.identity, &files);
+                let identity = identity.with_context(|| place.clone())?;
                 for (file, seen) in files {
                     if let Some(other) = all.iter().find(|other| other.file.collides(&seen)) {
                         bail!(
@@ -85,6 +106,9 @@ impl Draft {
                     let same = same_identity(other.target, other.lun, &identity);
                     return Err(same.context(place));
                 }
+                if let (Some(folder), false) = (&self.state_dir, lun.spec.is_optical()) {
+                    examine_kept(folder, &identity).with_context(|| place.clone())?;
+                }
                 let (target, lun, naa) = (&target.name, lun.number, identity.naa);
                 named.push(Named { target, lun, naa });
             }
@@ -92,11 +116,14 @@ impl Draft {
         self.examine_control_socket(&all)?;
         let Some(folder) = &self.state_dir else { return Ok(odd) };
         StateFolder::examine(folder).map_err(|error| {
-            let problem = match folder.metadata() {
-                Ok(found) if !found.is_dir() => "it is no folder".to_owned(),
-                _ => error.to_string(),
+            let problem = match (folder.metadata(), &error) {
+                (Ok(found), _) if !found.is_dir() => {
+                    "it is no folder; try: another path".to_owned()
+                }
+                (_, StateFolderError::Nowhere { .. }) => error.to_string(),
+                _ => format!("{error}; try: another path"),
             };
-            anyhow!("state-dir = \"{}\": {problem}; try: another path", folder.display())
+            anyhow!("state-dir = \"{}\": {problem}", folder.display())
         })?;
         Ok(odd)
     }
@@ -111,7 +138,12 @@ impl Draft {
             return Err(wrong("it is too long for a socket, which has 107 bytes"));
         }
         match std::fs::symlink_metadata(path) {
-            Ok(found) if found.file_type().is_socket() => Ok(()),
+            // Where the daemon that made it is gone it is made anew.
+            Ok(found) if found.file_type().is_socket() => {
+                let folder = path.parent().filter(|folder| *folder != Path::new(""));
+                examine_folder(folder.unwrap_or_else(|| Path::new(".")))
+                    .map_err(|error| wrong(&error.to_string()))
+            }
             Ok(_) => Err(wrong("what is there is no socket")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let made = OpenOptions { create_size: Some(SECTOR), ..OpenOptions::default() };
@@ -131,33 +163,43 @@ impl Draft {
     }
 }
 
-/// The files of a disk, if they fit together.
-fn look(lun: &DraftLun) -> Result<Vec<(FileSpec, Examined)>> {
-    let mut files = Vec::new();
-    let bytes = look_at(&lun.spec, lun.block, &mut files)?;
+/// What a disk would be made of, if it fits together.
+fn look(lun: &DraftLun) -> Result<Found> {
+    let mut found = Found::default();
+    let bytes = look_at(&lun.spec, lun.block, &mut found)?;
     let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
     LogicalUnit::check_size(bytes, block).map_err(anyhow::Error::msg)?;
-    if let (Some(kind), Spec::File(file)) = (lun.protection, lun.spec.unfiltered()) {
-        if files.iter().any(|(_, seen)| seen.block_device) {
+    let Some(kind) = lun.protection else {
+        Stores::examine_unprotected(&lun.spec)?;
+        return Ok(found);
+    };
+    if let Spec::File(file) = lun.spec.unfiltered() {
+        if found.files.iter().any(|(_, seen)| seen.block_device) {
             return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());
         }
         let seen = Stores::examine_side(file, bytes, block, kind)?;
         let side = FileSpec { path: format!("{}.pi", file.path), size: None, ..file.clone() };
-        files.push((side, seen));
+        found.files.push((side, seen));
+    } else {
+        let format = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
+        found.memory.push(Stores::new().open(&Spec::Memory { bytes: format.side_len() })?);
     }
-    Ok(files)
+    Ok(found)
 }
 
-/// The size of a store, whose files come behind `files`.
-fn look_at(spec: &Spec, block: u32, files: &mut Vec<(FileSpec, Examined)>) -> Result<u64> {
+/// The size of a store; what it would be made of comes behind what is in `found`.
+fn look_at(spec: &Spec, block: u32, found: &mut Found) -> Result<u64> {
     let file = match spec {
         Spec::File(file) => file.clone(),
         Spec::Iso { path } => FileSpec::disc(path.clone()),
-        Spec::Memory { bytes } | Spec::Null { bytes } => return Ok(*bytes),
-        Spec::Filtered { behind, .. } => return look_at(behind, block, files),
+        Spec::Memory { bytes } | Spec::Null { bytes } => {
+            found.memory.push(Stores::new().open(spec)?);
+            return Ok(*bytes);
+        }
+        Spec::Filtered { behind, .. } => return look_at(behind, block, found),
         Spec::Stripe { chunk, stores } => {
             let sizes: Result<Vec<u64>> =
-                stores.iter().map(|store| look_at(store, block, files)).collect();
+                stores.iter().map(|store| look_at(store, block, found)).collect();
             return Ok(stripe::bytes_of(*chunk, &sizes?).map_err(StoreError::from)?);
         }
     };
@@ -169,7 +211,7 @@ fn look_at(spec: &Spec, block: u32, files: &mut Vec<(FileSpec, Examined)>) -> Re
         return Err(StoreError::DirectBlock { path, needs, block }.into());
     }
     let bytes = seen.bytes;
-    files.push((file, seen));
+    found.files.push((file, seen));
     Ok(bytes)
 }
 
@@ -179,19 +221,22 @@ fn identity_of(
     lun: &DraftLun,
     policy: IdentityPolicy,
     files: &[(FileSpec, Examined)],
-) -> Option<Identity> {
-    if policy != IdentityPolicy::Own {
-        return None;
+) -> Result<Option<Identity>> {
+    if let (IdentityPolicy::Own, Some(serial)) = (policy, &lun.serial) {
+        return Ok(Some(Identity::of_serial(serial, "", "")));
     }
-    if let Some(serial) = &lun.serial {
-        return Some(Identity::of_serial(serial, "", ""));
+    let (Spec::File(_) | Spec::Iso { .. }, [(file, seen), ..]) = (lun.spec.unfiltered(), files)
+    else {
+        return Ok(None);
+    };
+    let number = seen.number.as_ref().map_err(|error| {
+        let source = io::Error::new(error.kind(), error.to_string());
+        IdentityError::File { path: file.path.clone(), source }
+    })?;
+    if policy == IdentityPolicy::Own && !is_read_only(&lun.spec) {
+        return Ok(number.map(|number| Identity::of(number, "", "")));
     }
-    match (lun.spec.unfiltered(), files) {
-        (Spec::File(_), [(_, seen), ..]) if !is_read_only(&lun.spec) => {
-            seen.number.map(|number| Identity::of(number, "", ""))
-        }
-        _ => None,
-    }
+    Ok(None)
 }
 
 fn is_read_only(spec: &Spec) -> bool {

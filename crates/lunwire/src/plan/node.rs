@@ -16,6 +16,7 @@ use scsi::Explicit;
 use scsi::PortGroup;
 use target::AccessRule;
 use target::AuthenticationPolicy;
+use target::Demand;
 use target::IdentityPolicy;
 use target::Redirect;
 
@@ -54,6 +55,13 @@ impl DraftTarget {
             explicit: Explicit::No,
             identity: IdentityPolicy::default(),
         }
+    }
+
+    /// Whether its disks are for everybody who reaches it.
+    pub(super) fn is_open(&self) -> bool {
+        let demand = self.authentication.demand;
+        let is_proved = matches!(demand, Demand::Required | Demand::Mutual);
+        !is_proved && self.access.is_empty() && self.redirect.is_none()
     }
 
     pub(super) fn from_file(

@@ -10,13 +10,17 @@ use anyhow::Context;
 use anyhow::Result;
 use anyhow::anyhow;
 use control::admin;
+use engine::files::SECTOR;
 use scsi::Explicit;
 use scsi::Identity;
+use scsi::KeepFailed;
+use scsi::Keeper;
 use scsi::Kept;
 use scsi::LogicalUnit;
 use scsi::PortGroup;
 use scsi::ProtectionType;
 use store::Store;
+use store::null::Null;
 use target::DiskNumber;
 use target::IdentityPolicy;
 use target::Sought;
@@ -93,6 +97,7 @@ impl UnitMaker {
             read_only: geometry.read_only,
             protection: unit.protection_type().map(ProtectionType::number),
             lost_writes: false,
+            file_lost: None,
         };
         Ok((unit, shown))
     }
@@ -201,13 +206,44 @@ fn in_drive(number: u64, target: &str, lun: u16) -> u64 {
 
 /// The unit with one kind of its state as it was kept in `folder`.
 fn keep(unit: LogicalUnit, folder: &Path, kept: Kept) -> Result<LogicalUnit> {
-    let (file, state) = StateFile::open(folder, unit.identity(), kept)
-        .with_context(|| format!("cannot use {}", folder.display()))?;
+    let (file, state) =
+        StateFile::open(folder, unit.identity(), kept).with_context(|| unusable(folder))?;
     let path = file.path().to_owned();
     unit.with_keeper(kept, Arc::new(file), state.as_deref())
         .map_err(anyhow::Error::msg)
-        .with_context(|| {
-            let (path, name) = (path.display(), kept.name());
-            format!("{path} holds {name} that hosts rely on; remove it only if none do")
-        })
+        .with_context(|| relied_on(&path, kept))
+}
+
+/// Whether what is kept in `folder` of the unit with this identity is such that a unit can have it.
+pub(super) fn examine_kept(folder: &Path, identity: &Identity) -> Result<()> {
+    let store = Arc::new(Null::new(SECTOR)?);
+    let block = u32::try_from(SECTOR)?;
+    let unit = LogicalUnit::new(identity.clone(), store, block).map_err(anyhow::Error::msg)?;
+    Kept::ALL.into_iter().try_fold(unit, |unit, kept| {
+        let (path, state) =
+            StateFile::examine(folder, identity, kept).with_context(|| unusable(folder))?;
+        unit.with_keeper(kept, Arc::new(Nobody), state.as_deref())
+            .map_err(anyhow::Error::msg)
+            .with_context(|| relied_on(&path, kept))
+    })?;
+    Ok(())
+}
+
+fn unusable(folder: &Path) -> String {
+    format!("cannot use {}", folder.display())
+}
+
+fn relied_on(path: &Path, kept: Kept) -> String {
+    let (path, name) = (path.display(), kept.name());
+    format!("{path} holds {name} that hosts rely on; remove it only if none do")
+}
+
+/// Keeps nothing: of a unit that is only looked at nothing changes.
+#[derive(Debug)]
+struct Nobody;
+
+impl Keeper for Nobody {
+    fn keep(&self, _: &[u8]) -> Result<(), KeepFailed> {
+        Err(KeepFailed)
+    }
 }

@@ -53,10 +53,35 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(folder: &Path, luns: &[&str], more: &[&str]) -> Self {
+        Self::start_with_log(folder, luns, &[&["--log", "error"], more].concat(), Stdio::inherit())
+    }
+
+    /// One that writes what it tells at level `info` to `log` in `folder`.
+    pub(crate) fn start_logged(folder: &Path, luns: &[&str], more: &[&str]) -> Self {
+        let log = std::fs::File::create(folder.join("log")).unwrap();
+        Self::start_with_log(folder, luns, more, log.into())
+    }
+
+    /// What it has told until some line says `what`.
+    #[track_caller]
+    pub(crate) fn told(folder: &Path, what: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            let log = std::fs::read_to_string(folder.join("log")).unwrap();
+            let line = log.lines().find(|line| line.contains(what));
+            if let Some(line) = line {
+                return line.to_owned();
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "{what:?} is not in {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn start_with_log(folder: &Path, luns: &[&str], more: &[&str], log: Stdio) -> Self {
         let socket = folder.join("control").display().to_string();
         let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--control-socket", &socket]);
-        command.args(["--target", TARGET, "--log", "error"]).args(more);
+        command.args(["--target", TARGET]).args(more).stderr(log);
         for lun in luns {
             command.args(["--lun", lun]);
         }

@@ -7,6 +7,8 @@ mod support;
 
 mod addresses;
 mod advice;
+mod beside;
+mod checks;
 mod foreign;
 mod limits;
 mod messages;
@@ -14,4 +16,5 @@ mod outputs;
 mod places;
 mod reader;
 mod secrets;
+mod server;
 mod zeroes;

@@ -62,6 +62,29 @@ pub(crate) struct Protected {
     /// Base of the residual, bytes.
     presented: u64,
     durable: bool,
+    failed: Option<FailedCheck>,
+}
+
+/// A block that is not what its protection information says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // facts
+pub struct FailedCheck {
+    /// Its address.
+    pub block: u64,
+    /// What of it does not fit.
+    pub field: &'static str,
+    /// Where that was seen.
+    pub place: CheckedAt,
+}
+
+/// Where protection information was checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // there is no third place
+pub enum CheckedAt {
+    /// In what a host sent; nothing of it was written.
+    Sent,
+    /// In what was read.
+    Medium,
 }
 
 /// What a command does with its blocks.
@@ -137,6 +160,7 @@ impl Protected {
             stage: Stage::Over,
             presented,
             durable: false,
+            failed: None,
         }
     }
 
@@ -179,7 +203,25 @@ impl Protected {
         }
     }
 
+    /// The check that ended it, if one did.
+    pub(crate) const fn failed_check(&self) -> Option<FailedCheck> {
+        self.failed
+    }
+
     pub(crate) fn resume(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
+        let result = self.step(unit, input);
+        if let Err(Fault { sense, .. }) = &result
+            && let (Some(field), Some(block)) = (sense::field_checked(sense), sense.information)
+        {
+            // It holds its blocks before it reads them.
+            let is_read = self.held.is_some();
+            let place = if is_read { CheckedAt::Medium } else { CheckedAt::Sent };
+            self.failed = Some(FailedCheck { block, field, place });
+        }
+        result
+    }
+
+    fn step(&mut self, unit: &LogicalUnit, input: Input) -> Result<Step, Fault> {
         let lba = unit.lba_of(self.at);
         match core::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Receiving(length) => {

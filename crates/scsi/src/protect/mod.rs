@@ -22,6 +22,8 @@ pub use format::FormatError;
 pub use format::PROTECTION_HEADER_LEN;
 pub use format::PROTECTION_RECORDS_AT;
 pub use format::ProtectionFormat;
+pub use machine::CheckedAt;
+pub use machine::FailedCheck;
 pub(crate) use machine::Protected;
 pub(crate) use start::start;
 

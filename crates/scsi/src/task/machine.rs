@@ -12,6 +12,7 @@ use crate::keeping::Keeping;
 use crate::kept::KeepFailed;
 use crate::lun::LogicalUnit;
 use crate::nexus::Mapped;
+use crate::protect::FailedCheck;
 use crate::protect::Protected;
 use crate::protect::unmap::Unmap as ProtectedUnmap;
 use crate::sbc::compare::Compare;
@@ -39,6 +40,8 @@ use store::Op;
 pub(crate) enum Machine {
     /// Complete.
     Done,
+    /// Complete, or about to be: a block did not fit its protection information.
+    Unfit(FailedCheck),
     Read(Read),
     Write(Write),
     /// A WRITE that nobody sees a part of.
@@ -90,7 +93,7 @@ impl Machine {
         input: Input,
     ) -> Result<Step, Fault> {
         match self {
-            Self::Done => Err(sense::INTERNAL.into()),
+            Self::Done | Self::Unfit(_) => Err(sense::INTERNAL.into()),
             Self::Read(read) => read.resume(unit, input),
             Self::Write(write) | Self::Atomic(write) => write.resume(unit, input),
             Self::WriteVerify(both) => both.resume(unit, input),

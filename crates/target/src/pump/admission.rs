@@ -2,7 +2,6 @@
 //! From an accepted connection to a session: login, access, the ISID rule (RFC 7143 §6.3).
 
 use std::net::SocketAddr;
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -27,6 +26,7 @@ use super::Phase;
 use super::Pump;
 use super::Session;
 use super::token;
+use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::node::Served;
 use crate::registry::Claim;
@@ -76,21 +76,22 @@ impl LoginPhase {
 
 impl<P: Port> Pump<P> {
     /// A new connection: this reactor's own, or a letter to the next one in turn.
-    pub(super) fn accepted(&mut self, fd: OwnedFd, peer: SocketAddr) {
+    pub(super) fn accepted(&mut self, fd: OwnedFd, ends: Ends) {
         if self.stopping.is_some() {
             return;
         }
         let reactor = self.accepted % self.shared.mailboxes.len();
         self.accepted += 1;
         if reactor == self.reactor {
-            self.adopt(fd, peer);
+            self.adopt(fd, ends);
         } else {
-            self.shared.mailboxes[reactor].send(Letter::Connection { fd, peer });
+            self.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
     /// Begins the login phase of a connection.
-    pub(super) fn adopt(&mut self, fd: OwnedFd, peer: SocketAddr) {
+    pub(super) fn adopt(&mut self, fd: OwnedFd, ends: Ends) {
+        let Ends { peer, local } = ends;
         if self.is_full() {
             let reason = match self.stopping {
                 Some(_) => "the daemon stops",
@@ -99,8 +100,6 @@ impl<P: Port> Pump<P> {
             tracing::warn!(%peer, reason, "refused a connection");
             return;
         }
-        let stream = TcpStream::from(fd);
-        let Ok(local) = stream.local_addr() else { return };
         let now = self.port.now();
         let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
         let login = LoginPhase {
@@ -115,7 +114,7 @@ impl<P: Port> Pump<P> {
             joins: None,
         };
         let (peer, local) = (without_mapping(peer), without_mapping(local));
-        let _ = self.insert_connection(stream.into(), peer, local, Tcp::new(), Box::new(login));
+        let _ = self.insert_connection(fd, peer, local, Tcp::new(), Box::new(login));
     }
 
     /// Whether another connection is one too many.

@@ -26,6 +26,8 @@ use super::Kind;
 use super::Pump;
 use super::awaiting_memory::Reading;
 use super::complaint;
+use super::complaint::Cause;
+use super::complaint::Scene;
 use super::token;
 use crate::table::Key;
 
@@ -111,7 +113,8 @@ impl<P: Port> Pump<P> {
             let Some(store) = job.scsi.store() else { return };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
-                    complaint::of(&job.scsi, &op, &outcome, None);
+                    let scene = Scene { shared: &self.shared, session: None };
+                    complaint::of(scene, &job.scsi, &op, &outcome, Cause::default());
                     step = job.scsi.work(Input::Store(outcome));
                 }
                 Submitted::Io(io) => return self.submit_io(Key::NOBODY, id_of(key), op, io),
@@ -158,11 +161,12 @@ impl<P: Port> Pump<P> {
         }
         let Some(job) = self.jobs.get_mut(key) else { return };
         let Some(store) = job.scsi.store() else { return };
-        let errno = complaint::errno(&result);
+        let cause = Cause::of(io, &result);
         match store.complete(op, io, result) {
             Submitted::Io(next) => self.submit_io(Key::NOBODY, id, op.clone(), next),
             Submitted::Done(outcome) => {
-                complaint::of(&job.scsi, op, &outcome, errno);
+                let scene = Scene { shared: &self.shared, session: None };
+                complaint::of(scene, &job.scsi, op, &outcome, cause);
                 let step = job.scsi.work(Input::Store(outcome));
                 self.job_turns.push_back((key, Some(step)));
             }

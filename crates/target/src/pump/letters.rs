@@ -21,7 +21,7 @@ impl<P: Port> Pump<P> {
         }
         while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
             match letter {
-                Letter::Connection { fd, peer } => self.adopt(fd, peer),
+                Letter::Connection { fd, ends } => self.adopt(fd, ends),
                 Letter::TakeOver(handover) => self.take_over(*handover),
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
                     self.make_room(&identity, tsih, (reactor, connection));

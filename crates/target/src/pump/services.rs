@@ -7,13 +7,17 @@
 
 pub(super) use wire::scsi::sam::TASK_SET_FULL;
 
+use wire::scsi::sam::CHECK_CONDITION;
+
 use buf::Buf;
 use buf::Claim;
 use buf::Slice;
 use engine::Port;
 use iscsi::datamover::TaskId;
 use iscsi::service;
+use iscsi::target::LoggedIn;
 use scsi::Input;
+use scsi::Nexus;
 use scsi::Step;
 use store::Submitted;
 use wire::iscsi::Attribute;
@@ -23,6 +27,9 @@ use super::Session;
 use super::awaiting_memory::Want;
 use super::buffers;
 use super::complaint;
+use super::complaint::Cause;
+use super::complaint::Scene;
+use crate::reactor::Shared;
 use crate::stopwatch::Layer;
 use crate::table::Key;
 
@@ -101,7 +108,8 @@ impl<P: Port> Pump<P> {
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     self.watch.stored(&op);
-                    complaint::of(&task.scsi, &op, &outcome, None);
+                    let scene = scene(&self.shared, nexus, &session.login);
+                    complaint::of(scene, &task.scsi, &op, &outcome, Cause::default());
                     step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                 }
@@ -189,6 +197,9 @@ impl<P: Port> Pump<P> {
 
     /// Send SCSI Command Complete.
     pub(super) fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
+        if completion.status == CHECK_CONDITION {
+            self.tell_failed_check(key, id);
+        }
         if !self.end(key, id) {
             return;
         }
@@ -213,6 +224,22 @@ impl<P: Port> Pump<P> {
         };
         session.machine.complete(id, completion);
     }
+}
+
+impl<P: Port> Pump<P> {
+    /// What a command has found wrong is for the log, too.
+    #[cold]
+    fn tell_failed_check(&mut self, key: Key, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) {
+            complaint::of_check(scene(&self.shared, nexus, &session.login), &task.scsi);
+        }
+    }
+}
+
+/// Where a command of a session is carried out.
+pub(super) fn scene<'a>(shared: &'a Shared, nexus: &'a Nexus, login: &'a LoggedIn) -> Scene<'a> {
+    Scene { shared, session: Some((nexus, login.target.as_deref())) }
 }
 
 impl Session {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A store's work: to the engine and back.
 
+use std::time::Duration;
+
 use engine::Port;
 use engine::Work;
 use engine::files::Allocation;
@@ -19,6 +21,8 @@ use super::Pump;
 use super::awaiting_memory::Reading;
 use super::awaiting_memory::Want;
 use super::complaint;
+use super::complaint::Cause;
+use super::services::scene;
 use super::services::task_of;
 use super::token;
 use crate::stopwatch::Layer;
@@ -59,34 +63,29 @@ impl<P: Port> Pump<P> {
             Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
             Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
             Io::Reserve { file, offset, length } => Work::Reserve { file: file.0, offset, length },
-            rare => return self.run_rare(key, id, op, kept, rare),
+            Io::Status { file, offset } => Work::Allocation { file: file.0, offset },
+            Io::Clock { .. } => return self.tell_store_time(key, id, op, kept),
+            Io::Pause { length, .. } => return self.begin_pause(key, id, op, kept, length),
+            Io::Part(part) => return self.run_io(key, id, op, kept, part.io().clone()),
         };
         if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
             self.port.submit(token(Kind::Io, io), work);
         }
     }
 
-    /// What is not for the engine.
+    /// A store wants to know what time it is.
     #[cold]
-    fn run_rare(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
-        match io {
-            Io::Status { file, offset } => {
-                let result = IoResult::Status(self.allocation(file, offset));
-                self.answer(key, id, op, &kept, result);
-            }
-            Io::Clock { .. } => {
-                let result = IoResult::Clock(self.port.now());
-                self.answer(key, id, op, &kept, result);
-            }
-            Io::Pause { length, .. } => {
-                let end = self.port.now() + length;
-                if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
-                    self.timers.set(token(Kind::Io, io).0, end);
-                }
-            }
-            Io::Part(part) => self.run_io(key, id, op, kept, part.io().clone()),
-            // Everything else is for the engine.
-            _ => {}
+    fn tell_store_time(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
+        let result = IoResult::Clock(self.port.now());
+        self.answer(key, id, op, &io, result);
+    }
+
+    /// A store wants to go on when some time has passed.
+    #[cold]
+    fn begin_pause(&mut self, key: Key, id: TaskId, op: store::Op, io: Io, length: Duration) {
+        let end = self.port.now() + length;
+        if let Some(io) = self.remember(key, id, Doing::Store { op, io }) {
+            self.timers.set(token(Kind::Io, io).0, end);
         }
     }
 
@@ -112,19 +111,6 @@ impl<P: Port> Pump<P> {
         }))
     }
 
-    /// Asks the file itself: the page cache knows, and the question is rare.
-    fn allocation(&self, file: store::FileId, offset: u64) -> Result<(Space, u64), i32> {
-        let file = self.shared.files.find(file).ok_or(0)?;
-        let (allocation, end) = engine::files::allocation(&file.fd, offset)
-            .map_err(|error| error.raw_os_error().unwrap_or(0))?;
-        let space = match allocation {
-            Allocation::Data => Space::Mapped,
-            Allocation::Reserved => Space::Anchored,
-            Allocation::Hole => Space::Deallocated,
-        };
-        Ok((space, end))
-    }
-
     /// The answer to a question that needed no engine. The command goes on in the next turn, for it
     /// may have many questions.
     fn answer(&mut self, key: Key, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
@@ -136,11 +122,12 @@ impl<P: Port> Pump<P> {
             return;
         };
         let Some(store) = task.scsi.store() else { return };
-        let errno = complaint::errno(&result);
+        let cause = Cause::of(io, &result);
         match store.complete(&op, io, result) {
             Submitted::Io(next) => self.submit_io(key, id, op, next),
             Submitted::Done(outcome) => {
-                complaint::of(&task.scsi, &op, &outcome, errno);
+                let scene = scene(&self.shared, nexus, &session.login);
+                complaint::of(scene, &task.scsi, &op, &outcome, cause);
                 let step = task.scsi.resume(nexus, Input::Store(outcome));
                 self.runnable.push_back((key, id, step));
             }
@@ -196,12 +183,13 @@ impl<P: Port> Pump<P> {
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             && let Some(store) = task.scsi.store()
         {
-            let errno = complaint::errno(&result);
+            let cause = Cause::of(&io, &result);
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
                     self.watch.laps.lap(Layer::Store);
-                    complaint::of(&task.scsi, &op, &outcome, errno);
+                    let scene = scene(&self.shared, nexus, &session.login);
+                    complaint::of(scene, &task.scsi, &op, &outcome, cause);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
                     self.watch.laps.lap(Layer::Scsi);
                     self.advance(key, id, step);
@@ -221,6 +209,15 @@ impl PendingIo {
     /// Something is done to the medium, or read from it.
     pub(super) fn is_for_the_medium(&self) -> bool {
         matches!(&self.doing, Doing::Store { io, .. } if !is_pause(io))
+    }
+}
+
+/// What stands behind bytes, in the words of the store.
+pub(super) const fn space_of(what: Allocation) -> Space {
+    match what {
+        Allocation::Data => Space::Mapped,
+        Allocation::Reserved => Space::Anchored,
+        Allocation::Hole => Space::Deallocated,
     }
 }
 

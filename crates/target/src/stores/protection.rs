@@ -20,6 +20,7 @@ use store::Geometry;
 use store::Store;
 use store::beside::Beside;
 use store::spec::FileSpec;
+use store::spec::Filter;
 use store::spec::Spec;
 use store::spec::Unprotectable;
 
@@ -55,7 +56,7 @@ pub enum ProtectionError {
     /// The file beside is not what it must be.
     #[error(
         "{side} cannot hold the protection information of {path}: {problem}; \
-         try: leave protection out, or move it away: the disk is then unprotected until written"
+         try: move it away: the disk is then unprotected until written"
     )]
     Header {
         /// The file beside.
@@ -80,6 +81,32 @@ pub enum ProtectionError {
         blocks: u64,
         /// Their length.
         wanted: u32,
+    },
+    /// A disk with protection information that is to be served without: what is written would not
+    /// fit what stands beside it.
+    #[error(
+        "{side} holds protection information of {path}, which would not fit what is written \
+         without it; try: protection = {kind} (--protection {kind}) to keep it, readonly to write \
+         nothing, or remove {side} to give it up"
+    )]
+    LeftOut {
+        /// The file beside.
+        side: String,
+        /// The disk.
+        path: String,
+        /// Type of the protection information.
+        kind: u8,
+    },
+    /// The disk is gone, and a new one is to be made.
+    #[error(
+        "{side} holds protection information of a {path} that is not there, and would not fit a \
+         new one; try: bring {path} back, or remove {side}, too"
+    )]
+    Orphan {
+        /// The file beside.
+        side: String,
+        /// The disk.
+        path: String,
     },
     /// The file beside cannot be opened.
     #[error("protection information of {path}: {source}")]
@@ -119,7 +146,10 @@ impl Stores {
         kind: ProtectionType,
     ) -> Result<(Arc<Beside>, ProtectionFormat), StoreError> {
         spec.protectable().map_err(ProtectionError::from)?;
-        let (files, data) = (self.files.len(), self.open_for(spec, block)?);
+        if let Spec::File(file) = spec.unfiltered() {
+            refuse_orphan(file)?;
+        }
+        let (files, data) = (self.files.len(), self.open_whole(spec, block)?);
         let bytes = data.geometry().bytes;
         let format = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
         let (side, format): (Arc<dyn Store>, _) = match spec.unfiltered() {
@@ -127,7 +157,7 @@ impl Stores {
                 if self.files.get(files).is_some_and(|file| file.block_device) {
                     return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());
                 }
-                let path = format!("{}.pi", file.path);
+                let path = side_of(&file.path);
                 self.open_side(&Side { spec: file, path, wanted: format })?
             }
             _ => (self.open(&Spec::Memory { bytes: format.side_len() })?, format),
@@ -146,8 +176,9 @@ impl Stores {
         block: u32,
         kind: ProtectionType,
     ) -> Result<Examined, ProtectionError> {
+        refuse_orphan(spec)?;
         let wanted = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
-        let side = Side { spec, path: format!("{}.pi", spec.path), wanted };
+        let side = Side { spec, path: side_of(&spec.path), wanted };
         let path = Path::new(&side.path);
         let options = side.options()?;
         let seen = engine::files::examine(path, &options)
@@ -157,6 +188,21 @@ impl Stores {
             side.agreed(&File::open(path).map_err(failed)?)?;
         }
         Ok(seen)
+    }
+
+    /// Whether the files of `spec` can be served without protection information: those that are
+    /// written to have none beside them.
+    ///
+    /// # Errors
+    /// Which one has.
+    pub fn examine_unprotected(spec: &Spec) -> Result<(), ProtectionError> {
+        match spec {
+            Spec::File(file) if !file.read_only => refuse_left_out(file),
+            Spec::Filtered { filter: Filter::ReadOnly, .. } => Ok(()),
+            Spec::Filtered { behind, .. } => Self::examine_unprotected(behind),
+            Spec::Stripe { stores, .. } => stores.iter().try_for_each(Self::examine_unprotected),
+            Spec::File(_) | Spec::Iso { .. } | Spec::Memory { .. } | Spec::Null { .. } => Ok(()),
+        }
     }
 
     fn open_side(
@@ -190,6 +236,7 @@ impl Stores {
             writable: !side.spec.read_only,
             block_device: false,
             health: store.health(id).expect("a file has a health"),
+            name: Arc::default(),
             direct_block: open.direct_block,
             _behind: open.behind,
         });
@@ -285,6 +332,66 @@ impl Side<'_> {
     fn damaged(&self, problem: FormatError) -> ProtectionError {
         let (side, path) = (self.path.clone(), self.spec.path.clone());
         ProtectionError::Header { side, path, problem }
+    }
+}
+
+/// What stands beside the file `path`.
+fn side_of(path: &str) -> String {
+    format!("{path}.pi")
+}
+
+fn refuse_left_out(disk: &FileSpec) -> Result<(), ProtectionError> {
+    refuse_orphan(disk)?;
+    // It stands beside the name by which the disk was served, which may be a link now.
+    let whole = std::fs::canonicalize(&disk.path).ok();
+    let whole = whole.as_deref().and_then(Path::to_str);
+    for name in [Some(disk.path.as_str()), whole].into_iter().flatten() {
+        let side = side_of(name);
+        let Some(format) = kept(&side, &disk.path)? else { continue };
+        if let Some(kind) = format.kind {
+            let (path, kind) = (disk.path.clone(), kind.number());
+            return Err(ProtectionError::LeftOut { side, path, kind });
+        }
+    }
+    Ok(())
+}
+
+/// What was beside a file that is gone is of no other one.
+fn refuse_orphan(disk: &FileSpec) -> Result<(), ProtectionError> {
+    let (side, path) = (side_of(&disk.path), disk.path.clone());
+    if disk.size.is_none() || Path::new(&path).exists() || kept(&side, &path)?.is_none() {
+        return Ok(());
+    }
+    Err(ProtectionError::Orphan { side, path })
+}
+
+/// How the disk `path` is formatted by what `side` says; None if there is no such file, or it is
+/// something else.
+fn kept(side: &str, path: &str) -> Result<Option<ProtectionFormat>, ProtectionError> {
+    let failed = |source| ProtectionError::Side { side: side.to_owned(), source };
+    match std::fs::metadata(side) {
+        Ok(facts) if facts.is_file() => {}
+        // A pipe would wait for its other end.
+        Ok(_) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // A device has no folder that keeps files, and a name that is too long no file.
+        Err(_) if !Path::new(path).is_file() => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    }
+    let mut header = [0; PROTECTION_HEADER_LEN];
+    match File::open(side).map_err(failed)?.read_exact_at(&mut header, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    }
+    match ProtectionFormat::parse(&header) {
+        Ok(format) => Ok(format),
+        Err(FormatError::Foreign) => Ok(None),
+        Err(problem) => {
+            let (side, path) = (side.to_owned(), path.to_owned());
+            Err(ProtectionError::Header { side, path, problem })
+        }
     }
 }
 

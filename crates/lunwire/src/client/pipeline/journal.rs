@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How far a copy has come, in a file, so that it can go on after an interruption.
 
+use std::fs;
+use std::io;
+use io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -9,6 +13,7 @@ use anyhow::Result;
 use anyhow::bail;
 use serde_json::Value;
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 /// The state of one copy.
 #[derive(Debug)]
@@ -24,17 +29,23 @@ pub(crate) struct Journal {
 const STATE_LEN_MAX: u64 = 64 << 10;
 
 impl Journal {
-    /// Reads what an interrupted copy has left, or begins.
+    /// Reads what an interrupted copy has left, or begins. The state is in no file that is copied.
     pub(crate) fn open(
         path: &Path,
         source: String,
         destination: String,
         length: u64,
     ) -> Result<Self> {
+        for (what, place) in [("source", &source), ("destination", &destination)] {
+            if is_same(path, place.as_ref()) {
+                let path = path.display();
+                bail!("{path} is the {what}; the state of the copy needs a file of its own");
+            }
+        }
         let mut journal = Self { path: path.to_owned(), source, destination, length, done: 0 };
         let text = match engine::files::read_whole(path, STATE_LEN_MAX) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(journal),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(journal),
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot read {}", path.display()));
             }
@@ -69,21 +80,42 @@ impl Journal {
             "length": self.length,
             "done": done,
         });
-        let beside = self.path.with_extension("new");
-        let cannot = || format!("cannot keep the state in {}", self.path.display());
-        std::fs::write(&beside, state.to_string()).with_context(cannot)?;
-        std::fs::rename(&beside, &self.path).with_context(cannot)
+        self.put(state.to_string().as_bytes())
+            .with_context(|| format!("cannot keep the state in {}", self.path.display()))
+    }
+
+    /// The new state takes the place of the old one, whole; its draft has a name that nobody had.
+    fn put(&self, state: &[u8]) -> io::Result<()> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let mut draft = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+        draft.write_all(state)?;
+        draft.as_file().sync_all()?;
+        draft.persist(&self.path)?;
+        Ok(())
     }
 
     /// The copy is whole.
     pub(crate) fn remove(self) -> Result<()> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("cannot remove {}", self.path.display()))
             }
             _ => Ok(()),
         }
     }
+}
+
+/// Whether two names are those of one file, which need not be there.
+fn is_same(one: &Path, other: &Path) -> bool {
+    if let (Ok(one), Ok(other)) = (fs::metadata(one), fs::metadata(other)) {
+        return (one.dev(), one.ino()) == (other.dev(), other.ino());
+    }
+    let whole = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    whole(one).is_some_and(|one| whole(other) == Some(one))
 }
 
 #[cfg(test)]
@@ -103,9 +135,30 @@ mod tests {
         assert_eq!(open("a", 100).unwrap().done(), 40);
         assert!(open("c", 100).unwrap_err().to_string().contains("another copy"));
         assert!(open("a", 101).is_err());
-        std::fs::write(&path, "no json").unwrap();
+        fs::write(&path, "no json").unwrap();
         assert!(open("a", 100).unwrap_err().to_string().contains("not the state"));
         journal.remove().unwrap();
         assert_eq!(open("a", 100).unwrap().done(), 0);
+    }
+
+    #[test]
+    fn nobody_elses_file_is_written_or_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let text = |name: &str| path(name).to_string_lossy().into_owned();
+        fs::write(path("a.new"), "image").unwrap();
+        let mut journal = Journal::open(&path("a.state"), text("a.new"), text("b"), 100).unwrap();
+        journal.keep(40).unwrap();
+        journal.keep(50).unwrap();
+        journal.remove().unwrap();
+        assert_eq!(fs::read(path("a.new")).unwrap(), b"image");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 1);
+        for (state, source, destination) in
+            [("a.new", "a.new", "b"), ("b", "a.new", "b"), ("./b", "a.new", "b")]
+        {
+            let state = path(state);
+            let refused = Journal::open(&state, text(source), text(destination), 100).unwrap_err();
+            assert!(refused.to_string().contains("a file of its own"), "{refused}");
+        }
     }
 }

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `serve` refuses, `check` refuses, and in the same words: what depends on the machine.
+
+use std::fs::Permissions;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::process::Output;
+
+use crate::support::Files;
+use crate::support::fails;
+use crate::support::good;
+use crate::support::stderr;
+
+const DISK: &str = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
+                    [[target.lun]]\nstore = \"memory:1M\"\n";
+
+#[test]
+fn addresses_are_those_of_this_machine() {
+    let files = Files::new();
+    let group = "listen = [\"127.0.0.1:0\"]\n\
+                 [[portal-group]]\ntag = 2\nlisten = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n";
+    for (portals, address) in [
+        ("listen = [\"127.0.0.1:0\", \"192.0.2.1:3260\"]\n", "192.0.2.1:3260"),
+        ("listen = [\"[2001:db8::7]:3260\"]\n", "[2001:db8::7]:3260"),
+        (group, "192.0.2.1:3260"),
+    ] {
+        let config = files.with("lunwire.toml", format!("{portals}{DISK}").as_bytes());
+        let said = format!("cannot listen on {address}: ");
+        fails(1, &["check", &config], &["lunwire.toml", &said]);
+        let serve = ["serve", "--config", &config, "--control-socket", &files.path("socket")];
+        fails(1, &serve, &[&said]);
+    }
+    let far = format!("listen = [\"192.0.2.1:3260\"]\n{DISK}");
+    let advice = ["no address of this machine", "try: ip address"];
+    fails(1, &["check", &files.with("lunwire.toml", far.as_bytes())], &advice);
+}
+
+#[test]
+fn who_has_a_port_does_not_count() {
+    let files = Files::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let config = format!("listen = [\"{address}\", \"0.0.0.0:0\"]\n{DISK}");
+    good(&["check", &files.with("lunwire.toml", config.as_bytes())]);
+}
+
+/// For a user who may do nothing, if we are root; None if the binary is not for everybody.
+fn as_nobody(words: &[&str]) -> Option<Output> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    if rustix::process::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    command.args(words).output().ok()
+}
+
+/// The same in a shell that limits the process.
+fn limited(limit: &str, words: &[&str]) -> Output {
+    let line = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line, env!("CARGO_BIN_EXE_lunwire")]).args(words).output().unwrap()
+}
+
+#[test]
+fn ports_of_root_are_for_root() {
+    let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    if first.is_ok_and(|first| first.trim().parse::<u16>().is_ok_and(|first| first <= 7)) {
+        return println!("skipped: all ports are for everybody here");
+    }
+    let files = Files::new();
+    let config = format!("listen = [\"127.0.0.1:7\"]\n{DISK}");
+    let config = files.with("lunwire.toml", config.as_bytes());
+    std::fs::set_permissions(files.folder.path(), Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&config, Permissions::from_mode(0o644)).unwrap();
+    let socket = files.path("socket");
+    for words in
+        [&["check", &config][..], &["serve", "--config", &config, "--control-socket", &socket]]
+    {
+        let Some(output) = as_nobody(words) else {
+            return println!("skipped: the binary is not for everybody");
+        };
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("ports below 1024 are for root; try: another port"), "{said}");
+    }
+}
+
+/// The kernel ends who makes a file longer than that.
+#[test]
+fn the_limit_of_the_process_is_seen() {
+    let files = Files::new();
+    let new = files.path("new");
+    let disk = DISK.replace("memory:1M", &format!("file:{new},size=1M"));
+    let config = files.with("lunwire.toml", disk.as_bytes());
+    let socket = files.path("socket");
+    let serve =
+        ["serve", "--config", &config, "--listen", "127.0.0.1:0", "--control-socket", &socket];
+    for words in [&["check", &config][..], &serve] {
+        let output = limited("-f 8", words);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("try: a smaller size") && said.contains("ulimit -f"), "{said}");
+        assert!(!std::path::Path::new(&new).exists(), "{words:?}");
+    }
+}
+
+#[test]
+fn memory_has_room_for_all_disks() {
+    let files = Files::new();
+    let socket = files.path("socket");
+    for store in ["memory:400T", "stripe:64K(memory:400T;memory:400T)"] {
+        let disk = DISK.replace("memory:1M", store);
+        let config = files.with("lunwire.toml", disk.as_bytes());
+        let said = ["LUN 0", "cannot reserve 439804651110400 bytes of memory", "a smaller size"];
+        fails(1, &["check", &config], &said);
+        let portal = ["--listen", "127.0.0.1:0", "--control-socket", &socket];
+        fails(1, &[&["serve", "--config", &config][..], &portal].concat(), &said);
+    }
+}
+
+#[test]
+fn a_mark_of_another_version_is_seen() {
+    let files = Files::new();
+    let path = files.with("disk", &[0; 4096]);
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&path, "user.lunwire.disk", b"9 what is this", flags).is_err() {
+        return println!("skipped: the temporary folder takes no attributes");
+    }
+    let disk = DISK.replace("memory:1M", &format!("file:{path}"));
+    let config = files.with("lunwire.toml", disk.as_bytes());
+    let said = ["LUN 0", "cannot tell who the disk", "is not understood", "serial number"];
+    fails(1, &["check", &config], &said);
+    let socket = files.path("socket");
+    let portal = ["--listen", "127.0.0.1:0", "--control-socket", &socket];
+    fails(1, &[&["serve", "--config", &config][..], &portal].concat(), &said);
+    let named = format!("{disk}serial = \"x\"\n");
+    good(&["check", &files.with("lunwire.toml", named.as_bytes())]);
+}
+
+#[test]
+fn an_engine_that_does_not_run_is_seen() {
+    let files = Files::new();
+    let config = format!("engine = \"uring\"\nlisten = [\"127.0.0.1:0\"]\n{DISK}");
+    let config = files.with("lunwire.toml", config.as_bytes());
+    // A ring needs two descriptors, and there is one.
+    let output = limited("-n 4", &["check", &config]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot start the uring engine: "), "{said}");
+}
+
+#[test]
+fn a_socket_that_cannot_be_made_anew_is_seen() {
+    let (files, locked) = (Files::new(), Files::new());
+    let socket = locked.path("socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    let config = format!("control-socket = \"{socket}\"\nlisten = [\"127.0.0.1:0\"]\n{DISK}");
+    let config = files.with("lunwire.toml", config.as_bytes());
+    good(&["check", &config]);
+    for (path, mode) in
+        [(files.folder.path(), 0o755), (config.as_ref(), 0o644), (locked.folder.path(), 0o555)]
+    {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    for words in [&["check", &config][..], &["serve", "--config", &config]] {
+        let Some(output) = as_nobody(words) else {
+            return println!("skipped: the binary is not for everybody");
+        };
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains(&socket), "{said}");
+    }
+}
+
+#[test]
+fn what_is_kept_of_a_disk_must_be_understood() {
+    let files = Files::new();
+    let (state, disk) = (files.path("state"), files.with("disk", &[0; 4096]));
+    let config = format!(
+        "state-dir = \"{state}\"\nlisten = [\"127.0.0.1:0\"]\n{}serial = \"x\"\n",
+        DISK.replace("memory:1M", &format!("file:{disk}"))
+    );
+    let config = files.with("lunwire.toml", config.as_bytes());
+    good(&["check", &config]);
+    std::fs::create_dir(&state).unwrap();
+    let naa = scsi::Identity::of_serial("x", "", "").naa;
+    let naa: String = naa.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = format!("{state}/naa.{naa}.reservations");
+    std::fs::write(&path, b"what nobody wrote").unwrap();
+    let said = ["LUN 0", path.as_str(), "that hosts rely on"];
+    fails(1, &["check", &config], &said);
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "a look makes nothing");
+    fails(1, &["serve", "--config", &config, "--control-socket", &files.path("socket")], &said);
+}
