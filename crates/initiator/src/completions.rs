@@ -25,6 +25,35 @@ use crate::session::lock;
 /// The descriptor is readable while there is something to reap, and after that until a call of
 /// [`CompletionQueue::reap`] or [`CompletionQueue::reap_all`] has found nothing. So reap until
 /// nothing is there, then wait. Its bytes are the queue's own: poll it, but do not read it.
+///
+/// ```
+/// use lunwire_initiator::Completion;
+/// use lunwire_initiator::CompletionQueue;
+/// use lunwire_initiator::Disk;
+/// use lunwire_initiator::Error;
+/// use lunwire_initiator::Operation;
+///
+/// /// Reads the start of a disk, 4 KiB at a time, all at once.
+/// fn read(disk: &Disk, count: u64) -> Result<usize, Error> {
+///     let queue = CompletionQueue::new()?;
+///     for tag in 0..count {
+///         disk.submit(&queue, tag, Operation::read(tag * 4096, 4096))?;
+///     }
+///     let (mut entries, mut left, mut bytes) = (Vec::new(), count, 0);
+///     while left > 0 {
+///         if queue.reap_all(&mut entries) == 0 {
+///             // Or poll, epoll, io_uring: `queue` is `AsFd`.
+///             let _ = queue.wait(None);
+///         }
+///         for entry in entries.drain(..) {
+///             if let Completion::Ended { result, .. } = entry {
+///                 (left, bytes) = (left - 1, bytes + result?.bytes());
+///             }
+///         }
+///     }
+///     Ok(bytes)
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct CompletionQueue(pub(crate) Arc<Shared>);
 

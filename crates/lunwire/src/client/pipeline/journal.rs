@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How far a copy has come, in a file, so that it can go on after an interruption.
 
+use io::Write;
 use std::fs;
 use std::io;
-use io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
