@@ -17,11 +17,15 @@ use crate::Error;
 use crate::Geometry;
 use crate::Kind;
 use crate::Operation;
+use crate::Pending;
+use crate::Request;
+use crate::Retry;
 use crate::Session;
 use crate::scsi;
 use crate::session::mail::Letter;
 use crate::session::mail::Owner;
 use crate::session::mail::Ticket;
+use crate::survey::Survey;
 
 pub(crate) use self::state::DiskState;
 
@@ -49,9 +53,19 @@ impl Disk {
     /// However a command fails; [`Kind::NotADisk`].
     pub fn open(session: &Session, lun: u16) -> Result<Self, Error> {
         let geometry = scsi::geometry(&mut session.unit(lun))?;
+        Ok(Self::new(session, lun, geometry))
+    }
+
+    /// As `open`, and waits for nothing.
+    #[must_use]
+    pub fn begin(session: &Session, lun: u16) -> Opening {
+        Opening { session: session.clone(), lun, survey: Survey::default(), asked: None }
+    }
+
+    fn new(session: &Session, lun: u16, geometry: Geometry) -> Self {
         let state = Arc::new(DiskState::new(session.id(), lun, geometry));
         session.mail().send(Letter::Watch(Arc::downgrade(&state)));
-        Ok(Self { session: session.clone(), state })
+        Self { session: session.clone(), state }
     }
 
     /// Size and limits, as they are known now: the size is asked for when the unit tells that it
@@ -230,6 +244,42 @@ impl Disk {
                 buf.freeze()
             }
             None => Slice::from(bytes.to_vec()),
+        }
+    }
+}
+
+/// A disk that is being opened: a future.
+#[derive(Debug)]
+pub struct Opening {
+    session: Session,
+    lun: u16,
+    survey: Survey,
+    /// The command under way.
+    asked: Option<Pending>,
+}
+
+impl Future for Opening {
+    type Output = Result<Disk, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let opening = &mut *self;
+        loop {
+            if let Some(asked) = &mut opening.asked {
+                let Poll::Ready(result) = Pin::new(asked).poll(context) else {
+                    return Poll::Pending;
+                };
+                opening.asked = None;
+                if let Err(error) = opening.survey.answer(result) {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            let Some((cdb, data)) = opening.survey.question() else {
+                let geometry = opening.survey.geometry();
+                let disk = geometry.map(|found| Disk::new(&opening.session, opening.lun, found));
+                return Poll::Ready(disk);
+            };
+            let request = Request { lun: opening.lun, cdb, data, retry: Retry::Always };
+            opening.asked = Some(opening.session.post(request));
         }
     }
 }

@@ -84,6 +84,7 @@ mod request;
 pub mod scsi;
 mod session;
 mod stopwatch;
+mod survey;
 mod url;
 
 pub use completions::Completion;
@@ -93,6 +94,7 @@ pub use connect::Attempt;
 pub use connect::Connected;
 pub use connect::Connector;
 pub use disk::Disk;
+pub use disk::Opening;
 pub use disk::Transfer;
 pub use error::Error;
 pub use error::Kind;

@@ -383,7 +383,7 @@ impl<P: Port> Pump<P> {
                 });
             }
             E::Woken => {
-                let end = self.links.iter().map(|(index, _)| index + 1).last().unwrap_or(0);
+                let end = self.links.iter().next_back().map_or(0, |(index, _)| index + 1);
                 for index in 0..end {
                     with_link!(&mut *self, index, |link, context| link.look(&mut context));
                 }

@@ -6,7 +6,6 @@ use buf::Slice;
 use wire::iscsi::Cdb;
 use wire::scsi::Lun;
 use wire::scsi::SenseKey;
-use wire::scsi::inquiry;
 use wire::scsi::luns;
 use wire::scsi::mode;
 use wire::scsi::mode::ModeData;
@@ -24,6 +23,7 @@ use crate::Error;
 use crate::Geometry;
 use crate::Kind;
 use crate::Retry;
+use crate::survey::Survey;
 
 // What the functions below give, and what commands of one's own are made of.
 pub use wire::scsi::capacity::Capacity;
@@ -240,64 +240,11 @@ pub fn unmap_command(lba: u64, blocks: u32) -> (Cdb, Slice) {
 /// # Errors
 /// However a command fails; [`Kind::NotADisk`] if there is no disk behind the number.
 pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
-    let standard = inquiry(unit)?;
-    let not_a_disk = |what: String| Error::new(Kind::NotADisk(what));
-    match standard.peripheral {
-        inquiry::TYPE_DISK | 0x0e => {}
-        inquiry::NOT_SUPPORTED => {
-            return Err(not_a_disk("the target has no such logical unit".into()));
-        }
-        other => {
-            let kind = other & 0x1f;
-            return Err(not_a_disk(format!("the unit is no disk but of device type {kind:02X}h")));
-        }
+    let mut survey = Survey::default();
+    while let Some((cdb, data)) = survey.question() {
+        survey.answer(unit.execute(cdb, data, Retry::Always))?;
     }
-    test_unit_ready(unit)?;
-    let capacity = capacity(unit)?;
-    let block = capacity.block_length;
-    if !(512..=65536).contains(&block) || !block.is_power_of_two() {
-        return Err(not_a_disk(format!("blocks of {block} bytes are not supported")));
-    }
-    // Only pages that the unit lists: some targets answer others in a way that costs the session.
-    let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
-    let mut page = |code| match pages.contains(&code) {
-        true => optional(vpd(unit, code)),
-        false => Ok(None),
-    };
-    let limits = page(vpd::BLOCK_LIMITS)?.and_then(|content| vpd::BlockLimits::parse(&content));
-    let provisioning = page(vpd::LOGICAL_BLOCK_PROVISIONING)?
-        .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
-    let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
-    let volatile_cache = mode.as_deref().is_none_or(writes_back);
-    let specific =
-        mode.and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific));
-    let limits = limits.unwrap_or_default();
-    let (announced, optimal) = (limits.transfer_max, limits.transfer_optimal);
-    let (unmap_blocks, same_blocks) = (limits.unmap_blocks_max, limits.write_same_max);
-    let same = provisioning.as_ref().is_some_and(|provisioning| provisioning.same);
-    // Zero: it tells no limit.
-    let same_max = match u32::try_from(same_blocks) {
-        _ if !same => 0,
-        Ok(0) | Err(_) => u32::MAX,
-        Ok(max) => max,
-    };
-    let unmap = provisioning.is_some_and(|provisioning| provisioning.unmap);
-    Ok(Geometry {
-        block,
-        blocks: capacity.last_lba.saturating_add(1),
-        transfer_max: Geometry::bounded(block, announced, optimal),
-        unmap_max: if unmap { unmap_blocks } else { 0 },
-        unmap_granularity: limits.unmap_granularity,
-        unmap_alignment: limits.unmap_alignment.unwrap_or(0),
-        same_max,
-        compare_max: limits.compare_and_write_max,
-        unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
-        physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
-        read_only: specific.is_some_and(|specific| specific.write_protected),
-        volatile_cache,
-        write_through: specific.is_some_and(|specific| specific.dpo_fua),
-        protection: capacity.protection,
-    })
+    survey.geometry()
 }
 
 /// Nothing, where the unit does not have it.
