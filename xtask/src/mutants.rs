@@ -275,6 +275,20 @@ const MUTANTS: &[Mutant] = &[
         class: "calm",
     },
     Mutant {
+        name: "disk-is-the-same",
+        file: "crates/initiator/src/link/identity.rs",
+        from: "let is_same = unit.known.is_of(&check.fresh);",
+        to: "let is_same = check.asked.contains(&question);",
+        class: "target",
+    },
+    Mutant {
+        name: "disk-is-asked-again",
+        file: "crates/initiator/src/link.rs",
+        from: "                self.identities.is_up();\n",
+        to: "",
+        class: "target",
+    },
+    Mutant {
         name: "token-expires",
         file: "crates/scsi/src/copy/tokens.rs",
         from: "now >= self.ends || now.0 >= self.idle_until.load(Ordering::Relaxed)",

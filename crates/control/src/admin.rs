@@ -69,6 +69,9 @@ pub enum Request {
         target: Option<String>,
         /// Its number.
         lun: u16,
+        /// Whether what was written to memory may be lost.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        destroy_data: bool,
     },
     /// Look whether the files behind disks have another size.
     RescanLuns,
@@ -280,6 +283,9 @@ pub struct PortGroup {
     pub state: String,
     /// Tags of its portal groups.
     pub portal_groups: Vec<u16>,
+    /// It is a portal group by itself, for the configuration has none: its state stays.
+    #[serde(default)]
+    pub fixed: bool,
 }
 
 /// A session.
@@ -351,7 +357,7 @@ mod tests {
                     initiators: vec!["iqn.b".into()],
                 },
             },
-            Request::RemoveLun { target: Some("iqn.a".into()), lun: 3 },
+            Request::RemoveLun { target: Some("iqn.a".into()), lun: 3, destroy_data: true },
             Request::RescanLuns,
             Request::SnapshotLun { target: Some("iqn.a".into()), lun: 0, path: "/a".into() },
         ];

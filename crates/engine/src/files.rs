@@ -139,6 +139,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
     let (file, made) = match fs::metadata(path) {
         Ok(metadata) => {
             check_kind(path, &metadata)?;
+            check_writable(path, &metadata, options)?;
             (open_existing(path, options)?, false)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => (create(path, options)?, true),
@@ -175,6 +176,18 @@ fn check_kind(path: &Path, metadata: &fs::Metadata) -> Result<(), FileError> {
         return Ok(());
     }
     Err(FileError::WrongKind { path: path.into() })
+}
+
+fn check_writable(
+    path: &Path,
+    metadata: &fs::Metadata,
+    options: &OpenOptions,
+) -> Result<(), FileError> {
+    let block_device = metadata.file_type().is_block_device();
+    if block_device && !options.read_only && backing::is_read_only(metadata.rdev()) {
+        return Err(FileError::ReadOnly { path: path.into() });
+    }
+    Ok(())
 }
 
 fn flags(options: &OpenOptions) -> fs::OpenOptions {

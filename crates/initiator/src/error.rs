@@ -160,6 +160,19 @@ pub enum Kind {
         /// Bytes in a block now.
         now: u32,
     },
+    /// The disk behind the LUN is another one than before, as after a restart of its target. Final
+    /// for the unit and this session: nothing more goes to it. What was written before is on the
+    /// disk that was there.
+    #[error(
+        "the disk behind this LUN is another one than before: it was {was}, and is {now}; nothing \
+         more is sent to it"
+    )]
+    OtherDisk {
+        /// How the one before named itself.
+        was: String,
+        /// How this one does.
+        now: String,
+    },
     /// What was written since the last flush may be gone.
     #[error(
         "writes since the last flush may be lost: the unit was reset or its target began anew \

@@ -74,6 +74,9 @@ pub(crate) const TRANSFER_BYTES_MAX: u32 = 4 << 20;
 /// Transfer of one command where the unit names no optimum, bytes: one burst.
 pub(crate) const TRANSFER_BYTES_DEFAULT: u32 = 1 << 20;
 
+/// Room for what a unit says of itself, bytes: more than any list of names of a unit has.
+pub(crate) const IDENTITY_BYTES: u32 = 4096;
+
 /// Default bound on data buffers of one queue, bytes.
 pub(crate) const POOL_BYTES: usize = 256 << 20;
 

@@ -11,6 +11,7 @@
 //! ```
 
 mod caches;
+mod identity;
 mod jobs;
 mod login;
 mod overdue;
@@ -36,6 +37,7 @@ use wire::iscsi::Isid;
 use wire::scsi::Lun;
 
 use self::caches::Caches;
+use self::identity::Identities;
 use self::jobs::Jobs;
 use self::login::Identifiers;
 use self::portals::Portals;
@@ -65,6 +67,7 @@ pub(crate) struct Link {
     wires: Vec<Wire>,
     jobs: Jobs,
     caches: Caches,
+    identities: Identities,
     /// Task management functions under way: the name that the session gave it, and the caller's.
     managements: Vec<(u32, u64)>,
     /// Since when there is no session that carries anything.
@@ -113,6 +116,7 @@ impl Link {
             wires: Vec::new(),
             jobs: Jobs::default(),
             caches: Caches::default(),
+            identities: Identities::default(),
             managements: Vec::new(),
             down_since: Some(context.now),
             up_since: None,
@@ -184,10 +188,20 @@ impl Link {
         management: Management,
         context: &mut Context<'_, P>,
     ) -> Result<(), Error> {
-        let session = match &mut self.state {
-            State::Dead(error) => return Err(error.clone()),
-            State::Up(session) => session,
-            _ => return Err(self.error(Kind::Refused(Refused::Recovering))),
+        if let State::Dead(error) = &self.state {
+            return Err(error.clone());
+        }
+        let unit = match management {
+            Management::AbortTaskSet(unit)
+            | Management::ClearTaskSet(unit)
+            | Management::LogicalUnitReset(unit) => Some(unit),
+            Management::TargetWarmReset => None,
+        };
+        if let Some(other) = unit.and_then(|unit| self.identities.refusal(unit)) {
+            return Err(self.error(other));
+        }
+        let State::Up(session) = &mut self.state else {
+            return Err(self.error(Kind::Refused(Refused::Recovering)));
         };
         let lun = |lun| Lun::Unit(lun).emit();
         let function = match management {
@@ -258,6 +272,7 @@ impl Link {
         for wire in &mut self.wires {
             wire.expire(now);
         }
+        self.note_carried(now);
         match &mut self.state {
             State::Up(session) if session.poll_timeout().is_some_and(|at| at <= now) => {
                 session.handle_timeout(now);
@@ -358,6 +373,7 @@ impl Link {
                 (self.up_since, self.carries, self.redirects) = (Some(context.now), false, 0);
                 self.jobs.is_up(context.now);
                 self.caches.is_up();
+                self.identities.is_up();
                 if let Some(wire) = self.wires.first_mut() {
                     wire.is_in();
                     context.tell(Event::Up { session: self.id, peer: wire.peer() });
@@ -483,7 +499,9 @@ impl Link {
     fn die<P: Port>(&mut self, error: Option<Error>, context: &mut Context<'_, P>) {
         let last = error.clone().unwrap_or_else(|| self.error(Kind::Closed));
         self.state = State::Dead(last.clone());
-        for job in self.jobs.take_all(context) {
+        self.identities.clear();
+        let jobs = self.jobs.take_all(context);
+        for job in jobs.into_iter().filter(|job| job.question.is_none()) {
             let error = last.at_lun(job.request.lun).during(&job.request.cdb);
             context.tell(Event::Done { session: self.id, tag: job.tag, result: Err(error) });
         }

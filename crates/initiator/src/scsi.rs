@@ -107,6 +107,23 @@ pub fn designators(unit: &mut impl Execute) -> Result<Vec<Designator>, Error> {
     Ok(content.map(|content| vpd::designators(&content)).unwrap_or_default())
 }
 
+/// Has the unit say who it is. From then on its session asks that again whenever another disk may
+/// have come in its place, as after a reconnect, and ends what is meant for this one with
+/// [`Kind::OtherDisk`]. [`geometry`] does it, too.
+///
+/// # Errors
+/// However a command fails.
+pub fn identify(unit: &mut impl Execute) -> Result<(), Error> {
+    inquiry(unit)?;
+    let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
+    for page in [vpd::DEVICE_IDENTIFICATION, vpd::UNIT_SERIAL_NUMBER] {
+        if pages.contains(&page) {
+            optional(vpd(unit, page))?;
+        }
+    }
+    Ok(())
+}
+
 /// READ CAPACITY(16), or (10) where the unit has no other.
 ///
 /// # Errors
@@ -303,8 +320,11 @@ mod tests {
         for pages in [vec![0, 0x83], vec![0, 0xb0], vec![0, 0xb0, 0xb2]] {
             let mut unit = Picky { pages: pages.clone(), asked: Vec::new() };
             assert_eq!(geometry(&mut unit).expect("a disk").blocks, 2048);
-            let wanted: Vec<u8> = pages.into_iter().filter(|page| *page != 0x83).collect();
-            assert_eq!(unit.asked, wanted);
+            assert_eq!(unit.asked, pages);
+            let mut unit = Picky { pages: pages.clone(), asked: Vec::new() };
+            identify(&mut unit).expect("it says who it is");
+            let wanted = |page: &u8| matches!(page, 0 | 0x80 | 0x83);
+            assert_eq!(unit.asked, pages.into_iter().filter(wanted).collect::<Vec<u8>>());
         }
     }
 }

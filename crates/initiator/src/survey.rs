@@ -2,8 +2,8 @@
 //! The questions that tell size and limits of a disk, one after the other.
 //!
 //! ```text
-//! Inquiry -> Ready -> LongCapacity -> Pages -> Limits -> Provisioning -> Mode -> Done
-//!                          |             ^        (only pages that are listed)
+//! Inquiry -> Ready -> LongCapacity -> Pages -> one after the other -> Mode -> Done
+//!                          |             ^    (those that are listed)
 //!                          +-> ShortCapacity (where there is no other)
 //! ```
 
@@ -48,11 +48,22 @@ enum Question {
     LongCapacity,
     ShortCapacity,
     Pages,
+    Identification,
+    Serial,
     Limits,
     Provisioning,
     Mode,
     Done,
 }
+
+/// The pages that are asked for, in this order. By the first two the session knows the unit again
+/// after a reconnect.
+const PAGES: [(Question, u8); 4] = [
+    (Question::Identification, vpd::DEVICE_IDENTIFICATION),
+    (Question::Serial, vpd::UNIT_SERIAL_NUMBER),
+    (Question::Limits, vpd::BLOCK_LIMITS),
+    (Question::Provisioning, vpd::LOGICAL_BLOCK_PROVISIONING),
+];
 
 impl Survey {
     /// The next command; None: all is known.
@@ -64,6 +75,8 @@ impl Survey {
             Question::LongCapacity => (command::read_capacity_16(32), Data::In(32)),
             Question::ShortCapacity => (command::plain(Opcode::READ_CAPACITY_10), Data::In(8)),
             Question::Pages => page(vpd::SUPPORTED_PAGES),
+            Question::Identification => page(vpd::DEVICE_IDENTIFICATION),
+            Question::Serial => page(vpd::UNIT_SERIAL_NUMBER),
             Question::Limits => page(vpd::BLOCK_LIMITS),
             Question::Provisioning => page(vpd::LOGICAL_BLOCK_PROVISIONING),
             Question::Mode => (command::mode_sense_6(mode::ALL_PAGES, 255), Data::In(255)),
@@ -98,12 +111,13 @@ impl Survey {
             Question::Pages => {
                 let pages = data.and_then(|data| vpd::content(data, vpd::SUPPORTED_PAGES));
                 self.pages = pages.unwrap_or_default().to_vec();
-                self.listed(Question::Limits)
+                self.page_after(asked)
             }
+            Question::Identification | Question::Serial => self.page_after(asked),
             Question::Limits => {
                 let page = data.and_then(|data| vpd::content(data, vpd::BLOCK_LIMITS));
                 self.limits = page.and_then(vpd::BlockLimits::parse).unwrap_or_default();
-                self.listed(Question::Provisioning)
+                self.page_after(asked)
             }
             Question::Provisioning => {
                 let code = vpd::LOGICAL_BLOCK_PROVISIONING;
@@ -120,17 +134,13 @@ impl Survey {
         Ok(())
     }
 
-    /// `wanted`, or the first behind it whose page the unit lists: some targets answer others in a
-    /// way that costs the session.
-    fn listed(&self, wanted: Question) -> Question {
-        let has = |page| self.pages.contains(&page);
-        match wanted {
-            Question::Limits if has(vpd::BLOCK_LIMITS) => Question::Limits,
-            Question::Limits | Question::Provisioning if has(vpd::LOGICAL_BLOCK_PROVISIONING) => {
-                Question::Provisioning
-            }
-            _ => Question::Mode,
-        }
+    /// The next page that the unit lists: some targets answer others in a way that costs the
+    /// session.
+    fn page_after(&self, asked: Question) -> Question {
+        let after = PAGES.iter().position(|(question, _)| *question == asked);
+        let mut pages = PAGES.iter().skip(after.map_or(0, |at| at + 1));
+        let next = pages.find(|(_, page)| self.pages.contains(page));
+        next.map_or(Question::Mode, |(question, _)| *question)
     }
 
     fn measured(&mut self, capacity: Option<Capacity>) -> Result<Question, Error> {

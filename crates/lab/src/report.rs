@@ -100,6 +100,18 @@ impl Table {
     }
 }
 
+/// What to say where so few runs were made that one of them may decide a figure.
+pub(crate) fn doubt(rounds: usize, enough: usize) -> Option<String> {
+    (rounds < enough).then(|| {
+        let runs = if rounds == 1 { "One run is".to_owned() } else { format!("{rounds} runs are") };
+        format!(
+            "{runs} too few for a verdict: whatever else the machine did then shows in the \
+             figures, and \"contradicted\" may be noise. Try --rounds {enough} or more on an idle \
+             machine."
+        )
+    })
+}
+
 impl Report {
     /// How many of the claims of the study of which something was measured hold here.
     #[must_use]

@@ -340,6 +340,9 @@ pub(crate) enum LunAction {
         /// Number of the disk
         #[arg(value_parser = lun_number())]
         lun: u16,
+        /// Also a disk in memory that hosts have written to: what is on it is lost
+        #[arg(long)]
+        destroy_data: bool,
         #[command(flatten)]
         place: LunPlace,
     },

@@ -52,6 +52,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use wire::iscsi::Isid;
+use wire::scsi::Sense;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::RESERVATION_CONFLICT;
 use wire::scsi::sam::TASK_SET_FULL;
@@ -491,9 +492,20 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::Status { status: RESERVATION_CONFLICT, .. } => {
             format!("another host has reserved the disk{inspect}")
         }
+        Kind::Status { sense: Some(Sense { asc: 0x04, ascq: 0x0b | 0x0c, .. }), .. } => {
+            format!(
+                "another portal group may be active; try: --portal with a portal of it, of those \
+                 that lunwire discover {} shows",
+                url.portal()
+            )
+        }
         Kind::Status { status: BUSY | TASK_SET_FULL, .. } => {
             "the target has more to do than it takes; try: again later".into()
         }
+        Kind::OtherDisk { .. } => match output::command().as_deref() {
+            Some("shell") => format!("try: login {url}, to go on with the new one"),
+            _ => "try: again, from the beginning, if this is the disk that is meant".into(),
+        },
         Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Reformatted { .. } => {
             return alone(&inspect);
         }

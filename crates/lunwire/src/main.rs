@@ -34,7 +34,12 @@ fn wrong_value(error: &clap::Error) -> Option<String> {
     let option = option.split(' ').next().filter(|name| name.starts_with('-')).unwrap_or(option);
     let cause = std::error::Error::source(error)?;
     if !cause.is::<ParseIntError>() {
-        return Some(format!("{option} {value}: {cause}"));
+        let cause = cause.to_string();
+        let range = cause.split_once(" is not in ").and_then(|(_, range)| range.split_once("..="));
+        return Some(match range {
+            Some((least, most)) => format!("{option} {value}: {least} to {most} is right"),
+            None => format!("{option} {value}: {cause}"),
+        });
     }
     let digits = value.split(|letter: char| !letter.is_ascii_digit()).next().unwrap_or_default();
     let example = if digits.is_empty() || digits.len() > 5 { "1" } else { digits };

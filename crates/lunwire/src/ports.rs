@@ -115,18 +115,31 @@ pub(crate) const fn explicit(target: &config::Target) -> Explicit {
     if target.explicit_alua { Explicit::Yes } else { Explicit::No }
 }
 
-/// Every port group of every unit.
+/// Every port group of every unit. Where none is configured each portal group is one.
 pub(crate) fn shown(target: &Target) -> Vec<admin::PortGroup> {
     let mut list = Vec::new();
     for name in target.names() {
         for (lun, unit) in target.units(name).into_iter().flatten() {
-            list.extend(unit.port_groups().into_iter().map(|group| admin::PortGroup {
+            let configured = unit.port_groups();
+            let fixed = configured.is_empty();
+            list.extend(configured.into_iter().map(|group| admin::PortGroup {
                 target: name.to_owned(),
                 lun,
                 group: group.number,
                 preferred: group.preferred,
                 state: name_of(group.state).into(),
                 portal_groups: group.ports,
+                fixed,
+            }));
+            let tags = if fixed { target.portal_groups() } else { Vec::new() };
+            list.extend(tags.into_iter().map(|tag| admin::PortGroup {
+                target: name.to_owned(),
+                lun,
+                group: tag,
+                preferred: false,
+                state: name_of(AccessState::ActiveOptimized).into(),
+                portal_groups: vec![tag],
+                fixed,
             }));
         }
     }
@@ -147,6 +160,12 @@ pub(crate) fn set(
     let wanted = || units.iter().filter(|(number, _)| lun.is_none_or(|lun| lun == *number));
     if let (Some(lun), None) = (lun, wanted().next()) {
         return Err(format!("no LUN {lun} in {name}; try: lunwire status"));
+    }
+    if wanted().any(|(_, unit)| unit.port_groups().is_empty()) {
+        return Err(format!(
+            "{name} has no port groups of its own: each portal group is one, always active and \
+             optimized; try: [[target.port-group]] in the configuration"
+        ));
     }
     for (_, unit) in wanted() {
         let missing = |error| format!("{error} in {name}; try: lunwire alua");

@@ -87,7 +87,12 @@ fn wrong_configurations_name_line_field_value_and_what_is_right() {
         (format!("{target}[[target.lun]]\nstore = \"memory:1X\"\n"), 4, "memory:1X", "K"),
         (format!("{target}{lun}block = 1000\n"), 5, "target.lun.block = 1000", "512 or 4096"),
         (format!("{target}{lun}serial = \"\"\n"), 5, "target.lun.serial", "printable"),
-        (format!("{target}{lun}number = 0\n{lun}number = 0\n"), 7, "target.lun", "own number"),
+        (
+            format!("{target}{lun}number = 0\n{lun}number = 0\n"),
+            8,
+            "target.lun.number = 0",
+            "own number",
+        ),
         (format!("{target}queue-depth = 0\n{lun}"), 3, "target.queue-depth = 0", "1 to 1024"),
         (format!("{target}data-digest = \"x\"\n{lun}"), 3, "target.data-digest", "required"),
         (
@@ -386,6 +391,7 @@ fn the_laboratory_writes_a_report() {
     let ran = lunwire(&["lab", "run", "fast05", "--rounds", "1", "--size-max", "8K", "--out", out]);
     assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
     let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("One run is too few for a verdict"), "{text}");
     assert!(text.contains("Figure 17") && text.contains("index.html"), "{text}");
     assert!(Path::new(out).join("index.html").exists());
 
@@ -394,6 +400,7 @@ fn the_laboratory_writes_a_report() {
     let ran = lunwire(&["lab", "run", "amp", "--rounds", "1", "--time", "50ms", "--out", out]);
     assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
     let text = String::from_utf8(ran.stdout).unwrap();
+    assert!(text.contains("too few for a verdict"), "{text}");
     assert!(text.contains("Table 2") && text.contains("falls by 30 %"), "{text}");
     assert!(Path::new(out).join("figure3b.svg").exists());
 

@@ -116,6 +116,11 @@ impl Disk {
         }
     }
 
+    /// An empty one of the same make.
+    pub(crate) const fn another(&self) -> Self {
+        Self::new(self.abilities)
+    }
+
     /// Takes work; it is to be stepped by its number.
     pub(crate) fn submit(&mut self, desk: usize, token: Token, what: What) -> u64 {
         let mut fails = match what {

@@ -46,6 +46,7 @@ impl Run {
             Fault::Lie => self.on_pipe(Tap::is_bare, |pipe| pipe.lies += 1),
             Fault::Kill(length) => self.stop_machine(false, length),
             Fault::PowerLoss(length) => self.stop_machine(true, length),
+            Fault::Exchange(length) => self.exchange(length),
             Fault::HostCrash(length) => self.stop_host(length),
             Fault::SlowDisk(length) => {
                 let mut world = world.borrow_mut();
@@ -104,6 +105,20 @@ impl Run {
     fn stop_machine(&mut self, dark: bool, length: u32) -> bool {
         let index = self.rng.index(self.machines.len());
         self.stop(index, dark, length)
+    }
+
+    /// A target comes back with another disk.
+    fn exchange(&mut self, length: u32) -> bool {
+        let index = self.rng.index(self.machines.len());
+        if !self.stop(index, true, length) {
+            return false;
+        }
+        let lun = self.rng.index(self.stage.units[index].len());
+        let (unit, now) = (self.stage.units[index][lun], self.world.borrow().now);
+        self.machines[index].exchange(lun);
+        self.stage.models[unit].exchange(now);
+        self.stage.exchanges[unit].push(now);
+        true
     }
 
     /// The power goes while a target keeps something.

@@ -4,6 +4,7 @@
 mod copying;
 mod ending;
 mod events;
+mod knowing;
 mod posting;
 mod promises;
 
@@ -19,6 +20,7 @@ use initiator::Settings;
 use iscsi::initiator::Policy;
 
 use self::copying::Next;
+use self::knowing::Acquaintance;
 use self::promises::Promises;
 use crate::claims::Action;
 use crate::claims::Nexus;
@@ -53,6 +55,7 @@ pub(crate) struct Slot {
     pub(crate) plan: SessionPlan,
     id: Option<SessionId>,
     nexus: Nexus,
+    known: Acquaintance,
     up: bool,
     left: u32,
     pub(crate) operations: BTreeMap<u64, Operation>,
@@ -88,6 +91,7 @@ impl Host {
             plan: plan.clone(),
             id: None,
             nexus: 0,
+            known: Acquaintance::default(),
             up: false,
             left: plan.operations,
             operations: BTreeMap::new(),
@@ -140,6 +144,7 @@ impl Host {
             self.drop_steps(slot, stage);
             (self.slots[slot].id, self.slots[slot].up) = (None, false);
             self.slots[slot].planned = false;
+            self.slots[slot].known = Acquaintance::default();
         }
     }
 
@@ -185,6 +190,9 @@ impl Host {
             }
             self.turn(stage);
             return;
+        }
+        if stage.exchanging && !self.knows_all(slot, stage) {
+            return self.turn(stage);
         }
         if self.go_on_copying(slot, stage) {
             return self.turn(stage);

@@ -47,6 +47,8 @@ pub(crate) struct Machine {
     /// Of each unit, blocks: what its file has.
     pub(crate) sizes: Vec<usize>,
     pub(crate) shrinking: Option<Shrinking>,
+    /// Of each unit: how often another disk took the place of the one before.
+    exchanged: Vec<u32>,
     cupboard: Option<Cupboard>,
     rng: Rng,
     pub(crate) world: Shared,
@@ -76,8 +78,9 @@ impl Machine {
             world.borrow_mut().keepers.insert(desk, keeper);
             cupboard
         });
+        let exchanged = vec![0; sizes.len()];
         let (plan, solo, shrinking) = (plan.clone(), None, None);
-        Self { desk, plan, solo, disks, sizes, shrinking, cupboard, rng, world }
+        Self { desk, plan, solo, disks, sizes, shrinking, exchanged, cupboard, rng, world }
     }
 
     /// Starts serving.
@@ -136,7 +139,10 @@ impl Machine {
     }
 
     fn unit(&self, number: u16) -> LogicalUnit {
-        let name = target_name(self.desk);
+        let name = match self.exchanged[usize::from(number)] {
+            0 => target_name(self.desk),
+            count => format!("{}, disk {count}", target_name(self.desk)),
+        };
         let identity = Identity::derive(&name, number, "LUNWIRE", "SIMULATED");
         let block = u32::try_from(self.plan.block_len).unwrap_or(0);
         LogicalUnit::new(identity, self.store(number), block).expect("a legal unit")
@@ -210,6 +216,13 @@ impl Machine {
         if let Some(solo) = &mut self.solo {
             solo.turn();
         }
+    }
+
+    /// From its next start on another disk is behind one of its units.
+    pub(crate) fn exchange(&mut self, unit: usize) {
+        let disk = &mut self.world.borrow_mut().disks[self.disks[unit]];
+        *disk = disk.another();
+        self.exchanged[unit] += 1;
     }
 
     /// The process is killed, or with `dark` the machine loses its power. True for each disk that

@@ -327,6 +327,36 @@ impl Model {
         }
     }
 
+    /// Another disk took the place of this one: it is zeroes, and nothing of what was asked for
+    /// before reaches it.
+    pub(crate) fn exchange(&mut self, now: Instant) {
+        for sector in &mut self.sectors {
+            for candidate in &mut sector.candidates {
+                candidate.until.get_or_insert(now);
+            }
+            sector.candidates.push(Candidate {
+                version: 0,
+                from: now,
+                until: None,
+                acknowledged: Some(now),
+            });
+            sector.cut = sector.writing.is_some();
+            (sector.stable, sector.since) = (vec![0], Vec::new());
+            sector.settled = now;
+        }
+    }
+
+    /// A write was refused because another disk is there: what was asked for since then never
+    /// reaches it.
+    pub(crate) fn refused(&mut self, lba: usize, count: usize, version: Version) {
+        for sector in self.range(lba, count) {
+            (sector.writing, sector.cut) = (None, false);
+            let open = |found: &Candidate| found.version == version && found.until.is_none();
+            sector.candidates.retain(|found| !open(found));
+            sector.since.retain(|since| *since != version);
+        }
+    }
+
     /// The power was lost: each block is what was stable, or anything since, and stays that.
     pub(crate) fn power_lost(&mut self, now: Instant) {
         for sector in &mut self.sectors {

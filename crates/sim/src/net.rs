@@ -69,6 +69,8 @@ pub(crate) struct Pipe {
     pub(crate) segments: VecDeque<(Instant, Segment)>,
     /// Bytes in `segments`.
     pub(crate) bytes: usize,
+    /// Bytes that have come to the other side.
+    pub(crate) arrived: u64,
     /// Nothing arrives before what was sent before it.
     pub(crate) last: Instant,
     /// A byte of the next data is to be flipped.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
+mod exchange;
 mod extras;
 mod faults;
 mod functions;
@@ -208,6 +209,7 @@ impl Options {
         options.keep_states();
         options.manage_much();
         options.contend();
+        options.exchange_disks();
         options
     }
 

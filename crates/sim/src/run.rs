@@ -127,6 +127,7 @@ impl Run {
         }
         // What takes too long three times ends its session.
         let overdue = options.hosts.iter().flatten().any(|session| session.command_timeout > 0);
+        let exchanges = vec![Vec::new(); models.len()];
         let stage = Stage {
             claims,
             sizes,
@@ -139,6 +140,8 @@ impl Run {
             secrets: options.targets.iter().map(|target| target.secrets).collect(),
             two_groups: options.targets.iter().map(|target| target.two_groups).collect(),
             always_durable: options.targets.iter().map(|target| target.sync).collect(),
+            exchanges,
+            exchanging: options.faults.iter().any(|(_, fault)| matches!(fault, Fault::Exchange(_))),
             outages: vec![Vec::new(); options.targets.len()],
             ghosts: Vec::new(),
             next_version: 1,

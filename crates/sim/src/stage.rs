@@ -71,6 +71,10 @@ pub(crate) struct Stage {
     pub(crate) two_groups: Vec<bool>,
     /// Whose writes all go to stable storage.
     pub(crate) always_durable: Vec<bool>,
+    /// Of each unit: when another disk took its place.
+    pub(crate) exchanges: Vec<Vec<Instant>>,
+    /// There are such.
+    pub(crate) exchanging: bool,
     /// Of each target: when it lost its power.
     pub(crate) outages: Vec<Vec<Instant>>,
     pub(crate) ghosts: Vec<Ghost>,

@@ -239,6 +239,7 @@ impl World {
         let end = &mut link.ends[to];
         if let Segment::Bytes(bytes) = &segment {
             link.pipes[from].bytes -= bytes.len();
+            link.pipes[from].arrived += bytes.len() as u64;
         }
         if end.closed {
             // A port that is gone answers by a reset, once.

@@ -2,7 +2,11 @@
 //! Two stores as one: data, and what is kept beside them.
 
 use crate::health::Health;
-use crate::{Error, FileId, Geometry, Io, IoResult, Op, Outcome, Store, Submitted, Usage};
+use crate::{
+    Error, FileId, Geometry, Io, IoResult, Op, Outcome, Part, Store, Submitted, Usage,
+    contradiction,
+};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -44,18 +48,28 @@ impl Beside {
         })
     }
 
-    /// After the side is flushed come the data.
-    fn then_data(&self, submitted: Submitted) -> Submitted {
-        match submitted {
-            Submitted::Done(Outcome::Done) => self.data.submit(&Op::Flush),
-            other => other,
+    /// A flush goes on from what the store whose turn it is has said: after the side come the data.
+    fn flush(&self, turn: u64, said: Submitted) -> Submitted {
+        match said {
+            Submitted::Io(io) => {
+                Submitted::Io(Io::Part(Box::new(Part { step: turn, read: Vec::new(), io })))
+            }
+            Submitted::Done(Outcome::Done) if turn == SIDE_FIRST => {
+                self.flush(DATA_THEN, self.data.submit(&Op::Flush))
+            }
+            Submitted::Done(outcome) => Submitted::Done(outcome),
         }
     }
 
-    fn is_of_side(&self, io: &Io) -> bool {
-        matches!(io, Io::Sync { file } if self.side.file() == Some(*file))
+    /// Whose flush `part` is of.
+    fn flushed(&self, part: &Part) -> &dyn Store {
+        if part.step == SIDE_FIRST { &*self.side } else { &*self.data }
     }
 }
+
+/// The steps of a flush.
+const SIDE_FIRST: u64 = 0;
+const DATA_THEN: u64 = 1;
 
 impl Store for Beside {
     fn geometry(&self) -> Geometry {
@@ -85,25 +99,27 @@ impl Store for Beside {
         }
         match Self::of_side(op) {
             Some(op) => self.side.submit(&op),
-            None if matches!(op, Op::Flush) => self.then_data(self.side.submit(op)),
+            None if matches!(op, Op::Flush) => self.flush(SIDE_FIRST, self.side.submit(op)),
             None => self.data.submit(op),
         }
     }
 
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
-        match Self::of_side(op) {
-            Some(op) => self.side.complete(&op, io, result),
-            None if matches!(op, Op::Flush) && self.is_of_side(io) => {
-                self.then_data(self.side.complete(op, io, result))
+        match (Self::of_side(op), op, io) {
+            (Some(op), _, _) => self.side.complete(&op, io, result),
+            (None, Op::Flush, Io::Part(part)) => {
+                self.flush(part.step, self.flushed(part).complete(op, &part.io, result))
             }
-            None => self.data.complete(op, io, result),
+            (None, Op::Flush, _) => contradiction(),
+            (None, _, _) => self.data.complete(op, io, result),
         }
     }
 
     fn give_up(&self, op: &Op, io: &Io) {
-        match Self::of_side(op) {
-            Some(op) => self.side.give_up(&op, io),
-            None => self.data.give_up(op, io),
+        match (Self::of_side(op), op, io) {
+            (Some(op), _, _) => self.side.give_up(&op, io),
+            (None, Op::Flush, Io::Part(part)) => self.flushed(part).give_up(op, &part.io),
+            (None, _, _) => self.data.give_up(op, io),
         }
     }
 
@@ -117,7 +133,9 @@ mod tests {
     use super::*;
     use crate::FileId;
     use crate::file::File;
+    use crate::filter::{Delay, Delayed};
     use crate::memory::Memory;
+    use alloc::vec;
     use buf::Slice;
 
     fn geometry(bytes: u64, read_only: bool) -> Geometry {
@@ -164,22 +182,43 @@ mod tests {
         let file =
             |id, read_only| Arc::new(File::new(FileId(id), geometry(4096, read_only), false));
         let store = Beside::new(file(1, false), file(2, false));
-        let sync_of = |submitted: &Submitted| match submitted {
-            Submitted::Io(Io::Sync { file }) => file.0,
-            other => panic!("{other:?}"),
-        };
-        let first = store.submit(&Op::Flush);
-        assert_eq!(sync_of(&first), 2);
-        let next =
-            store.complete(&Op::Flush, &Io::Sync { file: FileId(2) }, IoResult::Other(Ok(())));
-        assert_eq!(sync_of(&next), 1);
-        let last =
-            store.complete(&Op::Flush, &Io::Sync { file: FileId(1) }, IoResult::Other(Ok(())));
-        assert!(matches!(last, Submitted::Done(Outcome::Done)));
-        let failed =
-            store.complete(&Op::Flush, &Io::Sync { file: FileId(2) }, IoResult::Other(Err(5)));
-        assert!(matches!(failed, Submitted::Done(Outcome::Failed(Error::Write))));
+        assert_eq!(flushed(&store, &[Ok(()), Ok(())]), (vec![2, 1], None));
+        assert_eq!(flushed(&store, &[Err(5)]), (vec![2], Some(Error::Write)));
+        assert_eq!(flushed(&store, &[Ok(()), Err(5)]), (vec![2, 1], Some(Error::Write)));
         assert_eq!((store.file(), store.set_bytes(8192)), (None, false), "it cannot be resized");
+    }
+
+    /// The data are flushed after any work that the flush of the side needs, not in place of it.
+    #[test]
+    fn a_flush_is_of_both_behind_a_filter_that_waits() {
+        let file = |id| Arc::new(File::new(FileId(id), geometry(4096, false), false));
+        let slow = |id| {
+            let length = core::time::Duration::from_millis(1);
+            Arc::new(Delay::new(file(id), crate::Layer(0), Delayed::All, length))
+        };
+        let store = Beside::new(slow(1), slow(2));
+        assert_eq!(flushed(&store, &[Ok(()), Ok(())]), (vec![2, 1], None));
+    }
+
+    /// The files that a flush syncs, in turn, with these results; and why it failed.
+    fn flushed(store: &Beside, results: &[Result<(), i32>]) -> (Vec<u32>, Option<Error>) {
+        let (mut files, mut results) = (Vec::new(), results.iter());
+        let mut next = store.submit(&Op::Flush);
+        loop {
+            let io = match next {
+                Submitted::Io(io) => io,
+                Submitted::Done(Outcome::Failed(error)) => return (files, Some(error)),
+                Submitted::Done(_) => return (files, None),
+            };
+            let result = match io.innermost() {
+                Io::Sync { file } => {
+                    files.push(file.0);
+                    IoResult::Other(*results.next().expect("no more syncs than this"))
+                }
+                _ => IoResult::Clock(clock::Instant(0)),
+            };
+            next = store.complete(&Op::Flush, &io, result);
+        }
     }
 
     #[test]

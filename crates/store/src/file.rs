@@ -261,7 +261,7 @@ impl File {
             (Op::Status { offset, length }, IoResult::Status(result)) => {
                 Submitted::Done(Outcome::Status(run_of(*offset, *length, result)))
             }
-            (_, IoResult::Status(_) | IoResult::Clock(_)) => contradiction(),
+            (_, IoResult::Status(_) | IoResult::Clock(_) | IoResult::Foreign(_)) => contradiction(),
             (_, IoResult::Read(Err(errno)) | IoResult::Other(Err(errno))) => {
                 self.retreat(op, io, errno)
             }
@@ -290,7 +290,13 @@ fn changed(io: &Io) -> Option<(u64, u64)> {
         Io::Punch { offset, length, .. }
         | Io::Zero { offset, length, .. }
         | Io::Reserve { offset, length, .. } => Some((*offset, *length)),
-        _ => None,
+        Io::Read { .. }
+        | Io::Sync { .. }
+        | Io::Status { .. }
+        | Io::Clock { .. }
+        | Io::Pause { .. }
+        | Io::Foreign(_)
+        | Io::Part(_) => None,
     }
 }
 

@@ -2,8 +2,8 @@
 //! Block stores behind one trait; `scsi` calls the trait, `target` opens stores.
 //!
 //! A store is shared by all reactors. [`Store::submit`] either finishes an operation at once or
-//! gives an [`Io`] for the engine; the driver runs it and hands the result to [`Store::complete`],
-//! until the operation is done.
+//! gives an [`Io`] for the engine, or for others ([`foreign`]); the driver runs it and hands the
+//! result to [`Store::complete`], until the operation is done.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -11,6 +11,7 @@ extern crate alloc;
 pub mod beside;
 pub mod file;
 pub mod filter;
+pub mod foreign;
 pub mod health;
 mod limits;
 pub mod memory;
@@ -24,6 +25,7 @@ use buf::{BUF_LEN_MAX, Slice};
 use clock::Instant;
 use core::fmt;
 use core::time::Duration;
+use foreign::Errand;
 use health::{Health, Watched};
 
 /// Facts about a store; only its size can change while it is open ([`Store::set_bytes`]).
@@ -226,8 +228,8 @@ pub enum Error {
 #[allow(clippy::exhaustive_structs)] // a number
 pub struct FileId(pub u32);
 
-/// Work that a store needs from its driver, most of it from the engine; offsets and lengths in
-/// bytes.
+/// Work that a store needs from its driver, which gets most of it done by the engine; offsets and
+/// lengths in bytes.
 #[derive(Clone, Debug)]
 #[allow(clippy::exhaustive_enums)] // each driver must run each of them
 pub enum Io {
@@ -304,6 +306,8 @@ pub enum Io {
         /// What the filter knows the operation by.
         turn: u64,
     },
+    /// What the engine does not know: somebody else does it, and answers later.
+    Foreign(Errand),
     /// Work of one of several stores that are one.
     Part(Box<Part>),
 }
@@ -317,14 +321,22 @@ impl Io {
             Self::Sync { file } => Some((*file, Watched::Sync)),
             Self::Write { file, durable: true, .. } => Some((*file, Watched::DurableWrite)),
             Self::Part(part) => part.io.watched(),
-            _ => None,
+            Self::Write { durable: false, .. }
+            | Self::Read { .. }
+            | Self::Punch { .. }
+            | Self::Zero { .. }
+            | Self::Reserve { .. }
+            | Self::Status { .. }
+            | Self::Clock { .. }
+            | Self::Pause { .. }
+            | Self::Foreign(_) => None,
         }
     }
 
     /// The file that it is for.
     #[must_use]
     pub fn file(&self) -> Option<FileId> {
-        match self {
+        match self.innermost() {
             Self::Read { file, .. }
             | Self::Write { file, .. }
             | Self::Sync { file }
@@ -332,19 +344,26 @@ impl Io {
             | Self::Zero { file, .. }
             | Self::Reserve { file, .. }
             | Self::Status { file, .. } => Some(*file),
-            Self::Clock { .. } | Self::Pause { .. } => None,
-            Self::Part(part) => part.io.file(),
+            Self::Clock { .. } | Self::Pause { .. } | Self::Foreign(_) | Self::Part(_) => None,
         }
     }
 
     /// Whether `result` ends before what it was to read.
     #[must_use]
     pub fn is_cut_short(&self, result: &IoResult) -> bool {
-        match (self, result) {
-            (Self::Part(part), result) => part.io.is_cut_short(result),
+        match (self.innermost(), result) {
             (Self::Read { length, .. }, IoResult::Read(Ok(data))) => data.len() < *length as usize,
             _ => false,
         }
+    }
+
+    /// The work itself, which may be that of a part of a part.
+    pub fn innermost(&self) -> &Self {
+        let mut io = self;
+        while let Self::Part(part) = io {
+            io = &part.io;
+        }
+        io
     }
 }
 
@@ -382,6 +401,8 @@ pub enum IoResult {
     Status(Result<(Space, u64), i32>),
     /// The time, of a Clock.
     Clock(Instant),
+    /// How the operation ended, of a Foreign; not what the engine says, but the store.
+    Foreign(Outcome),
     /// Of all others.
     Other(Result<(), i32>),
 }

@@ -118,7 +118,7 @@ impl Subject {
             | Io::Zero { file, .. }
             | Io::Reserve { file, .. }
             | Io::Status { file, .. } => *file,
-            Io::Part(_) => unreachable!("taken apart by the caller"),
+            Io::Foreign(_) | Io::Part(_) => unreachable!("none here, or taken apart by the caller"),
         };
         let (_, file) = self.files.iter().find(|(own, _)| *own == id).expect("a known file");
         if let Io::Status { offset, .. } = io {

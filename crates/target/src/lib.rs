@@ -48,6 +48,7 @@
 //! scsi and store meet.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod authentication;
 mod failure;
 mod identity;

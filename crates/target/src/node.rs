@@ -260,6 +260,14 @@ impl Nodes {
         &self.nodes
     }
 
+    /// The tags of all portal groups, ascending.
+    pub(crate) fn portal_groups(&self) -> Vec<u16> {
+        let mut tags: Vec<u16> = self.portals.iter().map(|portal| portal.group).collect();
+        tags.sort_unstable();
+        tags.dedup();
+        tags
+    }
+
     /// The portal group that took a connection to `local`.
     pub(crate) fn portal_group(&self, local: SocketAddr) -> u16 {
         let of_port = || self.portals.iter().filter(|portal| portal.address.port() == local.port());

@@ -16,12 +16,15 @@ mod admission;
 mod awaiting_memory;
 mod buffers;
 mod complaint;
+mod exchange;
+mod foreign;
 mod jobs;
 mod join;
 mod keeping;
 mod letters;
 mod lifecycle;
 mod management;
+mod owed;
 mod quiescence;
 mod sending;
 mod services;
@@ -60,6 +63,8 @@ use store::IoResult;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
+use crate::answers::Answer;
+use crate::answers::Inbox;
 use crate::mail::Ends;
 use crate::reactor::Shared;
 use crate::registry::Identity;
@@ -87,6 +92,10 @@ pub(crate) struct Pump<P> {
     connections: Table<Connection>,
     sessions: Table<Session>,
     ios: Table<PendingIo>,
+    /// How work has ended that stores have done elsewhere.
+    inbox: Arc<Inbox>,
+    /// Emptied and given to the inbox in turn.
+    answers: Vec<Answer>,
     managements: Table<quiescence::Management>,
     timers: Timers,
     /// Connections that may have something to send.
@@ -174,6 +183,12 @@ struct Session {
     tasks: Vec<Option<services::Task>>,
     /// Those that wait for memory, the oldest first.
     awaiting_memory: VecDeque<awaiting_memory::Waiter>,
+    /// Numbers that have another unit, of which its initiator need not know yet.
+    exchanges: Vec<exchange::Exchange>,
+    /// Bytes that wait to leave for its initiator, at most.
+    owed: usize,
+    /// When some of that left last while commands waited for it.
+    paid: Instant,
     /// Store work under way; a session is gone only when there is none.
     ios: usize,
     /// Logins that wait for the end of this session: reactor and connection.
@@ -258,6 +273,7 @@ impl<P: Port> Pump<P> {
         }
         self.watch.laps.lap(Layer::Protocol);
         self.letters();
+        self.take_answers();
         self.expire();
         self.take_turns();
         self.try_again();

@@ -321,6 +321,12 @@ impl Target {
         &self.portals
     }
 
+    /// The tags of its portal groups, ascending.
+    #[must_use]
+    pub fn portal_groups(&self) -> Vec<u16> {
+        self.nodes().portal_groups()
+    }
+
     /// The engine that was chosen.
     #[must_use]
     pub fn engine(&self) -> &'static str {

@@ -97,6 +97,12 @@ fn disk_above(folder: &Path) -> Option<u64> {
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
+/// Whether a block device is set read-only: one that is may be opened for writing all the same, and
+/// each write fails.
+pub(super) fn is_read_only(device: u64) -> bool {
+    fs::read_to_string(sysfs(device).join("ro")).is_ok_and(|set| set.trim() == "1")
+}
+
 fn sysfs(device: u64) -> PathBuf {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))

@@ -20,6 +20,7 @@ use super::Queue;
 use super::among_devices;
 use super::backing;
 use super::check_kind;
+use super::check_writable;
 use super::explain;
 use super::folder::takes_file;
 use super::folder::takes_files;
@@ -92,6 +93,7 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
         Err(error) => return Err(explain(path, options, error)),
     };
     check_kind(path, &metadata)?;
+    check_writable(path, &metadata, options)?;
     let access =
         if options.read_only { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
     rustix::fs::access(path, access).map_err(|errno| explain(path, options, errno.into()))?;

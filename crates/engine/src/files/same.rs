@@ -241,7 +241,12 @@ mod tests {
 
     impl Loop {
         fn of(file: &Path) -> Option<Self> {
-            let losetup = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+            Self::with(&[], file)
+        }
+
+        fn with(more: &[&str], file: &Path) -> Option<Self> {
+            let mut losetup = Command::new("losetup");
+            let losetup = losetup.args(["--find", "--show"]).args(more).arg(file).output();
             let told = losetup.ok().filter(|output| output.status.success())?;
             Some(Self(String::from_utf8(told.stdout).unwrap().trim().into()))
         }
@@ -316,6 +321,26 @@ mod tests {
         fn drop(&mut self) {
             let _ = Command::new("umount").arg(self.0).status();
         }
+    }
+
+    #[test]
+    fn a_device_that_takes_no_writes_is_served_read_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, vec![0; 1 << 20]).unwrap();
+        let Some(device) = Loop::with(&["--read-only"], &path) else {
+            return println!("skipped: losetup makes no loop device here");
+        };
+        let plain = OpenOptions::default();
+        for refused in [
+            open(&device.0, &plain).map(drop).unwrap_err(),
+            examine(&device.0, &plain).map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(refused, FileError::ReadOnly { .. }), "{refused}");
+        }
+        let reading = OpenOptions { read_only: true, ..plain };
+        examine(&device.0, &reading).unwrap();
+        open(&device.0, &reading).unwrap();
     }
 
     #[test]

@@ -9,8 +9,10 @@
 use std::collections::BTreeMap;
 
 use iscsi::initiator::Outcome;
+use wire::iscsi::Cdb;
 use wire::scsi::Sense;
 use wire::scsi::SenseKey;
+use wire::scsi::opcode::Opcode;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::RESERVATION_CONFLICT;
@@ -41,8 +43,13 @@ impl Caches {
     }
 
     /// A command has ended; gives the generation in which it did.
-    pub(super) fn heard(&mut self, lun: u16, outcome: &Outcome) -> u64 {
+    pub(super) fn heard(&mut self, lun: u16, cdb: &Cdb, outcome: &Outcome) -> u64 {
         let cache = self.units.entry(lun).or_default();
+        let [code, ..] = cdb.bytes;
+        // Who answers these need not tell of unit attentions before (SAM-5 §5.14).
+        if matches!(Opcode(code), Opcode::INQUIRY | Opcode::REPORT_LUNS | Opcode::REQUEST_SENSE) {
+            return cache.generation;
+        }
         let lost = match says(outcome) {
             Says::Nothing => return cache.generation,
             Says::Kept => cache.silent,
@@ -95,6 +102,8 @@ mod tests {
     use iscsi::initiator::Ending;
     use wire::iscsi::Residual;
 
+    const READ: Cdb = Cdb { bytes: [0x28; 32], len: 10 };
+
     fn ends(status: u8, sense: Vec<u8>) -> Outcome {
         Outcome::Done(Completion { status, sense, received: 0, residual: Residual::None })
     }
@@ -107,41 +116,57 @@ mod tests {
     #[test]
     fn resets_and_new_sessions_begin_a_generation() {
         let mut caches = Caches::default();
-        assert_eq!(caches.heard(0, &ends(0, Vec::new())), 0);
+        assert_eq!(caches.heard(0, &READ, &ends(0, Vec::new())), 0);
         for (asc, ascq, goes_up) in
             [(0x29, 0, 1), (0x29, 1, 1), (0x29, 4, 1), (0x2a, 1, 1), (0x29, 7, 0), (0x3f, 0x0e, 0)]
         {
-            let before = caches.heard(0, &ends(0, Vec::new()));
+            let before = caches.heard(0, &READ, &ends(0, Vec::new()));
             assert_eq!(
-                caches.heard(0, &attention(asc, ascq)),
+                caches.heard(0, &READ, &attention(asc, ascq)),
                 before + goes_up,
                 "{asc:x}/{ascq:x}"
             );
-            assert_eq!(caches.heard(0, &ends(0, Vec::new())), before + goes_up, "once");
+            assert_eq!(caches.heard(0, &READ, &ends(0, Vec::new())), before + goes_up, "once");
         }
-        assert_eq!(caches.heard(7, &ends(0, Vec::new())), 0, "each unit has its own");
+        assert_eq!(caches.heard(7, &READ, &ends(0, Vec::new())), 0, "each unit has its own");
     }
 
     #[test]
     fn the_first_word_of_a_unit_says_what_became_of_its_cache() {
         let fresh = || {
             let mut caches = Caches::default();
-            caches.heard(0, &ends(0, Vec::new()));
+            caches.heard(0, &READ, &ends(0, Vec::new()));
             caches.is_up();
             caches
         };
-        assert_eq!(fresh().heard(0, &ends(0, Vec::new())), 1, "it does not say");
-        assert_eq!(fresh().heard(0, &attention(0x29, 0)), 1);
+        assert_eq!(fresh().heard(0, &READ, &ends(0, Vec::new())), 1, "it does not say");
+        assert_eq!(fresh().heard(0, &READ, &attention(0x29, 0)), 1);
         let mut kept = fresh();
-        assert_eq!(kept.heard(0, &attention(0x29, 7)), 0);
-        assert_eq!(kept.heard(0, &ends(0, Vec::new())), 0);
+        assert_eq!(kept.heard(0, &READ, &attention(0x29, 7)), 0);
+        assert_eq!(kept.heard(0, &READ, &ends(0, Vec::new())), 0);
         let mut silent = fresh();
         silent.is_up();
-        assert_eq!(silent.heard(0, &attention(0x29, 7)), 1, "of a session that had no command");
-        assert_eq!(silent.heard(0, &attention(0x29, 7)), 1);
+        assert_eq!(
+            silent.heard(0, &READ, &attention(0x29, 7)),
+            1,
+            "of a session that had no command"
+        );
+        assert_eq!(silent.heard(0, &READ, &attention(0x29, 7)), 1);
         let mut later = fresh();
-        assert_eq!(later.heard(0, &ends(BUSY, Vec::new())), 0, "the unit was not asked");
-        assert_eq!(later.heard(0, &Outcome::Failed(Ending::Aborted)), 0);
-        assert_eq!(later.heard(0, &ends(0, Vec::new())), 1);
+        assert_eq!(later.heard(0, &READ, &ends(BUSY, Vec::new())), 0, "the unit was not asked");
+        assert_eq!(later.heard(0, &READ, &Outcome::Failed(Ending::Aborted)), 0);
+        assert_eq!(later.heard(0, &READ, &ends(0, Vec::new())), 1);
+    }
+
+    #[test]
+    fn who_a_unit_is_says_nothing_of_its_cache() {
+        let mut caches = Caches::default();
+        caches.heard(0, &READ, &ends(0, Vec::new()));
+        caches.is_up();
+        for code in [0x12, 0xa0, 0x03] {
+            let cdb = Cdb { bytes: [code; 32], len: 10 };
+            assert_eq!(caches.heard(0, &cdb, &ends(0, Vec::new())), 0);
+        }
+        assert_eq!(caches.heard(0, &READ, &attention(0x29, 7)), 0);
     }
 }

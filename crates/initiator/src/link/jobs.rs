@@ -30,6 +30,7 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 use super::Link;
 use super::State;
+use super::identity::Question;
 use super::overdue::beyond_abort;
 use super::paths::Access;
 use crate::Data;
@@ -45,10 +46,13 @@ use crate::pump::Context;
 /// A request that has not ended.
 #[derive(Debug)]
 pub(super) struct Job {
+    /// The caller's; of a question of ours, that of the request for which it is asked.
     pub(super) tag: u64,
     pub(super) request: Request,
+    /// What we ask ourselves, where no caller does.
+    pub(super) question: Option<Question>,
     /// Room for data from the unit; with the mover while the command is on a connection.
-    room: Option<Buf>,
+    pub(super) room: Option<Buf>,
     /// The mover of a connection has the buffers.
     attached: bool,
     losses: u32,
@@ -109,24 +113,30 @@ enum Verdict {
 
 impl Jobs {
     pub(super) fn insert(&mut self, tag: u64, request: Request, room: Option<Buf>) {
-        let (losses, timeouts, attentions, aborts, busy) = (0, 0, 0, 0, 0);
-        let (attached, busy_since, lost_since) = (false, None, None);
-        let job = Job {
-            tag,
-            request,
-            room,
-            attached,
-            losses,
-            timeouts,
-            attentions,
-            aborts,
-            busy,
-            busy_since,
-            lost_since,
-            refused_by: Vec::new(),
-        };
-        let place = self.jobs.insert(job);
+        let place = self.jobs.insert(Job::new(tag, request, room));
         self.ready.push_back(place);
+    }
+
+    /// Takes a question of ours, which goes before all others when it has room for the answer.
+    pub(super) fn insert_question<P: Port>(&mut self, job: Job, context: &mut Context<'_, P>) {
+        let has_room = job.has_room();
+        let place = self.jobs.insert(job);
+        match has_room {
+            true => self.ready.push_front(place),
+            false => self.again(place, context),
+        }
+    }
+
+    /// The first one that is ready is to wait.
+    pub(super) fn hold_first(&mut self) {
+        self.ready.pop_front();
+    }
+
+    /// Those that had to wait go on, in their order and before what came later.
+    pub(super) fn release(&mut self, held: Vec<usize>) {
+        for place in held.into_iter().rev() {
+            self.ready.push_front(place);
+        }
     }
 
     pub(super) fn keep(&mut self, task: TaskId, buf: Option<Buf>) {
@@ -263,6 +273,12 @@ impl Link {
     pub(super) fn issue<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let mut any = false;
         while let Some(place) = self.jobs.ready.front().copied() {
+            if !matches!(self.state, State::Up(_)) {
+                break;
+            }
+            if !self.may_go(place, context) {
+                continue;
+            }
             let State::Up(session) = &mut self.state else { break };
             let Some(job) = self.jobs.jobs.get_mut(place) else {
                 self.jobs.ready.pop_front();
@@ -314,7 +330,8 @@ impl Link {
         if let Some(sense) = attention {
             context.tell(Event::Attention { session: self.id, lun, sense });
         }
-        let generation = self.caches.heard(lun, &outcome);
+        let generation = self.caches.heard(lun, &job.request.cdb, &outcome);
+        self.identities.heard(lun, &outcome);
         let received = match &outcome {
             Outcome::Done(completion) => {
                 self.carries = true;
@@ -357,7 +374,7 @@ impl Link {
     }
 
     /// A request has its last word: how many bytes came for it, and in which generation it ended.
-    fn finish<P: Port>(
+    pub(super) fn finish<P: Port>(
         &mut self,
         place: usize,
         result: Result<(), Kind>,
@@ -365,6 +382,11 @@ impl Link {
         context: &mut Context<'_, P>,
     ) {
         let Some(mut job) = self.jobs.jobs.try_remove(place) else { return };
+        if let Some(question) = job.question {
+            let result = result.map(|()| received);
+            return self.replied(job, question, result, context);
+        }
+        self.learn(&job, result.as_ref().map(|()| received), context);
         let data = job.room.take().map(|mut buf| {
             buf.truncate(received as usize);
             buf
@@ -386,6 +408,10 @@ impl Link {
             return;
         }
         while let Some(job) = self.jobs.overdue(patience, context) {
+            if let Some(question) = job.question {
+                self.replied(job, question, Err(Kind::Full), context);
+                continue;
+            }
             let error = self.error(Kind::Full).at_lun(job.request.lun);
             let result = Err(error.during(&job.request.cdb));
             context.tell(Event::Done { session: self.id, tag: job.tag, result });
@@ -412,6 +438,28 @@ fn attention(outcome: &Outcome) -> Option<Sense> {
 }
 
 impl Job {
+    pub(super) const fn new(tag: u64, request: Request, room: Option<Buf>) -> Self {
+        Self {
+            tag,
+            request,
+            question: None,
+            room,
+            attached: false,
+            losses: 0,
+            timeouts: 0,
+            attentions: 0,
+            aborts: 0,
+            busy: 0,
+            busy_since: None,
+            lost_since: None,
+            refused_by: Vec::new(),
+        }
+    }
+
+    pub(super) fn asking(self, question: Question) -> Self {
+        Self { question: Some(question), ..self }
+    }
+
     /// Whether it may leave something on the medium or in the unit.
     const fn changes(&self) -> bool {
         !matches!(self.request.data, Data::In(_))

@@ -7,7 +7,7 @@ use super::threads::Usage;
 use super::{Case, Division, Load, Measured, Places};
 use crate::figure::{Bar, Figure, Kind, number};
 use crate::measure::{median, real};
-use crate::report::{Report, Section, Table};
+use crate::report::{Report, Section, Table, doubt};
 
 /// By how many percent the reactor's cost of an I/O has to fall.
 const HOST_GAIN: f64 = 30.0;
@@ -111,7 +111,8 @@ fn preface(measured: &Measured) -> Vec<String> {
         None => "Instructions and cache misses are the processor's, of the threads that are named."
             .into(),
     };
-    vec![
+    let mut preface: Vec<String> = doubt(measured.options.rounds, ROUNDS_MIN).into_iter().collect();
+    preface.extend([
         format!(
             "Our target and our initiator in one process over loopback, engine {}, {count} CPUs, \
              counter at {:.2} GHz; {SESSIONS} sessions of {DEPTH} commands, a disk of 32 MiB in \
@@ -129,8 +130,12 @@ fn preface(measured: &Measured) -> Vec<String> {
          and loopback has no card: interrupts and driver are those of softirqs."
             .into(),
         counted,
-    ]
+    ]);
+    preface
 }
+
+/// Fewer runs have no median that an outlier leaves alone.
+const ROUNDS_MIN: usize = 3;
 
 fn throughput(measured: &Measured) -> Section {
     let mut section = Section::new("Figure 3: throughput, CPU, and cycles for each bit");

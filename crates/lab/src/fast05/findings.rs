@@ -9,7 +9,7 @@ use super::theirs;
 use super::touching::Costs;
 use super::{Measured, OfTiers};
 use crate::figure::{Bar, Figure, Kind, Line, bytes, number};
-use crate::report::{Report, Section, Table};
+use crate::report::{Report, Section, Table, doubt};
 
 /// Places of the kernels in what was measured.
 const SARWATE: usize = 0;
@@ -41,7 +41,8 @@ pub(super) fn report(measured: &Measured) -> Report {
 
 fn preface(measured: &Measured) -> Vec<String> {
     let best = measured.tiers[BEST];
-    vec![
+    let mut preface: Vec<String> = doubt(measured.rounds, ROUNDS_MIN).into_iter().collect();
+    preface.extend([
         format!(
             "Theirs: a Pentium M at 1.7 GHz. Ours: {}; cycles are those of the time-stamp counter, \
              {:.2} GHz, medians of {} runs. The best CRC32C kernel of this machine is {best}.",
@@ -61,8 +62,12 @@ fn preface(measured: &Measured) -> Vec<String> {
          are measured without digests and with 4 bytes of data, those for copy and CRC for the \
          same bytes without protocol."
             .to_owned(),
-    ]
+    ]);
+    preface
 }
+
+/// Fewer runs have no median that an outlier leaves alone.
+const ROUNDS_MIN: usize = 5;
 
 fn processor() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -11,11 +11,11 @@ Examples:
   lunwire lab list
       which studies there are
   lunwire lab run fast05
-      what protocol, copy and CRC of each PDU cost here, beside what was published
+      what protocol, copy and CRC of each PDU cost here, beside what was published: a minute
   lunwire lab run fast05 --rounds 5 --size-max 8K --out /tmp/fast05
       a quick look; index.html, results.json and the figures go to /tmp/fast05
   lunwire lab run amp
-      a target that does all of its work itself against one with a polling core";
+      a target that does all of its work itself against one with a polling core: half a minute";
 
 const FAST05_EXAMPLES: &str = "\
 Examples:

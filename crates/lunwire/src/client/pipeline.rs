@@ -12,6 +12,7 @@ mod journal;
 mod verify;
 
 pub(crate) use journal::Journal;
+use journal::Pace;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ use initiator::SessionId;
 use initiator::scsi;
 
 use self::durable::Durable;
+use self::verify::Compared;
 use crate::client;
 use crate::client::place;
 use crate::client::place::Disk;
@@ -85,6 +87,10 @@ struct Copy<'a> {
     durable: Durable,
     /// The destination announces WRITE SAME but does not take it.
     same_refused: bool,
+    /// What does not read back as it was written: everything before does.
+    doubted: Option<u64>,
+    /// What reads back as it was written.
+    compared: Compared,
     /// CRC32C of each piece, for `--verify`.
     digests: Vec<Option<u32>>,
 }
@@ -104,7 +110,8 @@ struct Moving {
 pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
     let begin = plan.journal.as_ref().map_or(0, Journal::done);
     let mut allowed = same::refuse(queue, &plan.from, &plan.to, plan.different);
-    if !plan.overwrite && begin == 0 {
+    let begun = plan.journal.as_ref().is_some_and(|journal| journal.has_begun_with(&plan.to));
+    if !plan.overwrite && begin == 0 && !begun {
         allowed = allowed.and_then(|()| plan.to.expect_empty());
     }
     let _taken = match allowed.and_then(|()| plan.check_room()).and_then(|()| plan.to.take_alone())
@@ -135,6 +142,8 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         done: begin,
         durable: Durable::new(begin),
         same_refused: false,
+        doubted: None,
+        compared: Compared::default(),
         digests: Vec::new(),
         plan,
     };
@@ -150,10 +159,15 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         (Err(error), Some(mut journal)) => {
             // What was flushed before counts where there is nobody to flush now.
             let flushed = if copy.plan.to.is_left(copy.queue) { Ok(true) } else { copy.flush() };
-            let kept = flushed.and_then(|_| journal.keep(copy.durable.flushed()));
-            Err(match kept {
-                Ok(()) => anyhow!("{error:#}; the same command goes on from there"),
-                Err(_) => error,
+            let safe = copy.doubted.unwrap_or(u64::MAX);
+            let kept =
+                flushed.and_then(|_| journal.keep(copy.durable.flushed().min(safe), Pace::Halted));
+            Err(match (kept, copy.doubted) {
+                (Ok(()), None) => anyhow!("{error:#}; the same command goes on from there"),
+                (Ok(()), Some(from)) => anyhow!(
+                    "{error:#}; the same command copies again from byte {from} on, and compares"
+                ),
+                (Err(_), _) => error,
             })
         }
     };
@@ -185,7 +199,7 @@ impl Plan {
 impl Copy<'_> {
     fn carry_on(&mut self, begin: u64) -> Result<()> {
         // That the state can be kept shows before anything is copied.
-        self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(begin))?;
+        self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(begin, Pace::Going))?;
         if begin == 0 {
             self.plan.to.clear()?;
         }

@@ -19,6 +19,7 @@ use buf::Buf;
 use control::units;
 use engine::files;
 use engine::files::FileError;
+use engine::files::Holder;
 use engine::files::Taken;
 use initiator::Data;
 use initiator::Done;
@@ -113,7 +114,7 @@ impl Place {
         }
         let file = how.open(text).with_context(|| format!("cannot write {text}"))?;
         // Whoever serves a file has it locked, and would go on to serve what others put there.
-        files::lock_alone(Path::new(text), &file)?;
+        files::lock_alone(Path::new(text), &file).map_err(occupied)?;
         Ok(Self::File(Local::new(text, file)?))
     }
 
@@ -140,7 +141,7 @@ impl Place {
                     "{path} is in use: {other} shows it; try: umount, and losetup --detach {other}"
                 )
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(occupied(error)),
         }
     }
 
@@ -429,6 +430,18 @@ fn fill_from(input: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
         }
     }
     Ok(have)
+}
+
+/// Why a file is not to be written to; who serves it takes what is written to its disk.
+fn occupied(error: FileError) -> anyhow::Error {
+    match error {
+        FileError::InUse { path, holder: Holder::Process(process) } => anyhow::anyhow!(
+            "{} is in use by process {process}; try: if that serves it, lunwire copy to the URL of \
+             the disk, else stop process {process}",
+            path.display()
+        ),
+        error => error.into(),
+    }
 }
 
 #[cfg(test)]

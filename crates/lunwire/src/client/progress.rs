@@ -79,6 +79,50 @@ impl Progress {
     }
 }
 
+/// How far a measurement has come that takes a known time.
+#[derive(Debug)]
+pub(crate) struct Ticker {
+    terminal: bool,
+    begun: Instant,
+    shown: Instant,
+    whole: Duration,
+}
+
+impl Ticker {
+    pub(crate) fn new(begun: Instant, whole: Duration) -> Self {
+        Self { terminal: std::io::stderr().is_terminal(), begun, shown: begun, whole }
+    }
+
+    /// `commands` have ended.
+    pub(crate) fn show(&mut self, now: Instant, commands: u64) {
+        let pause = if self.terminal { ON_TERMINAL } else { ELSEWHERE };
+        if now.saturating_duration_since(self.shown) < pause {
+            return;
+        }
+        self.shown = now;
+        let text = tick(now.saturating_duration_since(self.begun), self.whole, commands);
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r{text}\x1b[K");
+        } else {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+}
+
+impl Drop for Ticker {
+    /// The result takes the place of the line.
+    fn drop(&mut self) {
+        if self.terminal && self.shown > self.begun {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn tick(time: Duration, whole: Duration, commands: u64) -> String {
+    let rate = commands as f64 / time.as_secs_f64().max(0.001);
+    format!("measured: {} of {} s, {rate:.0} commands/s", time.as_secs(), whole.as_secs())
+}
+
 /// What nothing comes of is no matter of speed.
 fn standing(line: &str, who: &str, time: Duration) -> String {
     let share = line.split(", ").next().unwrap_or(line);
@@ -118,6 +162,12 @@ mod tests {
             standing(&text, "iscsi://a/b/0", ten),
             "copied: 25% of 200 MiB, waiting for iscsi://a/b/0 for 10 s"
         );
+    }
+
+    #[test]
+    fn a_measurement_tells_its_time_and_rate() {
+        let time = Duration::from_secs;
+        assert_eq!(tick(time(10), time(600), 1000), "measured: 10 of 600 s, 100 commands/s");
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: boo
 }
 
 /// What a disk says of itself.
-fn designators(queue: &mut Queue, disk: &Disk) -> Result<Vec<Designator>> {
+pub(crate) fn designators(queue: &mut Queue, disk: &Disk) -> Result<Vec<Designator>> {
     let unit = &mut queue.unit(disk.session, disk.lun);
     let names = scsi::designators(unit).map_err(|error| super::advised(error, &disk.url))?;
     let of_unit = |name: &Designator| {
@@ -133,7 +133,7 @@ fn designators(queue: &mut Queue, disk: &Disk) -> Result<Vec<Designator>> {
 }
 
 /// The name of a disk that no other one in the world has.
-fn unit_name(designator: &Designator) -> Option<String> {
+pub(crate) fn unit_name(designator: &Designator) -> Option<String> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     match designator {
         // NAA 3h is assigned by whoever likes (SPC-4 §7.8.5.2): some targets count from one.

@@ -45,13 +45,14 @@ fn show(options: &AluaOptions) -> Result<()> {
     }
     let Reply::PortGroups { groups } = reply else { return Err(admin::unexpected(socket)) };
     if groups.is_empty() {
-        output::line("no port groups; make them with [[target.port-group]] in the configuration");
+        output::line("no disks");
     }
     for group in groups {
         let preferred = if group.preferred { ", preferred" } else { "" };
+        let fixed = if group.fixed { ", always: no [[target.port-group]]" } else { "" };
         let portals: Vec<String> = group.portal_groups.iter().map(ToString::to_string).collect();
         output::line(format!(
-            "{} LUN {}: group {} (portal groups {}) is {}{preferred}",
+            "{} LUN {}: group {} (portal groups {}) is {}{preferred}{fixed}",
             group.target,
             group.lun,
             group.group,

@@ -11,6 +11,7 @@ use buf::Slice;
 use initiator::Event;
 use initiator::Queue;
 use initiator::SessionId;
+use initiator::scsi;
 use serde_json::Value;
 use serde_json::json;
 
@@ -27,6 +28,7 @@ use crate::client::place::Disk;
 use crate::client::plot;
 use crate::client::plot::POINTS;
 use crate::client::plot::Series;
+use crate::client::progress::Ticker;
 use crate::output;
 
 /// Requests of one session at most: what a queue's pool has room for with blocks of 4 KiB.
@@ -82,9 +84,17 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let plot = options.svg.as_deref().map(Outfile::open).transpose()?;
     let mut queue = client::queue(&options.disk.client)?;
     let disk = Disk::open(&mut queue, &options.disk.client, &options.disk.url)?;
+    let bytes = disk.geometry.bytes();
+    if let Some(range) = range.filter(|range| *range > bytes) {
+        let (url, size) = (&disk.url, control::units::bytes(bytes));
+        return Err(Usage(format!("--range {range}: {url} has {size} ({bytes} bytes)")).into());
+    }
     let mut sessions = vec![disk.session];
     for _ in 1..options.sessions {
-        sessions.push(client::login(&mut queue, &options.disk.client, &disk.url)?);
+        let session = client::login(&mut queue, &options.disk.client, &disk.url)?;
+        sessions.push(session);
+        scsi::identify(&mut queue.unit(session, disk.lun))
+            .map_err(|error| client::advised(error, &disk.url))?;
     }
     let watch = options.layers.then(|| Watch::new(options.control_socket.clone())).transpose()?;
     let (mut outcomes, mut failed) = (Vec::new(), None);
@@ -96,7 +106,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             reads: options.reads.into(),
             sequential: options.sequential,
             time,
-            range: range.unwrap_or(u64::MAX).min(disk.geometry.bytes()),
+            range: range.unwrap_or(bytes),
             verify: options.verify,
         };
         check_range(&load).map(|()| load)
@@ -270,6 +280,7 @@ impl<'a> Bench<'a> {
             self.post(slot)?;
         }
         let mut going = true;
+        let mut ticker = Ticker::new(begin, self.load.time);
         while self.under_way > 0 {
             self.queue.wait_n(1, client::LOOK);
             let now = Instant::now();
@@ -286,6 +297,7 @@ impl<'a> Bench<'a> {
                     self.post(slot)?;
                 }
             }
+            ticker.show(now, latencies.total());
             if client::is_to_leave(self.queue, self.sessions) {
                 break;
             }

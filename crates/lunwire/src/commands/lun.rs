@@ -10,7 +10,6 @@ use control::admin::NewLun;
 use control::admin::Reply;
 use control::admin::Request;
 use control::units;
-use store::spec::Spec;
 
 use crate::args::AdminOptions;
 use crate::args::LunAction;
@@ -38,7 +37,7 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             place,
         } => {
             let lun = NewLun {
-                store: absolute(store)?,
+                store: plan::absolute(store)?,
                 block: *block,
                 protection: *protection,
                 serial: serial.clone(),
@@ -58,8 +57,9 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             let (store, protection) = (&lun.store, lun.protection_shown());
             output::line(format!("{target} LUN {}: {size}, {store}{protection}", lun.number));
         }
-        LunAction::Remove { lun, place } => {
-            let request = Request::RemoveLun { target: place.target.clone(), lun: *lun };
+        LunAction::Remove { lun, destroy_data, place } => {
+            let (target, lun, destroy_data) = (place.target.clone(), *lun, *destroy_data);
+            let request = Request::RemoveLun { target, lun, destroy_data };
             let reply = ask(&place.daemon, &request)?;
             let Reply::Done = reply else { return other(&place.daemon) };
             output::done(place.daemon.json, &format!("LUN {lun} is not served any more"));
@@ -120,28 +120,6 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             output::line(format!("{path}: {} of LUN {lun}", units::bytes(bytes)));
         }
     }
-    Ok(())
-}
-
-/// The store with its paths made absolute: the daemon may have been started elsewhere.
-fn absolute(word: &str) -> Result<String> {
-    let mut spec = word.parse::<Spec>().map_err(|error| Usage(format!("STORE {word}: {error}")))?;
-    let given = spec.clone();
-    make_absolute(&mut spec)?;
-    Ok(if spec == given { word.to_owned() } else { spec.to_string() })
-}
-
-fn make_absolute(spec: &mut Spec) -> Result<()> {
-    let path = match spec {
-        Spec::File(file) => &mut file.path,
-        Spec::Iso { path } => path,
-        Spec::Stripe { stores, .. } => return stores.iter_mut().try_for_each(make_absolute),
-        Spec::Filtered { behind, .. } => return make_absolute(behind),
-        Spec::Memory { .. } | Spec::Null { .. } => return Ok(()),
-    };
-    let whole = std::path::absolute(&*path).with_context(|| format!("cannot name {path}"))?;
-    let Some(text) = whole.to_str() else { bail!("the name of {path} must be UTF-8") };
-    text.clone_into(path);
     Ok(())
 }
 

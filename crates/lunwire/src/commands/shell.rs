@@ -205,7 +205,10 @@ impl Shell {
         let session = client::login(&mut self.queue, &self.client, &url)?;
         let lun = url.lun.unwrap_or(0);
         // A new nexus has unit attentions; they are of no interest to who has just come.
-        let _ = scsi::test_unit_ready(&mut self.queue.unit(session, lun));
+        let unit = &mut self.queue.unit(session, lun);
+        let _ = scsi::test_unit_ready(unit);
+        // So that no command goes to another disk after a reconnect.
+        let _ = scsi::identify(unit);
         output::line(format!("logged in to {url}"));
         self.unit = Some(Unit { url, session, lun, geometry: None });
         Ok(())
@@ -254,6 +257,9 @@ impl Shell {
                 {
                     output::line("sense data:");
                     dump(raw);
+                }
+                if let (Kind::OtherDisk { .. }, Some(unit)) = (error.kind(), &self.unit) {
+                    return Err(client::advised(error, &unit.url));
                 }
                 Err(error.into())
             }

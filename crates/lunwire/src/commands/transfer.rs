@@ -32,8 +32,9 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
     let mut queue = client::queue(&options.disk.client)?;
     let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
+    let flags = if length.is_some() { "--offset and --length" } else { "--offset" };
     let length = length.unwrap_or_else(|| size.saturating_sub(offset));
-    check_range(&from, offset, length)?;
+    check_range(&from, offset, length, flags)?;
     let to = Place::destination(&mut queue, &options.disk.client, &options.file)?;
     let plan = Plan {
         from,
@@ -58,7 +59,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     let mut queue = client::queue(&options.disk.client)?;
     let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
     let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url)?;
-    check_range(&to, offset, 0)?;
+    check_range(&to, offset, 0, "--offset")?;
     let length = from.size();
     let plan = Plan {
         from,
@@ -98,11 +99,17 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     let mut queue = client::queue(&options.client)?;
     let from = Place::source(&mut queue, &options.client, source)?;
     let length = from.size();
-    let journal = match (&options.resume, length) {
+    let mut journal = match (&options.resume, length) {
         (Some(path), Some(length)) => Some(Journal::open(path, from_name, to_name, length)?),
         _ => None,
     };
+    if let Some(journal) = journal.as_ref().filter(|_| !client::is_url(destination)) {
+        journal.expect(destination)?;
+    }
     let to = Place::destination(&mut queue, &options.client, destination)?;
+    if let Some(journal) = &mut journal {
+        journal.meet(&mut queue, &from, &to)?;
+    }
     let plan = Plan {
         from,
         from_offset: 0,
@@ -156,11 +163,11 @@ fn file_or_stream(
     Place::source(queue, options, file)
 }
 
-/// Disks are read and written in whole blocks.
-fn check_range(place: &Place, offset: u64, length: u64) -> Result<()> {
+/// Disks are read and written in whole blocks. `flags`: those that said which.
+fn check_range(place: &Place, offset: u64, length: u64, flags: &str) -> Result<()> {
     let Place::Disk(disk) = place else { return Ok(()) };
     match disk.geometry.blocks_of(offset, length) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Usage(format!("{}: --offset and --length: {error}", disk.url)).into()),
+        Err(error) => Err(Usage(format!("{}: {flags}: {error}", disk.url)).into()),
     }
 }

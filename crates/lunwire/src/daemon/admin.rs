@@ -208,8 +208,14 @@ impl Shared {
     }
 
     /// Serves a unit no more.
-    fn remove(&self, name: Option<&str>, lun: u16) -> Result<Reply> {
+    fn remove(&self, name: Option<&str>, lun: u16, destroy_data: bool) -> Result<Reply> {
         let target = self.name_of(name)?;
+        if !destroy_data && self.has_data_in_memory(&target, lun) {
+            bail!(
+                "LUN {lun} is in memory, and what hosts wrote to it would be lost; \
+                 try: --destroy-data, or lunwire copy it first"
+            );
+        }
         let removed = self.target.remove_lun(&target, lun);
         let is_served = self.target.disk_bytes(&target, lun).is_some();
         if let Some(served) = self.table().iter_mut().find(|served| served.name == target)
@@ -219,6 +225,18 @@ impl Shared {
         }
         removed?;
         Ok(Reply::Done)
+    }
+
+    /// Whether there is something on a disk that ends with it.
+    fn has_data_in_memory(&self, target: &str, lun: u16) -> bool {
+        let table = self.table();
+        let mut shown = table.iter().filter(|one| one.name == target).flat_map(|one| &one.luns);
+        let spec = shown.find(|shown| shown.number == lun).map(|shown| shown.store.parse());
+        let units = self.target.units(target).unwrap_or_default();
+        let unit = units.iter().find(|(number, _)| *number == lun);
+        let (Some(Ok(spec)), Some((_, unit))) = (spec, unit) else { return false };
+        // Who does not count may have some.
+        plan::is_in_memory(&spec) && unit.store().usage().is_none_or(|usage| usage.used > 0)
     }
 
     /// The answer to a question, or to an order that is done at once.
@@ -264,8 +282,8 @@ impl Shared {
                 let added = self.add(maker, target.as_deref(), *number, lun);
                 added.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
             }
-            Request::RemoveLun { target, lun } => {
-                let removed = self.remove(target.as_deref(), *lun);
+            Request::RemoveLun { target, lun, destroy_data } => {
+                let removed = self.remove(target.as_deref(), *lun, *destroy_data);
                 removed.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
             }
             Request::RescanLuns => {

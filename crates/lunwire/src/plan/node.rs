@@ -87,7 +87,11 @@ impl DraftTarget {
             };
             if !numbers.insert(number) {
                 let taken = format!("LUN {number} is there already; give each its own number");
-                return Err(source.error("target.lun.store", &lun.store, taken).into());
+                return Err(match &lun.number {
+                    Some(value) => source.error("target.lun.number", value, taken),
+                    None => source.error("target.lun.store", &lun.store, taken),
+                }
+                .into());
             }
             draft.luns.push(DraftLun::from_file(source, number, lun)?);
         }

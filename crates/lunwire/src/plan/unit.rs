@@ -91,7 +91,7 @@ impl UnitMaker {
         }
         let shown = admin::Lun {
             number: lun.number,
-            store: super::lun::store_of_now(&lun.store, geometry.bytes),
+            store: super::lun::store_of_now(&super::lun::absolute(&lun.store)?, geometry.bytes),
             bytes: geometry.bytes,
             block: unit.block(),
             read_only: geometry.read_only,

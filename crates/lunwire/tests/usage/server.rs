@@ -191,3 +191,124 @@ fn advice_suits_what_is_to_be_served() {
     let text = said(&format!("file:{}", files.with("passwd", &[b'x'; 1200])));
     assert!(text.contains("try: another file, or truncate -s 1536"), "{text}");
 }
+
+#[test]
+fn port_groups_that_nobody_has_configured_are_shown() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let socket = ["--control-socket", daemon.socket.as_str()];
+    let text = stdout(&good(&[&["alua"][..], &socket].concat()));
+    assert!(
+        text.contains("LUN 0: group 1 (portal groups 1) is active-optimized, always"),
+        "{text}"
+    );
+    let set = ["alua", "set", crate::support::TARGET, "1", "standby"];
+    fails(1, &[&set[..], &socket].concat(), &["[[target.port-group]]", "always active"]);
+}
+
+#[test]
+fn who_gives_no_length_does_not_hear_of_it() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let (url, image) = (daemon.urls[0].as_str(), files.with("image", &[7; 512]));
+    let back = files.path("back");
+    for words in
+        [&["write", url, &image, "--offset", "1000"][..], &["read", url, &back, "--offset", "2G"]]
+    {
+        let output = crate::support::lunwire(words);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("--offset: ") && !text.contains("--length"), "{text}");
+    }
+    let words = ["read", url, &back, "--offset", "0", "--length", "100"];
+    fails(2, &words, &["--offset and --length"]);
+}
+
+#[test]
+fn memory_with_data_is_not_removed_without_a_word() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M", "memory:1M", "memory:1M"], &[]);
+    let remove = |lun: &str, more: &[&str]| {
+        let words = [&["lun", "remove", lun, "--control-socket", &daemon.socket][..], more];
+        crate::support::lunwire(&words.concat())
+    };
+    good(&["write", &daemon.urls[1], &files.with("image", &[7; 512])]);
+    assert!(remove("0", &[]).status.success(), "it is empty");
+    let refused = remove("1", &[]);
+    let text = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(text.contains("--destroy-data") && text.contains("in memory"), "{text}");
+    good(&["inspect", &daemon.urls[1]]);
+    assert!(remove("1", &["--destroy-data"]).status.success());
+}
+
+#[test]
+fn what_is_shown_of_a_disk_leads_to_it() {
+    let files = Files::new();
+    let folder = files.folder.path();
+    files.with("disk", &[7; 4096]);
+    let socket = files.path("control");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--lun", "file:disk,log"])
+        .args(["--control-socket", &socket])
+        .current_dir(folder)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    let text = stdout(&good(&["status", "--control-socket", &socket]));
+    // Who copies to what is served is told where it can be written to.
+    let source = files.with("source", &[7; 4096]);
+    let copied = crate::support::lunwire(&["copy", &source, &files.path("disk"), "--overwrite"]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(text.contains(&format!("file:{},log (4 KiB", files.path("disk"))), "{text}");
+    let text = stderr(&copied);
+    assert!(text.contains("lunwire copy to the URL of the disk"), "{text}");
+}
+
+#[test]
+fn a_number_that_is_given_twice_is_shown_itself() {
+    let files = Files::new();
+    let lun = "[[target.lun]]\nnumber = 3\nstore = \"memory:1M\"\n";
+    let file = files.with("twice.toml", format!("{TABLE}{lun}{lun}").as_bytes());
+    fails(1, &["check", &file], &[":7: ", "target.lun.number = 3: LUN 3 is there already"]);
+}
+
+#[test]
+fn a_load_is_bounded_by_its_disk_and_tells_how_far_it_is() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let url = daemon.urls[0].as_str();
+    fails(2, &["bench", url, "--range", "1T"], &["--range", "has 1 MiB"]);
+    fails(2, &["bench", url, "--reads", "150"], &["--reads 150: 0 to 100 is right"]);
+    let text = stderr(&good(&["bench", url, "--time", "6s"]));
+    assert!(text.contains("measured: 5 of 6 s") && text.contains("commands/s"), "{text}");
+}
+
+#[test]
+fn a_unit_in_standby_is_told_where_else_to_be_tried() {
+    let files = Files::new();
+    let (config, socket) = (files.path("standby.toml"), files.path("control"));
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\n{TABLE}{LUN}[[target.port-group]]\nnumber = 1\n\
+         portal-groups = [1]\nstate = \"standby\"\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["serve", "--config", &config, "--control-socket", &socket])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    let url = line.trim().strip_prefix("serving ").unwrap().to_owned();
+    let read = crate::support::lunwire(&["read", &url, &files.path("back")]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let text = stderr(&read);
+    assert!(!read.status.success() && text.contains("try: --portal"), "{text}");
+}

@@ -49,6 +49,13 @@ impl Host {
         if bound.is_some_and(|most| now.since(asked) > most) {
             stage.fail(format!("a request took {:?} without a fault", now.since(asked)));
         }
+        match &result {
+            Ok(_) => self.judge_disk(slot, operation, stage),
+            Err(error) if matches!(error.kind(), Kind::OtherDisk { .. }) => {
+                self.begin_anew(slot, operation, stage);
+            }
+            Err(_) => {}
+        }
         let judged = self.judge(slot, operation, &result, stage);
         if let Err(why) = judged.and_then(|()| within(operation, &result, now, stage)) {
             return stage.fail(why);
@@ -162,6 +169,7 @@ impl Host {
                 }
                 // Without faults it was sent once.
                 _ if conflict && !stage.may_lose => model.retract(lba, count, version),
+                (_, Kind::OtherDisk { .. }) => model.refused(lba, count, version),
                 (
                     _,
                     Kind::Status { .. }
@@ -315,6 +323,7 @@ pub(super) fn kind_name(error: &Error) -> String {
             let sense = sense.map(|sense| format!("{:?}/{:02x}", sense.key, sense.asc));
             format!("status {status:02x} {}", sense.unwrap_or_default())
         }
+        Kind::OtherDisk { .. } => "another disk".to_owned(),
         Kind::Closed => "closed".to_owned(),
         other => other.to_string(),
     }

@@ -10,6 +10,7 @@ use initiator::SessionId;
 
 use super::Host;
 use super::ending::kind_name;
+use super::knowing::Acquaintance;
 use crate::stage::Stage;
 
 impl Host {
@@ -21,6 +22,9 @@ impl Host {
         match event {
             Event::Done { session, tag, result } => {
                 let Some(slot) = self.slot_of(session) else { return };
+                if self.is_acquainted(slot, tag, &result) {
+                    return;
+                }
                 let Some(operation) = self.slots[slot].operations.remove(&tag) else {
                     return stage.fail(format!("request {tag} of host {} ended twice", self.index));
                 };
@@ -79,6 +83,7 @@ impl Host {
         }
         self.drop_steps(slot, stage);
         (self.slots[slot].id, self.slots[slot].up) = (None, false);
+        self.slots[slot].known = Acquaintance::default();
         for ghost in &mut stage.ghosts {
             // The next session has another name and takes no place.
             if ghost.host == self.index && ghost.slot == slot {

@@ -78,6 +78,8 @@ pub enum Fault {
     Lie,
     /// The process of a target is killed and comes back after so many milliseconds.
     Kill(u32),
+    /// As a loss of power, and another disk, of zeroes, is behind one of its LUNs afterwards.
+    Exchange(u32),
     /// The machine of a target loses its power for so many milliseconds.
     PowerLoss(u32),
     /// A host loses its power for so many milliseconds.
@@ -105,6 +107,7 @@ impl Fault {
             Self::Flip => "flips ordered",
             Self::Lie => "lies ordered",
             Self::Kill(_) => "targets killed",
+            Self::Exchange(_) => "disks exchanged",
             Self::PowerLoss(_) => "power losses",
             Self::HostCrash(_) => "hosts crashed",
             Self::SlowDisk(_) => "slow spells of disks",

@@ -39,7 +39,11 @@ impl Cause {
             IoResult::Read(Err(errno))
             | IoResult::Other(Err(errno))
             | IoResult::Status(Err(errno)) => Some(*errno),
-            _ => None,
+            IoResult::Read(Ok(_))
+            | IoResult::Other(Ok(()))
+            | IoResult::Status(Ok(_))
+            | IoResult::Clock(_)
+            | IoResult::Foreign(_) => None,
         };
         Self { errno, is_cut_short: io.is_cut_short(result), file: io.file() }
     }

@@ -104,7 +104,12 @@ impl<P: Port> Pump<P> {
                 Step::Wait => return self.rest_job(key),
                 Step::Keep(keep) => return self.submit_keep(Key::NOBODY, id_of(key), keep),
                 // Jobs ask for nothing else; one that did would be over.
-                _ => return self.end_job(key),
+                Step::Complete(_)
+                | Step::ReceiveDataOut { .. }
+                | Step::Abort { .. }
+                | Step::Clock
+                | Step::Draw
+                | Step::Spawn { .. } => return self.end_job(key),
             };
             let Some(job) = self.jobs.get_mut(key) else { return };
             if let Some(Reading { op, kept, io }) = job.postponed.take() {
@@ -134,12 +139,12 @@ impl<P: Port> Pump<P> {
         true
     }
 
-    /// Jobs that a store lets wait go on at once, so that a stop does not wait for them.
-    pub(super) fn end_job_pauses(&mut self) {
+    /// What jobs wait for ends soon if it can, so that a stop does not wait for them.
+    pub(super) fn hurry_jobs(&mut self) {
         let of_jobs = self.ios.iter().filter(|(_, io)| io.session == Key::NOBODY);
         let of_jobs: Vec<Key> = of_jobs.map(|(io, _)| io).collect();
         for io in of_jobs {
-            self.end_pause(io);
+            self.hurry(io);
         }
     }
 

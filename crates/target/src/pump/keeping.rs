@@ -73,7 +73,15 @@ impl<P: Port> Pump<P> {
                 }
             }
             Step::Spawn { job, .. } => self.begin_job(*job, None),
-            _ => {}
+            // It is over: nothing else is left to do for it.
+            Step::Abort { .. }
+            | Step::Store(_)
+            | Step::ReceiveDataOut { .. }
+            | Step::Wait
+            | Step::Clock
+            | Step::Draw
+            | Step::Keep(_)
+            | Step::Complete(_) => {}
         }
         self.over(task);
     }

@@ -11,6 +11,7 @@ use engine::Token;
 use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target::ConnectionId;
+use iscsi::target::Traffic;
 use std::sync::Arc;
 use store::IoResult;
 
@@ -20,6 +21,7 @@ use super::Phase;
 use super::Pump;
 use super::decode;
 use super::token;
+use crate::answers::Inbox;
 use crate::mail::Letter;
 use crate::reactor::Shared;
 use crate::solo::Holdings;
@@ -32,6 +34,7 @@ const LINGER: Duration = Duration::from_secs(3);
 
 impl<P: Port> Pump<P> {
     pub(crate) fn new(port: P, pool: Pool, shared: Arc<Shared>, reactor: usize) -> Self {
+        let inbox = Arc::new(Inbox::new(port.waker()));
         Self {
             port,
             pool,
@@ -41,6 +44,8 @@ impl<P: Port> Pump<P> {
             connections: Table::default(),
             sessions: Table::default(),
             ios: Table::default(),
+            inbox,
+            answers: Vec::new(),
             managements: Table::default(),
             timers: Timers::new(),
             dirty: Vec::new(),
@@ -262,6 +267,7 @@ impl<P: Port> Pump<P> {
         while let Some(expired) = self.timers.pop_expired(now) {
             match decode(expired) {
                 (Some(Kind::SessionTimer), key) => {
+                    self.note_traffic(key, now);
                     if let Some(session) = self.sessions.get_mut(key) {
                         session.machine.handle_timeout(now);
                         self.settle(key);
@@ -272,10 +278,30 @@ impl<P: Port> Pump<P> {
                 (Some(Kind::Sweep), _) => self.sweep(),
                 (Some(Kind::ConnectionTimer), key) => self.connection_timeout(key, now),
                 (Some(Kind::Io), key) => self.io_done(key, IoResult::Clock(now)),
-                _ => {}
+                // The stop's own, which is looked at below.
+                (None, _) => {}
+                (Some(kind @ (Kind::Accept | Kind::Receive | Kind::Send)), _) => {
+                    debug_assert!(false, "{kind:?} is no timer");
+                }
             }
         }
         self.advance_stop(now);
+    }
+
+    /// Tells a session what its connections have carried.
+    fn note_traffic(&mut self, key: Key, now: Instant) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        for (index, connection) in (0..).zip(&session.connections) {
+            let Some(connection) = self.connections.get(*connection) else { continue };
+            let (mover, left) = (&connection.mover, connection.mover.left());
+            let traffic = Traffic {
+                taken: self.port.acknowledged(connection.socket).unwrap_or(left),
+                asked: left.saturating_add(mover.backlog() as u64),
+                received: mover.counters().bytes_in,
+                data_outs: mover.counters().pdus_in.data_out,
+            };
+            session.machine.note_traffic(ConnectionId(index), traffic, now);
+        }
     }
 
     fn connection_timeout(&mut self, key: Key, now: Instant) {

@@ -284,7 +284,7 @@ impl<P: Port> Pump<P> {
             store.give_up(op, io);
         }
         pending.ended = Some(Box::new(task));
-        self.end_pause(io);
+        self.hurry(io);
     }
 
     /// A task has ended with its connection (RFC 7143 §11.14.5).

@@ -13,6 +13,10 @@ use crate::table::Key;
 /// After the time for logging out, connections get so long to take our goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);
 
+/// Then those who do work of stores elsewhere get so long to answer, which they were asked for when
+/// the sessions were dropped: a cluster that is out of reach never will.
+const LAST_ANSWERS: Duration = Duration::from_secs(10);
+
 /// A stop under way.
 #[derive(Debug)]
 pub(super) struct Stopping {
@@ -36,7 +40,7 @@ impl<P: Port> Pump<P> {
         let cut_at = drop_at + GOODBYE;
         self.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
         self.timers.set(0, drop_at);
-        self.end_job_pauses();
+        self.hurry_jobs();
         let logins: Vec<Key> = self
             .connections
             .iter()
@@ -72,6 +76,11 @@ impl<P: Port> Pump<P> {
                 self.settle(key);
             }
         } else if stopping.dropped && now >= stopping.cut_at {
+            let give_up_at = stopping.cut_at + LAST_ANSWERS;
+            match now < give_up_at {
+                true => self.timers.set(0, give_up_at),
+                false => self.give_up_errands(),
+            }
             let connections: Vec<Key> = self.connections.keys().collect();
             for key in connections {
                 self.disconnected(key, None);

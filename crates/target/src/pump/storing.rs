@@ -40,21 +40,10 @@ impl<P: Port> Pump<P> {
     pub(super) fn run_io(&mut self, key: Key, id: TaskId, op: store::Op, kept: Io, io: Io) {
         let work = match io {
             Io::Read { file, offset, length } => {
-                match self.take_to_read(key, id, length as usize) {
-                    Some(buf) => Work::Read { file: file.0, offset, buf },
-                    None => {
-                        let io = Io::Read { file, offset, length };
-                        let reading = Reading { op, kept, io };
-                        if key == Key::NOBODY {
-                            return self.postpone_job(id, reading);
-                        }
-                        if self.reads_less(key, id, length as usize) {
-                            return;
-                        }
-                        let want = Want::Read(Box::new(reading));
-                        return self.await_memory(key, id, want, length as usize);
-                    }
-                }
+                let Some(buf) = self.take_to_read(key, id, length as usize) else {
+                    return self.read_later(key, id, Reading { op, kept, io }, length);
+                };
+                Work::Read { file: file.0, offset, buf }
             }
             Io::Write { file, offset, data, durable } => {
                 Work::Write { file: file.0, offset, data, durable }
@@ -66,10 +55,22 @@ impl<P: Port> Pump<P> {
             Io::Status { file, offset } => Work::Allocation { file: file.0, offset },
             Io::Clock { .. } => return self.tell_store_time(key, id, op, kept),
             Io::Pause { length, .. } => return self.begin_pause(key, id, op, kept, length),
+            Io::Foreign(errand) => return self.begin_errand(key, id, op, kept, &errand),
             Io::Part(part) => return self.run_io(key, id, op, kept, part.io().clone()),
         };
         if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
             self.port.submit(token(Kind::Io, io), work);
+        }
+    }
+
+    /// There is no buffer for what would be read.
+    #[cold]
+    pub(super) fn read_later(&mut self, key: Key, id: TaskId, reading: Reading, length: u32) {
+        if key == Key::NOBODY {
+            return self.postpone_job(id, reading);
+        }
+        if !self.reads_less(key, id, length as usize) {
+            self.await_memory(key, id, Want::Read(Box::new(reading)), length as usize);
         }
     }
 
@@ -134,11 +135,16 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// A pause that nobody waits for any more is over.
-    pub(super) fn end_pause(&mut self, io: Key) {
+    /// Nobody waits for the result of work any more: a pause is over, and who does the work
+    /// elsewhere is told. What the engine has goes on.
+    pub(super) fn hurry(&mut self, key: Key) {
         let now = self.port.now();
-        if self.ios.get(io).is_some_and(PendingIo::is_pause) {
-            self.timers.set(token(Kind::Io, io).0, now);
+        let Some(pending) = self.ios.get(key) else { return };
+        if pending.is_pause() {
+            self.timers.set(token(Kind::Io, key).0, now);
+        }
+        if let Some(errand) = pending.errand() {
+            errand.cancel();
         }
     }
 
@@ -212,19 +218,17 @@ impl PendingIo {
     }
 }
 
+/// Whether a store only lets time pass. All else that it may wait for, now or later, may reach the
+/// medium.
+pub(super) fn is_pause(io: &Io) -> bool {
+    matches!(io.innermost(), Io::Pause { .. })
+}
+
 /// What stands behind bytes, in the words of the store.
 pub(super) const fn space_of(what: Allocation) -> Space {
     match what {
         Allocation::Data => Space::Mapped,
         Allocation::Reserved => Space::Anchored,
         Allocation::Hole => Space::Deallocated,
-    }
-}
-
-pub(super) fn is_pause(io: &Io) -> bool {
-    match io {
-        Io::Pause { .. } => true,
-        Io::Part(part) => is_pause(part.io()),
-        _ => false,
     }
 }

@@ -116,11 +116,7 @@ impl<P: Port> Pump<P> {
 /// failed was the sync.
 fn plain_write(doing: &Doing) -> Option<Work> {
     let Doing::Store { io, .. } = doing else { return None };
-    let mut io = io;
-    while let Io::Part(part) = io {
-        io = part.io();
-    }
-    match io {
+    match io.innermost() {
         Io::Write { file, offset, data, durable: true } => {
             let (file, offset, data) = (file.0, *offset, data.clone());
             Some(Work::Write { file, offset, data, durable: false })

@@ -12,6 +12,7 @@ use initiator::Ledger;
 use initiator::scsi;
 
 use super::Copy;
+use super::journal::Pace;
 use crate::client;
 use crate::client::place::Place;
 use crate::output;
@@ -59,7 +60,7 @@ impl Copy<'_> {
         }
         if self.flush()? {
             let flushed = self.durable.flushed;
-            self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(flushed))
+            self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(flushed, Pace::Going))
         } else {
             self.rewind()
         }

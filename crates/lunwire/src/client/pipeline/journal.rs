@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How far a copy has come, in a file, so that it can go on after an interruption.
 
-use io::Write;
+mod who;
+
 use std::fs;
+use std::fs::File;
 use std::io;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -11,9 +14,13 @@ use std::path::PathBuf;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use initiator::Queue;
 use serde_json::Value;
 use serde_json::json;
 use tempfile::NamedTempFile;
+
+use self::who::End;
+use crate::client::place::Place;
 
 /// The state of one copy.
 #[derive(Debug)]
@@ -23,9 +30,25 @@ pub(crate) struct Journal {
     destination: String,
     length: u64,
     done: u64,
+    /// What source and destination were when the state was kept; None: it is a new one.
+    kept: Option<[Value; 2]>,
+    /// What they are.
+    ends: [Value; 2],
+    /// The destination, where it is a file.
+    file: Option<File>,
 }
 
-/// Longest state of a copy, bytes: two numbers, and two places of at most 4 KiB, each byte escaped.
+/// Whether the copy writes on, as far as the state says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// The destination changes from now on.
+    Going,
+    /// It stays as it is.
+    Halted,
+}
+
+/// Longest state of a copy, bytes: two numbers, two places of at most 4 KiB, each byte escaped, and
+/// the names that disks give themselves.
 const STATE_LEN_MAX: u64 = 64 << 10;
 
 impl Journal {
@@ -42,7 +65,10 @@ impl Journal {
                 bail!("{path} is the {what}; the state of the copy needs a file of its own");
             }
         }
-        let mut journal = Self { path: path.to_owned(), source, destination, length, done: 0 };
+        let (path, ends) = (path.to_owned(), [Value::Null, Value::Null]);
+        let (kept, file) = (None, None);
+        let mut journal = Self { path, source, destination, length, done: 0, kept, ends, file };
+        let path = &journal.path;
         let text = match engine::files::read_whole(path, STATE_LEN_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(journal),
@@ -62,8 +88,65 @@ impl Journal {
                 path.display()
             );
         };
-        journal.done = done;
+        let ends = [&state["from"], &state["to"]].map(Value::clone);
+        if ends.iter().any(Value::is_null) && done > 0 {
+            return Err(journal.refusal(
+                "it is of an earlier version, and does not say which disks and files it is about",
+            ));
+        }
+        (journal.done, journal.kept) = (done, Some(ends));
         Ok(journal)
+    }
+
+    /// Fails if the copy would go on with another source, or another destination, than it began
+    /// with.
+    pub(crate) fn meet(&mut self, queue: &mut Queue, from: &Place, to: &Place) -> Result<()> {
+        self.ends = [who::of(queue, from)?, who::of(queue, to)?];
+        if let Place::File(local) = to {
+            let twin = local.file().try_clone();
+            self.file = Some(twin.with_context(|| format!("cannot keep {} open", to.name()))?);
+        }
+        let Some([source, destination]) = self.kept.as_ref().filter(|_| self.done > 0) else {
+            return Ok(());
+        };
+        let [now_source, now_destination] = &self.ends;
+        let changed = [
+            (from, who::differs(source, now_source, End::Source)),
+            (to, who::differs(destination, now_destination, End::Destination)),
+        ];
+        for (place, why) in changed {
+            if let Some(why) = why {
+                return Err(self.refusal(&format!("{} {why}", place.name())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails for a destination that the copy has begun with and that is gone, before a new one is
+    /// made in its place.
+    pub(crate) fn expect(&self, destination: &str) -> Result<()> {
+        if self.done > 0 && !Path::new(destination).exists() {
+            return Err(self.refusal(&format!("{destination} is gone")));
+        }
+        Ok(())
+    }
+
+    /// Whether the destination was begun with by this very copy.
+    pub(crate) fn has_begun_with(&self, to: &Place) -> bool {
+        let [_, now] = &self.ends;
+        let kept = self.kept.as_ref().is_some_and(|[_, destination]| {
+            who::differs(destination, now, End::Destination).is_none()
+        });
+        kept && matches!(to, Place::File(_))
+    }
+
+    fn refusal(&self, why: &str) -> anyhow::Error {
+        let path = self.path.display();
+        anyhow::anyhow!(
+            "cannot go on with the copy of which {path} is the state: {why}; nothing was written; \
+             try: rm {path}, and the copy begins anew (--overwrite, where the destination is a \
+             file)"
+        )
     }
 
     /// Bytes that need not be copied again.
@@ -72,13 +155,23 @@ impl Journal {
     }
 
     /// Notes that `done` bytes are on stable storage.
-    pub(crate) fn keep(&mut self, done: u64) -> Result<()> {
+    pub(crate) fn keep(&mut self, done: u64, pace: Pace) -> Result<()> {
         self.done = done;
+        let cannot = || format!("cannot keep the state in {}", self.path.display());
+        let [from, to] = &mut self.ends;
+        if let Some(file) = &self.file {
+            *to = who::of_file(&file.metadata().with_context(cannot)?);
+            if pace == Pace::Going && to["file"].is_array() {
+                to["modified"] = Value::Null;
+            }
+        }
         let state = json!({
             "source": self.source,
             "destination": self.destination,
             "length": self.length,
             "done": done,
+            "from": from,
+            "to": to,
         });
         self.put(state.to_string().as_bytes())
             .with_context(|| format!("cannot keep the state in {}", self.path.display()))
@@ -87,7 +180,7 @@ impl Journal {
     /// The new state takes the place of the old one, whole; its draft has a name that nobody had.
     fn put(&self, state: &[u8]) -> io::Result<()> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let mut draft = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+        let mut draft = NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
         draft.write_all(state)?;
         draft.as_file().sync_all()?;
         draft.persist(&self.path)?;
@@ -112,7 +205,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
     let whole = |path: &Path| {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?;
+        let folder = fs::canonicalize(folder.unwrap_or_else(|| Path::new("."))).ok()?;
         Some(folder.join(path.file_name()?))
     };
     whole(one).is_some_and(|one| whole(other) == Some(one))
@@ -131,12 +224,17 @@ mod tests {
             |source: &str, length| Journal::open(&path, source.to_owned(), "b".to_owned(), length);
         let mut journal = open("a", 100).unwrap();
         assert_eq!(journal.done(), 0);
-        journal.keep(40).unwrap();
+        journal.ends = [json!({ "disk": ["naa.1"] }), json!({ "disk": ["naa.2"] })];
+        journal.keep(40, Pace::Going).unwrap();
         assert_eq!(open("a", 100).unwrap().done(), 40);
         assert!(open("c", 100).unwrap_err().to_string().contains("another copy"));
         assert!(open("a", 101).is_err());
         fs::write(&path, "no json").unwrap();
         assert!(open("a", 100).unwrap_err().to_string().contains("not the state"));
+        let old = json!({ "source": "a", "destination": "b", "length": 100, "done": 40 });
+        fs::write(&path, old.to_string()).unwrap();
+        let text = open("a", 100).unwrap_err().to_string();
+        assert!(text.contains("earlier version") && text.contains("try: rm "), "{text}");
         journal.remove().unwrap();
         assert_eq!(open("a", 100).unwrap().done(), 0);
     }
@@ -148,8 +246,8 @@ mod tests {
         let text = |name: &str| path(name).to_string_lossy().into_owned();
         fs::write(path("a.new"), "image").unwrap();
         let mut journal = Journal::open(&path("a.state"), text("a.new"), text("b"), 100).unwrap();
-        journal.keep(40).unwrap();
-        journal.keep(50).unwrap();
+        journal.keep(40, Pace::Going).unwrap();
+        journal.keep(50, Pace::Going).unwrap();
         journal.remove().unwrap();
         assert_eq!(fs::read(path("a.new")).unwrap(), b"image");
         assert_eq!(folder.path().read_dir().unwrap().count(), 1);

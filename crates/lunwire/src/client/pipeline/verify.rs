@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads back what was written and compares.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use anyhow::bail;
 use initiator::Event;
@@ -12,6 +14,24 @@ use super::narrow;
 use crate::client;
 use crate::client::place::Place;
 use crate::client::progress::Progress;
+
+/// What was compared and found right; pieces come in any order.
+#[derive(Debug, Default)]
+pub(super) struct Compared {
+    /// Everything before.
+    end: u64,
+    /// Behind a gap: their ends.
+    pieces: BTreeMap<u64, u64>,
+}
+
+impl Compared {
+    fn add(&mut self, offset: u64, length: u64) {
+        self.pieces.insert(offset, offset + length);
+        while let Some(end) = self.pieces.remove(&self.end) {
+            self.end = end;
+        }
+    }
+}
 
 impl Copy<'_> {
     /// Compares all of the destination, by CRC32C of each piece. What was copied before an
@@ -87,11 +107,15 @@ impl Copy<'_> {
         if crc::crc32c(bytes) != expected {
             let end = offset + bytes.len() as u64;
             let (from, to) = (self.plan.from.name(), self.plan.to.name());
+            self.doubted = Some(self.compared.end);
+            let again = if self.plan.journal.is_some() { "" } else { "; try: again" };
             bail!(
                 "{to}: the destination differs from {from} between bytes {offset} and {end} of \
-                 the copy; try: again, with --data-digest required"
+                 the copy: damaged on the way or on the disk, or somebody else writes to one of \
+                 them{again}"
             );
         }
+        self.compared.add(offset, bytes.len() as u64);
         Ok(())
     }
 

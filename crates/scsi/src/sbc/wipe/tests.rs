@@ -59,8 +59,8 @@ fn job(bench: &Bench, cdb: &[u8], out: &[u8]) -> Box<Task> {
     }
 }
 
-fn finish(job: Box<Task>) {
-    work(*job);
+fn finish(job: Task) {
+    work(job);
 }
 
 fn all(bench: &Bench, byte: u8) -> bool {
@@ -166,7 +166,7 @@ fn everybody_waits_and_is_told_how_far_it_is() {
 fn a_job_runs_to_its_end_by_itself() {
     let bench = Bench::new();
     let job = job(&bench, &sanitize(0x81, 8), &overwrite(1, &[5; 4]));
-    finish(job);
+    finish(*job);
     assert_eq!(ready(&bench), None);
     assert!(all(&bench, 5));
 }
@@ -182,7 +182,7 @@ fn a_writer_that_was_let_in_before_is_turned_away() {
     let step = late.resume(&bench.nexus, Input::DataOut(Slice::from(out)));
     let Step::Complete(completion) = step else { panic!("{step:?}") };
     assert_eq!(codes(Sense::parse(&completion.sense)), IN_PROGRESS);
-    finish(job);
+    finish(*job);
     assert!(all(&bench, 5));
 }
 
@@ -245,7 +245,7 @@ fn formatting_at_once_shows_its_progress() {
     let bench = Bench::new();
     let job = job(&bench, &[4, 0x10, 0, 0, 0, 0], &[0, 2, 0, 0]);
     assert_eq!(codes(ready(&bench)), (2, 0x04, 0x04));
-    finish(job);
+    finish(*job);
     assert_eq!(ready(&bench), None);
 }
 
@@ -321,7 +321,7 @@ fn a_wipe_begins_under_an_aca_condition_of_later() {
     // Beyond the end, with NACA.
     assert_eq!(codes(bench.sense(&[0x28, 0, 0xff, 0, 0, 0, 0, 0, 1, 4])), (5, 0x21, 0));
     match format.resume(&bench.nexus, Input::DataOut(Slice::from(list.to_vec()))) {
-        Step::Spawn { job, .. } => finish(job),
+        Step::Spawn { job, .. } => finish(*job),
         other => panic!("the unit is marked and nobody wipes it: {other:?}"),
     }
     assert!(!bench.unit.is_being_wiped());
@@ -401,7 +401,7 @@ fn a_wipe_whose_end_cannot_be_kept_has_failed() {
             panic!("it is kept")
         };
         *shelf.broken.lock() = true;
-        finish(job);
+        finish(*job);
         assert!(!bench.unit.is_being_wiped());
         assert!(bench.unit.wipe_has_failed());
         assert_eq!(started(&shelf).unit.wipe_has_failed(), bench.unit.wipe_has_failed());
@@ -432,7 +432,7 @@ fn a_wipe_begins_if_it_is_kept() {
     assert_eq!((bench.unit.is_being_wiped(), bench.sense(&READ)), (false, None));
     let (mut task, keep) = begin();
     match task.kept_late(keep.run()) {
-        Step::Spawn { job, .. } => finish(job),
+        Step::Spawn { job, .. } => finish(*job),
         step => panic!("{step:?}"),
     }
     assert_eq!(bench.sense(&READ), None);

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use buf::Buf;
@@ -35,6 +36,9 @@ use store::filter::Delay;
 use store::filter::Delayed;
 use store::filter::Limit;
 use store::filter::Rate;
+use store::foreign::Completer;
+use store::foreign::Errand;
+use store::foreign::Foreign;
 use store::null::Null;
 use wire::iscsi::Attribute;
 use wire::iscsi::LunField;
@@ -248,7 +252,14 @@ fn finish(pump: &mut Pump<Desk>) -> (u64, u64) {
 /// A command of six bytes, all zero but the first.
 fn request(opcode: Opcode) -> Request {
     let (lun, cdb) = (LunField([0; 8]), plain(opcode));
-    Request { lun, cdb, attribute: Attribute::Simple, expected_out: 0, expected_in: 0 }
+    Request {
+        lun,
+        cdb,
+        attribute: Attribute::Simple,
+        expected_out: 0,
+        expected_in: 0,
+        unaware: false,
+    }
 }
 
 /// All of the pool.
@@ -299,6 +310,55 @@ fn a_stop_does_not_wait_for_the_pause_of_a_job() {
     while pump.turn() {
         assert!(pump.port.now().since(begin) < hour, "the pause holds the stop up");
     }
+}
+
+/// Work that is done elsewhere by nobody. Cancelled, it may answer.
+#[derive(Debug)]
+struct Nobody {
+    gives_up: bool,
+    open: Mutex<Option<Completer>>,
+}
+
+impl Foreign for Nobody {
+    fn begin(&self, completer: Completer) {
+        *self.open.lock().expect("no panic") = Some(completer);
+    }
+
+    fn cancel(&self) {
+        if self.gives_up {
+            drop(self.open.lock().expect("no panic").take());
+        }
+    }
+}
+
+/// How long a stop takes while a job waits for such work.
+fn stop_of_unanswered(gives_up: bool) -> Duration {
+    let mut solo = solo(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut solo.pump;
+    let id = TaskId { index: 0, generation: 0 };
+    pump.spawn(Key::NOBODY, id, job_on_file(), None);
+    let (key, _) = pump.job_turns.pop_front().expect("its first turn");
+    let work = Arc::new(Nobody { gives_up, open: Mutex::default() });
+    let io = Io::Foreign(Errand::new(Arc::clone(&work) as Arc<dyn Foreign>));
+    pump.submit_io(Key::NOBODY, id_of(key), Op::Flush, io);
+    assert_eq!(pump.ios.len(), 1);
+    let begin = pump.port.now();
+    pump.stop(Duration::from_secs(2));
+    while pump.turn() {
+        assert!(pump.port.now().since(begin) < Duration::from_secs(60), "it does not end");
+    }
+    let length = pump.port.now().since(begin);
+    // Its answer comes too late for anybody.
+    drop(work.open.lock().expect("no panic").take());
+    pump.take_answers();
+    length
+}
+
+#[test]
+fn a_stop_waits_for_foreign_work_but_not_for_ever() {
+    assert!(stop_of_unanswered(true) < Duration::from_secs(2));
+    let longest = stop_of_unanswered(false);
+    assert!(longest > Duration::from_secs(10), "it has some time: {longest:?}");
 }
 
 /// A file does not become smaller while a job writes to it: the write would make it longer again.

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A store whose work is done elsewhere, in threads that are not the target's: answers come at
+//! once, late, in any order, or not at all.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use lunwire_conformance::initiator::BLOCK_BYTES;
+use lunwire_conformance::initiator::CHECK_CONDITION;
+use lunwire_conformance::initiator::GOOD;
+use lunwire_conformance::initiator::cdb10;
+use lunwire_conformance::initiator::pattern;
+use lunwire_conformance::server::BLOCK;
+use lunwire_conformance::server::TARGET;
+use lunwire_conformance::*;
+use scsi::Identity;
+use scsi::LogicalUnit;
+use store::Error;
+use store::Geometry;
+use store::Io;
+use store::IoResult;
+use store::Layer;
+use store::Op;
+use store::Outcome;
+use store::Run;
+use store::Space;
+use store::Store;
+use store::Submitted;
+use store::filter::Delay;
+use store::filter::Delayed;
+use store::foreign;
+use store::foreign::Completer;
+use store::foreign::Errand;
+use store::foreign::Foreign;
+use store::stripe::Stripe;
+use target::Plan;
+use wire::iscsi::*;
+
+/// The number of the unit whose store is elsewhere.
+const LUN: u8 = 9;
+
+const MIB: usize = 1 << 20;
+
+const ABORT_TASK: u8 = 1;
+const LOGICAL_UNIT_RESET: u8 = 5;
+
+/// Whatever is awaited here is there long before.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where the work is done, by whoever takes it.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bytes: Vec<u8>,
+    /// Work is done in the call that brings it.
+    is_eager: bool,
+    /// In the order in which it came.
+    waiting: Vec<Work>,
+    /// How often somebody said that nobody waits any more.
+    cancelled: usize,
+}
+
+/// Work that has begun.
+#[derive(Debug)]
+struct Work {
+    op: Op,
+    completer: Completer,
+}
+
+impl Elsewhere {
+    fn new() -> Arc<Self> {
+        let state = State { bytes: vec![0; MIB], ..State::default() };
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until `what` is true.
+    fn expect(&self, what: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        let wait = self.changed.wait_timeout_while(self.state(), PATIENCE, |state| !what(state));
+        let (state, late) = wait.unwrap_or_else(PoisonError::into_inner);
+        assert!(!late.timed_out(), "{state:?}");
+        state
+    }
+
+    /// Takes so much work, when there is so much.
+    fn take(&self, count: usize) -> Vec<Work> {
+        let mut state = self.expect(|state| state.waiting.len() >= count);
+        std::mem::take(&mut state.waiting)
+    }
+
+    /// Does work and answers, in the thread that calls.
+    fn carry_out(&self, work: Work) {
+        let Work { op, mut completer } = work;
+        let (offset, length) = op.range();
+        let range = range(offset, length);
+        let mut state = self.state();
+        match op {
+            Op::Read { .. } => completer.room().copy_from_slice(&state.bytes[range]),
+            Op::Write { data, .. } => data.copy_to(&mut state.bytes[range]),
+            Op::Discard { .. } | Op::Zero { .. } | Op::Anchor { .. } => state.bytes[range].fill(0),
+            Op::Flush => {}
+            Op::Status { .. } => {
+                let run = Run { space: Space::Mapped, length };
+                return completer.complete_with(Outcome::Status(run));
+            }
+        }
+        drop(state);
+        completer.complete(Ok(()));
+    }
+}
+
+fn range(offset: u64, length: u64) -> Range<usize> {
+    let at = |byte: u64| usize::try_from(byte).expect("a small disk");
+    at(offset)..at(offset + length)
+}
+
+/// One operation on its way.
+#[derive(Debug)]
+struct Piece {
+    elsewhere: Arc<Elsewhere>,
+    op: Op,
+}
+
+impl Foreign for Piece {
+    fn begin(&self, completer: Completer) {
+        let work = Work { op: self.op.clone(), completer };
+        let mut state = self.elsewhere.state();
+        if state.is_eager {
+            drop(state);
+            return self.elsewhere.carry_out(work);
+        }
+        state.waiting.push(work);
+        self.elsewhere.changed.notify_all();
+    }
+
+    fn cancel(&self) {
+        self.elsewhere.state().cancelled += 1;
+        self.elsewhere.changed.notify_all();
+    }
+}
+
+/// The store: all that it does is to ask elsewhere.
+#[derive(Debug)]
+struct Remote(Arc<Elsewhere>);
+
+impl Store for Remote {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            bytes: MIB as u64,
+            read_only: false,
+            discard_granularity: Some(512),
+            anchors: false,
+            volatile_cache: true,
+            physical_block: 512,
+            rotational: false,
+        }
+    }
+
+    fn submit(&self, op: &Op) -> Submitted {
+        if let Err(error) = self.geometry().check(op) {
+            return Submitted::Done(Outcome::Failed(error));
+        }
+        let work = Arc::new(Piece { elsewhere: Arc::clone(&self.0), op: op.clone() });
+        Submitted::Io(Io::Foreign(match op {
+            Op::Read { length, .. } => Errand::reading(work, *length),
+            _ => Errand::new(work),
+        }))
+    }
+
+    fn complete(&self, _op: &Op, _io: &Io, result: IoResult) -> Submitted {
+        foreign::ended(result)
+    }
+}
+
+/// Runs `check` on each engine with a unit of which `store` makes the store.
+fn with_store(
+    store: impl Fn(&Arc<Elsewhere>) -> Arc<dyn Store>,
+    check: impl Fn(&Server, &Arc<Elsewhere>),
+) {
+    let places: Mutex<Arc<Elsewhere>> = Mutex::default();
+    let widen = |plan: &mut Plan| {
+        let elsewhere = Elsewhere::new();
+        let identity = Identity::derive(TARGET, LUN.into(), "LUNWIRE", "VIRTUAL DISK");
+        let unit = LogicalUnit::new(identity, store(&elsewhere), BLOCK).expect("a legal unit");
+        let node = plan.nodes.iter_mut().find(|node| node.name == TARGET).expect("the target");
+        node.luns.push((LUN.into(), Arc::new(unit)));
+        *places.lock().unwrap_or_else(PoisonError::into_inner) = elsewhere;
+    };
+    on_each_plan(
+        |_| {},
+        widen,
+        |server| {
+            let elsewhere = Arc::clone(&places.lock().unwrap_or_else(PoisonError::into_inner));
+            check(server, &elsewhere);
+            elsewhere.state().waiting.clear();
+        },
+    );
+}
+
+fn with_remote(check: impl Fn(&Server, &Arc<Elsewhere>)) {
+    with_store(|elsewhere| Arc::new(Remote(Arc::clone(elsewhere))), check);
+}
+
+fn session(server: &Server) -> Initiator {
+    let mut session = server.login();
+    session.settle(0);
+    session.settle(LUN);
+    session
+}
+
+/// Begins a write of one block with immediate data.
+fn start_write(session: &mut Initiator, block: u32, data: &[u8]) -> Itt {
+    let command = session.write_blocks(LUN, block, 1);
+    session.send(&Request::Command(command), data);
+    command.itt
+}
+
+fn start_read(session: &mut Initiator, block: u32, count: u16) -> Itt {
+    let command = session.read_blocks(LUN, block, count);
+    session.send(&Request::Command(command), &[]);
+    command.itt
+}
+
+fn ready(session: &mut Initiator, lun: u8) -> (u8, u8, u8) {
+    let command = session.test_unit_ready(lun);
+    session.run(&command).sense_code()
+}
+
+fn block(seed: u32) -> Vec<u8> {
+    pattern(BLOCK_BYTES, u8::try_from(seed).expect("few"))
+}
+
+/// All that waits is answered by two threads, the last one first.
+fn answer_backwards(elsewhere: &Arc<Elsewhere>, count: usize) {
+    let mut works = elsewhere.take(count);
+    let other = works.split_off(count / 2);
+    std::thread::scope(|scope| {
+        for half in [works, other] {
+            scope.spawn(|| half.into_iter().rev().for_each(|work| elsewhere.carry_out(work)));
+        }
+    });
+}
+
+/// So many commands end, in whatever order: status, and a block if one was read.
+fn ends(session: &mut Initiator, count: usize) -> Vec<(Itt, u8, Vec<u8>)> {
+    let next = |_| {
+        let pdu = session.read();
+        match pdu.response() {
+            Response::DataIn(data) => {
+                let status = data.status.expect("one PDU for one block").status;
+                (data.itt, status, pdu.data)
+            }
+            Response::Scsi(answer) => (answer.itt, answer.status, Vec::new()),
+            other => panic!("the end of a command was due: {other:?}"),
+        }
+    };
+    (0..count).map(next).collect()
+}
+
+#[test]
+fn answers_in_any_order_find_their_commands() {
+    with_remote(|server, elsewhere| {
+        let mut session = session(server);
+        for number in 0..16 {
+            start_write(&mut session, number, &block(number));
+        }
+        answer_backwards(elsewhere, 16);
+        assert!(ends(&mut session, 16).iter().all(|(_, status, _)| *status == GOOD));
+        let reads: Vec<Itt> = (0..16).map(|at| start_read(&mut session, at, 1)).collect();
+        answer_backwards(elsewhere, 16);
+        for (itt, status, data) in ends(&mut session, 16) {
+            let number = reads.iter().position(|read| *read == itt).expect("one of ours");
+            let number = u32::try_from(number).expect("few");
+            assert_eq!((status, data), (GOOD, block(number)), "block {number}");
+        }
+    });
+}
+
+#[test]
+fn answers_within_the_call_are_taken() {
+    with_remote(|server, elsewhere| {
+        elsewhere.state().is_eager = true;
+        let mut session = session(server);
+        for number in 0..100 {
+            let itt = start_write(&mut session, number, &block(number));
+            assert_eq!(session.finish(itt).code, GOOD);
+        }
+        let command = session.read_blocks(LUN, 0, 100);
+        let data = session.run(&command).data;
+        let expected: Vec<u8> = (0..100).flat_map(block).collect();
+        assert!(data == expected);
+        let command = session.command(LUN, &cdb10(0x35, 0, 0));
+        assert_eq!(session.run(&command).code, GOOD, "SYNCHRONIZE CACHE");
+    });
+}
+
+#[test]
+fn others_go_on_while_nobody_answers() {
+    with_remote(|server, elsewhere| {
+        let mut first = session(server);
+        let itt = start_read(&mut first, 3, 8);
+        let works = elsewhere.take(1);
+        assert_eq!(ready(&mut first, 0), (0, 0, 0));
+        for _ in 0..3 {
+            let mut other = session(server);
+            assert_eq!(ready(&mut other, LUN), (0, 0, 0));
+            other.leave();
+        }
+        assert!(server.target().sessions().iter().any(|session| session.tasks == 1));
+        first.expect_quiet();
+        works.into_iter().for_each(|work| elsewhere.carry_out(work));
+        let status = first.finish(itt);
+        assert_eq!((status.code, status.data), (GOOD, vec![0; 8 * BLOCK_BYTES]));
+    });
+}
+
+#[test]
+fn work_that_fails_or_is_dropped_ends_its_command() {
+    with_remote(|server, elsewhere| {
+        let mut session = session(server);
+        let mut fails = |way: fn(Completer)| {
+            let itt = start_read(&mut session, 0, 1);
+            elsewhere.take(1).into_iter().for_each(|work| way(work.completer));
+            let status = session.finish(itt);
+            assert_eq!(status.code, CHECK_CONDITION);
+            status.sense_code()
+        };
+        assert_eq!(fails(drop), (4, 0x44, 0));
+        assert_eq!(fails(|completer| completer.complete(Err(Error::Read))), (3, 0x11, 0));
+        // Not what was asked for.
+        assert_eq!(fails(|completer| completer.complete_with(Outcome::Done)), (4, 0x44, 0));
+        let itt = start_write(&mut session, 0, &block(1));
+        for work in elsewhere.take(1) {
+            work.completer.complete(Err(Error::Space));
+        }
+        assert_eq!(session.finish(itt).sense_code(), (7, 0x27, 7));
+    });
+}
+
+/// What was asked for may still come about, so nothing that comes later does before.
+#[test]
+fn an_aborted_command_is_over_when_its_answer_is_here() {
+    with_remote(|server, elsewhere| {
+        let mut session = session(server);
+        let itt = start_write(&mut session, 5, &block(1));
+        let works = elsewhere.take(1);
+        let request = session.management(ABORT_TASK, LUN, itt);
+        session.send(&Request::TaskManagement(request), &[]);
+        drop(elsewhere.expect(|state| state.cancelled == 1));
+        session.expect_quiet();
+        let after = start_write(&mut session, 5, &block(2));
+        session.expect_quiet();
+        assert!(elsewhere.state().waiting.is_empty(), "it waits for what is under way");
+        works.into_iter().for_each(|work| elsewhere.carry_out(work));
+        assert_eq!(session.read_management(), 0);
+        elsewhere.take(1).into_iter().for_each(|work| elsewhere.carry_out(work));
+        assert_eq!(session.finish(after).code, GOOD);
+        assert_eq!(elsewhere.state().bytes[5 * BLOCK_BYTES..6 * BLOCK_BYTES], block(2));
+    });
+}
+
+#[test]
+fn a_reset_and_the_end_of_a_session_wait_for_the_answer() {
+    with_remote(|server, elsewhere| {
+        let (mut first, mut other) = (session(server), session(server));
+        start_read(&mut first, 0, 8);
+        let works = elsewhere.take(1);
+        let request = other.management(LOGICAL_UNIT_RESET, LUN, Itt::NONE);
+        other.send(&Request::TaskManagement(request), &[]);
+        drop(elsewhere.expect(|state| state.cancelled == 1));
+        other.expect_quiet();
+        // Its session goes, too.
+        drop(first);
+        other.expect_quiet();
+        // Who is told that nobody waits may just drop it.
+        drop(works);
+        assert_eq!(other.read_management(), 0);
+        other.settle(LUN);
+        assert_eq!(ready(&mut other, LUN), (0, 0, 0));
+        other.leave();
+    });
+}
+
+/// What stands in front of it, or joins it with others, knows nothing of it.
+#[test]
+fn filters_and_stripes_are_built_on_it() {
+    let striped = |elsewhere: &Arc<Elsewhere>| -> Arc<dyn Store> {
+        let delayed = |layer| -> Arc<dyn Store> {
+            let remote = Arc::new(Remote(Arc::clone(elsewhere)));
+            let length = Duration::from_millis(1);
+            Arc::new(Delay::new(remote, Layer(layer), Delayed::Writes, length))
+        };
+        // Twice the same place: what is written to one part is seen in the other.
+        let whole = Stripe::new(64 << 10, vec![delayed(0), delayed(0)]).expect("a legal stripe");
+        Arc::new(Delay::new(Arc::new(whole), Layer(1), Delayed::Reads, Duration::from_millis(1)))
+    };
+    with_store(striped, |server, elsewhere| {
+        elsewhere.state().is_eager = true;
+        let mut session = session(server);
+        let data: Vec<u8> = (0..128).flat_map(|number| block(number % 7)).collect();
+        // The second chunk of 64 KiB, of the other part.
+        for (number, piece) in (128..).zip(data.chunks_exact(BLOCK_BYTES)) {
+            let itt = start_write(&mut session, number, piece);
+            assert_eq!(session.finish(itt).code, GOOD);
+        }
+        // One read over both parts.
+        let command = session.read_blocks(LUN, 0, 256);
+        let read = session.run(&command);
+        assert_eq!(read.code, GOOD);
+        assert!(read.data == [data.clone(), data].concat());
+        // Aborted in the middle of what a part does.
+        elsewhere.state().is_eager = false;
+        let itt = start_read(&mut session, 0, 1);
+        let works = elsewhere.take(1);
+        let request = session.management(ABORT_TASK, LUN, itt);
+        session.send(&Request::TaskManagement(request), &[]);
+        drop(elsewhere.expect(|state| state.cancelled == 1));
+        drop(works);
+        assert_eq!(session.read_management(), 0);
+    });
+}

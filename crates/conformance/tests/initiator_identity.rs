@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Our initiator at a LUN behind which another disk comes: nothing that is meant for the first one
+//! reaches the second one.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use initiator::Config;
+use initiator::Disk;
+use initiator::Error;
+use initiator::Initiator;
+use initiator::Kind;
+use initiator::Management;
+use initiator::Options;
+use initiator::Session;
+use lunwire_conformance::mock;
+use lunwire_conformance::mock::Answers;
+use lunwire_conformance::mock::Mock;
+use wire::iscsi::*;
+use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
+use wire::scsi::vpd;
+use wire::scsi::vpd::Designator;
+
+/// Who a unit is.
+#[derive(Clone, Debug)]
+struct Who {
+    naa: Option<[u8; 8]>,
+    serial: Option<&'static str>,
+    last_lba: u64,
+    absent: bool,
+}
+
+const A: Who = Who {
+    naa: Some([0x60, 1, 2, 3, 4, 5, 6, 7]),
+    serial: Some("a"),
+    last_lba: 2047,
+    absent: false,
+};
+const B: Who = Who { naa: Some([0x60, 1, 2, 3, 4, 5, 6, 8]), ..A };
+const SERIAL_A: Who = Who { naa: None, ..A };
+/// A name that says the place, as some targets give.
+const PLACE_A: Who = Who { naa: Some([0x30, 0, 0, 0, 0, 0, 0, 1]), ..A };
+const NAMELESS: Who = Who { naa: None, serial: None, ..A };
+
+/// What a write meets; the unit is another one from then on.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// The session ends.
+    Break,
+    /// A unit attention.
+    Attention(u8, u8),
+}
+
+struct Unit {
+    who: Who,
+    next: Option<(Change, Who)>,
+    writes: Vec<Option<&'static str>>,
+}
+
+impl Unit {
+    fn answer(&mut self, request: &Request, numbers: Numbers) -> Answers {
+        let Request::Command(command) = request else { return Vec::new() };
+        let is_write = matches!(command.cdb.bytes[0], 0x2a | 0x8a);
+        if is_write && let Some((change, who)) = self.next.take() {
+            self.who = who;
+            return match change {
+                Change::Attention(asc, ascq) => {
+                    mock::ended(command, numbers, CHECK_CONDITION, Some([6, asc, ascq]))
+                }
+                Change::Break => {
+                    let (response, itt, time2wait, time2retain) = (0, Itt(0x0bad), 0, 0);
+                    let answer = LogoutResponse { response, itt, numbers, time2wait, time2retain };
+                    vec![(Response::Logout(answer), Vec::new())]
+                }
+            };
+        }
+        if self.who.absent && command.cdb.bytes[0] != 0x12 {
+            return mock::ended(command, numbers, CHECK_CONDITION, Some([5, 0x25, 0]));
+        }
+        if is_write {
+            self.writes.push(self.who.serial);
+        }
+        match self.data(&command.cdb.bytes) {
+            Some(data) => mock::data(command, numbers, data),
+            None => mock::ended(command, numbers, GOOD, None),
+        }
+    }
+
+    fn data(&self, cdb: &[u8]) -> Option<Vec<u8>> {
+        let peripheral = if self.who.absent { 0x7f } else { 0 };
+        let page = |code, content: &[u8]| Some(vpd::page(peripheral, code, content));
+        match (cdb[0], cdb[1], cdb[2]) {
+            (0x12, 0, _) => Some([&[peripheral, 0, 5, 2, 31][..], &[b' '; 31]].concat()),
+            (0x12, 1, 0) => {
+                let names = self.who.naa.map(|_| 0x83);
+                let serial = self.who.serial.map(|_| 0x80);
+                page(0, &[Some(0), serial, names].into_iter().flatten().collect::<Vec<_>>())
+            }
+            (0x12, 1, 0x80) => page(0x80, self.who.serial.unwrap_or_default().as_bytes()),
+            (0x12, 1, 0x83) => {
+                let mut content = Vec::new();
+                // Others are of the port, and may change.
+                Designator::RelativeTargetPort(7).emit(&mut content);
+                let naa = self.who.naa.iter().map(|naa| Designator::Naa(naa.to_vec()));
+                naa.for_each(|naa| naa.emit(&mut content));
+                page(0x83, &content)
+            }
+            (0x9e, 0x10, _) => Some(
+                [&self.who.last_lba.to_be_bytes()[..], &512u32.to_be_bytes(), &[0; 20]].concat(),
+            ),
+            (0x1a, ..) => Some(vec![3, 0, 0, 0]),
+            _ => None,
+        }
+    }
+}
+
+struct Lab {
+    unit: Arc<Mutex<Unit>>,
+    session: Session,
+    _mock: Mock,
+}
+
+impl Lab {
+    fn new(who: &Who) -> Self {
+        let unit = Unit { who: who.clone(), next: None, writes: Vec::new() };
+        let unit = Arc::new(Mutex::new(unit));
+        let of_script = Arc::clone(&unit);
+        let mock = Mock::start(move |request, _, numbers| {
+            of_script.lock().unwrap().answer(request, numbers)
+        });
+        let target = Some("iqn.2026-01.example:t".to_owned());
+        let initiator = Initiator::start(&Config::default()).unwrap();
+        let session = initiator.connect(Options::new(mock.portal().to_string(), target)).unwrap();
+        Self { unit, session, _mock: mock }
+    }
+
+    /// How a write ends that meets `change`, behind which there is `after`.
+    fn write(&self, change: Change, after: &Who) -> Result<(), Error> {
+        let disk = Disk::open(&self.session, 0).unwrap();
+        disk.write_at(0, &[1; 512]).unwrap();
+        let mut unit = self.unit.lock().unwrap();
+        unit.next = Some((change, after.clone()));
+        unit.writes.clear();
+        drop(unit);
+        disk.write_at(512, &[2; 512])
+    }
+
+    fn writes(&self) -> usize {
+        self.unit.lock().unwrap().writes.len()
+    }
+}
+
+#[track_caller]
+fn assert_refused(before: &Who, change: Change, after: &Who) -> Error {
+    let lab = Lab::new(before);
+    let error = lab.write(change, after).expect_err("it is another disk");
+    assert!(matches!(error.kind(), Kind::OtherDisk { .. }), "{change:?}: {error}");
+    // And so it stays, whatever is asked.
+    assert!(matches!(Disk::open(&lab.session, 0).unwrap_err().kind(), Kind::OtherDisk { .. }));
+    let reset = lab.session.manage(Management::LogicalUnitReset(0)).unwrap_err();
+    assert!(matches!(reset.kind(), Kind::OtherDisk { .. }), "{reset}");
+    assert_eq!(lab.writes(), 0, "{change:?}: a write reached the other disk");
+    error
+}
+
+#[track_caller]
+fn assert_goes_on(before: &Who, change: Change, after: &Who) {
+    let lab = Lab::new(before);
+    lab.write(change, after).unwrap();
+    assert_eq!(lab.writes(), 1);
+}
+
+#[test]
+fn nothing_goes_to_another_disk_behind_a_new_session() {
+    let error = assert_refused(&A, Change::Break, &B);
+    let text = error.to_string();
+    assert!(text.contains("naa.6001020304050607"), "{text}");
+    assert!(text.contains("naa.6001020304050608"), "{text}");
+    assert_refused(&A, Change::Break, &Who { naa: None, ..A });
+    assert_refused(&SERIAL_A, Change::Break, &Who { serial: Some("b"), ..SERIAL_A });
+    assert_refused(&PLACE_A, Change::Break, &Who { serial: Some("b"), ..PLACE_A });
+}
+
+#[test]
+fn a_disk_without_names_is_known_by_its_size() {
+    assert_refused(&NAMELESS, Change::Break, &Who { last_lba: 4095, ..NAMELESS });
+    assert_goes_on(&NAMELESS, Change::Break, &NAMELESS);
+}
+
+#[test]
+fn the_same_disk_is_gone_on_with() {
+    for who in [&A, &SERIAL_A, &PLACE_A] {
+        assert_goes_on(who, Change::Break, who);
+        assert_goes_on(who, Change::Break, &Who { last_lba: 4095, ..who.clone() });
+    }
+    // One name is enough, whatever else has changed.
+    assert_goes_on(&A, Change::Break, &Who { serial: Some("b"), ..A });
+}
+
+/// Units are exchanged while sessions go on.
+#[test]
+fn nothing_goes_to_another_disk_within_a_session() {
+    for (asc, ascq) in [(0x3f, 0x0e), (0x3f, 0x03), (0x3f, 0x05)] {
+        assert_refused(&A, Change::Attention(asc, ascq), &B);
+        assert_goes_on(&A, Change::Attention(asc, ascq), &A);
+    }
+    // The first one is what each new session hears.
+    let lab = Lab::new(&A);
+    lab.write(Change::Attention(0x29, 0), &A).unwrap();
+    let error = lab.write(Change::Attention(0x29, 0), &B).unwrap_err();
+    assert!(matches!(error.kind(), Kind::OtherDisk { .. }), "{error}");
+}
+
+#[test]
+fn a_unit_that_is_gone_is_no_other_one_and_may_come_back() {
+    let lab = Lab::new(&A);
+    let error = lab.write(Change::Break, &Who { absent: true, ..A }).unwrap_err();
+    assert_eq!(error.sense().map(|sense| (sense.asc, sense.ascq)), Some((0x25, 0)), "{error}");
+    let unit = || lab.unit.lock().unwrap();
+    unit().who = A;
+    let disk = Disk::open(&lab.session, 0).unwrap();
+    disk.write_at(0, &[1; 512]).unwrap();
+    unit().who.absent = true;
+    disk.write_at(0, &[1; 512]).unwrap_err();
+    unit().who = B;
+    let error = disk.write_at(0, &[1; 512]).unwrap_err();
+    assert!(matches!(error.kind(), Kind::OtherDisk { .. }), "{error}");
+}

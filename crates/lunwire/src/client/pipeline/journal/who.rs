@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the ends of a copy are, beyond their names: kept with its state, so that it does not go on
+//! with others.
+
+use std::fs::Metadata;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::Context;
+use anyhow::Result;
+use control::units;
+use initiator::Queue;
+use initiator::scsi;
+use serde_json::Value;
+use serde_json::json;
+use wire::scsi::vpd;
+use wire::scsi::vpd::Designator;
+
+use crate::client;
+use crate::client::place::Disk;
+use crate::client::place::Place;
+use crate::client::same;
+
+/// Which end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Nothing of it may have changed.
+    Source,
+    /// It has changed, as far as the copy has written to it.
+    Destination,
+}
+
+/// What a place is, as it is kept.
+pub(super) fn of(queue: &mut Queue, place: &Place) -> Result<Value> {
+    match place {
+        Place::Disk(disk) => of_disk(queue, disk),
+        Place::File(local) => {
+            let metadata = local.file().metadata();
+            Ok(of_file(&metadata.with_context(|| format!("cannot look at {}", place.name()))?))
+        }
+        Place::Stream => Ok(Value::Null),
+    }
+}
+
+pub(super) fn of_file(metadata: &Metadata) -> Value {
+    if metadata.file_type().is_block_device() {
+        return json!({ "device": metadata.rdev() });
+    }
+    json!({
+        "file": [metadata.dev(), metadata.ino()],
+        "size": metadata.len(),
+        "modified": [metadata.mtime(), metadata.mtime_nsec()],
+    })
+}
+
+/// Names of the world, which decide alone, and what else it says of itself.
+fn of_disk(queue: &mut Queue, disk: &Disk) -> Result<Value> {
+    let names = same::designators(queue, disk)?;
+    let world: Vec<String> = names.iter().filter_map(same::unit_name).collect();
+    let text = |bytes: &[u8]| bytes.trim_ascii().escape_ascii().to_string();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut local: Vec<String> = names
+        .iter()
+        .filter_map(|name| match name {
+            Designator::Naa(value) => Some(format!("naa.{}", hex(value))),
+            Designator::T10Vendor(value) => Some(format!("t10.{}", text(value))),
+            Designator::ScsiName { name, .. } => Some(text(name)),
+            _ => None,
+        })
+        .collect();
+    let explain = |error| client::advised(error, &disk.url);
+    let unit = &mut queue.unit(disk.session, disk.lun);
+    let pages = scsi::vpd(unit, vpd::SUPPORTED_PAGES).unwrap_or_default();
+    if pages.contains(&vpd::UNIT_SERIAL_NUMBER) {
+        local.push(format!(
+            "serial number {}",
+            text(&scsi::vpd(unit, vpd::UNIT_SERIAL_NUMBER).map_err(explain)?)
+        ));
+    }
+    let standard = scsi::inquiry(unit).map_err(explain)?;
+    local.push(format!("{} {}", text(&standard.vendor), text(&standard.product)));
+    local.push(units::bytes(disk.geometry.bytes()));
+    Ok(json!({ "disk": world, "besides": local }))
+}
+
+/// Why `now` is not what was kept of this end of a copy, of which `done` bytes were copied. None:
+/// it is.
+pub(super) fn differs(was: &Value, now: &Value, end: End) -> Option<String> {
+    if let (Some(was), Some(now)) = (was["disk"].as_array(), now["disk"].as_array())
+        && (!was.is_empty() || !now.is_empty())
+    {
+        let first = |names: &[Value]| {
+            names.first().and_then(Value::as_str).unwrap_or("one without a name").to_owned()
+        };
+        let is_same = was.iter().any(|name| now.contains(name));
+        return (!is_same)
+            .then(|| format!("is another disk: it was {}, and is {}", first(was), first(now)));
+    }
+    for (key, changed) in [
+        ("disk", "is no disk of a target, or is one now"),
+        ("besides", "is another disk, by what it says of itself"),
+        ("device", "is another device"),
+        ("file", "is another file, which was made or put there since"),
+    ] {
+        if was[key] != now[key] {
+            return Some(changed.to_owned());
+        }
+    }
+    let (long, length) = (was["size"].as_u64(), now["size"].as_u64());
+    match end {
+        Source if was == now => None,
+        Source => Some("was changed since".to_owned()),
+        Destination if length < long => {
+            let bytes = |size: Option<u64>| units::bytes(size.unwrap_or(0));
+            Some(format!("was cut from {} to {}", bytes(long), bytes(length)))
+        }
+        // Only what was kept at the end of a run says when it was written to last.
+        Destination if !was["modified"].is_null() && was != now => {
+            Some("was changed since".to_owned())
+        }
+        Destination => None,
+    }
+}
+
+use End::Destination;
+use End::Source;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(world: &[&str], local: &[&str]) -> Value {
+        json!({ "disk": world, "besides": local })
+    }
+
+    fn file(inode: u64, size: u64, modified: Option<u64>) -> Value {
+        json!({ "file": [1, inode], "size": size, "modified": modified })
+    }
+
+    #[test]
+    fn disks_are_known_by_their_names() {
+        let is = |was, now| differs(&was, &now, Source).is_none();
+        assert!(is(disk(&["naa.6"], &["1M"]), disk(&["eui.1", "naa.6"], &["2M"])));
+        assert!(!is(disk(&["naa.6"], &["1M"]), disk(&["naa.7"], &["1M"])));
+        assert!(!is(disk(&["naa.6"], &["1M"]), disk(&[], &["1M"])));
+        assert!(is(disk(&[], &["serial number 1"]), disk(&[], &["serial number 1"])));
+        assert!(!is(disk(&[], &["serial number 1"]), disk(&[], &["serial number 2"])));
+        assert!(!is(disk(&[], &[]), file(1, 1, None)));
+        assert!(!is(file(1, 1, None), json!({ "device": 5 })));
+    }
+
+    #[test]
+    fn files_may_have_changed_as_far_as_the_copy_changed_them() {
+        let is = |was, now, end| differs(&was, &now, end).is_none();
+        assert!(is(file(1, 9, Some(1)), file(1, 9, Some(1)), Source));
+        assert!(!is(file(1, 9, Some(1)), file(1, 9, Some(2)), Source));
+        assert!(!is(file(1, 9, Some(1)), file(2, 9, Some(1)), Source));
+        assert!(is(file(1, 9, None), file(1, 10, Some(2)), Destination), "written behind");
+        assert!(!is(file(1, 9, None), file(1, 8, Some(2)), Destination));
+        assert!(!is(file(1, 9, None), file(2, 9, Some(2)), Destination));
+        assert!(is(file(1, 9, Some(1)), file(1, 9, Some(1)), Destination));
+        assert!(!is(file(1, 9, Some(1)), file(1, 9, Some(2)), Destination));
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `copy --resume` goes on with the source and the destination that it began with, or not at all.
+#![allow(clippy::unwrap_used)] // a test that panics has failed
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
+use support::Daemon;
+use support::Files;
+use support::good;
+use support::lunwire;
+use support::pattern;
+use support::stderr;
+
+const SIZE: usize = 16 << 20;
+
+/// Begins a copy, whose disk takes seconds for it, and ends it by `signal` in its middle.
+fn begin(from: &str, to: &str, state: &str, signal: Signal) {
+    let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(["copy", from, to, "--resume", state, "--quiet"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Longer than between two flushes.
+    std::thread::sleep(Duration::from_millis(3500));
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(state).unwrap()).unwrap();
+    let done = kept["done"].as_u64().unwrap();
+    assert!(0 < done && done < SIZE as u64, "{kept}: {}", stderr(&output));
+}
+
+#[track_caller]
+fn refuses(from: &str, to: &str, state: &str, why: &str) {
+    let output = lunwire(&["copy", from, to, "--resume", state, "--quiet"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(why), "{why:?} is not in {text}");
+    assert!(text.contains(&format!("try: rm {state}")), "{text}");
+}
+
+#[test]
+fn a_destination_that_is_not_the_one_it_was_is_refused() {
+    let files = Files::new();
+    let disk = files.with("disk", &pattern(SIZE));
+    let slow = format!("file:{disk},limit=3M/s");
+    let daemon = Daemon::start(files.folder.path(), &[&slow], &[]);
+    let (url, state, out) = (&daemon.urls[0], files.path("state"), files.path("out"));
+    begin(url, &out, &state, Signal::KILL);
+    let aside = files.path("aside");
+    std::fs::rename(&out, &aside).unwrap();
+    refuses(url, &out, &state, "is gone");
+    assert!(!Path::new(&out).exists(), "nothing is made in its place");
+    std::fs::copy(&aside, &out).unwrap();
+    refuses(url, &out, &state, "is another file");
+    std::fs::rename(&aside, &out).unwrap();
+    let part = std::fs::metadata(&out).unwrap().len();
+    let file = std::fs::OpenOptions::new().write(true).open(&out).unwrap();
+    let tail = std::fs::read(&out).unwrap();
+    file.set_len(512).unwrap();
+    refuses(url, &out, &state, "was cut from");
+    file.write_all_at(&tail, 0).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), part);
+    good(&["copy", url, &out, "--resume", &state, "--quiet"]);
+    assert!(std::fs::read(&out).unwrap() == pattern(SIZE));
+    assert!(!Path::new(&state).exists());
+}
+
+/// An end in order says when the destination was written to last.
+#[test]
+fn a_destination_that_others_wrote_to_is_refused() {
+    let files = Files::new();
+    let disk = files.with("disk", &pattern(SIZE));
+    let slow = format!("file:{disk},limit=3M/s");
+    let daemon = Daemon::start(files.folder.path(), &[&slow], &[]);
+    let (url, state, out) = (&daemon.urls[0], files.path("state"), files.path("out"));
+    begin(url, &out, &state, Signal::INT);
+    let file = std::fs::OpenOptions::new().write(true).open(&out).unwrap();
+    file.write_all_at(b"others", 0).unwrap();
+    refuses(url, &out, &state, "was changed since");
+    std::fs::remove_file(&state).unwrap();
+    good(&["copy", url, &out, "--resume", &state, "--quiet", "--overwrite"]);
+    assert!(std::fs::read(&out).unwrap() == pattern(SIZE));
+}
+
+#[test]
+fn a_source_that_was_changed_is_refused() {
+    let files = Files::new();
+    let disk = files.with("disk", &vec![0; SIZE]);
+    let slow = format!("file:{disk},limit=3M/s");
+    let daemon = Daemon::start(files.folder.path(), &[&slow], &[]);
+    let (url, state) = (&daemon.urls[0], files.path("state"));
+    let image = files.with("image", &pattern(SIZE));
+    begin(&image, url, &state, Signal::INT);
+    let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+    file.write_all_at(b"changed", 0).unwrap();
+    refuses(&image, url, &state, "was changed since");
+    std::fs::remove_file(&state).unwrap();
+    good(&["copy", &image, url, "--resume", &state, "--quiet"]);
+    assert!(std::fs::read(&disk).unwrap() == std::fs::read(&image).unwrap());
+}
+
+#[test]
+fn another_disk_behind_the_url_is_refused() {
+    let files = Files::new();
+    let (disk, image) = (files.with("disk", &vec![0; SIZE]), files.with("image", &pattern(SIZE)));
+    let lun = format!("file:{disk},limit=3M/s");
+    let mut daemon = Daemon::start(files.folder.path(), &[&lun], &[]);
+    let (url, portal) = (daemon.urls[0].clone(), daemon.portal().to_owned());
+    let state = files.path("state");
+    begin(&image, &url, &state, Signal::KILL);
+    daemon.kill();
+    daemon.restart(&portal, &["memory:16M"]);
+    refuses(&image, &url, &state, "is another disk");
+    // As a source, too.
+    let (back, of_back) = (files.path("back"), files.path("state-of-back"));
+    daemon.kill();
+    daemon.restart(&portal, &[&lun]);
+    begin(&url, &back, &of_back, Signal::KILL);
+    daemon.kill();
+    daemon.restart(&portal, &["memory:16M"]);
+    refuses(&url, &back, &of_back, "is another disk");
+    daemon.kill();
+    daemon.restart(&portal, &[&lun]);
+    good(&["copy", &image, &url, "--resume", &state, "--quiet", "--verify"]);
+    assert!(std::fs::read(&disk).unwrap() == pattern(SIZE));
+}
+
+/// What was found wrong is copied again; before it was compared for ever.
+#[test]
+fn a_copy_that_does_not_verify_is_mended_by_the_same_command() {
+    let files = Files::new();
+    let image = files.with("image", &pattern(SIZE));
+    let disk = files.with("disk", &vec![0; SIZE]);
+    let lun = format!("file:{disk},limit=8M/s");
+    let daemon = Daemon::start(files.folder.path(), &[&lun], &[]);
+    let (url, state) = (&daemon.urls[0], files.path("state"));
+    let arguments = ["copy", &image, url, "--resume", &state, "--quiet", "--verify"];
+    let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
+        .args(arguments)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The copy passes over what is changed behind it.
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&disk).unwrap();
+    let at = 1 << 20;
+    let mut found = [0; 8];
+    while found != pattern(SIZE)[at..at + 8] {
+        std::thread::sleep(Duration::from_millis(10));
+        file.read_exact_at(&mut found, at as u64).unwrap();
+    }
+    file.write_all_at(b"damaged!", at as u64).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("between bytes 1048576 and 2097152"), "{text}");
+    assert!(text.contains("the same command copies again from byte 1048576 on"), "{text}");
+    good(&arguments);
+    assert!(std::fs::read(&disk).unwrap() == pattern(SIZE));
+    assert!(!Path::new(&state).exists());
+}
