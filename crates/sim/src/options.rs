@@ -12,6 +12,7 @@ mod keeping;
 mod latest;
 mod show;
 mod sizes;
+mod slow;
 mod strangers;
 mod tokens;
 mod writeback;
@@ -210,6 +211,7 @@ impl Options {
         options.manage_much();
         options.contend();
         options.exchange_disks();
+        options.slow_readers();
         options
     }
 
