@@ -142,7 +142,7 @@ fn readers_that_do_not_read_leave_pages_for_those_who_write() {
 
 /// Writes as much as a command can; gives the status.
 fn write_huge(session: &mut Initiator, lun: u8, lba: u32, data: &[u8]) -> u8 {
-    let length = u32::try_from(data.len()).unwrap();
+    let length = u32::try_from(data.len()).expect("32 bits are enough");
     let cdb = wire::scsi::cdb::BlockCommand {
         opcode: wire::scsi::opcode::Opcode::WRITE_16,
         lba: u64::from(lba),

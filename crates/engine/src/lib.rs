@@ -28,6 +28,7 @@ mod ring;
 mod ring_tests; // not in `ring`, which the model test takes whole
 mod sockets;
 mod spin;
+pub mod standard;
 mod sync;
 pub mod uring;
 mod waker;

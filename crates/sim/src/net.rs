@@ -10,6 +10,7 @@ use clock::Instant;
 use engine::Landing;
 use engine::Token;
 
+use crate::news::News;
 use crate::tap::Tap;
 
 /// Names a connection; numbers are never used again within a run.
@@ -93,6 +94,7 @@ pub(crate) struct Link {
     pub(crate) window: usize,
     /// What it is, as far as the bytes tell.
     pub(crate) tap: Tap,
+    pub(crate) news: News,
 }
 
 impl Link {

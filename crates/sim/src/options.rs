@@ -10,6 +10,7 @@ mod hogs;
 mod hot;
 mod keeping;
 mod latest;
+mod news;
 mod show;
 mod sizes;
 mod slow;
@@ -211,6 +212,7 @@ impl Options {
         options.manage_much();
         options.contend();
         options.exchange_disks();
+        options.tell_of_failures();
         options.slow_readers();
         options
     }
