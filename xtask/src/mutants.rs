@@ -219,6 +219,13 @@ const MUTANTS: &[Mutant] = &[
         class: "calm",
     },
     Mutant {
+        name: "slow-lines-have-time",
+        file: "crates/iscsi/src/target/ping.rs",
+        from: "            ping.deadline = now + timeout;",
+        to: "            let _ = now + timeout;",
+        class: "calm",
+    },
+    Mutant {
         name: "limit-gives-up",
         file: "crates/target/src/pump/management.rs",
         from: "store.give_up(op, io);",

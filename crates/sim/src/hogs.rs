@@ -14,6 +14,7 @@ use wire::iscsi::DataSn;
 use wire::iscsi::Isid;
 use wire::iscsi::Itt;
 use wire::iscsi::LoginRequest;
+use wire::iscsi::NopOut;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
 use wire::iscsi::ScsiCommand;
@@ -21,6 +22,7 @@ use wire::iscsi::Stage as LoginStage;
 use wire::iscsi::StatSn;
 use wire::iscsi::TaskManagementRequest;
 use wire::iscsi::Tsih;
+use wire::iscsi::Ttt;
 use wire::iscsi::pad4;
 use wire::scsi::cdb::BlockCommand;
 use wire::scsi::lun::Lun;
@@ -43,6 +45,9 @@ const TO_LOG_IN: Duration = Duration::from_millis(100);
 
 /// One that does not stay goes so long after it asked: some of it has begun.
 const TO_LEAVE: Duration = Duration::from_millis(50);
+
+/// From one time that a slow one takes something to the next.
+const TO_TAKE: Duration = Duration::from_millis(100);
 
 impl Run {
     /// Hog number `index` connects to a target and logs in.
@@ -91,8 +96,15 @@ impl Run {
             Request::Command(command).emit(0, &mut bytes);
         }
         world.send_bare(link, bytes);
-        if hog != Hog::Stays {
-            world.after(TO_LEAVE, Due::Plan(Plan::HogLeaves(link, index)));
+        match hog {
+            Hog::Stays => {}
+            Hog::Leaves | Hog::Aborts => {
+                world.after(TO_LEAVE, Due::Plan(Plan::HogLeaves(link, index)));
+            }
+            Hog::Takes(_) => {
+                self.takers.insert(link, Vec::new());
+                world.after(TO_TAKE, Due::Plan(Plan::HogTakes(link, index)));
+            }
         }
     }
 
@@ -120,13 +132,71 @@ impl Run {
         world.send_bare(link, bytes);
     }
 
+    /// One that is slow takes what has come, and answers a ping that is among it. As long as it
+    /// does nobody may cut it.
+    pub(crate) fn hog_takes(&mut self, link: LinkId, index: usize) {
+        let (desk, Hog::Takes(rate)) = (index % self.machines.len(), self.options.hogs[index].1)
+        else {
+            return;
+        };
+        let mut world = self.world.borrow_mut();
+        let Some(taken) = self.takers.get_mut(&link) else { return };
+        let end = world.net.links.get_mut(&link).map(|of| &mut of.ends[0]);
+        let Some(end) = end.filter(|end| end.ending.is_none()) else {
+            return self.stage.fail(format!("hog {index} takes what comes, and was cut"));
+        };
+        let length = end.unread.len().min(rate / 10);
+        taken.extend(end.unread.drain(..length));
+        let cmd_sn = CmdSn(u32::from(self.options.targets[desk].window) + 1);
+        let answers = answers(taken, cmd_sn);
+        if !answers.is_empty() {
+            world.tally.mark("slow readers pinged");
+            world.send_bare(link, answers);
+        }
+        world.after(Duration::from_micros(1), Due::Push(link, 1));
+        world.after(TO_TAKE, Due::Plan(Plan::HogTakes(link, index)));
+    }
+
+    /// Somebody takes what it asked for, slowly: the phase lasts as long as it may.
+    pub(crate) fn is_somebody_slow(&self) -> bool {
+        !self.takers.is_empty()
+    }
+
     /// All that are still there go.
     pub(crate) fn dismiss_hogs(&mut self) {
+        self.takers.clear();
         let mut world = self.world.borrow_mut();
         for link in self.hogs.drain(..) {
             world.close_end(link, 0, true);
         }
     }
+}
+
+/// Takes whole PDUs from the front of `bytes`; what answers the pings among them.
+fn answers(bytes: &mut Vec<u8>, cmd_sn: CmdSn) -> Vec<u8> {
+    let mut answers = Vec::new();
+    while let Some(header) = bytes.first_chunk::<BHS_LEN>() {
+        let length = u32::from_be_bytes([0, header[5], header[6], header[7]]);
+        let end = BHS_LEN + pad4(usize::try_from(length).unwrap_or(usize::MAX));
+        if bytes.len() < end {
+            break;
+        }
+        if let Ok(Response::NopIn(ping)) = Response::parse(header)
+            && ping.ttt != Ttt::NONE
+        {
+            let answer = Request::NopOut(NopOut {
+                immediate: true,
+                lun: ping.lun,
+                itt: Itt::NONE,
+                ttt: ping.ttt,
+                cmd_sn,
+                exp_stat_sn: ping.numbers.stat_sn,
+            });
+            answer.emit(0, &mut answers);
+        }
+        bytes.drain(..end);
+    }
+    answers
 }
 
 /// The next StatSN of a hog that the target has let in.

@@ -38,7 +38,7 @@ struct Args {
     #[arg(long)]
     plain: bool,
     /// Draw nothing of what was added last: types of reservations, data out of order, impostors,
-    /// writebacks that fail, hogs.
+    /// writebacks that fail, hogs, slow lines.
     #[arg(long, conflicts_with = "plain")]
     narrow: bool,
     /// Stop at the first failure.

@@ -14,6 +14,7 @@ mod latest;
 mod news;
 mod show;
 mod sizes;
+mod slow;
 mod strangers;
 mod tokens;
 mod writeback;
@@ -217,6 +218,7 @@ impl Options {
         options.serve_elsewhere();
         options.exchange_disks();
         options.tell_of_failures();
+        options.slow_readers();
         options
     }
 

@@ -71,6 +71,8 @@ pub(crate) struct Run {
     pub(crate) impostor_desk: usize,
     /// Connections of hogs.
     pub(crate) hogs: Vec<LinkId>,
+    /// Those that take what they asked for, with the beginning of the next PDU.
+    pub(crate) takers: BTreeMap<LinkId, Vec<u8>>,
     phase: Phase,
     until: Instant,
     turns: u32,
@@ -175,6 +177,7 @@ impl Run {
             impostor_rng,
             impostor_desk,
             hogs: Vec::new(),
+            takers: BTreeMap::new(),
             phase,
             until,
             turns,
@@ -261,6 +264,7 @@ impl Run {
             Plan::Hog(index) if self.phase == Phase::Safety => self.send_hog(index),
             Plan::HogAsks(link, index) => self.hog_asks(link, index),
             Plan::HogLeaves(link, index) => self.hog_leaves(link, index),
+            Plan::HogTakes(link, index) => self.hog_takes(link, index),
             Plan::Resize(resize) if self.phase == Phase::Safety => self.resize(resize),
             Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) | Plan::Resize(_) => {}
             Plan::Darkness(desk) if self.phase == Phase::Safety => self.darken(desk),
@@ -292,7 +296,8 @@ impl Run {
         let now = self.world.borrow().now;
         self.look_at_what_is_kept();
         let idle = self.hosts.iter().all(Host::is_idle);
-        let exhausted = idle && self.hosts.iter().all(Host::is_exhausted);
+        let exhausted =
+            idle && !self.is_somebody_slow() && self.hosts.iter().all(Host::is_exhausted);
         self.look_for_overdue(now);
         match self.phase {
             Phase::Safety if now >= self.until || exhausted => self.calm(),

@@ -102,6 +102,8 @@ pub(crate) enum Plan {
     HogAsks(LinkId, usize),
     /// and leaves, or aborts all of it.
     HogLeaves(LinkId, usize),
+    /// and it takes a little.
+    HogTakes(LinkId, usize),
 }
 
 /// What an impostor may reach.

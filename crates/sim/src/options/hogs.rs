@@ -46,6 +46,8 @@ pub enum Hog {
     Leaves,
     /// Aborts all of it soon.
     Aborts,
+    /// Reads, takes what comes at so many bytes a second, and answers pings when it sees them.
+    Takes(usize),
 }
 
 impl Options {
