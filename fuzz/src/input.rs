@@ -212,6 +212,7 @@ impl<'a> Input<'a> {
             attribute: Attribute::Simple,
             expected_out: out & 0xF_FFFF,
             expected_in: in_ & 0xF_FFFF,
+            unaware: false,
         }
     }
 }

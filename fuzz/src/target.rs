@@ -163,6 +163,7 @@ impl<'a> Target<'a> {
             attribute: command.attribute,
             expected_out: command.expected_out,
             expected_in: command.expected_in,
+            unaware: false,
         });
         let immediate = command.immediate;
         self.tasks.insert(command.task, Command { scsi, immediate, wanted: 0 });

@@ -170,6 +170,20 @@ const MUTANTS: &[Mutant] = &[
         class: "target",
     },
     Mutant {
+        name: "deferred-errors-initiator",
+        file: "crates/initiator/src/link/caches.rs",
+        from: "_ if sense.deferred => Some(Says::Lost),",
+        to: "_ if sense.deferred => Some(Says::Ready),",
+        class: "disk",
+    },
+    Mutant {
+        name: "failed-flushes-initiator",
+        file: "crates/initiator/src/link/caches.rs",
+        from: "(None, sense) if flushes && !is_untouched(sense) => Says::Lost,",
+        to: "(None, sense) if flushes && !is_untouched(sense) => Says::Ready,",
+        class: "disk",
+    },
+    Mutant {
         name: "zeroes-are-synced",
         file: "crates/store/src/file.rs",
         from: "(_, Io::Punch { .. } | Io::Zero { .. } | Io::Reserve { .. }) if self.sync => {",

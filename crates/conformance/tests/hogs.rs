@@ -3,6 +3,7 @@
 
 use lunwire_conformance::initiator::GOOD;
 use lunwire_conformance::initiator::pattern;
+use lunwire_conformance::server::BLOCK;
 use lunwire_conformance::server::FILE_LUN;
 use lunwire_conformance::*;
 use std::time::Duration;
@@ -92,6 +93,83 @@ fn readers_that_do_not_read_leave_room_for_others() {
             expect_service(server);
         },
     );
+}
+
+/// Bytes of a disk in memory that is larger than what its lent pages may cost.
+const ROOMY: u64 = 1 << 30;
+
+/// Bytes of the largest command.
+const HUGE: u32 = 4 << 20;
+
+/// A few who ask for all of a disk in memory and take nothing hold few of its pages, so that others
+/// can write to all of it.
+#[test]
+fn readers_that_do_not_read_leave_pages_for_those_who_write() {
+    let engine = engine::choose(engine::Choice::Auto);
+    let mut plan = server::plan(engine, iscsi::target::Settings::default());
+    let store = plan.stores.open(&store::spec::Spec::Memory { bytes: ROOMY }).expect("memory");
+    let identity = scsi::Identity::derive("roomy", 9, "LUNWIRE", "VIRTUAL DISK");
+    let unit = scsi::LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");
+    plan.nodes[0].luns.push((9, std::sync::Arc::new(unit)));
+    let server = Server::start(plan);
+    let blocks = HUGE / BLOCK;
+    let commands = u32::try_from(ROOMY / u64::from(HUGE)).unwrap();
+    let mut hogs: Vec<Initiator> = (0..4).map(|_| server.login()).collect();
+    for (hog, first) in hogs.iter_mut().zip((0..commands).step_by(64)) {
+        hog.settle(9);
+        for command in first..first + 64 {
+            let cdb = wire::scsi::cdb::BlockCommand {
+                opcode: wire::scsi::opcode::Opcode::READ_16,
+                lba: u64::from(command * blocks),
+                length: blocks,
+                flags: 0,
+                group_number: 0,
+            };
+            let cdb = cdb.emit().expect("a small range");
+            let command = hog.command(9, &cdb.bytes[..16]);
+            hog.start(&ScsiCommand { read: true, expected_length: HUGE, ..command });
+        }
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let mut writer = server.login_with(&LoginPlan::new().with(&[("InitialR2T", "Yes")]));
+    writer.settle(9);
+    let data = vec![7; HUGE as usize];
+    for command in 0..commands {
+        let status = write_huge(&mut writer, 9, command * blocks, &data);
+        assert_eq!(status, GOOD, "after {command} commands");
+    }
+}
+
+/// Writes as much as a command can; gives the status.
+fn write_huge(session: &mut Initiator, lun: u8, lba: u32, data: &[u8]) -> u8 {
+    let length = u32::try_from(data.len()).expect("32 bits are enough");
+    let cdb = wire::scsi::cdb::BlockCommand {
+        opcode: wire::scsi::opcode::Opcode::WRITE_16,
+        lba: u64::from(lba),
+        length: length / BLOCK,
+        flags: 0,
+        group_number: 0,
+    };
+    let command = session.command(lun, &cdb.emit().expect("a small range").bytes[..16]);
+    session.start(&ScsiCommand { write: true, expected_length: length, ..command });
+    loop {
+        let pdu = session.read();
+        match pdu.response() {
+            Response::R2t(r2t) => {
+                let from = r2t.offset as usize;
+                let part = &data[from..from + r2t.desired_length as usize];
+                let out = session.data_out(&r2t);
+                for (index, piece) in (0..).zip(part.chunks(8192)) {
+                    let offset = r2t.offset + index * 8192;
+                    let final_ = (index + 1) as usize * 8192 >= part.len();
+                    let out = DataOut { final_, data_sn: DataSn(index), offset, ..out };
+                    session.send(&Request::DataOut(out), piece);
+                }
+            }
+            Response::Scsi(answer) => return answer.status,
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// What does not fit the share of a session waits for what the session gives back.

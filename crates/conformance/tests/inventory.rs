@@ -37,6 +37,7 @@ const LUN: u8 = 9;
 const SOME: &str = "iqn.2026-01.example.conformance:some";
 const POWER_ON: (u8, u8, u8) = (6, 0x29, 0);
 const LUNS_CHANGED: (u8, u8, u8) = (6, 0x3f, 0x0e);
+const INQUIRY_CHANGED: (u8, u8, u8) = (6, 0x3f, 0x03);
 const NOT_SUPPORTED: (u8, u8, u8) = (5, 0x25, 0);
 const NOTHING: (u8, u8, u8) = (0, 0, 0);
 
@@ -131,7 +132,9 @@ fn a_unit_comes_and_goes_and_everybody_is_told() {
                 assert_eq!(luns(session), [0, 1, FILE_LUN]);
             }
             add(server, &file(folder.path()));
+            assert_eq!(ready(&mut late, LUN), INQUIRY_CHANGED, "it knew another one there");
             assert_eq!(ready(&mut late, LUN), POWER_ON, "its file was given back");
+            assert_eq!(ready(&mut late, LUN), LUNS_CHANGED);
             assert_eq!(read(&mut late).data, data);
             remove(server);
         },
@@ -195,6 +198,57 @@ fn commands_under_way_end_cleanly() {
             assert_eq!(read(&mut busy).data, data, "acknowledged is kept");
             remove(server);
             drop(idle);
+        },
+    );
+}
+
+/// What was sent to the unit before, and comes when another one has its number, does not reach
+/// that one: neither reads nor writes, however many there are.
+#[test]
+fn what_was_sent_to_the_unit_before_does_not_reach_the_next_one() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server);
+            add(server, "memory:1M");
+            luns(&mut session);
+            session.settle(LUN);
+            assert_eq!(write(&mut session, &pattern(BLOCK_BYTES, 1)).code, GOOD);
+            // Behind a hole in the order.
+            let hole = session.test_unit_ready(0);
+            let mut commands = Vec::new();
+            for turn in 0..6 {
+                commands.push(match turn % 3 {
+                    0 => session.read_blocks(LUN, 0, 1),
+                    1 => session.write_blocks(LUN, 0, 1),
+                    _ => {
+                        let read = session.read_blocks(LUN, 0, 1);
+                        ScsiCommand { attribute: Attribute::Ordered, ..read }
+                    }
+                });
+            }
+            commands.iter().for_each(|command| session.start(command));
+            remove(server);
+            add(server, "memory:1M");
+            session.start(&hole);
+            let tags: Vec<Itt> = [&hole].into_iter().chain(&commands).map(|of| of.itt).collect();
+            let mut ends = Vec::new();
+            for _ in &tags {
+                let pdu = session.read();
+                let Response::Scsi(answer) = pdu.response() else { panic!("{pdu:x?}") };
+                let sense = pdu.data.get(2..).unwrap_or_default();
+                let at = |at: usize| sense.get(at).copied().unwrap_or(0);
+                ends.push((answer.itt, (at(2) & 15, at(12), at(13))));
+            }
+            for (itt, code) in ends {
+                let expected = if itt == hole.itt { LUNS_CHANGED } else { INQUIRY_CHANGED };
+                assert_eq!(code, expected, "{itt:?}");
+            }
+            // What it sends now it sends to the new one.
+            assert_eq!(ready(&mut session, LUN), POWER_ON);
+            assert_eq!(ready(&mut session, LUN), LUNS_CHANGED);
+            assert_eq!(read(&mut session).data, [0; BLOCK_BYTES], "nothing was written");
+            remove(server);
         },
     );
 }
@@ -328,7 +382,7 @@ fn work(session: &mut Initiator) {
     for lun in [0, LUN] {
         let flush = session.command(lun, &cdb10(0x35, 0, 0));
         let code = session.run(&flush).sense_code();
-        let known = [NOTHING, POWER_ON, LUNS_CHANGED, NOT_SUPPORTED];
+        let known = [NOTHING, POWER_ON, LUNS_CHANGED, INQUIRY_CHANGED, NOT_SUPPORTED];
         assert!(known.contains(&code), "LUN {lun}: {code:?}");
     }
     let command = session.write_blocks(LUN, 0, 1);

@@ -80,3 +80,44 @@ fn a_silent_initiator_is_pinged_and_dropped() {
         },
     );
 }
+
+/// On a slow line the ping comes behind all that was asked for before.
+#[test]
+fn a_slow_line_is_not_cut_for_a_ping_behind_its_data() {
+    on_each_engine(
+        |settings| {
+            settings.ping_interval = Duration::from_millis(100);
+            settings.ping_timeout = Duration::from_secs(1);
+        },
+        |server| {
+            let mut session = server.login();
+            session.settle(0);
+            for _ in 0..24 {
+                let read = session.read_blocks(0, 0, 2048);
+                session.start(&read);
+            }
+            let (mut rest, mut pings) = (24, 0);
+            while rest > 0 || pings == 0 {
+                let pdu = session.read();
+                // Together several times as long as a ping may take.
+                std::thread::sleep(Duration::from_micros(700));
+                match pdu.response() {
+                    Response::NopIn(ping) => {
+                        pings += 1;
+                        let answer = NopOut {
+                            immediate: true,
+                            itt: Itt::NONE,
+                            ttt: ping.ttt,
+                            lun: ping.lun,
+                            cmd_sn: session.cmd_sn,
+                            exp_stat_sn: session.exp_stat_sn,
+                        };
+                        session.send(&Request::NopOut(answer), &[]);
+                    }
+                    Response::DataIn(data) => rest -= i32::from(data.status.is_some()),
+                    other => panic!("{other:?}"),
+                }
+            }
+        },
+    );
+}

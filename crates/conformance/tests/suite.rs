@@ -24,6 +24,7 @@ mod initiator_commands;
 mod initiator_connections;
 mod initiator_endurance;
 mod initiator_failover;
+mod initiator_flushes;
 mod initiator_identity;
 mod initiator_memory;
 mod initiator_options;

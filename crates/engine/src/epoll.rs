@@ -314,6 +314,10 @@ impl Port for Epoll {
         self.resume_socket(socket.0 as usize);
     }
 
+    fn acknowledged(&self, socket: Socket) -> Option<u64> {
+        self.sockets.get(socket.0 as usize).and_then(Sock::acknowledged)
+    }
+
     fn shutdown(&mut self, socket: Socket) {
         self.shutdown_socket(socket.0 as usize);
     }

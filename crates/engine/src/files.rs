@@ -60,6 +60,7 @@ pub use identity::recorded;
 pub use identity::renew;
 pub use lock::Holder;
 pub use lock::lock_alone;
+pub use lock::writer;
 pub use made::take_back;
 pub use name::Name;
 pub use name::name;

@@ -369,6 +369,13 @@ pub trait Port {
         Some(landing)
     }
 
+    /// Bytes of a connection that the peer's system has acknowledged since it was made; None from a
+    /// port that does not know. A system call: for what is rare.
+    fn acknowledged(&self, socket: Socket) -> Option<u64> {
+        let _ = socket;
+        None
+    }
+
     /// Half-close: no more sends; the peer sees end of stream after a send under way.
     fn shutdown(&mut self, socket: Socket);
 

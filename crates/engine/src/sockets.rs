@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::Instant;
@@ -104,6 +105,31 @@ pub(crate) fn peer(fd: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getpeername(fd).ok().flatten().and_then(|any| SocketAddr::try_from(any).ok())
 }
 
+/// Bytes that the peer's system has acknowledged; None if this one does not say so.
+///
+/// JUSTIFICATION: no library has TCP_INFO; without it a slow line cannot be told from a dead one.
+pub(crate) fn acknowledged(fd: &OwnedFd) -> Option<u64> {
+    /// `tcpi_bytes_acked` of tcp_info (linux/tcp.h): eight bytes, 24 words, and two numbers of
+    /// eight bytes before it.
+    const AT: usize = 8 + 24 * 4 + 2 * 8;
+    let mut info = [0_u8; AT + 8];
+    let room = libc::socklen_t::try_from(info.len()).ok()?;
+    let mut len = room;
+    // SAFETY: the kernel writes at most `len` bytes (tcp(7)), which `info` has.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    let whole = result == 0 && len == room;
+    let bytes = info.last_chunk().copied().filter(|_| whole)?;
+    Some(u64::from_ne_bytes(bytes))
+}
+
 /// Both ends of a connection, the other one first; None if it is gone.
 pub(crate) fn ends(fd: impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
     let local = rustix::net::getsockname(&fd).ok()?;
@@ -112,6 +138,7 @@ pub(crate) fn ends(fd: impl AsFd) -> Option<(SocketAddr, SocketAddr)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::TcpListener;
     use std::net::TcpStream;
 
@@ -142,6 +169,24 @@ mod tests {
         assert!(rustix::fs::fcntl_getfl(&fd).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
         prepare(&fd, Mode::Blocking);
         assert!(!rustix::fs::fcntl_getfl(&fd).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    }
+
+    #[test]
+    fn what_the_peer_acknowledged_is_known() {
+        let listener = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let fd = OwnedFd::from(server.try_clone().unwrap());
+        let before = acknowledged(&fd).unwrap();
+        server.write_all(&[1; 10_000]).unwrap();
+        let end = Instant::now() + RELEASE_PATIENCE;
+        while acknowledged(&fd).unwrap() - before < 10_000 && Instant::now() < end {
+            thread::sleep(RELEASE_PAUSE);
+        }
+        assert_eq!(acknowledged(&fd).unwrap() - before, 10_000, "though nobody has read");
+        drop(client);
+        let other = std::os::unix::net::UnixStream::pair().unwrap().0;
+        assert_eq!(acknowledged(&OwnedFd::from(other)), None);
     }
 
     #[test]

@@ -303,6 +303,10 @@ impl Port for Uring {
         self.land_on(socket.0 as usize, landing)
     }
 
+    fn acknowledged(&self, socket: Socket) -> Option<u64> {
+        self.sockets.get(socket.0 as usize).and_then(Sock::acknowledged)
+    }
+
     fn shutdown(&mut self, socket: Socket) {
         self.shutdown_socket(socket.0 as usize);
     }

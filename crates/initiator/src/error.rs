@@ -151,10 +151,16 @@ pub enum Kind {
     },
     /// What was written since the last flush may be gone.
     #[error(
-        "writes since the last flush may be lost: the unit was reset or its target began anew \
-         meanwhile; open the disk again and write them once more"
+        "writes since the last flush may be lost: the unit failed to keep them, was reset, or its \
+         target began anew meanwhile; open the disk again and write them once more"
     )]
     WritesLost,
+    /// Writes are acknowledged before they are on stable storage, and nothing brings them there.
+    #[error(
+        "the unit has a volatile write cache and no SYNCHRONIZE CACHE: only writes with FUA are \
+         on stable storage"
+    )]
+    CannotFlush,
     /// The device is none that blocks can be read from.
     #[error("{0}")]
     NotADisk(String),
@@ -289,6 +295,9 @@ fn describe_status(status: u8, sense: Option<&Sense>) -> String {
     if let Some(block) = sense.information {
         text.push_str(&format!(", at block {block}"));
     }
+    if sense.deferred {
+        text.push_str(", of an earlier command, which had ended well");
+    }
     text
 }
 
@@ -344,6 +353,12 @@ mod tests {
              (11h/00h), at block 103"
         );
         assert_eq!(error.sense(), Some(sense));
+        let sense = Some(sense.of_an_earlier_command());
+        let text = Error::new(Kind::Status { status: 2, sense, raw: Vec::new() }).to_string();
+        assert!(
+            text.ends_with("at block 103, of an earlier command, which had ended well"),
+            "{text}"
+        );
         let kind = Kind::Status { status: 0x18, sense: None, raw: Vec::new() };
         assert_eq!(Error::new(kind).to_string(), "RESERVATION CONFLICT");
     }

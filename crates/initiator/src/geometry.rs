@@ -32,6 +32,8 @@ pub struct Geometry {
     pub read_only: bool,
     /// Writes are acknowledged before they are on stable storage, as far as the unit says.
     pub volatile_cache: bool,
+    /// Single writes can be brought to stable storage before they are acknowledged (FUA).
+    pub write_through: bool,
     /// Formatted with protection information of this type, which is not asked for here.
     pub protection: Option<ProtectionType>,
 }
@@ -100,6 +102,12 @@ impl Geometry {
         block_command(Opcode::WRITE_10, Opcode::WRITE_16, lba, blocks, 0)
     }
 
+    /// WRITE of `blocks` at `lba` that is acknowledged when they are on stable storage (FUA).
+    #[must_use]
+    pub fn write_durably(&self, lba: u64, blocks: u32) -> Cdb {
+        block_command(Opcode::WRITE_10, Opcode::WRITE_16, lba, blocks, FUA)
+    }
+
     /// WRITE SAME(16) with UNMAP (SBC-3 §5.50): every block becomes a copy of the one that goes
     /// with the command. If it is one of zeroes, the disk gives blocks back as far as they read as
     /// zeroes then, and writes the others. None for more than the disk takes.
@@ -114,6 +122,9 @@ impl Geometry {
 
 /// UNMAP bit of WRITE SAME.
 const UNMAP: u8 = 0x08;
+
+/// FUA bit of WRITE.
+const FUA: u8 = 0x08;
 
 /// The shorter form where address and length fit it: every disk has it.
 fn block_command(short: Opcode, long: Opcode, lba: u64, blocks: u32, flags: u8) -> Cdb {
@@ -137,6 +148,7 @@ mod tests {
         physical: 512,
         read_only: false,
         volatile_cache: true,
+        write_through: true,
         protection: None,
     };
 
@@ -165,6 +177,12 @@ mod tests {
         let cdb = DISK.write_same(1 << 32, 100).unwrap();
         assert_eq!(cdb.bytes[..16], [0x93, 8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 100, 0, 0]);
         assert_eq!([0, 101].map(|blocks| DISK.write_same(0, blocks)), [None, None]);
+    }
+
+    #[test]
+    fn durable_writes_have_fua() {
+        let cdb = DISK.write_durably(5, 8);
+        assert_eq!(cdb.bytes[..10], [0x2a, 8, 0, 0, 0, 5, 0, 0, 8, 0]);
     }
 
     #[test]

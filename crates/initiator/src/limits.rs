@@ -34,7 +34,8 @@ pub(crate) const LOSSES_MAX: u32 = 6;
 /// after a reset of its unit, once in a new session.
 pub(crate) const TIMEOUTS_MAX: u32 = 3;
 
-/// How often a command is sent again because of a unit attention: a unit has a few at most.
+/// How often a command is sent again because of a unit attention or a deferred error, which are
+/// about something else: a unit has a few at most.
 pub(crate) const ATTENTIONS_MAX: u32 = 8;
 
 /// How often a command that the target aborted is sent again.

@@ -35,6 +35,7 @@ use iscsi::initiator::Session;
 use iscsi::initiator::SessionError;
 use wire::iscsi::Isid;
 use wire::scsi::Lun;
+use wire::scsi::Sense;
 
 use self::caches::Caches;
 use self::identity::Identities;
@@ -272,6 +273,7 @@ impl Link {
         for wire in &mut self.wires {
             wire.expire(now);
         }
+        self.note_carried(now);
         match &mut self.state {
             State::Up(session) if session.poll_timeout().is_some_and(|at| at <= now) => {
                 session.handle_timeout(now);
@@ -464,6 +466,10 @@ impl Link {
                 context.tell(Event::Declared { session, result });
             }
             Indication::Asynchronous { lun, sense } => {
+                if let (Some(Lun::Unit(lun)), Some(sense)) = (Lun::parse(lun), Sense::parse(&sense))
+                {
+                    self.caches.told(lun, sense);
+                }
                 context.tell(Event::Asynchronous { session, lun, sense });
             }
         }

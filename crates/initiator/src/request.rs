@@ -77,7 +77,7 @@ pub enum Retry {
     /// and an abort by the target.
     Always,
     /// Send it again only if it was certainly not carried out: before it was sent, after a unit
-    /// attention, BUSY or TASK SET FULL.
+    /// attention, a deferred error, BUSY or TASK SET FULL.
     IfNotDone,
     /// Tell whatever the target says; send it again only if it was never sent.
     Never,
@@ -172,6 +172,16 @@ pub enum Event {
         /// The tag of its request.
         tag: u64,
         /// Which command it is, and what the target says.
+        error: Error,
+    },
+    /// A unit tells, in answer to another command, that something has failed which it had
+    /// acknowledged: a deferred error (SPC-4 §4.5.7), as a rule of a write that was in its cache.
+    /// What was not flushed may be lost ([`Done::generation`]). The command that met it is sent
+    /// again, where that may be.
+    Deferred {
+        /// Which session.
+        session: SessionId,
+        /// Which unit, and what it says.
         error: Error,
     },
     /// A unit is not accessible over the portal of the session, which moves to another one; told

@@ -64,7 +64,8 @@ fn malformed(what: &'static str) -> impl Fn() -> Error {
 #[must_use]
 pub fn is_unsupported(error: &Error) -> bool {
     error.sense().is_some_and(|sense| {
-        sense.key == SenseKey::IllegalRequest && matches!(sense.asc, 0x20 | 0x24)
+        let about_it = sense.key == SenseKey::IllegalRequest && !sense.deferred;
+        about_it && matches!(sense.asc, 0x20 | 0x24)
     })
 }
 
@@ -196,22 +197,31 @@ pub fn reservations(unit: &mut impl Execute) -> Result<(Vec<u64>, Option<(u64, T
     Ok((keys, reservations::parse_reservation(&data)))
 }
 
-/// SYNCHRONIZE CACHE of the whole unit. Without effect where there is no cache.
+/// SYNCHRONIZE CACHE of the whole unit. Without effect where there is no cache. It does not tell
+/// whether something was lost before: see [`synchronize`].
 ///
 /// # Errors
-/// However the command fails.
+/// However the command fails. [`Kind::CannotFlush`].
 pub fn flush(unit: &mut impl Execute) -> Result<(), Error> {
     synchronize(unit).map(drop)
 }
 
 /// As [`flush`]; gives the generation of what is now on stable storage ([`Ledger`](crate::Ledger)),
-/// or None where there is no such command.
+/// or None where there is no such command and, as far as the unit says, no need of one. After one
+/// that has failed a good one brings back nothing of what was lost: it is of another generation.
 ///
 /// # Errors
-/// However the command fails.
+/// However the command fails. [`Kind::CannotFlush`] where the unit says that it has a volatile
+/// cache, and has no such command.
 pub fn synchronize(unit: &mut impl Execute) -> Result<Option<u64>, Error> {
     match unit.execute(command::synchronize_cache(), Data::None, Retry::Always) {
-        Err(error) if is_unsupported(&error) => Ok(None),
+        Err(error) if is_unsupported(&error) => {
+            let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
+            match mode.as_deref().and_then(caching).is_some_and(|caching| caching.write_cache) {
+                true => Err(Error::new(Kind::CannotFlush)),
+                false => Ok(None),
+            }
+        }
         result => result.map(|done| Some(done.generation)),
     }
 }
@@ -226,9 +236,12 @@ pub fn has_volatile_cache(unit: &mut impl Execute) -> Result<bool, Error> {
 }
 
 fn writes_back(bytes: &[u8]) -> bool {
+    caching(bytes).is_none_or(|caching| caching.write_cache)
+}
+
+fn caching(bytes: &[u8]) -> Option<mode::Caching> {
     let data = ModeData::parse(mode::Header::Six, bytes);
-    let caching = data.and_then(|data| data.page(mode::CACHING).and_then(mode::Caching::parse));
-    caching.is_none_or(|caching| caching.write_cache)
+    data.and_then(|data| data.page(mode::CACHING).and_then(mode::Caching::parse))
 }
 
 /// UNMAP of one range.
@@ -285,9 +298,8 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
     let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
     let volatile_cache = mode.as_deref().is_none_or(writes_back);
-    let read_only = mode
-        .and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific))
-        .is_some_and(|specific| specific.write_protected);
+    let specific =
+        mode.and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific));
     let (announced, optimal, unmap_blocks, same_blocks) = limits.map_or((0, 0, 0, 0), |limits| {
         let (max, optimal) = (limits.transfer_max, limits.transfer_optimal);
         (max, optimal, limits.unmap_blocks_max, limits.write_same_max)
@@ -308,8 +320,9 @@ pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
         same_max,
         unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
         physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
-        read_only,
+        read_only: specific.is_some_and(|specific| specific.write_protected),
         volatile_cache,
+        write_through: specific.is_some_and(|specific| specific.dpo_fua),
         protection: capacity.protection,
     })
 }

@@ -4,7 +4,7 @@
 use crate::datamover::TaskId;
 use alloc::vec::Vec;
 use buf::{Buf, Slice};
-use wire::iscsi::{Attribute, Cdb, LunField};
+use wire::iscsi::{Attribute, Cdb, LunField, StatSn};
 
 /// What a session tells the SCSI side, in order.
 #[derive(Debug)]
@@ -69,6 +69,9 @@ pub struct Command {
     pub expected_out: u32,
     /// Expected bytes to the initiator (0 without R).
     pub expected_in: u32,
+    /// ExpStatSN that the command came with: its initiator had seen all responses before it on this
+    /// connection, and none that came later.
+    pub acknowledged: StatSn,
     /// Immediate data at offset 0, if any. If it holds all bytes, the SCSI side may use it at once:
     /// `receive_data_out` then indicates DataOutReceived without any PDU.
     pub immediate: Option<(Buf, u32)>,

@@ -413,6 +413,7 @@ pub(crate) fn tell(event: &Event) {
         Event::Again { error, .. } => {
             output::say(format_args!("{error}; trying again for a while"))
         }
+        Event::Deferred { error, .. } => output::say(format_args!("warning: {error}")),
         Event::Oddity { oddity, .. } => output::say(format_args!("warning: {oddity}")),
         _ => {}
     }
@@ -506,6 +507,9 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             Some("shell") => format!("try: login {url}, to go on with the new one"),
             _ => "try: again, from the beginning, if this is the disk that is meant".into(),
         },
+        Kind::CannotFlush => {
+            "try: with its write cache turned off (WCE in the Caching mode page)".into()
+        }
         Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Resized { .. } => {
             return alone(&inspect);
         }

@@ -134,6 +134,7 @@ fn request(bytes: &[u8], attribute: Attribute, out: usize, expected_in: u32) -> 
         attribute,
         expected_out: u32::try_from(out).expect("short"),
         expected_in,
+        unaware: false,
     }
 }
 

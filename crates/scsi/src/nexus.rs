@@ -58,6 +58,10 @@ pub struct Nexus {
     queries: Queries,
     /// Ascending by number, each number once.
     map: Vec<Mapping>,
+    /// Numbers that had a unit and have it no more, each once.
+    former: Vec<u16>,
+    /// Numbers that have another unit since somebody asked.
+    exchanged: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -83,13 +87,16 @@ impl Nexus {
         // On the wire the name ends with a null; what TransportIDs name does not.
         names.initiator_port.truncate(names.initiator_port.trim_end_matches('\0').len());
         let map = mappings(map, |unit| Arc::new(Mapped { link: unit.link(&names), unit }));
-        Self { names, queries: Queries::None, map }
+        Self { names, queries: Queries::None, map, former: Vec::new(), exchanged: Vec::new() }
     }
 
     /// Takes another map; true if it differs from the one before. Every unit that was there before
-    /// and still is tells so (3F/0E, SPC-4 §6.33); one that is new tells what it tells a new nexus.
+    /// and still is tells so (3F/0E, SPC-4 §6.33); one that is new tells what it tells a new nexus,
+    /// and so where another one had its number, which [`take_exchanged`] then gives.
     /// Commands for a unit that is no longer there go on to their end, and their outcome is of no
     /// matter for the unit.
+    ///
+    /// [`take_exchanged`]: Self::take_exchanged
     pub fn remap(&mut self, map: Vec<(u16, Arc<LogicalUnit>)>) -> bool {
         let before = core::mem::take(&mut self.map);
         let old = |unit: &Arc<LogicalUnit>| {
@@ -115,7 +122,33 @@ impl Nexus {
                 mapping.mapped.link.copies.clear();
             }
         }
+        self.note_exchanges(&before);
         true
+    }
+
+    /// Numbers that have another unit than before, since this was asked last. What is on its way to
+    /// them was sent to the unit before: start it as [`Request::unaware`].
+    pub fn take_exchanged(&mut self) -> Vec<u16> {
+        core::mem::take(&mut self.exchanged)
+    }
+
+    fn note_exchanges(&mut self, before: &[Mapping]) {
+        for old in before {
+            let now = self.map.iter().find(|mapping| mapping.number == old.number);
+            let stays = now.is_some_and(|now| Arc::ptr_eq(&now.mapped.unit, &old.mapped.unit));
+            if !stays && !self.former.contains(&old.number) {
+                self.former.push(old.number);
+            }
+        }
+        for now in &self.map {
+            let Some(at) = self.former.iter().position(|number| *number == now.number) else {
+                continue;
+            };
+            self.former.swap_remove(at);
+            self.exchanged.push(now.number);
+            // What it tells a new nexus says nothing of the number.
+            now.mapped.link.attentions.establish(Attention::LunsChanged);
+        }
     }
 
     /// The initiator has asked which units there are: none of them needs to tell that it should
@@ -419,6 +452,32 @@ mod tests {
         assert_eq!(ready_at(&nexus, 2), LUNS_CHANGED);
         assert_eq!(ready_at(&nexus, 5), LUNS_CHANGED, "it is the unit that knows the nexus");
         assert_eq!(ready_at(&nexus, 0), NOT_SUPPORTED);
+    }
+
+    /// What was sent to the unit before never reaches the one that has its number now.
+    #[test]
+    fn a_number_that_another_unit_has_is_told() {
+        let units = [Bench::new().unit, Bench::new().unit, Bench::new().unit];
+        let [a, b, c] = units.each_ref().map(Arc::clone);
+        let mut nexus = Nexus::new(names("iqn.m,i,0x1"), vec![(0, Arc::clone(&a)), (1, b)]);
+        assert_eq!([0, 1].map(|lun| ready_at(&nexus, lun)), [(6, 0x29, 0); 2]);
+        assert!(nexus.remap(vec![(0, Arc::clone(&a))]));
+        assert!(nexus.take_exchanged().is_empty(), "nobody has it");
+        assert!(nexus.remap(vec![(0, a), (1, Arc::clone(&c)), (2, c)]));
+        assert_eq!(nexus.take_exchanged(), [1]);
+        assert!(nexus.take_exchanged().is_empty());
+        let unaware = |lun, cdb: &[u8]| {
+            let request = Request { unaware: true, ..request(Lun::Unit(lun), cdb, &[], 512) };
+            run(&nexus, request, &[])
+        };
+        let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        for _ in 0..3 {
+            assert_eq!(codes(sense_of(&unaware(1, &read))), (6, 0x3f, 0x03));
+        }
+        assert!(unaware(1, &[0x12, 0, 0, 0, 36, 0]).data_in.is_some(), "INQUIRY tells what it is");
+        assert_eq!(ready_at(&nexus, 1), (6, 0x29, 0));
+        assert_eq!(ready_at(&nexus, 1), LUNS_CHANGED);
+        assert_eq!(ready_at(&nexus, 1), GOOD);
     }
 
     /// Covers-scsi: A0.

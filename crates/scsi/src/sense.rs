@@ -158,6 +158,8 @@ pub(crate) const INVALID_OPCODE: Sense = Sense::new(SenseKey::IllegalRequest, 0x
 pub(crate) const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::IllegalRequest, 0x21, 0);
 /// 5/25/00 LOGICAL UNIT NOT SUPPORTED.
 pub(crate) const UNIT_NOT_SUPPORTED: Sense = Sense::new(SenseKey::IllegalRequest, 0x25, 0);
+/// 6/3F/03 INQUIRY DATA HAS CHANGED: another unit has the number.
+pub(crate) const INQUIRY_CHANGED: Sense = Sense::new(SenseKey::UnitAttention, 0x3f, 0x03);
 /// 5/26/04 INVALID RELEASE OF PERSISTENT RESERVATION.
 pub(crate) const INVALID_RELEASE: Sense = Sense::new(SenseKey::IllegalRequest, 0x26, 0x04);
 /// 5/55/04 INSUFFICIENT REGISTRATION RESOURCES.

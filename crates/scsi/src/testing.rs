@@ -311,6 +311,7 @@ pub(crate) fn request_at(lun: LunField, bytes: &[u8], out: &[u8], expected_in: u
         attribute: Attribute::Simple,
         expected_out: u32::try_from(out.len()).expect("a short list"),
         expected_in,
+        unaware: false,
     }
 }
 

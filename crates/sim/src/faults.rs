@@ -65,6 +65,11 @@ impl Run {
                 let disk = self.rng.index(world.disks.len());
                 world.disks[disk].fail_writeback(&mut self.rng)
             }
+            Fault::News(count) => {
+                let mut world = world.borrow_mut();
+                let links = world.net.links.values_mut().filter(|link| link.tap.is_plain());
+                links.map(|link| link.news.wanted += count).count() > 0
+            }
             Fault::Sleep(length) => {
                 let mut world = world.borrow_mut();
                 world.now = world.now + millis(length);

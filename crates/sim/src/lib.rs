@@ -24,6 +24,7 @@ mod lies;
 mod machine;
 mod model;
 mod net;
+mod news;
 mod options;
 mod port;
 mod report;

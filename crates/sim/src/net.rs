@@ -10,6 +10,7 @@ use clock::Instant;
 use engine::Landing;
 use engine::Token;
 
+use crate::news::News;
 use crate::tap::Tap;
 
 /// Names a connection; numbers are never used again within a run.
@@ -69,6 +70,8 @@ pub(crate) struct Pipe {
     pub(crate) segments: VecDeque<(Instant, Segment)>,
     /// Bytes in `segments`.
     pub(crate) bytes: usize,
+    /// Bytes that have come to the other side.
+    pub(crate) arrived: u64,
     /// Nothing arrives before what was sent before it.
     pub(crate) last: Instant,
     /// A byte of the next data is to be flipped.
@@ -91,6 +94,7 @@ pub(crate) struct Link {
     pub(crate) window: usize,
     /// What it is, as far as the bytes tell.
     pub(crate) tap: Tap,
+    pub(crate) news: News,
 }
 
 impl Link {

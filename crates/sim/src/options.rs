@@ -10,6 +10,7 @@ mod hogs;
 mod hot;
 mod keeping;
 mod latest;
+mod news;
 mod show;
 mod sizes;
 mod strangers;
@@ -210,6 +211,7 @@ impl Options {
         options.manage_much();
         options.contend();
         options.exchange_disks();
+        options.tell_of_failures();
         options
     }
 

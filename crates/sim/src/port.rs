@@ -189,6 +189,11 @@ impl Port for SimPort {
         None
     }
 
+    fn acknowledged(&self, socket: Socket) -> Option<u64> {
+        let (id, side) = self.end(socket)?;
+        Some(self.world.borrow().net.links.get(&id)?.pipes[side].arrived)
+    }
+
     fn shutdown(&mut self, socket: Socket) {
         let Some((id, side)) = self.end(socket) else { return };
         let mut world = self.world.borrow_mut();

@@ -150,7 +150,13 @@ impl Run {
             verifying: false,
             may_lose: overdue
                 || options.faults.iter().any(|(_, fault)| {
-                    !matches!(fault, Fault::DiskError(_) | Fault::Writeback | Fault::SetClock(_))
+                    !matches!(
+                        fault,
+                        Fault::DiskError(_)
+                            | Fault::Writeback
+                            | Fault::News(_)
+                            | Fault::SetClock(_)
+                    )
                 }),
             may_fail: options.class != Class::Calm,
             hogs: !options.hogs.is_empty(),
@@ -347,6 +353,7 @@ impl Run {
         world.keepers.values().for_each(|keeper| keeper.cupboard.mend());
         for link in world.net.links.values_mut() {
             link.stalled_until = now;
+            link.news.wanted = 0;
             link.pipes.iter_mut().for_each(|pipe| (pipe.flips, pipe.lies) = (0, 0));
         }
     }

@@ -239,6 +239,12 @@ impl Tap {
         self.is_up() && !self.header_digest
     }
 
+    /// Whether it is logged in without anything that counts bytes.
+    pub(crate) const fn is_plain(&self) -> bool {
+        let [(ours, _), (theirs, _)] = self.markers;
+        self.is_bare() && !self.data_digest && !ours && !theirs
+    }
+
     /// Whether some bytes of it are covered by a digest.
     pub(crate) const fn has_digests(&self) -> bool {
         self.is_up() && (self.header_digest || self.data_digest)

@@ -23,6 +23,7 @@ use crate::net::Link;
 use crate::net::LinkId;
 use crate::net::Segment;
 use crate::net::Side;
+use crate::news::News;
 use crate::tap;
 use crate::tap::Tap;
 use crate::trace::fingerprint;
@@ -123,6 +124,7 @@ impl World {
             dead: false,
             window: usize::try_from(window).unwrap_or(usize::MAX),
             tap: Tap::default(),
+            news: News::default(),
         };
         let id = self.net.insert(link);
         for (side, fd) in fds.iter().enumerate() {
@@ -185,6 +187,9 @@ impl World {
         self.trace.step(now, &parts, || format!("link {id}.{side} sends {} bytes", bytes.len()));
         self.maybe_lie(id, side, &heard.headers, &mut bytes);
         let Some(link) = self.net.links.get_mut(&id) else { return };
+        let arrives = (now + latency).max(link.pipes[side].last);
+        self.maybe_tell(id, side, &heard.headers, &mut bytes, arrives);
+        let Some(link) = self.net.links.get_mut(&id) else { return };
         let pipe = &mut link.pipes[side];
         if pipe.flips > 0 && !covered.is_empty() {
             pipe.flips -= 1;
@@ -195,7 +200,6 @@ impl World {
             self.tally.flips += 1;
             self.trace.note(now, || format!("link {id}.{side}: byte {at} is flipped by {flip:#x}"));
         }
-        let arrives = (now + latency).max(pipe.last);
         pipe.last = arrives;
         pipe.bytes += bytes.len();
         self.tally.bytes += bytes.len() as u64;
@@ -239,6 +243,7 @@ impl World {
         let end = &mut link.ends[to];
         if let Segment::Bytes(bytes) = &segment {
             link.pipes[from].bytes -= bytes.len();
+            link.pipes[from].arrived += bytes.len() as u64;
         }
         if end.closed {
             // A port that is gone answers by a reset, once.

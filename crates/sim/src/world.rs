@@ -30,6 +30,7 @@ use crate::lies::Lie;
 use crate::net::LinkId;
 use crate::net::Net;
 use crate::net::Side;
+use crate::news::Refused;
 use crate::options::Keeping;
 use crate::options::Resize;
 use crate::report::Tally;
@@ -213,6 +214,7 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) tally: Tally,
     pub(crate) lies: Vec<Lie>,
+    pub(crate) refused: Vec<Refused>,
     /// As far as the wire tells of them.
     pub(crate) sessions: Sessions,
     /// Added to the time that clocks on walls show, seconds.
@@ -241,6 +243,7 @@ impl World {
             trace: Trace::default(),
             tally: Tally::default(),
             lies: Vec::new(),
+            refused: Vec::new(),
             sessions: Sessions::new(),
             wall: 0,
         }

@@ -16,6 +16,7 @@ mod admission;
 mod awaiting_memory;
 mod buffers;
 mod complaint;
+mod exchange;
 mod foreign;
 mod jobs;
 mod join;
@@ -23,6 +24,7 @@ mod keeping;
 mod letters;
 mod lifecycle;
 mod management;
+mod owed;
 mod quiescence;
 mod sending;
 mod services;
@@ -181,6 +183,12 @@ struct Session {
     tasks: Vec<Option<services::Task>>,
     /// Those that wait for memory, the oldest first.
     awaiting_memory: VecDeque<awaiting_memory::Waiter>,
+    /// Numbers that have another unit, of which its initiator need not know yet.
+    exchanges: Vec<exchange::Exchange>,
+    /// Bytes that wait to leave for its initiator, at most.
+    owed: usize,
+    /// When some of that left last while commands waited for it.
+    paid: Instant,
     /// Store work under way; a session is gone only when there is none.
     ios: usize,
     /// Logins that wait for the end of this session: reactor and connection.

@@ -62,6 +62,7 @@ impl World<'_> {
             attribute: command.attribute,
             expected_out: command.expected_out,
             expected_in: command.expected_in,
+            unaware: false,
         });
         self.tasks.insert(id, Command { scsi, immediate: command.immediate, wanted: 0 });
         if self.eager {

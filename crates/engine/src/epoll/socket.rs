@@ -20,6 +20,7 @@ use crate::limits::ACCEPT_BUDGET;
 use crate::limits::ACCEPT_PAUSE;
 use crate::limits::RECEIVE_BUDGET_BYTES;
 use crate::monotonic;
+use crate::sockets::acknowledged;
 use crate::sockets::ends;
 
 /// A socket of the port.
@@ -57,6 +58,11 @@ impl Sock {
             detach: None,
             interest: EventFlags::empty(),
         }
+    }
+
+    /// Bytes that the peer has acknowledged.
+    pub(super) fn acknowledged(&self) -> Option<u64> {
+        acknowledged(&self.fd)
     }
 
     fn is_sending(&self) -> bool {

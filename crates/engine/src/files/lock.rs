@@ -8,6 +8,7 @@
 use std::fmt;
 use std::fs;
 use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
@@ -17,6 +18,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use super::FileError;
+use super::backing::Backing;
 use super::ofd;
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
@@ -86,6 +88,19 @@ pub fn lock_alone(path: &Path, file: &File) -> Result<(), FileError> {
     lock(path, file, false)
 }
 
+/// Who says by a lock that it writes to `file`, or to the file that is behind that device. Takes no
+/// lock.
+#[must_use]
+pub fn writer(file: &File) -> Option<Holder> {
+    let of = |file: &File| ofd::has_writer(file).then(|| holder(file));
+    let behind = || {
+        let metadata = file.metadata().ok()?;
+        let device = metadata.file_type().is_block_device().then(|| metadata.rdev())?;
+        File::open(Backing::of(device)?.file).ok()
+    };
+    of(file).or_else(|| of(&behind()?))
+}
+
 fn holder(file: &File) -> Holder {
     let (Ok(metadata), Ok(locks)) = (file.metadata(), fs::read_to_string("/proc/locks")) else {
         return Holder::Unknown;
@@ -149,6 +164,24 @@ mod tests {
             thread::sleep(RELEASE_PAUSE);
         }
         assert!(lock(&path, &file(), true).unwrap_err().to_string().contains("given twice"));
+    }
+
+    #[test]
+    fn a_writer_is_seen_and_a_reader_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        fs::write(&path, [0; 512]).unwrap();
+        let file = || File::options().read(true).write(true).open(&path).unwrap();
+        let (first, second) = (file(), File::open(&path).unwrap());
+        assert_eq!(writer(&second), None);
+        lock(&path, &first, true).unwrap();
+        assert_eq!(writer(&second), None);
+        drop(first);
+        let first = file();
+        lock(&path, &first, false).unwrap();
+        assert_eq!(writer(&second), Some(Holder::Ourselves));
+        drop(first);
+        assert_eq!(writer(&second), None);
     }
 
     /// QEMU takes no flock, and looks for none.

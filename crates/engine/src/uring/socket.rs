@@ -28,6 +28,7 @@ use crate::limits::SHORT_RECEIVE_BYTES;
 use crate::limits::SHORT_RECEIVES;
 use crate::limits::SINGLE_RECEIVES;
 use crate::monotonic;
+use crate::sockets::acknowledged;
 use crate::sockets::ends;
 
 /// A socket of the port. Its slot is free again when the kernel owes it nothing.
@@ -95,6 +96,11 @@ impl Sock {
         if self.accept.is_none() {
             let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
         }
+    }
+
+    /// Bytes that the peer has acknowledged.
+    pub(super) fn acknowledged(&self) -> Option<u64> {
+        acknowledged(&self.fd)
     }
 
     fn is_sending(&self) -> bool {

@@ -3,11 +3,15 @@
 //!
 //! Nobody is told of that twice, and some targets tell it never: a unit that was reset says so by a
 //! unit attention (SPC-4 §5.14), to the next command of each nexus, and one whose target has begun
-//! anew is met by a session that has, too. So each unit has a generation, which goes up with every
-//! such event. A flush covers the writes of its own generation only.
+//! anew is met by a session that has, too. A write that failed behind its acknowledgement is told
+//! once as well, by a deferred error in the answer to some later command (SPC-4 §4.5.7), or by a
+//! flush that fails: the next flush finds nothing that is left to write, and is good. So each unit
+//! has a generation, which goes up with every such event. A flush covers the writes of its own
+//! generation only.
 
 use std::collections::BTreeMap;
 
+use iscsi::initiator::Ending;
 use iscsi::initiator::Outcome;
 use wire::iscsi::Cdb;
 use wire::scsi::Sense;
@@ -15,6 +19,7 @@ use wire::scsi::SenseKey;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
 use wire::scsi::sam::RESERVATION_CONFLICT;
 use wire::scsi::sam::TASK_SET_FULL;
 
@@ -42,15 +47,21 @@ impl Caches {
         }
     }
 
-    /// A command has ended; gives the generation in which it did.
+    /// The command `cdb` has ended; gives the generation in which it did.
     pub(super) fn heard(&mut self, lun: u16, cdb: &Cdb, outcome: &Outcome) -> u64 {
-        let cache = self.units.entry(lun).or_default();
-        let [code, ..] = cdb.bytes;
-        // Who answers these need not tell of unit attentions before (SAM-5 §5.14).
-        if matches!(Opcode(code), Opcode::INQUIRY | Opcode::REPORT_LUNS | Opcode::REQUEST_SENSE) {
-            return cache.generation;
+        self.note(lun, says(cdb, outcome))
+    }
+
+    /// A unit tells of itself without being asked (RFC 7143 §11.9.1, event 0).
+    pub(super) fn told(&mut self, lun: u16, sense: Sense) {
+        if of_sense(sense) == Some(Says::Lost) {
+            self.note(lun, Says::Lost);
         }
-        let lost = match says(outcome) {
+    }
+
+    fn note(&mut self, lun: u16, says: Says) -> u64 {
+        let cache = self.units.entry(lun).or_default();
+        let lost = match says {
             Says::Nothing => return cache.generation,
             Says::Kept => cache.silent,
             Says::Lost => true,
@@ -74,35 +85,70 @@ enum Says {
     Ready,
 }
 
-fn says(outcome: &Outcome) -> Says {
-    let Outcome::Done(completion) = outcome else { return Says::Nothing };
-    match completion.status {
+fn says(cdb: &Cdb, outcome: &Outcome) -> Says {
+    let flushes = flushes(cdb);
+    let completion = match outcome {
+        Outcome::Done(completion) => completion,
+        Outcome::Failed(Ending::Lost { sent: false }) => return Says::Nothing,
+        // It may have failed, and nobody will be told that again.
+        Outcome::Failed(_) if flushes => return Says::Lost,
+        Outcome::Failed(_) => return Says::Nothing,
+    };
+    let sense = match completion.status {
         BUSY | TASK_SET_FULL | RESERVATION_CONFLICT => return Says::Nothing,
-        CHECK_CONDITION => {}
-        _ => return Says::Ready,
+        GOOD if is_quiet(cdb) => return Says::Nothing,
+        GOOD => return Says::Ready,
+        CHECK_CONDITION => Sense::parse(&completion.sense),
+        _ => None,
+    };
+    match (sense.and_then(of_sense), sense) {
+        (Some(says), _) => says,
+        (None, sense) if flushes && !is_untouched(sense) => Says::Lost,
+        (None, _) if is_quiet(cdb) => Says::Nothing,
+        (None, _) => Says::Ready,
     }
-    let sense = Sense::parse(&completion.sense);
-    match sense.filter(|sense| sense.key == SenseKey::UnitAttention) {
-        None => Says::Ready,
-        Some(sense) => match (sense.asc, sense.ascq) {
-            // I_T NEXUS LOSS OCCURRED.
-            (0x29, 0x07) => Says::Kept,
-            // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED and its kin; PARAMETERS CHANGED and
-            // MODE PARAMETERS CHANGED, which is all that some say after a restart.
-            (0x29, _) | (0x2a, 0x00 | 0x01) => Says::Lost,
-            _ => Says::Ready,
-        },
+}
+
+/// Whether it is a command that need not tell of unit attentions before it is done (SAM-5 §5.14).
+const fn is_quiet(cdb: &Cdb) -> bool {
+    let [code, ..] = cdb.bytes;
+    matches!(Opcode(code), Opcode::INQUIRY | Opcode::REPORT_LUNS | Opcode::REQUEST_SENSE)
+}
+
+/// What sense data tells of a cache, whichever command it came with.
+fn of_sense(sense: Sense) -> Option<Says> {
+    match (sense.key, sense.asc, sense.ascq) {
+        _ if sense.deferred => Some(Says::Lost),
+        // I_T NEXUS LOSS OCCURRED.
+        (SenseKey::UnitAttention, 0x29, 0x07) => Some(Says::Kept),
+        // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED and its kin; PARAMETERS CHANGED and MODE
+        // PARAMETERS CHANGED, which is all that some say after a restart.
+        (SenseKey::UnitAttention, 0x29, _) | (SenseKey::UnitAttention, 0x2a, 0x00 | 0x01) => {
+            Some(Says::Lost)
+        }
+        _ => None,
     }
+}
+
+/// Whether a flush that ends with `sense` has either done all, or not begun.
+fn is_untouched(sense: Option<Sense>) -> bool {
+    use SenseKey as K;
+    sense.is_some_and(|sense| {
+        matches!(sense.key, K::UnitAttention | K::IllegalRequest | K::NotReady | K::RecoveredError)
+    })
+}
+
+const fn flushes(cdb: &Cdb) -> bool {
+    let [code, ..] = cdb.bytes;
+    matches!(Opcode(code), Opcode::SYNCHRONIZE_CACHE_10 | Opcode::SYNCHRONIZE_CACHE_16)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use iscsi::initiator::Completion;
-    use iscsi::initiator::Ending;
     use wire::iscsi::Residual;
-
-    const READ: Cdb = Cdb { bytes: [0x28; 32], len: 10 };
+    use wire::scsi::command;
 
     fn ends(status: u8, sense: Vec<u8>) -> Outcome {
         Outcome::Done(Completion { status, sense, received: 0, residual: Residual::None })
@@ -113,60 +159,99 @@ mod tests {
         ends(CHECK_CONDITION, sense)
     }
 
+    impl Caches {
+        /// A command that does nothing has ended.
+        fn hears(&mut self, lun: u16, outcome: &Outcome) -> u64 {
+            self.heard(lun, &command::plain(Opcode::TEST_UNIT_READY), outcome)
+        }
+    }
+
+    #[test]
+    fn a_failure_behind_an_acknowledgement_begins_a_generation() {
+        let sense = |code, key| vec![code, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0, 0, 0, 0, 0];
+        let read = command::plain(Opcode::READ_10);
+        for (code, key, of_read, of_flush) in [
+            (0x71, 0x0b, 1, 1),
+            (0x71, 1, 1, 1),
+            (0x70, 0x0b, 0, 1),
+            (0x70, 3, 0, 1),
+            (0x70, 1, 0, 0),
+            (0x70, 2, 0, 0),
+            (0x70, 5, 0, 0),
+            (0x70, 6, 0, 0),
+        ] {
+            let outcome = ends(CHECK_CONDITION, sense(code, key));
+            let mut caches = Caches::default();
+            assert_eq!(caches.heard(0, &read, &outcome), of_read, "{code:x}, key {key:x}");
+            let mut caches = Caches::default();
+            let flush = command::synchronize_cache();
+            assert_eq!(caches.heard(0, &flush, &outcome), of_flush, "{code:x}, key {key:x}");
+        }
+        for (outcome, of_flush) in [
+            (Outcome::Failed(Ending::TimedOut), 1),
+            (Outcome::Failed(Ending::Lost { sent: true }), 1),
+            (Outcome::Failed(Ending::Lost { sent: false }), 0),
+            (ends(0x40, Vec::new()), 1),
+            (ends(CHECK_CONDITION, Vec::new()), 1),
+            (ends(BUSY, Vec::new()), 0),
+        ] {
+            let mut caches = Caches::default();
+            let flush = command::synchronize_cache();
+            assert_eq!(caches.heard(0, &flush, &outcome), of_flush, "{outcome:?}");
+            assert_eq!(Caches::default().heard(0, &read, &outcome), 0, "{outcome:?}");
+        }
+    }
+
     #[test]
     fn resets_and_new_sessions_begin_a_generation() {
         let mut caches = Caches::default();
-        assert_eq!(caches.heard(0, &READ, &ends(0, Vec::new())), 0);
+        assert_eq!(caches.hears(0, &ends(0, Vec::new())), 0);
         for (asc, ascq, goes_up) in
             [(0x29, 0, 1), (0x29, 1, 1), (0x29, 4, 1), (0x2a, 1, 1), (0x29, 7, 0), (0x3f, 0x0e, 0)]
         {
-            let before = caches.heard(0, &READ, &ends(0, Vec::new()));
+            let before = caches.hears(0, &ends(0, Vec::new()));
             assert_eq!(
-                caches.heard(0, &READ, &attention(asc, ascq)),
+                caches.hears(0, &attention(asc, ascq)),
                 before + goes_up,
                 "{asc:x}/{ascq:x}"
             );
-            assert_eq!(caches.heard(0, &READ, &ends(0, Vec::new())), before + goes_up, "once");
+            assert_eq!(caches.hears(0, &ends(0, Vec::new())), before + goes_up, "once");
         }
-        assert_eq!(caches.heard(7, &READ, &ends(0, Vec::new())), 0, "each unit has its own");
+        assert_eq!(caches.hears(7, &ends(0, Vec::new())), 0, "each unit has its own");
     }
 
     #[test]
     fn the_first_word_of_a_unit_says_what_became_of_its_cache() {
         let fresh = || {
             let mut caches = Caches::default();
-            caches.heard(0, &READ, &ends(0, Vec::new()));
+            caches.hears(0, &ends(0, Vec::new()));
             caches.is_up();
             caches
         };
-        assert_eq!(fresh().heard(0, &READ, &ends(0, Vec::new())), 1, "it does not say");
-        assert_eq!(fresh().heard(0, &READ, &attention(0x29, 0)), 1);
+        assert_eq!(fresh().hears(0, &ends(0, Vec::new())), 1, "it does not say");
+        assert_eq!(fresh().hears(0, &attention(0x29, 0)), 1);
         let mut kept = fresh();
-        assert_eq!(kept.heard(0, &READ, &attention(0x29, 7)), 0);
-        assert_eq!(kept.heard(0, &READ, &ends(0, Vec::new())), 0);
+        assert_eq!(kept.hears(0, &attention(0x29, 7)), 0);
+        assert_eq!(kept.hears(0, &ends(0, Vec::new())), 0);
         let mut silent = fresh();
         silent.is_up();
-        assert_eq!(
-            silent.heard(0, &READ, &attention(0x29, 7)),
-            1,
-            "of a session that had no command"
-        );
-        assert_eq!(silent.heard(0, &READ, &attention(0x29, 7)), 1);
+        assert_eq!(silent.hears(0, &attention(0x29, 7)), 1, "of a session that had no command");
+        assert_eq!(silent.hears(0, &attention(0x29, 7)), 1);
         let mut later = fresh();
-        assert_eq!(later.heard(0, &READ, &ends(BUSY, Vec::new())), 0, "the unit was not asked");
-        assert_eq!(later.heard(0, &READ, &Outcome::Failed(Ending::Aborted)), 0);
-        assert_eq!(later.heard(0, &READ, &ends(0, Vec::new())), 1);
+        assert_eq!(later.hears(0, &ends(BUSY, Vec::new())), 0, "the unit was not asked");
+        assert_eq!(later.hears(0, &Outcome::Failed(Ending::Aborted)), 0);
+        assert_eq!(later.hears(0, &ends(0, Vec::new())), 1);
     }
 
     #[test]
     fn who_a_unit_is_says_nothing_of_its_cache() {
         let mut caches = Caches::default();
-        caches.heard(0, &READ, &ends(0, Vec::new()));
+        caches.hears(0, &ends(0, Vec::new()));
         caches.is_up();
         for code in [0x12, 0xa0, 0x03] {
             let cdb = Cdb { bytes: [code; 32], len: 10 };
             assert_eq!(caches.heard(0, &cdb, &ends(0, Vec::new())), 0);
         }
-        assert_eq!(caches.heard(0, &READ, &attention(0x29, 7)), 0);
+        assert_eq!(caches.hears(0, &attention(0x29, 7)), 0);
     }
 }

@@ -326,6 +326,11 @@ impl Link {
         if job.attached {
             job.room = buf;
         }
+        if let Some(kind) = deferred(&outcome) {
+            let error = Error::new(kind).at_target(self.options.target.as_deref());
+            let (session, error) = (self.id, error.at_lun(job.request.lun));
+            context.tell(Event::Deferred { session, error });
+        }
         let generation = self.caches.heard(job.request.lun, &job.request.cdb, &outcome);
         self.identities.heard(job.request.lun, &outcome);
         let received = match &outcome {
@@ -425,6 +430,16 @@ impl Link {
     }
 }
 
+/// What a unit tells of an earlier command, in the place of an answer to this one.
+fn deferred(outcome: &Outcome) -> Option<Kind> {
+    let Outcome::Done(Completion { status: status @ CHECK_CONDITION, sense: raw, .. }) = outcome
+    else {
+        return None;
+    };
+    let sense = Sense::parse(raw).filter(|sense| sense.deferred)?;
+    Some(Kind::Status { status: *status, sense: Some(sense), raw: raw.clone() })
+}
+
 impl Job {
     pub(super) const fn new(tag: u64, request: Request, room: Option<Buf>) -> Self {
         Self {
@@ -514,8 +529,12 @@ impl Job {
             _ => {}
         }
         let sense = Sense::parse(&raw);
-        let key = sense.map(|sense| sense.key).filter(|_| status == CHECK_CONDITION);
-        let access = sense.filter(|_| key == Some(SenseKey::NotReady)).and_then(Access::of);
+        let ended_so = sense.filter(|_| status == CHECK_CONDITION);
+        let is_deferred = ended_so.is_some_and(|sense| sense.deferred);
+        // What is deferred is not about this command.
+        let own = ended_so.filter(|_| !is_deferred);
+        let key = own.map(|sense| sense.key);
+        let access = own.filter(|_| key == Some(SenseKey::NotReady)).and_then(Access::of);
         match (status, key, self.request.retry) {
             (_, _, Retry::Never) => {}
             _ if access == Some(Access::Elsewhere) => {
@@ -536,7 +555,9 @@ impl Job {
                     return Verdict::Later(pause, said);
                 }
             }
-            (_, Some(SenseKey::UnitAttention), _) if self.attentions < limits::ATTENTIONS_MAX => {
+            _ if (key == Some(SenseKey::UnitAttention) || is_deferred)
+                && self.attentions < limits::ATTENTIONS_MAX =>
+            {
                 self.attentions += 1;
                 return Verdict::Again;
             }

@@ -44,6 +44,8 @@ pub(super) struct Wire {
     before: Option<Box<Tcp>>,
     /// The list to fill; None while it is under way.
     list: Option<SgList>,
+    /// Bytes that it has carried, either way.
+    carried: u64,
 }
 
 impl Wire {
@@ -131,6 +133,7 @@ impl Link {
         bytes: &[u8],
         context: &mut Context<'_, P>,
     ) {
+        self.carried(epoch, bytes.len());
         let mut rest = bytes;
         while !rest.is_empty() {
             let Some(place) = self.place(epoch) else { return };
@@ -148,6 +151,21 @@ impl Link {
         self.issue(context);
     }
 
+    fn carried(&mut self, epoch: u32, bytes: usize) {
+        let wire = self.place(epoch).and_then(|place| self.wires.get_mut(place));
+        if let Some(wire) = wire {
+            wire.carried += bytes as u64;
+        }
+    }
+
+    /// Tells the session what its connections have carried.
+    pub(super) fn note_carried(&mut self, now: Instant) {
+        let State::Up(session) = &mut self.state else { return };
+        for (index, wire) in self.wires.iter().enumerate() {
+            session.note_carried(connection(index), wire.carried, now);
+        }
+    }
+
     /// Bytes have come where they belong.
     pub(crate) fn landed<P: Port>(
         &mut self,
@@ -158,6 +176,7 @@ impl Link {
     ) {
         let Some(place) = self.place(epoch) else { return };
         let Some(wire) = self.wires.get_mut(place) else { return };
+        wire.carried += bytes as u64;
         let event = wire.mover.landed(buf, bytes);
         context.watch.laps.fed(0);
         if let Some(event) = event {
@@ -231,6 +250,7 @@ impl Link {
     ) {
         let Some(place) = self.place(epoch) else { return };
         let Some(wire) = self.wires.get_mut(place) else { return };
+        wire.carried += list.len() as u64;
         list.clear();
         wire.list = Some(list);
         wire.mover.handle_sent();

@@ -222,6 +222,7 @@ impl Server {
             }
             Event::Down { .. }
             | Event::Asynchronous { .. }
+            | Event::Deferred { .. }
             | Event::Oddity { .. }
             | Event::Again { .. }
             | Event::Elsewhere { .. }

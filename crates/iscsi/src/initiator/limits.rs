@@ -58,4 +58,8 @@ pub(super) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an abort of a command that took too long may take, before the connection is given up.
 pub(super) const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Bytes that a connection has carried since the last look for it to count as getting on: more than
+/// a few pings of either side.
+pub(super) const PROGRESS_MIN: u64 = 1024;
+
 const _: () = assert!(TASKS_MAX <= TASK_SLOTS_MAX);

@@ -2,7 +2,7 @@
 //! The connections of a session, and what belongs to one of them: StatSN, pings, a text exchange
 //! (RFC 7143 §4.2.5.1).
 
-use super::ping::Ping;
+use super::ping::{Ping, Traffic};
 use super::recovery::Retained;
 use super::termination::Termination;
 use super::text::Exchange;
@@ -27,6 +27,8 @@ pub(super) struct Connection {
     /// When the last PDU came.
     pub(super) heard: Instant,
     pub(super) ping: Option<Ping>,
+    /// What it had carried when that was noted last.
+    pub(super) traffic: Traffic,
     /// LUN of the last command: goes into pings, which need a valid one (RFC 7143 §11.19.3).
     pub(super) last_lun: LunField,
     /// Its initiator has logged it out and waits for the answer: nothing is taken any more.
@@ -59,6 +61,7 @@ impl Connection {
             text: None,
             heard: now,
             ping: None,
+            traffic: Traffic::default(),
             last_lun: LunField::default(),
             logged_out: false,
             retained: Retained::new(login.stat_sn, now),

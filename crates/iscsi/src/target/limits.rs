@@ -60,6 +60,15 @@ pub(super) const OPEN_DISCOVERY_IDLE: Duration = Duration::from_secs(10);
 /// Such a session ends after so long whatever it does: time for 4 MiB of answer on a slow line.
 pub(super) const OPEN_DISCOVERY_LIFE: Duration = Duration::from_secs(60);
 
+/// What may still be on the way when a ping has left, either way, bytes: four times what sockets of
+/// Linux hold by default, and all write data that sixty-four commands may be asked for at once. An
+/// initiator that got on with more of it than that, and did not answer, does not answer pings.
+pub(super) const BEHIND_PING_MAX: u64 = 64 << 20;
+
+/// Bytes that an initiator has taken since the last look for it to count as getting on: more than a
+/// few of our own pings, which its system takes when it itself stands still.
+pub(super) const PROGRESS_MIN: u64 = 1024;
+
 /// Data segments of unacknowledged responses that a connection keeps, bytes: a dozen pings of the
 /// largest kind. An initiator that acknowledges nothing any more is not listening.
 pub(super) const RETAINED_BYTES_MAX: usize = 4 * 1024 * 1024;

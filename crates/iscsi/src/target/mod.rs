@@ -19,6 +19,7 @@ mod text;
 
 pub use login::Login;
 pub use login::reason_of;
+pub use ping::Traffic;
 pub use session::Output;
 pub use session::Session;
 pub use task::BufferNeed;

@@ -16,9 +16,62 @@ use wire::iscsi::{Itt, NopIn, NopOut, Response, Ttt};
 pub(super) struct Ping {
     pub(super) ttt: Ttt,
     pub(super) deadline: Instant,
+    /// What it stands behind: known from the first note of traffic after it.
+    behind: Option<Behind>,
+}
+
+/// Up to where a connection may be while it still carries what is in front of a ping, or of its
+/// answer.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    taken: u64,
+    received: u64,
+}
+
+/// What a connection has carried since it began, in bytes, as far as its target can know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs)] // the pump makes it
+pub struct Traffic {
+    /// The initiator's side has taken so much.
+    pub taken: u64,
+    /// What it would have taken if all that waits to leave had come to it.
+    pub asked: u64,
+    /// So much has come from it.
+    pub received: u64,
+    /// Data-Out PDUs among that.
+    pub data_outs: u64,
+}
+
+impl Ping {
+    /// True if what stands in front of it, or of its answer, gets on.
+    fn gets_on(&mut self, before: Traffic, now: Traffic) -> bool {
+        let behind = *self.behind.get_or_insert_with(|| Behind {
+            taken: now.asked.saturating_add(limits::BEHIND_PING_MAX),
+            received: now.received.saturating_add(limits::BEHIND_PING_MAX),
+        });
+        let takes = now.taken.saturating_sub(before.taken) >= limits::PROGRESS_MIN;
+        let gives = now.data_outs != before.data_outs;
+        takes && now.taken < behind.taken || gives && now.received < behind.received
+    }
 }
 
 impl Session {
+    /// Tells what a connection has carried. Call it before each [`handle_timeout`]: an initiator on
+    /// a slow line finds a ping only behind all that it has asked for before, and answers behind
+    /// what it writes. As long as that gets on it is there.
+    ///
+    /// [`handle_timeout`]: Self::handle_timeout
+    pub fn note_traffic(&mut self, id: ConnectionId, traffic: Traffic, now: Instant) {
+        let timeout = self.ping_timeout;
+        let Some(connection) = self.connection_mut(id) else { return };
+        let before = core::mem::replace(&mut connection.traffic, traffic);
+        if let Some(ping) = &mut connection.ping
+            && ping.gets_on(before, traffic)
+        {
+            ping.deadline = now + timeout;
+        }
+    }
+
     /// What can be wrong with a NOP-Out by itself (RFC 7143 §11.18.1-2).
     pub(super) fn check_nop(&self, pdu: &Pdu<'_>, nop: &NopOut) -> Result<(), Violation> {
         match (nop.itt == Itt::NONE, nop.ttt == Ttt::NONE) {
@@ -63,7 +116,7 @@ impl Session {
             return;
         }
         let ttt = connection.next_ttt();
-        connection.ping = Some(Ping { ttt, deadline });
+        connection.ping = Some(Ping { ttt, deadline, behind: None });
         let lun = connection.last_lun;
         let numbers = self.numbers(id);
         let nop = NopIn { lun, itt: Itt::NONE, ttt, numbers };

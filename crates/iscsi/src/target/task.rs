@@ -198,6 +198,7 @@ impl Session {
             priority: entry.command.priority & self.priority_mask,
             expected_out: entry.expected_out(),
             expected_in: entry.expected_in(),
+            acknowledged: entry.command.exp_stat_sn,
             immediate,
             exhausted,
         };

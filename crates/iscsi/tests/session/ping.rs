@@ -3,7 +3,7 @@
 
 use super::driver::*;
 use core::time::Duration;
-use iscsi::target::Output;
+use iscsi::target::{Output, Traffic};
 use wire::iscsi::{
     AsyncMessage, Itt, LunField, NopIn, NopOut, Request, Response, ScsiCommand, Ttt,
 };
@@ -140,4 +140,70 @@ fn no_interval_means_no_pings() {
     let mut driver = Setup::new().start();
     assert_eq!(driver.session.poll_timeout(), None);
     assert!(driver.wait(Duration::from_secs(100_000)).is_empty());
+}
+
+/// What a connection has carried: taken, asked for, received and Data-Outs.
+fn carried(taken: u64, asked: u64, received: u64, data_outs: u64) -> Traffic {
+    Traffic { taken, asked, received, data_outs }
+}
+
+/// As the pump tells the time: with what was carried until then.
+fn wait(driver: &mut Driver, seconds: u64, traffic: Traffic) -> Vec<Output> {
+    let now = driver.now + Duration::from_secs(seconds);
+    driver.session.note_traffic(OWN, traffic, now);
+    driver.wait(Duration::from_secs(seconds))
+}
+
+/// Far more than is on its way when a ping has left.
+const FAR: u64 = 1 << 30;
+
+#[test]
+fn a_ping_waits_behind_data_that_is_taken() {
+    let mut driver = pinging();
+    wait(&mut driver, 30, carried(0, FAR, 0, 0));
+    for seconds in 1..1000 {
+        assert!(wait(&mut driver, 4, carried(seconds * 200_000, FAR, 0, 0)).is_empty());
+    }
+    let before = carried(999 * 200_000, FAR, 0, 0);
+    assert!(wait(&mut driver, 4, before).is_empty());
+    wait(&mut driver, 1, before);
+    assert!(driver.closed.is_some(), "nothing is taken any more");
+}
+
+#[test]
+fn a_ping_waits_behind_data_that_comes() {
+    let mut driver = pinging();
+    wait(&mut driver, 30, carried(0, 0, 0, 0));
+    for part in 1..100 {
+        assert!(wait(&mut driver, 4, carried(0, 0, part * 200_000, part)).is_empty());
+    }
+    wait(&mut driver, 5, carried(0, 0, 100 * 200_000, 99));
+    assert!(driver.closed.is_some(), "it has sent other things than data");
+}
+
+#[test]
+fn an_initiator_that_reads_and_writes_has_to_answer_pings() {
+    let steps: [fn(u64) -> Traffic; 3] = [
+        |step| carried(step << 20, (step + 1) << 20, 0, 0),
+        |step| carried(0, 0, step << 20, step),
+        |step| carried(step << 20, step << 20, step << 20, step),
+    ];
+    for step in steps {
+        let mut driver = pinging();
+        wait(&mut driver, 30, step(0));
+        let end = (1..200).find(|at| {
+            wait(&mut driver, 4, step(*at));
+            driver.closed.is_some()
+        });
+        assert!(end.is_some_and(|at| at > 60), "{end:?}");
+    }
+}
+
+/// Pings, and answers of its system to them, are no sign of an initiator.
+#[test]
+fn a_few_bytes_do_not_replace_the_answer_to_a_ping() {
+    let mut driver = pinging();
+    wait(&mut driver, 30, carried(0, 0, 0, 0));
+    wait(&mut driver, 5, carried(48, 48, 48, 0));
+    assert!(driver.closed.is_some());
 }

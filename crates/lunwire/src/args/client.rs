@@ -215,7 +215,8 @@ pub(crate) struct CopyOptions {
     /// Keep in FILE how far the copy has come, and go on from there
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
-    /// The two disks are different ones although they have one name (designator)
+    /// The two disks are different ones although they have one name (designator), or the source is
+    /// no part of the disk although somebody serves it
     #[arg(long)]
     pub(crate) different_disks: bool,
     /// Replace what is in a file that is the destination
@@ -301,13 +302,14 @@ Commands:
   login URL                    log in; the LUN of the URL is the one that commands go to
   logout
   scsi HEX... [in N | out FILE]  any command descriptor block
-  read BLOCK COUNT [FILE]      blocks into a file, or shown
+  read BLOCK COUNT [FILE]      blocks into a new file, or shown
   write BLOCK COUNT [FILE]     blocks from a file, or zeroes
   flush                        SYNCHRONIZE CACHE
   reset unit|target            LOGICAL UNIT RESET or TARGET WARM RESET: ends all commands
   segment BYTES                longest data segment that comes from now on
   repeat COUNT FILE            run a script several times
   log FILE                     time of each command, one line each, in microseconds
+  ... FILE --overwrite         of read and log: a file that has something in it
   help, quit, exit             # begins a comment";
 
 #[derive(Debug, ClapArgs)]

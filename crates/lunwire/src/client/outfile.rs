@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A file that is written at the end of long work: whether it can be is seen before the work.
+//! A file of this machine that a command writes besides its work: a plot, a log, what was read.
+//! Whether it can be written is seen before the work, and nobody else may have it.
 
 use std::fs::File;
 use std::io::ErrorKind;
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
+use control::units;
+use engine::files::Taken;
 
-/// Open for writing; what was in it stays until [`Outfile::write`].
+use super::place;
+
+/// Open for writing; what was in it stays until something is written.
 #[derive(Debug)]
 pub(crate) struct Outfile {
     path: PathBuf,
     file: File,
     /// It was not there before, and nothing was written to it.
     useless: bool,
+    begun: bool,
+    /// Keeps others from it. There is none for what is everybody's, as a pipe or a terminal is.
+    _taken: Option<Taken>,
 }
 
 impl Outfile {
+    /// # Errors
+    /// It cannot be written; others use it, as the daemon that serves it does; it is a device that
+    /// holds data.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot write {}; try: another place", path.display());
         let (file, useless) = match File::create_new(path) {
@@ -28,14 +41,40 @@ impl Outfile {
             }
             file => (file.with_context(cannot)?, true),
         };
-        Ok(Self { path: path.to_owned(), file, useless })
+        let kind = file.metadata().with_context(cannot)?.file_type();
+        if kind.is_block_device() {
+            bail!("{} is a block device, which lunwire copy alone writes to", path.display());
+        }
+        let taken = kind.is_file().then(|| place::take_alone(path, &file)).transpose()?;
+        Ok(Self { path: path.to_owned(), file, useless, begun: false, _taken: taken })
     }
 
-    /// Replaces what is in the file.
-    pub(crate) fn write(mut self, bytes: &[u8]) -> Result<()> {
-        self.useless = false;
+    /// As `open`, for a file that has nothing in it.
+    ///
+    /// # Errors
+    /// As for `open`, or there is something in it.
+    pub(crate) fn open_empty(path: &Path) -> Result<Self> {
+        let out = Self::open(path)?;
+        match out.file.metadata() {
+            Ok(metadata) if metadata.is_file() && metadata.len() > 0 => bail!(
+                "{} exists and holds {}; try: another name, or --overwrite",
+                path.display(),
+                units::bytes(metadata.len())
+            ),
+            _ => Ok(out),
+        }
+    }
+
+    /// Replaces what is in the file, and goes on behind that when it is called again.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let cannot = || format!("cannot write {}", self.path.display());
-        if self.file.metadata().with_context(cannot)?.is_file() {
+        self.useless = false;
+        if !std::mem::replace(&mut self.begun, true)
+            && self.file.metadata().with_context(cannot)?.is_file()
+        {
             self.file.set_len(0).with_context(cannot)?;
         }
         self.file.write_all(bytes).with_context(cannot)
@@ -56,6 +95,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_others_have_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("old");
+        std::fs::write(&path, "precious").unwrap();
+        let full = Outfile::open_empty(&path).unwrap_err().to_string();
+        assert!(full.contains("8 B") && full.contains("--overwrite"), "{full}");
+        let served = File::options().read(true).write(true).open(&path).unwrap();
+        engine::files::lock_alone(&path, &served).unwrap();
+        let used = Outfile::open(&path).unwrap_err().to_string();
+        assert!(used.contains("given twice"), "{used}");
+        drop(served);
+        Outfile::open(&path).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        Outfile::open_empty(Path::new("/dev/null")).unwrap();
+    }
+
+    #[test]
     fn what_was_there_stays_until_there_is_something_else() {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) = (folder.path().join("old"), folder.path().join("new"));
@@ -65,7 +121,9 @@ mod tests {
         }
         assert!(std::fs::read(&old).unwrap() == b"something longer" && !new.exists());
         for path in [&old, &new] {
-            Outfile::open(path).unwrap().write(b"short").unwrap();
+            let mut out = Outfile::open(path).unwrap();
+            out.write(b"sho").unwrap();
+            out.write(b"rt").unwrap();
             assert_eq!(std::fs::read(path).unwrap(), b"short");
         }
         assert!(Outfile::open(&folder.path().join("no/file")).is_err());

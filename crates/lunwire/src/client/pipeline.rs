@@ -107,15 +107,16 @@ struct Moving {
 }
 
 /// Moves everything; gives the number of bytes.
-pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
+pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
     let begin = plan.journal.as_ref().map_or(0, Journal::done);
     let mut allowed = same::refuse(queue, &plan.from, &plan.to, plan.different);
     let begun = plan.journal.as_ref().is_some_and(|journal| journal.has_begun_with(&plan.to));
     if !plan.overwrite && begin == 0 && !begun {
         allowed = allowed.and_then(|()| plan.to.expect_empty());
     }
-    let _taken = match allowed.and_then(|()| plan.check_room()).and_then(|()| plan.to.take_alone())
-    {
+    let taken = allowed.and_then(|()| plan.check_room()).and_then(|()| plan.to.take_alone());
+    let ready = taken.and_then(|taken| plan.to.find_durability(queue).map(|()| taken));
+    let _taken = match ready {
         Ok(taken) => taken,
         Err(error) => {
             plan.from.close(queue);
@@ -158,7 +159,8 @@ pub(crate) fn run(queue: &mut Queue, plan: Plan) -> Result<u64> {
         (Err(error), None) => Err(error),
         (Err(error), Some(mut journal)) => {
             // What was flushed before counts where there is nobody to flush now.
-            let flushed = if copy.plan.to.is_left(copy.queue) { Ok(true) } else { copy.flush() };
+            let none = copy.durable.has_failed() || copy.plan.to.is_left(copy.queue);
+            let flushed = if none { Ok(true) } else { copy.flush() };
             let safe = copy.doubted.unwrap_or(u64::MAX);
             let kept =
                 flushed.and_then(|_| journal.keep(copy.durable.flushed().min(safe), Pace::Halted));

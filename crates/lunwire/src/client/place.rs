@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where bytes come from and go to: disks, files, standard input and output.
 
-use std::fmt;
+mod streams;
+
+pub(crate) use streams::NobodyReads;
+pub(crate) use streams::read_stdin;
+pub(crate) use streams::write_stdout;
+
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::io::Read;
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,6 +17,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use buf::Buf;
 use control::units;
@@ -24,17 +28,19 @@ use engine::files::Taken;
 use initiator::Data;
 use initiator::Done;
 use initiator::Geometry;
+use initiator::Kind;
 use initiator::Queue;
 use initiator::Request;
 use initiator::Retry;
 use initiator::SessionId;
 use initiator::Url;
 use initiator::scsi;
-use rustix::fs::FileType;
 use rustix::fs::OFlags;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use self::streams::flush_stdout;
+use self::streams::unwritten;
 use crate::args::ClientOptions;
 use crate::client;
 
@@ -57,6 +63,8 @@ pub(crate) struct Disk {
     pub(crate) session: SessionId,
     pub(crate) lun: u16,
     pub(crate) geometry: Geometry,
+    /// It cannot be flushed: each write goes to stable storage by itself.
+    pub(crate) writes_through: bool,
 }
 
 /// A file or block device of this machine.
@@ -80,7 +88,9 @@ impl Place {
             return Ok(Self::Disk(Disk::open(queue, options, text)?));
         }
         let file = File::open(text).with_context(|| format!("cannot read {text}"))?;
-        Ok(Self::File(Local::new(text, file)?))
+        let local = Local::new(text, file)?;
+        local.expect_size()?;
+        Ok(Self::File(local))
     }
 
     /// Opens a destination. What is in a file stays until [`Place::clear`].
@@ -133,16 +143,7 @@ impl Place {
     /// away.
     pub(crate) fn take_alone(&self) -> Result<Option<Taken>> {
         let Self::File(Local { path, file, .. }) = self else { return Ok(None) };
-        match files::take_alone(Path::new(path), file) {
-            Ok(taken) => Ok(Some(taken)),
-            Err(FileError::SameDisk { other, .. }) => {
-                let other = other.display();
-                bail!(
-                    "{path} is in use: {other} shows it; try: umount, and losetup --detach {other}"
-                )
-            }
-            Err(error) => Err(occupied(error)),
-        }
+        take_alone(Path::new(path), file).map(Some)
     }
 
     /// Nothing of what a file held before stays in it.
@@ -180,11 +181,19 @@ impl Place {
         }
     }
 
-    /// Brings what was written to stable storage.
-    pub(crate) fn flush(&self, queue: &mut Queue) -> Result<()> {
+    /// Finds out how what is written comes to stable storage.
+    pub(crate) fn find_durability(&mut self, queue: &mut Queue) -> Result<()> {
         match self {
-            Self::Disk(disk) => scsi::flush(&mut queue.unit(disk.session, disk.lun))
-                .map_err(|error| client::advised(error, &disk.url)),
+            Self::Disk(disk) => disk.find_durability(queue),
+            Self::File(_) | Self::Stream => Ok(()),
+        }
+    }
+
+    /// Brings what was written to stable storage; a disk does not belong here, it is told by
+    /// [`initiator::Ledger`] what a flush stands for.
+    pub(crate) fn flush(&self) -> Result<()> {
+        match self {
+            Self::Disk(_) => Ok(()),
             Self::File(local) => {
                 local.sync().with_context(|| format!("cannot flush {}", local.path))
             }
@@ -211,12 +220,30 @@ impl Disk {
         let session = client::login(queue, options, &url)?;
         let lun = url.lun.unwrap_or(0);
         match scsi::geometry(&mut queue.unit(session, lun)) {
-            Ok(geometry) => Ok(Self { url, session, lun, geometry }),
+            Ok(geometry) => Ok(Self { url, session, lun, geometry, writes_through: false }),
             Err(error) => {
                 let error = client::no_unit(queue, session, error, &url);
                 queue.logout(session);
                 Err(error)
             }
+        }
+    }
+
+    /// A cache that cannot be flushed is written through, or this fails: before anything is
+    /// written that might be lost.
+    fn find_durability(&mut self, queue: &mut Queue) -> Result<()> {
+        if !self.geometry.volatile_cache {
+            return Ok(());
+        }
+        match scsi::synchronize(&mut queue.unit(self.session, self.lun)) {
+            Ok(_) => Ok(()),
+            Err(error)
+                if matches!(error.kind(), Kind::CannotFlush) && self.geometry.write_through =>
+            {
+                self.writes_through = true;
+                Ok(())
+            }
+            Err(error) => Err(client::advised(error, &self.url)),
         }
     }
 
@@ -232,13 +259,19 @@ impl Disk {
     pub(crate) fn write(&self, offset: u64, data: buf::Slice) -> Request {
         let block = u64::from(self.geometry.block);
         let blocks = u32::try_from(data.len()).unwrap_or(0) / self.geometry.block;
-        let cdb = self.geometry.write(offset / block, blocks);
+        let cdb = match self.writes_through {
+            true => self.geometry.write_durably(offset / block, blocks),
+            false => self.geometry.write(offset / block, blocks),
+        };
         Request { lun: self.lun, cdb, data: Data::Out(data), retry: Retry::Always }
     }
 
     /// What makes zeroes of a range without sending them all, if there is something. It is not
-    /// UNMAP, which a disk may leave undone.
+    /// UNMAP, which a disk may leave undone, and there is none that goes to stable storage by itself.
     pub(crate) fn zero(&self, offset: u64, length: u32) -> Option<Request> {
+        if self.writes_through {
+            return None;
+        }
         let (lba, blocks) = (offset / u64::from(self.geometry.block), length / self.geometry.block);
         let cdb = self.geometry.write_same(lba, blocks)?;
         let block = vec![0; self.geometry.block as usize];
@@ -338,6 +371,21 @@ impl Local {
         Ok(Self { path: path.to_owned(), file, size, fresh: regular && size == 0, regular })
     }
 
+    /// Fails for a file that has more in it than it says, which is nothing.
+    fn expect_size(&self) -> Result<()> {
+        if self.regular
+            && self.size == 0
+            && self.file.read_at(&mut [0], 0).is_ok_and(|read| read > 0)
+        {
+            let path = &self.path;
+            bail!(
+                "{path} does not tell its size, as files of the kernel do; try: cat {path} | \
+                 lunwire copy - DESTINATION"
+            );
+        }
+        Ok(())
+    }
+
     /// Whether the range was never written: it reads as zeroes and need not be read.
     pub(crate) fn is_hole(&self, offset: u64, length: u64) -> bool {
         if !self.regular {
@@ -345,15 +393,24 @@ impl Local {
         }
         match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
             Ok(data) => data >= offset.saturating_add(length),
-            // Nothing but a hole up to the end.
-            Err(Errno::NXIO) => true,
+            // Nothing but a hole up to the end, if that is not before.
+            Err(Errno::NXIO) => {
+                let end = offset.saturating_add(length);
+                self.file.metadata().is_ok_and(|metadata| end <= metadata.len())
+            }
             Err(_) => false,
         }
     }
 
     pub(crate) fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
-        let cannot = || format!("cannot read {} at byte {offset}", self.path);
-        self.file.read_exact_at(to, offset).with_context(cannot)
+        let (path, end) = (&self.path, offset.saturating_add(to.len() as u64));
+        self.file.read_exact_at(to, offset).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => anyhow!(
+                "{path} has become shorter, or never was as long as it said: it ends before byte \
+                 {end}"
+            ),
+            _ => anyhow::Error::new(error).context(format!("cannot read {path} at byte {offset}")),
+        })
     }
 
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -375,61 +432,19 @@ impl Local {
     }
 }
 
-/// A file or device that standard output is redirected to is brought to stable storage, too.
-fn flush_stdout() -> std::io::Result<()> {
-    let mut stdout = std::io::stdout();
-    stdout.flush()?;
-    let kind = rustix::fs::fstat(&stdout).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    match kind {
-        Ok(FileType::RegularFile | FileType::BlockDevice) => Ok(rustix::fs::fsync(&stdout)?),
-        _ => Ok(()),
-    }
-}
-
-/// Who read standard output has gone away.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NobodyReads;
-
-impl fmt::Display for NobodyReads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody reads standard output any more")
-    }
-}
-
-impl std::error::Error for NobodyReads {}
-
-/// Writes all of `bytes` to standard output.
+/// Takes `file`, which is `path`, for this process alone.
 ///
 /// # Errors
-/// [`NobodyReads`], or however it fails.
-pub(crate) fn write_stdout(bytes: &[u8]) -> Result<()> {
-    std::io::stdout().write_all(bytes).map_err(unwritten)
-}
-
-fn unwritten(error: std::io::Error) -> anyhow::Error {
-    match error.kind() {
-        ErrorKind::BrokenPipe => NobodyReads.into(),
-        _ => anyhow::Error::new(error).context("cannot write standard output"),
-    }
-}
-
-/// Fills `to` from standard input as far as there is something; gives how much.
-pub(crate) fn read_stdin(to: &mut [u8]) -> Result<usize> {
-    fill_from(&mut std::io::stdin().lock(), to).context("cannot read standard input")
-}
-
-/// Reads until `to` is full or the input ends. A signal is not the end.
-fn fill_from(input: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {
-    let mut have = 0;
-    while let Some(rest) = to.get_mut(have..).filter(|rest| !rest.is_empty()) {
-        match input.read(rest) {
-            Ok(0) => break,
-            Ok(count) => have += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted && !client::is_interrupted() => {}
-            Err(error) => return Err(error),
+/// Others use it, by whatever name.
+pub(crate) fn take_alone(path: &Path, file: &File) -> Result<Taken> {
+    match files::take_alone(path, file) {
+        Err(FileError::SameDisk { other, .. }) => {
+            let (path, other) = (path.display(), other.display());
+            bail!("{path} is in use: {other} shows it; try: umount, and losetup --detach {other}")
         }
+        Err(error) => Err(occupied(error)),
+        Ok(taken) => Ok(taken),
     }
-    Ok(have)
 }
 
 /// Why a file is not to be written to; who serves it takes what is written to its disk.
@@ -441,35 +456,5 @@ fn occupied(error: FileError) -> anyhow::Error {
             path.display()
         ),
         error => error.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io;
-
-    /// Gives a byte every second time, and is disturbed in between.
-    struct Disturbed(u8);
-
-    impl Read for Disturbed {
-        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-            self.0 += 1;
-            match (self.0, to.first_mut()) {
-                (21.., _) | (_, None) => Ok(0),
-                (count, _) if count % 2 == 1 => Err(ErrorKind::Interrupted.into()),
-                (count, Some(byte)) => {
-                    *byte = count;
-                    Ok(1)
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_signal_is_not_the_end_of_the_input() {
-        let mut to = [0; 100];
-        assert_eq!(fill_from(&mut Disturbed(0), &mut to).expect("it can be read"), 10);
-        assert_eq!(to[..11], [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 0]);
     }
 }

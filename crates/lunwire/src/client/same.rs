@@ -19,6 +19,7 @@ use ::scsi::Identity;
 use anyhow::Result;
 use anyhow::anyhow;
 use engine::files;
+use engine::files::Holder;
 use initiator::Queue;
 use initiator::scsi;
 use rustix::fs::FileType;
@@ -81,7 +82,7 @@ impl Extent {
 }
 
 /// Fails if what is written to `to` may change what is still to be read from `from`. `different`:
-/// the user says that disks with one name are two.
+/// the user says that disks with one name are two, and that a file that is served is of another one.
 pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: bool) -> Result<()> {
     let same = |why: &str| {
         Err(anyhow!("{} and {} are the same{why}; nothing was written", from.name(), to.name()))
@@ -114,7 +115,24 @@ pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: boo
     if a.iter().any(|a| b.iter().any(|b| a.meets(b))) {
         return same(", or lie in one another");
     }
-    Ok(())
+    match writer(from, stdin.as_fd()).filter(|_| matches!(to, Place::Disk(_))) {
+        Some(holder) => Err(anyhow!(
+            "{} is {holder}, or lunwire copy --different-disks if {} is not made of it; nothing \
+             was written",
+            from.name(),
+            to.name()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Who writes to a source. A disk that is made of it, as a stripe or a mirror is, does not name it.
+fn writer(from: &Place, standard: BorrowedFd<'_>) -> Option<Holder> {
+    match from {
+        Place::Disk(_) => None,
+        Place::File(local) => files::writer(local.file()),
+        Place::Stream => files::writer(&File::from(standard.try_clone_to_owned().ok()?)),
+    }
 }
 
 /// What a disk says of itself.

@@ -144,7 +144,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
             "results": list,
         }));
     }
-    if let Some(plot) = plot {
+    if let Some(mut plot) = plot {
         let series: Vec<Series> = outcomes.iter().map(Outcome::series).collect();
         let svg = plot::draw(&disk.url.to_string(), &series);
         plot.write(svg.as_bytes())?;

@@ -8,7 +8,6 @@ use std::io::BufRead;
 use std::io::BufReader;
 use std::io::IsTerminal;
 use std::io::Read;
-use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
@@ -20,8 +19,10 @@ use buf::Slice;
 use engine::files::open_whole;
 use engine::files::read_whole;
 use initiator::Data;
+use initiator::Done;
 use initiator::Geometry;
 use initiator::Kind;
+use initiator::Ledger;
 use initiator::Management;
 use initiator::Request;
 use initiator::Retry;
@@ -37,6 +38,7 @@ use crate::args::SHELL_EXAMPLES;
 use crate::args::ShellOptions;
 use crate::client;
 use crate::client::guest::Guest;
+use crate::client::outfile::Outfile;
 use crate::output;
 
 /// The first words of lines, for completion.
@@ -77,7 +79,7 @@ struct Shell {
     queue: Guest,
     client: ClientOptions,
     unit: Option<Unit>,
-    log: Option<File>,
+    log: Option<Outfile>,
     nesting: u32,
 }
 
@@ -88,6 +90,8 @@ struct Unit {
     session: SessionId,
     lun: u16,
     geometry: Option<Geometry>,
+    /// What was written, up to a flush.
+    ledger: Ledger,
 }
 
 /// Whether to go on.
@@ -150,15 +154,15 @@ impl Shell {
                 Ok(())
             }
             ("scsi", [_, ..]) => self.scsi(rest),
-            ("read", [block, count]) => self.read(block, count, None),
-            ("read", [block, count, file]) => self.read(block, count, Some(file)),
+            ("read", [block, count]) => self.read(block, count, &[]),
+            ("read", [block, count, file @ ..]) if is_file(file) => self.read(block, count, file),
             ("write", [block, count]) => self.write(block, count, None),
             ("write", [block, count, file]) => self.write(block, count, Some(file)),
             ("flush", []) => self.flush(),
             ("reset", [what]) => self.reset(what),
             ("segment", [length]) => self.segment(length),
             ("repeat", [count, file]) => return self.repeat(count, file),
-            ("log", [file]) => return self.open_log(file),
+            ("log", file) if !file.is_empty() && is_file(file) => return self.open_log(file),
             ("help", []) => {
                 output::line(SHELL_EXAMPLES);
                 return Ok(Next::Go);
@@ -179,12 +183,13 @@ impl Shell {
         let outcome = if good { "good" } else { "failed" };
         // The URL may hold a secret.
         let line = if line.starts_with("login") { "login" } else { line };
-        writeln!(log, "{took}\t{outcome}\t{line}").context("cannot write the log")
+        log.write(format!("{took}\t{outcome}\t{line}\n").as_bytes())
     }
 
-    fn open_log(&mut self, path: &str) -> Result<Next> {
-        let file = File::create(path).with_context(|| format!("cannot write {path}"))?;
-        self.log = Some(file);
+    fn open_log(&mut self, words: &[&str]) -> Result<Next> {
+        // It may be the same again.
+        self.log = None;
+        self.log = outfile(words)?;
         Ok(Next::Go)
     }
 
@@ -210,7 +215,8 @@ impl Shell {
         // So that no command goes to another disk after a reconnect.
         let _ = scsi::identify(unit);
         output::line(format!("logged in to {url}"));
-        self.unit = Some(Unit { url, session, lun, geometry: None });
+        let ledger = Ledger::default();
+        self.unit = Some(Unit { url, session, lun, geometry: None, ledger });
         Ok(())
     }
 
@@ -242,9 +248,13 @@ impl Shell {
             _ => bail!("scsi: in N or out FILE is right behind the bytes"),
         };
         let (session, lun) = self.place()?;
+        let writes = matches!(data, Data::Out(_));
         let request = Request { lun, cdb, data, retry: Retry::Never };
         match self.queue.execute(session, request) {
             Ok(done) => {
+                if writes {
+                    self.wrote(&done);
+                }
                 output::line("GOOD");
                 if let Some(data) = done.data {
                     dump(&data);
@@ -266,13 +276,10 @@ impl Shell {
         }
     }
 
-    fn read(&mut self, block: &str, count: &str, file: Option<&str>) -> Result<()> {
+    fn read(&mut self, block: &str, count: &str, file: &[&str]) -> Result<()> {
         let (lba, blocks, geometry) = self.range(block, count)?;
         let (session, lun) = self.place()?;
-        let mut sink = match file {
-            Some(path) => Some(File::create(path).with_context(|| format!("cannot write {path}"))?),
-            None => None,
-        };
+        let mut sink = outfile(file)?;
         for (lba, blocks) in geometry.split(lba, blocks) {
             let cdb = geometry.read(lba, blocks);
             let data = Data::In(blocks * geometry.block);
@@ -281,11 +288,9 @@ impl Shell {
             let data = done.data.with_context(|| {
                 format!("the target returned no data for {blocks} blocks at block {lba}")
             })?;
-            match (&mut sink, file) {
-                (Some(sink), Some(path)) => {
-                    sink.write_all(&data).with_context(|| format!("cannot write {path}"))?;
-                }
-                _ => dump(&data),
+            match &mut sink {
+                Some(sink) => sink.write(&data)?,
+                None => dump(&data),
             }
         }
         Ok(())
@@ -315,14 +320,33 @@ impl Shell {
             at += length;
             let cdb = geometry.write(lba, blocks);
             let request = Request { lun, cdb, data: Data::Out(part), retry: Retry::Always };
-            self.queue.execute(session, request)?;
+            let done = self.queue.execute(session, request)?;
+            self.wrote(&done);
         }
         Ok(())
     }
 
+    fn wrote(&mut self, done: &Done) {
+        if let Some(unit) = &mut self.unit {
+            unit.ledger.wrote(done.generation);
+        }
+    }
+
+    /// A failure is told once, and then what was written before is no longer asked after.
     fn flush(&mut self) -> Result<()> {
-        let (session, lun) = self.place()?;
-        Ok(scsi::flush(&mut self.queue.unit(session, lun))?)
+        let unit = self.unit.as_mut().context("not logged in; try: login URL")?;
+        let (mark, at) = (unit.ledger.mark(), (unit.session, unit.lun));
+        let generation = scsi::synchronize(&mut self.queue.unit(at.0, at.1))?;
+        let is_whole = unit.ledger.flushed(mark, generation);
+        if is_whole || !scsi::has_volatile_cache(&mut self.queue.unit(at.0, at.1))? {
+            unit.ledger.forget();
+            return Ok(());
+        }
+        unit.ledger.forget();
+        bail!(
+            "what was written since the last flush may be lost: the target was reset, began anew, \
+             or failed to keep it; write it again"
+        )
     }
 
     /// Resets the unit, or the whole target.
@@ -370,6 +394,23 @@ impl Shell {
             bail!("the range ends at block {end}, the disk at block {}", geometry.blocks);
         }
         Ok((lba, blocks, geometry))
+    }
+}
+
+/// The word that lets a file be overwritten, behind its name.
+const OVERWRITE: &str = "--overwrite";
+
+/// Whether `words` name a file that is to be written.
+fn is_file(words: &[&str]) -> bool {
+    matches!(words, [_] | [_, OVERWRITE])
+}
+
+/// The file that `words` name; None without a name.
+fn outfile(words: &[&str]) -> Result<Option<Outfile>> {
+    match words {
+        [] => Ok(None),
+        [path, OVERWRITE] => Outfile::open(Path::new(path)).map(Some),
+        [path, ..] => Outfile::open_empty(Path::new(path)).map(Some),
     }
 }
 

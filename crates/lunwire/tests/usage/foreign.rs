@@ -16,9 +16,27 @@ use wire::scsi::sam::GOOD;
 /// Bytes of a block.
 const BLOCK: usize = 512;
 
+/// What becomes of its cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cache {
+    /// It tells nothing of one.
+    #[default]
+    Untold,
+    /// It is kept.
+    Kept,
+    /// So many flushes end with this sense key and codes, and what they were for is gone.
+    FailsFlush(usize, [u8; 3]),
+    /// What was written is gone when so many writes have come, which the next command is told: a
+    /// deferred error with this sense key and codes.
+    Defers(usize, [u8; 3]),
+    /// There is no SYNCHRONIZE CACHE; WRITE may have FUA, or may not.
+    NoFlush { fua: bool },
+}
+
 /// How it is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Character {
+    pub(crate) cache: Cache,
     /// UNMAP ends well and leaves what is there, as it may.
     pub(crate) keeps_what_is_unmapped: bool,
     /// WRITE SAME(16) is unknown, whatever page B2 says.
@@ -32,17 +50,36 @@ pub(crate) struct Character {
 /// A running one.
 pub(crate) struct Foreign {
     mock: Mock,
-    medium: Arc<Mutex<Vec<u8>>>,
+    medium: Arc<Mutex<Medium>>,
+}
+
+struct Medium {
+    /// What readers see.
+    seen: Vec<u8>,
+    /// What stays.
+    stable: Vec<u8>,
+    writes: usize,
+    flushes: usize,
+    deferred: Option<[u8; 3]>,
 }
 
 impl Foreign {
     /// 64 KiB, full of 5Ah. It takes writes of 4 KiB, so that they come as immediate data.
     pub(crate) fn start(character: Character) -> Self {
-        let medium = Arc::new(Mutex::new(vec![0x5a; 64 << 10]));
+        let (seen, stable) = (vec![0x5a; 64 << 10], vec![0x5a; 64 << 10]);
+        let medium = Medium { seen, stable, writes: 0, flushes: 0, deferred: None };
+        let medium = Arc::new(Mutex::new(medium));
         let of_script = Arc::clone(&medium);
         let mock = Mock::start(move |request, data, numbers| match request {
             Request::Command(command) => {
-                let outcome = carry_out(&character, &mut of_script.lock().unwrap(), command, data);
+                let medium = &mut *of_script.lock().unwrap();
+                if let Some(sense) = medium.deferred.take() {
+                    let mut answers = answer(command, Err(sense), numbers);
+                    // Behind its length: the response code.
+                    answers[0].1[2] = 0x71;
+                    return answers;
+                }
+                let outcome = medium.carry_out(&character, command, data);
                 answer(command, outcome, numbers)
             }
             Request::Text(text) => {
@@ -70,7 +107,12 @@ impl Foreign {
     }
 
     pub(crate) fn content(&self) -> Vec<u8> {
-        self.medium.lock().unwrap().clone()
+        self.medium.lock().unwrap().seen.clone()
+    }
+
+    /// What would be there after a loss of power.
+    pub(crate) fn stable(&self) -> Vec<u8> {
+        self.medium.lock().unwrap().stable.clone()
     }
 
     /// How often a command came.
@@ -81,6 +123,44 @@ impl Foreign {
             _ => false,
         };
         said.iter().filter(|(request, _)| of(request)).count()
+    }
+}
+
+impl Medium {
+    /// As [`carry_out`], and what it does to the cache.
+    fn carry_out(
+        &mut self,
+        character: &Character,
+        command: &ScsiCommand,
+        data: &[u8],
+    ) -> Result<Vec<u8>, [u8; 3]> {
+        let opcode = Opcode(command.cdb.bytes[0]);
+        if let (Opcode::SYNCHRONIZE_CACHE_10, Cache::NoFlush { .. }) = (opcode, character.cache) {
+            return Err([5, 0x20, 0]);
+        }
+        let outcome = carry_out(character, &mut self.seen, command, data)?;
+        match (opcode, character.cache) {
+            (Opcode::WRITE_10, _) if command.cdb.bytes[1] & 0x08 != 0 => {
+                self.stable.copy_from_slice(&self.seen);
+            }
+            (Opcode::WRITE_10, Cache::Defers(after, sense)) => {
+                self.writes += 1;
+                if self.writes == after {
+                    self.seen.copy_from_slice(&self.stable);
+                    self.deferred = Some(sense);
+                }
+            }
+            (Opcode::SYNCHRONIZE_CACHE_10, Cache::FailsFlush(times, sense))
+                if self.seen != self.stable && self.flushes < times =>
+            {
+                self.flushes += 1;
+                self.seen.copy_from_slice(&self.stable);
+                return Err(sense);
+            }
+            (Opcode::SYNCHRONIZE_CACHE_10, _) => self.stable.copy_from_slice(&self.seen),
+            _ => {}
+        }
+        Ok(outcome)
     }
 }
 
@@ -124,7 +204,11 @@ fn carry_out(
                 .collect())
         }
         Opcode::TEST_UNIT_READY | Opcode::SYNCHRONIZE_CACHE_10 => Ok(Vec::new()),
-        Opcode::MODE_SENSE_6 => Ok(vec![3, 0, 0, 0]),
+        Opcode::MODE_SENSE_6 if character.cache == Cache::Untold => Ok(vec![3, 0, 0, 0]),
+        Opcode::MODE_SENSE_6 => {
+            let fua = u8::from(character.cache == Cache::NoFlush { fua: true }) << 4;
+            Ok([&[23, 0, fua, 0, 0x08, 18, 0x04][..], &[0; 17]].concat())
+        }
         Opcode::READ_10 => Ok(medium[range(number(2, 6), number(7, 9))].to_vec()),
         Opcode::WRITE_10 => {
             medium[range(number(2, 6), number(7, 9))].copy_from_slice(data);

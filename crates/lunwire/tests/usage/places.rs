@@ -3,6 +3,7 @@
 //! stays in the memory of this machine.
 
 use std::fs::File;
+use std::io::Read;
 use std::process::Command;
 use std::process::Stdio;
 
@@ -122,6 +123,102 @@ fn a_file_that_is_served_is_not_written_to() {
     }
 }
 
+/// The shell, too, writes to files of this machine; so does what is drawn.
+#[test]
+fn no_command_empties_a_file_that_it_was_not_told_to() {
+    let files = Files::new();
+    let (old, image) = (files.with("old", b"precious"), files.with("image", &pattern(1 << 20)));
+    let luns = ["memory:1M".to_owned(), format!("file:{image}")];
+    let luns: Vec<&str> = luns.iter().map(String::as_str).collect();
+    let daemon = Daemon::start(files.folder.path(), &luns, &[]);
+    let url = daemon.urls[0].as_str();
+    let script =
+        |line: &str| files.with("script", format!("login {url}\n{line}\nlogout\n").as_bytes());
+    for line in [format!("read 0 8 {old}"), format!("log {old}")] {
+        fails(1, &["shell", &script(&line)], &["script:2", &old, "--overwrite"]);
+        assert!(std::fs::read(&old).unwrap() == b"precious", "{line}");
+    }
+    for command in ["read 0 8", "log"] {
+        for more in ["", "--overwrite"] {
+            let line = format!("{command} {image} {more}");
+            fails(1, &["shell", &script(&line)], &["script:2", &image]);
+            assert!(std::fs::read(&image).unwrap() == pattern(1 << 20), "{line}");
+        }
+    }
+    let bench = ["bench", url, "--time", "50ms", "--svg", &image];
+    fails(1, &bench, &[&image, "in use by process"]);
+    assert!(std::fs::read(&image).unwrap() == pattern(1 << 20), "{bench:?}");
+    good(&["shell", &script(&format!("read 0 8 {old} --overwrite"))]);
+    assert!(std::fs::read(&old).unwrap() == [0; 4096]);
+    good(&["shell", &script(&format!("read 0 1 {old} --overwrite"))]);
+    assert!(std::fs::read(&old).unwrap() == [0; 512]);
+    good(&["shell", &script(&format!("log {old} --overwrite"))]);
+    assert!(
+        std::fs::read_to_string(&old).unwrap().starts_with(|digit: char| digit.is_ascii_digit())
+    );
+    good(&["shell", &script("read 0 1 /dev/null")]);
+}
+
+/// What is not there any more is not zeroes.
+#[test]
+fn a_source_that_becomes_shorter_fails() {
+    let files = Files::new();
+    let source = files.with("source", &pattern(16 << 20));
+    for left in [0, 4096, 9 << 20] {
+        File::options().write(true).open(&source).unwrap().set_len(16 << 20).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.args(["copy", &source, "-", "--quiet"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        // It has begun, and goes on when there is room in the pipe.
+        stdout.read_exact(&mut [0]).unwrap();
+        File::options().write(true).open(&source).unwrap().set_len(left).unwrap();
+        let came = std::io::copy(&mut stdout, &mut std::io::sink()).unwrap() + 1;
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{left}: {came} bytes came");
+        assert!(stderr(&output).contains("shorter"), "{}", stderr(&output));
+    }
+}
+
+/// Files of the kernel tell no size, or a wrong one.
+#[test]
+fn a_file_without_a_size_is_no_source() {
+    let files = Files::new();
+    let to = files.path("to");
+    fails(1, &["copy", "/proc/self/status", &to], &["/proc/self/status", "lunwire copy - "]);
+    fails(1, &["copy", "/sys/kernel/mm/transparent_hugepage/enabled", &to], &["shorter"]);
+    good(&["copy", &files.with("empty", b""), &to, "--quiet"]);
+}
+
+/// A range of a stripe is another one of its members.
+#[test]
+fn a_file_that_is_served_is_not_copied_to_a_disk_that_it_may_be_behind() {
+    let files = Files::new();
+    let bytes = pattern(2 << 20);
+    let member = files.with("member", &bytes);
+    let stripe = format!("stripe:64K(file:{member};memory:2M)");
+    let daemon = Daemon::start(files.folder.path(), &[&stripe], &[]);
+    let url = daemon.urls[0].as_str();
+    let refused = |words: &[&str]| {
+        fails(1, words, &[&member, "in use by process", "--different-disks"]);
+        assert!(std::fs::read(&member).unwrap() == bytes, "{words:?}");
+    };
+    refused(&["copy", &member, url, "--quiet"]);
+    refused(&["copy", &member, url, "--quiet", "--verify"]);
+    refused(&["write", url, &member, "--quiet"]);
+    let mut piped = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    piped.args(["copy", "-", url, "--quiet"]).stdin(File::open(&member).unwrap());
+    assert_eq!(piped.output().unwrap().status.code(), Some(1));
+    assert!(std::fs::read(&member).unwrap() == bytes, "standard input");
+    if let Some(shown) = Loop::of(&member, &["--read-only"]) {
+        fails(1, &["copy", &shown.device, url, "--quiet"], &["in use by process"]);
+    }
+    // Nobody writes to what it reads, and to what nobody serves.
+    good(&["copy", &member, &files.path("other"), "--quiet"]);
+    good(&["copy", &files.path("other"), url, "--quiet"]);
+    good(&["copy", &member, url, "--quiet", "--different-disks"]);
+}
+
 #[test]
 fn what_a_copy_wrote_to_a_device_is_on_it() {
     let files = Files::new();
@@ -204,11 +301,11 @@ fn a_file_is_not_copied_onto_the_disk_that_it_backs() {
     }
     if let Some(shown) = Loop::of(&image, &[]) {
         fails(1, &["copy", &shown.device, url, "--quiet"], &["are the same"]);
-        good(&["copy", &shown.device, &daemon.urls[1], "--quiet"]);
+        good(&["copy", &shown.device, &daemon.urls[1], "--quiet", "--different-disks"]);
     }
-    good(&["copy", &image, &daemon.urls[1], "--quiet"]);
-    good(&["copy", &image, &daemon.urls[2], "--quiet"]);
-    good(&["copy", &image, url, "--quiet", "--different-disks"]);
+    for url in &daemon.urls {
+        good(&["copy", &image, url, "--quiet", "--different-disks"]);
+    }
 }
 
 #[test]

@@ -163,6 +163,11 @@ impl Tcp {
         self.tx.backlog()
     }
 
+    /// Bytes of all lists that have left.
+    pub fn left(&self) -> u64 {
+        self.counters.bytes_out - self.tx.under_way() as u64
+    }
+
     /// Tasks that have resources here: zero when all were released.
     pub fn task_count(&self) -> usize {
         self.tasks.count()

@@ -195,6 +195,11 @@ impl Tx {
         self.queued + self.under_way - self.progress as usize
     }
 
+    /// Bytes of the list that is under way.
+    pub(super) const fn under_way(&self) -> usize {
+        self.under_way
+    }
+
     /// Asserts what always holds.
     pub(super) fn check(&self) {
         assert_eq!(self.queued, self.ops.iter().map(weight).sum::<usize>(), "bytes queued");

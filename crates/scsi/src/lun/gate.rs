@@ -40,6 +40,9 @@ impl Context<'_> {
         let found = self.unit.commands.find(&self.cdb);
         let pending = self.link.attentions.pending()
             && !matches!(&found, Ok(entry) if entry.has(Flag::Informative));
+        if self.request.unaware && !matches!(&found, Ok(entry) if entry.has(Flag::Informative)) {
+            return Err(sense::INQUIRY_CHANGED.into());
+        }
         if pending && self.link.attentions.begins_with_reset() {
             self.report_attention()?;
         }

@@ -37,6 +37,9 @@ pub struct Request {
     pub expected_out: u32,
     /// Bytes that the initiator has room for.
     pub expected_in: u32,
+    /// Its initiator sent it before it could know that the LUN is another unit's now: it must not
+    /// reach that one (3F/03).
+    pub unaware: bool,
 }
 
 /// What must happen next.

@@ -61,6 +61,7 @@ proptest! {
             attribute: Attribute::Simple,
             expected_out: u32::try_from(out.len()).expect("short"),
             expected_in,
+            unaware: false,
         };
         let completion = run(&Bench::new().nexus, request, &out);
         match completion.status {

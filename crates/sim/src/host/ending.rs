@@ -9,12 +9,14 @@ use iscsi::initiator::Ending;
 use wire::scsi::sense::SenseKey;
 
 use super::Host;
+use super::Slot;
 use super::promises::Word;
 use crate::claims::Access;
 use crate::claims::Action;
 use crate::copies::Step;
 use crate::model::Model;
 use crate::model::Version;
+use crate::news::Refused;
 use crate::request::Form;
 use crate::request::What;
 use crate::stage::Ghost;
@@ -109,13 +111,35 @@ impl Host {
     fn flushed(&mut self, slot: usize, operation: &Operation, generation: u64, stage: &mut Stage) {
         let Some(mark) = operation.mark else { return };
         let outages = &stage.outages[self.slots[slot].plan.target];
+        let refused = self.refused(slot, operation, stage);
         let promises = self.slots[slot].promises.entry(operation.unit).or_default();
-        let word = promises.flushed(mark, generation, operation.asked, outages);
+        let word = promises.flushed(mark, generation, operation.asked, outages, refused);
         match word {
             Word::Kept => {}
             Word::Lost => self.world.borrow_mut().tally.mark("flush told of a loss"),
             Word::Broken => stage.fail("a flush stands for writes that were lost".to_owned()),
         }
+    }
+
+    /// When a flush did not end well, and was asked for again: if there is no other one that it may
+    /// have been.
+    fn refused(&self, slot: usize, operation: &Operation, stage: &Stage) -> Option<Instant> {
+        let Slot { plan, operations, .. } = &self.slots[slot];
+        let is_other =
+            |other: &Operation| other.what == What::Flush && other.unit == operation.unit;
+        if operations.values().any(is_other) {
+            return None;
+        }
+        let world = self.world.borrow();
+        let here = |refused: &&Refused| {
+            let unit = stage.units[plan.target].get(usize::from(refused.lun));
+            refused.host == self.desk
+                && refused.target == plan.target
+                && unit == Some(&operation.unit)
+                && operation.asked < refused.at
+                && refused.at <= world.now
+        };
+        world.refused.iter().find(here).map(|refused| refused.at)
     }
 
     /// A write was acknowledged.
@@ -156,6 +180,9 @@ impl Host {
             // Without losses it was sent once, and a status means that it was not done.
             let cleanly = !stage.may_lose && matches!(error.kind(), Kind::Status { .. });
             stage.settings[unit].failed(setting, cleanly);
+        }
+        if what == What::Flush && has_failed(error) {
+            self.slots[slot].promises.entry(unit).or_default().failed(now);
         }
         if let What::Write { version, form, .. } = what {
             match (form, error.kind()) {
@@ -296,6 +323,15 @@ fn is_out_of_range(error: &Error) -> bool {
 /// RESERVATION CONFLICT (SAM-5 §5.3.1).
 fn is_conflict(error: &Error) -> bool {
     matches!(error.kind(), Kind::Status { status: 0x18, .. })
+}
+
+/// What was to be flushed may be lost, which is told once.
+fn has_failed(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { sense: Some(sense), .. }
+    if matches!(
+        sense.key,
+        SenseKey::MediumError | SenseKey::HardwareError | SenseKey::AbortedCommand
+    ))
 }
 
 /// MISCOMPARE (SPC-4 §4.5.6).

@@ -71,6 +71,15 @@ impl Host {
                     stage.fail(format!("a task management function fails: {error}"));
                 }
             }
+            Event::Deferred { session, error } => {
+                let Some(slot) = self.slot_of(session) else { return };
+                let units = &stage.units[self.slots[slot].plan.target];
+                let unit = error.lun().and_then(|lun| units.get(usize::from(lun)));
+                let now = self.world.borrow().now;
+                if let Some(unit) = unit {
+                    self.slots[slot].promises.entry(*unit).or_default().failed(now);
+                }
+            }
             Event::Ended { session, error } => self.closed(session, error, stage),
             _ => {}
         }

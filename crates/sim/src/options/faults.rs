@@ -90,6 +90,9 @@ pub enum Fault {
     DiskError(u32),
     /// A disk cannot write back what nobody has synced, and says so once, to whoever syncs next.
     Writeback,
+    /// So many writes and flushes of a connection are told that something has failed which was
+    /// acknowledged before.
+    News(u32),
     /// All machines sleep for so many milliseconds.
     Sleep(u32),
     /// Clocks on walls are set by so many seconds.
@@ -113,6 +116,7 @@ impl Fault {
             Self::SlowDisk(_) => "slow spells of disks",
             Self::DiskError(_) => "spells of disk errors",
             Self::Writeback => "failed writebacks",
+            Self::News(_) => "failures told once",
             Self::Sleep(_) => "clock jumps",
             Self::SetClock(_) => "wall clocks set",
         }

@@ -61,6 +61,10 @@ pub(super) enum Want {
         length: u32,
     },
     Read(Box<Reading>),
+    /// This, for an initiator that does not take what it has asked for before.
+    Line {
+        op: Box<store::Op>,
+    },
 }
 
 /// A store's work that has not gone to the engine.
@@ -75,6 +79,11 @@ impl MemoryQueue {
     /// The one that waits longest tries again.
     pub(super) const fn is_serving(&self) -> bool {
         self.serving.is_some()
+    }
+
+    /// Some of what a session waits for has gone.
+    pub(super) const fn look_again(&mut self) {
+        self.moved_up = true;
     }
 
     fn is_empty(&self) -> bool {
@@ -177,6 +186,7 @@ impl<P: Port> Pump<P> {
                     let Reading { op, kept, io } = *reading;
                     self.run_io(key, task, op, kept, io);
                 }
+                Want::Line { op } => self.read_at_last(key, task, *op),
             }
             self.memory_queue.serving = None;
             let front = self.sessions.get(key).and_then(|session| session.awaiting_memory.front());
@@ -194,7 +204,12 @@ impl<P: Port> Pump<P> {
         while let Some(session) = self.sessions.get_mut(key)
             && let Some(waiter) = session.awaiting_memory.front()
         {
-            let end = waiter.since + PATIENCE;
+            // One that waits for a line that gets on has time.
+            let since = match waiter.want {
+                Want::Line { .. } => waiter.since.max(session.paid),
+                _ => waiter.since,
+            };
+            let end = since + PATIENCE;
             if end > now {
                 self.timers.set(token(Kind::MemoryTimer, key).0, end);
                 break;

@@ -105,6 +105,8 @@ impl<P: Port> Pump<P> {
                 && let Some(nexus) = &mut session.nexus
             {
                 nexus.remap(served.lun_map(&session.login.initiator));
+                let exchanged = nexus.take_exchanged();
+                session.begin_exchanges(exchanged);
             }
         }
     }

@@ -11,6 +11,7 @@ use engine::Token;
 use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target::ConnectionId;
+use iscsi::target::Traffic;
 use std::sync::Arc;
 use store::IoResult;
 
@@ -266,6 +267,7 @@ impl<P: Port> Pump<P> {
         while let Some(expired) = self.timers.pop_expired(now) {
             match decode(expired) {
                 (Some(Kind::SessionTimer), key) => {
+                    self.note_traffic(key, now);
                     if let Some(session) = self.sessions.get_mut(key) {
                         session.machine.handle_timeout(now);
                         self.settle(key);
@@ -284,6 +286,22 @@ impl<P: Port> Pump<P> {
             }
         }
         self.advance_stop(now);
+    }
+
+    /// Tells a session what its connections have carried.
+    fn note_traffic(&mut self, key: Key, now: Instant) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        for (index, connection) in (0..).zip(&session.connections) {
+            let Some(connection) = self.connections.get(*connection) else { continue };
+            let (mover, left) = (&connection.mover, connection.mover.left());
+            let traffic = Traffic {
+                taken: self.port.acknowledged(connection.socket).unwrap_or(left),
+                asked: left.saturating_add(mover.backlog() as u64),
+                received: mover.counters().bytes_in,
+                data_outs: mover.counters().pdus_in.data_out,
+            };
+            session.machine.note_traffic(ConnectionId(index), traffic, now);
+        }
     }
 
     fn connection_timeout(&mut self, key: Key, now: Instant) {

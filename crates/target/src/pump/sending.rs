@@ -132,6 +132,7 @@ impl<P: Port> Pump<P> {
         connection.mover.handle_sent();
         if let Phase::Session { session, .. } = connection.phase {
             self.settle(session);
+            self.paid(session);
         }
         self.mark_dirty(key);
     }

@@ -29,6 +29,7 @@ use super::buffers;
 use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
+use super::owed::OWED_MIN;
 use crate::reactor::Shared;
 use crate::stopwatch::Layer;
 use crate::table::Key;
@@ -47,6 +48,11 @@ pub(super) struct Task {
     /// HEAD OF QUEUE or ACA.
     pub(super) overtakes: bool,
     pub(super) expected_out: u32,
+    /// It reads for its initiator.
+    pub(super) sends: bool,
+    /// The number that it is for, if it was sent before its initiator knew that another unit has
+    /// it.
+    pub(super) unaware: Option<u16>,
     /// Bytes of write data that the device server asked for and the initiator can give.
     pub(super) wanted: u32,
 }
@@ -58,18 +64,21 @@ impl<P: Port> Pump<P> {
         session.commands += 1;
         self.watch.command();
         let id = command.task;
-        let Some(nexus) = &session.nexus else {
-            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
-        };
-        if command.exhausted {
+        if session.nexus.is_none() || command.exhausted {
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
         }
+        let unaware = match session.exchanges.is_empty() {
+            true => None,
+            false => session.is_unaware(&command),
+        };
+        let Some(nexus) = &session.nexus else { return };
         let (scsi, step) = nexus.start(&scsi::Request {
             lun: command.lun,
             cdb: command.cdb,
             attribute: command.attribute,
             expected_out: command.expected_out,
             expected_in: command.expected_in,
+            unaware: unaware.is_some(),
         });
         self.watch.laps.lap(Layer::Scsi);
         let overtakes = matches!(command.attribute, Attribute::HeadOfQueue | Attribute::Aca);
@@ -80,6 +89,8 @@ impl<P: Port> Pump<P> {
             has_memory: command.immediate.is_some(),
             immediate: command.immediate,
             expected_out: command.expected_out,
+            sends: command.expected_in > 0,
+            unaware,
             wanted: 0,
         });
         self.advance(key, id, step);
@@ -99,7 +110,13 @@ impl<P: Port> Pump<P> {
                 Step::Spawn { job, completion } => return self.spawn(key, id, *job, completion),
                 Step::Store(op) => op,
             };
-            let Some(session) = self.sessions.get_mut(key) else { return };
+            let Some(mut session) = self.sessions.get_mut(key) else { return };
+            let mut op = op;
+            if session.owed >= OWED_MIN {
+                let Some(again) = self.read_or_wait(key, id, op) else { return };
+                let Some(same) = self.sessions.get_mut(key) else { return };
+                (op, session) = (again, same);
+            }
             let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id))
             else {
                 return;
@@ -197,8 +214,10 @@ impl<P: Port> Pump<P> {
 
     /// Send SCSI Command Complete.
     pub(super) fn complete(&mut self, key: Key, id: TaskId, completion: scsi::Completion) {
+        let mut telling = None;
         if completion.status == CHECK_CONDITION {
             self.tell_failed_check(key, id);
+            telling = self.sessions.get_mut(key).and_then(|session| session.telling(id));
         }
         if !self.end(key, id) {
             return;
@@ -207,7 +226,9 @@ impl<P: Port> Pump<P> {
         if completion.fence {
             session.machine.set_now(self.port.now());
         }
-        session.bytes_in += completion.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let bytes = completion.data_in.as_ref().map_or(0, |data| data.len());
+        session.bytes_in += bytes as u64;
+        session.owed = session.owed.saturating_add(bytes);
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
                 self.watch.copied += data.len() as u64;
@@ -223,6 +244,9 @@ impl<P: Port> Pump<P> {
             fence: completion.fence,
         };
         session.machine.complete(id, completion);
+        if let Some(telling) = telling {
+            session.told(telling);
+        }
     }
 }
 

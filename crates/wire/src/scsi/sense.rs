@@ -118,9 +118,12 @@ impl FieldPointer {
     }
 }
 
-/// Current sense data as a value.
+/// Sense data as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sense {
+    /// It is about a command that had ended well before, not about the one that ends with it, which
+    /// was not carried out (SPC-4 §4.5.7).
+    pub deferred: bool,
     /// SENSE KEY.
     pub key: SenseKey,
     /// ADDITIONAL SENSE CODE.
@@ -139,7 +142,14 @@ impl Sense {
     /// Key and codes alone.
     #[must_use]
     pub const fn new(key: SenseKey, asc: u8, ascq: u8) -> Self {
-        Self { key, asc, ascq, information: None, field: None, progress: None }
+        Self { deferred: false, key, asc, ascq, information: None, field: None, progress: None }
+    }
+
+    /// The same as a deferred error.
+    #[must_use]
+    pub const fn of_an_earlier_command(mut self) -> Self {
+        self.deferred = true;
+        self
     }
 
     /// The same with INFORMATION.
@@ -172,12 +182,12 @@ impl Sense {
         self.field.map(FieldPointer::emit).or(progress)
     }
 
-    /// Fixed format, response code 70h (SPC-4 §4.5.3). INFORMATION that does not fit 32 bits is
-    /// left out.
+    /// Fixed format, response code 70h or 71h (SPC-4 §4.5.3). INFORMATION that does not fit 32 bits
+    /// is left out.
     #[must_use]
     pub fn emit_fixed(&self) -> [u8; FIXED_LEN] {
         let mut bytes = [0; FIXED_LEN];
-        bytes[0] = 0x70;
+        bytes[0] = 0x70 | u8::from(self.deferred);
         bytes[2] = self.key as u8;
         if let Some(information) = self.information.and_then(|value| u32::try_from(value).ok()) {
             bytes[0] |= 0x80;
@@ -192,10 +202,11 @@ impl Sense {
         bytes
     }
 
-    /// Descriptor format, response code 72h (SPC-4 §4.5.2).
+    /// Descriptor format, response code 72h or 73h (SPC-4 §4.5.2).
     #[must_use]
     pub fn emit_descriptor(&self) -> Vec<u8> {
-        let mut bytes = vec![0x72, self.key as u8, self.asc, self.ascq, 0, 0, 0, 0];
+        let code = 0x72 | u8::from(self.deferred);
+        let mut bytes = vec![code, self.key as u8, self.asc, self.ascq, 0, 0, 0, 0];
         if let Some(information) = self.information {
             bytes.extend_from_slice(&[0x00, 0x0a, 0x80, 0]);
             bytes.extend_from_slice(&information.to_be_bytes());
@@ -214,11 +225,12 @@ impl Sense {
     /// Reads either format, current or deferred; None if it is neither or too short for its codes.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        match get_u8(bytes, 0)? & 0x7f {
-            0x70 | 0x71 => Self::parse_fixed(bytes),
-            0x72 | 0x73 => Self::parse_descriptor(bytes),
-            _ => None,
-        }
+        let (code, sense) = match get_u8(bytes, 0)? & 0x7f {
+            code @ (0x70 | 0x71) => (code, Self::parse_fixed(bytes)?),
+            code @ (0x72 | 0x73) => (code, Self::parse_descriptor(bytes)?),
+            _ => return None,
+        };
+        Some(Self { deferred: code & 1 != 0, ..sense })
     }
 
     fn parse_fixed(bytes: &[u8]) -> Option<Self> {
@@ -227,6 +239,7 @@ impl Sense {
         let bytes = bytes.get(..end)?;
         let valid = get_u8(bytes, 0)? & 0x80 != 0;
         Some(Self {
+            deferred: false,
             key,
             asc: get_u8(bytes, 12).unwrap_or(0),
             ascq: get_u8(bytes, 13).unwrap_or(0),
@@ -306,14 +319,34 @@ mod tests {
         assert_eq!(sense.emit_descriptor()[7..], [8, 2, 6, 0, 0, 0x80, 0x80, 0x01, 0]);
     }
 
+    #[test]
+    fn a_deferred_error_is_told_from_a_current_one() {
+        let current = Sense::new(SenseKey::MediumError, 0x0c, 0);
+        let deferred = current.of_an_earlier_command();
+        assert_eq!([current, deferred].map(|sense| sense.emit_fixed()[0]), [0x70, 0x71]);
+        assert_eq!([current, deferred].map(|sense| sense.emit_descriptor()[0]), [0x72, 0x73]);
+        for code in [0x71, 0xf1, 0x73] {
+            let mut bytes = if code == 0x73 {
+                current.emit_descriptor()
+            } else {
+                current.emit_fixed().to_vec()
+            };
+            bytes[0] = code;
+            let parsed = Sense::parse(&bytes).map(|sense| (sense.deferred, sense.key, sense.asc));
+            assert_eq!(parsed, Some((true, SenseKey::MediumError, 0x0c)), "{code:x}");
+        }
+    }
+
     fn any_sense() -> impl Strategy<Value = Sense> {
         let field =
             proptest::option::of((any::<bool>(), any::<u16>(), proptest::option::of(0_u8..8)));
         let progress = any::<Option<u16>>();
-        (0_u8..16, any::<u8>(), any::<u8>(), any::<Option<u32>>(), field, progress).prop_map(
-            |(key, asc, ascq, information, field, progress)| {
+        let codes = (any::<bool>(), 0_u8..16, any::<u8>(), any::<u8>());
+        (codes, any::<Option<u32>>(), field, progress).prop_map(
+            |((deferred, key, asc, ascq), information, field, progress)| {
                 let key = SenseKey::from_code(key);
                 Sense {
+                    deferred,
                     key,
                     asc,
                     ascq,

@@ -30,6 +30,8 @@ pub(super) struct Connection {
     /// When something came last.
     pub(super) heard: Instant,
     pub(super) ping: Option<Ping>,
+    /// What it had carried when that was noted last.
+    pub(super) carried: u64,
     /// Commands that were sent on it and have not ended.
     pub(super) load: u32,
     /// What is in force on it.
@@ -65,6 +67,7 @@ impl Connection {
             statuses: Statuses::new(expected),
             heard: now,
             ping: None,
+            carried: 0,
             load: 0,
             keys,
         }

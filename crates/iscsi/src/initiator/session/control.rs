@@ -128,6 +128,24 @@ impl Session {
         }
     }
 
+    /// Tells how many bytes a connection has carried since it began, either way. Call it before
+    /// each [`handle_timeout`]: on a slow line the answer to a ping comes behind all that was asked
+    /// for before, and the ping leaves behind all that is written. As long as that gets on the
+    /// target is there; what commands may take is bounded by their own deadlines.
+    ///
+    /// [`handle_timeout`]: Self::handle_timeout
+    pub fn note_carried(&mut self, at: ConnectionId, bytes: u64, now: Instant) {
+        let timeout = self.ping_timeout;
+        let Some(connection) = self.connections.get_mut(at) else { return };
+        let more = bytes.saturating_sub(connection.carried);
+        connection.carried = bytes;
+        if let Some(ping) = &mut connection.ping
+            && more >= limits::PROGRESS_MIN
+        {
+            ping.until = now + timeout;
+        }
+    }
+
     /// When to ping, or when a ping has taken too long.
     pub(super) fn ping_deadline(&self) -> Option<Instant> {
         let up = self.connections.iter().filter(|(_, connection)| connection.is_up());

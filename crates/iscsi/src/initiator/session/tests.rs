@@ -365,6 +365,22 @@ fn a_ping_without_answer_ends_the_session() {
     assert_eq!(lab.session.poll_timeout(), None);
 }
 
+/// On a slow line the answer comes behind all that was asked for before.
+#[test]
+fn a_ping_waits_behind_data_that_moves() {
+    let mut lab = Lab::new();
+    let mut look = |carried| {
+        let at = lab.session.poll_timeout().unwrap();
+        lab.session.note_carried(LEADING, carried, at);
+        lab.session.handle_timeout(at);
+        lab.drain();
+        lab.closed.is_some()
+    };
+    assert!(!look(0), "a ping");
+    assert!((1..100).all(|step| !look(step << 16)));
+    assert!(look((99 << 16) + 100), "nothing but a ping or two");
+}
+
 /// Covers: TMF-05, TMF-06, TMF-07, LGO-13.
 #[test]
 fn commands_that_take_too_long_are_aborted() {

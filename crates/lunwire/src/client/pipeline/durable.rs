@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What of a copy is on stable storage, and what must be written again because its target may have
-//! lost it: a disk that loses its power forgets what it had acknowledged and not yet flushed.
+//! lost it: a disk that loses its power forgets what it had acknowledged and not yet flushed. What
+//! fails behind an acknowledgement, or in a flush, is told once: whoever asks again hears that all
+//! is well.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -26,6 +28,9 @@ const JOURNAL_PAUSE: Duration = Duration::from_secs(2);
 /// How often one part is written again: a target that fails each time is to be seen to.
 const REWINDS_MAX: u32 = 8;
 
+/// Why writes that were acknowledged may be lost.
+const CAUSE: &str = "the target was reset, began anew, or failed to keep what it had acknowledged";
+
 /// How far a copy is safe.
 #[derive(Debug)]
 pub(super) struct Durable {
@@ -35,15 +40,23 @@ pub(super) struct Durable {
     pub(super) ledger: Ledger,
     at: Instant,
     rewinds: u32,
+    /// A flush has failed.
+    failed: bool,
 }
 
 impl Durable {
     pub(super) fn new(begin: u64) -> Self {
-        Self { flushed: begin, ledger: Ledger::default(), at: Instant::now(), rewinds: 0 }
+        let (ledger, at) = (Ledger::default(), Instant::now());
+        Self { flushed: begin, ledger, at, rewinds: 0, failed: false }
     }
 
     pub(super) const fn flushed(&self) -> u64 {
         self.flushed
+    }
+
+    /// No flush that comes now says anything.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed
     }
 }
 
@@ -68,8 +81,15 @@ impl Copy<'_> {
 
     /// Brings to stable storage what is done. False: some of it may be lost since the last time.
     pub(super) fn flush(&mut self) -> Result<bool> {
+        let flushed = self.try_flush();
+        self.durable.failed |= flushed.is_err();
+        flushed
+    }
+
+    fn try_flush(&mut self) -> Result<bool> {
         let (done, mark) = (self.done, self.durable.ledger.mark());
         let whole = match &self.plan.to {
+            Place::Disk(disk) if disk.writes_through => true,
             Place::Disk(disk) => {
                 let unit = &mut self.queue.unit(disk.session, disk.lun);
                 let explain = |error| client::advised(error, &disk.url);
@@ -80,7 +100,7 @@ impl Copy<'_> {
                         && !scsi::has_volatile_cache(unit).map_err(explain)?
             }
             place => {
-                place.flush(self.queue)?;
+                place.flush()?;
                 true
             }
         };
@@ -99,18 +119,16 @@ impl Copy<'_> {
         let lost = units::bytes(self.done.saturating_sub(safe));
         if matches!(self.plan.from, Place::Stream) {
             bail!(
-                "{to}: the target was reset or began anew, and may have lost {lost} that were \
-                 written and not yet flushed; standard input cannot be read again; try: again, \
+                "{to}: {CAUSE}, and may have lost {lost} that were written and not yet flushed; \
+                 standard input cannot be read again; try: again, \
                  from the beginning"
             );
         }
         self.durable.rewinds += 1;
         if self.durable.rewinds > REWINDS_MAX {
-            bail!("{to}: the target was reset or began anew {REWINDS_MAX} times before a flush");
+            bail!("{to}: {CAUSE}, {REWINDS_MAX} times before a flush");
         }
-        output::say(format_args!(
-            "{to}: the target was reset or began anew, and may have lost {lost}; writing them again"
-        ));
+        output::say(format_args!("{to}: {CAUSE}, and may have lost {lost}; writing them again"));
         // What is under way would be taken for what comes in its place.
         while !self.under_way.is_empty() {
             self.wait()?;

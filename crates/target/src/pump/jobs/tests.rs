@@ -252,7 +252,14 @@ fn finish(pump: &mut Pump<Desk>) -> (u64, u64) {
 /// A command of six bytes, all zero but the first.
 fn request(opcode: Opcode) -> Request {
     let (lun, cdb) = (LunField([0; 8]), plain(opcode));
-    Request { lun, cdb, attribute: Attribute::Simple, expected_out: 0, expected_in: 0 }
+    Request {
+        lun,
+        cdb,
+        attribute: Attribute::Simple,
+        expected_out: 0,
+        expected_in: 0,
+        unaware: false,
+    }
 }
 
 /// All of the pool.
