@@ -282,6 +282,20 @@ const MUTANTS: &[Mutant] = &[
         class: "target",
     },
     Mutant {
+        name: "dropped-answers-fail",
+        file: "crates/store/src/foreign.rs",
+        from: "        self.answer(Outcome::Failed(Error::Internal));",
+        to: "        self.is_open = false;",
+        class: "disk",
+    },
+    Mutant {
+        name: "shrink-waits-for-foreign-work",
+        file: "crates/target/src/pump/storing.rs",
+        from: "Doing::Store { io, .. } if !is_pause(io))",
+        to: "Doing::Store { io, .. } if !is_pause(io)) && self.errand().is_none()",
+        class: "calm",
+    },
+    Mutant {
         name: "oldest-token-makes-room",
         file: "crates/scsi/src/copy/tokens.rs",
         from: "if tokens.len() >= limits::TOKENS_MAX {",

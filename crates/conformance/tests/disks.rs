@@ -373,7 +373,10 @@ fn futures_need_no_runtime() {
             let mut options = options(server);
             options.settings = Settings { ping_interval: Duration::ZERO, ..options.settings };
             let session = block_on(initiator.begin(options)).unwrap();
-            let disk = Disk::open(&session, 0).unwrap();
+            let disk = block_on(Disk::begin(&session, 0)).unwrap();
+            assert_eq!(disk.geometry(), Disk::open(&session, 0).unwrap().geometry());
+            let missing = block_on(Disk::begin(&session, 77)).unwrap_err();
+            assert!(matches!(missing.kind(), Kind::NotADisk(_)), "{missing}");
             let bytes = Slice::from(pattern(9, 4 << 20));
             block_on(disk.write(0, &bytes).unwrap()).unwrap();
             let parts = block_on(disk.read(0, 4 << 20).unwrap()).unwrap();

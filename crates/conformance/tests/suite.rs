@@ -23,6 +23,7 @@ mod identity;
 mod initiator_commands;
 mod initiator_connections;
 mod initiator_endurance;
+mod initiator_face;
 mod initiator_failover;
 mod initiator_flushes;
 mod initiator_identity;

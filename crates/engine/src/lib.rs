@@ -26,8 +26,10 @@ mod ring;
 #[cfg(test)]
 #[path = "ring/tests.rs"]
 mod ring_tests; // not in `ring`, which the model test takes whole
+mod signal;
 mod sockets;
 mod spin;
+pub mod standard;
 mod sync;
 pub mod uring;
 mod waker;
@@ -51,6 +53,7 @@ pub use probe::Report;
 pub use probe::choose;
 pub use probe::probe;
 pub use receive::Chunk;
+pub use signal::Signal;
 pub use sockets::examine_address;
 pub use sockets::listen;
 pub use waker::Waker;

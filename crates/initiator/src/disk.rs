@@ -1,40 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A logical unit as a disk of bytes.
 
+mod state;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
 use std::task::Context;
 use std::task::Poll;
 
-use buf::Buf;
 use buf::Slice;
 
-use crate::Data;
-use crate::Done;
+use crate::Chunks;
+use crate::CompletionQueue;
 use crate::Error;
 use crate::Geometry;
 use crate::Kind;
-use crate::Ledger;
+use crate::Operation;
 use crate::Pending;
 use crate::Request;
 use crate::Retry;
 use crate::Session;
 use crate::scsi;
-use crate::scsi::Execute;
+use crate::session::mail::Letter;
+use crate::session::mail::Owner;
+use crate::session::mail::Ticket;
+use crate::survey::Survey;
+
+pub(crate) use self::state::DiskState;
 
 /// A disk. Ranges are bytes and made of whole blocks; they may be of any length and are cut to what
 /// the unit takes. Calls from several threads go side by side.
+///
+/// There are three ways to have an [`Operation`] carried out, and all may be mixed:
+///
+/// - calls that wait ([`Disk::read_at`], [`Disk::write_at`], [`Disk::flush`] and so on);
+/// - [`Disk::start`] gives a [`Transfer`], which is a future and can be waited for;
+/// - [`Disk::submit`] has the end told to a [`CompletionQueue`], for whoever has a poll loop.
+///
+/// Operations that are under way at the same time are carried out in any order.
 #[derive(Clone, Debug)]
 pub struct Disk {
     session: Session,
-    lun: u16,
-    geometry: Geometry,
     /// Of all clones: whoever flushes may have written by another one.
-    ledger: Arc<Mutex<Ledger>>,
+    state: Arc<DiskState>,
 }
 
 impl Disk {
@@ -44,20 +53,103 @@ impl Disk {
     /// However a command fails; [`Kind::NotADisk`].
     pub fn open(session: &Session, lun: u16) -> Result<Self, Error> {
         let geometry = scsi::geometry(&mut session.unit(lun))?;
-        let (session, ledger) = (session.clone(), Arc::default());
-        Ok(Self { session, lun, geometry, ledger })
+        Ok(Self::new(session, lun, geometry))
     }
 
-    /// Size and limits.
+    /// As `open`, and waits for nothing.
     #[must_use]
-    pub const fn geometry(&self) -> &Geometry {
-        &self.geometry
+    pub fn begin(session: &Session, lun: u16) -> Opening {
+        Opening { session: session.clone(), lun, survey: Survey::default(), asked: None }
+    }
+
+    fn new(session: &Session, lun: u16, geometry: Geometry) -> Self {
+        let state = Arc::new(DiskState::new(session.id(), lun, geometry));
+        session.mail().send(Letter::Watch(Arc::downgrade(&state)));
+        Self { session: session.clone(), state }
+    }
+
+    /// Size and limits, as they are known now: the size is asked for when the unit tells that it
+    /// has changed, and in each new session.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.state.inner().geometry
     }
 
     /// Size, bytes.
     #[must_use]
-    pub const fn size(&self) -> u64 {
-        self.geometry.bytes()
+    pub fn size(&self) -> u64 {
+        self.geometry().bytes()
+    }
+
+    /// Asks for size and limits anew, all of them, and waits for the answer.
+    ///
+    /// # Errors
+    /// As for `open`; [`Kind::Reformatted`].
+    pub fn learn(&self) -> Result<Geometry, Error> {
+        let geometry = scsi::geometry(&mut self.session.unit(self.state.lun))?;
+        let news = {
+            let mut inner = self.state.inner();
+            inner.replace(geometry);
+            inner.take_news()
+        };
+        for (queue, tag, event) in news {
+            queue.push(crate::Completion::Event { tag, event });
+            queue.raise();
+        }
+        self.check(&Operation::Flush)
+    }
+
+    /// Has what happens to the disk told to `queue`, under `tag`, until the disk and its clones are
+    /// dropped.
+    pub fn watch(&self, queue: &CompletionQueue, tag: u64) {
+        self.state.inner().watchers.push((Arc::clone(&queue.0), tag));
+    }
+
+    /// Starts an operation; waits for nothing. It goes on when the transfer is dropped.
+    ///
+    /// # Errors
+    /// [`Kind::Unaligned`], [`Kind::Range`], and what [`Operation::CompareAndWrite`] asks too much:
+    /// [`Kind::Unsupported`], [`Kind::TooLong`], [`Kind::Uneven`].
+    pub fn start(&self, operation: Operation) -> Result<Transfer, Error> {
+        let geometry = self.check(&operation)?;
+        let disk = Arc::clone(&self.state);
+        let letter = |owner| Letter::Operation(disk, geometry, operation, owner);
+        Ok(Transfer(self.session.mail().ask(letter)))
+    }
+
+    /// Starts an operation, whose end is told to `queue` under `tag`; waits for nothing.
+    ///
+    /// # Errors
+    /// As for `start`; [`Kind::Closed`]. Nothing is told to the queue then.
+    pub fn submit(
+        &self,
+        queue: &CompletionQueue,
+        tag: u64,
+        operation: Operation,
+    ) -> Result<(), Error> {
+        let geometry = self.check(&operation)?;
+        let owner = Owner::Queue(Arc::clone(&queue.0), tag);
+        let letter = Letter::Operation(Arc::clone(&self.state), geometry, operation, owner);
+        match self.session.mail().submit(letter) {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Closed)),
+        }
+    }
+
+    /// Reads; waits for nothing.
+    ///
+    /// # Errors
+    /// As for `start`.
+    pub fn read(&self, offset: u64, length: u64) -> Result<Transfer, Error> {
+        self.start(Operation::read(offset, length))
+    }
+
+    /// Writes `data`, which is not copied; waits for nothing.
+    ///
+    /// # Errors
+    /// As for `start`.
+    pub fn write(&self, offset: u64, data: &Slice) -> Result<Transfer, Error> {
+        self.start(Operation::write(offset, data.clone()))
     }
 
     /// Fills `to` from `offset` on.
@@ -65,12 +157,7 @@ impl Disk {
     /// # Errors
     /// [`Kind::Unaligned`], [`Kind::Range`], or however a command fails.
     pub fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        let mut rest = to;
-        for part in self.read(offset, rest.len() as u64)?.wait()? {
-            let (here, after) = rest.split_at_mut(part.len().min(rest.len()));
-            here.copy_from_slice(part.get(..here.len()).unwrap_or_default());
-            rest = after;
-        }
+        self.read(offset, to.len() as u64)?.wait()?.copy_to(to);
         Ok(())
     }
 
@@ -79,53 +166,10 @@ impl Disk {
     /// # Errors
     /// As for `read_at`.
     pub fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        let (lba, blocks) = self.geometry.blocks_of(offset, from.len() as u64)?;
-        let mut parts = Vec::new();
-        let mut rest = from;
-        for (lba, blocks) in self.geometry.split(lba, blocks) {
-            let length = (blocks as usize).saturating_mul(self.geometry.block as usize);
-            let (here, after) = rest.split_at(length.min(rest.len()));
-            parts.push(self.write_blocks(lba, blocks, self.copy(here)));
-            rest = after;
-        }
-        self.writing(parts).wait().map(drop)
+        self.carry_out(Operation::write(offset, self.copy(from)))
     }
 
-    /// Reads; waits for nothing. The data comes in one buffer for each command.
-    ///
-    /// # Errors
-    /// [`Kind::Unaligned`], [`Kind::Range`].
-    pub fn read(&self, offset: u64, length: u64) -> Result<Transfer, Error> {
-        let (lba, blocks) = self.geometry.blocks_of(offset, length)?;
-        let parts = self.geometry.split(lba, blocks).map(|(lba, blocks)| {
-            self.session.post(Request {
-                lun: self.lun,
-                cdb: self.geometry.read(lba, blocks),
-                data: Data::In(blocks.saturating_mul(self.geometry.block)),
-                retry: Retry::Always,
-            })
-        });
-        let (parts, ended, expected) = (parts.collect(), Vec::new(), Some(length));
-        Ok(Transfer { parts, ended, expected, ledger: None })
-    }
-
-    /// Writes `data`, which is not copied; waits for nothing.
-    ///
-    /// # Errors
-    /// [`Kind::Unaligned`], [`Kind::Range`].
-    pub fn write(&self, offset: u64, data: &Slice) -> Result<Transfer, Error> {
-        let (lba, blocks) = self.geometry.blocks_of(offset, data.len() as u64)?;
-        let mut at = 0;
-        let parts = self.geometry.split(lba, blocks).filter_map(|(lba, blocks)| {
-            let length = (blocks as usize).saturating_mul(self.geometry.block as usize);
-            let part = data.part(at..at + length)?;
-            at += length;
-            Some(self.write_blocks(lba, blocks, part))
-        });
-        Ok(self.writing(parts.collect()))
-    }
-
-    /// Brings what was written to stable storage: all transfers that have ended before.
+    /// Brings what was written to stable storage: by all operations that have ended before.
     ///
     /// # Errors
     /// However the command fails. [`Kind::WritesLost`] if the unit may have lost some of them
@@ -133,18 +177,7 @@ impl Disk {
     /// and its clones says so, since each may have written what is lost. Open the disk again and
     /// write what was not yet flushed once more.
     pub fn flush(&self) -> Result<(), Error> {
-        let unit = &mut self.session.unit(self.lun);
-        let mark = lock(&self.ledger).mark();
-        let generation = scsi::synchronize(unit)?;
-        if lock(&self.ledger).flushed(mark, generation) {
-            return Ok(());
-        }
-        // One that writes through had nothing to lose, if it still does.
-        if !self.geometry.volatile_cache && !scsi::has_volatile_cache(unit)? {
-            lock(&self.ledger).forget();
-            return Ok(());
-        }
-        Err(Error::new(Kind::WritesLost).at_lun(self.lun))
+        self.carry_out(Operation::Flush)
     }
 
     /// Gives blocks back, where the unit can do that: true if it was done.
@@ -152,32 +185,55 @@ impl Disk {
     /// # Errors
     /// As for `read_at`.
     pub fn discard(&self, offset: u64, length: u64) -> Result<bool, Error> {
-        let (lba, blocks) = self.geometry.blocks_of(offset, length)?;
-        if self.geometry.unmap_max == 0 {
-            return Ok(false);
-        }
-        let bounded = Geometry { transfer_max: self.geometry.unmap_max, ..self.geometry };
-        for (lba, blocks) in bounded.split(lba, blocks) {
-            let (cdb, list) = scsi::unmap_command(lba, blocks);
-            let unit = &mut self.session.unit(self.lun);
-            let done = unit.execute(cdb, Data::Out(list), Retry::Always)?;
-            lock(&self.ledger).wrote(done.generation);
-        }
-        Ok(true)
+        let done = self.geometry().unmap_max > 0;
+        self.carry_out(Operation::discard(offset, length)).map(|()| done)
     }
 
-    fn writing(&self, parts: Vec<Pending>) -> Transfer {
-        let (ended, ledger) = (Vec::new(), Some(Arc::clone(&self.ledger)));
-        Transfer { parts, ended, expected: None, ledger }
+    /// Writes zeroes; the unit may give the blocks back as long as they read as zeroes.
+    ///
+    /// # Errors
+    /// As for `read_at`.
+    pub fn zero(&self, offset: u64, length: u64) -> Result<(), Error> {
+        self.carry_out(Operation::zero(offset, length))
     }
 
-    fn write_blocks(&self, lba: u64, blocks: u32, data: Slice) -> Pending {
-        self.session.post(Request {
-            lun: self.lun,
-            cdb: self.geometry.write(lba, blocks),
-            data: Data::Out(data),
-            retry: Retry::Always,
-        })
+    /// Writes `new` if the disk has `expected` there, as one.
+    ///
+    /// # Errors
+    /// [`Kind::Miscompare`] if it has not; as for `start`; or however the command fails.
+    pub fn compare_and_write(&self, offset: u64, expected: &[u8], new: &[u8]) -> Result<(), Error> {
+        let [expected, new] = [expected, new].map(|bytes| Slice::from(bytes.to_vec()));
+        self.carry_out(Operation::CompareAndWrite { offset, expected, new })
+    }
+
+    fn carry_out(&self, operation: Operation) -> Result<(), Error> {
+        self.start(operation)?.wait().map(drop)
+    }
+
+    /// Whether the operation fits the disk, which is given as it is now.
+    fn check(&self, operation: &Operation) -> Result<Geometry, Error> {
+        let (geometry, reformatted) = {
+            let inner = self.state.inner();
+            (inner.geometry, inner.reformatted)
+        };
+        let failed = |kind| Err(Error::new(kind).at_lun(self.state.lun));
+        if let Some(now) = reformatted {
+            return failed(Kind::Reformatted { was: geometry.block, now });
+        }
+        let Some((offset, length)) = operation.range() else { return Ok(geometry) };
+        let (_, blocks) = geometry.blocks_of(offset, length)?;
+        let Operation::CompareAndWrite { expected, new, .. } = operation else {
+            return Ok(geometry);
+        };
+        let max = u64::from(geometry.compare_max);
+        match () {
+            () if max == 0 => failed(Kind::Unsupported("COMPARE AND WRITE")),
+            () if expected.len() != new.len() => {
+                failed(Kind::Uneven { expected: expected.len(), new: new.len() })
+            }
+            () if blocks > max => failed(Kind::TooLong { blocks, max }),
+            () => Ok(geometry),
+        }
     }
 
     /// A copy in a page-aligned buffer, as long as the pool has one.
@@ -192,67 +248,60 @@ impl Disk {
     }
 }
 
-/// The commands of one transfer: wait for them, or poll them as a future. All of them end before
-/// the result is there.
+/// A disk that is being opened: a future.
 #[derive(Debug)]
-pub struct Transfer {
-    parts: Vec<Pending>,
-    ended: Vec<Result<Done, Error>>,
-    /// Bytes that must have come.
-    expected: Option<u64>,
-    /// Of a disk that is written to.
-    ledger: Option<Arc<Mutex<Ledger>>>,
+pub struct Opening {
+    session: Session,
+    lun: u16,
+    survey: Survey,
+    /// The command under way.
+    asked: Option<Pending>,
 }
 
+impl Future for Opening {
+    type Output = Result<Disk, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let opening = &mut *self;
+        loop {
+            if let Some(asked) = &mut opening.asked {
+                let Poll::Ready(result) = Pin::new(asked).poll(context) else {
+                    return Poll::Pending;
+                };
+                opening.asked = None;
+                if let Err(error) = opening.survey.answer(result) {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            let Some((cdb, data)) = opening.survey.question() else {
+                let geometry = opening.survey.geometry();
+                let disk = geometry.map(|found| Disk::new(&opening.session, opening.lun, found));
+                return Poll::Ready(disk);
+            };
+            let request = Request { lun: opening.lun, cdb, data, retry: Retry::Always };
+            opening.asked = Some(opening.session.post(request));
+        }
+    }
+}
+
+/// An operation under way: wait for it, or poll it as a future. Dropping it does not end it.
+#[derive(Debug)]
+pub struct Transfer(Ticket);
+
 impl Transfer {
-    /// Waits for the end of all; the data of reads, in order.
+    /// Waits for its end; gives the data of a read.
     ///
     /// # Errors
-    /// The first error in the order of the range.
-    pub fn wait(mut self) -> Result<Vec<Buf>, Error> {
-        let parts = std::mem::take(&mut self.parts);
-        self.ended.extend(parts.into_iter().map(Pending::wait));
-        self.result()
-    }
-
-    fn result(&mut self) -> Result<Vec<Buf>, Error> {
-        let mut data = Vec::new();
-        for ended in self.ended.drain(..) {
-            let done = ended?;
-            if let Some(ledger) = &self.ledger {
-                lock(ledger).wrote(done.generation);
-            }
-            data.extend(done.data);
-        }
-        let received: usize = data.iter().map(|buf| buf.len()).sum();
-        match self.expected {
-            Some(expected) if expected != received as u64 => Err(Error::new(Kind::Short {
-                received: u32::try_from(received).unwrap_or(u32::MAX),
-                expected: u32::try_from(expected).unwrap_or(u32::MAX),
-            })),
-            _ => Ok(data),
-        }
+    /// The first error in the order of the range. All commands have ended then.
+    pub fn wait(self) -> Result<Chunks, Error> {
+        self.0.wait().map(|ended| ended.data)
     }
 }
 
 impl Future for Transfer {
-    type Output = Result<Vec<Buf>, Error>;
+    type Output = Result<Chunks, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let transfer = &mut *self;
-        while let Some(first) = transfer.parts.first_mut() {
-            match Pin::new(first).poll(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(ended) => {
-                    transfer.ended.push(ended);
-                    transfer.parts.remove(0);
-                }
-            }
-        }
-        Poll::Ready(transfer.result())
+        self.0.poll(context).map_ok(|ended| ended.data)
     }
-}
-
-fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -31,8 +31,7 @@ struct Inner {
     kind: Kind,
     target: Option<String>,
     lun: Option<u16>,
-    /// What was done, for example `READ(16) of 8 blocks at block 0`.
-    operation: Option<String>,
+    command: Option<Cdb>,
 }
 
 /// The kinds of errors.
@@ -53,7 +52,7 @@ pub enum Kind {
     /// Only a login to the portal group of the lost session ends that session.
     #[error(
         "the portal belongs to the group {got}; writes of the lost session may still be carried \
-         out, which only a login to its own group {expected} ends: nothing is sent before"
+         out until its own group {expected} has another one"
     )]
     Fenced {
         /// TargetPortalGroupTag of the portal.
@@ -128,13 +127,38 @@ pub enum Kind {
     /// The range is not made of whole blocks.
     #[error("the range is not made of whole blocks of {0} bytes")]
     Unaligned(u32),
-    /// The disk has changed its size.
-    #[error("the disk has changed its size from {was} to {now} blocks: open it again")]
-    Resized {
-        /// Blocks when it was opened.
-        was: u64,
-        /// Blocks now.
-        now: u64,
+    /// COMPARE AND WRITE found other data, and wrote nothing.
+    #[error("the disk has other data there than was expected{}", at_byte(*.at))]
+    Miscompare {
+        /// The first byte that is different, counted from that of the operation, if the unit says.
+        at: Option<u64>,
+    },
+    /// The unit has no such command.
+    #[error("the unit has no {0}")]
+    Unsupported(&'static str),
+    /// More than one command takes, where it must not be cut.
+    #[error("{blocks} blocks are more than the {max} that the unit takes at once")]
+    TooLong {
+        /// Blocks of the operation.
+        blocks: u64,
+        /// Blocks that the unit takes.
+        max: u64,
+    },
+    /// What belongs together is not of one length.
+    #[error("{expected} bytes to compare, but {new} to write")]
+    Uneven {
+        /// Bytes to compare.
+        expected: usize,
+        /// Bytes to write.
+        new: usize,
+    },
+    /// The disk has been formatted anew.
+    #[error("the disk has blocks of {now} bytes now, instead of {was}")]
+    Reformatted {
+        /// Bytes in a block when it was opened.
+        was: u32,
+        /// Bytes in a block now.
+        now: u32,
     },
     /// The disk behind the LUN is another one than before, as after a restart of its target. Final
     /// for the unit and this session: nothing more goes to it. What was written before is on the
@@ -152,7 +176,7 @@ pub enum Kind {
     /// What was written since the last flush may be gone.
     #[error(
         "writes since the last flush may be lost: the unit failed to keep them, was reset, or its \
-         target began anew meanwhile; open the disk again and write them once more"
+         target began anew meanwhile"
     )]
     WritesLost,
     /// Writes are acknowledged before they are on stable storage, and nothing brings them there.
@@ -165,10 +189,10 @@ pub enum Kind {
     #[error("{0}")]
     NotADisk(String),
     /// As many requests or bytes are under way as there may be.
-    #[error("as many requests or bytes are under way as there may be: wait for some to end")]
+    #[error("as many requests or bytes are under way as there may be")]
     Full,
     /// The session was closed on this side.
-    #[error("the session was closed on this side: open another one")]
+    #[error("the session was closed on this side")]
     Closed,
     /// This machine.
     #[error("this machine refused: {0}")]
@@ -183,13 +207,17 @@ impl Error {
     }
 
     pub(crate) fn new(kind: Kind) -> Self {
-        Self(Arc::new(Inner { kind, target: None, lun: None, operation: None }))
+        Self(Arc::new(Inner { kind, target: None, lun: None, command: None }))
     }
 
     fn change(&self, change: impl FnOnce(&mut Inner)) -> Self {
         let mut inner = Inner::clone(&self.0);
         change(&mut inner);
         Self(Arc::new(inner))
+    }
+
+    pub(crate) fn into_kind(self, kind: Kind) -> Self {
+        self.change(|inner| inner.kind = kind)
     }
 
     pub(crate) fn at_target(&self, target: Option<&str>) -> Self {
@@ -201,7 +229,7 @@ impl Error {
     }
 
     pub(crate) fn during(&self, cdb: &Cdb) -> Self {
-        self.change(|inner| inner.operation = Some(operation(cdb)))
+        self.change(|inner| inner.command = Some(*cdb))
     }
 
     /// What went wrong.
@@ -222,6 +250,12 @@ impl Error {
         self.0.lun
     }
 
+    /// The command that failed.
+    #[must_use]
+    pub fn command(&self) -> Option<&Cdb> {
+        self.0.command.as_ref()
+    }
+
     /// What the unit said.
     #[must_use]
     pub fn sense(&self) -> Option<Sense> {
@@ -234,7 +268,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, target, lun, operation } = &*self.0;
+        let Inner { kind, target, lun, command } = &*self.0;
         if let Some(target) = target {
             write!(f, "{}", target.escape_debug())?;
             if let Some(lun) = lun {
@@ -242,8 +276,8 @@ impl fmt::Display for Error {
             }
             f.write_str(": ")?;
         }
-        if let Some(operation) = operation {
-            write!(f, "{operation}: ")?;
+        if let Some(command) = command {
+            write!(f, "{}: ", operation(command))?;
         }
         write!(f, "{kind}")
     }
@@ -255,6 +289,10 @@ impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self::new(Kind::System(Arc::new(error)))
     }
+}
+
+fn at_byte(at: Option<u64>) -> String {
+    at.map(|at| format!(", first at byte {at}")).unwrap_or_default()
 }
 
 /// A time for people.
@@ -301,8 +339,8 @@ fn describe_status(status: u8, sense: Option<&Sense>) -> String {
     text
 }
 
-/// A command for people.
-pub(crate) fn operation(cdb: &Cdb) -> String {
+/// A command for people, for example `READ(16) of 8 blocks at block 0`.
+fn operation(cdb: &Cdb) -> String {
     let view = CdbView::new(cdb);
     let opcode = view.opcode();
     let Some(name) = opcode.name() else { return format!("command {:02X}h", opcode.0) };

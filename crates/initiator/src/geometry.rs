@@ -21,8 +21,14 @@ pub struct Geometry {
     pub transfer_max: u32,
     /// Most blocks of one UNMAP range; zero: there is no UNMAP.
     pub unmap_max: u32,
+    /// Blocks of which whole multiples are given back best; zero: the unit does not say.
+    pub unmap_granularity: u32,
+    /// First block of such a multiple.
+    pub unmap_alignment: u32,
     /// Most blocks of one WRITE SAME(16) that may give blocks back; zero: there is none.
     pub same_max: u32,
+    /// Most blocks of one COMPARE AND WRITE; zero: there is none.
+    pub compare_max: u8,
     /// Blocks that were unmapped read as zero. A disk need not unmap what it is asked to: what
     /// shall be zero is written, with WRITE SAME where `same_max` is not zero.
     pub unmap_zeros: bool,
@@ -108,12 +114,33 @@ impl Geometry {
         block_command(Opcode::WRITE_10, Opcode::WRITE_16, lba, blocks, FUA)
     }
 
+    /// COMPARE AND WRITE (SBC-3 §5.3): the data for comparison comes first, then what is written if
+    /// it is the same. None for more than the disk takes.
+    #[must_use]
+    pub fn compare_and_write(&self, lba: u64, blocks: u32) -> Option<Cdb> {
+        let (opcode, length, flags) = (Opcode::COMPARE_AND_WRITE, blocks, 0);
+        let command = BlockCommand { opcode, lba, length, flags, group_number: 0 };
+        // No blocks would be no comparison.
+        if blocks == 0 || blocks > self.compare_max.into() { None } else { command.emit() }
+    }
+
+    /// WRITE SAME(16) (SBC-3 §5.50) that gives nothing back: every block becomes a copy of the one
+    /// that goes with the command. None for more than the disk takes.
+    #[must_use]
+    pub fn write_same_in_place(&self, lba: u64, blocks: u32) -> Option<Cdb> {
+        self.write_same_with(lba, blocks, 0)
+    }
+
     /// WRITE SAME(16) with UNMAP (SBC-3 §5.50): every block becomes a copy of the one that goes
     /// with the command. If it is one of zeroes, the disk gives blocks back as far as they read as
     /// zeroes then, and writes the others. None for more than the disk takes.
     #[must_use]
     pub fn write_same(&self, lba: u64, blocks: u32) -> Option<Cdb> {
-        let (opcode, length, flags) = (Opcode::WRITE_SAME_16, blocks, UNMAP);
+        self.write_same_with(lba, blocks, UNMAP)
+    }
+
+    fn write_same_with(&self, lba: u64, blocks: u32, flags: u8) -> Option<Cdb> {
+        let (opcode, length) = (Opcode::WRITE_SAME_16, blocks);
         let command = BlockCommand { opcode, lba, length, flags, group_number: 0 };
         // No blocks would be all up to the end.
         if blocks == 0 || blocks > self.same_max { None } else { command.emit() }
@@ -135,15 +162,18 @@ fn block_command(short: Opcode, long: Opcode, lba: u64, blocks: u32, flags: u8) 
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that panics has failed
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    const DISK: Geometry = Geometry {
+    pub(crate) const DISK: Geometry = Geometry {
         block: 512,
         blocks: 1000,
         transfer_max: 300,
         unmap_max: 0,
+        unmap_granularity: 0,
+        unmap_alignment: 0,
         same_max: 100,
+        compare_max: 8,
         unmap_zeros: false,
         physical: 512,
         read_only: false,
@@ -180,9 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn durable_writes_have_fua() {
+    fn durable_writes_and_comparisons_are_what_the_standard_says() {
         let cdb = DISK.write_durably(5, 8);
         assert_eq!(cdb.bytes[..10], [0x2a, 8, 0, 0, 0, 5, 0, 0, 8, 0]);
+        let cdb = DISK.compare_and_write(5, 8).unwrap();
+        assert_eq!(cdb.bytes[..16], [0x89, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 8, 0, 0]);
+        assert_eq!([0, 9].map(|blocks| DISK.compare_and_write(0, blocks)), [None, None]);
+        let cdb = DISK.write_same_in_place(0, 100).unwrap();
+        assert_eq!(cdb.bytes[..2], [0x93, 0]);
     }
 
     #[test]

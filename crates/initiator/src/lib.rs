@@ -1,17 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! iSCSI disks without kernel modules; applications, the command line and the laboratory call it.
 //!
-//! There are two ways in:
+//! A [`Disk`] is read and written like a file. Its session comes back by itself when it is lost,
+//! for a bounded time ([`Options::reconnect_patience`]), and what can be repeated is; an error is a
+//! last word. No root, no daemon, no runtime: one thread of an [`Initiator`] serves any number of
+//! sessions. What the signatures here name of other crates is re-exported, so that a program needs
+//! this one alone.
 //!
-//! - [`Queue`]: post requests, reap events, in one thread and without a hand-over; for whoever
-//!   wants the last microsecond.
-//! - [`Initiator`], [`Session`] and [`Disk`]: a thread of its own serves any number of sessions;
-//!   calls block, or give futures that any executor can run.
+//! ```
+//! use lunwire_initiator::Config;
+//! use lunwire_initiator::Disk;
+//! use lunwire_initiator::Initiator;
+//! use lunwire_initiator::Options;
+//! use lunwire_initiator::Url;
 //!
-//! Both reconnect by themselves for a bounded time and repeat what can be repeated. Read `pump.rs`
-//! first: it is the one place where engine, mover and iscsi meet.
+//! # let name = "iqn.2026-01.com.example:disks";
+//! # let mut stores = target::Stores::new();
+//! # let store = stores.open(&target::Spec::Memory { bytes: 1 << 20 })?;
+//! # let identity = target::Identity::derive(name, 0, "EXAMPLE", "MEMORY");
+//! # let unit = target::LogicalUnit::new(identity, store, 512)?;
+//! # let node = target::Node::new(name.to_owned(), vec![(0, std::sync::Arc::new(unit))]);
+//! # let portal = std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into();
+//! # let server = target::Target::start(target::Plan::new(vec![portal], vec![node], stores))?;
+//! # let host = server.portals()[0];
+//! let url = Url::parse_disk(&format!("iscsi://{host}/iqn.2026-01.com.example:disks/0"))?;
+//! let initiator = Initiator::start(&Config::default())?;
+//! let session = initiator.connect(Options::of_url(&url))?;
+//! let disk = Disk::open(&session, 0)?;
+//!
+//! disk.write_at(4096, &[7; 512])?;
+//! disk.flush()?;
+//! let mut block = [0; 512];
+//! disk.read_at(4096, &mut block)?;
+//! assert_eq!(block, [7; 512]);
+//! # drop((disk, session, initiator));
+//! # server.stop(std::time::Duration::from_secs(2))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Which way in
+//!
+//! | who | what | what ends an operation |
+//! |---|---|---|
+//! | a tool | [`Disk::read_at`], [`Disk::write_at`], [`Disk::flush`], ... | the call |
+//! | an async program, of any runtime | [`Disk::start`] | a [`Transfer`], which is a future |
+//! | a server with a poll loop (NBD, ublk) | [`Disk::submit`] | a [`CompletionQueue`], to poll |
+//! | whoever sends SCSI commands | [`Session::post`], [`scsi`] | a [`Pending`], which is a future |
+//! | whoever wants the last microsecond | [`Queue`] | an event, in the caller's own thread |
+//!
+//! All but the last hand over to the thread of the initiator. None allocates memory for an
+//! operation once there were as many at a time.
+//!
+//! # Durability
+//!
+//! An operation that has ended is in the unit, and maybe only in its cache. It is on stable storage
+//! when a later [`Operation::Flush`] has ended well, or at once if it is
+//! [durable](Operation::durable). Targets lose what they had acknowledged when they lose their
+//! power; sessions outlive that, and a flush behind it says so ([`Kind::WritesLost`]).
+//! Operations that are under way at the same time are carried out in any order.
+//!
+//! # Errors
+//!
+//! An [`Error`] is data: what ([`Kind`], with the sense data of the unit), at which target and
+//! unit, in which command. Its text says it in one line, and leaves it to the program what to try.
+//!
+//! Whoever reads the code begins with `pump.rs`: it is the one place where engine, mover and iscsi
+//! meet.
 #![forbid(unsafe_code)]
 
+mod completions;
 mod connect;
 mod disk;
 mod error;
@@ -19,6 +76,7 @@ mod geometry;
 mod ledger;
 mod limits;
 mod link;
+mod operation;
 mod options;
 mod pump;
 mod queue;
@@ -26,18 +84,27 @@ mod request;
 pub mod scsi;
 mod session;
 mod stopwatch;
+mod survey;
 mod url;
 
+pub use completions::Completion;
+pub use completions::CompletionQueue;
+pub use completions::DiskEvent;
 pub use connect::Attempt;
 pub use connect::Connected;
 pub use connect::Connector;
 pub use disk::Disk;
+pub use disk::Opening;
 pub use disk::Transfer;
 pub use error::Error;
 pub use error::Kind;
 pub use geometry::Geometry;
 pub use ledger::FlushMark;
 pub use ledger::Ledger;
+pub use operation::Chunks;
+pub use operation::Durability;
+pub use operation::Operation;
+pub use operation::Space;
 pub use options::Config;
 pub use options::Options;
 pub use options::default_initiator;

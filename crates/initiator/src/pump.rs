@@ -383,8 +383,8 @@ impl<P: Port> Pump<P> {
                 });
             }
             E::Woken => {
-                let all: Vec<usize> = self.links.iter().map(|(index, _)| index).collect();
-                for index in all {
+                let end = self.links.iter().next_back().map_or(0, |(index, _)| index + 1);
+                for index in 0..end {
                     with_link!(&mut *self, index, |link, context| link.look(&mut context));
                 }
             }

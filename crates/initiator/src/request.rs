@@ -10,6 +10,7 @@ use iscsi::initiator::discovery::Discovered;
 use wire::iscsi::Cdb;
 use wire::iscsi::Isid;
 use wire::iscsi::LunField;
+use wire::scsi::Sense;
 use wire::scsi::opcode::Opcode;
 use wire::scsi::opcode::READ_32;
 
@@ -200,6 +201,16 @@ pub enum Event {
         session: SessionId,
         /// What.
         oddity: Oddity,
+    },
+    /// A unit has told of a change (unit attention, SPC-4 §5.14), in answer to a command that is
+    /// sent again where it may be.
+    Attention {
+        /// Which session.
+        session: SessionId,
+        /// Its unit.
+        lun: u16,
+        /// What it tells.
+        sense: Sense,
     },
     /// The connection was lost; another one is being made.
     Down {

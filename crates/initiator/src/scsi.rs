@@ -6,7 +6,6 @@ use buf::Slice;
 use wire::iscsi::Cdb;
 use wire::scsi::Lun;
 use wire::scsi::SenseKey;
-use wire::scsi::inquiry;
 use wire::scsi::luns;
 use wire::scsi::mode;
 use wire::scsi::mode::ModeData;
@@ -14,6 +13,7 @@ use wire::scsi::persistent;
 use wire::scsi::persistent::Type;
 use wire::scsi::reservations;
 use wire::scsi::rsoc;
+use wire::scsi::sam;
 use wire::scsi::unmap;
 use wire::scsi::unmap::Range;
 use wire::scsi::vpd;
@@ -24,6 +24,7 @@ use crate::Error;
 use crate::Geometry;
 use crate::Kind;
 use crate::Retry;
+use crate::survey::Survey;
 
 // What the functions below give, and what commands of one's own are made of.
 pub use wire::scsi::capacity::Capacity;
@@ -67,6 +68,12 @@ pub fn is_unsupported(error: &Error) -> bool {
         let about_it = sense.key == SenseKey::IllegalRequest && !sense.deferred;
         about_it && matches!(sense.asc, 0x20 | 0x24)
     })
+}
+
+/// Whether a reservation of another initiator keeps us out.
+#[must_use]
+pub fn is_conflict(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Status { status: sam::RESERVATION_CONFLICT, .. })
 }
 
 /// TEST UNIT READY.
@@ -134,18 +141,22 @@ pub fn capacity(unit: &mut impl Execute) -> Result<Capacity, Error> {
         Ok(data) => Capacity::parse_16(&data).ok_or_else(malformed("capacity")),
         Err(error) if is_unsupported(&error) => {
             let data = ask(unit, command::plain(Opcode::READ_CAPACITY_10), 8)?;
-            let (last, block_length) =
-                Capacity::parse_10(&data).ok_or_else(malformed("capacity"))?;
-            Ok(Capacity {
-                last_lba: last.into(),
-                block_length,
-                protection: None,
-                physical_exponent: 0,
-                provisioning: Provisioning::Full,
-                lowest_aligned_lba: 0,
-            })
+            let (last, block) = Capacity::parse_10(&data).ok_or_else(malformed("capacity"))?;
+            Ok(capacity_of_10(last, block))
         }
         Err(error) => Err(error),
+    }
+}
+
+/// What READ CAPACITY(10) says.
+pub(crate) fn capacity_of_10(last: u32, block_length: u32) -> Capacity {
+    Capacity {
+        last_lba: last.into(),
+        block_length,
+        protection: None,
+        physical_exponent: 0,
+        provisioning: Provisioning::Full,
+        lowest_aligned_lba: 0,
     }
 }
 
@@ -235,7 +246,7 @@ pub fn has_volatile_cache(unit: &mut impl Execute) -> Result<bool, Error> {
     Ok(optional(mode_sense(unit, mode::ALL_PAGES))?.is_none_or(|bytes| writes_back(&bytes)))
 }
 
-fn writes_back(bytes: &[u8]) -> bool {
+pub(crate) fn writes_back(bytes: &[u8]) -> bool {
     caching(bytes).is_none_or(|caching| caching.write_cache)
 }
 
@@ -266,65 +277,11 @@ pub fn unmap_command(lba: u64, blocks: u32) -> (Cdb, Slice) {
 /// # Errors
 /// However a command fails; [`Kind::NotADisk`] if there is no disk behind the number.
 pub fn geometry(unit: &mut impl Execute) -> Result<Geometry, Error> {
-    let standard = inquiry(unit)?;
-    let not_a_disk = |what: String| Error::new(Kind::NotADisk(what));
-    match standard.peripheral {
-        inquiry::TYPE_DISK | 0x0e => {}
-        inquiry::NOT_SUPPORTED => {
-            return Err(not_a_disk("the target has no such logical unit".into()));
-        }
-        other => {
-            let kind = other & 0x1f;
-            return Err(not_a_disk(format!("the unit is no disk but of device type {kind:02X}h")));
-        }
+    let mut survey = Survey::default();
+    while let Some((cdb, data)) = survey.question() {
+        survey.answer(unit.execute(cdb, data, Retry::Always))?;
     }
-    test_unit_ready(unit)?;
-    let capacity = capacity(unit)?;
-    let block = capacity.block_length;
-    if !(512..=65536).contains(&block) || !block.is_power_of_two() {
-        return Err(not_a_disk(format!("blocks of {block} bytes are not supported")));
-    }
-    // Only pages that the unit lists: some targets answer others in a way that costs the session.
-    let pages = optional(vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
-    let mut page = |code| match pages.contains(&code) {
-        true => optional(vpd(unit, code)),
-        false => Ok(None),
-    };
-    // By these the session knows the unit again after a reconnect.
-    page(vpd::DEVICE_IDENTIFICATION)?;
-    page(vpd::UNIT_SERIAL_NUMBER)?;
-    let limits = page(vpd::BLOCK_LIMITS)?.and_then(|content| vpd::BlockLimits::parse(&content));
-    let provisioning = page(vpd::LOGICAL_BLOCK_PROVISIONING)?
-        .and_then(|content| vpd::LogicalBlockProvisioning::parse(&content));
-    let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
-    let volatile_cache = mode.as_deref().is_none_or(writes_back);
-    let specific =
-        mode.and_then(|bytes| ModeData::parse(mode::Header::Six, &bytes).map(|data| data.specific));
-    let (announced, optimal, unmap_blocks, same_blocks) = limits.map_or((0, 0, 0, 0), |limits| {
-        let (max, optimal) = (limits.transfer_max, limits.transfer_optimal);
-        (max, optimal, limits.unmap_blocks_max, limits.write_same_max)
-    });
-    let same = provisioning.as_ref().is_some_and(|provisioning| provisioning.same);
-    // Zero: it tells no limit.
-    let same_max = match u32::try_from(same_blocks) {
-        _ if !same => 0,
-        Ok(0) | Err(_) => u32::MAX,
-        Ok(max) => max,
-    };
-    let unmap = provisioning.is_some_and(|provisioning| provisioning.unmap);
-    Ok(Geometry {
-        block,
-        blocks: capacity.last_lba.saturating_add(1),
-        transfer_max: Geometry::bounded(block, announced, optimal),
-        unmap_max: if unmap { unmap_blocks } else { 0 },
-        same_max,
-        unmap_zeros: capacity.provisioning == Provisioning::ManagedZeros,
-        physical: block.checked_shl(capacity.physical_exponent.into()).unwrap_or(block),
-        read_only: specific.is_some_and(|specific| specific.write_protected),
-        volatile_cache,
-        write_through: specific.is_some_and(|specific| specific.dpo_fua),
-        protection: capacity.protection,
-    })
+    survey.geometry()
 }
 
 /// Nothing, where the unit does not have it.

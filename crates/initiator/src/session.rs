@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sessions for any thread: one thread of ours runs a queue, calls wait or give futures.
 
+pub(crate) mod mail;
+mod running;
 mod server;
 mod slot;
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,8 +22,11 @@ use buf::Pool;
 use iscsi::initiator::discovery::Discovered;
 use wire::iscsi::Cdb;
 
+use self::mail::Ended;
+use self::mail::Letter;
+use self::mail::Mailbox;
+use self::mail::Ticket;
 use self::server::Server;
-use self::slot::Reply;
 use self::slot::Slotted;
 use self::slot::slot;
 use crate::Config;
@@ -53,35 +56,6 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Mailbox {
-    letters: Mutex<VecDeque<Letter>>,
-    waker: engine::Waker,
-}
-
-#[derive(Debug)]
-enum Letter {
-    Open(Box<Options>, Reply<Result<SessionId, Error>>),
-    Discover(Box<Options>, Reply<Result<Vec<Discovered>, Error>>),
-    Post(SessionId, Request, Reply<Result<Done, Error>>),
-    Declare(SessionId, u32, Reply<Result<(), Error>>),
-    Manage(SessionId, Management, Reply<Result<(), Error>>),
-    Close(SessionId, Reply<()>),
-    Stop,
-}
-
-impl fmt::Debug for Mailbox {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox").finish_non_exhaustive()
-    }
-}
-
-impl Mailbox {
-    fn send(&self, letter: Letter) {
-        lock(&self.letters).push_back(letter);
-        self.waker.wake();
-    }
-}
-
 impl Initiator {
     /// Starts the thread.
     ///
@@ -98,8 +72,7 @@ impl Initiator {
                     return;
                 }
             };
-            let letters = Mutex::new(VecDeque::new());
-            let mail = Arc::new(Mailbox { letters, waker: queue.waker() });
+            let mail = Arc::new(Mailbox::new(queue.waker()));
             if ready.send(Ok((Arc::clone(&mail), queue.pool().clone()))).is_ok() {
                 Server::new(queue, mail).serve();
             }
@@ -200,9 +173,7 @@ impl Session {
     /// Sends a command; waits for nothing.
     #[must_use]
     pub fn post(&self, request: Request) -> Pending {
-        let (reply, pending) = slot();
-        self.0.initiator.0.mail.send(Letter::Post(self.0.id, request, reply));
-        Pending(pending)
+        Pending(self.mail().ask(|owner| Letter::Command(self.0.id, request, owner)))
     }
 
     /// Sends a command and waits for its end.
@@ -247,6 +218,14 @@ impl Session {
         &self.0.initiator.0.pool
     }
 
+    pub(crate) fn mail(&self) -> &Arc<Mailbox> {
+        &self.0.initiator.0.mail
+    }
+
+    pub(crate) fn id(&self) -> SessionId {
+        self.0.id
+    }
+
     /// Logical unit `lun`, for the functions of [`crate::scsi`].
     #[must_use]
     pub fn unit(&self, lun: u16) -> Unit {
@@ -269,7 +248,7 @@ impl Execute for Unit {
 
 /// A command under way: wait for it, or poll it as a future. Dropping it does not end it.
 #[derive(Debug)]
-pub struct Pending(Slotted<Result<Done, Error>>);
+pub struct Pending(Ticket);
 
 impl Pending {
     /// Waits for its end.
@@ -277,19 +256,23 @@ impl Pending {
     /// # Errors
     /// However it fails.
     pub fn wait(self) -> Result<Done, Error> {
-        self.0.wait().unwrap_or_else(|| Err(Error::new(Kind::Closed)))
+        self.0.wait().map(done)
     }
 }
 
 impl Future for Pending {
     type Output = Result<Done, Error>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = self.0.poll(context);
-        result.map(|result| result.unwrap_or_else(|| Err(Error::new(Kind::Closed))))
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map_ok(done)
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// What one command brought.
+fn done(ended: Ended) -> Done {
+    Done { data: ended.data.first, generation: ended.generation }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

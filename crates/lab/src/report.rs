@@ -106,8 +106,8 @@ pub(crate) fn doubt(rounds: usize, enough: usize) -> Option<String> {
         let runs = if rounds == 1 { "One run is".to_owned() } else { format!("{rounds} runs are") };
         format!(
             "{runs} too few for a verdict: whatever else the machine did then shows in the \
-             figures, and \"contradicted\" may be noise. Try --rounds {enough} or more on an idle \
-             machine."
+             figures, and \"contradicted\" may be noise. Try --rounds {enough} or more on an \
+             idle machine."
         )
     })
 }

@@ -510,9 +510,14 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::CannotFlush => {
             "try: with its write cache turned off (WCE in the Caching mode page)".into()
         }
-        Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Resized { .. } => {
+        Kind::NotADisk(_) | Kind::Range { .. } | Kind::Unaligned(_) | Kind::Reformatted { .. } => {
             return alone(&inspect);
         }
+        Kind::Fenced { expected, .. } => {
+            format!("try: a portal of group {expected} too; nothing is sent before")
+        }
+        Kind::WritesLost => "try: again; what was not flushed has to be written once more".into(),
+        Kind::Full => "try: fewer or smaller requests at once".into(),
         _ => return None,
     })
 }

@@ -202,6 +202,9 @@ pub(crate) fn note(result: std::io::Result<()>) {
 /// of ours, and nobody hears what else there is to tell.
 pub(crate) fn written() -> Result<bool> {
     note(std::io::stdout().flush());
+    if engine::standard::output_is_missing() {
+        bail!("standard output is closed: the result went nowhere");
+    }
     match &*lock(&UNWRITTEN) {
         None => Ok(true),
         Some(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),

@@ -83,3 +83,23 @@ fn a_client_that_waits_for_a_login_ends_at_one_signal() {
         interrupted(child, Signal::TERM);
     }
 }
+
+/// Nothing is under way: there is nothing to wait for.
+#[test]
+fn a_client_that_waits_for_its_input_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), &["memory:16M"], &[]);
+    let url = daemon.urls[0].as_str();
+    for arguments in [["write", url, "-"], ["copy", "-", url]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
+        command.args(arguments).arg("--quiet").stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let input = child.stdin.take();
+        std::thread::sleep(PAUSE);
+        let (output, time) = interrupted(child, Signal::INT);
+        assert!(time < Duration::from_secs(3), "{time:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
+        drop(input);
+    }
+}

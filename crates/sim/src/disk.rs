@@ -9,6 +9,7 @@ use buf::Buf;
 use buf::Slice;
 use engine::Token;
 use engine::files::Allocation;
+use store::foreign::Completer;
 
 use crate::rng::Rng;
 
@@ -36,7 +37,7 @@ struct Volatile {
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) desk: usize,
-    pub(crate) token: Token,
+    pub(crate) owner: Owner,
     pub(crate) what: What,
     /// Errno that it ends with.
     pub(crate) fails: Option<i32>,
@@ -44,8 +45,22 @@ pub(crate) struct Work {
     applied: usize,
 }
 
+/// Who is told of its end.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// The port.
+    Port(Token),
+    /// Whoever gave work this number to do elsewhere.
+    Elsewhere { number: u64, completer: Completer },
+}
+
 #[derive(Debug)]
 pub(crate) enum What {
+    /// Into the buffer of who is told.
+    ReadElsewhere {
+        offset: u64,
+        length: u32,
+    },
     Read {
         offset: u64,
         buf: Buf,
@@ -60,6 +75,7 @@ pub(crate) enum What {
     /// What is there.
     Allocation {
         offset: u64,
+        length: u64,
     },
     Zero {
         offset: u64,
@@ -73,6 +89,8 @@ pub(crate) enum What {
 pub(crate) struct Abilities {
     pub(crate) punch: bool,
     pub(crate) zero: bool,
+    /// No system here writes it back.
+    pub(crate) elsewhere: bool,
 }
 
 /// A disk.
@@ -122,7 +140,7 @@ impl Disk {
     }
 
     /// Takes work; it is to be stepped by its number.
-    pub(crate) fn submit(&mut self, desk: usize, token: Token, what: What) -> u64 {
+    pub(crate) fn submit(&mut self, desk: usize, owner: Owner, what: What) -> u64 {
         let mut fails = match what {
             What::Zero { punch: true, .. } if !self.abilities.punch => Some(EOPNOTSUPP),
             What::Zero { punch: false, .. } if !self.abilities.zero => Some(EOPNOTSUPP),
@@ -136,7 +154,7 @@ impl Disk {
             });
         }
         self.next += 1;
-        self.works.insert(self.next, Work { desk, token, what, fails, applied: 0 });
+        self.works.insert(self.next, Work { desk, owner, what, fails, applied: 0 });
         self.next
     }
 
@@ -146,6 +164,7 @@ impl Disk {
         let Some(mut work) = self.works.remove(&id) else { return false };
         let (offset, length) = match &work.what {
             What::Read { offset, buf } => (*offset, buf.len()),
+            What::ReadElsewhere { offset, length } => (*offset, *length as usize),
             What::Write { offset, data, .. } => (*offset, data.len()),
             What::Zero { offset, length, .. } => (*offset, usize::try_from(*length).unwrap_or(0)),
             What::Sync | What::Allocation { .. } => (0, 0),
@@ -170,11 +189,10 @@ impl Disk {
         let (from, to) = (work.applied, work.applied + part);
         let begin = (offset + from as u64) / SECTOR as u64;
         match &mut work.what {
-            What::Read { buf, .. } => {
-                for (sector, piece) in (begin..).zip(buf[from..to].chunks_mut(SECTOR)) {
-                    let content = self.visible.get(&sector);
-                    let content = content.map_or(&[0; SECTOR][..], |content| &content[..]);
-                    piece.copy_from_slice(&content[..piece.len()]);
+            What::Read { buf, .. } => self.show(begin, &mut buf[from..to]),
+            What::ReadElsewhere { .. } => {
+                if let Owner::Elsewhere { completer, .. } = &mut work.owner {
+                    self.show(begin, &mut completer.room()[from..to]);
                 }
             }
             What::Write { data, .. } => {
@@ -191,6 +209,30 @@ impl Disk {
             }
             What::Sync | What::Allocation { .. } => {}
         }
+    }
+
+    /// What readers see from sector `begin` on.
+    fn show(&self, begin: u64, to: &mut [u8]) {
+        for (sector, piece) in (begin..).zip(to.chunks_mut(SECTOR)) {
+            let content = self.visible.get(&sector);
+            let content = content.map_or(&[0; SECTOR][..], |content| &content[..]);
+            piece.copy_from_slice(&content[..piece.len()]);
+        }
+    }
+
+    /// Nobody goes on with work `id`: what it has done stays, or a little more.
+    pub(crate) fn abandon(&mut self, id: u64, rng: &mut Rng) -> Option<Work> {
+        if rng.chance(500) {
+            self.step(id, rng);
+        }
+        let work = self.works.remove(&id)?;
+        if let What::Write { offset, .. } | What::Zero { offset, .. } = &work.what {
+            let begin = offset / SECTOR as u64;
+            for sector in begin..begin + (work.applied / SECTOR) as u64 {
+                self.end_write(sector, id, false);
+            }
+        }
+        Some(work)
     }
 
     /// What stands behind the byte at `offset`, and where that ends.
@@ -246,7 +288,7 @@ impl Disk {
                 }
             }
             What::Sync => self.sync(id),
-            What::Read { .. } | What::Allocation { .. } => {}
+            What::Read { .. } | What::ReadElsewhere { .. } | What::Allocation { .. } => {}
         }
     }
 
@@ -295,6 +337,9 @@ impl Disk {
     /// The system writes back what nobody has synced, and fails at about half of it: the medium
     /// keeps what it had. False: there was nothing to lose.
     pub(crate) fn fail_writeback(&mut self, rng: &mut Rng) -> bool {
+        if self.abilities.elsewhere {
+            return false;
+        }
         let before = self.lost.len();
         let Self { volatile, lost, .. } = self;
         volatile.retain(|sector, list| {
@@ -356,11 +401,11 @@ mod tests {
     use super::*;
 
     fn disk() -> Disk {
-        Disk::new(Abilities { punch: true, zero: true })
+        Disk::new(Abilities { punch: true, zero: true, elsewhere: false })
     }
 
     fn run(disk: &mut Disk, what: What) -> Work {
-        let id = disk.submit(0, Token(0), what);
+        let id = disk.submit(0, Owner::Port(Token(0)), what);
         let mut rng = Rng::new(1);
         while !disk.step(id, &mut rng) {}
         disk.works.remove(&id).expect("it was submitted")
@@ -430,7 +475,8 @@ mod tests {
     fn a_sync_covers_only_what_was_done_before_it() {
         let mut disk = disk();
         let data = Slice::from(vec![9; SECTOR]);
-        let late = disk.submit(0, Token(0), What::Write { offset: 0, data, durable: false });
+        let late =
+            disk.submit(0, Owner::Port(Token(0)), What::Write { offset: 0, data, durable: false });
         run(&mut disk, What::Sync);
         assert!(!disk.is_past(disk.mark()));
         while !disk.step(late, &mut Rng::new(1)) {}

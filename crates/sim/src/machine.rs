@@ -24,6 +24,9 @@ use target::Solo;
 use target::SoloPlan;
 
 use crate::disk::SECTOR;
+use crate::elsewhere::Counter;
+use crate::elsewhere::Elsewhere;
+use crate::elsewhere::Remote;
 use crate::host::target_name;
 use crate::options::TargetPlan;
 use crate::port::SimPort;
@@ -50,6 +53,8 @@ pub(crate) struct Machine {
     /// Of each unit: how often another disk took the place of the one before.
     exchanged: Vec<u32>,
     cupboard: Option<Cupboard>,
+    /// Where its stores leave what is done elsewhere.
+    counter: Counter,
     rng: Rng,
     pub(crate) world: Shared,
 }
@@ -60,10 +65,13 @@ impl Machine {
         let mut shared = world.borrow_mut();
         let desk = shared.desks.len();
         shared.add_desk(format!("target {desk}"));
-        let [punch, zero] = plan.abilities;
+        let elsewhere = plan.elsewhere.is_some();
+        // What is elsewhere does what it is asked for.
+        let [punch, zero] = plan.abilities.map(|can| can || elsewhere);
         let first = shared.disks.len();
         for _ in 0..plan.luns {
-            shared.disks.push(crate::disk::Disk::new(crate::disk::Abilities { punch, zero }));
+            let abilities = crate::disk::Abilities { punch, zero, elsewhere };
+            shared.disks.push(crate::disk::Disk::new(abilities));
         }
         let disks = (first..shared.disks.len()).collect();
         drop(shared);
@@ -78,9 +86,15 @@ impl Machine {
             world.borrow_mut().keepers.insert(desk, keeper);
             cupboard
         });
+        let counter = Counter::default();
+        if let Some(remoteness) = plan.elsewhere {
+            let rng = Rng::stream(seed, 4000 + desk as u64);
+            let remote = Remote::new(counter.clone(), remoteness, rng);
+            world.borrow_mut().remotes.insert(desk, remote);
+        }
         let exchanged = vec![0; sizes.len()];
         let (plan, solo, shrinking) = (plan.clone(), None, None);
-        Self { desk, plan, solo, disks, sizes, shrinking, exchanged, cupboard, rng, world }
+        Self { desk, plan, solo, disks, sizes, shrinking, exchanged, cupboard, counter, rng, world }
     }
 
     /// Starts serving.
@@ -199,15 +213,22 @@ impl Machine {
             physical_block: u32::try_from(SECTOR).unwrap_or(512),
             rotational: false,
         };
-        let file = store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync);
         let disk = self.disks[usize::from(number)];
+        if self.plan.elsewhere.is_some() {
+            return self.limited(Arc::new(Elsewhere::new(self.counter.clone(), disk, geometry)));
+        }
+        let file = store::file::File::new(FileId(u32::from(number)), geometry, self.plan.sync);
         let file = match self.world.borrow_mut().disks[disk].open() {
             true => file,
             false => file.after_a_loss(),
         };
+        self.limited(Arc::new(file))
+    }
+
+    fn limited(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         match self.plan.limit {
-            0 => Arc::new(file),
-            limit => Arc::new(Limit::new(Arc::new(file), Layer(0), Rate::Bytes(limit))),
+            0 => store,
+            limit => Arc::new(Limit::new(store, Layer(0), Rate::Bytes(limit))),
         }
     }
 
@@ -215,6 +236,7 @@ impl Machine {
     pub(crate) fn turn(&mut self) {
         if let Some(solo) = &mut self.solo {
             solo.turn();
+            self.world.borrow_mut().take_orders(self.desk);
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a seed draws: the systems, what is negotiated, the load, and what befalls them.
 
+mod elsewhere;
 mod exchange;
 mod extras;
 mod faults;
@@ -24,6 +25,7 @@ use iscsi::chap::Algorithm;
 use iscsi::target::DigestPolicy;
 use wire::scsi::persistent::Type;
 
+pub use self::elsewhere::Remoteness;
 pub(crate) use self::extras::RESTS;
 pub use self::extras::Secrets;
 pub use self::faults::Class;
@@ -153,6 +155,8 @@ pub struct TargetPlan {
     pub limit: u64,
     /// It keeps reservations and mode parameters through a loss of power.
     pub keeping: Option<Keeping>,
+    /// Its disks are elsewhere.
+    pub elsewhere: Option<Remoteness>,
 }
 
 /// Everything that a seed draws.
@@ -210,6 +214,7 @@ impl Options {
         options.keep_states();
         options.manage_much();
         options.contend();
+        options.serve_elsewhere();
         options.exchange_disks();
         options.tell_of_failures();
         options
@@ -321,6 +326,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         two_groups: false,
         limit: 0,
         keeping: None,
+        elsewhere: None,
     }
 }
 

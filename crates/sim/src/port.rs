@@ -148,7 +148,7 @@ impl Port for SimPort {
                 self.file(token, file, What::Zero { offset, length, punch: false });
             }
             Work::Allocation { file, offset } => {
-                self.file(token, file, What::Allocation { offset });
+                self.file(token, file, What::Allocation { offset, length: u64::MAX });
             }
             Work::Chore { chore } => self.world.borrow_mut().keep(self.desk, token, chore),
         }

@@ -349,6 +349,7 @@ impl Run {
         self.until = now + DRAIN_MAX;
         world.trace.note(now, || "the faults stop".to_owned());
         world.weather.disk_factor = 1;
+        world.end_silence();
         world.disks.iter_mut().for_each(|disk| disk.errors = 0);
         world.keepers.values().for_each(|keeper| keeper.cupboard.mend());
         for link in world.net.links.values_mut() {

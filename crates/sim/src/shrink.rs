@@ -55,6 +55,11 @@ fn candidates(options: &Options) -> Vec<Options> {
             }
         }
     }
+    for target in 0..options.targets.len() {
+        if options.targets[target].elsewhere.is_some() {
+            add(&|candidate| candidate.targets[target].elsewhere = None);
+        }
+    }
     for impostor in 0..options.impostors.len() {
         add(&|candidate| {
             let _ = candidate.impostors.remove(impostor);

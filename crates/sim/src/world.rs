@@ -19,13 +19,21 @@ use engine::Chore;
 use engine::Event;
 use engine::Token;
 use engine::Waker;
+use engine::files::Allocation;
 use initiator::Connected;
 use initiator::Error;
 use std::sync::mpsc::Sender;
+use store::Outcome;
+use store::Run;
+use store::Space;
+use store::foreign::Completer;
 
 use crate::check::Sessions;
 use crate::disk::Disk;
+use crate::disk::ENOSPC;
+use crate::disk::Owner;
 use crate::disk::What;
+use crate::elsewhere::Remote;
 use crate::lies::Lie;
 use crate::net::LinkId;
 use crate::net::Net;
@@ -55,6 +63,8 @@ pub(crate) enum Due {
     Push(LinkId, Side),
     /// Work of a disk goes on.
     Disk(usize, u64),
+    /// Work of a disk is dropped by who was to answer for it.
+    Drop(usize, u64),
     /// A port's wait is over; the number tells whether it still is that wait.
     Wake(usize, u64),
     /// An attempt to connect ends.
@@ -201,6 +211,10 @@ pub(crate) struct World {
     pub(crate) disks: Vec<Disk>,
     /// By target.
     pub(crate) keepers: BTreeMap<usize, Keeper>,
+    /// By target: what is behind its stores, if that is elsewhere.
+    pub(crate) remotes: BTreeMap<usize, Remote>,
+    /// The faults have stopped.
+    pub(crate) is_calm: bool,
     /// What the numbers of descriptors mean that ports will be given.
     pub(crate) handles: BTreeMap<i32, Place>,
     pub(crate) weather: Weather,
@@ -233,6 +247,8 @@ impl World {
             net: Net::default(),
             disks: Vec::new(),
             keepers: BTreeMap::new(),
+            remotes: BTreeMap::new(),
+            is_calm: false,
             handles: BTreeMap::new(),
             weather,
             net_rng: Rng::stream(seed, 1),
@@ -289,6 +305,7 @@ impl World {
             Some(Due::Arrival(link, side)) => self.arrive(link, side),
             Some(Due::Push(link, side)) => self.push(link, side),
             Some(Due::Disk(disk, work)) => self.disk_step(disk, work),
+            Some(Due::Drop(disk, work)) => self.drop_work(disk, work),
             Some(Due::Wake(desk, wait)) if self.desks[desk].wait == wait => {
                 self.ready.insert(desk);
             }
@@ -364,7 +381,7 @@ impl World {
 
     /// A disk takes work.
     pub(crate) fn disk_submit(&mut self, desk: usize, disk: usize, token: Token, what: What) {
-        let id = self.disks[disk].submit(desk, token, what);
+        let id = self.disks[disk].submit(desk, Owner::Port(token), what);
         self.disk_later(disk, id);
     }
 
@@ -391,22 +408,59 @@ impl World {
         let errno = work.fails.unwrap_or(0);
         let parts = [1, disk as u64, id, u64::from(errno.unsigned_abs())];
         self.trace.step(self.now, &parts, || format!("disk {disk}: work {id} ends, {errno}"));
+        let token = match work.owner {
+            Owner::Port(token) => token,
+            Owner::Elsewhere { completer, .. } => {
+                self.answer(disk, completer, &work.what, work.fails);
+                return self.rouse(work.desk);
+            }
+        };
         let result = work.fails.map_or(Ok(()), Err);
         let event = match work.what {
             What::Read { buf, .. } => {
                 let length = buf.len();
                 Event::Read { buf, result: result.map(|()| length) }
             }
+            What::ReadElsewhere { .. } => return,
             What::Write { .. } => Event::Wrote { result },
             What::Sync => Event::Synced { result },
-            What::Allocation { offset } => {
+            What::Allocation { offset, .. } => {
                 let found = self.disks[disk].allocation(offset);
                 Event::Allocation { result: result.map(|()| found) }
             }
             What::Zero { punch: true, .. } => Event::Punched { result },
             What::Zero { punch: false, .. } => Event::Zeroed { result },
         };
-        self.tell(work.desk, work.token, event);
+        self.tell(work.desk, token, event);
+    }
+
+    /// Work that a port knows nothing of has ended.
+    fn answer(&self, disk: usize, completer: Completer, what: &What, fails: Option<i32>) {
+        match (fails, what) {
+            (None, What::Allocation { offset, length }) => {
+                let (found, end) = self.disks[disk].allocation(*offset);
+                let space = match found {
+                    Allocation::Data => Space::Mapped,
+                    Allocation::Reserved => Space::Anchored,
+                    Allocation::Hole => Space::Deallocated,
+                };
+                let length = (*length).min(end - offset);
+                completer.complete_with(Outcome::Status(Run { space, length }));
+            }
+            (None, _) => completer.complete(Ok(())),
+            (Some(ENOSPC), _) => completer.complete(Err(store::Error::Space)),
+            (Some(_), What::ReadElsewhere { .. } | What::Allocation { .. }) => {
+                completer.complete(Err(store::Error::Read));
+            }
+            (Some(_), _) => completer.complete(Err(store::Error::Write)),
+        }
+    }
+
+    /// A port was woken by a thread of somebody else.
+    pub(crate) fn rouse(&mut self, desk: usize) {
+        if self.desks[desk].state == State::Up {
+            self.ready.insert(desk);
+        }
     }
 }
 

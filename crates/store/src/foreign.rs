@@ -32,18 +32,30 @@ pub trait Foreign: Send + Sync + fmt::Debug {
 pub struct Errand {
     work: Arc<dyn Foreign>,
     room: u32,
+    step: u64,
 }
 
 impl Errand {
     /// `work`, which brings no bytes.
     pub const fn new(work: Arc<dyn Foreign>) -> Self {
-        Self { work, room: 0 }
+        Self { work, room: 0, step: 0 }
     }
 
     /// `work`, which brings `room` bytes, at most [`BUF_LEN_MAX`](buf::BUF_LEN_MAX): the driver
     /// takes a buffer for them from its pool.
     pub const fn reading(work: Arc<dyn Foreign>, room: u32) -> Self {
-        Self { work, room }
+        Self { work, room, step: 0 }
+    }
+
+    /// The same as step `step` of an operation that needs several: the store finds it again.
+    #[must_use]
+    pub fn at_step(self, step: u64) -> Self {
+        Self { step, ..self }
+    }
+
+    /// Which step of its operation it is; 0 unless the store has said so.
+    pub const fn step(&self) -> u64 {
+        self.step
     }
 
     /// Length of the buffer that [`begin`](Self::begin) needs; none if that is 0.

@@ -72,7 +72,7 @@ pub struct Plan {
     pub login_timeout: Duration,
     /// Name server to register with, `HOST:PORT`.
     pub isns: Option<String>,
-    /// More sessions are refused, [`SESSIONS_MAX`](crate::SESSIONS_MAX) at most.
+    /// More sessions are refused, [`SESSIONS_MAX`] at most.
     pub sessions_max: usize,
     /// How many connections there may be.
     pub connections: ConnectionLimits,
@@ -82,7 +82,7 @@ pub struct Plan {
 
 impl Plan {
     /// Serves `nodes`, whose stores were opened by `stores`, at `portals`: in one thread, to at
-    /// most [`SESSIONS_MAX`](crate::SESSIONS_MAX) sessions, without proof of who asks what there
+    /// most [`SESSIONS_MAX`] sessions, without proof of who asks what there
     /// is.
     #[must_use]
     pub fn new(portals: Vec<Portal>, nodes: Vec<Node>, stores: Stores) -> Self {

@@ -326,13 +326,17 @@ impl Link {
         if job.attached {
             job.room = buf;
         }
+        let lun = job.request.lun;
         if let Some(kind) = deferred(&outcome) {
             let error = Error::new(kind).at_target(self.options.target.as_deref());
-            let (session, error) = (self.id, error.at_lun(job.request.lun));
+            let (session, error) = (self.id, error.at_lun(lun));
             context.tell(Event::Deferred { session, error });
         }
-        let generation = self.caches.heard(job.request.lun, &job.request.cdb, &outcome);
-        self.identities.heard(job.request.lun, &outcome);
+        if let Some(sense) = attention(&outcome) {
+            context.tell(Event::Attention { session: self.id, lun, sense });
+        }
+        let generation = self.caches.heard(lun, &job.request.cdb, &outcome);
+        self.identities.heard(lun, &outcome);
         let received = match &outcome {
             Outcome::Done(completion) => {
                 self.carries = true;
@@ -438,6 +442,14 @@ fn deferred(outcome: &Outcome) -> Option<Kind> {
     };
     let sense = Sense::parse(raw).filter(|sense| sense.deferred)?;
     Some(Kind::Status { status: *status, sense: Some(sense), raw: raw.clone() })
+}
+
+/// The unit attention that a command ended with.
+fn attention(outcome: &Outcome) -> Option<Sense> {
+    let Outcome::Done(Completion { status: CHECK_CONDITION, sense, .. }) = outcome else {
+        return None;
+    };
+    Sense::parse(sense).filter(|sense| sense.key == SenseKey::UnitAttention)
 }
 
 impl Job {

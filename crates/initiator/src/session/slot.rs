@@ -28,7 +28,7 @@ struct SlotState<T> {
 
 /// The side that fills a slot; a slot that nobody filled is over when it is dropped.
 #[derive(Debug)]
-pub(super) struct Reply<T>(Arc<Slot<T>>);
+pub(crate) struct Reply<T>(Arc<Slot<T>>);
 
 /// The side that waits.
 #[derive(Debug)]

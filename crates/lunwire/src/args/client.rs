@@ -154,7 +154,7 @@ pub(crate) struct ReadOptions {
     /// Read the file and the disk once more and compare
     #[arg(long)]
     pub(crate) verify: bool,
-    /// Replace what is in FILE
+    /// Replace what is in FILE, or on the device that it is
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Print the result as JSON
@@ -219,7 +219,7 @@ pub(crate) struct CopyOptions {
     /// no part of the disk although somebody serves it
     #[arg(long)]
     pub(crate) different_disks: bool,
-    /// Replace what is in a file that is the destination
+    /// Replace what is in a file, or on a local device, that is the destination
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Print the result as JSON

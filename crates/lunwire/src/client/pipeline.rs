@@ -152,8 +152,6 @@ pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
     let total = copy.done;
     let journal = copy.plan.journal.take();
     let result = match (result, journal) {
-        // Whoever read it has enough of it.
-        (Err(error), _) if error.is::<place::NobodyReads>() => Ok(()),
         (Ok(()), Some(journal)) => journal.remove(),
         (Ok(()), None) => Ok(()),
         (Err(error), None) => Err(error),

@@ -3,7 +3,6 @@
 
 mod streams;
 
-pub(crate) use streams::NobodyReads;
 pub(crate) use streams::read_stdin;
 pub(crate) use streams::write_stdout;
 
@@ -100,6 +99,9 @@ impl Place {
         text: &str,
     ) -> Result<Self> {
         if text == STANDARD {
+            if engine::standard::output_is_missing() {
+                bail!("standard output is closed; try: a FILE, or a program that reads it");
+            }
             return Ok(Self::Stream);
         }
         if client::is_url(text) {
@@ -122,18 +124,28 @@ impl Place {
             // A device that is mounted, or part of another one, is refused by the system.
             how.create(false).custom_flags(OFlags::EXCL.bits().cast_signed());
         }
-        let file = how.open(text).with_context(|| format!("cannot write {text}"))?;
+        let file = match how.open(text) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                return Err(who_has(text));
+            }
+            file => file.with_context(|| format!("cannot write {text}"))?,
+        };
         // Whoever serves a file has it locked, and would go on to serve what others put there.
         files::lock_alone(Path::new(text), &file).map_err(occupied)?;
         Ok(Self::File(Local::new(text, file)?))
     }
 
-    /// Fails for a file that has something in it.
+    /// Fails for a file that has something in it, and for any device: what is on one is not seen by
+    /// its name.
     pub(crate) fn expect_empty(&self) -> Result<()> {
         match self {
             Self::File(Local { path, size, regular: true, .. }) if *size > 0 => bail!(
                 "{path} exists and holds {}; try: another name, or --overwrite",
                 units::bytes(*size)
+            ),
+            Self::File(Local { path, regular: false, .. }) => bail!(
+                "{path} is a device, and what is on it would be lost; try: lsblk --fs {path}, \
+                 which shows what that may be, then --overwrite"
             ),
             _ => Ok(()),
         }
@@ -287,7 +299,7 @@ impl Disk {
         if beyond && let Ok(capacity) = scsi::capacity(unit) {
             let (was, now) = (self.geometry.blocks, capacity.last_lba.saturating_add(1));
             if was != now {
-                return anyhow::anyhow!(
+                return anyhow!(
                     "{}: the disk has changed its size from {was} to {now} blocks; try: again, \
                      from the beginning",
                     self.url
@@ -297,7 +309,7 @@ impl Disk {
         let gone = error.sense().is_some_and(|sense| sense.asc == 0x25);
         if gone {
             let (url, portal) = (&self.url, self.url.portal());
-            return anyhow::anyhow!(
+            return anyhow!(
                 "{url}: the logical unit has vanished ({error}); is it still served? \
                  try: lunwire discover {portal}"
             );
@@ -430,6 +442,18 @@ impl Local {
         }
         self.file.set_len(size).with_context(|| format!("cannot size {}", self.path))
     }
+}
+
+/// Who has a device that the system gives to nobody else.
+fn who_has(device: &str) -> anyhow::Error {
+    let locked = File::open(device).ok().map(|file| files::lock_alone(Path::new(device), &file));
+    if let Some(Err(error)) = locked {
+        return error.into();
+    }
+    anyhow!(
+        "{device} is mounted or in use by the system (RAID, LVM, swap, multipath); try: lsblk \
+         {device}, then unmount or release it"
+    )
 }
 
 /// Takes `file`, which is `path`, for this process alone.

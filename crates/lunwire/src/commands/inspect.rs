@@ -5,10 +5,12 @@ use anyhow::Result;
 use control::units;
 use initiator::Error;
 use initiator::Geometry;
+use initiator::Kind;
 use initiator::scsi;
 use initiator::scsi::Execute;
 use serde_json::Value;
 use serde_json::json;
+use wire::scsi::capacity::Capacity;
 use wire::scsi::inquiry::Standard;
 use wire::scsi::mode;
 use wire::scsi::mode::ModeData;
@@ -43,7 +45,10 @@ pub(crate) fn run(options: &InspectOptions) -> Result<()> {
 #[derive(Debug)]
 struct Facts {
     standard: Standard,
-    geometry: Geometry,
+    /// Of a disk.
+    geometry: Option<Geometry>,
+    /// Of what is none, where it has one.
+    capacity: Option<Capacity>,
     luns: Vec<u16>,
     serial: Option<String>,
     designators: Vec<Designator>,
@@ -58,8 +63,16 @@ struct Facts {
 
 impl Facts {
     fn gather(unit: &mut impl Execute) -> Result<Self, Error> {
-        let geometry = scsi::geometry(unit)?;
         let standard = scsi::inquiry(unit)?;
+        let geometry = match scsi::geometry(unit) {
+            // Something else than a disk.
+            Err(error) if matches!(error.kind(), Kind::NotADisk(_)) && is_there(&standard) => None,
+            geometry => Some(geometry?),
+        };
+        let capacity = match geometry {
+            Some(_) => None,
+            None => have(scsi::capacity(unit))?,
+        };
         let pages = have(scsi::vpd(unit, vpd::SUPPORTED_PAGES))?.unwrap_or_default();
         let mut page = |code| match pages.contains(&code) {
             true => have(scsi::vpd(unit, code)),
@@ -81,6 +94,7 @@ impl Facts {
         Ok(Self {
             standard,
             geometry,
+            capacity,
             luns: have(scsi::report_luns(unit))?.unwrap_or_default(),
             serial: serial.map(|bytes| printable(&bytes)),
             designators: designators.map(|bytes| vpd::designators(&bytes)).unwrap_or_default(),
@@ -95,8 +109,17 @@ impl Facts {
         })
     }
 
+    /// Blocks, and bytes in each.
+    fn size(&self) -> Option<(u64, u32)> {
+        let of_disk = self.geometry.map(|geometry| (geometry.blocks, geometry.block));
+        let size =
+            |capacity: &Capacity| (capacity.last_lba.saturating_add(1), capacity.block_length);
+        of_disk.or_else(|| self.capacity.as_ref().map(size))
+    }
+
     fn json(&self) -> Value {
-        let Self { standard, geometry, .. } = self;
+        let Self { standard, .. } = self;
+        let geometry = self.geometry.as_ref();
         let limits = self.limits.as_ref().map(|limits| {
             json!({
                 "transfer_blocks_max": limits.transfer_max,
@@ -117,14 +140,15 @@ impl Facts {
             "product": printable(&standard.product),
             "revision": printable(&standard.revision),
             "serial": self.serial,
-            "bytes": geometry.bytes(),
-            "block_bytes": geometry.block,
-            "blocks": geometry.blocks,
-            "physical_block_bytes": geometry.physical,
-            "read_only": geometry.read_only,
-            "protection": geometry.protection.map(ProtectionType::number),
-            "unmap": geometry.unmap_max > 0,
-            "unmapped_reads_zero": geometry.unmap_zeros,
+            "device_type": standard.peripheral & TYPE_MASK,
+            "bytes": self.size().map(|(blocks, block)| blocks.saturating_mul(block.into())),
+            "block_bytes": self.size().map(|(_, block)| block),
+            "blocks": self.size().map(|(blocks, _)| blocks),
+            "physical_block_bytes": geometry.map(|geometry| geometry.physical),
+            "read_only": geometry.map(|geometry| geometry.read_only),
+            "protection": geometry.and_then(|of| of.protection).map(ProtectionType::number),
+            "unmap": geometry.map(|geometry| geometry.unmap_max > 0),
+            "unmapped_reads_zero": geometry.map(|geometry| geometry.unmap_zeros),
             "write_cache": self.write_cache,
             "limits": limits,
             "designators": designators,
@@ -137,7 +161,7 @@ impl Facts {
     }
 
     fn print(&self) {
-        let Self { standard, geometry, .. } = self;
+        let Self { standard, .. } = self;
         let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "not told".to_owned());
         let mut rows = vec![
@@ -147,33 +171,27 @@ impl Facts {
             ],
             vec!["revision".into(), printable(&standard.revision)],
             vec!["serial".into(), or_unknown(self.serial.clone())],
-            vec![
-                "size".into(),
-                format!("{} ({} bytes)", units::bytes(geometry.bytes()), geometry.bytes()),
-            ],
-            vec![
-                "blocks".into(),
-                format!(
-                    "{} of {} bytes, {} physical",
-                    geometry.blocks, geometry.block, geometry.physical
-                ),
-            ],
-            vec!["read only".into(), yes(geometry.read_only)],
-            vec![
-                "protection".into(),
-                geometry
-                    .protection
-                    .map_or_else(|| "none".into(), |of| format!("type {}", of.number())),
-            ],
-            vec!["write cache".into(), or_unknown(self.write_cache.map(yes))],
-            vec![
-                "unmap".into(),
-                match (geometry.unmap_max > 0, geometry.unmap_zeros) {
-                    (true, true) => "yes; unmapped blocks read as zero".into(),
-                    (unmap, _) => yes(unmap),
-                },
-            ],
         ];
+        rows.push(vec!["device type".into(), device_type(standard.peripheral)]);
+        if let Some((blocks, block)) = self.size() {
+            let bytes = blocks.saturating_mul(block.into());
+            let size = format!("{} ({bytes} bytes)", units::bytes(bytes));
+            rows.push(vec!["size".into(), size]);
+            let physical = self.geometry.map(|geometry| geometry.physical);
+            let physical = physical.map(|bytes| format!(", {bytes} physical")).unwrap_or_default();
+            rows.push(vec!["blocks".into(), format!("{blocks} of {block} bytes{physical}")]);
+        }
+        if let Some(geometry) = &self.geometry {
+            let protection = geometry.protection.map(|of| format!("type {}", of.number()));
+            rows.push(vec!["read only".into(), yes(geometry.read_only)]);
+            rows.push(vec!["protection".into(), protection.unwrap_or_else(|| "none".into())]);
+            rows.push(vec!["write cache".into(), or_unknown(self.write_cache.map(yes))]);
+            let unmap = match (geometry.unmap_max > 0, geometry.unmap_zeros) {
+                (true, true) => "yes; unmapped blocks read as zero".into(),
+                (unmap, _) => yes(unmap),
+            };
+            rows.push(vec!["unmap".into(), unmap]);
+        }
         if let Some(limits) = &self.limits {
             let blocks = |count: u32| match count {
                 0 => "no limit told".to_owned(),
@@ -219,11 +237,34 @@ fn hex_key(key: u64) -> String {
     format!("{key:#018x}")
 }
 
-/// Nothing, where the unit does not have it.
+/// PERIPHERAL DEVICE TYPE (SPC-4 §6.6.2).
+const TYPE_MASK: u8 = 0x1f;
+
+/// Whether there is a unit, of whatever type.
+const fn is_there(standard: &Standard) -> bool {
+    standard.peripheral >> 5 == 0
+}
+
+/// A device type for people.
+fn device_type(peripheral: u8) -> String {
+    let code = peripheral & TYPE_MASK;
+    let name = match code {
+        0x00 | 0x0e => "disk",
+        0x01 => "tape",
+        0x05 => "CD or DVD",
+        0x08 => "medium changer",
+        0x0c => "array controller",
+        0x0d => "enclosure",
+        _ => return format!("{code:02X}h"),
+    };
+    format!("{name} ({code:02X}h)")
+}
+
+/// Nothing, where the unit does not have it, or tells it to its holder alone.
 fn have<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if error.sense().is_some() => Ok(None),
+        Err(error) if error.sense().is_some() || scsi::is_conflict(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -11,6 +11,7 @@ mod beside;
 mod checks;
 mod flushes;
 mod foreign;
+mod inspecting;
 mod limits;
 mod messages;
 mod outputs;

@@ -92,7 +92,7 @@ fn a_device_is_not_copied_onto_what_is_behind_it() {
         fails(1, &["copy", from, to, "--quiet"], &["are the same", from, to]);
         assert!(std::fs::read(&image).unwrap() == bytes, "{from} to {to}");
     }
-    good(&["copy", &lower.device, &upper.device, "--quiet"]);
+    good(&["copy", &lower.device, &upper.device, "--quiet", "--overwrite"]);
     drop((whole, again, upper, lower));
     let halves = std::fs::read(&image).unwrap();
     assert!(halves[..2 << 20] == halves[2 << 20..], "parts of a file are no danger to each other");
@@ -228,7 +228,10 @@ fn what_a_copy_wrote_to_a_device_is_on_it() {
     let Some(device) = Loop::of(&behind, &[]) else { return };
     // As long as somebody has it open, closing it brings nothing to it.
     let holder = File::open(&device.device).unwrap();
-    good(&["copy", &image, &device.device, "--quiet"]);
+    let device_name = device.device.as_str();
+    fails(1, &["copy", &image, device_name, "--quiet"], &["is a device", "try: lsblk --fs"]);
+    assert!(std::fs::read(&behind).unwrap() == vec![0; 4 << 20], "nothing is written");
+    good(&["copy", &image, device_name, "--quiet", "--overwrite"]);
     assert!(std::fs::read(&behind).unwrap() == bytes);
     std::fs::write(&behind, vec![0; 4 << 20]).unwrap();
     let stdout = File::options().write(true).open(&device.device).unwrap();
@@ -261,11 +264,11 @@ fn a_file_that_a_device_shows_is_not_written_to() {
     alone.read(true).write(true);
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut alone, libc_o_excl());
     let mounted = alone.open(&shown.device).unwrap();
-    is_in_use(&source, &shown.device, &image, &[&shown.device]);
+    is_in_use(&source, &shown.device, &image, &[&shown.device, "mounted", "try: "]);
     is_in_use(&source, &again.device, &image, &[&again.device, &shown.device, "mounted"]);
-    good(&["copy", &source, &upper.device, "--quiet"]);
+    good(&["copy", &source, &upper.device, "--quiet", "--overwrite"]);
     drop(mounted);
-    good(&["copy", &source, &again.device, "--quiet"]);
+    good(&["copy", &source, &again.device, "--quiet", "--overwrite"]);
 }
 
 fn libc_o_excl() -> i32 {
@@ -281,7 +284,7 @@ fn a_device_of_a_file_that_is_served_is_not_written_to() {
     let Some(shown) = Loop::of(&image, &[]) else { return };
     is_in_use(&source, &shown.device, &image, &["in use by process"]);
     drop(daemon);
-    good(&["copy", &source, &shown.device, "--quiet"]);
+    good(&["copy", &source, &shown.device, "--quiet", "--overwrite"]);
 }
 
 #[test]

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Standard input and output as places.
 
-use std::fmt;
 use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::anyhow;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
 use rustix::fs::FileType;
+use rustix::io::Errno;
 
 use crate::client;
 
@@ -23,37 +29,45 @@ pub(super) fn flush_stdout() -> std::io::Result<()> {
     }
 }
 
-/// Who read standard output has gone away.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NobodyReads;
-
-impl fmt::Display for NobodyReads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("nobody reads standard output any more")
-    }
-}
-
-impl std::error::Error for NobodyReads {}
-
 /// Writes all of `bytes` to standard output.
-///
-/// # Errors
-/// [`NobodyReads`], or however it fails.
 pub(crate) fn write_stdout(bytes: &[u8]) -> Result<()> {
     std::io::stdout().write_all(bytes).map_err(unwritten)
 }
 
 pub(super) fn unwritten(error: std::io::Error) -> anyhow::Error {
     match error.kind() {
-        ErrorKind::BrokenPipe => NobodyReads.into(),
+        ErrorKind::BrokenPipe => anyhow!("who read standard output has gone away before the end"),
         _ => anyhow::Error::new(error).context("cannot write standard output"),
     }
 }
 
 /// Fills `to` from standard input as far as there is something; gives how much.
 pub(crate) fn read_stdin(to: &mut [u8]) -> Result<usize> {
-    fill_from(&mut std::io::stdin().lock(), to).context("cannot read standard input")
+    fill_from(&mut Patient(std::io::stdin()), to).context("cannot read standard input")
 }
+
+/// An input that is waited for, but not by one who wants an end.
+struct Patient<F>(F);
+
+impl<F: AsFd> Read for Patient<F> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            if client::is_interrupted() {
+                return Err(std::io::Error::new(ErrorKind::Interrupted, "interrupted"));
+            }
+            let mut input = [PollFd::new(&self.0, PollFlags::IN)];
+            let look = Timespec::try_from(INPUT_LOOK).ok();
+            match rustix::event::poll(&mut input, look.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                // What cannot be waited for is read, which tells why.
+                Ok(_) | Err(_) => return Ok(rustix::io::read(&self.0, to)?),
+            }
+        }
+    }
+}
+
+/// Between two looks whether the user wants an end, while nothing comes.
+const INPUT_LOOK: Duration = Duration::from_millis(100);
 
 /// Reads until `to` is full or the input ends. A signal is not the end.
 fn fill_from(input: &mut impl Read, to: &mut [u8]) -> std::io::Result<usize> {

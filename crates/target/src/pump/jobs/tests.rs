@@ -69,6 +69,8 @@ struct Desk {
     now: Instant,
     waits: usize,
     reads: usize,
+    /// What was asked about allocation.
+    questions: usize,
     waker: Waker,
 }
 
@@ -90,6 +92,7 @@ impl Port for Desk {
 
     fn submit(&mut self, _token: Token, work: Work) {
         self.reads += usize::from(matches!(work, Work::Read { .. }));
+        self.questions += usize::from(matches!(work, Work::Allocation { .. }));
     }
 
     fn pause(&mut self, _socket: Socket) {}
@@ -133,7 +136,8 @@ impl Port for Desk {
 
 fn solo(pool: Pool) -> Solo<Desk> {
     let now = Instant(1_000_000_000);
-    let desk = Desk { now, waits: 0, reads: 0, waker: Waker::new().expect("a descriptor") };
+    let desk =
+        Desk { now, waits: 0, reads: 0, questions: 0, waker: Waker::new().expect("a descriptor") };
     let plan = SoloPlan {
         portals: Vec::new(),
         nodes: Vec::new(),
@@ -290,6 +294,22 @@ fn a_job_without_a_buffer_rests_between_its_tries() {
     drop(all);
     assert!(pump.turn());
     assert_eq!(pump.port.reads, 1, "it goes on when there is one");
+}
+
+/// The file system may have to look it up, so it is work for the port; others go on meanwhile.
+#[test]
+fn what_a_file_has_where_is_not_asked_on_the_reactor() {
+    let mut solo = solo(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut solo.pump;
+    pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job_on_file(), None);
+    let (key, _) = pump.job_turns.pop_front().expect("its first turn");
+    let io = Io::Status { file: FileId(0), offset: 0 };
+    pump.submit_io(Key::NOBODY, id_of(key), Op::Status { offset: 0, length: 512 }, io);
+    assert_eq!((pump.port.questions, pump.ios.len()), (1, 1));
+    assert!(pump.turn(), "it goes on");
+    let io = pump.ios.iter().next().map(|(key, _)| key).expect("it waits");
+    pump.io_done(io, IoResult::Status(Ok((store::Space::Mapped, 512))));
+    assert!(pump.ios.is_empty() && !pump.job_turns.is_empty());
 }
 
 #[test]

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An operation on a disk allocates nothing once its kind has been seen: counted over all threads
+//! of a process that has both roles.
+
+use std::alloc::System;
+
+use buf::Slice;
+use initiator::Completion;
+use initiator::CompletionQueue;
+use initiator::Config;
+use initiator::Disk;
+use initiator::Initiator;
+use initiator::Operation;
+use initiator::Options;
+use lunwire_conformance::server::TARGET;
+use lunwire_conformance::server::on_each_engine;
+use stats_alloc::INSTRUMENTED_SYSTEM;
+use stats_alloc::Region;
+use stats_alloc::StatsAlloc;
+
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const WARM: u32 = 1200;
+const COUNTED: u32 = 600;
+const DEPTH: u32 = 8;
+
+/// A queue may still meet a depth that it has not seen and grow once; an operation that allocates
+/// would do it [`COUNTED`] times.
+const GROWTH_MAX: usize = 64;
+
+static DATA: [u8; 4096] = [0x5a; 4096];
+
+/// What is counted; each alone, since a store in memory that lends its pages to a read takes others
+/// for a write.
+const KINDS: [fn(u64) -> Operation; 4] = [
+    |offset| Operation::read(offset, 4096),
+    |offset| Operation::write(offset, Slice::from_static(&DATA)),
+    |offset| Operation::write(offset, Slice::from_static(&DATA)).durable(),
+    |_| Operation::Flush,
+];
+
+/// Runs `count` operations over a completion queue, [`DEPTH`] at a time.
+fn submit(
+    disk: &Disk,
+    queue: &CompletionQueue,
+    entries: &mut Vec<Completion>,
+    kind: fn(u64) -> Operation,
+    count: u32,
+) {
+    for _ in 0..count / DEPTH {
+        for tag in 0..u64::from(DEPTH) {
+            disk.submit(queue, tag, kind(tag * 4096)).expect("it fits");
+        }
+        let mut under_way = DEPTH as usize;
+        while under_way > 0 {
+            under_way -= queue.reap_all(entries);
+            for entry in entries.drain(..) {
+                let Completion::Ended { result, .. } = entry else { panic!("{entry:?}") };
+                result.expect("it is carried out");
+            }
+            let _ = under_way > 0 && queue.wait(None);
+        }
+    }
+}
+
+/// The same one after the other, each waited for.
+fn wait(disk: &Disk, kind: fn(u64) -> Operation, count: u32) {
+    for _ in 0..count {
+        disk.start(kind(0)).expect("it fits").wait().expect("it is carried out");
+    }
+}
+
+fn counted(what: &str, mut run: impl FnMut(u32)) {
+    run(WARM);
+    let region = Region::new(HEAP);
+    run(COUNTED);
+    let change = region.change();
+    assert!(change.allocations + change.reallocations <= GROWTH_MAX, "{what}: {change:?}");
+}
+
+#[test]
+fn an_operation_on_a_disk_allocates_nothing() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let initiator = Initiator::start(&Config::default()).expect("a thread");
+            let options = Options::new(server.portal().to_string(), Some(TARGET.to_owned()));
+            let session = initiator.connect(options).expect("a session");
+            let disk = Disk::open(&session, 0).expect("a disk");
+            let queue = CompletionQueue::new().expect("a descriptor");
+            let mut entries = Vec::with_capacity(DEPTH as usize);
+            for kind in KINDS {
+                let what = format!("{:?}", kind(0));
+                counted(&what, |count| submit(&disk, &queue, &mut entries, kind, count));
+                counted(&what, |count| wait(&disk, kind, count));
+            }
+        },
+    );
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all clones of a disk share with the thread behind their initiator.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+
+use wire::scsi::capacity::Capacity;
+
+use crate::DiskEvent;
+use crate::Geometry;
+use crate::Ledger;
+use crate::SessionId;
+use crate::completions::Shared;
+use crate::session::lock;
+
+/// What all clones of a disk share.
+#[derive(Debug)]
+pub(crate) struct DiskState {
+    pub(crate) session: SessionId,
+    pub(crate) lun: u16,
+    inner: Mutex<DiskInner>,
+}
+
+/// What changes.
+#[derive(Debug)]
+pub(crate) struct DiskInner {
+    pub(crate) geometry: Geometry,
+    pub(crate) ledger: Ledger,
+    /// Bytes in its blocks, if they are not those of the geometry any more.
+    pub(crate) reformatted: Option<u32>,
+    /// Who is told of events, and under which tag.
+    pub(crate) watchers: Vec<(Arc<Shared>, u64)>,
+    news: Vec<(Arc<Shared>, u64, DiskEvent)>,
+    question: Question,
+}
+
+/// Whether the unit is being asked for its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    None,
+    Asked,
+    /// The answer may be of before the last change.
+    AskedTooEarly,
+}
+
+impl DiskState {
+    pub(crate) fn new(session: SessionId, lun: u16, geometry: Geometry) -> Self {
+        let inner = DiskInner {
+            geometry,
+            ledger: Ledger::default(),
+            reformatted: None,
+            watchers: Vec::new(),
+            news: Vec::new(),
+            question: Question::None,
+        };
+        Self { session, lun, inner: Mutex::new(inner) }
+    }
+
+    pub(crate) fn inner(&self) -> MutexGuard<'_, DiskInner> {
+        lock(&self.inner)
+    }
+}
+
+impl DiskInner {
+    /// Notes an event for all who watch.
+    pub(crate) fn happened(&mut self, event: DiskEvent) {
+        let news = self.watchers.iter();
+        self.news.extend(news.map(|(queue, tag)| (Arc::clone(queue), *tag, event.clone())));
+    }
+
+    /// Events that are to be passed on.
+    pub(crate) fn take_news(&mut self) -> Vec<(Arc<Shared>, u64, DiskEvent)> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The unit has told its size.
+    pub(crate) fn learned(&mut self, capacity: &Capacity) {
+        let (block, blocks) = (capacity.block_length, capacity.last_lba.saturating_add(1));
+        self.replace(Geometry { block, blocks, ..self.geometry });
+    }
+
+    /// The unit has told what it is like.
+    pub(crate) fn replace(&mut self, geometry: Geometry) {
+        if geometry.block != self.geometry.block {
+            // Offsets would be those of other blocks.
+            self.reformatted = Some(geometry.block);
+            return;
+        }
+        let (was, now) = (self.geometry.bytes(), geometry.bytes());
+        (self.geometry, self.reformatted) = (geometry, None);
+        if was != now {
+            self.happened(DiskEvent::Resized { was, now });
+        }
+    }
+
+    /// The size may have changed: gives what to ask with, unless it is being asked for.
+    pub(crate) fn begin_question(&mut self) -> Option<Geometry> {
+        let free = self.question == Question::None;
+        self.question = if free { Question::Asked } else { Question::AskedTooEarly };
+        free.then_some(self.geometry)
+    }
+
+    /// True if it has to be asked for once more.
+    pub(crate) fn end_question(&mut self) -> bool {
+        std::mem::replace(&mut self.question, Question::None) == Question::AskedTooEarly
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that panics has failed
+mod tests {
+    use super::*;
+    use crate::CompletionQueue;
+
+    fn disk() -> DiskState {
+        let geometry = Geometry { blocks: 100, ..crate::geometry::tests::DISK };
+        DiskState::new(SessionId { index: 0, generation: 1 }, 0, geometry)
+    }
+
+    fn capacity(block_length: u32, last_lba: u64) -> Capacity {
+        Capacity { last_lba, block_length, ..crate::scsi::capacity_of_10(0, 512) }
+    }
+
+    #[test]
+    fn watchers_hear_of_another_size() {
+        let (disk, queue) = (disk(), CompletionQueue::new().unwrap());
+        disk.inner().watchers.push((Arc::clone(&queue.0), 7));
+        disk.inner().learned(&capacity(512, 99));
+        assert!(disk.inner().take_news().is_empty(), "it is the same");
+        disk.inner().learned(&capacity(512, 199));
+        let news = disk.inner().take_news();
+        let [(_, 7, DiskEvent::Resized { was: 51200, now: 102400 })] = news[..] else {
+            panic!("{news:?}")
+        };
+        assert_eq!(disk.inner().geometry.blocks, 200);
+    }
+
+    #[test]
+    fn other_blocks_are_another_disk() {
+        let disk = disk();
+        disk.inner().learned(&capacity(4096, 99));
+        assert_eq!(disk.inner().reformatted, Some(4096));
+        assert_eq!(disk.inner().geometry.bytes(), 51200);
+        disk.inner().learned(&capacity(512, 99));
+        assert_eq!(disk.inner().reformatted, None);
+    }
+
+    #[test]
+    fn a_change_during_the_question_is_asked_for_again() {
+        let disk = disk();
+        assert!(disk.inner().begin_question().is_some());
+        assert!(disk.inner().begin_question().is_none());
+        assert!(disk.inner().end_question());
+        assert!(disk.inner().begin_question().is_some());
+        assert!(!disk.inner().end_question());
+    }
+}
