@@ -2,8 +2,8 @@
 //! Targets that tell once, in the place of a good end, that something which they had acknowledged
 //! has failed: by a deferred error (SPC-4 §4.5.7), or by a flush that is aborted.
 //!
-//! Nothing is lost by that here. But an initiator that lets a later flush stand for what was written
-//! before would lose it elsewhere (`host/promises.rs`).
+//! Nothing is lost by that here. But an initiator that lets a later flush stand for what was
+//! written before would lose it elsewhere (`host/promises.rs`).
 
 use std::collections::BTreeMap;
 
@@ -67,12 +67,8 @@ impl World {
             };
             let tag = [0, 1, 2, 3].map(|byte| header[TAG + byte]);
             if side == 0 && header[0] & OPCODE == COMMAND {
-                let unit = match Lun::parse(LunField(
-                    [0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[8 + byte]),
-                )) {
-                    Some(Lun::Unit(lun)) => lun,
-                    _ => continue,
-                };
+                let field = LunField([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| header[8 + byte]));
+                let Some(Lun::Unit(unit)) = Lun::parse(field) else { continue };
                 match Opcode(header[32]) {
                     Opcode::SYNCHRONIZE_CACHE_10 | Opcode::SYNCHRONIZE_CACHE_16 => {
                         link.news.asked.insert(tag, Some(unit));

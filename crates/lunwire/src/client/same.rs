@@ -82,7 +82,8 @@ impl Extent {
 }
 
 /// Fails if what is written to `to` may change what is still to be read from `from`. `different`:
-/// the user says that disks with one name are two, and that a file that is served is of another one.
+/// the user says that disks with one name are two, and that a file that is served is of another
+/// one.
 pub(crate) fn refuse(queue: &mut Queue, from: &Place, to: &Place, different: bool) -> Result<()> {
     let same = |why: &str| {
         Err(anyhow!("{} and {} are the same{why}; nothing was written", from.name(), to.name()))
