@@ -279,7 +279,8 @@ impl Disk {
     }
 
     /// What makes zeroes of a range without sending them all, if there is something. It is not
-    /// UNMAP, which a disk may leave undone, and there is none that goes to stable storage by itself.
+    /// UNMAP, which a disk may leave undone, and there is none that goes to stable storage by
+    /// itself.
     pub(crate) fn zero(&self, offset: u64, length: u32) -> Option<Request> {
         if self.writes_through {
             return None;
