@@ -351,8 +351,11 @@ impl Model {
     pub(crate) fn refused(&mut self, lba: usize, count: usize, version: Version) {
         for sector in self.range(lba, count) {
             (sector.writing, sector.cut) = (None, false);
-            let open = |found: &Candidate| found.version == version && found.until.is_none();
-            sector.candidates.retain(|found| !open(found));
+            // Zeroes that a fresh disk has are not those that were to be written.
+            let asked = |found: &Candidate| {
+                found.version == version && found.until.is_none() && found.acknowledged.is_none()
+            };
+            sector.candidates.retain(|found| !asked(found));
             sector.since.retain(|since| *since != version);
         }
     }

@@ -122,7 +122,8 @@ impl Identities {
         if completion.status != CHECK_CONDITION {
             return;
         }
-        let Some(sense) = Sense::parse(&completion.sense) else { return };
+        let sense = Sense::parse(&completion.sense).filter(|sense| !sense.deferred);
+        let Some(sense) = sense else { return };
         match (sense.key, sense.asc, sense.ascq) {
             // REPORTED LUNS DATA HAS CHANGED: any of them.
             (SenseKey::UnitAttention, 0x3f, 0x0e) => {

@@ -449,7 +449,7 @@ fn attention(outcome: &Outcome) -> Option<Sense> {
     let Outcome::Done(Completion { status: CHECK_CONDITION, sense, .. }) = outcome else {
         return None;
     };
-    Sense::parse(sense).filter(|sense| sense.key == SenseKey::UnitAttention)
+    Sense::parse(sense).filter(|sense| sense.key == SenseKey::UnitAttention && !sense.deferred)
 }
 
 impl Job {

@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::rng::Rng;
 
 /// Stream of [`crate::rng::Rng`] that this is drawn from.
-const STREAM: u64 = 81;
+const STREAM: u64 = 93;
 
 impl Options {
     /// In two runs of five: deferred errors, and flushes that are aborted. They are put into
