@@ -250,7 +250,7 @@ pub(crate) fn writes_back(bytes: &[u8]) -> bool {
     caching(bytes).is_none_or(|caching| caching.write_cache)
 }
 
-fn caching(bytes: &[u8]) -> Option<mode::Caching> {
+pub(crate) fn caching(bytes: &[u8]) -> Option<mode::Caching> {
     let data = ModeData::parse(mode::Header::Six, bytes);
     data.and_then(|data| data.page(mode::CACHING).and_then(mode::Caching::parse))
 }

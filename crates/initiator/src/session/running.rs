@@ -40,6 +40,7 @@ use crate::Retry;
 use crate::SessionId;
 use crate::Space;
 use crate::disk::DiskState;
+use crate::scsi::caching;
 use crate::scsi::capacity_of_10;
 use crate::scsi::is_unsupported;
 use crate::scsi::unmap_command;
@@ -73,12 +74,21 @@ enum Stage {
     Range(Target, Range),
     /// SYNCHRONIZE CACHE, for what was written before the mark. None: it is to be sent.
     Flush(Target, Option<FlushMark>),
-    /// MODE SENSE, after writes of before a reset; true: it was sent.
-    Cache(Target, bool),
+    /// MODE SENSE, because of this; true: it was sent.
+    Cache(Target, Doubt, bool),
     /// READ CAPACITY.
     Capacity(Target, CapacityForm),
     /// Nothing more is sent.
     Over,
+}
+
+/// Why a flush has to know whether the unit writes back.
+#[derive(Clone, Copy, Debug)]
+enum Doubt {
+    /// Some writes are of before a reset.
+    Reset,
+    /// There is no SYNCHRONIZE CACHE for what was written before the mark.
+    NoFlush(FlushMark),
 }
 
 /// The disk of an operation.
@@ -230,7 +240,7 @@ impl Running {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         match (stage, self.error.take()) {
             (Stage::Flush(target, Some(mark)), error) => self.flushed(target, mark, error),
-            (Stage::Cache(target, true), error) => self.has_cache(&target, error),
+            (Stage::Cache(target, doubt, true), error) => self.has_cache(target, doubt, error),
             (Stage::Capacity(target, form), error) => self.has_size(target, form, error),
             (_, Some((_, error))) => Next::End(Err(error)),
             (Stage::Range(target, range), None) if range.needs_flush(&target.geometry) => {
@@ -248,11 +258,20 @@ impl Running {
     }
 
     fn flushed(&mut self, target: Target, mark: FlushMark, error: Option<(u32, Error)>) -> Next {
-        let generation = match error {
-            None => Some(self.generation),
-            Some((_, error)) if is_unsupported(&error) => None,
-            Some((_, error)) => return Next::End(Err(error)),
-        };
+        match error {
+            None => self.covered(target, mark, Some(self.generation)),
+            Some((_, error)) if is_unsupported(&error) && target.geometry.volatile_cache => {
+                self.stage = Stage::Cache(target, Doubt::NoFlush(mark), false);
+                Next::Send
+            }
+            Some((_, error)) if is_unsupported(&error) => self.covered(target, mark, None),
+            Some((_, error)) => Next::End(Err(error)),
+        }
+    }
+
+    /// All before the mark is on stable storage, but for what an earlier generation may have lost;
+    /// None: there was nothing to flush.
+    fn covered(&mut self, target: Target, mark: FlushMark, generation: Option<u64>) -> Next {
         if target.disk.inner().ledger.flushed(mark, generation) {
             return Next::End(Ok(self.outcome()));
         }
@@ -260,18 +279,24 @@ impl Running {
             return Next::End(Err(target.writes_lost()));
         }
         // One that writes through had nothing to lose, if it still does.
-        self.stage = Stage::Cache(target, false);
+        self.stage = Stage::Cache(target, Doubt::Reset, false);
         Next::Send
     }
 
-    fn has_cache(&mut self, target: &Target, error: Option<(u32, Error)>) -> Next {
+    fn has_cache(&mut self, target: Target, doubt: Doubt, error: Option<(u32, Error)>) -> Next {
         let part = self.sent.saturating_sub(1);
         let answer = self.take_data(part);
-        let volatile = match error {
-            Some((_, error)) if !is_unsupported(&error) => return Next::End(Err(error)),
-            _ => answer.is_none_or(|bytes| writes_back(&bytes)),
-        };
-        if volatile {
+        if let Some((_, error)) = error.filter(|(_, error)| !is_unsupported(error)) {
+            return Next::End(Err(error));
+        }
+        if let Doubt::NoFlush(mark) = doubt {
+            let told = answer.as_deref().and_then(caching);
+            return match told.is_some_and(|caching| caching.write_cache) {
+                true => Next::End(Err(Error::new(Kind::CannotFlush).at_lun(target.disk.lun))),
+                false => self.covered(target, mark, None),
+            };
+        }
+        if answer.is_none_or(|bytes| writes_back(&bytes)) {
             return Next::End(Err(target.writes_lost()));
         }
         target.disk.inner().ledger.forget();
@@ -330,7 +355,7 @@ impl Stage {
                 *mark = Some(target.disk.inner().ledger.mark());
                 Some(target.ask(command::synchronize_cache(), Data::None))
             }
-            Self::Cache(target, sent @ false) => {
+            Self::Cache(target, _, sent @ false) => {
                 *sent = true;
                 Some(target.ask(command::mode_sense_6(mode::ALL_PAGES, 255), Data::In(255)))
             }
