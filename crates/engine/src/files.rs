@@ -407,9 +407,13 @@ mod tests {
     /// Opens what was just given up: a program that another test starts has our files until it is
     /// itself.
     pub(super) fn open_again(path: &Path, options: &OpenOptions) -> Result<OpenFile, FileError> {
+        patiently(|| open(path, options))
+    }
+
+    pub(super) fn patiently<T, E>(mut opens: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let begin = Instant::now();
         loop {
-            match open(path, options) {
+            match opens() {
                 Err(_) if begin.elapsed() < RELEASE_PATIENCE => thread::sleep(RELEASE_PAUSE),
                 result => return result,
             }

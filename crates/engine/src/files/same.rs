@@ -217,6 +217,7 @@ mod tests {
     use super::super::examine;
     use super::super::open;
     use super::super::tests::open_again;
+    use super::super::tests::patiently;
     use super::*;
     use std::os::unix::fs::OpenOptionsExt;
     use std::process::Command;
@@ -295,7 +296,7 @@ mod tests {
         // As a file system does that is mounted.
         let mut alone = File::options();
         alone.read(true).write(true).custom_flags(libc::O_EXCL);
-        let mounted = alone.open(&device.0).unwrap();
+        let mounted = patiently(|| alone.open(&device.0)).unwrap();
         let claimed = open(&device.0, &plain).unwrap_err();
         assert!(matches!(claimed, FileError::Claimed { .. }), "{claimed}");
         assert!(open(&device.0, &options).is_ok(), "it can be read");
@@ -379,7 +380,7 @@ mod tests {
         };
         let mut alone = File::options();
         alone.read(true).write(true).custom_flags(libc::O_EXCL);
-        let mounted = alone.open(&first.0).unwrap();
+        let mounted = patiently(|| alone.open(&first.0)).unwrap();
         let refused = open(&second.0, &OpenOptions::default()).unwrap_err();
         assert!(matches!(refused, FileError::Shown { .. }), "{refused}");
         let refused = examine(&second.0, &OpenOptions::default()).unwrap_err();
