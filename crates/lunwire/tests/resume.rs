@@ -29,14 +29,23 @@ fn begin(from: &str, to: &str, state: &str, signal: Signal) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Longer than between two flushes.
-    std::thread::sleep(Duration::from_millis(3500));
+    let kept = || {
+        let kept = std::fs::read(state).unwrap_or_default();
+        let kept: serde_json::Value = serde_json::from_slice(&kept).unwrap_or_default();
+        kept["done"].as_u64().unwrap_or(0)
+    };
+    // Until the first flush.
+    for _ in 0..600 {
+        if kept() > 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
     kill_process(Pid::from_child(&child), signal).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(!output.status.success());
-    let kept: serde_json::Value = serde_json::from_slice(&std::fs::read(state).unwrap()).unwrap();
-    let done = kept["done"].as_u64().unwrap();
-    assert!(0 < done && done < SIZE as u64, "{kept}: {}", stderr(&output));
+    let done = kept();
+    assert!(0 < done && done < SIZE as u64, "{done}: {}", stderr(&output));
 }
 
 #[track_caller]

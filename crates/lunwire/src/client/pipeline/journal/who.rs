@@ -2,9 +2,12 @@
 //! What the ends of a copy are, beyond their names: kept with its state, so that it does not go on
 //! with others.
 
+use std::fs;
 use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -44,12 +47,39 @@ pub(super) fn of(queue: &mut Queue, place: &Place) -> Result<Value> {
 
 pub(super) fn of_file(metadata: &Metadata) -> Value {
     if metadata.file_type().is_block_device() {
-        return json!({ "device": metadata.rdev() });
+        return json!({ "device": metadata.rdev(), "behind": behind(metadata.rdev()) });
     }
     json!({
         "file": [metadata.dev(), metadata.ino()],
+        "born": born(metadata),
         "size": metadata.len(),
         "modified": [metadata.mtime(), metadata.mtime_nsec()],
+    })
+}
+
+/// When the file was made, where the file system knows it: a number that an inode had may be given
+/// to the next one.
+fn born(metadata: &Metadata) -> Option<String> {
+    let since = metadata.created().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
+}
+
+/// What a device shows, as far as the system says so: its number may be that of another one later.
+fn behind(device: u64) -> Value {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let text =
+        |name: &str| fs::read_to_string(own.join(name)).ok().map(|text| text.trim().to_owned());
+    // Of a partition it is its disk that has these.
+    let disk = |name: &str| text(name).or_else(|| text(&format!("../{name}")));
+    let file = disk("loop/backing_file").and_then(|file| fs::metadata(file).ok());
+    json!({
+        "sectors": text("size"),
+        "start": text("start"),
+        "name": disk("device/wwid").or_else(|| disk("wwid")),
+        "offset": disk("loop/offset"),
+        "file": file.as_ref().map(|file| [file.dev(), file.ino()]),
+        "born": file.as_ref().and_then(born),
     })
 }
 
@@ -100,7 +130,9 @@ pub(super) fn differs(was: &Value, now: &Value, end: End) -> Option<String> {
         ("disk", "is no disk of a target, or is one now"),
         ("besides", "is another disk, by what it says of itself"),
         ("device", "is another device"),
+        ("behind", "shows another disk or file than before"),
         ("file", "is another file, which was made or put there since"),
+        ("born", "is another file, which was made or put there since"),
     ] {
         if was[key] != now[key] {
             return Some(changed.to_owned());
@@ -128,6 +160,7 @@ use End::Source;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     fn disk(world: &[&str], local: &[&str]) -> Value {
         json!({ "disk": world, "besides": local })
@@ -160,5 +193,48 @@ mod tests {
         assert!(!is(file(1, 9, None), file(2, 9, Some(2)), Destination));
         assert!(is(file(1, 9, Some(1)), file(1, 9, Some(1)), Destination));
         assert!(!is(file(1, 9, Some(1)), file(1, 9, Some(2)), Destination));
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_another_is_another_whatever_its_number() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        let made = || {
+            fs::write(&path, [0; 512]).expect("room");
+            let metadata = fs::metadata(&path).expect("it is there");
+            let mut known = of_file(&metadata);
+            known["modified"] = Value::Null;
+            (known, metadata.created().is_ok())
+        };
+        let (first, has_birth) = made();
+        assert_eq!(differs(&first, &made().0, Destination), None, "written to");
+        fs::remove_file(&path).expect("it was there");
+        let (second, _) = made();
+        if has_birth || first["file"] != second["file"] {
+            assert!(differs(&first, &second, Destination).is_some(), "{first} and {second}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_what_it_shows() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shown = |name: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, vec![0; 1 << 20]).expect("room");
+            let output = Command::new("losetup").args(["--find", "--show"]).arg(path).output();
+            let device = String::from_utf8(output.ok()?.stdout).ok()?.trim().to_owned();
+            let metadata = fs::metadata(&device).ok().filter(|_| device.starts_with("/dev/"))?;
+            let known = behind(metadata.rdev());
+            let detached = Command::new("losetup").args(["--detach", &device]).status();
+            assert!(detached.is_ok_and(|status| status.success()));
+            Some(known)
+        };
+        let (Some(first), Some(again), Some(second)) = (shown("one"), shown("one"), shown("two"))
+        else {
+            return println!("skipped: losetup makes no loop device here");
+        };
+        assert_eq!(first, again);
+        let device = |behind| json!({ "device": 7, "behind": behind });
+        assert!(differs(&device(first), &device(second), Source).is_some());
     }
 }
