@@ -155,20 +155,23 @@ fn write_huge(session: &mut Initiator, lun: u8, lba: u32, data: &[u8]) -> u8 {
     loop {
         let pdu = session.read();
         match pdu.response() {
-            Response::R2t(r2t) => {
-                let from = r2t.offset as usize;
-                let part = &data[from..from + r2t.desired_length as usize];
-                let out = session.data_out(&r2t);
-                for (index, piece) in (0..).zip(part.chunks(8192)) {
-                    let offset = r2t.offset + index * 8192;
-                    let final_ = (index + 1) as usize * 8192 >= part.len();
-                    let out = DataOut { final_, data_sn: DataSn(index), offset, ..out };
-                    session.send(&Request::DataOut(out), piece);
-                }
-            }
+            Response::R2t(r2t) => answer_r2t(session, &r2t, data),
             Response::Scsi(answer) => return answer.status,
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// Sends what was asked for of `data`, which is all that the command writes.
+fn answer_r2t(session: &mut Initiator, r2t: &R2t, data: &[u8]) {
+    let from = r2t.offset as usize;
+    let part = &data[from..from + r2t.desired_length as usize];
+    let out = session.data_out(r2t);
+    for (index, piece) in (0..).zip(part.chunks(8192)) {
+        let offset = r2t.offset + index * 8192;
+        let final_ = (index + 1) as usize * 8192 >= part.len();
+        let out = DataOut { final_, data_sn: DataSn(index), offset, ..out };
+        session.send(&Request::DataOut(out), piece);
     }
 }
 
@@ -189,21 +192,7 @@ fn a_window_larger_than_the_share_is_served_in_turn() {
             while done < writes.len() {
                 let pdu = session.read();
                 match pdu.response() {
-                    Response::R2t(r2t) => {
-                        let from = r2t.offset as usize;
-                        let part = &data[from..from + r2t.desired_length as usize];
-                        let out = session.data_out(&r2t);
-                        for (index, piece) in (0..).zip(part.chunks(8192)) {
-                            let last = (index + 1) as usize * 8192 >= part.len();
-                            let out = DataOut {
-                                final_: last,
-                                data_sn: DataSn(index),
-                                offset: r2t.offset + index * 8192,
-                                ..out
-                            };
-                            session.send(&Request::DataOut(out), piece);
-                        }
-                    }
+                    Response::R2t(r2t) => answer_r2t(&mut session, &r2t, &data),
                     Response::Scsi(answer) => {
                         assert_eq!(answer.status, GOOD);
                         done += 1;
