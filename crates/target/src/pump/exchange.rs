@@ -4,8 +4,9 @@
 //! What an initiator sent to the unit before may come at any time after that: from its socket,
 //! which may stand still, or out of a hole in the order. It must not reach the new unit. Which
 //! commands these are is known: an initiator that has seen the first command refused with 3F/03
-//! says so by the ExpStatSN of those that it sends from then on (RFC 7143 §4.2.2.2), and commands
-//! are carried out in the order in which it has sent them.
+//! says so by the ExpStatSN of those that it sends from then on (RFC 7143 §4.2.2.2). Numbered
+//! commands are carried out in the order in which it has sent them; an immediate one is not, and
+//! may end the watch before older ones of another connection have come.
 
 use iscsi::datamover::TaskId;
 use iscsi::serial::Serial;
