@@ -9,7 +9,7 @@ use iscsi::chap::Exchange;
 use iscsi::chap::Mutual;
 use iscsi::chap::Policy;
 use iscsi::chap::Secret;
-use iscsi::target::Authentication;
+use iscsi::target_role::Authentication;
 use std::sync::Arc;
 
 /// One of all policies.

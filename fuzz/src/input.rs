@@ -3,9 +3,9 @@
 
 use iscsi::datamover::Keys;
 use iscsi::datamover::Markers;
-use iscsi::target::LoggedIn;
-use iscsi::target::Parameters;
-use iscsi::target::TaskReporting;
+use iscsi::target_role::LoggedIn;
+use iscsi::target_role::Parameters;
+use iscsi::target_role::TaskReporting;
 use wire::iscsi::Attribute;
 use wire::iscsi::Cdb;
 use wire::iscsi::Cid;

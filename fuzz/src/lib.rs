@@ -25,11 +25,11 @@ use iscsi::datamover::Keys;
 use iscsi::datamover::Op;
 use iscsi::negotiate;
 use iscsi::params;
-use iscsi::target::Admission;
-use iscsi::target::Authentication;
-use iscsi::target::Login;
-use iscsi::target::LoginOutput;
-use iscsi::target::Settings;
+use iscsi::target_role::Admission;
+use iscsi::target_role::Authentication;
+use iscsi::target_role::Login;
+use iscsi::target_role::LoginOutput;
+use iscsi::target_role::Settings;
 use mover::tcp::Tcp;
 use std::time::Duration;
 use wire::iscsi::StatSn;
@@ -82,7 +82,7 @@ pub fn login(data: &[u8]) {
 
 enum Over {
     Failed,
-    LoggedIn(Box<iscsi::target::LoggedIn>),
+    LoggedIn(Box<iscsi::target_role::LoggedIn>),
 }
 
 fn drain_login(machine: &mut Login, mover: &mut Tcp, demand: &Authentication) -> Option<Over> {

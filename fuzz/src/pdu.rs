@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use arbitrary::Arbitrary;
-use iscsi::target::LoggedIn;
+use iscsi::target_role::LoggedIn;
 use wire::iscsi::Itt;
 use wire::iscsi::LunField;
 use wire::iscsi::Numbers;

@@ -277,7 +277,7 @@ mod tests {
     fn std_is_for_tests_of_protocol_crates() {
         assert_eq!(rust("crates/wire/src/a.rs", "extern crate std;\n").len(), 1);
         assert_eq!(rust("crates/wire/src/a.rs", "#[cfg(test)]\nextern crate std;\n"), [""; 0]);
-        assert_eq!(rust("crates/target/src/a.rs", "extern crate std;\n"), [""; 0]);
+        assert_eq!(rust("crates/target-node/src/a.rs", "extern crate std;\n"), [""; 0]);
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         };
         assert_eq!(check("crates/wire/src/lib.rs", "#![no_std]\n#![forbid(unsafe_code)]\n"), 0);
         assert_eq!(check("crates/wire/src/lib.rs", "//! #![no_std]\n"), 2);
-        assert_eq!(check("crates/target/src/lib.rs", "#![forbid(unsafe_code)]\n"), 0);
+        assert_eq!(check("crates/target-node/src/lib.rs", "#![forbid(unsafe_code)]\n"), 0);
         assert_eq!(check("crates/engine/src/lib.rs", "\n"), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::Choice;
-use iscsi::target::Settings;
+use iscsi::target_role::Settings;
 use scsi::Identity;
 use scsi::LogicalUnit;
 use scsi::ProtectionType;

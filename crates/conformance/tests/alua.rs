@@ -29,7 +29,7 @@ fn group(number: u16, port: u16, state: AccessState) -> PortGroup {
 
 /// Group 10 is active, group 20 in standby; a reactor each for the two sessions.
 fn server() -> Server {
-    let mut plan = plan(engine::Choice::Epoll, iscsi::target::Settings::default());
+    let mut plan = plan(engine::Choice::Epoll, iscsi::target_role::Settings::default());
     plan.reactors = 2;
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     plan.portals = vec![Portal { address, group: 1 }, Portal { address, group: 2 }];

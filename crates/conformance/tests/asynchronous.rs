@@ -136,7 +136,7 @@ fn administration_ends_a_session_whatever_its_initiator_does() {
 #[test]
 fn a_stop_waits_for_no_initiator() {
     for peer in [deaf, mute] {
-        let plan = plan(engine::Choice::Auto, iscsi::target::Settings::default());
+        let plan = plan(engine::Choice::Auto, iscsi::target_role::Settings::default());
         let server = Server::start(plan);
         let session = peer(&server);
         let begun = Instant::now();
@@ -149,7 +149,7 @@ fn a_stop_waits_for_no_initiator() {
 /// Covers: ASY-01, ASY-02, ASY-06, ASY-07.
 #[test]
 fn a_stop_asks_first_and_drops_then() {
-    let plan = plan(engine::Choice::Auto, iscsi::target::Settings::default());
+    let plan = plan(engine::Choice::Auto, iscsi::target_role::Settings::default());
     let server = Server::start(plan);
     let mut session = session_with(&server, &[]);
     std::thread::scope(|scope| {

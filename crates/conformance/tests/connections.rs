@@ -2,8 +2,8 @@
 //! Several connections in a session, and how they come and go (RFC 7143 §4.2.5, §6.3.4-6.3.6, §7.5,
 //! §11.14).
 
-use iscsi::target::Redirection;
-use iscsi::target::Settings;
+use iscsi::target_role::Redirection;
+use iscsi::target_role::Settings;
 use lunwire_conformance::initiator::pattern;
 use lunwire_conformance::raw::header;
 use lunwire_conformance::server::CLOSED_TARGET;

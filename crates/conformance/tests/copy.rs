@@ -43,7 +43,7 @@ fn on_each_plan(adjust: impl Fn(&mut Plan), check: impl Fn(&Server)) {
     let uring = engine::choose(engine::Choice::Auto) == engine::Choice::Uring;
     let engines = [Some(engine::Choice::Epoll), uring.then_some(engine::Choice::Uring)];
     for engine in engines.into_iter().flatten() {
-        let mut plan = plan(engine, iscsi::target::Settings::default());
+        let mut plan = plan(engine, iscsi::target_role::Settings::default());
         plan.reactors = 2;
         let node = plan.nodes.iter_mut().find(|node| node.name == TARGET).expect("the target");
         let rule = |name: &str, luns| AccessRule {

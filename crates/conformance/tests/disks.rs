@@ -277,7 +277,7 @@ fn refused_logins_say_why() {
 fn a_dead_portal_delays_nothing() {
     let server = Server::start(conformance::server::plan(
         engine::Choice::Epoll,
-        iscsi::target::Settings::default(),
+        iscsi::target_role::Settings::default(),
     ));
     let initiator = Initiator::start(&Config::default()).unwrap();
     let mut options = options(&server);
@@ -293,7 +293,7 @@ fn a_dead_portal_delays_nothing() {
 fn a_lost_session_is_reinstated_and_commands_go_on() {
     let server = Server::start(conformance::server::plan(
         engine::Choice::Epoll,
-        iscsi::target::Settings::default(),
+        iscsi::target_role::Settings::default(),
     ));
     let initiator = Initiator::start(&Config::default()).unwrap();
     let session = initiator.connect(options(&server)).unwrap();
@@ -329,7 +329,7 @@ fn a_lost_session_is_reinstated_and_commands_go_on() {
 fn each_session_has_an_isid_of_its_own() {
     let server = Server::start(conformance::server::plan(
         engine::Choice::Epoll,
-        iscsi::target::Settings::default(),
+        iscsi::target_role::Settings::default(),
     ));
     let mut queue = Queue::new(&Config::default()).unwrap();
     for _ in 0..8 {

@@ -106,7 +106,7 @@ const HUGE: u32 = 4 << 20;
 #[test]
 fn readers_that_do_not_read_leave_pages_for_those_who_write() {
     let engine = engine::choose(engine::Choice::Auto);
-    let mut plan = server::plan(engine, iscsi::target::Settings::default());
+    let mut plan = server::plan(engine, iscsi::target_role::Settings::default());
     let store = plan.stores.open(&store::spec::Spec::Memory { bytes: ROOMY }).expect("memory");
     let identity = scsi::Identity::derive("roomy", 9, "LUNWIRE", "VIRTUAL DISK");
     let unit = scsi::LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");

@@ -8,7 +8,7 @@ use iscsi::chap::Account;
 use iscsi::chap::Algorithm;
 use iscsi::chap::Credentials;
 use iscsi::chap::Secret;
-use iscsi::target::Settings;
+use iscsi::target_role::Settings;
 use lunwire_conformance::raw::text;
 use lunwire_conformance::server::FRIEND;
 use lunwire_conformance::server::plan;

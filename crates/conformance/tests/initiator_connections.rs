@@ -57,7 +57,7 @@ fn connect(proxy: &Proxy, level: u8, connections: u16) -> (Initiator, Session) {
     (initiator, session)
 }
 
-fn short_waits(settings: &mut iscsi::target::Settings) {
+fn short_waits(settings: &mut iscsi::target_role::Settings) {
     (settings.time2wait, settings.time2retain) = (0, 20);
     settings.max_recv_data_segment_length = 8192;
 }

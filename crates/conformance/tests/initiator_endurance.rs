@@ -27,7 +27,7 @@ use initiator::Disk;
 use initiator::Initiator;
 use initiator::Options;
 use initiator::Session;
-use iscsi::target::Settings;
+use iscsi::target_role::Settings;
 use lunwire_conformance as conformance;
 use scsi::Identity;
 use scsi::LogicalUnit;

@@ -228,7 +228,7 @@ fn the_size_of_a_disk_follows_the_unit() {
 fn watchers_hear_that_a_session_is_lost_and_back_and_over() {
     let server = Server::start(conformance::server::plan(
         engine::Choice::Auto,
-        iscsi::target::Settings::default(),
+        iscsi::target_role::Settings::default(),
     ));
     let session = connect(&server);
     let (disk, queue) = (Disk::open(&session, 0).unwrap(), CompletionQueue::new().unwrap());
@@ -252,7 +252,7 @@ fn watchers_hear_that_a_session_is_lost_and_back_and_over() {
 fn no_operation_outlives_its_initiator() {
     let server = Server::start(conformance::server::plan(
         engine::Choice::Auto,
-        iscsi::target::Settings::default(),
+        iscsi::target_role::Settings::default(),
     ));
     let queue = CompletionQueue::new().unwrap();
     let (begun, transfer) = {

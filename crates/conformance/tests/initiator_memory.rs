@@ -183,7 +183,7 @@ struct Lab {
 impl Lab {
     /// The first `breaks` connections break while data land.
     fn start(breaks: usize, command_timeout: Duration) -> Self {
-        let settings = iscsi::target::Settings { time2wait: 0, ..Default::default() };
+        let settings = iscsi::target_role::Settings { time2wait: 0, ..Default::default() };
         let server = Server::start(plan(Choice::Epoll, settings));
         let inner = Epoll::new(&engine::Config::default()).unwrap();
         let grip = Rc::new(RefCell::new(Grip::default()));

@@ -354,7 +354,7 @@ fn a_lost_r2t_is_asked_for_by_its_number() {
     }
     // The target asks for one burst after the other and waits some seconds for one that does not
     // come, so that one engine must do.
-    let server = Server::start(plan(Choice::Epoll, iscsi::target::Settings::default()));
+    let server = Server::start(plan(Choice::Epoll, iscsi::target_role::Settings::default()));
     let proxy = Proxy::start(server.portal(), BOTH, once(lost, Fate::Drop));
     let initiator = Initiator::start(&Config::default()).unwrap();
     let session = initiator.connect(options(&proxy)).unwrap();

@@ -171,7 +171,7 @@ fn unknown_targets_and_unwelcome_initiators_are_told_apart() {
 /// Covers: PER-06.
 #[test]
 fn hidden_targets_look_like_unknown_ones() {
-    let hiding = plan(engine::Choice::Epoll, iscsi::target::Settings::default());
+    let hiding = plan(engine::Choice::Epoll, iscsi::target_role::Settings::default());
     let server = Server::start(target::Plan { hide_targets: true, ..hiding });
     let mut plan = LoginPlan::new();
     plan.target = Some(CLOSED_TARGET.to_owned());
@@ -210,7 +210,7 @@ fn a_session_too_many_is_refused_until_one_ends() {
 /// Nothing to serve: 0301, service unavailable.
 #[test]
 fn a_target_that_serves_nothing_is_unavailable() {
-    let mut empty = plan(engine::Choice::Epoll, iscsi::target::Settings::default());
+    let mut empty = plan(engine::Choice::Epoll, iscsi::target_role::Settings::default());
     empty.nodes.clear();
     let server = Server::start(empty);
     LoginPlan::discovery().expect_refused(server.connect(), 0x0301);
@@ -260,7 +260,8 @@ fn a_name_in_other_letters_is_the_same_target() {
 /// here can tell.
 #[test]
 fn initiators_whose_names_cannot_be_compared_are_refused() {
-    let server = Server::start(plan(engine::Choice::Epoll, iscsi::target::Settings::default()));
+    let server =
+        Server::start(plan(engine::Choice::Epoll, iscsi::target_role::Settings::default()));
     for name in ["iqn.2026-01.example:caf\u{e9}", "iqn.2026-01.example:\u{212a}", "\u{ff49}qn.a"] {
         let mut plan = LoginPlan::new();
         plan.initiator = Some(name.to_owned());
@@ -350,7 +351,7 @@ fn discover(session: &mut Initiator) -> Vec<(String, String)> {
 
 /// A target with three portals, one of them IPv6 where there is IPv6.
 fn with_portals(engine: engine::Choice) -> Server {
-    let mut plan = plan(engine, iscsi::target::Settings::default());
+    let mut plan = plan(engine, iscsi::target_role::Settings::default());
     plan.portals.push(SocketAddr::from(([127, 0, 0, 1], 0)).into());
     let six: SocketAddr = "[::1]:0".parse().expect("an address");
     if std::net::TcpListener::bind(six).is_ok() {

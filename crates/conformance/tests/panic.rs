@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use engine::Choice;
-use iscsi::target::Settings;
+use iscsi::target_role::Settings;
 use lunwire_conformance::initiator::Initiator;
 use lunwire_conformance::server::BLOCK;
 use lunwire_conformance::server::TARGET;

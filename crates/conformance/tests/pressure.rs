@@ -167,7 +167,7 @@ fn nothing_of_an_aborted_read_follows_the_answer() {
 #[test]
 fn a_login_that_dawdles_is_closed() {
     for engine in [engine::Choice::Epoll, engine::choose(engine::Choice::Auto)] {
-        let plan = plan(engine, iscsi::target::Settings::default());
+        let plan = plan(engine, iscsi::target_role::Settings::default());
         let login_timeout = Duration::from_millis(500);
         let server = Server::start(target::Plan { login_timeout, ..plan });
         // Without a word; with half a PDU; with a first request only.

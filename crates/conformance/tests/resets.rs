@@ -4,7 +4,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use iscsi::target::TargetReset;
+use iscsi::target_role::TargetReset;
 use lunwire_conformance::server::CLOSED_TARGET;
 use lunwire_conformance::server::FRIEND;
 use lunwire_conformance::server::plan;
@@ -170,7 +170,7 @@ fn cold_reset_is_as_power_on() {
 #[test]
 fn resets_are_refused_to_whom_they_are_forbidden() {
     // Everybody may ask for a warm one, and the friend of the closed target for nothing.
-    let mut plan = plan(engine::Choice::Epoll, iscsi::target::Settings::default());
+    let mut plan = plan(engine::Choice::Epoll, iscsi::target_role::Settings::default());
     plan.nodes[1].access[0].target_reset = Some(TargetReset::None);
     let server = Server::start(plan);
     let friend = LoginPlan {

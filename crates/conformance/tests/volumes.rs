@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use engine::Choice;
-use iscsi::target::Settings;
+use iscsi::target_role::Settings;
 use lunwire_conformance::initiator::BLOCK_BYTES;
 use lunwire_conformance::initiator::CHECK_CONDITION;
 use lunwire_conformance::initiator::GOOD;

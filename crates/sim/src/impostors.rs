@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use iscsi::target::DigestPolicy;
+use iscsi::target_role::DigestPolicy;
 use target::SessionSnapshot;
 use wire::iscsi::BHS_LEN;
 use wire::iscsi::Cid;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use buf::Pool;
-use iscsi::target::Settings;
+use iscsi::target_role::Settings;
 use scsi::Identity;
 use scsi::Kept;
 use scsi::LogicalUnit;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use initiator::DigestOffer;
 use iscsi::chap::Algorithm;
-use iscsi::target::DigestPolicy;
+use iscsi::target_role::DigestPolicy;
 use wire::scsi::persistent::Type;
 
 pub use self::elsewhere::Remoteness;

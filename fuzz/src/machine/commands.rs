@@ -5,8 +5,8 @@ use buf::Buf;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::service::ServiceResponse;
-use iscsi::target::ConnectionId;
-use iscsi::target::Room;
+use iscsi::target_role::ConnectionId;
+use iscsi::target_role::Room;
 
 use super::World;
 use crate::disk::Turn;

@@ -40,9 +40,9 @@ use wire::iscsi::Tsih;
 
 use self::datamover::Keys;
 use self::datamover::Op;
-pub use crate::target::ConnectionId;
-pub use crate::target::Parameters;
-pub use crate::target::TaskReporting;
+pub use crate::target_role::ConnectionId;
+pub use crate::target_role::Parameters;
+pub use crate::target_role::TaskReporting;
 
 /// What the initiator offers in negotiation and how patient it is. A wish outside the range of its
 /// key is taken as the nearest end of the range (RFC 7143 §13).

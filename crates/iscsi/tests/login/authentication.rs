@@ -11,8 +11,8 @@ use iscsi::chap::Exchange;
 use iscsi::chap::Mutual;
 use iscsi::chap::Policy;
 use iscsi::chap::Secret;
-use iscsi::target::Admission;
-use iscsi::target::Authentication;
+use iscsi::target_role::Admission;
+use iscsi::target_role::Authentication;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
 

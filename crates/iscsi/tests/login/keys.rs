@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The result of every negotiation.
 
-use iscsi::target::DigestPolicy;
-use iscsi::target::Settings;
-use iscsi::target::TaskReporting;
+use iscsi::target_role::DigestPolicy;
+use iscsi::target_role::Settings;
+use iscsi::target_role::TaskReporting;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
 use wire::iscsi::Tsih;

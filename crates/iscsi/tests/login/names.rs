@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names, session types, and what the node decides.
 
-use iscsi::target::Admission;
+use iscsi::target_role::Admission;
 use wire::iscsi::Cid;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;

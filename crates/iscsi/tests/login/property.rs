@@ -4,9 +4,9 @@
 
 use iscsi::chap::Mutual;
 use iscsi::datamover::Event;
-use iscsi::target::Admission;
-use iscsi::target::Authentication;
-use iscsi::target::Settings;
+use iscsi::target_role::Admission;
+use iscsi::target_role::Authentication;
+use iscsi::target_role::Settings;
 use proptest::prelude::*;
 use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;

@@ -4,7 +4,7 @@
 use super::driver::*;
 use iscsi::datamover::Immediate;
 use iscsi::service::Indication;
-use iscsi::target::Output;
+use iscsi::target_role::Output;
 use wire::iscsi::{Attribute, CmdSn, Itt, NopOut, Request, Response, ScsiCommand, Ttt};
 
 /// Covers: CMD-05, CMD-06.

@@ -5,7 +5,7 @@ use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{Event, Immediate, Op, StreamViolation};
 use iscsi::service::{Indication, ServiceResponse};
-use iscsi::target::{ConnectionId, Output};
+use iscsi::target_role::{ConnectionId, Output};
 use wire::iscsi::{
     Cid, Itt, LogoutRequest, LogoutResponse, NopOut, Request, Response, StatSn, Ttt,
 };
@@ -13,7 +13,7 @@ use wire::iscsi::{
 const SECOND_CID: u16 = 8;
 
 /// A session with a second connection.
-fn two(change: impl FnOnce(&mut iscsi::target::Parameters)) -> (Driver, ConnectionId) {
+fn two(change: impl FnOnce(&mut iscsi::target_role::Parameters)) -> (Driver, ConnectionId) {
     let setup = Setup::new().keys(|keys| {
         keys.max_connections = 4;
         keys.time2retain = 20;

@@ -4,7 +4,7 @@
 use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Immediate, Op};
-use iscsi::target::Output;
+use iscsi::target_role::Output;
 
 /// Runs the clock until the mover is asked to look for what is overdue; how long that took.
 fn look(driver: &mut Driver) -> Option<Duration> {

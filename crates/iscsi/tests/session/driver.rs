@@ -8,7 +8,7 @@ use clock::Instant;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, Markers, Op, TaskId};
 use iscsi::service::{Command, Completion, Indication};
-use iscsi::target::{
+use iscsi::target_role::{
     ConnectionId, DigestPolicy, LoggedIn, Output, Parameters, Room, Session, Settings,
     TargetRecord, TaskReporting,
 };

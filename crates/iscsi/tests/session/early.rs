@@ -3,7 +3,7 @@
 
 use super::driver::*;
 use iscsi::datamover::{DataError, Immediate, TaskId};
-use iscsi::target::{BufferNeed, ConnectionId, Output, Room};
+use iscsi::target_role::{BufferNeed, ConnectionId, Output, Room};
 use wire::iscsi::{Itt, TaskManagementRequest};
 
 /// The task of the first command.
@@ -136,7 +136,7 @@ fn a_burst_that_is_lost_behind_a_hole_is_asked_for_again() {
 /// An empty burst that is lost leaves nothing to ask for.
 #[test]
 fn a_lost_burst_of_no_bytes_is_no_loss() {
-    let keys = |keys: &mut iscsi::target::Parameters| {
+    let keys = |keys: &mut iscsi::target_role::Parameters| {
         keys.error_recovery_level = 1;
         keys.first_burst_length = 512;
     };

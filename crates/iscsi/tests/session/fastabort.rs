@@ -4,7 +4,7 @@
 use super::driver::*;
 use iscsi::datamover::{Immediate, Op, TaskId};
 use iscsi::service::{Function, ServiceResponse};
-use iscsi::target::{ConnectionId, Output, TaskReporting};
+use iscsi::target_role::{ConnectionId, Output, TaskReporting};
 use wire::iscsi::{AsyncMessage, Itt, LunField, NopOut, Request, Response, ScsiCommand, Ttt};
 
 const ABORT_TASK_SET: u8 = 2;

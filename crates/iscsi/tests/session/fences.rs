@@ -4,7 +4,7 @@
 use super::driver::*;
 use iscsi::datamover::TaskId;
 use iscsi::service::{Completion, ServiceResponse};
-use iscsi::target::{ConnectionId, Output, TaskReporting};
+use iscsi::target_role::{ConnectionId, Output, TaskReporting};
 use std::time::Duration;
 use wire::iscsi::{Itt, Response, ScsiCommand, TaskManagementRequest};
 

@@ -4,7 +4,7 @@
 use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{Event, Immediate, Op, StreamViolation};
-use iscsi::target::Output;
+use iscsi::target_role::Output;
 use wire::iscsi::{AsyncMessage, Cid, LogoutRequest, LogoutResponse, Response, StatSn};
 
 fn answer(outputs: &[Output]) -> LogoutResponse {

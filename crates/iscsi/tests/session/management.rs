@@ -5,7 +5,7 @@ use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{Immediate, Op, TaskId};
 use iscsi::service::{Function, Management, ServiceResponse};
-use iscsi::target::Output;
+use iscsi::target_role::Output;
 use wire::iscsi::{
     CmdSn, Itt, LunField, Request, Response, ScsiCommand, TaskManagementRequest, Ttt,
 };

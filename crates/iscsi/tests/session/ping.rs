@@ -3,7 +3,7 @@
 
 use super::driver::*;
 use core::time::Duration;
-use iscsi::target::{Output, Traffic};
+use iscsi::target_role::{Output, Traffic};
 use wire::iscsi::{
     AsyncMessage, Itt, LunField, NopIn, NopOut, Request, Response, ScsiCommand, Ttt,
 };

@@ -6,7 +6,7 @@ use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, StreamViolation, TaskId};
 use iscsi::service::{Indication, ServiceResponse};
-use iscsi::target::{Output, Room, TargetRecord, TargetReset, TaskReporting};
+use iscsi::target_role::{Output, Room, TargetRecord, TargetReset, TaskReporting};
 use proptest::prelude::*;
 use wire::iscsi::{
     Cid, CmdSn, Itt, LogoutRequest, LunField, NopOut, Request, ScsiCommand, Snack, StatSn,

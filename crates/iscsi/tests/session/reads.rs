@@ -4,7 +4,7 @@
 use super::driver::*;
 use iscsi::datamover::Op;
 use iscsi::service::Completion;
-use iscsi::target::Output;
+use iscsi::target_role::Output;
 use wire::iscsi::{CollapsedStatus, Residual, ScsiCommand};
 
 /// Offset, length and status of Data-In bursts.

@@ -6,7 +6,7 @@ use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Event, Immediate, Op};
 use iscsi::service::{Indication, ServiceResponse};
-use iscsi::target::{ConnectionId, Output};
+use iscsi::target_role::{ConnectionId, Output};
 use wire::iscsi::{Itt, NopOut, Request, Response, Snack, StatSn, TaskManagementRequest, Ttt};
 
 fn recovering() -> Driver {

@@ -4,7 +4,7 @@
 use super::driver::*;
 use iscsi::datamover::TaskId;
 use iscsi::service::{Function, ServiceResponse};
-use iscsi::target::TargetReset;
+use iscsi::target_role::TargetReset;
 use wire::iscsi::{LunField, Response, ScsiCommand, TaskManagementRequest};
 
 const TARGET_WARM_RESET: u8 = 6;

@@ -3,7 +3,7 @@
 
 use super::driver::*;
 use iscsi::datamover::Op;
-use iscsi::target::{Output, TargetRecord};
+use iscsi::target_role::{Output, TargetRecord};
 use wire::iscsi::{Itt, Request, Response, StatSn, TextRequest, TextResponse, Ttt};
 
 const OTHER: &str = "iqn.2001-04.com.example:other";

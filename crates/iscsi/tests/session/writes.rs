@@ -341,7 +341,7 @@ fn an_r2t_carries_the_commands_names() {
     let command = ScsiCommand { lun, ..driver.write(512) };
     let (_, outputs) = driver.start_write(command, Immediate::None, 512);
     let named = outputs.iter().any(|output| {
-        use iscsi::{datamover::Op, target::Output};
+        use iscsi::{datamover::Op, target_role::Output};
         matches!(output, Output::Op(_, Op::GetData { itt, lun: at, .. })
             if *itt == command.itt && *at == lun)
     });

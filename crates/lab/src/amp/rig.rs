@@ -186,7 +186,7 @@ fn plan(division: Division, places: Places) -> Result<Plan, Error> {
         luns: vec![(0, Arc::new(unit))],
         access: Vec::new(),
         authentication: AuthenticationPolicy::default(),
-        settings: iscsi::target::Settings::default(),
+        settings: iscsi::target_role::Settings::default(),
         redirect: None,
     };
     Ok(Plan {

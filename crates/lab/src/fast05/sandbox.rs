@@ -17,7 +17,7 @@ use iscsi::initiator::{
     Authenticated, Command, ConnectionId, Indication, LoggedIn, Outcome, Output, Parameters,
     Session, Settings,
 };
-use iscsi::target::TaskReporting;
+use iscsi::target_role::TaskReporting;
 use mover::tcp::initiator::Tcp;
 use wire::iscsi::{
     Attribute, Cdb, Cid, CmdSn, CollapsedStatus, DataIn, DataSn, LunField, Numbers, R2t, R2tSn,

@@ -23,7 +23,7 @@ use anyhow::bail;
 use control::admin;
 use control::admin::Reply;
 use control::admin::Request;
-use iscsi::target::TaskReporting;
+use iscsi::target_role::TaskReporting;
 use scsi::ProtectionType;
 use target::NewLun;
 use target::Resized;

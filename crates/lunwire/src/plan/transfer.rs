@@ -4,7 +4,7 @@
 use anyhow::Result;
 use control::config;
 use control::config::Source;
-use iscsi::target::Settings;
+use iscsi::target_role::Settings;
 
 use super::checked;
 

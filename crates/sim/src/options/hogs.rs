@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use iscsi::target::DigestPolicy;
+use iscsi::target_role::DigestPolicy;
 
 use crate::options::Class;
 use crate::options::Options;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use initiator::DigestOffer;
-use iscsi::target::DigestPolicy;
+use iscsi::target_role::DigestPolicy;
 
 use crate::options::Class;
 use crate::options::Fault;

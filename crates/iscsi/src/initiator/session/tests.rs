@@ -34,7 +34,7 @@ fn parameters() -> Parameters {
         data_sequence_in_order: true,
         protocol_level: 1,
         markers: crate::datamover::Markers::default(),
-        task_reporting: crate::target::TaskReporting::Rfc3720,
+        task_reporting: crate::target_role::TaskReporting::Rfc3720,
     }
 }
 

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Portals, nodes and the pump that joins the machines; the daemon and the laboratory call it.
+//!
+//! An iSCSI target as a library: a [`Plan`] says what is served, [`Target::start`] opens the
+//! portals and starts a thread for each reactor, and [`Target::stop`] drains, says goodbye and
+//! flushes. What the signatures here name of other crates is re-exported, so that a program needs
+//! this one alone.
+//!
+//! ```
+//! use std::net::SocketAddr;
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use lunwire_target::Identity;
+//! use lunwire_target::LogicalUnit;
+//! use lunwire_target::Node;
+//! use lunwire_target::Plan;
+//! use lunwire_target::Spec;
+//! use lunwire_target::Stores;
+//! use lunwire_target::Target;
+//!
+//! let name = "iqn.2026-01.com.example:disks";
+//! let mut stores = Stores::new();
+//! let store = stores.open(&Spec::Memory { bytes: 64 << 20 })?;
+//! let identity = Identity::derive(name, 0, "EXAMPLE", "MEMORY");
+//! let unit = LogicalUnit::new(identity, store, 512)?;
+//!
+//! let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+//! let node = Node::new(name.to_owned(), vec![(0, Arc::new(unit))]);
+//! let target = Target::start(Plan::new(vec![loopback.into()], vec![node], stores))?;
+//! assert_ne!(target.portals()[0].port(), 0, "a free one was picked");
+//!
+//! target.stop(Duration::from_secs(2))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where things are
+//!
+//! - What is served: [`Node`] (a target: its disks, who may use it), [`Stores`] and [`Spec`] (where
+//!   the blocks are: `"file:/disk.img"`, `"memory:1G"`, with filters in front), [`LogicalUnit`]
+//!   (what hosts see of them).
+//! - While it runs: [`Target::add_lun`], [`Target::remove_lun`], [`Target::resize`],
+//!   [`Target::sessions`], [`Target::drop_session`].
+//! - Who proves what: [`AuthenticationPolicy`], [`AccessRule`], [`Account`].
+//! - Without threads and sockets of its own: [`Solo`], over a port of the caller's.
+//!
+//! Whoever reads the code begins with `pump.rs`: it is the one place where engine, mover, iscsi,
+//! scsi and store meet.
+#![forbid(unsafe_code)]
+
+mod answers;
+mod authentication;
+mod failure;
+mod identity;
+mod inventory;
+mod isns;
+mod keep;
+mod mail;
+mod node;
+mod pump;
+mod reactor;
+mod registry;
+mod solo;
+mod state_folder;
+mod stopwatch;
+mod stores;
+mod strangers;
+mod table;
+mod volume;
+
+pub use authentication::AuthenticationPolicy;
+pub use authentication::Demand;
+pub use engine::ppe::Idle;
+pub use failure::PANICKED;
+pub use failure::end_process_on_panic;
+pub use identity::DiskNumber;
+pub use identity::IdentityError;
+pub use identity::IdentityPolicy;
+pub use identity::Sought;
+pub use inventory::LUN_NUMBER_MAX;
+pub use inventory::NewLun;
+pub use keep::Draft;
+pub use keep::Shelf;
+pub use keep::StateFile;
+pub use mail::ConnectionSnapshot;
+pub use mail::SessionSnapshot;
+pub use node::AccessRule;
+pub use node::LunMap;
+pub use node::Node;
+pub use node::PORTAL_GROUP_TAG;
+pub use node::Portal;
+pub use node::Redirect;
+pub use reactor::Error;
+pub use reactor::LOGIN_TIMEOUT_DEFAULT;
+pub use reactor::Mode;
+pub use reactor::POOL_BYTES_DEFAULT;
+pub use reactor::Plan;
+pub use reactor::Target;
+pub use registry::SESSIONS_MAX;
+pub use solo::Holdings;
+pub use solo::Solo;
+pub use solo::SoloPlan;
+pub use state_folder::StateFolder;
+pub use state_folder::StateFolderError;
+pub use stopwatch::Times;
+pub use stores::Made;
+pub use stores::ProtectionError;
+pub use stores::StoreError;
+pub use stores::Stores;
+pub use strangers::ConnectionLimits;
+pub use strangers::STRANGERS_MAX;
+pub use volume::Rescanned;
+pub use volume::Resized;
+pub use volume::Shrink;
+pub use volume::VolumeError;
+
+// What the signatures above name of other crates, so that nobody needs those at the same versions.
+// Whoever brings a port of their own for a `Solo` finds its parts in `engine`.
+pub use buf::Pool;
+pub use engine;
+pub use engine::Choice;
+pub use engine::FileRefused;
+pub use engine::files::Examined;
+pub use engine::files::FileError;
+pub use engine::files::SnapshotError;
+pub use engine::laps::Layer as LayerTime;
+pub use iscsi::chap::Account;
+pub use iscsi::chap::Algorithm;
+pub use iscsi::chap::Secret;
+pub use iscsi::target_role::Parameters;
+pub use iscsi::target_role::Redirection;
+pub use iscsi::target_role::Settings;
+pub use iscsi::target_role::TargetReset;
+pub use scsi::FormatError;
+pub use scsi::Identity;
+pub use scsi::KeepFailed;
+pub use scsi::Keeper;
+pub use scsi::Kept;
+pub use scsi::LogicalUnit;
+pub use scsi::ProtectionFormat;
+pub use scsi::UnitError;
+pub use store::Store;
+pub use store::beside::Beside;
+pub use store::spec::FileSpec;
+pub use store::spec::Spec;
+pub use store::spec::SpecError;
+pub use store::spec::Unprotectable;
+pub use store::stripe::StripeError;
+pub use wire::scsi::protection::ProtectionType;

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Letters between reactors, and from the daemon to them. Never on the way of a command.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use engine::FileRefused;
+use engine::Waker;
+use iscsi::target_role::Parameters;
+use scsi::LogicalUnit;
+use store::FileId;
+use wire::iscsi::Tsih;
+
+use crate::pump::Handover;
+use crate::registry::Identity;
+use crate::stopwatch::Times;
+use crate::stores::StoreFile;
+use crate::table::Key;
+
+/// A letter to a reactor.
+#[derive(Debug)]
+pub(crate) enum Letter {
+    /// A connection to take over.
+    Connection {
+        fd: OwnedFd,
+        ends: Ends,
+    },
+    /// A login under way, for a session that lives here.
+    TakeOver(Box<Handover>),
+    /// End a session at once: a login on `reactor` reinstates it and waits in `connection`.
+    Reinstate {
+        identity: Identity,
+        tsih: Tsih,
+        reactor: usize,
+        connection: Key,
+    },
+    /// A stranger must make room for others.
+    Evict {
+        connection: Key,
+    },
+    /// The session that `connection` waits for has gone.
+    Vacated {
+        connection: Key,
+    },
+    /// End all tasks of `units` here, for task management that `management` on `reactor` waits for.
+    AbortUnits {
+        units: Units,
+        effect: Effect,
+        whose: Whose,
+        reactor: usize,
+        management: Key,
+    },
+    /// `AbortUnits` is done.
+    UnitsAborted {
+        management: Key,
+    },
+    /// Initiators may have a new file's blocks asked for from now on.
+    AddFile {
+        file: StoreFile,
+        reply: Sender<Result<(), FileRefused>>,
+    },
+    /// Nobody asks for blocks of this file any more.
+    RemoveFile {
+        id: FileId,
+        reply: Sender<()>,
+    },
+    /// The units of a target are others now: all its sessions here see them.
+    Remap {
+        target: Arc<str>,
+        reply: Sender<()>,
+    },
+    /// End the commands for `unit` that are under way here.
+    EndTasks {
+        unit: Arc<LogicalUnit>,
+        reply: Sender<()>,
+    },
+    /// Answer when the work on `unit` that is under way here is done.
+    Drain {
+        unit: Arc<LogicalUnit>,
+        reply: Sender<()>,
+    },
+    /// TARGET COLD RESET: end all sessions with this target.
+    EndSessions {
+        target: Arc<str>,
+    },
+    /// End the session with this TSIH.
+    Drop {
+        tsih: Tsih,
+        reply: Sender<bool>,
+    },
+    /// Ask the initiator of the session with this TSIH to log out within so many seconds.
+    Logout {
+        tsih: Tsih,
+        seconds: u16,
+        reply: Sender<bool>,
+    },
+    Snapshot {
+        reply: Sender<Vec<SessionSnapshot>>,
+    },
+    /// Where the time went.
+    Times {
+        reply: Sender<Times>,
+    },
+    /// Accept no more, ask initiators to log out, end what is left after `grace`, then leave.
+    Stop {
+        grace: Duration,
+    },
+}
+
+/// The addresses of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// Where it came from.
+    pub(crate) peer: SocketAddr,
+    /// Where it came to.
+    pub(crate) local: SocketAddr,
+}
+
+/// Units that a function is for.
+pub(crate) type Units = Arc<[Arc<LogicalUnit>]>;
+
+/// Whose tasks are to end.
+#[derive(Clone, Debug)]
+pub(crate) enum Whose {
+    /// Everybody's.
+    All,
+    /// Those of these initiator ports.
+    Ports(Arc<[String]>),
+}
+
+impl Whose {
+    pub(crate) fn includes(&self, nexus: &scsi::Nexus) -> bool {
+        match self {
+            Self::All => true,
+            Self::Ports(ports) => ports.contains(&nexus.names().initiator_port),
+        }
+    }
+}
+
+/// What other nexuses notice of a task management function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// CLEAR TASK SET: 2F/00 for a nexus that lost tasks.
+    Cleared,
+    /// LOGICAL UNIT RESET and TARGET WARM RESET: the unit itself raises 29/03 for all.
+    Reset,
+    /// TARGET COLD RESET: no task is answered, and all sessions end.
+    PowerOn,
+}
+
+/// The letter box of a reactor.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    letters: Mutex<VecDeque<Letter>>,
+    waker: Waker,
+    /// Something has ended that commands may wait for there.
+    stirred: AtomicBool,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { letters: Mutex::default(), waker, stirred: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn send(&self, letter: Letter) {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push_back(letter);
+        self.waker.wake();
+    }
+
+    /// Lets commands that wait try again; once, however often it is said before they do.
+    pub(crate) fn stir(&self) {
+        if !self.stirred.swap(true, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether somebody said so since the last call.
+    pub(crate) fn take_stirred(&self) -> bool {
+        self.stirred.load(Ordering::SeqCst) && self.stirred.swap(false, Ordering::SeqCst)
+    }
+
+    pub(crate) fn take(&self) -> Option<Letter> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// A session as administration shows it.
+#[derive(Clone, Debug)]
+pub struct SessionSnapshot {
+    /// Target session identifying handle.
+    pub tsih: u16,
+    /// The initiator's iSCSI name.
+    pub initiator: String,
+    /// The initiator's alias, if it told one.
+    pub initiator_alias: Option<String>,
+    /// ISID as twelve hexadecimal digits.
+    pub isid: String,
+    /// None: a discovery session without a target.
+    pub target: Option<String>,
+    /// True for a discovery session.
+    pub discovery: bool,
+    /// Age since login.
+    pub age: Duration,
+    /// Reactor that serves it.
+    pub reactor: usize,
+    /// Commands in the hands of the device server now.
+    pub tasks: usize,
+    /// Commands since login.
+    pub commands: u64,
+    /// Bytes sent to the initiator as data.
+    pub bytes_in: u64,
+    /// Bytes taken from the initiator as data.
+    pub bytes_out: u64,
+    /// Negotiated values.
+    pub parameters: Parameters,
+    /// Its connections.
+    pub connections: Vec<ConnectionSnapshot>,
+}
+
+/// A connection as administration shows it.
+#[derive(Clone, Debug)]
+pub struct ConnectionSnapshot {
+    /// Connection id.
+    pub cid: u16,
+    /// The initiator's address.
+    pub peer: SocketAddr,
+    /// The portal's address.
+    pub local: SocketAddr,
+}

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The pump: the one loop where engine, mover, iscsi, scsi and store meet.
+//!
+//! Machines take values and give values; the pump carries them across the borders:
+//!
+//! ```text
+//! engine --bytes--> mover --Event--> iscsi --Indication--> scsi --Op--> store --Io--> engine
+//!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
+//! ```
+//!
+//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`] and the store in
+//! [`Pump::advance`] (`services.rs`), comes back through [`Pump::io_done`] (`storing.rs`) if the
+//! store needed the engine, and leaves in [`Pump::transmit`] (`sending.rs`).
+
+mod admission;
+mod awaiting_memory;
+mod buffers;
+mod complaint;
+mod exchange;
+mod foreign;
+mod jobs;
+mod join;
+mod keeping;
+mod letters;
+mod lifecycle;
+mod management;
+mod owed;
+mod quiescence;
+mod sending;
+mod services;
+mod stopping;
+mod storing;
+mod sweep;
+mod waiting;
+mod watching;
+
+pub(crate) use complaint::name as name_of_op;
+pub(crate) use join::Handover;
+pub(crate) use waiting::Board;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use buf::Buf;
+use buf::Pool;
+use buf::SgList;
+use clock::Instant;
+use engine::Event;
+use engine::Landing;
+use engine::Port;
+use engine::Socket;
+use engine::Token;
+use engine::wheel::Timers;
+use iscsi::datamover::TaskId;
+use iscsi::service::Indication;
+use iscsi::target_role::ConnectionId;
+use iscsi::target_role::Output;
+use mover::tcp::Tcp;
+use scsi::Step;
+use store::Io;
+use store::IoResult;
+use wire::iscsi::StatSn;
+use wire::iscsi::Tsih;
+
+use crate::answers::Answer;
+use crate::answers::Inbox;
+use crate::mail::Ends;
+use crate::reactor::Shared;
+use crate::registry::Identity;
+use crate::stopwatch::Layer;
+use crate::stopwatch::Stopwatch;
+use crate::strangers::Ticket;
+use crate::table::Key;
+use crate::table::Table;
+
+/// Events worth waking for while answers are held back.
+const HOLD_EVENTS: usize = 8;
+
+/// Sessions that wait on one reactor for their initiators to come back; one more ends the oldest.
+/// An initiator that comes and goes under ever new names must not use up all sessions.
+pub(crate) const DESERTED_MAX: usize = 1024;
+
+/// One reactor's share of a target.
+#[derive(Debug)]
+pub(crate) struct Pump<P> {
+    port: P,
+    pool: Pool,
+    shared: Arc<Shared>,
+    reactor: usize,
+    listeners: Vec<Socket>,
+    connections: Table<Connection>,
+    sessions: Table<Session>,
+    ios: Table<PendingIo>,
+    /// How work has ended that stores have done elsewhere.
+    inbox: Arc<Inbox>,
+    /// Emptied and given to the inbox in turn.
+    answers: Vec<Answer>,
+    managements: Table<quiescence::Management>,
+    timers: Timers,
+    /// Connections that may have something to send.
+    dirty: Vec<Key>,
+    /// `dirty` of the turn before, kept for its memory.
+    flushing: Vec<Key>,
+    /// Connections whose answers are held back.
+    held: Vec<Key>,
+    /// When the first connection whose answers are held back must send.
+    send_at: Option<Instant>,
+    /// Commands that used up their turn.
+    runnable: VecDeque<(Key, TaskId, Step)>,
+    /// Commands that wait for others.
+    waiting: waiting::Waiting,
+    /// Sessions and connections that wait for memory.
+    memory_queue: awaiting_memory::MemoryQueue,
+    /// The next sweep is due at some time.
+    sweeps: bool,
+    jobs: Table<jobs::Job>,
+    /// Jobs that can go on.
+    job_turns: VecDeque<jobs::Turn>,
+    /// Sessions that were left without a connection, the oldest first.
+    deserted: VecDeque<Key>,
+    accepted: usize,
+    stopping: Option<stopping::Stopping>,
+    watch: Stopwatch,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: Socket,
+    peer: SocketAddr,
+    local: SocketAddr,
+    mover: Tcp,
+    /// What its session has of the pool.
+    pool: Pool,
+    phase: Phase,
+    /// Its entry among the strangers, until it is known who it is.
+    ticket: Option<Ticket>,
+    /// The list to fill; None while it is under way.
+    list: Option<SgList>,
+    dirty: bool,
+    paused: bool,
+    /// Data may go from the port straight to its buffer.
+    lands: bool,
+    /// Everything has been said and the socket is half closed.
+    ended: bool,
+    /// Answers are held back until then, to go with others.
+    held_until: Option<Instant>,
+    /// Answers before this number have left.
+    told: StatSn,
+    sends: sweep::Sends,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Login(Box<admission::LoginPhase>),
+    Session {
+        session: Key,
+        id: ConnectionId,
+    },
+    /// On the way to the reactor of the session that it wants to join.
+    Moving(Box<join::Moving>),
+    /// Sends what is queued, then closes.
+    Closing,
+}
+
+/// A session as the pump holds it.
+#[derive(Debug)]
+struct Session {
+    machine: iscsi::target_role::Session,
+    /// None in a discovery session.
+    nexus: Option<scsi::Nexus>,
+    /// What the session has of the reactor's pool: buffers of its commands, and their data.
+    pool: Pool,
+    login: iscsi::target_role::LoggedIn,
+    identity: Identity,
+    /// Whom the initiator has proved to be, by CHAP; all connections must have the same.
+    user: Option<String>,
+    tsih: Tsih,
+    since: Instant,
+    /// By connection id.
+    connections: Vec<Key>,
+    /// Commands in the hands of the device server, by `TaskId::index`.
+    tasks: Vec<Option<services::Task>>,
+    /// Those that wait for memory, the oldest first.
+    awaiting_memory: VecDeque<awaiting_memory::Waiter>,
+    /// Numbers that have another unit, of which its initiator need not know yet.
+    exchanges: Vec<exchange::Exchange>,
+    /// Bytes that wait to leave for its initiator, at most.
+    owed: usize,
+    /// When some of that left last while commands waited for it.
+    paid: Instant,
+    /// Store work under way; a session is gone only when there is none.
+    ios: usize,
+    /// Logins that wait for the end of this session: reactor and connection.
+    waiters: Vec<(usize, Key)>,
+    closed: bool,
+    commands: u64,
+    bytes_in: u64,
+    bytes_out: u64,
+}
+
+#[derive(Debug)]
+struct PendingIo {
+    session: Key,
+    task: TaskId,
+    doing: Doing,
+    /// The task if it has ended before its work: what it holds of the unit stays held until then.
+    ended: Option<Box<scsi::Task>>,
+    /// Task management that waits for this work of an ended task.
+    managements: Vec<Key>,
+    /// When it began, by the stop-watch.
+    stamp: u64,
+    /// Of a sync or durable write.
+    watching: Option<watching::Watching>,
+}
+
+/// What is done for a task.
+#[derive(Debug)]
+enum Doing {
+    /// This, for its store.
+    Store { op: store::Op, io: Io },
+    /// A state of its unit is being kept.
+    Keep,
+}
+
+/// What a token of the port means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Accept = 1,
+    Receive = 2,
+    Send = 3,
+    Io = 4,
+    ConnectionTimer = 5,
+    SessionTimer = 6,
+    JobTimer = 7,
+    MemoryTimer = 8,
+    Sweep = 9,
+}
+
+const KIND_SHIFT: u32 = 56;
+
+fn token(kind: Kind, key: Key) -> Token {
+    Token((kind as u64) << KIND_SHIFT | key.to_bits())
+}
+
+fn decode(token: u64) -> (Option<Kind>, Key) {
+    let kind = match token >> KIND_SHIFT {
+        1 => Some(Kind::Accept),
+        2 => Some(Kind::Receive),
+        3 => Some(Kind::Send),
+        4 => Some(Kind::Io),
+        5 => Some(Kind::ConnectionTimer),
+        6 => Some(Kind::SessionTimer),
+        7 => Some(Kind::JobTimer),
+        8 => Some(Kind::MemoryTimer),
+        9 => Some(Kind::Sweep),
+        _ => None,
+    };
+    (kind, Key::from_bits(token & ((1 << KIND_SHIFT) - 1)))
+}
+
+impl<P: Port> Pump<P> {
+    /// Serves until a letter tells it to stop and the last connection is closed.
+    pub(crate) fn serve(&mut self) {
+        while self.turn() {}
+    }
+
+    /// Does what there is to do, then waits once. False: it is stopped and all is over.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.watch.laps.begin();
+        while let Some((token, event)) = self.port.next_event() {
+            self.dispatch(token, event);
+        }
+        self.watch.laps.lap(Layer::Protocol);
+        self.letters();
+        self.take_answers();
+        self.expire();
+        self.take_turns();
+        self.try_again();
+        self.take_job_turns();
+        self.serve_memory_queue();
+        self.watch.laps.lap(Layer::Other);
+        self.flush();
+        self.watch.laps.lap(Layer::Send);
+        if self.is_finished() {
+            return false;
+        }
+        let again = match self.waiting.is_empty() {
+            true => None,
+            false => self.waiting.next_try(self.port.now()),
+        };
+        let kernel = self.port.kernel_cycles();
+        match (self.send_at, again) {
+            _ if !(self.runnable.is_empty() && self.job_turns.is_empty()) => {
+                self.port.wait(Some(self.port.now()))
+            }
+            (hold, Some(at)) => {
+                let others = [hold, self.timers.next_deadline()];
+                self.port.wait(others.into_iter().flatten().chain([at]).min());
+            }
+            (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
+            (None, None) => self.port.wait(self.timers.next_deadline()),
+        }
+        self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
+        true
+    }
+
+    fn dispatch(&mut self, token: Token, event: Event) {
+        let (kind, key) = decode(token.0);
+        match event {
+            Event::Received { bytes } => self.received(key, &bytes),
+            Event::Landed { buf, bytes } => self.landed(key, buf, bytes),
+            Event::Sent { list, result } => self.sent(key, list, result),
+            Event::Read { buf, result } => {
+                let result = result.map(|length| {
+                    let mut buf = buf;
+                    buf.truncate(length);
+                    buf.freeze()
+                });
+                self.io_done(key, IoResult::Read(result));
+            }
+            Event::Wrote { result }
+            | Event::Synced { result }
+            | Event::Punched { result }
+            | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
+            Event::Allocation { result } => {
+                let found = result.map(|(what, end)| (storing::space_of(what), end));
+                self.io_done(key, IoResult::Status(found));
+            }
+            Event::ReceiveEnded { error } => self.receive_ended(key, error),
+            Event::Accepted { connection, peer, local } => {
+                self.accepted(connection, Ends { peer, local });
+            }
+            Event::Detached { connection } => self.detached(key, connection),
+            Event::AcceptFailed { errno } => {
+                debug_assert_eq!(kind, Some(Kind::Accept));
+                // A stop has closed the listener.
+                if self.stopping.is_none() {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    tracing::warn!(%error, "could not accept a connection");
+                }
+            }
+            Event::Ran { result } => self.kept(key, result),
+            Event::Woken => {}
+        }
+    }
+
+    /// Bytes of a connection: READ and WRITE begin here.
+    fn received(&mut self, key: Key, bytes: &[u8]) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let now = self.port.now();
+            let Some(connection) = self.connections.get_mut(key) else { return };
+            match &mut connection.phase {
+                Phase::Closing => return,
+                Phase::Moving(moving) => {
+                    if moving.keep(rest) {
+                        return;
+                    }
+                    return self.disconnected(key, None);
+                }
+                Phase::Login(_) | Phase::Session { .. } => {}
+            }
+            let (taken, event) = connection.mover.feed(rest, &connection.pool);
+            rest = rest.get(taken..).unwrap_or_default();
+            self.watch.laps.fed(taken);
+            if let Some(event) = event {
+                self.heard(key, event, now);
+            }
+        }
+        self.land(key);
+        self.mark_dirty(key);
+    }
+
+    /// What a mover made of bytes.
+    fn heard(&mut self, key: Key, event: iscsi::datamover::Event, now: Instant) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        match &mut connection.phase {
+            Phase::Login(login) => {
+                let mover = &connection.mover;
+                login.machine.handle_event(event, mover.header(), mover.control_data(), now);
+                self.settle_login(key);
+            }
+            Phase::Session { session, id } => {
+                let (session, id) = (*session, *id);
+                if let Some(entry) = self.sessions.get_mut(session) {
+                    if let Some(expected) = connection.mover.take_acknowledged() {
+                        entry.machine.acknowledge(id, expected, now);
+                    }
+                    let mover = &connection.mover;
+                    let (header, data) = (mover.header(), mover.control_data());
+                    entry.machine.handle_event(id, event, header, data, now);
+                }
+                self.settle(session);
+                self.watch.laps.lap(Layer::Protocol);
+            }
+            Phase::Moving(_) | Phase::Closing => {}
+        }
+    }
+
+    /// Many bytes of data that are to come go straight to where they belong, if the port can do
+    /// that. Not where tasks go on over other connections: they take their buffers along.
+    fn land(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.lands
+            && let Some((buf, at, end)) = connection.mover.landing()
+            && let Some(back) = self.port.land(connection.socket, Landing { buf, at, end })
+        {
+            let event = connection.mover.landed(back.buf, 0, &connection.pool);
+            debug_assert!(event.is_none(), "nothing has come");
+        }
+    }
+
+    /// Bytes have come where they belong.
+    fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
+        let now = self.port.now();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let event = connection.mover.landed(buf, bytes, &connection.pool);
+        self.watch.laps.fed(0);
+        if let Some(event) = event {
+            self.heard(key, event, now);
+        }
+        self.land(key);
+        self.mark_dirty(key);
+    }
+
+    /// Carries everything that a session has to say.
+    fn settle(&mut self, key: Key) {
+        while let Some(session) = self.sessions.get_mut(key) {
+            match session.machine.poll_output() {
+                Some(Output::Op(id, op)) => {
+                    let connection = session.connections.get(usize::from(id.0)).copied();
+                    if let Some(connection) = connection
+                        && let Some(entry) = self.connections.get_mut(connection)
+                    {
+                        entry.mover.submit(op);
+                        self.mark_dirty(connection);
+                    }
+                }
+                Some(Output::Indication(indication)) => self.indicate(key, indication),
+                Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::Reserve { task, length, staged, .. }) => {
+                    self.reserve_buf(key, task, (length, staged));
+                }
+                Some(Output::Detach { connection, task }) => self.detach_buf(key, connection, task),
+                Some(Output::Attach { connection, task }) => self.attach_buf(key, connection, task),
+                Some(Output::ConnectionClosed { connection, reason }) => {
+                    self.close_connection(key, connection, &reason);
+                }
+                Some(Output::Closed { reason }) => self.close_session(key, &reason),
+                None if self.mover_events(key) => {}
+                None => break,
+            }
+        }
+        self.arm_session(key);
+    }
+
+    /// Feeds what submitting and sending made of movers' events; false if there were none.
+    fn mover_events(&mut self, key: Key) -> bool {
+        let now = self.port.now();
+        let Some(session) = self.sessions.get_mut(key) else { return false };
+        let mut any = false;
+        for (index, connection) in (0..).zip(&session.connections) {
+            let Some(connection) = self.connections.get_mut(*connection) else { continue };
+            while let Some(event) = connection.mover.poll_event() {
+                session.machine.handle_event(ConnectionId(index), event, &[], &[], now);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn indicate(&mut self, key: Key, indication: Indication) {
+        match indication {
+            Indication::Command(command) => self.command(key, command),
+            Indication::DataOutReceived { task } => self.data_out_received(key, task),
+            Indication::Dropped { task } => {
+                self.drop_task(key, task);
+            }
+            Indication::Cleared { task } => self.clear_task(key, task),
+            Indication::Quiesce { id } => self.quiesce_for_logout(key, id),
+            // Its mover has given the buffer back.
+            Indication::Ended { .. } => {}
+            Indication::Management(request) => self.manage(key, request),
+            Indication::OutOfBuffers => {
+                self.give_up_kept_data();
+            }
+            Indication::NexusLost => self.lose_nexus(key),
+        }
+    }
+}

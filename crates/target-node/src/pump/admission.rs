@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From an accepted connection to a session: login, access, the ISID rule (RFC 7143 §6.3).
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use engine::Port;
+use engine::Work;
+use iscsi::target_role::Admission;
+use iscsi::target_role::AdmissionRequest;
+use iscsi::target_role::Authentication;
+use iscsi::target_role::ConnectionId;
+use iscsi::target_role::LoggedIn;
+use iscsi::target_role::Login;
+use iscsi::target_role::LoginOutput;
+use iscsi::target_role::reason_of;
+use mover::tcp::Tcp;
+use wire::iscsi::Cid;
+use wire::iscsi::StatSn;
+use wire::iscsi::Tsih;
+
+use super::Connection;
+use super::Kind;
+use super::Phase;
+use super::Pump;
+use super::Session;
+use super::token;
+use crate::mail::Ends;
+use crate::mail::Letter;
+use crate::node::Served;
+use crate::registry::Claim;
+use crate::registry::Identity;
+use crate::strangers::Entry;
+use crate::strangers::Place;
+use crate::table::Key;
+
+/// Login statuses that the node gives (RFC 7143 §11.13.5).
+pub(super) const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
+pub(super) const OUT_OF_RESOURCES: u16 = 0x0302;
+pub(super) const AUTHENTICATION_FAILURE: u16 = 0x0201;
+
+/// Connections that one reactor holds; more are closed at once. Each may cost a session's memory.
+const CONNECTIONS_MAX: usize = 16_384;
+
+/// A connection whose login is under way.
+#[derive(Debug)]
+pub(super) struct LoginPhase {
+    pub(super) machine: Login,
+    /// The names that it came with: initiator, target.
+    asked: Option<(String, Option<String>)>,
+    identity: Option<Identity>,
+    node: Option<Arc<Served>>,
+    settings: Option<iscsi::target_role::Settings>,
+    /// Whom the initiator has proved to be, by CHAP.
+    user: Option<String>,
+    /// The place that this login has taken in the registry.
+    claimed: Option<Tsih>,
+    /// The CID that it wants to join with.
+    pub(super) cid: Cid,
+    /// The session here that this login wants to join, or the status that it gets once it has
+    /// proved who it is: strangers are not told which sessions there are.
+    pub(super) joins: Option<Result<Key, u16>>,
+}
+
+impl LoginPhase {
+    /// Who asks for which target, as far as that was said.
+    fn asked(&self) -> (&str, &str) {
+        let (initiator, target) =
+            self.asked.as_ref().map_or((None, None), |(initiator, target)| {
+                (Some(initiator.as_str()), target.as_deref())
+            });
+        (initiator.unwrap_or("(unknown)"), target.unwrap_or("(none)"))
+    }
+}
+
+impl<P: Port> Pump<P> {
+    /// A new connection: this reactor's own, or a letter to the next one in turn.
+    pub(super) fn accepted(&mut self, fd: OwnedFd, ends: Ends) {
+        if self.stopping.is_some() {
+            return;
+        }
+        let reactor = self.accepted % self.shared.mailboxes.len();
+        self.accepted += 1;
+        if reactor == self.reactor {
+            self.adopt(fd, ends);
+        } else {
+            self.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
+        }
+    }
+
+    /// Begins the login phase of a connection.
+    pub(super) fn adopt(&mut self, fd: OwnedFd, ends: Ends) {
+        let Ends { peer, local } = ends;
+        if self.is_full() {
+            let reason = match self.stopping {
+                Some(_) => "the daemon stops",
+                None => "a reactor has as many connections as it may have",
+            };
+            tracing::warn!(%peer, reason, "refused a connection");
+            return;
+        }
+        let now = self.port.now();
+        let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
+        let login = LoginPhase {
+            machine,
+            asked: None,
+            identity: None,
+            node: None,
+            settings: None,
+            user: None,
+            claimed: None,
+            cid: Cid(0),
+            joins: None,
+        };
+        let (peer, local) = (without_mapping(peer), without_mapping(local));
+        let _ = self.insert_connection(fd, peer, local, Tcp::new(), Box::new(login));
+    }
+
+    /// Whether another connection is one too many.
+    pub(super) fn is_full(&self) -> bool {
+        self.connections.len() >= CONNECTIONS_MAX || self.stopping.is_some()
+    }
+
+    /// Goes on with a login over this connection.
+    pub(super) fn insert_connection(
+        &mut self,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        local: SocketAddr,
+        mover: Tcp,
+        login: Box<LoginPhase>,
+    ) -> Option<Key> {
+        let socket = self.port.add_socket(fd);
+        let key = self.connections.insert(Connection {
+            socket,
+            peer,
+            local,
+            mover,
+            pool: self.pool.clone(),
+            phase: Phase::Login(login),
+            ticket: None,
+            list: Some(buf::SgList::new()),
+            dirty: false,
+            paused: false,
+            lands: false,
+            ended: false,
+            held_until: None,
+            told: StatSn(0),
+            sends: super::sweep::Sends::default(),
+        });
+        let place = Place { reactor: self.reactor, connection: key };
+        match self.shared.strangers.enter(peer.ip(), place) {
+            Entry::In { ticket, instead_of } => {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    connection.ticket = Some(ticket);
+                }
+                self.make_leave(instead_of);
+            }
+            Entry::Full => {
+                tracing::debug!(%peer, "refused a connection: all are in use by sessions");
+                self.connections.remove(key);
+                self.port.close(socket);
+                return None;
+            }
+        }
+        self.sweep_later();
+        self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
+        self.arm_login(key);
+        Some(key)
+    }
+
+    /// A stranger makes room, on whichever reactor it is.
+    fn make_leave(&mut self, stranger: Option<Place>) {
+        match stranger {
+            Some(Place { reactor, connection }) if reactor == self.reactor => {
+                self.evict(connection);
+            }
+            Some(Place { reactor, connection }) => {
+                self.shared.mailboxes[reactor].send(Letter::Evict { connection });
+            }
+            None => {}
+        }
+    }
+
+    /// Ends the connection of a stranger, unless it is known by now who that is.
+    pub(super) fn evict(&mut self, key: Key) {
+        let Some(connection) = self.connections.get(key) else { return };
+        if connection.ticket.is_some() {
+            tracing::debug!(peer = %connection.peer, "closed a connection: too many strangers");
+            self.disconnected(key, None);
+        }
+    }
+
+    pub(super) fn arm_login(&mut self, key: Key) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let Phase::Login(login) = &connection.phase else { return };
+        if let Some(deadline) = login.machine.poll_timeout() {
+            self.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
+        }
+    }
+
+    /// Carries everything that a login has to say.
+    pub(super) fn settle_login(&mut self, key: Key) {
+        loop {
+            let Some(connection) = self.connections.get_mut(key) else { return };
+            let Phase::Login(login) = &mut connection.phase else { return };
+            match login.machine.poll_output() {
+                None => break,
+                Some(LoginOutput::Op(op)) => {
+                    connection.mover.submit(op);
+                    self.mark_dirty(key);
+                }
+                Some(LoginOutput::Admit(request)) => {
+                    let Some(admission) = self.admit(key, &request) else { return };
+                    if let Some(connection) = self.connections.get_mut(key)
+                        && let Phase::Login(login) = &mut connection.phase
+                    {
+                        login.machine.admit(admission);
+                    }
+                }
+                Some(LoginOutput::Establish) => self.establish(key),
+                Some(LoginOutput::Done(logged_in)) => self.enter(key, logged_in),
+                Some(LoginOutput::Failed { status, reason }) => {
+                    let peer = connection.peer;
+                    match status {
+                        Some(status) => {
+                            let status = format_args!("{status:04x}");
+                            let (initiator, target) = login.asked();
+                            tracing::warn!(
+                                %peer, initiator, target, status, reason, "login refused"
+                            );
+                        }
+                        None => tracing::info!(%peer, reason, "connection closed before login"),
+                    }
+                    self.abandon_login(key);
+                }
+            }
+        }
+    }
+
+    /// Whether this initiator may log in to this target, and as what. None: the connection is on
+    /// its way to the session that it wants to join.
+    pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
+        let connection = self.connections.get_mut(key)?;
+        if let Phase::Login(login) = &mut connection.phase {
+            login.asked = Some((request.initiator.clone(), request.target.clone()));
+        }
+        let local = connection.local;
+        let group = self.shared.nodes.portal_group(local);
+        let identity = Identity::of(request, local, group);
+        let admission = self
+            .shared
+            .nodes
+            .admit(request, group, || self.shared.challenges.draw(|bytes| self.port.random(bytes)));
+        let joins = match &admission {
+            Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
+                match self.find_session(key, request, &identity).transpose()? {
+                    Err(status) if matches!(authentication, Authentication::Off) => {
+                        return Some(Admission::Refused { status, reason: reason_of(status) });
+                    }
+                    joins => Some(joins),
+                }
+            }
+            _ => None,
+        };
+        let connection = self.connections.get_mut(key)?;
+        let Phase::Login(login) = &mut connection.phase else { return None };
+        login.joins = joins;
+        if let Admission::Granted { settings, .. } = &admission {
+            login.settings = Some(settings.clone());
+            let target = request.target.as_deref();
+            login.node = target.and_then(|name| self.shared.nodes.find(name)).cloned();
+        }
+        login.identity = Some(identity);
+        Some(admission)
+    }
+
+    /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
+    /// §6.3.5). The login asks for it when all is proved that has to be.
+    pub(super) fn establish(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Phase::Login(login) = &mut connection.phase else { return };
+        match login.joins {
+            Some(Ok(_)) => return self.join(key),
+            Some(Err(status)) => return login.machine.establish(Err(status)),
+            None => {}
+        }
+        let Some(identity) = login.identity.clone() else { return };
+        login.user = login.machine.authenticated().map(ToOwned::to_owned);
+        match self.shared.registry.claim(&identity, login.user.as_deref(), self.reactor) {
+            Claim::New(tsih) => {
+                login.claimed = Some(tsih);
+                login.machine.establish(Ok(tsih));
+            }
+            Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
+            Claim::Foreign => login.machine.establish(Err(AUTHENTICATION_FAILURE)),
+            Claim::Occupied(home) => {
+                let letter = Letter::Reinstate {
+                    identity,
+                    tsih: home.tsih,
+                    reactor: self.reactor,
+                    connection: key,
+                };
+                self.shared.mailboxes[home.reactor].send(letter);
+            }
+        }
+    }
+
+    /// A finished login becomes a session.
+    fn enter(&mut self, key: Key, login: LoggedIn) {
+        let now = self.port.now();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Phase::Login(phase) = &mut connection.phase else { return };
+        if let Some(Ok(session)) = phase.joins {
+            return self.joined(key, session, &login);
+        }
+        let (Some(identity), Some(settings), Some(tsih)) =
+            (phase.identity.take(), phase.settings.take(), phase.claimed.take())
+        else {
+            return;
+        };
+        let node = phase.node.take();
+        let group = self.shared.nodes.portal_group(connection.local);
+        let node = node.as_deref().filter(|_| !login.discovery);
+        let nexus = node.map(|node| nexus(node, &login, group));
+        tracing::info!(
+            peer = %connection.peer,
+            initiator = login.initiator,
+            target = login.target.as_deref().unwrap_or("(discovery)"),
+            user = phase.user.as_deref().unwrap_or("(none)"),
+            tsih = tsih.0,
+            reactor = self.reactor,
+            "session opened"
+        );
+        connection.lands = login.parameters.error_recovery_level == 0;
+        // Discovery without a proof may be anybody, and needs no more than a moment.
+        let is_known = !login.discovery || phase.user.is_some();
+        let pool = self.pool.share();
+        connection.pool = pool.clone();
+        let session = self.sessions.insert(Session {
+            machine: iscsi::target_role::Session::new(login.clone(), &settings, now),
+            nexus,
+            pool,
+            login,
+            identity,
+            user: phase.user.take(),
+            tsih,
+            since: now,
+            connections: vec![key],
+            tasks: Vec::new(),
+            awaiting_memory: std::collections::VecDeque::new(),
+            exchanges: Vec::new(),
+            owed: 0,
+            paid: now,
+            ios: 0,
+            waiters: Vec::new(),
+            closed: false,
+            commands: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        });
+        connection.phase = Phase::Session { session, id: ConnectionId(0) };
+        if is_known && let Some(ticket) = connection.ticket.take() {
+            self.shared.strangers.forget(&ticket);
+        }
+        self.settle(session);
+    }
+
+    /// A login ends without a session: its place is free again, the connection closes.
+    pub(super) fn abandon_login(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Phase::Login(login) = &mut connection.phase else { return };
+        let claim = login.identity.take().zip(login.claimed.take());
+        if let Some((identity, tsih)) = claim {
+            self.shared.registry.release(&identity, tsih);
+        }
+        self.begin_closing(key);
+    }
+}
+
+/// The I_T nexus of a session (RFC 7143 §4.4.2: names of SCSI ports and devices).
+fn nexus(served: &Served, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexus {
+    let names = scsi::NexusNames {
+        initiator_port: iscsi::name::initiator_port(&login.initiator, login.isid),
+        target_device: served.node().name.clone(),
+        portal_group_tag,
+        relative_port: portal_group_tag,
+    };
+    let newer = login.parameters.protocol_level >= 2;
+    let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
+    scsi::Nexus::new(names, served.lun_map(&login.initiator)).with_queries(queries)
+}
+
+/// An IPv4 peer of an IPv6 socket is shown as what it is.
+fn without_mapping(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What other reactors and administration ask of this one, by letters, and its answers.
+
+use clock::Instant;
+use engine::Port;
+use wire::iscsi::Tsih;
+
+use super::Connection;
+use super::Pump;
+use crate::mail::ConnectionSnapshot;
+use crate::mail::Letter;
+use crate::mail::SessionSnapshot;
+use crate::registry::Identity;
+use crate::stopwatch::Times;
+use crate::table::Key;
+
+impl<P: Port> Pump<P> {
+    pub(crate) fn letters(&mut self) {
+        if self.shared.mailboxes[self.reactor].take_stirred() {
+            self.waiting.somebody_ended();
+        }
+        while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
+            match letter {
+                Letter::Connection { fd, ends } => self.adopt(fd, ends),
+                Letter::TakeOver(handover) => self.take_over(*handover),
+                Letter::Reinstate { identity, tsih, reactor, connection } => {
+                    self.make_room(&identity, tsih, (reactor, connection));
+                }
+                Letter::Evict { connection } => self.evict(connection),
+                Letter::Vacated { connection } => {
+                    self.establish(connection);
+                    self.settle_login(connection);
+                }
+                Letter::AbortUnits { units, effect, whose, reactor, management } => {
+                    self.abort_units(&units, effect, &whose, (reactor, management));
+                }
+                Letter::UnitsAborted { management } => self.done_elsewhere(management),
+                Letter::EndSessions { target } => self.end_sessions(&target),
+                Letter::Drain { unit, reply } => self.drain(&unit, reply),
+                Letter::EndTasks { unit, reply } => self.end_tasks_of(&unit, reply),
+                // Who asked for one of these may have given up.
+                Letter::Remap { target, reply } => {
+                    self.remap(&target);
+                    let _ = reply.send(());
+                }
+                Letter::AddFile { file, reply } => {
+                    let _ = reply.send(self.port.add_file(file.id.0, file.fd, file.direct));
+                }
+                Letter::RemoveFile { id, reply } => {
+                    self.port.remove_file(id.0);
+                    let _ = reply.send(());
+                }
+                Letter::Drop { tsih, reply } => {
+                    let found = self.with_session(tsih, |session, _| session.drop_session());
+                    let _ = reply.send(found);
+                }
+                Letter::Logout { tsih, seconds, reply } => {
+                    let found = self.with_session(tsih, |session, now| {
+                        session.set_now(now);
+                        session.request_logout(seconds);
+                    });
+                    let _ = reply.send(found);
+                }
+                Letter::Snapshot { reply } => {
+                    let _ = reply.send(self.snapshot());
+                }
+                Letter::Times { reply } => {
+                    let _ = reply.send(self.times());
+                }
+                Letter::Stop { grace } => self.stop(grace),
+            }
+        }
+    }
+
+    /// A login of another reactor reinstates the session `tsih`, if it is of the same initiator.
+    fn make_room(&mut self, identity: &Identity, tsih: Tsih, (reactor, connection): (usize, Key)) {
+        let found = self.session_by_tsih(tsih);
+        match found.filter(|key| self.sessions.get(*key).is_some_and(|of| of.identity == *identity))
+        {
+            Some(key) => self.reinstate(key, (reactor, connection)),
+            None => self.shared.mailboxes[reactor].send(Letter::Vacated { connection }),
+        }
+    }
+
+    /// Does `what` with a session and carries what it has to say; false if it is not here.
+    fn with_session(
+        &mut self,
+        tsih: Tsih,
+        what: impl FnOnce(&mut iscsi::target_role::Session, Instant),
+    ) -> bool {
+        let Some(key) = self.session_by_tsih(tsih) else { return false };
+        let now = self.port.now();
+        if let Some(session) = self.sessions.get_mut(key) {
+            what(&mut session.machine, now);
+        }
+        self.settle(key);
+        true
+    }
+
+    /// The sessions of a target see the units that it has now.
+    fn remap(&mut self, target: &str) {
+        let Some(served) = self.shared.nodes.find(target) else { return };
+        for session in self.sessions.values_mut() {
+            if session.login.target.as_deref() == Some(target)
+                && let Some(nexus) = &mut session.nexus
+            {
+                nexus.remap(served.lun_map(&session.login.initiator));
+                let exchanged = nexus.take_exchanged();
+                session.begin_exchanges(exchanged);
+            }
+        }
+    }
+
+    pub(super) fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
+        self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
+    }
+
+    fn times(&self) -> Times {
+        let mut times = self.watch.times();
+        for (_, session) in self.sessions.iter() {
+            times.payload += session.bytes_in + session.bytes_out;
+        }
+        for (_, connection) in self.connections.iter() {
+            times.copied += connection.mover.counters().bytes_copied;
+            times.digested += connection.mover.counters().bytes_crc;
+        }
+        times
+    }
+
+    fn snapshot(&self) -> Vec<SessionSnapshot> {
+        let now = self.port.now();
+        let live = self.sessions.iter().filter(|(_, session)| !session.closed);
+        live.map(|(_, session)| SessionSnapshot {
+            tsih: session.tsih.0,
+            initiator: session.login.initiator.clone(),
+            initiator_alias: session.login.initiator_alias.clone(),
+            isid: session.login.isid.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            target: session.login.target.clone(),
+            discovery: session.login.discovery,
+            age: now.since(session.since),
+            reactor: self.reactor,
+            tasks: session.tasks.iter().flatten().count(),
+            commands: session.commands,
+            bytes_in: session.bytes_in,
+            bytes_out: session.bytes_out,
+            parameters: session.login.parameters.clone(),
+            connections: session
+                .machine
+                .connections()
+                .filter_map(|(id, cid)| {
+                    let key = session.connections.get(usize::from(id.0))?;
+                    let connection = self.connections.get(*key)?;
+                    let Connection { peer, local, .. } = *connection;
+                    Some(ConnectionSnapshot { cid: cid.0, peer, local })
+                })
+                .collect(),
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The live sessions of a daemon: the ISID rule and TSIHs (RFC 7143 §4.4.3, §6.3.1).
+//!
+//! Only logins and their ends come here; a lock is fine.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use iscsi::target_role::AdmissionRequest;
+use wire::iscsi::Isid;
+use wire::iscsi::Tsih;
+
+/// What makes a session unique.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Identity {
+    pub(crate) initiator: String,
+    pub(crate) isid: Isid,
+    pub(crate) scope: Scope,
+}
+
+impl Identity {
+    /// What a login asks for, over a connection that came to `local` of a portal group.
+    pub(crate) fn of(request: &AdmissionRequest, local: SocketAddr, portal_group_tag: u16) -> Self {
+        let scope = match &request.target {
+            Some(name) if request.discovery => Scope::Discovery(name.clone(), portal_group_tag),
+            Some(name) => Scope::Target(name.clone(), portal_group_tag),
+            None => Scope::Portal(local),
+        };
+        Self { initiator: request.initiator.clone(), isid: request.isid, scope }
+    }
+}
+
+/// The target's side of an identity, which is a target port: its name and portal group tag. An
+/// unnamed discovery session belongs to its portal (RFC 7143 §6.3.1).
+///
+/// Discovery has scopes of its own: other proofs are asked for there, so a discovery session must
+/// not end a session with a disk, nor be ended by one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    Target(String, u16),
+    Discovery(String, u16),
+    Portal(SocketAddr),
+}
+
+/// Where a session lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) reactor: usize,
+    pub(crate) tsih: Tsih,
+}
+
+/// What a login that wants to be a session finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is one now.
+    New(Tsih),
+    /// An older session must end first (session reinstatement).
+    Occupied(Home),
+    /// An older session has it whose initiator has proved who it is, and this one has not.
+    Foreign,
+    /// There are as many sessions as may be.
+    Exhausted,
+}
+
+#[derive(Debug)]
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+    sessions_max: usize,
+    /// As many of them may be of initiators that have proved nothing.
+    unproved_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    sessions: HashMap<Identity, Entry>,
+    /// Sessions that take one of the places.
+    counted: usize,
+    /// As many of them have an initiator that has proved nothing.
+    unproved: usize,
+    last: u16,
+}
+
+/// A session that has its place.
+#[derive(Debug)]
+struct Entry {
+    home: Home,
+    /// Whom its initiator has proved to be.
+    user: Option<String>,
+    /// It takes one of the places.
+    counts: bool,
+}
+
+/// More sessions than this cannot be configured: TSIH has 16 bits, and each session costs memory.
+pub const SESSIONS_MAX: usize = 16_384;
+
+/// Of so many places one is for initiators that have proved who they are, where any can: enough for
+/// theirs, and few enough that the others do not miss them.
+const PROVED_SHARE: usize = 4;
+
+impl Registry {
+    /// Room for `sessions_max` sessions, [`SESSIONS_MAX`] at most.
+    pub(crate) fn new(sessions_max: usize) -> Self {
+        let sessions_max = sessions_max.min(SESSIONS_MAX);
+        Self { inner: Mutex::default(), sessions_max, unproved_max: sessions_max }
+    }
+
+    /// The same, with places that only initiators get that have proved who they are.
+    pub(crate) fn with_room_for_proof(self, wanted: bool) -> Self {
+        let kept = if wanted { self.sessions_max / PROVED_SHARE } else { 0 };
+        Self { unproved_max: self.sessions_max - kept, ..self }
+    }
+
+    /// Takes the place `identity` for a session on `reactor`, if it is free. `user`: whom the
+    /// initiator has proved to be, so only after its proof. A session that was opened with a proof
+    /// makes room only for the same proof; one without, which anybody could end, for any.
+    pub(crate) fn claim(&self, identity: &Identity, user: Option<&str>, reactor: usize) -> Claim {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Entry { home, user: owner, .. }) = inner.sessions.get(identity) {
+            return match owner.as_deref() {
+                Some(owner) if user != Some(owner) => Claim::Foreign,
+                _ => Claim::Occupied(*home),
+            };
+        }
+        // Discovery that nobody proved anything for is bounded as strangers are, and takes no
+        // place from anybody.
+        let counts = user.is_some() || matches!(identity.scope, Scope::Target(..));
+        let unproved = counts && user.is_none();
+        let is_full = counts && inner.counted >= self.sessions_max;
+        if is_full || unproved && inner.unproved >= self.unproved_max {
+            return Claim::Exhausted;
+        }
+        inner.counted += usize::from(counts);
+        inner.unproved += usize::from(unproved);
+        let tsih = inner.free_tsih();
+        let user = user.map(ToOwned::to_owned);
+        let entry = Entry { home: Home { reactor, tsih }, user, counts };
+        inner.sessions.insert(identity.clone(), entry);
+        Claim::New(tsih)
+    }
+
+    /// The session that `identity` names, if it lives.
+    pub(crate) fn find(&self, identity: &Identity) -> Option<Home> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.sessions.get(identity).map(|entry| entry.home)
+    }
+
+    /// Gives the place back; a newer session in the same place stays.
+    pub(crate) fn release(&self, identity: &Identity, tsih: Tsih) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.sessions.get(identity).is_some_and(|entry| entry.home.tsih == tsih) {
+            let Some(entry) = inner.sessions.remove(identity) else { return };
+            inner.counted -= usize::from(entry.counts);
+            inner.unproved -= usize::from(entry.counts && entry.user.is_none());
+        }
+    }
+}
+
+impl Inner {
+    /// The next TSIH that no session has; there is one, since `SESSIONS_MAX` and `STRANGERS_MAX`
+    /// together are below their number.
+    fn free_tsih(&mut self) -> Tsih {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            let tsih = Tsih(self.last);
+            if self.last != 0 && self.sessions.values().all(|entry| entry.home.tsih != tsih) {
+                return tsih;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(initiator: &str, isid: u8) -> Identity {
+        Identity {
+            initiator: initiator.into(),
+            isid: Isid([0x80, 0, 0, 0, 0, isid]),
+            scope: Scope::Target("iqn.2026-01.example:disk".into(), 1),
+        }
+    }
+
+    /// Covers: SES-01, SES-04, SES-05.
+    #[test]
+    fn one_session_for_each_initiator_isid_and_target() {
+        let registry = Registry::new(SESSIONS_MAX);
+        let Claim::New(first) = registry.claim(&identity("a", 1), None, 0) else { panic!() };
+        assert_eq!(
+            registry.claim(&identity("a", 1), None, 1),
+            Claim::Occupied(Home { reactor: 0, tsih: first })
+        );
+        let Claim::New(second) = registry.claim(&identity("a", 2), None, 1) else { panic!() };
+        let Claim::New(third) = registry.claim(&identity("b", 1), None, 1) else { panic!() };
+        assert!(first != second && second != third && first != third);
+    }
+
+    #[test]
+    fn the_same_isid_at_another_portal_group_is_another_session() {
+        let registry = Registry::new(SESSIONS_MAX);
+        let (one, mut other) = (identity("a", 1), identity("a", 1));
+        other.scope = Scope::Target("iqn.2026-01.example:disk".into(), 2);
+        assert!(matches!(registry.claim(&one, None, 0), Claim::New(_)));
+        assert!(matches!(registry.claim(&other, None, 0), Claim::New(_)));
+    }
+
+    #[test]
+    fn discovery_without_a_proof_takes_no_place_of_a_session() {
+        let registry = Registry::new(1);
+        let mut discovery = identity("a", 1);
+        discovery.scope = Scope::Discovery("iqn.2026-01.example:disk".into(), 1);
+        assert!(matches!(registry.claim(&discovery, None, 0), Claim::New(_)));
+        let Claim::New(tsih) = registry.claim(&identity("a", 1), None, 0) else { panic!() };
+        assert_eq!(registry.claim(&identity("a", 2), None, 0), Claim::Exhausted);
+        registry.release(&identity("a", 1), tsih);
+        assert!(matches!(registry.claim(&identity("a", 2), None, 0), Claim::New(_)));
+    }
+
+    #[test]
+    fn a_quarter_of_the_places_is_for_who_has_proved_itself() {
+        let registry = Registry::new(5).with_room_for_proof(true);
+        let claim = |isid, user| registry.claim(&identity("a", isid), user, 0);
+        let places: Vec<Claim> = (1..=4).map(|isid| claim(isid, None)).collect();
+        assert!(places.iter().all(|claim| matches!(claim, Claim::New(_))));
+        assert_eq!(claim(5, None), Claim::Exhausted);
+        assert!(matches!(claim(5, Some("alice")), Claim::New(_)));
+        assert_eq!(claim(6, Some("alice")), Claim::Exhausted);
+        let Claim::New(first) = places[0] else { panic!() };
+        registry.release(&identity("a", 1), first);
+        assert!(matches!(claim(6, None), Claim::New(_)));
+        let all = Registry::new(1).with_room_for_proof(true);
+        assert!(matches!(all.claim(&identity("a", 1), None, 0), Claim::New(_)));
+    }
+
+    #[test]
+    fn discovery_has_places_of_its_own() {
+        let registry = Registry::new(SESSIONS_MAX);
+        let (normal, mut discovery) = (identity("a", 1), identity("a", 1));
+        discovery.scope = Scope::Discovery("iqn.2026-01.example:disk".into(), 1);
+        assert!(matches!(registry.claim(&normal, None, 0), Claim::New(_)));
+        assert!(matches!(registry.claim(&discovery, None, 0), Claim::New(_)));
+    }
+
+    #[test]
+    fn who_has_proved_itself_makes_room_for_the_same_proof_alone() {
+        let registry = Registry::new(SESSIONS_MAX);
+        let proved = identity("a", 1);
+        assert!(matches!(registry.claim(&proved, Some("alice"), 0), Claim::New(_)));
+        assert_eq!(registry.claim(&proved, None, 0), Claim::Foreign);
+        assert_eq!(registry.claim(&proved, Some("bob"), 0), Claim::Foreign);
+        assert!(matches!(registry.claim(&proved, Some("alice"), 0), Claim::Occupied(_)));
+        let open = identity("a", 2);
+        assert!(matches!(registry.claim(&open, None, 0), Claim::New(_)));
+        assert!(matches!(registry.claim(&open, Some("alice"), 0), Claim::Occupied(_)));
+    }
+
+    #[test]
+    fn a_late_release_leaves_the_newer_session_alone() {
+        let registry = Registry::new(SESSIONS_MAX);
+        let id = identity("a", 1);
+        let Claim::New(old) = registry.claim(&id, None, 0) else { panic!() };
+        registry.release(&id, old);
+        let Claim::New(new) = registry.claim(&id, None, 0) else { panic!() };
+        assert_ne!(old, new);
+        registry.release(&id, old);
+        assert_eq!(registry.find(&id), Some(Home { reactor: 0, tsih: new }));
+    }
+
+    /// Covers: SES-06.
+    #[test]
+    fn tsih_is_never_zero_when_the_counter_wraps() {
+        let registry = Registry::new(SESSIONS_MAX);
+        registry.inner.lock().unwrap().last = u16::MAX - 1;
+        let Claim::New(first) = registry.claim(&identity("a", 1), None, 0) else { panic!() };
+        let Claim::New(second) = registry.claim(&identity("a", 2), None, 0) else { panic!() };
+        assert_eq!((first, second), (Tsih(u16::MAX), Tsih(1)));
+    }
+}
