@@ -173,7 +173,8 @@ pub enum Kind {
         /// How this one does.
         now: String,
     },
-    /// What was written since the last flush may be gone.
+    /// What was written since the last flush may be gone: all that was written, where a unit has no
+    /// SYNCHRONIZE CACHE.
     #[error(
         "writes since the last flush may be lost: the unit failed to keep them, was reset, or its \
          target began anew meanwhile"

@@ -31,6 +31,7 @@ use self::facts::Facts;
 use super::Link;
 use super::jobs::Job;
 use crate::Data;
+use crate::Generation;
 use crate::Kind;
 use crate::Request;
 use crate::Retry;
@@ -260,7 +261,7 @@ impl Link {
             }
             Gate::Other(kind) => {
                 self.jobs.hold_first();
-                self.finish(place, Err(kind), (0, 0), context);
+                self.finish(place, Err(kind), (0, Generation::default()), context);
             }
         }
         false
@@ -309,7 +310,7 @@ impl Link {
             Some(Next::Release(held, Ok(()))) => self.jobs.release(held),
             Some(Next::Release(held, Err(kind))) => {
                 for place in held {
-                    self.finish(place, Err(kind.clone()), (0, 0), context);
+                    self.finish(place, Err(kind.clone()), (0, Generation::default()), context);
                 }
             }
             None => {}

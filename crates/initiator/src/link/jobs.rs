@@ -37,6 +37,7 @@ use crate::Data;
 use crate::Done;
 use crate::Error;
 use crate::Event;
+use crate::Generation;
 use crate::Kind;
 use crate::Request;
 use crate::Retry;
@@ -383,7 +384,7 @@ impl Link {
         &mut self,
         place: usize,
         result: Result<(), Kind>,
-        (received, generation): (u32, u64),
+        (received, generation): (u32, Generation),
         context: &mut Context<'_, P>,
     ) {
         let Some(mut job) = self.jobs.jobs.try_remove(place) else { return };
