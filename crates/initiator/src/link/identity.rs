@@ -9,7 +9,7 @@
 //! ```text
 //! Same --new session, unit attention--> Doubtful --a command comes--> Asking --agrees--> Same
 //!                                          ^                            |  |
-//!                                          +---------no answer----------+  +--differs--> Other
+//!                                          +--no answer, never the same-+  +--differs--> Other
 //! ```
 //!
 //! A unit that was never asked anything is not watched.
@@ -73,6 +73,8 @@ enum Standing {
 struct Check {
     fresh: Facts,
     asked: Vec<Question>,
+    /// How often that began anew.
+    rounds: u32,
     /// Requests that wait for the end, by their places.
     held: Vec<usize>,
 }
@@ -198,6 +200,13 @@ impl Identities {
         let Standing::Asking(check) = &mut unit.standing else { return None };
         if data.is_some_and(|data| question.is_absent(data)) {
             return self.failed(lun, facts::not_supported());
+        }
+        if check.asked.is_empty() {
+            check.rounds += 1;
+        }
+        let rounds = check.rounds;
+        if rounds > limits::IDENTITY_ROUNDS_MAX {
+            return self.failed(lun, Kind::Unsettled { rounds });
         }
         check.fresh.hear(question, data);
         check.asked.push(question);
