@@ -2,6 +2,7 @@
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
 mod backing;
+mod companion;
 mod error;
 mod examine;
 mod folder;
@@ -42,6 +43,9 @@ use rustix::process::Resource;
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
+pub use companion::bind;
+pub use companion::companion;
+pub use companion::file_behind;
 pub use error::FileError;
 pub use examine::Examined;
 pub use examine::examine;

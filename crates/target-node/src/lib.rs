@@ -107,6 +107,7 @@ pub use stores::Made;
 pub use stores::ProtectionError;
 pub use stores::StoreError;
 pub use stores::Stores;
+pub use stores::expect_unprotected;
 pub use strangers::ConnectionLimits;
 pub use strangers::STRANGERS_MAX;
 pub use volume::Rescanned;
