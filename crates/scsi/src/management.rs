@@ -9,7 +9,7 @@ use wire::scsi::Sense;
 
 /// What CLEAR ACA found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the pump must know every one
+#[expect(clippy::exhaustive_enums)] // the pump must know every one
 pub enum AcaCleared {
     /// The condition has ended.
     Done,

@@ -42,7 +42,7 @@ pub struct NexusNames {
 /// Whether the transport of a nexus carries QUERY TASK, QUERY TASK SET, QUERY ASYNCHRONOUS EVENT
 /// and I_T NEXUS RESET (RFC 7144 §6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // they come together
+#[expect(clippy::exhaustive_enums)] // they come together
 pub enum Queries {
     /// None of them.
     #[default]

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 /// Which operations wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the spelling has these
+#[expect(clippy::exhaustive_enums)] // the spelling has these
 pub enum Delayed {
     /// Every one.
     All,

@@ -57,7 +57,7 @@ enum Answer {
 
 /// How much in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the spelling has these
+#[expect(clippy::exhaustive_enums)] // the spelling has these
 pub enum Rate {
     /// Operations, of any kind and length; at least one.
     Operations(u64),
