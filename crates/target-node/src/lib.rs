@@ -77,6 +77,7 @@ pub use identity::DiskNumber;
 pub use identity::IdentityError;
 pub use identity::IdentityPolicy;
 pub use identity::Sought;
+pub use identity::content_number;
 pub use inventory::LUN_NUMBER_MAX;
 pub use inventory::NewLun;
 pub use keep::Draft;

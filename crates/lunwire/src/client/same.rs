@@ -143,7 +143,10 @@ pub(crate) fn designators(queue: &mut Queue, disk: &Disk) -> Result<Vec<Designat
     let of_unit = |name: &Designator| {
         let unit = vpd::Association::LogicalUnit;
         match name {
-            Designator::Naa(_) | Designator::Eui(_) | Designator::T10Vendor(_) => true,
+            Designator::Naa(_)
+            | Designator::Eui(_)
+            | Designator::T10Vendor(_)
+            | Designator::Content(_) => true,
             Designator::ScsiName { of, .. } => *of == unit,
             _ => false,
         }

@@ -98,6 +98,10 @@ fn of_disk(queue: &mut Queue, disk: &Disk) -> Result<Value> {
             _ => None,
         })
         .collect();
+    let content = names.iter().find_map(|name| match name {
+        Designator::Content(number) => Some(format!("{number:016x}")),
+        _ => None,
+    });
     let explain = |error| client::advised(error, &disk.url);
     let unit = &mut queue.unit(disk.session, disk.lun);
     let pages = scsi::vpd(unit, vpd::SUPPORTED_PAGES).unwrap_or_default();
@@ -110,12 +114,15 @@ fn of_disk(queue: &mut Queue, disk: &Disk) -> Result<Value> {
     let standard = scsi::inquiry(unit).map_err(explain)?;
     local.push(format!("{} {}", text(&standard.vendor), text(&standard.product)));
     local.push(units::bytes(disk.geometry.bytes()));
-    Ok(json!({ "disk": world, "besides": local }))
+    Ok(json!({ "disk": world, "besides": local, "content": content }))
 }
 
 /// Why `now` is not what was kept of this end of a copy, of which `done` bytes were copied. None:
 /// it is.
 pub(super) fn differs(was: &Value, now: &Value, end: End) -> Option<String> {
+    if was["disk"].is_array() && now["disk"].is_array() && was["content"] != now["content"] {
+        return Some("is another disk: it has begun anew since".to_owned());
+    }
     if let (Some(was), Some(now)) = (was["disk"].as_array(), now["disk"].as_array())
         && (!was.is_empty() || !now.is_empty())
     {
@@ -177,6 +184,10 @@ mod tests {
         assert!(!is(disk(&["naa.6"], &["1M"]), disk(&[], &["1M"])));
         assert!(is(disk(&[], &["serial number 1"]), disk(&[], &["serial number 1"])));
         assert!(!is(disk(&[], &["serial number 1"]), disk(&[], &["serial number 2"])));
+        let holds = |content| json!({ "disk": ["naa.6"], "besides": [], "content": content });
+        assert!(is(holds(Some("7")), holds(Some("7"))));
+        assert!(!is(holds(Some("7")), holds(Some("8"))));
+        assert!(is(holds(None), disk(&["naa.6"], &[])), "a state of before");
         assert!(!is(disk(&[], &[]), file(1, 1, None)));
         assert!(!is(file(1, 1, None), json!({ "device": 5 })));
     }
