@@ -11,15 +11,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 
-use super::backing::Backing;
 use super::identity::attribute;
 use super::identity::born;
 use super::identity::not_understood;
@@ -79,14 +76,6 @@ pub fn companion(path: &Path) -> io::Result<Option<PathBuf>> {
         Err(_) => false,
     };
     Ok(is_it.then_some(name))
-}
-
-/// The regular file in which the bytes of the device `path` are, if they are in one.
-#[must_use]
-pub fn file_behind(path: &Path) -> Option<PathBuf> {
-    let metadata = path.metadata().ok()?;
-    let device = metadata.file_type().is_block_device().then(|| metadata.rdev())?;
-    Some(Backing::of(device)?.file)
 }
 
 /// The regular file `path`, for a look; None if it is something else.

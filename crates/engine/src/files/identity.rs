@@ -13,7 +13,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::path::PathBuf;
 
 use rustix::fs::AtFlags;
 use rustix::fs::FileType;
@@ -21,6 +20,7 @@ use rustix::fs::StatxFlags;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
+use super::sysfs::BlockDevice;
 use crate::limits::RECORD_LEN_MAX;
 
 const ATTRIBUTE: &str = "user.lunwire.disk";
@@ -136,9 +136,8 @@ pub fn facts(file: &OwnedFd, path: &Path) -> io::Result<String> {
     let stat = rustix::fs::fstat(file)?;
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
-        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
-        let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        return Ok(device(&folder).unwrap_or_else(|| format!("device {}", path.display())));
+        let own = BlockDevice::of(stat.st_rdev).as_ref().and_then(name_of);
+        return Ok(own.unwrap_or_else(|| format!("device {}", path.display())));
     }
     Ok(match born(file) {
         Some(birth) => format!("file {} {birth}", stat.st_ino),
@@ -171,18 +170,16 @@ pub fn has_content(file: &OwnedFd) -> io::Result<bool> {
     Ok(device || stat.st_blocks > 0)
 }
 
-/// The name that a block device has of its own, wherever it is attached; `folder`: its place in
-/// sysfs.
-fn device(folder: &Path) -> Option<String> {
+/// The name that a block device has of its own, wherever it is attached.
+fn name_of(device: &BlockDevice) -> Option<String> {
     for name in ["dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial"] {
-        let text = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let text = device.text(name).unwrap_or_default();
         if !text.trim().is_empty() {
             return Some(format!("{name} {}", text.trim()));
         }
     }
-    let partition = fs::read_to_string(folder.join("partition")).ok()?;
-    let whole = fs::canonicalize(folder).ok()?;
-    Some(format!("{} partition {}", device(whole.parent()?)?, partition.trim()))
+    let partition = device.text("partition")?;
+    Some(format!("{} partition {}", name_of(&device.disk()?)?, partition.trim()))
 }
 
 /// A number for a thing that never was before.

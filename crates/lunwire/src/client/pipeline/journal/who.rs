@@ -6,12 +6,12 @@ use std::fs;
 use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 use anyhow::Context;
 use anyhow::Result;
 use control::units;
+use engine::files::BlockDevice;
 use initiator::Queue;
 use initiator::scsi;
 use serde_json::Value;
@@ -66,18 +66,17 @@ fn born(metadata: &Metadata) -> Option<String> {
 
 /// What a device shows, as far as the system says so: its number may be that of another one later.
 fn behind(device: u64) -> Value {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let text =
-        |name: &str| fs::read_to_string(own.join(name)).ok().map(|text| text.trim().to_owned());
+    let device = BlockDevice::of(device);
+    let text = |name: &str| device.as_ref()?.text(name);
     // Of a partition it is its disk that has these.
-    let disk = |name: &str| text(name).or_else(|| text(&format!("../{name}")));
-    let file = disk("loop/backing_file").and_then(|file| fs::metadata(file).ok());
+    let disk = device.as_ref().and_then(BlockDevice::disk).or_else(|| device.clone());
+    let of_disk = |name: &str| disk.as_ref()?.text(name);
+    let file = of_disk("loop/backing_file").and_then(|file| fs::metadata(file).ok());
     json!({
         "sectors": text("size"),
         "start": text("start"),
-        "name": disk("device/wwid").or_else(|| disk("wwid")),
-        "offset": disk("loop/offset"),
+        "name": disk.as_ref().and_then(BlockDevice::world_wide_name),
+        "offset": of_disk("loop/offset"),
         "file": file.as_ref().map(|file| [file.dev(), file.ino()]),
         "born": file.as_ref().and_then(born),
     })
