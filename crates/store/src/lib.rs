@@ -291,12 +291,12 @@ pub enum Io {
     /// What time it is.
     Clock {
         /// Which filter asks.
-        layer: Layer,
+        filter: FilterIndex,
     },
     /// Nothing, for so long.
     Pause {
         /// Which filter asks.
-        layer: Layer,
+        filter: FilterIndex,
         /// At least so long; the result is what time it is then.
         length: Duration,
         /// What the filter knows the operation by.
@@ -366,7 +366,7 @@ impl Io {
 /// The place of a filter in front of a store, from 0: each filter of a stack has its own, so that
 /// it knows its Io again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layer(pub u8);
+pub struct FilterIndex(pub u8);
 
 /// Work of one of several stores that are one, and how far the whole operation has come.
 #[derive(Clone, Debug)]
