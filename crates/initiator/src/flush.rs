@@ -30,7 +30,7 @@ use crate::scsi::writes_back;
 
 /// How a flush has ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the unit has the command, or it has not
+#[expect(clippy::exhaustive_enums)] // the unit has the command, or it has not
 pub enum Flushed {
     /// By SYNCHRONIZE CACHE.
     Done,

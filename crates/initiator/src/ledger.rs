@@ -58,7 +58,7 @@ pub struct FlushMark(u64);
 
 /// What has become of the writes since the flush before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there is no fourth
+#[expect(clippy::exhaustive_enums)] // there is no fourth
 #[must_use]
 pub enum Fate {
     /// All are on stable storage.

@@ -197,8 +197,9 @@ impl Jobs {
         }
     }
 
-    /// Takes a request out that has waited for a buffer for all of `patience`; zero: for ever. While
-    /// data moves those that have a buffer come to an end, and time begins anew when it `moved`.
+    /// Takes a request out that has waited for a buffer for all of `patience`; zero: for ever.
+    /// While data moves those that have a buffer come to an end, and time begins anew when it
+    /// `moved`.
     fn overdue<P: Port>(
         &mut self,
         patience: Duration,
