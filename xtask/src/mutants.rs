@@ -165,8 +165,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "power-cycle-initiator",
         file: "crates/initiator/src/link/caches.rs",
-        from: "cache.generation += u64::from(lost);",
-        to: "cache.generation += u64::from(lost && false);",
+        from: "if is_reset {",
+        to: "if is_reset && false {",
         class: "target",
     },
     Mutant {
