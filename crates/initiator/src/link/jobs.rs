@@ -37,6 +37,7 @@ use crate::Data;
 use crate::Done;
 use crate::Error;
 use crate::Event;
+use crate::Generation;
 use crate::Kind;
 use crate::Request;
 use crate::Retry;
@@ -196,8 +197,9 @@ impl Jobs {
         }
     }
 
-    /// Takes a request out that has waited for a buffer for all of `patience`; zero: for ever. While
-    /// data moves those that have a buffer come to an end, and time begins anew when it `moved`.
+    /// Takes a request out that has waited for a buffer for all of `patience`; zero: for ever.
+    /// While data moves those that have a buffer come to an end, and time begins anew when it
+    /// `moved`.
     fn overdue<P: Port>(
         &mut self,
         patience: Duration,
@@ -386,7 +388,7 @@ impl Link {
         &mut self,
         place: usize,
         result: Result<(), Kind>,
-        (received, generation): (u32, u64),
+        (received, generation): (u32, Generation),
         context: &mut Context<'_, P>,
     ) {
         let Some(mut job) = self.jobs.jobs.try_remove(place) else { return };

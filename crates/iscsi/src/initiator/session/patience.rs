@@ -7,9 +7,9 @@
 //! moves, or twice as much has passed as could stand before it:
 //!
 //! ```text
-//! Fresh --its time is over--> Behind(what could stand before it, each way) --passed, or quiet--> late
-//!   ^                                |
-//!   `----- the target works on it ---'
+//! Fresh --its time is over--> Behind(what may stand before it, each way) --passed, or quiet--> late
+//!   ^                               |
+//!   `---- the target works on it ---'
 //! ```
 //!
 //! - Nothing that waits for an honest line is late. What could stand before it when its time is
@@ -33,7 +33,6 @@ use crate::initiator::limits;
 
 /// What a connection has carried, and what is on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // a list of counts
 pub struct Carried {
     /// Bytes that have come since it began.
     pub received: u64,
