@@ -8,6 +8,7 @@
 pub(super) use wire::scsi::sam::TASK_SET_FULL;
 
 use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
 
 use buf::Buf;
 use buf::Claim;
@@ -238,7 +239,8 @@ impl<P: Port> Pump<P> {
             Some(data) if !lends && data.is_lent() => {
                 self.watch.copied += data.len() as u64;
                 let data = buffers::private(&session.pool, data, Claim::Convenience);
-                if data.is_lent() {
+                // What is said of it is said once.
+                if data.is_lent() && completion.status == GOOD {
                     return session.machine.complete(id, empty_completion(TASK_SET_FULL));
                 }
                 Some(data)
