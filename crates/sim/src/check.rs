@@ -60,6 +60,15 @@ pub(crate) struct Checks {
     joined: (Tsih, CmdSn),
     /// Broken invariants, to be taken by the world.
     pub(crate) broken: Vec<String>,
+    /// What was said about resets of units, to be taken by the world.
+    pub(crate) resets: Vec<Reset>,
+}
+
+/// A LOGICAL UNIT RESET of a session of one connection: there, what it ends was sent before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reset {
+    Asked(Itt, LunField),
+    Done(Itt),
 }
 
 /// A request that is no command.
@@ -244,6 +253,12 @@ impl Checks {
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 let is_wide = matches!(pdu.function, ABORT_TASK_SET | CLEAR_TASK_SET | UNIT_RESET);
                 let unit = is_wide.then_some((pdu.lun, pdu.cmd_sn));
+                // One who listens keeps its account, and so does the list of all sessions.
+                let is_alone =
+                    self.joint.as_ref().is_some_and(|joint| Rc::strong_count(joint) == 2);
+                if pdu.function == UNIT_RESET && is_alone {
+                    self.resets.push(Reset::Asked(pdu.itt, pdu.lun));
+                }
                 self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task, unit })
             }
             Request::Text(pdu) => {
@@ -361,6 +376,9 @@ impl Checks {
             Response::Logout(pdu) => self.answered(pdu.numbers, pdu.itt),
             Response::TaskManagement(pdu) => {
                 self.status(pdu.numbers)?;
+                if pdu.response == 0 {
+                    self.resets.push(Reset::Done(pdu.itt));
+                }
                 // Function complete, or no such task: it has no other answer.
                 if let Other::Management { referenced, unit } = self.answer(pdu.itt)?
                     && pdu.response <= 1
