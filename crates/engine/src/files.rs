@@ -80,7 +80,6 @@ pub use whole::read_whole;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::exhaustive_structs)] // written as a literal by the callers
 pub struct OpenOptions {
     /// Writing is not wanted, or not allowed.
     pub read_only: bool,

@@ -49,6 +49,7 @@ use clock::Instant;
 use files::Allocation;
 
 pub use probe::Choice;
+pub use probe::Refusal;
 pub use probe::Report;
 pub use probe::choose;
 pub use probe::probe;
@@ -69,7 +70,7 @@ pub struct Socket(pub u32);
 
 /// Work to be done. Owns its buffers until its event gives them back.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // every port must do every work
+#[expect(clippy::exhaustive_enums)] // every port must do every work
 pub enum Work {
     /// Until the port is told `close`: an `Accepted` for each connection.
     Accept {
@@ -186,7 +187,6 @@ pub enum FileRefused {
 
 /// A place for bytes that will arrive.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_structs)] // says all there is to say
 pub struct Landing {
     /// Belongs to the port until it comes back.
     pub buf: Buf,
@@ -200,7 +200,7 @@ pub struct Landing {
 ///
 /// Work of a closed socket ends with `ECANCELED` unless it was faster.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // a pump must treat every event
+#[expect(clippy::exhaustive_enums)] // a pump must treat every event
 pub enum Event<B = Chunk> {
     /// A connection has come; it is not yet a socket of this port.
     Accepted {

@@ -69,7 +69,7 @@ pub enum Operation {
 
 /// When what changes a disk has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Durability {
     /// When the unit has it: a later flush brings it to stable storage.
     #[default]
@@ -80,7 +80,7 @@ pub enum Durability {
 
 /// What becomes of blocks that are zeroed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Space {
     /// They may be given back, as long as they read as zeroes.
     #[default]

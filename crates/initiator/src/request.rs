@@ -59,7 +59,7 @@ fn reads_blocks(cdb: &Cdb) -> bool {
 
 /// The data of a command.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // SCSI has no other; both at once is not built
+#[expect(clippy::exhaustive_enums)] // SCSI has no other; both at once is not built
 pub enum Data {
     /// None.
     None,
@@ -72,7 +72,7 @@ pub enum Data {
 
 /// What may be done about a command that did not get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Retry {
     /// Send it again: doing it twice is as good as doing it once. Also after a unit attention, BUSY
     /// and an abort by the target.
@@ -87,7 +87,7 @@ pub enum Retry {
 /// A task management function over many tasks (RFC 7143 §11.5.1). The commands that it ends fail by
 /// [`Kind::Ending`](crate::Kind) or by a status of the target, before its own answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those of the standard that are about more than one task
+#[expect(clippy::exhaustive_enums)] // those of the standard that are about more than one task
 pub enum Management {
     /// ABORT TASK SET: ends the commands of this session for the unit.
     AbortTaskSet(u16),

@@ -8,6 +8,7 @@ use wire::iscsi::{Attribute, Cdb, LunField, StatSn};
 
 /// What a session tells the SCSI side, in order.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums)] // the SCSI side must heed each
 pub enum Indication {
     /// SCSI Command Received. The SCSI side answers with `receive_data_out` or `complete`, at once
     /// or later.
@@ -98,6 +99,7 @@ pub struct Completion {
 
 /// Task management functions that reach the SCSI side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum Function {
     /// End one task.
     AbortTask {
@@ -164,7 +166,7 @@ pub struct Management {
 
 /// SAM-5 service responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those of the standard
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum ServiceResponse {
     /// Done; for a question: no.
     Complete,

@@ -40,7 +40,6 @@ use crate::rng::Rng;
 
 /// What a session wishes.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // built here and by shrinking
 pub struct SessionPlan {
     /// Which target.
     pub target: usize,
@@ -106,7 +105,6 @@ pub struct SessionPlan {
 
 /// What a target is.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // built here and by shrinking
 pub struct TargetPlan {
     /// Logical units.
     pub luns: u16,
@@ -166,7 +164,6 @@ pub struct TargetPlan {
 
 /// Everything that a seed draws.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // built here and by shrinking
 pub struct Options {
     /// The seed.
     pub seed: u64,

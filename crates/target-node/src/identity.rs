@@ -31,7 +31,7 @@ const OWNER_LEN_MAX: u64 = 1 << 20;
 
 /// What the number of a disk follows from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two that there are
+#[expect(clippy::exhaustive_enums)] // the two that there are
 pub enum IdentityPolicy {
     /// The disk.
     #[default]
@@ -42,7 +42,6 @@ pub enum IdentityPolicy {
 
 /// Where a disk is served.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::exhaustive_structs)] // who asks says all of it
 pub struct Sought<'a> {
     /// The name of its target.
     pub target: &'a str,
@@ -56,7 +55,6 @@ pub struct Sought<'a> {
 
 /// The number of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // a number, and how long it holds
 pub struct DiskNumber {
     /// What its identity is made of.
     pub number: u64,

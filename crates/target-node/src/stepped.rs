@@ -30,7 +30,6 @@ use crate::volume;
 
 /// What a [`SteppedTarget`] needs to start.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_structs)] // who starts one builds it
 pub struct SteppedPlan {
     /// The portals that it tells initiators of.
     pub portals: Vec<Portal>,
@@ -139,7 +138,6 @@ impl<P: Port> SteppedTarget<P> {
 
 /// What a reactor holds; all zero when nobody is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // a list of counts
 pub struct Holdings {
     /// Connections, of whatever phase.
     pub connections: usize,

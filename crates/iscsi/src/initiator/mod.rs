@@ -127,7 +127,7 @@ impl Default for Settings {
 
 /// Which of the connections of a session a command goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Policy {
     /// One after the other.
     RoundRobin,
@@ -137,7 +137,7 @@ pub enum Policy {
 
 /// Which digests an initiator offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // with one algorithm and None there is no fifth
+#[expect(clippy::exhaustive_enums)] // with one algorithm and None there is no fifth
 pub enum DigestOffer {
     /// None only.
     Off,
@@ -242,7 +242,7 @@ impl LoggedIn {
 
 /// Who proved what in a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // neither, one or both
+#[expect(clippy::exhaustive_enums)] // neither, one or both
 pub enum Authenticated {
     /// Nobody.
     Nobody,
@@ -254,7 +254,7 @@ pub enum Authenticated {
 
 /// What the login machine gives.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must carry out each
+#[expect(clippy::exhaustive_enums)] // the pump must carry out each
 pub enum LoginOutput {
     /// Must be carried out by the mover.
     Op(Op),

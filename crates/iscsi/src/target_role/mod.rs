@@ -127,7 +127,7 @@ impl Default for Settings {
 
 /// Which digests a target accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // with one algorithm and None there is no fourth
+#[expect(clippy::exhaustive_enums)] // with one algorithm and None there is no fourth
 pub enum DigestPolicy {
     /// First of the initiator's list that we know.
     Any,
@@ -140,7 +140,7 @@ pub enum DigestPolicy {
 /// Which resets of a whole target an initiator may ask for (RFC 7143 §11.5.1); others are answered
 /// with "function authorization failed".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(clippy::exhaustive_enums)] // the resets of the standard
+#[expect(clippy::exhaustive_enums)] // the resets of the standard
 pub enum TargetReset {
     /// None.
     None,
@@ -152,7 +152,7 @@ pub enum TargetReset {
 
 /// How ends of tasks are reported (RFC 7143 §13.23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the three of the standard
+#[expect(clippy::exhaustive_enums)] // the three of the standard
 pub enum TaskReporting {
     /// As RFC 3720 has it.
     Rfc3720,
@@ -181,7 +181,7 @@ pub struct AdmissionRequest {
 
 /// For how long a target has moved (RFC 7143 §11.13.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two of the standard
+#[expect(clippy::exhaustive_enums)] // the two of the standard
 pub enum Redirection {
     /// This time only: status 0101h.
     Temporary,
@@ -191,7 +191,7 @@ pub enum Redirection {
 
 /// The answer of the node.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // the node decides; there is no other answer
+#[expect(clippy::exhaustive_enums)] // the node decides; there is no other answer
 pub enum Admission {
     /// The login may go on.
     Granted {
@@ -225,7 +225,7 @@ pub enum Admission {
 
 /// How an initiator has to prove who it is (RFC 7143 §6.3.2, §12.1).
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // the node decides; there is no fourth policy
+#[expect(clippy::exhaustive_enums)] // the node decides; there is no fourth policy
 pub enum Authentication {
     /// Not at all: of the methods, None alone is taken.
     Off,
@@ -357,7 +357,7 @@ impl Parameters {
 
 /// What the login machine gives.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must carry out each
+#[expect(clippy::exhaustive_enums)] // the pump must carry out each
 pub enum LoginOutput {
     /// Must be carried out by the mover.
     Op(Op),

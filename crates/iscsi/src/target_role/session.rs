@@ -72,6 +72,7 @@ pub struct Session {
 
 /// What a session gives, in order.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums)] // the pump must carry out each
 pub enum Output {
     /// For the mover of this connection.
     Op(ConnectionId, Op),

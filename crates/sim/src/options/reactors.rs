@@ -14,7 +14,6 @@ const STREAM: u64 = 90;
 
 /// The reactors of a target that has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // drawn here
 pub struct Reactors {
     /// How many.
     pub count: usize,

@@ -56,7 +56,7 @@ pub fn content(bytes: &[u8], code: u8) -> Option<&[u8]> {
 
 /// What a designator names (SPC-4 §7.8.5.1, ASSOCIATION).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits, one value reserved and refused by `parse`
+#[expect(clippy::exhaustive_enums)] // two bits, one value reserved and refused by `parse`
 pub enum Association {
     /// The logical unit.
     LogicalUnit,

@@ -38,7 +38,6 @@ pub struct Tcp {
 
 /// What a connection has done to payload bytes since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // a list of counts
 pub struct Touched {
     /// Bytes copied, both ways.
     pub copied: u64,
