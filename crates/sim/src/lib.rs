@@ -28,6 +28,7 @@ mod model;
 mod net;
 mod news;
 mod options;
+mod orders;
 mod port;
 mod reactors;
 mod report;

@@ -84,6 +84,12 @@ impl World {
         }
     }
 
+    /// Whether a command for this target gets another attribute; then, whether it is HEAD OF QUEUE.
+    pub(crate) fn draws_attribute(&mut self, home: usize) -> Option<bool> {
+        let crew = self.crews.get_mut(&home)?;
+        (crew.plan.ordered > 0 && crew.rng.chance(crew.plan.ordered)).then(|| crew.rng.chance(250))
+    }
+
     /// Reactors of the process of `desk` that were woken get something to do. False: it has one
     /// alone.
     pub(crate) fn ring(&mut self, desk: usize) -> bool {

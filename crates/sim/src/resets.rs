@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::check::Reset;
+use crate::check::Told;
 use crate::disk::Disk;
 use crate::net::LinkId;
 
@@ -24,9 +24,9 @@ pub(crate) struct Resets {
 
 impl Resets {
     /// A connection to `target` tells of one.
-    pub(crate) fn hear(&mut self, link: LinkId, target: usize, reset: Reset, disks: &[Disk]) {
-        match reset {
-            Reset::Asked(itt, lun) => {
+    pub(crate) fn hear(&mut self, link: LinkId, target: usize, told: Told, disks: &[Disk]) {
+        match told {
+            Told::ResetAsked(itt, lun) => {
                 let unit = usize::from(lun.0[1]);
                 let own = self.disks.get(&target);
                 let disk = own.and_then(|own| own.get(unit));
@@ -34,7 +34,7 @@ impl Resets {
                     self.asked.insert((link, itt.0), (*disk, disks[*disk].mark()));
                 }
             }
-            Reset::Done(itt) => {
+            Told::ResetDone(itt) => {
                 let asked = self.asked.remove(&(link, itt.0));
                 if let Some((disk, mark)) = asked
                     && disks[disk].changes_before(mark)
@@ -43,6 +43,7 @@ impl Resets {
                     self.broken.push(format!("disk {disk} {text} (link {link})"));
                 }
             }
+            Told::Command(..) | Told::R2t(_) | Told::Ended(..) => {}
         }
     }
 }

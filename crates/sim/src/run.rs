@@ -103,6 +103,7 @@ impl Run {
         };
         let world = Rc::new(RefCell::new(World::new(options.seed, weather)));
         world.borrow_mut().disorder = options.disorder;
+        world.borrow_mut().orders.is_judged = options.is_undisturbed();
         let seed = options.seed;
         let mut machines: Vec<Machine> = options
             .targets
@@ -360,9 +361,13 @@ impl Run {
         self.phase = Phase::Drain;
         self.stage.loading = false;
         self.dismiss_hogs();
+        // What is kept is kept one after the other.
+        let kept: usize = self.hosts.iter().map(Host::may_be_kept).sum();
+        let plans = self.options.targets.iter().filter_map(|target| target.keeping);
+        let longest = Duration::from_micros(plans.map(|plan| plan.time.1).max().unwrap_or(0));
         let mut world = self.world.borrow_mut();
         let now = world.now;
-        self.until = now + DRAIN_MAX;
+        self.until = now + DRAIN_MAX + longest * u32::try_from(kept).unwrap_or(u32::MAX);
         world.trace.note(now, || "the faults stop".to_owned());
         world.weather.disk_factor = 1;
         world.end_silence();

@@ -193,13 +193,16 @@ impl World {
         };
         let covered = heard.covered;
         self.tally.broken.append(&mut link.tap.checks.broken);
-        let resets = std::mem::take(&mut link.tap.checks.resets);
-        resets.into_iter().for_each(|reset| self.resets.hear(id, target, reset, &self.disks));
-        self.tally.broken.extend(self.resets.broken.pop());
+        for told in std::mem::take(&mut link.tap.checks.heard) {
+            self.resets.hear(id, target, told, &self.disks);
+            self.orders.hear(id, target, told);
+        }
+        self.tally.broken.extend(self.resets.broken.pop().or(self.orders.broken.pop()));
         let parts = [3, id, side as u64, fingerprint(&bytes)];
         let now = self.now;
         self.trace.step(now, &parts, || format!("link {id}.{side} sends {} bytes", bytes.len()));
         self.maybe_lie(id, side, &heard.headers, &mut bytes);
+        self.maybe_order(id, side, &heard.headers, &mut bytes);
         let Some(link) = self.net.links.get_mut(&id) else { return };
         let arrives = (now + latency).max(link.pipes[side].last);
         self.maybe_tell(id, side, &heard.headers, &mut bytes, arrives);

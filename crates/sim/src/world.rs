@@ -41,6 +41,7 @@ use crate::net::Side;
 use crate::news::Refused;
 use crate::options::Keeping;
 use crate::options::Resize;
+use crate::orders::Orders;
 use crate::reactors::Crew;
 use crate::report::Tally;
 use crate::resets::Resets;
@@ -236,6 +237,7 @@ pub(crate) struct World {
     /// By target: its reactors, if it has several.
     pub(crate) crews: BTreeMap<usize, Crew>,
     pub(crate) resets: Resets,
+    pub(crate) orders: Orders,
     /// Connections of initiators that break rules: nobody looks at what is sent.
     pub(crate) unheard: BTreeSet<LinkId>,
     /// The faults have stopped.
@@ -275,6 +277,7 @@ impl World {
             remotes: BTreeMap::new(),
             crews: BTreeMap::new(),
             resets: Resets::default(),
+            orders: Orders::default(),
             unheard: BTreeSet::new(),
             is_calm: false,
             handles: BTreeMap::new(),
@@ -405,8 +408,9 @@ impl World {
         if let Some(keeper) = self.keepers.get(&self.desks[desk].home) {
             keeper.cupboard.end(place);
         }
-        let parts = [7, desk as u64, u64::from(result.is_ok())];
-        self.trace.step(self.now, &parts, || format!("target {desk}: kept {place:?}, {result:?}"));
+        let home = self.desks[desk].home;
+        let parts = [7, home as u64, u64::from(result.is_ok())];
+        self.trace.step(self.now, &parts, || format!("target {home}: kept {place:?}, {result:?}"));
         self.tell(desk, token, Event::Ran { result });
     }
 

@@ -21,6 +21,8 @@ pub struct Reactors {
     pub lag: (u64, u64),
     /// So many of a thousand times it takes far longer: its thread does not get a processor.
     pub naps: u64,
+    /// So many of a thousand commands become ORDERED or HEAD OF QUEUE on their way.
+    pub ordered: u64,
 }
 
 /// Hasty initiators at most.
@@ -38,13 +40,24 @@ impl Options {
         self.draw_reactors(Some(count));
     }
 
+    /// Nothing ends commands but themselves.
+    pub(crate) fn is_undisturbed(&self) -> bool {
+        let mut sessions = self.hosts.iter().flatten();
+        let patient = sessions.all(|one| one.command_timeout == 0 && one.manages == 0);
+        patient && self.faults.is_empty()
+    }
+
     fn draw_reactors(&mut self, forced: Option<usize>) {
         let mut rng = Rng::stream(self.seed, STREAM);
         for target in &mut self.targets {
             let drawn = rng.pick(&[1, 2, 3]);
             let count = forced.unwrap_or(drawn);
             let (lag, naps) = (rng.pick(&[(0, 2), (0, 50), (1, 2000)]), rng.pick(&[0, 5, 50]));
-            target.reactors = (count > 1).then_some(Reactors { count, lag, naps });
+            let ordered = rng.pick(&[0, 300]);
+            // What these wait for must end soon.
+            let quick = target.limit == 0 && target.keeping.is_none() && self.hogs.is_empty();
+            let ordered = if quick { ordered } else { 0 };
+            target.reactors = (count > 1).then_some(Reactors { count, lag, naps, ordered });
         }
         let several = self.targets.iter().any(|target| target.reactors.is_some());
         let most = u64::try_from(self.length.as_millis()).unwrap_or(1);
