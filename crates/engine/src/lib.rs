@@ -379,6 +379,13 @@ pub trait Port {
         None
     }
 
+    /// Bytes that have come on a connection since it was made, those of a landing under way
+    /// included; None from a port that does not know. A system call: for what is rare.
+    fn arrived(&self, socket: Socket) -> Option<u64> {
+        let _ = socket;
+        None
+    }
+
     /// Half-close: no more sends; the peer sees end of stream after a send under way.
     fn shutdown(&mut self, socket: Socket);
 

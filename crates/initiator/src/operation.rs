@@ -74,7 +74,9 @@ pub enum Durability {
     /// When the unit has it: a later flush brings it to stable storage.
     #[default]
     Cached,
-    /// When it is on stable storage: by FUA where the unit has it, else by a flush behind it.
+    /// When it is on stable storage: by FUA where the unit has it, else by a flush behind it. If
+    /// the unit has told that an earlier write has failed it fails
+    /// ([`Kind::WritesLost`](crate::Kind)), and so do all that follow, as flushes do.
     Stable,
 }
 

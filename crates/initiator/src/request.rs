@@ -15,6 +15,7 @@ use wire::scsi::opcode::Opcode;
 use wire::scsi::opcode::READ_32;
 
 use crate::Error;
+use crate::Generation;
 
 /// Names a session of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +107,7 @@ pub struct Done {
     pub data: Option<Buf>,
     /// In which generation of the unit it did: another one begins whenever what the unit had not
     /// brought to stable storage may have been lost ([`Ledger`](crate::Ledger)).
-    pub generation: u64,
+    pub generation: Generation,
 }
 
 /// Something that a target does otherwise than RFC 7143 says, and that does no harm here.

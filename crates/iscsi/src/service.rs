@@ -73,6 +73,9 @@ pub struct Command {
     /// ExpStatSN that the command came with: its initiator had seen all responses before it on this
     /// connection, and none that came later.
     pub acknowledged: StatSn,
+    /// It has a place in the order of its session (RFC 7143 §4.2.2.1): all commands with smaller
+    /// CmdSNs, on whichever connection, were indicated before. An immediate command has none.
+    pub numbered: bool,
     /// Immediate data at offset 0, if any. If it holds all bytes, the SCSI side may use it at once:
     /// `receive_data_out` then indicates DataOutReceived without any PDU.
     pub immediate: Option<(Buf, u32)>,

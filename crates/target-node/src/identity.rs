@@ -164,6 +164,16 @@ impl Stores {
     }
 }
 
+/// A number for what a disk that is opened by `spec` holds, if that is gone with the daemon: a name
+/// that stays does not tell it.
+///
+/// # Errors
+/// If the system has no randomness.
+pub fn content_number(spec: &Spec) -> Result<Option<u64>, IdentityError> {
+    let number = || files::fresh().map_err(IdentityError::Random);
+    Leaves::of(spec).fleeting.then(number).transpose()
+}
+
 /// The number that earlier versions gave the disk, if it is this disk's.
 fn former(
     files: &[&StoreFile],

@@ -5,6 +5,7 @@
 mod protection;
 
 pub use protection::ProtectionError;
+pub use protection::expect_unprotected;
 
 use std::io;
 use std::os::fd::OwnedFd;

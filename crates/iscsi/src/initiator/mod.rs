@@ -16,6 +16,7 @@ mod tasks;
 pub use limits::TASKS_MAX;
 pub use login::Login;
 pub use login::LoginError;
+pub use session::Carried;
 pub use session::Command;
 pub use session::Completion;
 pub use session::DeclareError;
@@ -90,7 +91,8 @@ pub struct Settings {
     pub ping_interval: Duration,
     /// A ping that is not answered for so long ends the connection.
     pub ping_timeout: Duration,
-    /// A command that is not answered for so long is aborted; zero: never. If it cannot be aborted
+    /// A command that is not answered for so long is aborted, not counting the time in which it
+    /// waits behind others for a line that is slow; zero: never. If it cannot be aborted
     /// its unit is reset, and then the session ends. A text request that is not answered for so
     /// long ends the session; where this is zero, after 30 seconds.
     pub command_timeout: Duration,

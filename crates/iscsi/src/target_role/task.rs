@@ -199,6 +199,7 @@ impl Session {
             expected_out: entry.expected_out(),
             expected_in: entry.expected_in(),
             acknowledged: entry.command.exp_stat_sn,
+            numbered: !entry.command.immediate,
             immediate,
             exhausted,
         };

@@ -29,6 +29,7 @@ use super::buffers;
 use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
+use super::owed::LENT_ALL;
 use super::owed::OWED_MIN;
 use crate::reactor::Shared;
 use crate::stopwatch::Layer;
@@ -227,15 +228,26 @@ impl<P: Port> Pump<P> {
             session.machine.set_now(self.port.now());
         }
         let bytes = completion.data_in.as_ref().map_or(0, |data| data.len());
-        session.bytes_in += bytes as u64;
-        session.owed = session.owed.saturating_add(bytes);
+        let lends =
+            self.owed.saturating_add(bytes) <= LENT_ALL / self.shared.mailboxes.len().max(1);
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
                 self.watch.copied += data.len() as u64;
-                Some(buffers::private(&session.pool, data))
+                Some(buffers::private(&session.pool, data, Claim::Convenience))
+            }
+            Some(data) if !lends && data.is_lent() => {
+                self.watch.copied += data.len() as u64;
+                let data = buffers::private(&session.pool, data, Claim::Convenience);
+                if data.is_lent() {
+                    return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+                }
+                Some(data)
             }
             data => data,
         };
+        session.bytes_in += bytes as u64;
+        session.owed = session.owed.saturating_add(bytes);
+        self.owed = self.owed.saturating_add(bytes);
         let completion = service::Completion {
             status: completion.status,
             sense: completion.sense,

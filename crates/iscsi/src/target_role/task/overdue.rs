@@ -4,20 +4,28 @@
 //! The mover is asked to look at intervals: a burst to which nothing came between two looks has
 //! ended in error. At ErrorRecoveryLevel 0 that ends its command, so that no initiator holds
 //! buffers, and the task sets of its units, for as long as it likes; above that it is asked for
-//! again (`recovery`), several times. At level 0 the look is put off while other bursts of the
-//! session come to their ends: on a slow line the last one of many waits long for its turn.
+//! again (`recovery`), several times. On a slow line the last one of many waits long for its turn.
+//! So the look is put off while so much comes that the line is one, until twice as much has come as
+//! was waited for; and at level 0 for some time while other bursts of the session come to their
+//! ends, however small they are.
 
 use crate::datamover::{DataError, Op, TaskId};
 use crate::target_role::limits;
 use crate::target_role::session::Session;
 use clock::Instant;
+use core::time::Duration;
 
 /// When data that does not come is looked for next.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::target_role) struct Look {
     at: Option<Instant>,
-    /// It is not put off beyond this.
+    /// What ends does not put it off beyond this.
     latest: Instant,
+    /// When it was planned or put off by what came, and what had come by then, bytes.
+    from: Instant,
+    received: u64,
+    /// That does not put it off beyond this; known when it was due first.
+    until: Option<u64>,
 }
 
 impl Look {
@@ -58,6 +66,18 @@ impl Session {
         if self.look.at.is_none_or(|at| at > self.now) {
             return;
         }
+        let (received, wait) = (self.received(), self.data_wait());
+        let came = received.saturating_sub(self.look.received);
+        let waited = self.now.since(self.look.from).max(wait).as_secs();
+        let open = self.tasks.live().into_iter().filter_map(|task| self.tasks.live_ref(task));
+        let open = open.filter(|task| task.transfer.is_open());
+        let open: u64 = open.map(|task| u64::from(task.expected_out())).sum();
+        let until = self.look.until.unwrap_or_else(|| received.saturating_add(open * 2));
+        if came >= limits::DATA_RATE_MIN.saturating_mul(waited) && received < until {
+            let (from, at, latest) = (self.now, Some(self.now + wait), self.look.latest);
+            self.look = Look { at, latest, from, received, until: Some(until) };
+            return;
+        }
         self.look.at = None;
         for task in self.tasks.live() {
             let Some(entry) = self.tasks.live_mut(task) else { continue };
@@ -71,8 +91,23 @@ impl Session {
     }
 
     fn plan_look(&mut self) {
-        let wait = if self.recovery.is_on() { limits::SEQUENCE_WAIT } else { limits::DATA_WAIT };
-        self.look.at = Some(self.now + wait);
-        self.look.latest = self.now + limits::DATA_WAIT_MAX;
+        let received = self.received();
+        self.look = Look {
+            at: Some(self.now + self.data_wait()),
+            latest: self.now + limits::DATA_WAIT_MAX,
+            from: self.now,
+            received,
+            until: None,
+        };
+    }
+
+    /// How long a burst may stay silent.
+    const fn data_wait(&self) -> Duration {
+        if self.recovery.is_on() { limits::SEQUENCE_WAIT } else { limits::DATA_WAIT }
+    }
+
+    /// Bytes that have come on all connections.
+    fn received(&self) -> u64 {
+        self.connections.iter().map(|connection| connection.traffic.received).sum()
     }
 }
