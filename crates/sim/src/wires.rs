@@ -197,7 +197,8 @@ impl World {
             self.resets.hear(id, target, told, &self.disks);
             self.orders.hear(id, target, told);
         }
-        self.tally.broken.extend(self.resets.broken.pop().or(self.orders.broken.pop()));
+        self.tally.broken.append(&mut self.resets.broken);
+        self.tally.broken.append(&mut self.orders.broken);
         let parts = [3, id, side as u64, fingerprint(&bytes)];
         let now = self.now;
         self.trace.step(now, &parts, || format!("link {id}.{side} sends {} bytes", bytes.len()));

@@ -32,7 +32,8 @@ fn a_seed_gives_the_same_trace_again() {
     }
 }
 
-/// `seeds/*.txt`: lines of seed and class, maybe `plain`, `narrow` or `single`, then what was wrong.
+/// `seeds/*.txt`: lines of seed and class, maybe `plain`, `narrow` or `single`, then what was
+/// wrong.
 #[test]
 fn seeds_that_found_defects_pass_now() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds");

@@ -86,7 +86,7 @@ impl StateFile {
         // are told of from now on must stay.
         let synced = shelf.sync();
         if let Err(error) = &synced {
-            tracing::warn!(path = name, %error, "cannot sync the folder with what is kept of a unit");
+            tracing::warn!(path = name, %error, "cannot sync what is kept of a unit");
         }
         let last = Mutex::new(Last { state: state.clone(), is_unsettled: synced.is_err() });
         let file = Self { shelf, name, draft, spare, path, last };
