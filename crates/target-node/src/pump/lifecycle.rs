@@ -24,7 +24,7 @@ use super::token;
 use crate::answers::Inbox;
 use crate::mail::Letter;
 use crate::reactor::Shared;
-use crate::solo::Holdings;
+use crate::stepped::Holdings;
 use crate::stopwatch::Stopwatch;
 use crate::table::Key;
 use crate::table::Table;
