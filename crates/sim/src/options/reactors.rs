@@ -44,7 +44,7 @@ impl Options {
     pub(crate) fn is_undisturbed(&self) -> bool {
         let mut sessions = self.hosts.iter().flatten();
         let patient = sessions.all(|one| one.command_timeout == 0 && one.manages == 0);
-        patient && self.faults.is_empty()
+        patient && self.faults.is_empty() && self.resizes.is_empty()
     }
 
     fn draw_reactors(&mut self, forced: Option<usize>) {
