@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which writes a flush has made durable, and whether any were lost before one did.
 
-use std::collections::BTreeMap;
-
 /// How often a unit may have lost what it had not brought to stable storage, and how often it has
 /// told that it failed to keep what it had acknowledged, whatever it promised of that
 /// ([`Done::generation`](crate::Done)).
@@ -47,8 +45,9 @@ pub struct Ledger {
 /// Writes that were not flushed, and whether any were lost.
 #[derive(Clone, Debug, Default)]
 struct Account {
-    /// The last one behind so many events, and before the next.
-    writes: BTreeMap<u64, u64>,
+    /// How many events there had been, and the last write before the next one; a row or two, whose
+    /// memory stays.
+    writes: Vec<(u64, u64)>,
     lost: bool,
 }
 
@@ -74,14 +73,14 @@ impl Ledger {
     /// A write has ended well in `generation`.
     pub fn wrote(&mut self, generation: Generation) {
         self.wrote_durably(generation);
-        self.cached.writes.insert(generation.resets, self.written);
+        self.cached.wrote(generation.resets, self.written);
     }
 
     /// The same, of one that was on stable storage before it ended, as far as the unit says: with
     /// FUA.
     pub fn wrote_durably(&mut self, generation: Generation) {
         self.written += 1;
-        self.all.writes.insert(generation.failures, self.written);
+        self.all.wrote(generation.failures, self.written);
     }
 
     /// A flush is about to be asked for: it covers what was written until now.
@@ -129,15 +128,23 @@ impl Ledger {
 }
 
 impl Account {
+    fn wrote(&mut self, events: u64, write: u64) {
+        match self.writes.iter_mut().find(|(of, _)| *of == events) {
+            Some((_, last)) => *last = write,
+            None => self.writes.push((events, write)),
+        }
+    }
+
     /// Whether there are writes from before the last one of `events`.
     fn is_lost(&mut self, events: u64) -> bool {
-        let since = self.writes.split_off(&events);
-        self.lost |= !std::mem::replace(&mut self.writes, since).is_empty();
+        let before = self.writes.len();
+        self.writes.retain(|(of, _)| *of >= events);
+        self.lost |= self.writes.len() < before;
         self.lost
     }
 
     fn flushed(&mut self, mark: FlushMark, events: u64) {
-        self.writes.retain(|of, last| *of > events || *last > mark.0);
+        self.writes.retain(|(of, last)| *of > events || *last > mark.0);
     }
 }
 
