@@ -2,11 +2,13 @@
 //! The connections of a session, and what belongs to one of them: StatSN, pings, a text exchange
 //! (RFC 7143 §4.2.5.1).
 
+use super::logged_in::LoggedIn;
+use super::names::ConnectionId;
+use super::parameters::Parameters;
 use super::ping::{Ping, Traffic};
 use super::recovery::Retained;
 use super::termination::Termination;
 use super::text::Exchange;
-use super::{ConnectionId, LoggedIn, Parameters};
 use crate::datamover::Keys;
 use crate::status::StatusNumbers;
 use alloc::vec::Vec;

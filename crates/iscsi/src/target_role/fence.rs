@@ -14,8 +14,9 @@
 //! With one connection the stream itself keeps the order. There, too, the answers to ABORT TASK SET
 //! and CLEAR TASK SET wait for what was sent before (RFC 7143 §11.6.1), but nobody waits for them.
 
+use super::names::ConnectionId;
+use super::parameters::TaskReporting;
 use super::session::Session;
-use super::{ConnectionId, TaskReporting};
 use crate::datamover::TaskId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

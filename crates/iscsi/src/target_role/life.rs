@@ -5,8 +5,11 @@
 //! Below ErrorRecoveryLevel 2 no task outlives its connection: `clear_connection` is the one place
 //! where that is decided. At level 2 the tasks wait in `recovery`.
 
+use super::limits;
+use super::logged_in::LoggedIn;
+use super::names::ConnectionId;
+use super::output::Output;
 use super::session::{Session, State};
-use super::{ConnectionId, LoggedIn, Output, limits};
 use crate::datamover::{Op, TaskId};
 use crate::serial::Serial;
 use crate::violation::Violation;
@@ -77,10 +80,10 @@ impl Session {
         self.now = now;
         let id = self.connections.insert(login, &self.login.parameters, self.window.max(), now);
         // What was said to the last one of this id is not for the new one.
-        self.outputs.retain(|output| !matches!(output, Output::Op(to, _) if *to == id));
+        self.outputs.forget_ops(id);
         if let Some(connection) = self.connections.get(id) {
             let keys = connection.keys;
-            self.op(id, Op::NoticeKeys(keys));
+            self.outputs.op(id, Op::NoticeKeys(keys));
         }
         if matches!(self.state, State::Failed { .. }) {
             self.state = State::Active;
@@ -201,8 +204,8 @@ impl Session {
         if self.connections.remove(id).is_none() {
             return;
         }
-        self.op(id, Op::Terminate);
-        self.outputs.push_back(Output::ConnectionClosed { connection: id, reason });
+        self.outputs.op(id, Op::Terminate);
+        self.outputs.push(Output::ConnectionClosed { connection: id, reason });
         // What it alone was told of the window may not have arrived.
         let told = self.connections.iter().map(|connection| connection.told_max_cmd_sn);
         let latest = told.reduce(|a, b| if b.is_after(a) { b } else { a });

@@ -2,8 +2,11 @@
 //! Logout (RFC 7143 §11.14-11.15) and the other ways in which a session ends.
 
 use super::life::{Cleared, Leaving};
-use super::session::{Pdu, Session, State};
-use super::{ConnectionId, Output, Parameters};
+use super::names::ConnectionId;
+use super::output::Output;
+use super::parameters::Parameters;
+use super::pdu::Pdu;
+use super::session::{Session, State};
 use crate::datamover::Op;
 use crate::service::Indication;
 use crate::violation::Violation;
@@ -89,7 +92,7 @@ impl Session {
             }
             _ => {
                 self.end_tasks();
-                self.outputs.push_back(Output::Indication(Indication::NexusLost));
+                self.outputs.push(Output::Indication(Indication::NexusLost));
                 self.send_logout_response(own, request.itt, CLOSED, (0, 0));
                 self.close(String::from("logout"));
             }
@@ -163,7 +166,7 @@ impl Session {
             Cleared::Nothing => self.finish_close(waiting),
             Cleared::Tasks => {
                 self.logouts.waiting.push(waiting);
-                self.indicate(Indication::Quiesce { id });
+                self.outputs.indicate(Indication::Quiesce { id });
             }
         }
     }
@@ -300,15 +303,15 @@ impl Session {
     /// transport.
     pub(super) fn end(&mut self, reason: String) {
         self.end_tasks();
-        self.outputs.push_back(Output::Indication(Indication::NexusLost));
+        self.outputs.push(Output::Indication(Indication::NexusLost));
         self.close(reason);
     }
 
     fn close(&mut self, reason: String) {
         for connection in core::mem::take(&mut self.connections).iter() {
-            self.outputs.push_back(Output::Op(connection.id, Op::Terminate));
+            self.outputs.push(Output::Op(connection.id, Op::Terminate));
         }
-        self.outputs.push_back(Output::Closed { reason });
+        self.outputs.push(Output::Closed { reason });
         self.state = State::Closed;
     }
 }

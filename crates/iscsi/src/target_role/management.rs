@@ -14,9 +14,11 @@
 mod single;
 
 use super::fence::{Fence, Holder};
-use super::session::{Pdu, Session};
+use super::limits;
+use super::names::ConnectionId;
+use super::pdu::Pdu;
+use super::session::Session;
 use super::task::lun_key;
-use super::{ConnectionId, limits};
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::service::{Function, Indication, Management, ServiceResponse};
@@ -398,7 +400,7 @@ impl Session {
         let Some(entry) = self.managements.pending.get_mut(at) else { return };
         entry.stage = Stage::WithScsi;
         let Pending { id, function: Some(function), lun, .. } = *pending else { return };
-        self.indicate(Indication::Management(Management { id, function, lun }));
+        self.outputs.indicate(Indication::Management(Management { id, function, lun }));
     }
 
     /// The running tasks that a function ends, in the order of delivery.

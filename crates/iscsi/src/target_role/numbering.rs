@@ -5,8 +5,10 @@
 //! What comes before its turn waits in the window. SCSI commands wait as tasks, which own their
 //! immediate data; other PDUs as they came, within a bound on their bytes.
 
-use super::session::{Pdu, Session};
-use super::{ConnectionId, limits};
+use super::limits;
+use super::names::ConnectionId;
+use super::pdu::Pdu;
+use super::session::Session;
 use crate::datamover::TaskId;
 use crate::violation::Violation;
 use crate::window::Position;

@@ -3,8 +3,10 @@
 //! window.
 
 use super::connection::Connection;
-use super::session::{Pdu, Session};
-use super::{ConnectionId, limits};
+use super::limits;
+use super::names::ConnectionId;
+use super::pdu::Pdu;
+use super::session::Session;
 use crate::serial::Serial;
 use crate::violation::Violation;
 use alloc::vec::Vec;

@@ -18,20 +18,24 @@
 
 use super::connection::{Connection, Connections};
 use super::fence::Fences;
+use super::limits;
+use super::logged_in::LoggedIn;
 use super::logout::Logouts;
 use super::management::Managements;
+use super::names::ConnectionId;
+use super::names::NOWHERE;
 use super::numbering::Held;
-use super::recovery::{NOWHERE, Recovery};
+use super::output::{Output, Outputs};
+use super::pdu::Pdu;
+use super::recovery::Recovery;
+use super::settings::Settings;
+use super::settings::TargetReset;
 use super::task::{Look, Tasks};
-use super::{ConnectionId, LoggedIn, Settings, TargetReset, limits};
-use crate::datamover::{Event, Immediate, Op, TaskId};
+use crate::datamover::{Event, Immediate, Op};
 use crate::service::Indication;
 use crate::violation::{Reaction, Violation};
 use crate::window::Window;
-use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::vec::Vec;
-use buf::Buf;
 use clock::Instant;
 use core::time::Duration;
 use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
@@ -66,60 +70,8 @@ pub struct Session {
     pub(super) target_reset: TargetReset,
     /// The bits of the command priority that count: none below protocol level 2 (RFC 7144 §4).
     pub(super) priority_mask: u8,
-    pub(super) outputs: VecDeque<Output>,
+    pub(super) outputs: Outputs,
     pub(super) now: Instant,
-}
-
-/// What a session gives, in order.
-#[derive(Debug)]
-pub enum Output {
-    /// For the mover of this connection.
-    Op(ConnectionId, Op),
-    /// For the SCSI side.
-    Indication(Indication),
-    /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
-    Targets(Option<String>),
-    /// Give the mover of this connection a buffer for a task whose data comes before the SCSI side
-    /// has asked for it, and answer with [`Session::reserved`] before the next poll.
-    Reserve {
-        /// The connection of the task.
-        connection: ConnectionId,
-        /// The task.
-        task: TaskId,
-        /// Bytes that the buffer must have.
-        length: u32,
-        /// Immediate data, which becomes the beginning of it; with a task that the SCSI side has,
-        /// that has it instead.
-        staged: Option<(Buf, u32)>,
-    },
-    /// Take the buffer of a task back from the mover of this connection and keep it: the task
-    /// leaves it.
-    Detach {
-        /// The connection that the task leaves.
-        connection: ConnectionId,
-        /// The task.
-        task: TaskId,
-    },
-    /// Give the mover of this connection the buffer that was kept for a task.
-    Attach {
-        /// The connection that takes the task over.
-        connection: ConnectionId,
-        /// The task.
-        task: TaskId,
-    },
-    /// This connection is over and no longer belongs to the session: close it once all has left.
-    ConnectionClosed {
-        /// Names it for the last time: the id may be given to another.
-        connection: ConnectionId,
-        /// For the log: lower case, no full stop.
-        reason: String,
-    },
-    /// The session is over (logout, failure, timeout): drop it when its connections are closed.
-    /// Text for the log.
-    Closed {
-        /// Lower case, no full stop.
-        reason: String,
-    },
 }
 
 /// Life of a session.
@@ -134,15 +86,6 @@ pub(super) enum State {
         deadline: Instant,
     },
     Closed,
-}
-
-/// A PDU at hand.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pdu<'a> {
-    pub(super) connection: ConnectionId,
-    /// BHS and AHS.
-    pub(super) header: &'a [u8],
-    pub(super) data: &'a [u8],
 }
 
 impl Session {
@@ -166,7 +109,7 @@ impl Session {
             fences: Fences::default(),
             target_reset: settings.target_reset,
             priority_mask: if login.parameters.protocol_level >= 2 { 0x0f } else { 0 },
-            outputs: VecDeque::with_capacity(usize::from(depth)),
+            outputs: Outputs::with_capacity(usize::from(depth)),
             held_bytes: 0,
             window,
             login,
@@ -208,7 +151,7 @@ impl Session {
                 Ok(())
             }
             Event::NoBuffer => {
-                self.indicate(Indication::OutOfBuffers);
+                self.outputs.indicate(Indication::OutOfBuffers);
                 Ok(())
             }
             Event::Rejected { reason } => {
@@ -279,7 +222,7 @@ impl Session {
         if self.outputs.is_empty() {
             self.reserve_undeclared();
         }
-        self.outputs.pop_front()
+        self.outputs.pop()
     }
 
     /// When `handle_timeout` is to be called.
@@ -369,19 +312,11 @@ impl Session {
         }
     }
 
-    pub(super) fn op(&mut self, id: ConnectionId, op: Op) {
-        self.outputs.push_back(Output::Op(id, op));
-    }
-
     pub(super) fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
         if self.recovery.is_on() {
             self.retain(id, &response, &data);
         }
-        self.op(id, Op::SendControl { response, data, task: None });
-    }
-
-    pub(super) fn indicate(&mut self, indication: Indication) {
-        self.outputs.push_back(Output::Indication(indication));
+        self.outputs.op(id, Op::SendControl { response, data, task: None });
     }
 
     /// Does what a violation asks for. `header`: of the PDU that broke the rule.

@@ -26,11 +26,12 @@ pub(super) use table::Tasks;
 
 use entry::Unsolicited;
 
-use super::ConnectionId;
 use super::life::Cleared;
 use super::limits;
+use super::names::ConnectionId;
 use super::numbering::Held;
-use super::session::{Pdu, Session};
+use super::pdu::Pdu;
+use super::session::Session;
 use crate::datamover::{Immediate, Op, TaskId};
 use crate::service::{Command, Completion, Indication};
 use crate::violation::Violation;
@@ -205,7 +206,7 @@ impl Session {
         if entry.transfer.unsolicited == Unsolicited::Undeclared {
             self.tasks.undeclared.push(task);
         }
-        self.indicate(Indication::Command(command));
+        self.outputs.indicate(Indication::Command(command));
     }
 
     /// The rules for immediate and unsolicited data (RFC 7143 §11.4.7.2, §13.10-13.14).
@@ -260,7 +261,7 @@ impl Session {
             let Some(entry) = self.tasks.running_mut(task) else { return };
             let (itt, lun, connection) = (entry.command.itt, entry.command.lun, entry.connection);
             let numbers = self.numbers(connection);
-            self.op(connection, Op::GetData { task, itt, lun, offset, length, numbers });
+            self.outputs.op(connection, Op::GetData { task, itt, lun, offset, length, numbers });
         }
     }
 
@@ -319,7 +320,7 @@ impl Session {
         let indicated = entry.indicated;
         self.declare(task, Unsolicited::Discarded);
         if indicated {
-            self.indicate(Indication::Dropped { task });
+            self.outputs.indicate(Indication::Dropped { task });
         }
     }
 
@@ -341,7 +342,7 @@ impl Session {
             && !entry.transfer.told
         {
             entry.transfer.told = true;
-            self.indicate(Indication::DataOutReceived { task });
+            self.outputs.indicate(Indication::DataOutReceived { task });
         }
     }
 
@@ -367,9 +368,9 @@ impl Session {
             return self.task_released(task);
         }
         if open {
-            self.op(connection, Op::Abandon { task });
+            self.outputs.op(connection, Op::Abandon { task });
         }
-        self.op(connection, Op::Release { task });
+        self.outputs.op(connection, Op::Release { task });
     }
 
     /// Takes out a task whose connection is gone, whatever its state.
@@ -379,7 +380,7 @@ impl Session {
             self.tasks.drain(task);
         }
         if with_scsi {
-            self.indicate(Indication::Cleared { task });
+            self.outputs.indicate(Indication::Cleared { task });
         }
         self.task_released(task);
         if with_scsi { Cleared::Tasks } else { Cleared::Nothing }
@@ -415,7 +416,7 @@ impl Session {
     pub(super) fn task_released(&mut self, task: TaskId) {
         self.give_up_answer(task);
         if self.tasks.remove(task) {
-            self.indicate(Indication::Ended { task });
+            self.outputs.indicate(Indication::Ended { task });
         }
     }
 }

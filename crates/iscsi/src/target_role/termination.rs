@@ -10,10 +10,11 @@
 //!
 //! On the connection of the request there is no event: the initiator stops by itself.
 
-use super::ConnectionId;
-use super::TaskReporting;
 use super::limits;
-use super::session::{Pdu, Session};
+use super::names::ConnectionId;
+use super::parameters::TaskReporting;
+use super::pdu::Pdu;
+use super::session::Session;
 use super::task::lun_key;
 use crate::datamover::{Op, TaskId};
 use crate::serial::Serial;
@@ -102,7 +103,7 @@ impl Session {
         if entry.transfer.is_open() {
             entry.transfer.give_up();
             let connection = entry.connection;
-            self.op(connection, Op::Abandon { task });
+            self.outputs.op(connection, Op::Abandon { task });
         }
     }
 
@@ -140,7 +141,7 @@ impl Session {
         let oldest = (all.len() >= limits::TERMINATIONS_MAX).then(|| all.remove(0));
         all.push(Termination { lun, stat_sn, tasks });
         for task in oldest.into_iter().flat_map(|oldest| oldest.tasks) {
-            self.op(id, Op::Forget { task });
+            self.outputs.op(id, Op::Forget { task });
         }
     }
 
@@ -161,7 +162,7 @@ impl Session {
             keep
         });
         for task in stopped {
-            self.op(pdu.connection, Op::Forget { task });
+            self.outputs.op(pdu.connection, Op::Forget { task });
         }
     }
 }

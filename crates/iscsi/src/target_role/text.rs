@@ -6,8 +6,12 @@
 //! and so may its answer: each part but the last has C set and is fetched by an empty request.
 //! Nothing takes effect before the end.
 
-use super::session::{Pdu, Session};
-use super::{ConnectionId, Output, TargetRecord, limits};
+use super::limits;
+use super::names::ConnectionId;
+use super::names::TargetRecord;
+use super::output::Output;
+use super::pdu::Pdu;
+use super::session::Session;
 use crate::datamover::Op;
 use crate::name;
 use crate::negotiate::{self, NOT_UNDERSTOOD, REJECT};
@@ -135,7 +139,7 @@ impl Session {
         if let Some(connection) = self.connection_mut(pdu.connection) {
             connection.text = Some(exchange);
         }
-        self.outputs.push_back(Output::Targets(only));
+        self.outputs.push(Output::Targets(only));
         Ok(())
     }
 
@@ -168,7 +172,7 @@ impl Session {
         let Some(connection) = self.connection_mut(id) else { return };
         connection.keys.max_send_data_segment_length = limit;
         let keys = connection.keys;
-        self.op(id, Op::NoticeKeys(keys));
+        self.outputs.op(id, Op::NoticeKeys(keys));
     }
 
     /// Answers every key of a whole request (RFC 7143 §6.2).

@@ -8,9 +8,9 @@ use super::{
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::service::{Function, Indication, Management};
-use crate::target_role::TargetReset;
 use crate::target_role::numbering::Held;
 use crate::target_role::recovery::Reassignment;
+use crate::target_role::settings::TargetReset;
 use crate::violation::Violation;
 use crate::window::Position;
 use wire::iscsi::{Itt, TaskManagementRequest};
@@ -52,7 +52,11 @@ impl Session {
     /// Gives a function that has nothing to wait for to the SCSI side.
     fn hand_over(&mut self, pdu: &Pdu<'_>, request: &TaskManagementRequest, function: Function) {
         let id = self.add_management(pdu, request, function, Stage::WithScsi);
-        self.indicate(Indication::Management(Management { id, function, lun: request.lun }));
+        self.outputs.indicate(Indication::Management(Management {
+            id,
+            function,
+            lun: request.lun,
+        }));
     }
 
     /// TASK REASSIGN (RFC 7143 §7.2.2, §11.5.1): the response comes before all else of the task. A

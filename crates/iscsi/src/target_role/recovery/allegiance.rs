@@ -15,15 +15,14 @@ use crate::datamover::{Op, TaskId};
 use crate::serial::Serial;
 use crate::status::StatusNumbers;
 use crate::target_role::life::Cleared;
+use crate::target_role::limits;
+use crate::target_role::names::{ConnectionId, NOWHERE};
+use crate::target_role::output::Output;
 use crate::target_role::session::Session;
 use crate::target_role::task::{Phase, Task};
-use crate::target_role::{ConnectionId, Output, limits};
 use alloc::vec::Vec;
 use clock::Instant;
 use wire::iscsi::{Cid, DataSn, Itt, StatSn};
-
-/// Where tasks are that no connection has. No session has so many connections.
-pub(in crate::target_role) const NOWHERE: ConnectionId = ConnectionId(u16::MAX);
 
 /// A connection that is gone and whose tasks wait for another one.
 #[derive(Debug)]
@@ -105,9 +104,9 @@ impl Session {
         if entry.phase == Phase::Running {
             entry.lose_transfers(first_burst_length);
         }
-        self.op(id, Op::Suspend { task, itt });
+        self.outputs.op(id, Op::Suspend { task, itt });
         if has_buffer {
-            self.outputs.push_back(Output::Detach { connection: id, task });
+            self.outputs.push(Output::Detach { connection: id, task });
         }
     }
 
@@ -214,7 +213,7 @@ impl Session {
         let has_buffer = entry.awaits_data();
         entry.transfer.books().resume(from.0);
         if has_buffer {
-            self.outputs.push_back(Output::Attach { connection: id, task });
+            self.outputs.push(Output::Attach { connection: id, task });
         }
         self.resume(task);
     }

@@ -10,8 +10,9 @@ use super::retained::with_window;
 use super::runs::{Cut, Run};
 use crate::datamover::{NumberedPut, Op, TaskId};
 use crate::service::Completion;
-use crate::target_role::ConnectionId;
-use crate::target_role::session::{Pdu, Session};
+use crate::target_role::names::ConnectionId;
+use crate::target_role::pdu::Pdu;
+use crate::target_role::session::Session;
 use crate::target_role::task::{Task, collapses, sense_segment};
 use crate::violation::{Sense, Violation};
 use alloc::boxed::Box;
@@ -349,7 +350,7 @@ impl Session {
             acknowledge: run.tag.map(|tag| (tag, lun)),
             status,
         };
-        self.op(id, Op::PutNumbered(Box::new(put)));
+        self.outputs.op(id, Op::PutNumbered(Box::new(put)));
     }
 
     /// Sends the status of an answer for the first time on its connection.
@@ -386,7 +387,7 @@ impl Session {
         }
         let (response, sense) = answer.status();
         let (response, data) = (with_window(response, numbers), sense.clone());
-        self.op(id, Op::SendControl { response, data, task: None });
+        self.outputs.op(id, Op::SendControl { response, data, task: None });
     }
 
     /// Counts the data of a fresh answer. Where there is no room, the oldest of the connection are

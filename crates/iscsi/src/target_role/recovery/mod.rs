@@ -18,7 +18,7 @@ mod retained;
 mod runs;
 mod transfer;
 
-pub(super) use allegiance::{NOWHERE, Reassignment};
+pub(super) use allegiance::Reassignment;
 pub(super) use answer::{Answer, keeps_data};
 pub(super) use retained::Retained;
 pub(super) use transfer::Books;
@@ -26,7 +26,8 @@ pub(super) use transfer::Books;
 use allegiance::Lost;
 
 use super::Parameters;
-use super::session::{Pdu, Session};
+use super::pdu::Pdu;
+use super::session::Session;
 use crate::violation::Violation;
 use alloc::vec::Vec;
 use clock::Instant;

@@ -5,8 +5,9 @@
 use crate::datamover::{Op, TaskId};
 use crate::serial::Serial;
 use crate::status::StatusNumbers;
+use crate::target_role::limits;
+use crate::target_role::names::ConnectionId;
 use crate::target_role::session::Session;
-use crate::target_role::{ConnectionId, limits};
 use crate::violation::Violation;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -184,7 +185,7 @@ impl Session {
         let tasks = connection.retained.take_acknowledged(&status, now);
         for task in tasks {
             self.give_up_answer(task);
-            self.op(id, Op::Release { task });
+            self.outputs.op(id, Op::Release { task });
         }
         self.check_retained(id)
     }
@@ -219,7 +220,7 @@ impl Session {
             match entry {
                 Entry::Pdu(response, data) => {
                     let response = with_window(response, now);
-                    self.op(id, Op::SendControl { response, data, task: None });
+                    self.outputs.op(id, Op::SendControl { response, data, task: None });
                 }
                 Entry::Task(task) => self.send_status_again(task),
             }

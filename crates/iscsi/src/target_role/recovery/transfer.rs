@@ -4,7 +4,8 @@
 
 use crate::datamover::{NumberedGet, Op, TaskId};
 use crate::target_role::limits;
-use crate::target_role::session::{Pdu, Session};
+use crate::target_role::pdu::Pdu;
+use crate::target_role::session::Session;
 use crate::target_role::task::{Task, Transfer};
 use crate::violation::Violation;
 use alloc::vec::Vec;
@@ -108,7 +109,7 @@ impl Session {
         books.asked.push(asked);
         let id = entry.connection;
         if let Some(get) = self.get_of(task, asked) {
-            self.op(id, Op::GetNumbered(get));
+            self.outputs.op(id, Op::GetNumbered(get));
         }
     }
 
@@ -126,7 +127,7 @@ impl Session {
         }
         for asked in wanted {
             if let Some(get) = self.get_of(id, asked) {
-                self.op(pdu.connection, Op::AskAgain(get));
+                self.outputs.op(pdu.connection, Op::AskAgain(get));
             }
         }
         Ok(())

@@ -15,7 +15,7 @@
 
 use super::Unsolicited;
 use crate::datamover::{Immediate, Op, TaskId};
-use crate::target_role::Output;
+use crate::target_role::output::Output;
 use crate::target_role::session::Session;
 
 /// The buffer that a task needs for its write data.
@@ -82,7 +82,7 @@ impl Session {
             Immediate::None | Immediate::Exhausted { .. } => None,
         };
         let (connection, length) = (entry.connection, entry.first_burst_end(first_burst_length));
-        self.outputs.push_back(Output::Reserve { connection, task, length, staged });
+        self.outputs.push(Output::Reserve { connection, task, length, staged });
     }
 
     /// Tells the mover where unsolicited data goes, if it does not know yet.
@@ -105,7 +105,7 @@ impl Session {
         };
         let connection = entry.connection;
         self.expect_data();
-        self.op(connection, op);
+        self.outputs.op(connection, op);
     }
 
     /// What the SCSI side did not ask for at once.

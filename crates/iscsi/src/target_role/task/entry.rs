@@ -3,8 +3,8 @@
 
 use crate::datamover::{Immediate, TaskId};
 use crate::service::Completion;
-use crate::target_role::ConnectionId;
 use crate::target_role::fence::Fence;
+use crate::target_role::names::ConnectionId;
 use crate::target_role::recovery::{Answer, Books};
 use crate::violation::Violation;
 use alloc::boxed::Box;

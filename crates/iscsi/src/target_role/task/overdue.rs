@@ -64,7 +64,7 @@ impl Session {
             entry.transfer.silent = false;
             if entry.transfer.is_open() {
                 let id = entry.connection;
-                self.op(id, Op::Overdue { task });
+                self.outputs.op(id, Op::Overdue { task });
                 self.plan_look();
             }
         }

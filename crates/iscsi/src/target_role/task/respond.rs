@@ -54,9 +54,9 @@ impl Session {
                 residual,
             });
             let data = sense_segment(&completion.sense);
-            self.op(connection, Op::SendControl { response, data, task: Some(task) });
+            self.outputs.op(connection, Op::SendControl { response, data, task: Some(task) });
         }
-        self.op(connection, Op::Release { task });
+        self.outputs.op(connection, Op::Release { task });
     }
 
     /// Status Qualifier: when a command that found no room may be tried again (RFC 7144 §6.2.1).
@@ -73,7 +73,8 @@ impl Session {
             Some(_) => self.response_numbers(connection),
             None => self.numbers(connection),
         };
-        self.op(connection, Op::PutData { task, itt, data, offset: 0, burst, numbers, status });
+        self.outputs
+            .op(connection, Op::PutData { task, itt, data, offset: 0, burst, numbers, status });
     }
 }
 

@@ -3,8 +3,10 @@
 
 use super::{Phase, Task};
 use crate::datamover::TaskId;
+use crate::target_role::limits;
+use crate::target_role::names::ConnectionId;
+use crate::target_role::parameters::Parameters;
 use crate::target_role::recovery::{Answer, keeps_data};
-use crate::target_role::{ConnectionId, Parameters, limits};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use wire::iscsi::{Itt, LunField};
