@@ -13,7 +13,7 @@ use crate::datamover::Keys;
 use crate::status::StatusNumbers;
 use alloc::vec::Vec;
 use clock::Instant;
-use wire::iscsi::{Cid, CmdSn, LunField, StatSn, Ttt};
+use wire::iscsi::{Cid, CmdSn, LunField, Ttt};
 
 /// One connection in full feature phase.
 #[derive(Debug)]
@@ -37,8 +37,6 @@ pub(super) struct Connection {
     pub(super) logged_out: bool,
     /// Above ErrorRecoveryLevel 0: what its initiator has not acknowledged.
     pub(super) retained: Retained,
-    /// What must be acknowledged before the response that is fenced now.
-    pub(super) fence: Option<StatSn>,
     /// Ends of tasks that the initiator was told and has not confirmed.
     pub(super) terminations: Vec<Termination>,
     last_ttt: u32,
@@ -67,7 +65,6 @@ impl Connection {
             last_lun: LunField::default(),
             logged_out: false,
             retained: Retained::new(login.stat_sn, now),
-            fence: None,
             terminations: Vec::new(),
             last_ttt: 0,
         }

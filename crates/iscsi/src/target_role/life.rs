@@ -204,6 +204,7 @@ impl Session {
         if self.connections.remove(id).is_none() {
             return;
         }
+        self.fences.forget_connection(id);
         self.outputs.op(id, Op::Terminate);
         self.outputs.push(Output::ConnectionClosed { connection: id, reason });
         // What it alone was told of the window may not have arrived.

@@ -16,6 +16,8 @@
 //! Here PDUs are handed to those who know them: `numbering` (whose turn it is), `task` (SCSI
 //! commands), `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
 
+mod fences;
+
 use super::connection::{Connection, Connections};
 use super::fence::Fences;
 use super::limits;

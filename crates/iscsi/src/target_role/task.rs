@@ -26,6 +26,7 @@ pub(super) use table::Tasks;
 
 use entry::Unsolicited;
 
+use super::fence::Holder;
 use super::life::Cleared;
 use super::limits;
 use super::names::ConnectionId;
@@ -333,7 +334,7 @@ impl Session {
         }
         if entry.transfer.failure.is_some() || entry.completion.is_some() {
             let fence = entry.fence();
-            if !self.waits_in_line(task, fence) {
+            if !(self.fences.holds_up(fence) && self.get_in_line(Holder::Task(task), fence)) {
                 self.answer_task(task);
             }
         } else if let Some(wanted) = entry.transfer.wanted
