@@ -15,10 +15,10 @@ mod single;
 
 use super::fence::{Fence, Holder};
 use super::limits;
+use super::lun::lun_key;
 use super::names::ConnectionId;
 use super::pdu::Pdu;
 use super::session::Session;
-use super::task::lun_key;
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::service::{Function, Indication, Management, ServiceResponse};

@@ -16,12 +16,20 @@
 //! Here PDUs are handed to those who know them: `numbering` (whose turn it is), `task` (SCSI
 //! commands), `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
 
+mod endings;
 mod fences;
+mod life;
+mod logouts;
+mod pings;
+mod statuses;
+mod terminations;
+mod texts;
 
 use super::connection::{Connection, Connections};
 use super::fence::Fences;
 use super::limits;
 use super::logged_in::LoggedIn;
+use super::logout;
 use super::logout::Logouts;
 use super::management::Managements;
 use super::names::ConnectionId;
@@ -29,6 +37,7 @@ use super::names::NOWHERE;
 use super::numbering::Held;
 use super::output::{Output, Outputs};
 use super::pdu::Pdu;
+use super::ping::Patience;
 use super::recovery::Recovery;
 use super::settings::Settings;
 use super::settings::TargetReset;
@@ -39,7 +48,6 @@ use crate::violation::{Reaction, Violation};
 use crate::window::Window;
 use alloc::vec::Vec;
 use clock::Instant;
-use core::time::Duration;
 use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
 
 /// One session in full feature phase, with all its connections.
@@ -51,10 +59,7 @@ use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
 #[derive(Debug)]
 pub struct Session {
     pub(super) login: LoggedIn,
-    /// When it logged in.
-    pub(super) begun: Instant,
-    pub(super) ping_interval: Duration,
-    pub(super) ping_timeout: Duration,
+    pub(super) patience: Patience,
     pub(super) state: State,
     pub(super) window: Window<Held>,
     /// Bytes of PDUs in `window`.
@@ -98,8 +103,7 @@ impl Session {
         let mut connections = Connections::default();
         connections.insert(&login, &login.parameters, window.max(), now);
         Self {
-            ping_interval: settings.ping_interval,
-            ping_timeout: settings.ping_timeout,
+            patience: Patience::new(&login, settings, now),
             state: State::Active,
             tasks: Tasks::new(depth),
             managements: Managements::default(),
@@ -115,7 +119,6 @@ impl Session {
             held_bytes: 0,
             window,
             login,
-            begun: now,
             now,
         }
     }
@@ -136,8 +139,8 @@ impl Session {
             return self.settle();
         }
         let Some(at) = self.connection_mut(connection) else { return };
-        at.heard = now;
-        if at.logged_out || self.is_closed() {
+        at.life_mut().hear(now);
+        if at.is_logged_out() || self.is_closed() {
             return;
         }
         let pdu = Pdu { connection, header, data };
@@ -174,26 +177,13 @@ impl Session {
     pub fn acknowledge(&mut self, connection: ConnectionId, expected: StatSn, now: Instant) {
         self.now = now;
         let Some(at) = self.connection_mut(connection) else { return };
-        if at.logged_out || at.status.is_acknowledged(expected) || self.is_closed() {
+        if at.is_logged_out() || at.status().is_acknowledged(expected) || self.is_closed() {
             return;
         }
         if let Err(violation) = self.take_acknowledgement(connection, expected) {
             self.react(connection, violation, &[]);
         }
         self.settle();
-    }
-
-    fn take_acknowledgement(
-        &mut self,
-        id: ConnectionId,
-        expected: StatSn,
-    ) -> Result<(), Violation> {
-        let Some(connection) = self.connection_mut(id) else { return Ok(()) };
-        connection.status.acknowledge(expected);
-        match connection.retained.is_empty() {
-            true => Ok(()),
-            false => self.forget_acknowledged(id),
-        }
     }
 
     /// Tells the time. Calls that carry none take place at the last time told, so this comes before
@@ -245,12 +235,12 @@ impl Session {
     /// Responses of `connection` that the initiator had not seen when it sent its last PDU: a lower
     /// bound of how many commands it keeps outstanding.
     pub fn unacknowledged(&self, connection: ConnectionId) -> u32 {
-        self.connection(connection).map_or(0, |connection| connection.status.unacknowledged())
+        self.connection(connection).map_or(0, |connection| connection.status().unacknowledged())
     }
 
     /// The StatSN that the next response on `connection` gets.
     pub fn next_stat_sn(&self, connection: ConnectionId) -> StatSn {
-        self.connection(connection).map_or(StatSn(0), |connection| connection.status.next())
+        self.connection(connection).map_or(StatSn(0), |connection| connection.status().next())
     }
 
     /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
@@ -261,11 +251,12 @@ impl Session {
         self.managements.check();
         self.check_recovery();
         self.fences.check();
+        self.logouts.check(|id| self.connections.get(id).is_some());
         let running = self.tasks.running() + self.managements.numbered();
         let depth = u32::from(self.window.depth());
         assert!(u32::from(running) + self.window.size() <= depth, "more commands than the depth");
         for connection in self.connections.iter() {
-            connection.status.check();
+            connection.check(self.recovery.is_on());
         }
         let failed = matches!(self.state, State::Failed { .. } | State::Closed);
         assert!(failed == (self.connections.count() == 0), "a live session has a connection");
@@ -298,25 +289,25 @@ impl Session {
     /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it
     /// is now.
     pub(super) fn numbers(&mut self, id: ConnectionId) -> Numbers {
-        let (exp_cmd_sn, max_cmd_sn) = (self.window.exp(), self.window.max());
-        let Some(connection) = self.connections.get_mut(id) else { return Numbers::default() };
-        connection.told_max_cmd_sn = max_cmd_sn;
-        self.told_max_cmd_sn = max_cmd_sn;
-        Numbers { stat_sn: connection.status.next(), exp_cmd_sn, max_cmd_sn }
+        let (exp, max) = (self.window.exp(), self.window.max());
+        let Some(connection) = self.connections.present_mut(id) else { return Numbers::default() };
+        self.told_max_cmd_sn = max;
+        connection.numbers(exp, max)
     }
 
     /// Numbers of a response: takes the next StatSN.
     pub(super) fn response_numbers(&mut self, id: ConnectionId) -> Numbers {
-        let numbers = self.numbers(id);
-        match self.connection_mut(id) {
-            Some(connection) => Numbers { stat_sn: connection.status.assign(), ..numbers },
-            None => numbers,
-        }
+        let (exp, max) = (self.window.exp(), self.window.max());
+        let Some(connection) = self.connections.present_mut(id) else { return Numbers::default() };
+        self.told_max_cmd_sn = max;
+        connection.response_numbers(exp, max)
     }
 
     pub(super) fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
-        if self.recovery.is_on() {
-            self.retain(id, &response, &data);
+        if self.recovery.is_on()
+            && let Some(connection) = self.connections.present_mut(id)
+        {
+            connection.retained_mut().push_pdu(&response, &data, self.now);
         }
         self.outputs.op(id, Op::SendControl { response, data, task: None });
     }
@@ -328,10 +319,7 @@ impl Session {
             Reaction::Reject(reason) => {
                 let numbers = self.response_numbers(id);
                 let reject = Reject { reason, numbers, data_sn: violation.next_data_sn() };
-                let limit =
-                    self.connection(id).map_or(0, |at| at.keys.max_send_data_segment_length);
-                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                let header = header.get(..limit).unwrap_or(header);
+                let header = self.connections.get(id).map_or(header, |at| at.fitting(header));
                 self.send(id, Response::Reject(reject), header.to_vec());
             }
             Reaction::DropConnection => self.drop_connection(id, violation),
@@ -396,9 +384,12 @@ impl Session {
         match request {
             Request::Login(_) => Err(Violation::LoginRequest),
             Request::Text(_) => Ok(()),
-            Request::Logout(logout) => self.check_logout(logout),
+            Request::Logout(logout) => logout::check(logout, self.is_discovery()),
             _ if self.is_discovery() => Err(Violation::NotInDiscovery),
-            Request::NopOut(nop) => self.check_nop(pdu, nop),
+            Request::NopOut(nop) => match self.connections.get(pdu.connection) {
+                Some(connection) => connection.life().check_nop(nop),
+                None => Ok(()),
+            },
             Request::TaskManagement(request) => self.check_management(request),
             _ => Ok(()),
         }

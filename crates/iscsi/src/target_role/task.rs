@@ -27,8 +27,9 @@ pub(super) use table::Tasks;
 use entry::Unsolicited;
 
 use super::fence::Holder;
-use super::life::Cleared;
+use super::leaving::Cleared;
 use super::limits;
+use super::lun::lun_key;
 use super::names::ConnectionId;
 use super::numbering::Held;
 use super::pdu::Pdu;
@@ -173,7 +174,7 @@ impl Session {
         let lun = entry.command.lun;
         let connection = entry.connection;
         if let Some(connection) = self.connection_mut(connection) {
-            connection.last_lun = lun;
+            connection.note_lun(lun);
         }
         if let Err(violation) = self.check_data(task) {
             self.fail(task, violation);
@@ -419,19 +420,5 @@ impl Session {
         if self.tasks.remove(task) {
             self.outputs.indicate(Indication::Ended { task });
         }
-    }
-}
-
-/// Compares LUNs: the flat form of a number below 256 is the same unit as the peripheral form
-/// (SAM-5 §4.7.5).
-pub(super) fn lun_key(lun: LunField) -> [u8; 8] {
-    match lun.0 {
-        [0x40, number, rest @ ..] => {
-            let mut key = [0; 8];
-            key[1] = number;
-            key[2..].copy_from_slice(&rest);
-            key
-        }
-        other => other,
     }
 }

@@ -84,10 +84,10 @@ impl Session {
 
     /// True for the tag of a task management request, logout or text exchange under way.
     pub(super) fn is_no_scsi_task(&self, itt: Itt) -> bool {
-        let texts = self.connections.iter().filter_map(|connection| connection.text.as_ref());
+        let mut texts = self.connections.iter().filter_map(|connection| connection.text().itt());
         self.managements.find(itt).is_some()
             || self.logouts.has(itt)
-            || texts.into_iter().any(|text| text.itt() == itt)
+            || texts.any(|text| text == itt)
     }
 
     /// The task is unknown: either it ended, or its command is missing and counts as received from

@@ -14,7 +14,7 @@ use super::retained::Retained;
 use crate::datamover::{Op, TaskId};
 use crate::serial::Serial;
 use crate::status::StatusNumbers;
-use crate::target_role::life::Cleared;
+use crate::target_role::leaving::Cleared;
 use crate::target_role::limits;
 use crate::target_role::names::{ConnectionId, NOWHERE};
 use crate::target_role::output::Output;
@@ -71,11 +71,11 @@ impl Session {
         let Some(connection) = self.connection_mut(id) else { return };
         let lost = Lost {
             key,
-            cid: connection.cid,
+            cid: connection.cid(),
             logged_out: false,
             deadline,
-            status: connection.status,
-            retained: connection.retained.take(now),
+            status: *connection.status(),
+            retained: connection.take_retained(now),
         };
         for task in self.tasks.of(id) {
             self.suspend(task, id, key);
@@ -175,9 +175,7 @@ impl Session {
         let lost = self.recovery.lost.remove(at);
         let tasks: Vec<TaskId> = self.tasks.orphans(lost.key).collect();
         for task in tasks {
-            if self.discard(task) == Cleared::Tasks {
-                cleared = Cleared::Tasks;
-            }
+            cleared = cleared.or(self.discard(task));
         }
         cleared
     }

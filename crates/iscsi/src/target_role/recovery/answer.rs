@@ -210,7 +210,7 @@ impl Session {
         let Some(task) = self.tasks.answered(snack.itt, pdu.connection) else {
             return self.resend_r2t(pdu, snack);
         };
-        let segment = self.connection(pdu.connection).map_or(0, |at| at.keys.data_in_segment());
+        let segment = self.connection(pdu.connection).map_or(0, |at| at.keys().data_in_segment());
         let Some(answer) = self.tasks.answer(task) else { return Ok(()) };
         let nothing = Violation::NothingToResend(DataSn(answer.next));
         let wanted = answer.wanted(snack).ok_or(nothing)?;
@@ -298,7 +298,9 @@ impl Session {
     fn put_from(&mut self, task: TaskId, number: u32) {
         let burst = self.login.parameters.max_burst_length.max(1);
         let Some((id, _)) = self.tasks.draining_tag(task) else { return };
-        let Some(segment) = self.connection(id).map(|at| at.keys.data_in_segment()) else { return };
+        let Some(segment) = self.connection(id).map(|at| at.keys().data_in_segment()) else {
+            return;
+        };
         let Some(answer) = self.tasks.answer_mut(task) else { return };
         let Kept::Whole(data) = &answer.data else { return };
         let total = u32::try_from(data.len()).expect("cut to the expected length, 32 bits");
@@ -367,15 +369,15 @@ impl Session {
         let Some(answer) = self.tasks.answer_mut(task) else { return };
         answer.response.numbers = numbers;
         if let Some(connection) = self.connection_mut(id) {
-            connection.retained.push_task(numbers.stat_sn, task, now);
+            connection.retained_mut().push_task(numbers.stat_sn, task, now);
         }
     }
 
     /// Sends the status as it is now, under the number that it has.
-    pub(super) fn send_status_again(&mut self, task: TaskId) {
+    pub(in crate::target_role) fn send_status_again(&mut self, task: TaskId) {
         let Some((id, _)) = self.tasks.draining_tag(task) else { return };
         let numbers = self.numbers(id);
-        let Some(segment) = self.connection(id).map(|at| at.keys.max_send_data_segment_length)
+        let Some(segment) = self.connection(id).map(|at| at.keys().max_send_data_segment_length)
         else {
             return;
         };
@@ -401,7 +403,7 @@ impl Session {
         self.recovery.kept_bytes += answer.kept_bytes();
         let Some(connection) = self.connection(id) else { return };
         let oldest: Vec<TaskId> = match self.is_overfull() {
-            true => connection.retained.tasks().collect(),
+            true => connection.retained().tasks().collect(),
             false => return,
         };
         for task in oldest {

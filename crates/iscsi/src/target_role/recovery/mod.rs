@@ -20,7 +20,9 @@ mod transfer;
 
 pub(super) use allegiance::Reassignment;
 pub(super) use answer::{Answer, keeps_data};
+pub(super) use retained::Entry;
 pub(super) use retained::Retained;
+pub(super) use retained::with_window;
 pub(super) use transfer::Books;
 
 use allegiance::Lost;
@@ -113,9 +115,5 @@ impl Session {
             assert!(self.tasks.answers().next().is_none(), "nothing is kept at level 0");
         }
         self.check_lost();
-        for connection in self.connections.iter() {
-            let status = connection.status;
-            connection.retained.check(self.recovery.is_on(), &status);
-        }
     }
 }

@@ -28,7 +28,7 @@ impl Session {
                 Turn::First { holder, fenced: false } => answered |= self.let_go(holder).is_some(),
                 Turn::First { holder, fenced: true } => {
                     let connections = self.connections.iter();
-                    let next = connections.map(|at| (at.id, at.status.next()));
+                    let next = connections.map(|at| (at.id(), at.status().next()));
                     self.fences.begin(holder, next);
                 }
                 Turn::Waiting(holder) if !self.is_ready(holder) => self.fences.move_on(),
@@ -40,7 +40,7 @@ impl Session {
                 }
                 Turn::Sent { connection, before } => {
                     let at = self.connection(connection);
-                    if at.is_some_and(|at| !at.status.is_acknowledged(before)) {
+                    if at.is_some_and(|at| !at.status().is_acknowledged(before)) {
                         self.send_ping(connection);
                         return answered;
                     }
@@ -61,7 +61,7 @@ impl Session {
     fn ask_for_missing(&mut self) -> bool {
         let connections = &self.connections;
         let misses = self.fences.misses(|id, before| {
-            connections.get(id).is_none_or(|at| at.status.is_acknowledged(before))
+            connections.get(id).is_none_or(|at| at.status().is_acknowledged(before))
         });
         let mut nth = 0;
         while let Some(id) = self.fences.missing(nth) {
@@ -82,7 +82,7 @@ impl Session {
         if let Some(sent) = sent
             && self.connections.count() > 1
         {
-            self.fences.sent(sent.id, sent.status.next());
+            self.fences.sent(sent.id(), sent.status().next());
         }
         answered.is_some()
     }
