@@ -20,6 +20,8 @@ mod endings;
 mod fences;
 mod life;
 mod logouts;
+mod management;
+mod order;
 mod pings;
 mod statuses;
 mod terminations;
@@ -34,21 +36,19 @@ use super::logout::Logouts;
 use super::management::Managements;
 use super::names::ConnectionId;
 use super::names::NOWHERE;
-use super::numbering::Held;
+use super::numbering::Numbering;
 use super::output::{Output, Outputs};
 use super::pdu::Pdu;
 use super::ping::Patience;
 use super::recovery::Recovery;
 use super::settings::Settings;
-use super::settings::TargetReset;
 use super::task::{Look, Tasks};
 use crate::datamover::{Event, Immediate, Op};
 use crate::service::Indication;
 use crate::violation::{Reaction, Violation};
-use crate::window::Window;
 use alloc::vec::Vec;
 use clock::Instant;
-use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
+use wire::iscsi::{Numbers, Reject, Request, Response, StatSn};
 
 /// One session in full feature phase, with all its connections.
 ///
@@ -61,20 +61,14 @@ pub struct Session {
     pub(super) login: LoggedIn,
     pub(super) patience: Patience,
     pub(super) state: State,
-    pub(super) window: Window<Held>,
-    /// Bytes of PDUs in `window`.
-    pub(super) held_bytes: usize,
+    pub(super) numbering: Numbering,
     pub(super) tasks: Tasks,
     pub(super) managements: Managements,
     pub(super) logouts: Logouts,
     pub(super) connections: Connections,
     pub(super) recovery: Recovery,
     pub(super) look: Look,
-    /// The MaxCmdSN that the initiator heard last, on whatever connection.
-    pub(super) told_max_cmd_sn: CmdSn,
     pub(super) fences: Fences,
-    /// Which resets of the whole target its initiator may ask for.
-    pub(super) target_reset: TargetReset,
     /// The bits of the command priority that count: none below protocol level 2 (RFC 7144 §4).
     pub(super) priority_mask: u8,
     pub(super) outputs: Outputs,
@@ -99,25 +93,22 @@ impl Session {
     /// The session with its leading connection, which gets `ConnectionId(0)`.
     pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self {
         let depth = settings.queue_depth.clamp(1, limits::QUEUE_DEPTH_MAX);
-        let window = Window::new(login.exp_cmd_sn, depth);
+        let numbering = Numbering::new(login.exp_cmd_sn, depth);
         let mut connections = Connections::default();
-        connections.insert(&login, &login.parameters, window.max(), now);
+        connections.insert(&login, &login.parameters, numbering.max(), now);
         Self {
             patience: Patience::new(&login, settings, now),
             state: State::Active,
             tasks: Tasks::new(depth),
-            managements: Managements::default(),
+            managements: Managements::new(login.parameters.protocol_level, settings.target_reset),
             logouts: Logouts::default(),
             connections,
             recovery: Recovery::new(&login.parameters, settings.kept_bytes_max),
             look: Look::default(),
-            told_max_cmd_sn: window.max(),
             fences: Fences::default(),
-            target_reset: settings.target_reset,
             priority_mask: if login.parameters.protocol_level >= 2 { 0x0f } else { 0 },
             outputs: Outputs::with_capacity(usize::from(depth)),
-            held_bytes: 0,
-            window,
+            numbering,
             login,
             now,
         }
@@ -225,7 +216,7 @@ impl Session {
         let deadlines = [
             self.ping_deadline(),
             self.state_deadline(),
-            self.management_deadline(),
+            self.managements.deadline(self.now),
             self.recovery_deadline(),
             self.look.at(),
         ];
@@ -246,15 +237,13 @@ impl Session {
     /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
     /// step.
     pub fn check(&self) {
-        self.window.check();
         self.tasks.check(&self.login.parameters);
-        self.managements.check();
+        self.managements.check(|id| self.connections.get(id).is_some());
         self.check_recovery();
         self.fences.check();
         self.logouts.check(|id| self.connections.get(id).is_some());
         let running = self.tasks.running() + self.managements.numbered();
-        let depth = u32::from(self.window.depth());
-        assert!(u32::from(running) + self.window.size() <= depth, "more commands than the depth");
+        self.numbering.check(running);
         for connection in self.connections.iter() {
             connection.check(self.recovery.is_on());
         }
@@ -262,7 +251,6 @@ impl Session {
         assert!(failed == (self.connections.count() == 0), "a live session has a connection");
         let lives = |id| self.is_closed() || id == NOWHERE || self.connection(id).is_some();
         assert!(self.tasks.connections().all(lives), "a task outlived its connection");
-        assert!(self.held_bytes <= limits::HELD_BYTES_MAX, "bytes behind a hole");
         if self.is_closed() {
             assert_eq!(self.poll_timeout(), None, "a closed session waits for nothing");
             assert_eq!(self.tasks.running(), 0, "a closed session runs nothing");
@@ -289,17 +277,15 @@ impl Session {
     /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it
     /// is now.
     pub(super) fn numbers(&mut self, id: ConnectionId) -> Numbers {
-        let (exp, max) = (self.window.exp(), self.window.max());
         let Some(connection) = self.connections.present_mut(id) else { return Numbers::default() };
-        self.told_max_cmd_sn = max;
+        let (exp, max) = self.numbering.tell();
         connection.numbers(exp, max)
     }
 
     /// Numbers of a response: takes the next StatSN.
     pub(super) fn response_numbers(&mut self, id: ConnectionId) -> Numbers {
-        let (exp, max) = (self.window.exp(), self.window.max());
         let Some(connection) = self.connections.present_mut(id) else { return Numbers::default() };
-        self.told_max_cmd_sn = max;
+        let (exp, max) = self.numbering.tell();
         connection.response_numbers(exp, max)
     }
 

@@ -31,13 +31,12 @@ use super::leaving::Cleared;
 use super::limits;
 use super::lun::lun_key;
 use super::names::ConnectionId;
-use super::numbering::Held;
+use super::numbering::Turn;
 use super::pdu::Pdu;
 use super::session::Session;
 use crate::datamover::{Immediate, Op, TaskId};
 use crate::service::{Command, Completion, Indication};
 use crate::violation::Violation;
-use crate::window::Position;
 use alloc::vec::Vec;
 use wire::iscsi::{Itt, LunField, ScsiCommand};
 
@@ -113,24 +112,22 @@ impl Session {
         self.check_task_tag(&command)?;
         if command.immediate {
             let full = self.tasks.immediate() >= limits::IMMEDIATE_TASKS_MAX;
-            if full || self.is_lun_barred(command.lun) {
+            if full || self.managements.bar_lun(command.lun) {
                 return Err(Violation::TooManyImmediate);
             }
             let task = self.create(pdu.connection, command, data)?;
             self.deliver(task);
             return Ok(());
         }
-        match self.window.position(command.cmd_sn) {
-            Position::Outside => return Err(Violation::OutsideWindow(command.cmd_sn)),
-            Position::Duplicate => return Err(Violation::DuplicateCommand(command.cmd_sn)),
-            Position::Next if !self.is_command_barred(&command) => {
+        match self.numbering.turn(command.cmd_sn)? {
+            Turn::Now if !self.managements.bar_command(&command) => {
                 let task = self.create(pdu.connection, command, data)?;
-                self.window.advance();
+                self.numbering.advance();
                 self.deliver(task);
             }
-            Position::Next | Position::Ahead => {
+            Turn::Now | Turn::Later => {
                 let task = self.create(pdu.connection, command, data)?;
-                self.window.hold(command.cmd_sn, Held::Command(task));
+                self.numbering.hold_command(command.cmd_sn, task);
                 self.reserve(task);
             }
         }
@@ -142,15 +139,15 @@ impl Session {
     fn check_task_tag(&self, command: &ScsiCommand) -> Result<(), Violation> {
         let retried = match self.tasks.find(command.itt) {
             Some(task) => Some((task.command.cmd_sn, task.command.immediate)),
-            None => self.managements.find(command.itt).map(|_| (command.cmd_sn, true)),
+            None => self.managements.has(command.itt).then_some((command.cmd_sn, true)),
         };
         match retried {
             None => Ok(()),
             Some((number, false)) if !command.immediate && number == command.cmd_sn => {
                 Err(Violation::DuplicateCommand(number))
             }
-            Some(_) if !command.immediate => match self.window.position(command.cmd_sn) {
-                Position::Outside => Err(Violation::OutsideWindow(command.cmd_sn)),
+            Some(_) if !command.immediate => match self.numbering.turn(command.cmd_sn) {
+                Err(outside @ Violation::OutsideWindow(_)) => Err(outside),
                 _ => Err(Violation::TaskInProgress),
             },
             Some(_) => Err(Violation::TaskInProgress),

@@ -69,7 +69,7 @@ impl Session {
     /// [`admits`](Self::admits), and with no connection of the same CID.
     pub fn add_connection(&mut self, login: &LoggedIn, now: Instant) -> ConnectionId {
         self.now = now;
-        let id = self.connections.insert(login, &self.login.parameters, self.window.max(), now);
+        let id = self.connections.insert(login, &self.login.parameters, self.numbering.max(), now);
         // What was said to the last one of this id is not for the new one.
         self.outputs.forget_ops(id);
         if let Some(connection) = self.connections.get(id) {
@@ -82,14 +82,14 @@ impl Session {
         // A login with its CID logs a lost connection out for recovery (RFC 7143 §11.14).
         self.log_out_lost(login.cid, login.exp_stat_sn);
         // The login response carried the window as it is.
-        self.told_max_cmd_sn = self.window.max();
+        self.numbering.tell();
         self.settle();
         id
     }
 
     /// ExpCmdSN and MaxCmdSN, for the responses of a login that wants to join.
     pub fn command_window(&self) -> (CmdSn, CmdSn) {
-        (self.window.exp(), self.window.max())
+        (self.numbering.exp(), self.numbering.max())
     }
 
     /// The connections now, by id.
@@ -198,7 +198,8 @@ impl Session {
         self.outputs.push(Output::ConnectionClosed { connection: id, reason });
         // What it alone was told of the window may not have arrived.
         let told = self.connections.iter().map(|connection| connection.told_max_cmd_sn());
-        let latest = told.reduce(|a, b| if b.is_after(a) { b } else { a });
-        self.told_max_cmd_sn = latest.unwrap_or(self.told_max_cmd_sn);
+        if let Some(latest) = told.reduce(|a, b| if b.is_after(a) { b } else { a }) {
+            self.numbering.heard(latest);
+        }
     }
 }

@@ -3,7 +3,6 @@
 //! window.
 
 use super::Session;
-use crate::serial::Serial;
 use crate::target_role::connection::Connection;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::pdu::Pdu;
@@ -62,9 +61,7 @@ impl Session {
 
     /// Tells of a window that was closed when the initiator heard of it last (RFC 7143 §11.4.11).
     pub(super) fn tell_open_window(&mut self) {
-        let (exp, max) = (self.window.exp(), self.window.max());
-        let unaware = |told| exp.is_after(told) && max.is_after(told);
-        if self.is_discovery() || !unaware(self.told_max_cmd_sn) {
+        if self.is_discovery() || !self.numbering.is_news() {
             return;
         }
         let Some(id) = self.connections.first() else { return };

@@ -82,7 +82,7 @@ impl Session {
     /// the initiator has no command left to acknowledge them with. Once, then as ever.
     pub(super) fn ask_if_stuck(&mut self) {
         let busy = self.tasks.running() > 0 || self.managements.numbered() > 0;
-        if !self.recovery.is_on() || busy || self.window.size() > 0 {
+        if !self.recovery.is_on() || busy || !self.numbering.is_closed() {
             return;
         }
         self.ask_where(|at, now| {

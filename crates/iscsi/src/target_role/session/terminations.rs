@@ -34,7 +34,7 @@ impl Session {
             let more = self.covered(pending);
             all.extend(more.into_iter().filter(|task| !tasks.contains(task)));
         }
-        self.end_with_notice(&all, pending.map(|pending| pending.connection));
+        self.end_with_notice(&all, pending.map(|pending| pending.connection()));
         self.settle();
     }
 
