@@ -26,3 +26,11 @@ impl Cleared {
         }
     }
 }
+
+/// How a task goes on that another connection takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reassigned {
+    Running,
+    /// Its answer is sent again.
+    Answered,
+}

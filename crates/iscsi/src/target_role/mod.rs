@@ -21,6 +21,7 @@ mod parameters;
 mod pdu;
 mod ping;
 mod recovery;
+mod reply;
 mod session;
 mod settings;
 mod tags;

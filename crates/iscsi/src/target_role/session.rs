@@ -16,6 +16,8 @@
 //! Here PDUs are handed to those who know them: `numbering` (whose turn it is), `task` (SCSI
 //! commands), `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
 
+mod answers;
+mod commands;
 mod endings;
 mod fences;
 mod life;
@@ -23,11 +25,12 @@ mod logouts;
 mod management;
 mod order;
 mod pings;
+mod reassignment;
 mod statuses;
 mod terminations;
 mod texts;
 
-use super::connection::{Connection, Connections};
+use super::connection::Connections;
 use super::fence::Fences;
 use super::limits;
 use super::logged_in::LoggedIn;
@@ -35,14 +38,14 @@ use super::logout;
 use super::logout::Logouts;
 use super::management::Managements;
 use super::names::ConnectionId;
-use super::names::NOWHERE;
 use super::numbering::Numbering;
 use super::output::{Output, Outputs};
 use super::pdu::Pdu;
 use super::ping::Patience;
-use super::recovery::Recovery;
+use super::recovery::LostConnections;
 use super::settings::Settings;
-use super::task::{Look, Tasks};
+use super::task::Tasks;
+use super::task::Terms;
 use crate::datamover::{Event, Immediate, Op};
 use crate::service::Indication;
 use crate::violation::{Reaction, Violation};
@@ -58,26 +61,23 @@ use wire::iscsi::{Numbers, Reject, Request, Response, StatSn};
 /// for (`Output::Reserve`) for data that a command announced and the SCSI side has not asked for.
 #[derive(Debug)]
 pub struct Session {
-    pub(super) login: LoggedIn,
-    pub(super) patience: Patience,
-    pub(super) state: State,
-    pub(super) numbering: Numbering,
-    pub(super) tasks: Tasks,
-    pub(super) managements: Managements,
-    pub(super) logouts: Logouts,
-    pub(super) connections: Connections,
-    pub(super) recovery: Recovery,
-    pub(super) look: Look,
-    pub(super) fences: Fences,
-    /// The bits of the command priority that count: none below protocol level 2 (RFC 7144 §4).
-    pub(super) priority_mask: u8,
-    pub(super) outputs: Outputs,
-    pub(super) now: Instant,
+    login: LoggedIn,
+    patience: Patience,
+    state: State,
+    numbering: Numbering,
+    tasks: Tasks,
+    managements: Managements,
+    logouts: Logouts,
+    connections: Connections,
+    lost: LostConnections,
+    fences: Fences,
+    outputs: Outputs,
+    now: Instant,
 }
 
 /// Life of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+enum State {
     Active,
     LogoutRequested {
         deadline: Instant,
@@ -96,17 +96,16 @@ impl Session {
         let numbering = Numbering::new(login.exp_cmd_sn, depth);
         let mut connections = Connections::default();
         connections.insert(&login, &login.parameters, numbering.max(), now);
+        let terms = Terms::new(&login.parameters);
         Self {
             patience: Patience::new(&login, settings, now),
             state: State::Active,
-            tasks: Tasks::new(depth),
+            tasks: Tasks::new(depth, terms, settings.kept_bytes_max),
             managements: Managements::new(login.parameters.protocol_level, settings.target_reset),
             logouts: Logouts::default(),
             connections,
-            recovery: Recovery::new(&login.parameters, settings.kept_bytes_max),
-            look: Look::default(),
+            lost: LostConnections::default(),
             fences: Fences::default(),
-            priority_mask: if login.parameters.protocol_level >= 2 { 0x0f } else { 0 },
             outputs: Outputs::with_capacity(usize::from(depth)),
             numbering,
             login,
@@ -126,10 +125,10 @@ impl Session {
     ) {
         self.now = now;
         if let Event::Released { task } = event {
-            self.task_released(task);
+            self.tasks.release(task, &mut self.outputs);
             return self.settle();
         }
-        let Some(at) = self.connection_mut(connection) else { return };
+        let Some(at) = self.connections.get_mut(connection) else { return };
         at.life_mut().hear(now);
         if at.is_logged_out() || self.is_closed() {
             return;
@@ -138,12 +137,11 @@ impl Session {
         let result = match event {
             Event::Control { request, immediate } => self.handle_request(&pdu, request, immediate),
             Event::DataDone { task, offset, length } => {
-                self.data_done(task, offset, length);
+                self.data_done(task, (offset, length));
                 Ok(())
             }
             Event::DataFailed { task, offset, length, error } => {
-                self.note_silence(task, error);
-                self.data_failed(task, (offset, length), error.into());
+                self.data_failed(task, (offset, length), error);
                 Ok(())
             }
             Event::NoBuffer => {
@@ -167,7 +165,7 @@ impl Session {
     /// `expected` (RFC 7143 §4.2.2.2).
     pub fn acknowledge(&mut self, connection: ConnectionId, expected: StatSn, now: Instant) {
         self.now = now;
-        let Some(at) = self.connection_mut(connection) else { return };
+        let Some(at) = self.connections.get_mut(connection) else { return };
         if at.is_logged_out() || at.status().is_acknowledged(expected) || self.is_closed() {
             return;
         }
@@ -191,8 +189,11 @@ impl Session {
             self.handle_state_timeout();
         }
         if !self.is_closed() {
-            self.handle_recovery_timeout();
-            self.look_for_overdue();
+            if self.is_recoverable() {
+                self.ask_for_acknowledgements();
+                self.expire_lost();
+            }
+            self.tasks.look_for_overdue(self.now, &mut self.outputs);
         }
         if !self.is_closed() {
             self.handle_ping_timeout();
@@ -203,7 +204,7 @@ impl Session {
     /// What must be carried out next; None when everything has been.
     pub fn poll_output(&mut self) -> Option<Output> {
         if self.outputs.is_empty() {
-            self.reserve_undeclared();
+            self.tasks.reserve_undeclared(self.now, &mut self.outputs);
         }
         self.outputs.pop()
     }
@@ -217,8 +218,9 @@ impl Session {
             self.ping_deadline(),
             self.state_deadline(),
             self.managements.deadline(self.now),
-            self.recovery_deadline(),
-            self.look.at(),
+            self.is_recoverable().then(|| self.status_deadline()).flatten(),
+            self.lost_deadline(),
+            self.tasks.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -226,31 +228,32 @@ impl Session {
     /// Responses of `connection` that the initiator had not seen when it sent its last PDU: a lower
     /// bound of how many commands it keeps outstanding.
     pub fn unacknowledged(&self, connection: ConnectionId) -> u32 {
-        self.connection(connection).map_or(0, |connection| connection.status().unacknowledged())
+        self.connections
+            .get(connection)
+            .map_or(0, |connection| connection.status().unacknowledged())
     }
 
     /// The StatSN that the next response on `connection` gets.
     pub fn next_stat_sn(&self, connection: ConnectionId) -> StatSn {
-        self.connection(connection).map_or(StatSn(0), |connection| connection.status().next())
+        self.connections.get(connection).map_or(StatSn(0), |connection| connection.status().next())
     }
 
     /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
     /// step.
     pub fn check(&self) {
-        self.tasks.check(&self.login.parameters);
+        let here = |id| self.is_closed() || self.connections.get(id).is_some();
+        self.tasks.check(here, |key| self.is_closed() || self.lost.has(key));
+        self.lost.check(self.reassigns());
         self.managements.check(|id| self.connections.get(id).is_some());
-        self.check_recovery();
         self.fences.check();
         self.logouts.check(|id| self.connections.get(id).is_some());
         let running = self.tasks.running() + self.managements.numbered();
         self.numbering.check(running);
         for connection in self.connections.iter() {
-            connection.check(self.recovery.is_on());
+            connection.check(self.is_recoverable());
         }
         let failed = matches!(self.state, State::Failed { .. } | State::Closed);
         assert!(failed == (self.connections.count() == 0), "a live session has a connection");
-        let lives = |id| self.is_closed() || id == NOWHERE || self.connection(id).is_some();
-        assert!(self.tasks.connections().all(lives), "a task outlived its connection");
         if self.is_closed() {
             assert_eq!(self.poll_timeout(), None, "a closed session waits for nothing");
             assert_eq!(self.tasks.running(), 0, "a closed session runs nothing");
@@ -258,39 +261,36 @@ impl Session {
     }
 
     /// True once the session is over: it takes nothing any more.
-    pub(super) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    pub(super) const fn is_discovery(&self) -> bool {
+    const fn is_discovery(&self) -> bool {
         self.login.discovery
     }
 
-    pub(super) fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(id)
-    }
-
-    pub(super) fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(id)
+    /// Whether anything is kept and sent again: ErrorRecoveryLevel is above 0.
+    const fn is_recoverable(&self) -> bool {
+        self.login.parameters.error_recovery_level > 0
     }
 
     /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it
     /// is now.
-    pub(super) fn numbers(&mut self, id: ConnectionId) -> Numbers {
+    fn numbers(&mut self, id: ConnectionId) -> Numbers {
         let Some(connection) = self.connections.present_mut(id) else { return Numbers::default() };
         let (exp, max) = self.numbering.tell();
         connection.numbers(exp, max)
     }
 
     /// Numbers of a response: takes the next StatSN.
-    pub(super) fn response_numbers(&mut self, id: ConnectionId) -> Numbers {
+    fn response_numbers(&mut self, id: ConnectionId) -> Numbers {
         let Some(connection) = self.connections.present_mut(id) else { return Numbers::default() };
         let (exp, max) = self.numbering.tell();
         connection.response_numbers(exp, max)
     }
 
-    pub(super) fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
-        if self.recovery.is_on()
+    fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
+        if self.is_recoverable()
             && let Some(connection) = self.connections.present_mut(id)
         {
             connection.retained_mut().push_pdu(&response, &data, self.now);
@@ -299,7 +299,7 @@ impl Session {
     }
 
     /// Does what a violation asks for. `header`: of the PDU that broke the rule.
-    pub(super) fn react(&mut self, id: ConnectionId, violation: Violation, header: &[u8]) {
+    fn react(&mut self, id: ConnectionId, violation: Violation, header: &[u8]) {
         match violation.reaction() {
             Reaction::Ignore => {}
             Reaction::Reject(reason) => {
@@ -317,7 +317,7 @@ impl Session {
     }
 
     /// Whatever can go on now, goes on.
-    pub(super) fn settle(&mut self) {
+    fn settle(&mut self) {
         if self.is_closed() {
             return;
         }
@@ -382,7 +382,7 @@ impl Session {
     }
 
     /// Carries out a PDU other than a SCSI command. On an error nothing has been done or said.
-    pub(super) fn run(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
+    fn run(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
         match request {
             Request::TaskManagement(request) => return self.run_management(pdu, request),
             Request::Text(request) => return self.run_text(pdu, request),

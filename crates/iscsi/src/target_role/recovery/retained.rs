@@ -122,12 +122,18 @@ impl Retained {
         tasks
     }
 
-    /// Takes what sending `pdus` with `bytes` of data again costs; false if the initiator has asked
-    /// for too much since it last acknowledged something.
-    pub(in crate::target_role) fn spend(&mut self, pdus: usize, bytes: usize) -> bool {
+    /// Takes what sending `pdus` with `bytes` of data again costs.
+    ///
+    /// # Errors
+    /// The initiator has asked for too much since it last acknowledged something.
+    pub(in crate::target_role) fn pay(
+        &mut self,
+        pdus: usize,
+        bytes: usize,
+    ) -> Result<(), Violation> {
         let left = self.credit.checked_sub(pdus * limits::RESEND_COST + bytes);
-        self.credit = left.unwrap_or(self.credit);
-        left.is_some()
+        self.credit = left.ok_or(Violation::NotKept)?;
+        Ok(())
     }
 
     /// The entries that a SNACK asks for; None if one of them was never sent or is acknowledged.
@@ -152,9 +158,7 @@ impl Retained {
         let nothing = Violation::NothingToResend(DataSn::default());
         let wanted = self.range_of(snack).ok_or(nothing)?;
         let bytes = self.entries.range(wanted.clone()).map(Entry::bytes).sum();
-        if !self.spend(wanted.len(), bytes) {
-            return Err(Violation::NotKept);
-        }
+        self.pay(wanted.len(), bytes)?;
         Ok(self.entries.range(wanted).cloned().collect())
     }
 

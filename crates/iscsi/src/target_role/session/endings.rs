@@ -90,6 +90,13 @@ impl Session {
         numbers.stat_sn
     }
 
+    /// Ends every task of the session (RFC 7143 §7.6).
+    pub(super) fn end_tasks(&mut self) {
+        self.tasks.end_all(&mut self.outputs);
+        self.fences.clear();
+        self.managements.clear();
+    }
+
     /// Time2Wait and Time2Retain of the session.
     pub(super) fn recovery_times(&self) -> (u16, u16) {
         let Parameters { time2wait, time2retain, .. } = self.login.parameters;

@@ -12,14 +12,14 @@ use crate::target_role::parameters::TaskReporting;
 impl Session {
     /// Gets in line with a response. False if nothing is in the way: it leaves now.
     #[cold]
-    pub(in crate::target_role) fn get_in_line(&mut self, holder: Holder, fence: Fence) -> bool {
+    pub(super) fn get_in_line(&mut self, holder: Holder, fence: Fence) -> bool {
         let fence =
             if fence == Fence::Promised && !self.keeps_order() { Fence::None } else { fence };
         self.fences.get_in_line(holder, fence)
     }
 
     /// Lets go who may go. True if a function was answered.
-    pub(in crate::target_role) fn progress_fences(&mut self) -> bool {
+    pub(super) fn progress_fences(&mut self) -> bool {
         let mut answered = false;
         loop {
             match self.fences.turn() {
@@ -39,7 +39,7 @@ impl Session {
                     answered |= self.send_fenced(holder);
                 }
                 Turn::Sent { connection, before } => {
-                    let at = self.connection(connection);
+                    let at = self.connections.get(connection);
                     if at.is_some_and(|at| !at.status().is_acknowledged(before)) {
                         self.send_ping(connection);
                         return answered;
@@ -98,12 +98,10 @@ impl Session {
         }
     }
 
-    fn is_ready(&mut self, holder: Holder) -> bool {
+    fn is_ready(&self, holder: Holder) -> bool {
         match holder {
             // One that waits for another connection gets in line again with it.
-            Holder::Task(task) => {
-                self.tasks.running_mut(task).is_some_and(|task| task.orphan.is_none())
-            }
+            Holder::Task(task) => self.tasks.is_ready(task),
             Holder::Management(id) => self.managements.is_answered(id),
         }
     }

@@ -17,6 +17,7 @@ use crate::target_role::limits;
 use crate::target_role::logged_in::LoggedIn;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::output::Output;
+use crate::target_role::task::Task;
 use crate::violation::Violation;
 use alloc::string::String;
 use alloc::string::ToString;
@@ -100,7 +101,7 @@ impl Session {
     /// The connection of a task that has not been answered: all that concerns the task goes there
     /// (RFC 7143 §4.2.5.1).
     pub fn connection_of(&self, task: TaskId) -> Option<ConnectionId> {
-        self.tasks.live_ref(task).map(|task| task.connection)
+        self.tasks.live(task).map(Task::connection)
     }
 
     /// The transport of `connection` is gone (RFC 7143 §7.1.4.4). That is the end of the session if
@@ -145,7 +146,7 @@ impl Session {
     }
 
     /// How long a session without a connection is kept (RFC 7143 §7.5).
-    pub(in crate::target_role) fn retention(&self) -> Duration {
+    pub(super) fn retention(&self) -> Duration {
         let parameters = &self.login.parameters;
         Duration::from_secs(u64::from(parameters.time2wait) + u64::from(parameters.time2retain))
     }
@@ -181,7 +182,7 @@ impl Session {
             self.suspend_connection(id);
         }
         for task in self.tasks.of(id) {
-            cleared = cleared.or(self.discard(task));
+            cleared = cleared.or(self.tasks.discard(task, &mut self.outputs));
         }
         self.forget_managements(id);
         self.logouts.forget_connection(id);

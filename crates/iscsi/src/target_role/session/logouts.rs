@@ -28,7 +28,7 @@ impl Session {
         let standing = Standing {
             named: self.connections.find(request.cid),
             connections: self.connections.count(),
-            reassigns: self.recovery.reassigns(),
+            reassigns: self.reassigns(),
             retains: self.retains_tasks(),
             has_lost: self.lost_until().is_some(),
         };

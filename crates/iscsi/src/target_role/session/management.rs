@@ -3,6 +3,7 @@
 //! carries them out, tasks end or go on.
 
 use super::Session;
+use super::reassignment::Reassignment;
 use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::service::Function;
@@ -21,7 +22,7 @@ use crate::target_role::management::TASK_DOES_NOT_EXIST;
 use crate::target_role::names::ConnectionId;
 use crate::target_role::numbering::Turn;
 use crate::target_role::pdu::Pdu;
-use crate::target_role::recovery::Reassignment;
+use crate::target_role::task::Task;
 use crate::violation::Violation;
 use alloc::vec::Vec;
 use clock::Instant;
@@ -39,7 +40,9 @@ impl Session {
             ServiceResponse::Complete if pending.ends_many() => {
                 self.end_with_notice(&covered, Some(pending.connection()));
             }
-            ServiceResponse::Complete => covered.into_iter().for_each(|task| self.end_task(task)),
+            ServiceResponse::Complete => {
+                covered.into_iter().for_each(|task| self.tasks.end(task, &mut self.outputs))
+            }
             _ => covered.into_iter().for_each(|task| self.resume(task)),
         }
         self.answer_in_turn(&pending);
@@ -79,8 +82,8 @@ impl Session {
             Course::QueryTask => {
                 let task = self.tasks.find(request.referenced_task);
                 // A task is there from its arrival until its answer (RFC 7144 §6.3).
-                let task = task.filter(|task| lun_key(task.command.lun) == lun_key(request.lun));
-                let function = Function::QueryTask { task: task.map(|task| task.id) };
+                let task = task.filter(|task| lun_key(task.command().lun) == lun_key(request.lun));
+                let function = Function::QueryTask { task: task.map(Task::id) };
                 self.managements.hand_over(id, request, function, &mut self.outputs);
                 return Ok(());
             }
@@ -129,8 +132,8 @@ impl Session {
 
     /// True if the SCSI side must not have the held command yet.
     pub(super) fn is_task_barred(&self, task: TaskId) -> bool {
-        let task = self.tasks.live_ref(task);
-        task.is_some_and(|task| self.managements.bar_command(&task.command))
+        let task = self.tasks.live(task);
+        task.is_some_and(|task| self.managements.bar_command(task.command()))
     }
 
     /// Forgets the requests of a connection that is gone; their tasks go on.
@@ -145,10 +148,10 @@ impl Session {
     /// The running tasks that a function ends, in the order of delivery.
     pub(super) fn covered(&self, pending: &Pending) -> Vec<TaskId> {
         if let Some(task) = pending.aborts() {
-            return self.tasks.live_ref(task).map(|task| task.id).into_iter().collect();
+            return self.tasks.live(task).map(Task::id).into_iter().collect();
         }
         let covered = self.tasks.in_order().into_iter();
-        covered.filter(|task| pending.covers(&task.command)).map(|task| task.id).collect()
+        covered.filter(|task| pending.covers(task.command())).map(Task::id).collect()
     }
 
     /// Sends the answer of a function, if it has one; gives its connection.
@@ -172,17 +175,14 @@ impl Session {
     /// All tasks concerned wait until the function is done: they ask for no data.
     fn hold_back(&mut self, pending: &Pending) {
         for task in self.covered(pending) {
-            if let Some(task) = self.tasks.running_mut(task) {
-                task.transfer.held_back = true;
-            }
+            self.tasks.hold_back(task);
         }
     }
 
     /// The data asked for has ended (RFC 7143 §4.2.3.3). With FastAbort it does not matter
     /// (§4.2.3.4).
     fn may_act(&self, pending: &Pending, until: Instant) -> bool {
-        let waits =
-            |task: &TaskId| self.tasks.live_ref(*task).is_some_and(|task| task.transfer.is_open());
+        let waits = |task: &TaskId| self.tasks.live(*task).is_some_and(Task::is_open);
         self.is_fast() || self.now >= until || !self.covered(pending).iter().any(waits)
     }
 
@@ -233,20 +233,20 @@ impl Session {
             let plugged = missing && self.numbering.plug(request.ref_cmd_sn);
             return Ok(if plugged { FUNCTION_COMPLETE } else { TASK_DOES_NOT_EXIST });
         };
-        let (id, cmd_sn) = (task.id, task.command.cmd_sn);
-        if lun_key(task.command.lun) != lun_key(request.lun) {
+        let (id, cmd_sn) = (task.id(), task.command().cmd_sn);
+        if lun_key(task.command().lun) != lun_key(request.lun) {
             return Ok(TASK_DOES_NOT_EXIST);
         }
-        if self.is_known_to_scsi(id) {
+        if self.tasks.is_with_scsi(id) {
             return Err(id);
         }
-        match self.tasks.running_mut(id).is_some() {
-            true => self.end_task(id),
+        match self.tasks.is_running(id) {
+            true => self.tasks.end(id, &mut self.outputs),
             // It waits behind a hole: its number counts as received, and nobody above knows of it.
             false => {
                 let held = self.numbering.take_command(cmd_sn);
                 debug_assert_eq!(held, Some(id), "a command that does not run waits");
-                held.into_iter().for_each(|task| self.end_task(task));
+                held.into_iter().for_each(|task| self.tasks.end(task, &mut self.outputs));
             }
         }
         Ok(FUNCTION_COMPLETE)

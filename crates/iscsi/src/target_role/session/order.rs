@@ -13,7 +13,7 @@ use wire::iscsi::Request;
 
 impl Session {
     /// Lets the initiator send as many commands as there is room for.
-    pub(in crate::target_role) fn open_window(&mut self) {
+    pub(super) fn open_window(&mut self) {
         let running = self.tasks.running() + self.managements.numbered();
         self.numbering.open(running, self.tasks.draining());
     }
@@ -63,7 +63,7 @@ impl Session {
     /// What waits of a connection that is gone counts as not received.
     pub(super) fn forget_held(&mut self, id: ConnectionId) {
         let tasks = &self.tasks;
-        let owns = |task| tasks.live_ref(task).is_some_and(|task| task.connection == id);
+        let owns = |task| tasks.live(task).is_some_and(|task| task.connection() == id);
         self.numbering.forget_connection(id, owns);
     }
 

@@ -48,7 +48,7 @@ impl Session {
     }
 
     /// Asks whether the initiator is there, and for its ExpStatSN, unless it was asked already.
-    pub(in crate::target_role) fn send_ping(&mut self, id: ConnectionId) {
+    pub(super) fn send_ping(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.present_mut(id) else { return };
         if connection.life().is_asked() {
             return;

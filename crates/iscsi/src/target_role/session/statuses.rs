@@ -27,7 +27,7 @@ impl Session {
             return Ok(());
         }
         for task in connection.take_acknowledged(self.now) {
-            self.give_up_answer(task);
+            self.tasks.forget_answer(task);
             self.outputs.op(id, Op::Release { task });
         }
         self.check_retained(id)
@@ -43,7 +43,7 @@ impl Session {
     }
 
     /// Status SNACK: sends responses again, with the window as it is now.
-    pub(in crate::target_role) fn resend_status(
+    pub(super) fn resend_status(
         &mut self,
         id: ConnectionId,
         snack: &Snack,
@@ -62,18 +62,8 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a SNACK is served: see `Retained::spend`.
-    pub(in crate::target_role) fn may_resend(
-        &mut self,
-        id: ConnectionId,
-        pdus: usize,
-        bytes: usize,
-    ) -> bool {
-        self.connections.get_mut(id).is_some_and(|at| at.retained_mut().spend(pdus, bytes))
-    }
-
     /// When status has stayed unacknowledged for long on some connection.
-    pub(in crate::target_role) fn status_deadline(&self) -> Option<Instant> {
+    pub(super) fn status_deadline(&self) -> Option<Instant> {
         let waits = self.connections.iter().filter(|at| !at.life().is_asked());
         waits.filter_map(|at| at.retained().deadline()).min()
     }
@@ -82,7 +72,7 @@ impl Session {
     /// the initiator has no command left to acknowledge them with. Once, then as ever.
     pub(super) fn ask_if_stuck(&mut self) {
         let busy = self.tasks.running() > 0 || self.managements.numbered() > 0;
-        if !self.recovery.is_on() || busy || !self.numbering.is_closed() {
+        if !self.is_recoverable() || busy || !self.numbering.is_closed() {
             return;
         }
         self.ask_where(|at, now| {
@@ -93,7 +83,7 @@ impl Session {
 
     /// Tells initiators the next StatSN where status stays unacknowledged for long, so that they
     /// see what they miss (RFC 7143 §7.1.4.2).
-    pub(in crate::target_role) fn ask_for_acknowledgements(&mut self) {
+    pub(super) fn ask_for_acknowledgements(&mut self) {
         self.ask_where(|at, now| at.retained_mut().is_due(now));
     }
 

@@ -20,8 +20,8 @@ impl Session {
     #[must_use]
     pub fn ends(&self, id: u32, task: TaskId) -> bool {
         let pending = self.managements.get(id);
-        let entry = self.tasks.live_ref(task);
-        pending.zip(entry).is_some_and(|(pending, entry)| pending.covers(&entry.command))
+        let entry = self.tasks.live(task);
+        pending.zip(entry).is_some_and(|(pending, entry)| pending.covers(entry.command()))
     }
 
     /// SCSI side: task management has ended these tasks. They get no answer; `Ended` follows for
@@ -44,7 +44,7 @@ impl Session {
         if self.is_fast() {
             let notices = self.notices(tasks, None);
             for task in tasks {
-                self.abandon(*task);
+                self.tasks.abandon(*task, &mut self.outputs);
             }
             self.give_notices(notices);
         }
@@ -56,40 +56,26 @@ impl Session {
     }
 
     /// `own`: the connection that needs no event.
-    pub(in crate::target_role) fn end_with_notice(
-        &mut self,
-        tasks: &[TaskId],
-        own: Option<ConnectionId>,
-    ) {
+    pub(super) fn end_with_notice(&mut self, tasks: &[TaskId], own: Option<ConnectionId>) {
         let notices = self.is_fast().then(|| self.notices(tasks, own));
         for task in tasks {
-            self.end_task(*task);
+            self.tasks.end(*task, &mut self.outputs);
         }
         notices.into_iter().for_each(|notices| self.give_notices(notices));
     }
 
-    pub(in crate::target_role) fn is_fast(&self) -> bool {
+    pub(super) fn is_fast(&self) -> bool {
         self.login.parameters.task_reporting == TaskReporting::FastAbort
-    }
-
-    /// Ends the data of a task that goes on: what still comes of it is dropped.
-    fn abandon(&mut self, task: TaskId) {
-        let Some(entry) = self.tasks.running_mut(task) else { return };
-        if entry.transfer.is_open() {
-            entry.transfer.give_up();
-            let connection = entry.connection;
-            self.outputs.op(connection, Op::Abandon { task });
-        }
     }
 
     /// What to tell of the end of these tasks, and to whom.
     fn notices(&self, tasks: &[TaskId], own: Option<ConnectionId>) -> Notices {
         let mut notices = Notices::default();
         for task in tasks {
-            let Some(entry) = self.tasks.live_ref(*task) else { continue };
-            let (connection, lun) = (entry.connection, entry.command.lun);
+            let Some(entry) = self.tasks.live(*task) else { continue };
+            let (connection, lun) = (entry.connection(), entry.command().lun);
             if own != Some(connection) && self.connections.get(connection).is_some() {
-                notices.add(connection, lun, entry.transfer.is_open().then_some(*task));
+                notices.add(connection, lun, entry.is_open().then_some(*task));
             }
         }
         notices

@@ -7,72 +7,74 @@
 //! again (`recovery`), several times. At level 0 the look is put off while other bursts of the
 //! session come to their ends: on a slow line the last one of many waits long for its turn.
 
-use crate::datamover::{DataError, Op, TaskId};
 use crate::target_role::limits;
-use crate::target_role::session::Session;
 use clock::Instant;
 
 /// When data that does not come is looked for next.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::target_role) struct Look {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
     at: Option<Instant>,
     /// It is not put off beyond this.
     latest: Instant,
+    /// What is lost is asked for again.
+    recovers: bool,
 }
 
 impl Look {
-    pub(in crate::target_role) const fn at(&self) -> Option<Instant> {
-        self.at
+    pub(super) fn new(recovers: bool) -> Self {
+        Self { at: None, latest: Instant::default(), recovers }
     }
-}
 
-impl Session {
     /// Data is on its way from now on.
-    pub(in crate::target_role) fn expect_data(&mut self) {
-        if self.look.at.is_none() {
-            self.plan_look();
+    #[inline]
+    pub(super) fn expect(&mut self, now: Instant) {
+        if self.at.is_none() {
+            let wait = if self.recovers { limits::SEQUENCE_WAIT } else { limits::DATA_WAIT };
+            self.at = Some(now + wait);
+            self.latest = now + limits::DATA_WAIT_MAX;
         }
     }
 
     /// A burst has come.
-    pub(super) fn data_came(&mut self) {
-        if let Some(at) = &mut self.look.at
-            && !self.recovery.is_on()
+    #[inline]
+    pub(super) fn came(&mut self, now: Instant) {
+        if let Some(at) = &mut self.at
+            && !self.recovers
         {
-            *at = (self.now + limits::DATA_WAIT).min(self.look.latest);
+            *at = (now + limits::DATA_WAIT).min(self.latest);
         }
     }
 
-    /// A burst has ended in error. Counts at how many looks nothing had come.
-    pub(in crate::target_role) fn note_silence(&mut self, task: TaskId, error: DataError) {
-        if error == DataError::Overdue
-            && let Some(entry) = self.tasks.live_mut(task)
-            && !core::mem::replace(&mut entry.transfer.silent, true)
-        {
-            entry.transfer.silences = entry.transfer.silences.saturating_add(1);
-        }
+    /// True, once, when it is time to look; [expect](Self::expect) what is still open.
+    pub(super) fn take_due(&mut self, now: Instant) -> bool {
+        self.at.take_if(|at| *at <= now).is_some()
     }
 
-    /// Looks for bursts to which nothing has come for long.
-    pub(in crate::target_role) fn look_for_overdue(&mut self) {
-        if self.look.at.is_none_or(|at| at > self.now) {
-            return;
-        }
-        self.look.at = None;
-        for task in self.tasks.live() {
-            let Some(entry) = self.tasks.live_mut(task) else { continue };
-            entry.transfer.silent = false;
-            if entry.transfer.is_open() {
-                let id = entry.connection;
-                self.outputs.op(id, Op::Overdue { task });
-                self.plan_look();
-            }
-        }
+    pub(super) const fn at(&self) -> Option<Instant> {
+        self.at
     }
+}
 
-    fn plan_look(&mut self) {
-        let wait = if self.recovery.is_on() { limits::SEQUENCE_WAIT } else { limits::DATA_WAIT };
-        self.look.at = Some(self.now + wait);
-        self.look.latest = self.now + limits::DATA_WAIT_MAX;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_put_off_at_level_0_alone_and_not_for_ever() {
+        let start = Instant(0);
+        for (recovers, wait) in [(false, limits::DATA_WAIT), (true, limits::SEQUENCE_WAIT)] {
+            let mut look = Look::new(recovers);
+            look.expect(start);
+            assert_eq!(look.at(), Some(start + wait));
+            let later = start + limits::SEQUENCE_WAIT / 2;
+            look.came(later);
+            assert_eq!(look.at(), Some(if recovers { start } else { later } + wait));
+        }
+        let mut look = Look::new(false);
+        look.expect(start);
+        look.came(start + limits::DATA_WAIT_MAX);
+        assert_eq!(look.at(), Some(start + limits::DATA_WAIT_MAX));
+        assert!(!look.take_due(start) && look.take_due(start + limits::DATA_WAIT_MAX));
+        assert_eq!(look.at(), None);
     }
 }
