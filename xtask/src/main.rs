@@ -2,6 +2,7 @@
 //! Checks and generated documents of the workspace, called as `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
+mod borders;
 mod catalogue;
 mod compliance;
 mod configuration;

@@ -172,14 +172,14 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "deferred-errors-initiator",
         file: "crates/initiator/src/link/caches.rs",
-        from: "_ if sense.deferred => Some(Says::Lost),",
+        from: "_ if sense.deferred => Some(Says::Failed),",
         to: "_ if sense.deferred => Some(Says::Ready),",
         class: "disk",
     },
     Mutant {
         name: "failed-flushes-initiator",
         file: "crates/initiator/src/link/caches.rs",
-        from: "(None, sense) if flushes && !is_untouched(sense) => Says::Lost,",
+        from: "(None, sense) if flushes && !is_untouched(sense) => Says::Failed,",
         to: "(None, sense) if flushes && !is_untouched(sense) => Says::Ready,",
         class: "disk",
     },

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rules of the house that a machine can judge: ranks, purity, unsafe code, text.
 
+use crate::borders;
 use crate::configuration;
 use crate::judge;
 use crate::lessons;
@@ -60,6 +61,7 @@ pub(crate) fn run() -> Result<()> {
             problems.extend(rust_rules(file));
         }
     }
+    problems.extend(borders::problems(&files));
     problems.extend(pure_roots(&files));
     problems.extend(lessons::problems(&files));
     problems.extend(configuration::problems()?);

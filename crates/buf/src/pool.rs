@@ -35,7 +35,7 @@ pub struct Pool {
 
 /// How much of its share a taker may use, from little to much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // takers choose one of these
+#[expect(clippy::exhaustive_enums)] // takers choose one of these
 pub enum Claim {
     /// What would only be convenient: half of the share, so that what is older and needs more still
     /// finds some of it.
@@ -49,7 +49,7 @@ pub enum Claim {
 
 /// What [`Pool::trim`] leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the caller's timer knows these
+#[expect(clippy::exhaustive_enums)] // the caller's timer knows these
 pub enum Trimmed {
     /// Nothing has memory.
     All,

@@ -41,7 +41,7 @@ pub struct Region {
 
 /// Why a region did not do what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // says all there is to say
+#[expect(clippy::exhaustive_enums)] // says all there is to say
 pub enum RegionError {
     /// The range is not within the region.
     OutOfRange,

@@ -33,7 +33,7 @@ const DIGEST_LEN: usize = 4;
 
 /// What becomes of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // tests choose
+#[expect(clippy::exhaustive_enums)] // tests choose
 pub enum Fate {
     /// It passes.
     Pass,

@@ -34,7 +34,7 @@ pub struct Pdu {
 
 /// What came within some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there is nothing else to hear
+#[expect(clippy::exhaustive_enums)] // there is nothing else to hear
 pub enum Heard {
     /// A PDU.
     Pdu(Pdu),

@@ -167,7 +167,7 @@ pub fn add_protected(plan: &mut Plan, number: u16, kind: ProtectionType, medium:
 
 /// Where a disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // tests choose
+#[expect(clippy::exhaustive_enums)] // tests choose
 pub enum Medium {
     /// In memory.
     Memory,

@@ -21,10 +21,10 @@ use lunwire_conformance::*;
 use scsi::Identity;
 use scsi::LogicalUnit;
 use store::Error;
+use store::FilterIndex;
 use store::Geometry;
 use store::Io;
 use store::IoResult;
-use store::Layer;
 use store::Op;
 use store::Outcome;
 use store::Run;
@@ -398,14 +398,19 @@ fn a_reset_and_the_end_of_a_session_wait_for_the_answer() {
 #[test]
 fn filters_and_stripes_are_built_on_it() {
     let striped = |elsewhere: &Arc<Elsewhere>| -> Arc<dyn Store> {
-        let delayed = |layer| -> Arc<dyn Store> {
+        let delayed = |index| -> Arc<dyn Store> {
             let remote = Arc::new(Remote(Arc::clone(elsewhere)));
             let length = Duration::from_millis(1);
-            Arc::new(Delay::new(remote, Layer(layer), Delayed::Writes, length))
+            Arc::new(Delay::new(remote, FilterIndex(index), Delayed::Writes, length))
         };
         // Twice the same place: what is written to one part is seen in the other.
         let whole = Stripe::new(64 << 10, vec![delayed(0), delayed(0)]).expect("a legal stripe");
-        Arc::new(Delay::new(Arc::new(whole), Layer(1), Delayed::Reads, Duration::from_millis(1)))
+        Arc::new(Delay::new(
+            Arc::new(whole),
+            FilterIndex(1),
+            Delayed::Reads,
+            Duration::from_millis(1),
+        ))
     };
     with_store(striped, |server, elsewhere| {
         elsewhere.state().is_eager = true;

@@ -247,3 +247,94 @@ fn a_cache_that_cannot_be_flushed_is_no_stable_storage() {
         }
     }
 }
+
+/// What a unit says of its cache excuses resets, and no failure that it tells of.
+#[test]
+fn a_failure_that_was_told_is_not_excused_where_the_unit_writes_through() {
+    let deferred = Event::Sense(0x71, 3, 0x0c, 0);
+    for fua in [false, true] {
+        let lab = Lab::new(Some((false, fua)));
+        let disk = Disk::open(&lab.session, 0).unwrap();
+        disk.write_at(0, &[1; 512]).unwrap();
+        lab.next(deferred);
+        disk.write_at(512, &[2; 512]).unwrap();
+        for _ in 0..2 {
+            let error = disk.flush().expect_err("the first write is lost");
+            assert!(matches!(error.kind(), Kind::WritesLost), "{error}");
+        }
+    }
+    for (event, lost) in [
+        (Event::Sense(0x70, 0x0b, 0x44, 0), true),
+        (Event::Status(0x40), true),
+        (Event::Told(0x71, 3, 0x0c, 0), true),
+        (deferred, true),
+        // Nothing was told.
+        (Event::Sense(0x70, 6, 0x29, 0), false),
+        (Event::Break, false),
+        (Event::Silence, false),
+    ] {
+        let lab = Lab::new(Some((false, false)));
+        let disk = Disk::open(&lab.session, 0).unwrap();
+        disk.write_at(0, &[1; 512]).unwrap();
+        lab.flushes(event);
+        let _ = disk.flush();
+        assert_eq!(disk.flush().is_err(), lost, "{event:?}");
+    }
+}
+
+/// A reset is excused for what was written before it, and for nothing else.
+#[test]
+fn what_is_written_behind_an_excused_reset_is_still_asked_after() {
+    let lab = Lab::new(Some((false, false)));
+    let disk = Disk::open(&lab.session, 0).unwrap();
+    disk.write_at(0, &[1; 512]).unwrap();
+    lab.next(Event::Sense(0x70, 6, 0x29, 0));
+    disk.flush().unwrap();
+    disk.write_at(0, &[1; 512]).unwrap();
+    lab.next(Event::Sense(0x71, 3, 0x0c, 0));
+    let error = disk.flush().expect_err("the second write is lost");
+    assert!(matches!(error.kind(), Kind::WritesLost), "{error}");
+}
+
+/// Nobody is told but whoever asks something else.
+#[test]
+fn a_failure_is_heard_of_where_there_is_nothing_to_flush() {
+    for caching in [Some((false, false)), None] {
+        let lab = Lab::new(caching);
+        let disk = Disk::open(&lab.session, 0).unwrap();
+        disk.write_at(0, &[1; 512]).unwrap();
+        lab.flushes(Event::Sense(0x70, 5, 0x20, 0));
+        disk.flush().unwrap();
+        lab.next(Event::Sense(0x71, 3, 0x0c, 0));
+        lab.flushes(Event::Sense(0x70, 5, 0x20, 0));
+        let error = disk.flush().expect_err("nothing has confirmed the write");
+        assert!(matches!(error.kind(), Kind::WritesLost), "{caching:?}: {error}");
+    }
+}
+
+/// FUA has promised too much; whoever relies on it never flushes.
+#[test]
+fn a_durable_write_tells_of_an_earlier_one_that_failed() {
+    for caching in [Some((true, true)), Some((false, true))] {
+        let lab = Lab::new(caching);
+        let disk = Disk::open(&lab.session, 0).unwrap();
+        let write = |at| {
+            let data = initiator::Slice::from(vec![1; 512]);
+            disk.start(initiator::Operation::write(at, data).durable()).unwrap().wait().map(drop)
+        };
+        write(0).unwrap();
+        disk.flush().unwrap();
+        lab.next(Event::Sense(0x71, 3, 0x0c, 0));
+        write(512).expect("what was flushed is safe");
+        lab.next(Event::Sense(0x70, 6, 0x29, 0));
+        write(1024).expect("a reset takes nothing that is on stable storage");
+        disk.flush().expect("nor does a flush say so");
+        write(512).unwrap();
+        lab.next(Event::Sense(0x71, 3, 0x0c, 0));
+        for at in [1024, 1536] {
+            let error = write(at).expect_err("that before is lost");
+            assert!(matches!(error.kind(), Kind::WritesLost), "{caching:?}: {error}");
+        }
+        disk.flush().expect_err("and so the flush says");
+    }
+}

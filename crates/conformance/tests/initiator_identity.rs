@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use initiator::Config;
 use initiator::Disk;
@@ -56,6 +57,9 @@ enum Change {
 struct Unit {
     who: Who,
     next: Option<(Change, Who)>,
+    /// So many INQUIRYs are answered by INQUIRY DATA HAS CHANGED first.
+    unrest: usize,
+    is_told: bool,
     writes: Vec<Option<&'static str>>,
 }
 
@@ -75,6 +79,13 @@ impl Unit {
                     vec![(Response::Logout(answer), Vec::new())]
                 }
             };
+        }
+        if command.cdb.bytes[0] == 0x12 && self.unrest > 0 {
+            self.is_told = !self.is_told;
+            if self.is_told {
+                return mock::ended(command, numbers, CHECK_CONDITION, Some([6, 0x3f, 3]));
+            }
+            self.unrest -= 1;
         }
         if self.who.absent && command.cdb.bytes[0] != 0x12 {
             return mock::ended(command, numbers, CHECK_CONDITION, Some([5, 0x25, 0]));
@@ -124,7 +135,8 @@ struct Lab {
 
 impl Lab {
     fn new(who: &Who) -> Self {
-        let unit = Unit { who: who.clone(), next: None, writes: Vec::new() };
+        let (next, unrest, is_told, writes) = (None, 0, false, Vec::new());
+        let unit = Unit { who: who.clone(), next, unrest, is_told, writes };
         let unit = Arc::new(Mutex::new(unit));
         let of_script = Arc::clone(&unit);
         let mock = Mock::start(move |request, _, numbers| {
@@ -227,4 +239,37 @@ fn a_unit_that_is_gone_is_no_other_one_and_may_come_back() {
     unit().who = B;
     let error = disk.write_at(0, &[1; 512]).unwrap_err();
     assert!(matches!(error.kind(), Kind::OtherDisk { .. }), "{error}");
+}
+
+/// Each time it is asked who it is it says first that this has changed.
+#[test]
+fn a_unit_that_changes_while_it_is_asked_is_asked_again_and_not_for_ever() {
+    for (who, unrest, settles) in [
+        (&A, 1, true),
+        (&A, 5, true),
+        (&NAMELESS, 3, true),
+        (&A, usize::MAX, false),
+        (&PLACE_A, usize::MAX, false),
+    ] {
+        let lab = Lab::new(who);
+        let disk = Disk::open(&lab.session, 0).unwrap();
+        let set = |unrest, next| {
+            let mut unit = lab.unit.lock().unwrap();
+            (unit.unrest, unit.next) = (unrest, next);
+        };
+        set(unrest, Some((Change::Attention(0x3f, 3), who.clone())));
+        let (end, ended) = std::sync::mpsc::channel();
+        let writer = disk.clone();
+        std::thread::spawn(move || end.send(writer.write_at(0, &[1; 512])));
+        let ended = ended.recv_timeout(Duration::from_secs(20)).expect("it is asked for ever");
+        assert_eq!(ended.is_ok(), settles, "{who:?}, {unrest}: {ended:?}");
+        assert_eq!(lab.writes(), usize::from(settles), "{who:?}, {unrest}");
+        if let Err(error) = ended {
+            assert!(matches!(error.kind(), Kind::Unsettled { .. }), "{error}");
+            assert!(error.to_string().contains("LUN 0"), "{error}");
+        }
+        // That is not the last word.
+        set(0, None);
+        disk.write_at(0, &[1; 512]).unwrap();
+    }
 }

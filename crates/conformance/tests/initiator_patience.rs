@@ -17,8 +17,15 @@ use initiator::Options;
 use initiator::Queue;
 use initiator::Request as Wish;
 use initiator::Retry;
+use lunwire_conformance::initiator::cdb10;
 use lunwire_conformance::mock;
 use lunwire_conformance::mock::Mock;
+use lunwire_conformance::proxy::Digests;
+use lunwire_conformance::proxy::Fate;
+use lunwire_conformance::proxy::Proxy;
+use lunwire_conformance::server::Server;
+use lunwire_conformance::server::TARGET;
+use lunwire_conformance::server::plan;
 use wire::iscsi::*;
 use wire::scsi::sam::BUSY;
 use wire::scsi::sam::CHECK_CONDITION;
@@ -27,6 +34,9 @@ use wire::scsi::sam::TASK_SET_FULL;
 
 /// What the user allows.
 const LIMIT: Duration = Duration::from_millis(1500);
+
+/// What a command may take on a line that is slow.
+const SHORT: Duration = Duration::from_millis(200);
 
 /// Far less than what holds without it, and time enough on a machine with much to do.
 const END: Duration = Duration::from_secs(10);
@@ -181,5 +191,68 @@ fn a_login_takes_no_longer_than_there_is_patience() {
         let time = begun.elapsed();
         assert!(matches!(error.kind(), Kind::Login(_)), "{error:?}");
         assert!(time >= LIMIT && time < END, "{time:?}");
+    }
+}
+
+/// Commands that are under way at once.
+const DEPTH: u64 = 8;
+
+/// What each of them moves, bytes.
+const LENGTH: u32 = 64 << 10;
+
+/// On a line that carries a command in half of what one may take, eight of them at once.
+fn on_a_slow_line(writes: bool, set: impl Fn(&mut Options)) {
+    let engine = engine::choose(engine::Choice::Auto);
+    let server = Server::start(plan(engine, iscsi::target_role::Settings::default()));
+    let proxy = Proxy::start(server.portal(), Digests::default(), |pdu| {
+        let bytes = u32::try_from(pdu.data.len()).unwrap();
+        std::thread::sleep(SHORT * bytes / (2 * LENGTH));
+        Fate::Pass
+    });
+    let mut options = Options::new(proxy.portal().to_string(), Some(TARGET.to_owned()));
+    options.settings.command_timeout = SHORT;
+    options.settings.max_recv_data_segment_length = 8192;
+    set(&mut options);
+    let mut queue = Queue::new(&Config::default()).unwrap();
+    let id = queue.login(options).unwrap();
+    for tag in 1..=DEPTH {
+        let block = u32::try_from(tag).unwrap() * LENGTH / 512;
+        let opcode = if writes { 0x2a } else { 0x28 };
+        let mut cdb = Cdb { bytes: [0; 32], len: 16 };
+        let blocks = u16::try_from(LENGTH / 512).unwrap();
+        cdb.bytes[..10].copy_from_slice(&cdb10(opcode, block, blocks));
+        let data = match writes {
+            true => Data::Out(vec![7; LENGTH as usize].into()),
+            false => Data::In(LENGTH),
+        };
+        queue.post(id, tag, Wish { lun: 0, cdb, data, retry: Retry::Always }).unwrap();
+    }
+    let (begun, mut done) = (Instant::now(), 0);
+    while done < DEPTH {
+        queue.wait_n(1, SHORT);
+        while let Some(event) = queue.reap() {
+            match event {
+                Event::Done { result, .. } => {
+                    result.map(drop).unwrap();
+                    done += 1;
+                }
+                Event::Overdue { error, .. } | Event::Down { error, .. } => panic!("{error}"),
+                _ => {}
+            }
+        }
+        assert!(begun.elapsed() < END, "{done} have ended");
+    }
+    assert!(begun.elapsed() > SHORT * 2, "the line is slow");
+}
+
+#[test]
+fn reads_may_take_as_long_as_their_line_needs() {
+    on_a_slow_line(false, |_| {});
+}
+
+#[test]
+fn writes_may_take_as_long_as_their_line_needs() {
+    for initial_r2t in [true, false] {
+        on_a_slow_line(true, |options| options.settings.initial_r2t = initial_r2t);
     }
 }

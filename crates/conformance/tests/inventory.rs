@@ -253,6 +253,41 @@ fn what_was_sent_to_the_unit_before_does_not_reach_the_next_one() {
     );
 }
 
+/// An immediate command overtakes what was sent before it: that its initiator knows of the next
+/// unit says nothing about commands that have not come yet.
+#[test]
+fn an_immediate_command_lets_nothing_older_through_to_the_next_unit() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let mut session = session(server);
+            add(server, "memory:1M");
+            luns(&mut session);
+            session.settle(LUN);
+            // Behind a hole in the order.
+            let hole = session.test_unit_ready(0);
+            let old = session.write_blocks(LUN, 0, 1);
+            session.start(&old);
+            remove(server);
+            add(server, "memory:1M");
+            for expected in [INQUIRY_CHANGED, POWER_ON, LUNS_CHANGED, NOTHING] {
+                let next = session.cmd_sn;
+                let ready = session.test_unit_ready(LUN);
+                session.cmd_sn = next;
+                let ready = ScsiCommand { immediate: true, cmd_sn: next, ..ready };
+                assert_eq!(session.run(&ready).sense_code(), expected);
+            }
+            session.start(&hole);
+            assert_eq!(session.finish(hole.itt).sense_code(), LUNS_CHANGED);
+            assert_eq!(session.finish(old.itt).sense_code(), INQUIRY_CHANGED);
+            // From the first one on that has its place in the order, all is meant for the new unit.
+            assert_eq!(ready(&mut session, LUN), NOTHING);
+            assert_eq!(write(&mut session, &pattern(BLOCK_BYTES, 2)).code, GOOD);
+            remove(server);
+        },
+    );
+}
+
 /// With InitialR2T a WRITE waits for its initiator: nobody else can end it in time.
 #[test]
 fn a_command_that_waits_for_its_initiator_is_aborted() {

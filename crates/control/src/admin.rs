@@ -10,6 +10,7 @@ pub const REQUEST_LEN_MAX: usize = 16 << 10;
 /// A question or an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(clippy::exhaustive_enums)] // the daemon must answer each
 pub enum Request {
     /// What the daemon is and does.
     Status,
@@ -89,6 +90,7 @@ pub enum Request {
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
+#[expect(clippy::exhaustive_enums)] // who asks must read each
 pub enum Reply {
     /// To `Status`.
     Status(Status),

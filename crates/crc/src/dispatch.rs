@@ -118,7 +118,6 @@ impl fmt::Display for Tier {
 
 /// The processor cannot run this kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // says all there is to say
 pub struct Unavailable(pub Tier);
 
 impl fmt::Display for Unavailable {

@@ -6,7 +6,6 @@ use crate::Crc32c;
 
 /// An element of a list to be gathered.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::exhaustive_structs)] // the pair is the idea
 pub struct Piece<'a> {
     /// Where the bytes are.
     pub bytes: &'a [u8],
@@ -16,7 +15,6 @@ pub struct Piece<'a> {
 
 /// An element of a list to be scattered to.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_structs)] // the pair is the idea
 pub struct PieceMut<'a> {
     /// Where the bytes go.
     pub bytes: &'a mut [u8],

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 
 /// What to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum What {
     /// Instructions; virtual machines seldom let us.
     Instructions,

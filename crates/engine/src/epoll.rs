@@ -318,6 +318,10 @@ impl Port for Epoll {
         self.sockets.get(socket.0 as usize).and_then(Sock::acknowledged)
     }
 
+    fn arrived(&self, socket: Socket) -> Option<u64> {
+        self.sockets.get(socket.0 as usize).and_then(Sock::arrived)
+    }
+
     fn shutdown(&mut self, socket: Socket) {
         self.shutdown_socket(socket.0 as usize);
     }

@@ -2,6 +2,7 @@
 //! Opens regular files and block devices to serve as disks, and finds out what they can do.
 
 mod backing;
+mod companion;
 mod error;
 mod examine;
 mod folder;
@@ -14,6 +15,7 @@ mod ofd;
 mod same;
 mod space;
 mod swap;
+mod sysfs;
 mod volume;
 mod whole;
 
@@ -42,6 +44,9 @@ use rustix::process::Resource;
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
+pub use backing::file_behind;
+pub use companion::bind;
+pub use companion::companion;
 pub use error::FileError;
 pub use examine::Examined;
 pub use examine::examine;
@@ -68,6 +73,8 @@ pub use same::Taken;
 pub use same::take_alone;
 pub use space::Allocation;
 pub use space::allocation;
+pub use sysfs::Below;
+pub use sysfs::BlockDevice;
 pub use volume::SnapshotError;
 pub use volume::Usage;
 pub use volume::resize;
@@ -80,7 +87,6 @@ pub use whole::read_whole;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::exhaustive_structs)] // written as a literal by the callers
 pub struct OpenOptions {
     /// Writing is not wanted, or not allowed.
     pub read_only: bool,
@@ -185,7 +191,7 @@ fn check_writable(
     options: &OpenOptions,
 ) -> Result<(), FileError> {
     let block_device = metadata.file_type().is_block_device();
-    if block_device && !options.read_only && backing::is_read_only(metadata.rdev()) {
+    if block_device && !options.read_only && is_read_only(metadata.rdev()) {
         return Err(FileError::ReadOnly { path: path.into() });
     }
     Ok(())
@@ -372,23 +378,25 @@ fn punches(file: &File, bytes: u64) -> bool {
     rustix::fs::fallocate(file, flags, behind, 4096).is_ok()
 }
 
+/// Whether a block device is set read-only: one that is may be opened for writing all the same, and
+/// each write fails.
+fn is_read_only(device: u64) -> bool {
+    BlockDevice::of(device).and_then(|device| device.text("ro")).is_some_and(|set| set == "1")
+}
+
 /// The attributes of a block device's request queue in sysfs; empty if it has none (tmpfs).
-struct Queue(PathBuf);
+struct Queue(Option<BlockDevice>);
 
 impl Queue {
     fn of(device: u64) -> Self {
-        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-        let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        let own = BlockDevice::of(device);
         // A partition has the queue of its disk.
-        let queue = [own.join("queue"), own.join("../queue")];
-        Self(queue.into_iter().find(|path| path.is_dir()).unwrap_or_default())
+        Self(own.and_then(|own| if own.has("queue") { Some(own) } else { own.disk() }))
     }
 
     fn text(&self, attribute: &str) -> String {
-        if self.0.as_os_str().is_empty() {
-            return String::new();
-        }
-        fs::read_to_string(self.0.join(attribute)).unwrap_or_default()
+        let device = self.0.as_ref();
+        device.and_then(|device| device.text(&format!("queue/{attribute}"))).unwrap_or_default()
     }
 
     fn direct_block(&self) -> u32 {

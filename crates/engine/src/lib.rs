@@ -49,6 +49,7 @@ use clock::Instant;
 use files::Allocation;
 
 pub use probe::Choice;
+pub use probe::Refusal;
 pub use probe::Report;
 pub use probe::choose;
 pub use probe::probe;
@@ -69,7 +70,7 @@ pub struct Socket(pub u32);
 
 /// Work to be done. Owns its buffers until its event gives them back.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // every port must do every work
+#[expect(clippy::exhaustive_enums)] // every port must do every work
 pub enum Work {
     /// Until the port is told `close`: an `Accepted` for each connection.
     Accept {
@@ -186,7 +187,6 @@ pub enum FileRefused {
 
 /// A place for bytes that will arrive.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_structs)] // says all there is to say
 pub struct Landing {
     /// Belongs to the port until it comes back.
     pub buf: Buf,
@@ -200,7 +200,7 @@ pub struct Landing {
 ///
 /// Work of a closed socket ends with `ECANCELED` unless it was faster.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // a pump must treat every event
+#[expect(clippy::exhaustive_enums)] // a pump must treat every event
 pub enum Event<B = Chunk> {
     /// A connection has come; it is not yet a socket of this port.
     Accepted {
@@ -375,6 +375,13 @@ pub trait Port {
     /// Bytes of a connection that the peer's system has acknowledged since it was made; None from a
     /// port that does not know. A system call: for what is rare.
     fn acknowledged(&self, socket: Socket) -> Option<u64> {
+        let _ = socket;
+        None
+    }
+
+    /// Bytes that have come on a connection since it was made, those of a landing under way
+    /// included; None from a port that does not know. A system call: for what is rare.
+    fn arrived(&self, socket: Socket) -> Option<u64> {
         let _ = socket;
         None
     }

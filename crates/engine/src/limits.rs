@@ -86,6 +86,10 @@ pub const LINKS_MAX: usize = 40;
 /// Longest record of who a file is: more than its numbers can take, 71 bytes.
 pub const RECORD_LEN_MAX: usize = 96;
 
+/// Longest note of which file belongs to another: the longest name that the system takes, 4096
+/// bytes, behind numbers of two files.
+pub const COMPANION_LEN_MAX: usize = 4096 + 128;
+
 /// Connections that the kernel keeps for a listening socket until they are accepted.
 pub const LISTEN_BACKLOG: i32 = 4096;
 

@@ -57,7 +57,6 @@ use message::Report;
 
 /// How a polling core is made.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // the caller says all of it
 pub struct Settings {
     /// What it runs on.
     pub engine: Choice,
@@ -71,7 +70,7 @@ pub struct Settings {
 
 /// What a core does with nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there is no third way
+#[expect(clippy::exhaustive_enums)] // there is no third way
 pub enum Idle {
     /// Sleeps after it has polled for as long as pays.
     #[default]

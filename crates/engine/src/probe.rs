@@ -14,7 +14,7 @@ use crate::uring::Uring;
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // a caller makes the port that was chosen
+#[expect(clippy::exhaustive_enums)] // a caller makes the port that was chosen
 pub enum Choice {
     /// io_uring if this machine allows it, otherwise epoll.
     #[default]

@@ -106,13 +106,23 @@ pub(crate) fn peer(fd: impl AsFd) -> Option<SocketAddr> {
 }
 
 /// Bytes that the peer's system has acknowledged; None if this one does not say so.
+pub(crate) fn acknowledged(fd: &OwnedFd) -> Option<u64> {
+    carried(fd).map(|[acknowledged, _]| acknowledged)
+}
+
+/// Bytes that have come, read or not; None if this system does not say so.
+pub(crate) fn arrived(fd: &OwnedFd) -> Option<u64> {
+    carried(fd).map(|[_, arrived]| arrived)
+}
+
+/// Bytes that the peer's system has acknowledged, and those that have come.
 ///
 /// JUSTIFICATION: no library has TCP_INFO; without it a slow line cannot be told from a dead one.
-pub(crate) fn acknowledged(fd: &OwnedFd) -> Option<u64> {
-    /// `tcpi_bytes_acked` of tcp_info (linux/tcp.h): eight bytes, 24 words, and two numbers of
-    /// eight bytes before it.
+fn carried(fd: &OwnedFd) -> Option<[u64; 2]> {
+    /// `tcpi_bytes_acked` of tcp_info (linux/tcp.h), behind which `tcpi_bytes_received` comes:
+    /// eight bytes, 24 words, and two numbers of eight bytes before it.
     const AT: usize = 8 + 24 * 4 + 2 * 8;
-    let mut info = [0_u8; AT + 8];
+    let mut info = [0_u8; AT + 16];
     let room = libc::socklen_t::try_from(info.len()).ok()?;
     let mut len = room;
     // SAFETY: the kernel writes at most `len` bytes (tcp(7)), which `info` has.
@@ -126,8 +136,9 @@ pub(crate) fn acknowledged(fd: &OwnedFd) -> Option<u64> {
         )
     };
     let whole = result == 0 && len == room;
-    let bytes = info.last_chunk().copied().filter(|_| whole)?;
-    Some(u64::from_ne_bytes(bytes))
+    let numbers: [u8; 16] = info.last_chunk().copied().filter(|_| whole)?;
+    let (acknowledged, rest) = numbers.split_first_chunk()?;
+    Some([u64::from_ne_bytes(*acknowledged), u64::from_ne_bytes(*rest.first_chunk()?)])
 }
 
 /// Both ends of a connection, the other one first; None if it is gone.
@@ -172,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_acknowledged_is_known() {
+    fn what_a_connection_has_carried_is_known() {
         let listener = TcpListener::from(listen("127.0.0.1:0".parse().unwrap()).unwrap());
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
@@ -184,9 +195,11 @@ mod tests {
             thread::sleep(RELEASE_PAUSE);
         }
         assert_eq!(acknowledged(&fd).unwrap() - before, 10_000, "though nobody has read");
-        drop(client);
+        assert_eq!(arrived(&fd), Some(0));
+        assert_eq!(arrived(&OwnedFd::from(client)), Some(10_000), "though nobody has read");
         let other = std::os::unix::net::UnixStream::pair().unwrap().0;
-        assert_eq!(acknowledged(&OwnedFd::from(other)), None);
+        let other = OwnedFd::from(other);
+        assert_eq!((acknowledged(&other), arrived(&other)), (None, None));
     }
 
     #[test]

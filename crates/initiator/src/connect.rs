@@ -20,7 +20,6 @@ use crate::limits::HEAD_START;
 
 /// A connection that stands, and the portal that it goes to.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_structs)] // connectors build it
 pub struct Connected {
     /// The connection.
     pub stream: TcpStream,

@@ -173,7 +173,8 @@ impl Disk {
     ///
     /// # Errors
     /// However the command fails. [`Kind::WritesLost`] if the unit may have lost some of them
-    /// before, as when its target lost its power meanwhile; from then on each flush of this disk
+    /// before, as when its target lost its power meanwhile, or told that it failed to keep them,
+    /// also where it writes through; from then on each flush of this disk
     /// and its clones says so, since each may have written what is lost. Open the disk again and
     /// write what was not yet flushed once more.
     pub fn flush(&self) -> Result<(), Error> {

@@ -173,7 +173,19 @@ pub enum Kind {
         /// How this one does.
         now: String,
     },
-    /// What was written since the last flush may be gone.
+    /// The unit was asked whether it is the disk that it was, and told each time that what it says
+    /// of itself has changed: the commands that waited for the answer were not sent. The next one
+    /// has it asked again.
+    #[error(
+        "the unit tells that it has changed whenever it is asked whether it is the disk that it \
+         was, {rounds} times by now; nothing was sent to it"
+    )]
+    Unsettled {
+        /// How often it was asked.
+        rounds: u32,
+    },
+    /// What was written since the last flush may be gone: all that was written, where a unit has no
+    /// SYNCHRONIZE CACHE.
     #[error(
         "writes since the last flush may be lost: the unit failed to keep them, was reset, or its \
          target began anew meanwhile"

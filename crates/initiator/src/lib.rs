@@ -56,7 +56,8 @@
 //! An operation that has ended is in the unit, and maybe only in its cache. It is on stable storage
 //! when a later [`Operation::Flush`] has ended well, or at once if it is
 //! [durable](Operation::durable). Targets lose what they had acknowledged when they lose their
-//! power; sessions outlive that, and a flush behind it says so ([`Kind::WritesLost`]).
+//! power; sessions outlive that, and a flush behind it says so ([`Kind::WritesLost`]). So it does
+//! when a unit tells that it failed to keep what it had acknowledged, and a durable operation, too.
 //! Operations that are under way at the same time are carried out in any order.
 //!
 //! # Errors
@@ -72,6 +73,7 @@ mod completions;
 mod connect;
 mod disk;
 mod error;
+mod flush;
 mod geometry;
 mod ledger;
 mod limits;
@@ -98,8 +100,11 @@ pub use disk::Opening;
 pub use disk::Transfer;
 pub use error::Error;
 pub use error::Kind;
+pub use flush::Flushed;
 pub use geometry::Geometry;
+pub use ledger::Fate;
 pub use ledger::FlushMark;
+pub use ledger::Generation;
 pub use ledger::Ledger;
 pub use operation::Chunks;
 pub use operation::Durability;
@@ -110,6 +115,7 @@ pub use options::Options;
 pub use options::default_initiator;
 pub use pump::Pump;
 pub use queue::Queue;
+pub use queue::QueueUnit;
 pub use request::Data;
 pub use request::Done;
 pub use request::Event;
@@ -122,6 +128,7 @@ pub use session::Initiator;
 pub use session::Login;
 pub use session::Pending;
 pub use session::Session;
+pub use session::Unit;
 pub use stopwatch::Times;
 pub use url::Auth;
 pub use url::URL_OPTIONS;

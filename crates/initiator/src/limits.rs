@@ -78,6 +78,16 @@ pub(crate) const TRANSFER_BYTES_DEFAULT: u32 = 1 << 20;
 /// Room for what a unit says of itself, bytes: more than any list of names of a unit has.
 pub(crate) const IDENTITY_BYTES: u32 = 4096;
 
+/// How often a unit is asked from the beginning who it is, because it told meanwhile that it may
+/// have changed: more often than anybody changes LUNs while a few questions are answered, and soon
+/// over with a unit that tells so each time.
+pub(crate) const IDENTITY_ROUNDS_MAX: u32 = 32;
+
+/// How often a disk is asked for its size in a row because it told meanwhile that this has changed:
+/// more often than anybody changes it while one question is answered, and no endless work for a
+/// unit that tells so each time.
+pub(crate) const SIZE_QUESTIONS_MAX: u32 = 32;
+
 /// Default bound on data buffers of one queue, bytes.
 pub(crate) const POOL_BYTES: usize = 256 << 20;
 

@@ -273,7 +273,7 @@ impl Link {
         for wire in &mut self.wires {
             wire.expire(now);
         }
-        self.note_carried(now);
+        self.note_carried(context);
         match &mut self.state {
             State::Up(session) if session.poll_timeout().is_some_and(|at| at <= now) => {
                 session.handle_timeout(now);

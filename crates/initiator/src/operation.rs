@@ -69,18 +69,20 @@ pub enum Operation {
 
 /// When what changes a disk has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Durability {
     /// When the unit has it: a later flush brings it to stable storage.
     #[default]
     Cached,
-    /// When it is on stable storage: by FUA where the unit has it, else by a flush behind it.
+    /// When it is on stable storage: by FUA where the unit has it, else by a flush behind it. If
+    /// the unit has told that an earlier write has failed it fails
+    /// ([`Kind::WritesLost`](crate::Kind)), and so do all that follow, as flushes do.
     Stable,
 }
 
 /// What becomes of blocks that are zeroed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Space {
     /// They may be given back, as long as they read as zeroes.
     #[default]

@@ -70,6 +70,14 @@ pub(crate) struct Context<'a, P> {
     pub(crate) watch: &'a mut Stopwatch,
 }
 
+/// Bytes of a connection that have come, and those that the system of the other side has taken;
+/// None from a port that does not know.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Carried {
+    pub(crate) received: Option<u64>,
+    pub(crate) taken: Option<u64>,
+}
+
 /// Places of the parts of a token: what the work is, the session's slot, the connection.
 const KIND_SHIFT: u32 = 56;
 const INDEX_SHIFT: u32 = 32;
@@ -111,6 +119,12 @@ impl<P: Port> Context<'_, P> {
         let socket = self.port.add_socket(fd);
         self.port.submit(token(RECEIVE, id.index, epoch), Work::Receive { socket });
         socket
+    }
+
+    /// What a connection has carried, as far as the port knows.
+    pub(crate) fn carried(&self, socket: Socket) -> Carried {
+        let (received, taken) = (self.port.arrived(socket), self.port.acknowledged(socket));
+        Carried { received, taken }
     }
 
     /// See [`Port::land`].

@@ -303,8 +303,8 @@ impl Queue {
     }
 
     /// Logical unit `lun` of `session`, for the functions of [`crate::scsi`].
-    pub fn unit(&mut self, session: SessionId, lun: u16) -> Unit<'_> {
-        Unit { queue: self, session, lun }
+    pub fn unit(&mut self, session: SessionId, lun: u16) -> QueueUnit<'_> {
+        QueueUnit { queue: self, session, lun }
     }
 
     /// Drops what is known of a session that has ended.
@@ -331,13 +331,13 @@ const OWN_TAGS: u64 = 1 << 63;
 
 /// One logical unit over a queue.
 #[derive(Debug)]
-pub struct Unit<'a> {
+pub struct QueueUnit<'a> {
     queue: &'a mut Queue,
     session: SessionId,
     lun: u16,
 }
 
-impl Execute for Unit<'_> {
+impl Execute for QueueUnit<'_> {
     fn execute(
         &mut self,
         cdb: wire::iscsi::Cdb,

@@ -15,6 +15,7 @@ use wire::scsi::opcode::Opcode;
 use wire::scsi::opcode::READ_32;
 
 use crate::Error;
+use crate::Generation;
 
 /// Names a session of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +60,7 @@ fn reads_blocks(cdb: &Cdb) -> bool {
 
 /// The data of a command.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // SCSI has no other; both at once is not built
+#[expect(clippy::exhaustive_enums)] // SCSI has no other; both at once is not built
 pub enum Data {
     /// None.
     None,
@@ -72,7 +73,7 @@ pub enum Data {
 
 /// What may be done about a command that did not get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Retry {
     /// Send it again: doing it twice is as good as doing it once. Also after a unit attention, BUSY
     /// and an abort by the target.
@@ -87,7 +88,7 @@ pub enum Retry {
 /// A task management function over many tasks (RFC 7143 §11.5.1). The commands that it ends fail by
 /// [`Kind::Ending`](crate::Kind) or by a status of the target, before its own answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those of the standard that are about more than one task
+#[expect(clippy::exhaustive_enums)] // those of the standard that are about more than one task
 pub enum Management {
     /// ABORT TASK SET: ends the commands of this session for the unit.
     AbortTaskSet(u16),
@@ -106,7 +107,7 @@ pub struct Done {
     pub data: Option<Buf>,
     /// In which generation of the unit it did: another one begins whenever what the unit had not
     /// brought to stable storage may have been lost ([`Ledger`](crate::Ledger)).
-    pub generation: u64,
+    pub generation: Generation,
 }
 
 /// Something that a target does otherwise than RFC 7143 says, and that does no harm here.

@@ -21,9 +21,12 @@ use wire::scsi::vpd;
 use crate::Data;
 use crate::Done;
 use crate::Error;
+use crate::Flushed;
 use crate::Geometry;
 use crate::Kind;
+use crate::Ledger;
 use crate::Retry;
+use crate::flush::Flush;
 use crate::survey::Survey;
 
 // What the functions below give, and what commands of one's own are made of.
@@ -209,41 +212,45 @@ pub fn reservations(unit: &mut impl Execute) -> Result<(Vec<u64>, Option<(u64, T
 }
 
 /// SYNCHRONIZE CACHE of the whole unit. Without effect where there is no cache. It does not tell
-/// whether something was lost before: see [`synchronize`].
-///
-/// # Errors
-/// However the command fails. [`Kind::CannotFlush`].
-pub fn flush(unit: &mut impl Execute) -> Result<(), Error> {
-    synchronize(unit).map(drop)
-}
-
-/// As [`flush`]; gives the generation of what is now on stable storage ([`Ledger`](crate::Ledger)),
-/// or None where there is no such command and, as far as the unit says, no need of one. After one
-/// that has failed a good one brings back nothing of what was lost: it is of another generation.
+/// whether something was lost before: see [`flush_writes`].
 ///
 /// # Errors
 /// However the command fails. [`Kind::CannotFlush`] where the unit says that it has a volatile
 /// cache, and has no such command.
-pub fn synchronize(unit: &mut impl Execute) -> Result<Option<u64>, Error> {
+pub fn flush(unit: &mut impl Execute) -> Result<Flushed, Error> {
     match unit.execute(command::synchronize_cache(), Data::None, Retry::Always) {
+        Ok(_) => Ok(Flushed::Done),
         Err(error) if is_unsupported(&error) => {
             let mode = optional(mode_sense(unit, mode::ALL_PAGES))?;
             match mode.as_deref().and_then(caching).is_some_and(|caching| caching.write_cache) {
                 true => Err(Error::new(Kind::CannotFlush)),
-                false => Ok(None),
+                false => Ok(Flushed::Nothing),
             }
         }
-        result => result.map(|done| Some(done.generation)),
+        Err(error) => Err(error),
     }
 }
 
-/// Whether the unit acknowledges writes that a loss of power may take. Where it does not say it
-/// may.
+/// A flush that stands for the writes in `ledger`: it fails if some of them may be lost, until
+/// [`Ledger::forget`]. `geometry`: how the unit was found to be when they were written, if that was
+/// asked. No flush brings back what another one has failed to keep.
 ///
 /// # Errors
-/// However the command fails.
-pub fn has_volatile_cache(unit: &mut impl Execute) -> Result<bool, Error> {
-    Ok(optional(mode_sense(unit, mode::ALL_PAGES))?.is_none_or(|bytes| writes_back(&bytes)))
+/// However a command fails. [`Kind::WritesLost`]; [`Kind::CannotFlush`] as for [`flush`], unless
+/// all of them are [durable](Ledger::wrote_durably).
+pub fn flush_writes(
+    unit: &mut impl Execute,
+    geometry: Option<&Geometry>,
+    ledger: &mut Ledger,
+) -> Result<Flushed, Error> {
+    let mut flush = Flush::new(ledger);
+    loop {
+        let (cdb, data) = flush.question();
+        let result = unit.execute(cdb, data, Retry::Always);
+        if let Some(end) = flush.answer(result, geometry, ledger) {
+            return end;
+        }
+    }
 }
 
 pub(crate) fn writes_back(bytes: &[u8]) -> bool {
@@ -297,6 +304,7 @@ fn optional<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Generation;
     use buf::Pool;
 
     /// A disk of 2048 blocks that has these pages and ends the session over any other.
@@ -327,11 +335,13 @@ mod tests {
     impl Execute for Picky {
         fn execute(&mut self, cdb: Cdb, data: Data, _: Retry) -> Result<Done, Error> {
             let answer = self.answer(&cdb.bytes);
-            let Data::In(_) = data else { return Ok(Done { data: None, generation: 0 }) };
+            let Data::In(_) = data else {
+                return Ok(Done { data: None, generation: Generation::default() });
+            };
             let pool = Pool::new(1 << 20).expect("room");
             let mut buf = pool.take(answer.len()).expect("a small buffer");
             buf.copy_from_slice(&answer);
-            Ok(Done { data: Some(buf), generation: 0 })
+            Ok(Done { data: Some(buf), generation: Generation::default() })
         }
     }
 

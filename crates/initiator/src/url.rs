@@ -47,7 +47,7 @@ pub struct Url {
 
 /// How a URL says that we prove who we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // what libiscsi knows
+#[expect(clippy::exhaustive_enums)] // what libiscsi knows
 pub enum Auth {
     /// Not at all, whatever user there is.
     None,

@@ -53,7 +53,7 @@ pub struct Policy {
 
 /// Whether the target must be authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // a yes or no with a name
+#[expect(clippy::exhaustive_enums)] // a yes or no with a name
 pub enum Mutual {
     /// If the initiator asks for it.
     OnRequest,
@@ -130,7 +130,7 @@ impl Keys<'_> {
 
 /// What the target has to say.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // each must be sent
+#[expect(clippy::exhaustive_enums)] // each must be sent
 pub enum Reply {
     /// Nothing.
     Nothing,
@@ -149,7 +149,7 @@ pub enum Reply {
 
 /// How a binary value is written (RFC 7143 §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two of the standard
+#[expect(clippy::exhaustive_enums)] // the two of the standard
 pub enum BinaryForm {
     /// After `0x`.
     Hex,

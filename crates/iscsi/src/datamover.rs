@@ -26,6 +26,7 @@ pub struct TaskId {
 
 /// What the core asks of the mover. Ops of one connection are carried out in order.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums)] // a mover must carry out each
 pub enum Op {
     /// Send_Control (RFC 5047 §5.1): one PDU and its data segment. In a SCSI Response the mover
     /// fills ExpDataSN from its books of `task`.
@@ -244,6 +245,7 @@ pub const DATA_IN_SEGMENT_MAX: u32 = 256 << 10;
 
 /// Immediate data of a SCSI command (RFC 7143 §11.3).
 #[derive(Debug, Default)]
+#[expect(clippy::exhaustive_enums)] // there is data or there is none
 pub enum Immediate {
     /// The command has none.
     #[default]
@@ -266,6 +268,7 @@ pub enum Immediate {
 
 /// What the mover tells the core.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums)] // the core must heed each
 pub enum Event {
     /// Control_Notify (RFC 5047 §6.1): a whole PDU other than Data-Out, digests verified. Data of
     /// PDUs other than SCSI commands is in the mover's `control_data()`, the header with its AHS in
@@ -322,6 +325,7 @@ pub enum Event {
 
 /// Why a write burst failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // the core must answer each
 pub enum DataError {
     /// Data digest wrong: 0B/47/05; the mover has told `DigestError` for the Reject before.
     Digest,
@@ -335,6 +339,7 @@ pub enum DataError {
 
 /// What breaks framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // the core must answer each
 pub enum StreamViolation {
     /// A header digest is wrong: the lengths in the header mean nothing.
     HeaderDigest,

@@ -21,7 +21,7 @@ pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
 
 /// What a negotiation is about, where the meaning of a key depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two session types of RFC 7143 §13.21
+#[expect(clippy::exhaustive_enums)] // the two session types of RFC 7143 §13.21
 pub enum SessionType {
     /// For SCSI commands.
     Normal,
@@ -31,7 +31,7 @@ pub enum SessionType {
 
 /// How an offer is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers must handle each
+#[expect(clippy::exhaustive_enums)] // callers must handle each
 pub enum Answer {
     /// The result, which is the answer and is in force when the stage ends.
     Agreed(u32),

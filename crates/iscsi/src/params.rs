@@ -17,7 +17,8 @@ use table::TABLE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 // The names are the standard's, and match arms must be complete.
-#[allow(missing_docs, clippy::exhaustive_enums)]
+#[allow(missing_docs)]
+#[expect(clippy::exhaustive_enums)]
 pub enum Id {
     SessionType,
     InitiatorName,
@@ -75,7 +76,7 @@ pub enum Id {
 
 /// How the value of a key comes about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // a new rule must be handled everywhere
+#[expect(clippy::exhaustive_enums)] // a new rule must be handled everywhere
 pub enum Rule {
     /// Declared text of at most this many bytes.
     Text(usize),
@@ -108,7 +109,7 @@ pub enum Rule {
 
 /// When a key may be sent (RFC 7143 §13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the four of the standard
+#[expect(clippy::exhaustive_enums)] // the four of the standard
 pub enum Use {
     /// In the leading login of a session only (LO).
     LeadingOnly,
@@ -122,7 +123,7 @@ pub enum Use {
 
 /// The stages of the login phase in which a key may be sent (RFC 7143 §12, §13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there are two stages
+#[expect(clippy::exhaustive_enums)] // there are two stages
 pub enum Stages {
     /// SecurityNegotiation only.
     Security,
@@ -134,7 +135,7 @@ pub enum Stages {
 
 /// What a value holds for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two of the standard
+#[expect(clippy::exhaustive_enums)] // the two of the standard
 pub enum Scope {
     /// One connection (CO).
     Connection,
@@ -144,7 +145,7 @@ pub enum Scope {
 
 /// Who may send a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the roles of the standard
+#[expect(clippy::exhaustive_enums)] // the roles of the standard
 pub enum Sender {
     /// The initiator only.
     Initiator,
@@ -157,7 +158,7 @@ pub enum Sender {
 /// When a key has no meaning and is answered with Irrelevant. In discovery sessions many have none;
 /// they are answered by values all the same, since deployed initiators fail on Irrelevant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // each is a condition of the standard
+#[expect(clippy::exhaustive_enums)] // each is a condition of the standard
 pub enum Irrelevant {
     /// It always has one.
     Never,

@@ -8,6 +8,7 @@ use wire::iscsi::{Attribute, Cdb, LunField, StatSn};
 
 /// What a session tells the SCSI side, in order.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums)] // the SCSI side must heed each
 pub enum Indication {
     /// SCSI Command Received. The SCSI side answers with `receive_data_out` or `complete`, at once
     /// or later.
@@ -72,6 +73,9 @@ pub struct Command {
     /// ExpStatSN that the command came with: its initiator had seen all responses before it on this
     /// connection, and none that came later.
     pub acknowledged: StatSn,
+    /// It has a place in the order of its session (RFC 7143 §4.2.2.1): all commands with smaller
+    /// CmdSNs, on whichever connection, were indicated before. An immediate command has none.
+    pub numbered: bool,
     /// Immediate data at offset 0, if any. If it holds all bytes, the SCSI side may use it at once:
     /// `receive_data_out` then indicates DataOutReceived without any PDU.
     pub immediate: Option<(Buf, u32)>,
@@ -98,6 +102,7 @@ pub struct Completion {
 
 /// Task management functions that reach the SCSI side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum Function {
     /// End one task.
     AbortTask {
@@ -164,7 +169,7 @@ pub struct Management {
 
 /// SAM-5 service responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those of the standard
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum ServiceResponse {
     /// Done; for a question: no.
     Complete,

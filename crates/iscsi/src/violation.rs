@@ -9,6 +9,7 @@ use wire::iscsi::{CmdSn, DataSn};
 
 /// What follows from a [`Violation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // a session must carry out each
 pub enum Reaction {
     /// Nothing at all: the PDU is dropped silently.
     Ignore,
@@ -72,6 +73,7 @@ pub mod reason {
 
 /// One variant for each broken requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[expect(clippy::exhaustive_enums)] // each has its reaction
 pub enum Violation {
     /// RFC 7143 §4.2.2.1.
     #[error("command number {} lies outside the window", .0.0)]

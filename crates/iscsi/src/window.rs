@@ -36,6 +36,7 @@ enum Place<T> {
 
 /// Where a CmdSN stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // a number is in one of these places
 pub enum Position {
     /// It is ExpCmdSN.
     Next,

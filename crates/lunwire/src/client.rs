@@ -516,6 +516,11 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         Kind::Fenced { expected, .. } => {
             format!("try: a portal of group {expected} too; nothing is sent before")
         }
+        Kind::Unsettled { .. } => {
+            "try: again, when nobody changes the LUNs of the target; if that is the same the \
+             target is at fault"
+                .into()
+        }
         Kind::WritesLost => "try: again; what was not flushed has to be written once more".into(),
         Kind::Full => "try: fewer or smaller requests at once".into(),
         _ => return None,

@@ -27,7 +27,18 @@ fn client(arguments: &[&str]) -> Child {
 
 /// What a command says in whose middle the daemon comes back with `after` in place of `before`.
 fn exchanged(files: &Files, before: &str, after: &str, arguments: &[&str]) -> Output {
-    let mut daemon = Daemon::start(files.folder.path(), &[before], &[]);
+    exchanged_as(files, before, after, &[], arguments)
+}
+
+/// The same with a daemon that has these options both times.
+fn exchanged_as(
+    files: &Files,
+    before: &str,
+    after: &str,
+    options: &[&str],
+    arguments: &[&str],
+) -> Output {
+    let mut daemon = Daemon::start(files.folder.path(), &[before], options);
     let (url, portal) = (daemon.urls[0].clone(), daemon.portal().to_owned());
     let arguments: Vec<_> =
         arguments.iter().map(|word| if *word == "URL" { url.as_str() } else { word }).collect();
@@ -90,6 +101,27 @@ fn memory_that_begins_anew_ends_what_is_under_way() {
     assert_refused(&exchanged(&files, fast, fast, &["bench", "URL", "--time", "60s"]));
     let more = ["bench", "URL", "--time", "60s", "--sessions", "3"];
     assert_refused(&exchanged(&files, fast, fast, &more));
+}
+
+/// Also if it has a name that stays, by which hosts find it.
+#[test]
+fn memory_with_a_name_that_begins_anew_is_another_disk() {
+    let files = Files::new();
+    let image = files.with("image", &pattern(SIZE));
+    let slow = "memory:16M,limit=4M/s";
+    for options in [["--serial", "A1"], ["--identity", "name"]] {
+        let copy = ["copy", &image, "URL", "--quiet"];
+        let output = exchanged_as(&files, slow, "memory:16M", &options, &copy);
+        assert_refused(&output);
+        assert!(stderr(&output).contains("content"), "{}", stderr(&output));
+    }
+    // A file with such a name is the same disk, whoever serves it.
+    let disk = files.with("disk", &vec![0; SIZE]);
+    let (slow, fast) = (format!("file:{disk},limit=4M/s"), format!("file:{disk}"));
+    let copy = ["copy", &image, "URL", "--quiet"];
+    let output = exchanged_as(&files, &slow, &fast, &["--serial", "A1"], &copy);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(std::fs::read(&disk).unwrap() == pattern(SIZE));
 }
 
 /// Whoever works with single commands is told by each of them.

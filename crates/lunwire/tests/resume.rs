@@ -144,6 +144,20 @@ fn another_disk_behind_the_url_is_refused() {
     assert!(std::fs::read(&disk).unwrap() == pattern(SIZE));
 }
 
+#[test]
+fn memory_that_has_begun_anew_is_another_disk_by_the_same_name() {
+    let files = Files::new();
+    let image = files.with("image", &pattern(SIZE));
+    let slow = "memory:16M,limit=3M/s";
+    let mut daemon = Daemon::start(files.folder.path(), &[slow], &["--serial", "A1"]);
+    let (url, portal) = (daemon.urls[0].clone(), daemon.portal().to_owned());
+    let state = files.path("state");
+    begin(&image, &url, &state, Signal::INT);
+    daemon.kill();
+    daemon.restart(&portal, &[slow]);
+    refuses(&image, &url, &state, "has begun anew");
+}
+
 /// What was found wrong is copied again; before it was compared for ever.
 #[test]
 fn a_copy_that_does_not_verify_is_mended_by_the_same_command() {

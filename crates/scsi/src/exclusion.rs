@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keeps changes of the medium out of commands that read, decide and write as one (SBC-3 §5.3).
 //!
-//! A writer counts itself in its own nexus's link, whose cache line no other reactor writes to,
+//! A writer counts itself in its own nexus's state, whose cache line no other reactor writes to,
 //! and then looks whether the unit is claimed. Who claims the unit does it the other way round:
 //! claims, then looks at every count. One of the two sees the other, for both orders are
 //! sequentially consistent.
@@ -11,8 +11,8 @@
 //! work does to the medium must not come behind what is done later, so as long as any of it lasts,
 //! all that comes later waits.
 
-use crate::lun::Link;
 use crate::lun::LogicalUnit;
+use crate::lun::NexusState;
 use crate::lun::Special;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering;
@@ -66,7 +66,7 @@ impl Hold {
         &mut self,
         access: Access,
         unit: &LogicalUnit,
-        link: &Link,
+        nexus_state: &NexusState,
         op: &Op,
     ) -> bool {
         match (access, *self) {
@@ -77,22 +77,22 @@ impl Hold {
                 }
                 true
             }
-            (Access::Shared, _) => self.share(unit, link, op),
+            (Access::Shared, _) => self.share(unit, nexus_state, op),
             (Access::Exclusive | Access::Sole | Access::There, _) => self.claim(access, unit, op),
         }
     }
 
     #[inline]
-    fn share(&mut self, unit: &LogicalUnit, link: &Link, op: &Op) -> bool {
+    fn share(&mut self, unit: &LogicalUnit, nexus_state: &NexusState, op: &Op) -> bool {
         // A look first, so that waiting writers do not disturb the count that the claimant reads.
         if unit.specials() & OUT != 0 || unit.outlasting().any() {
             return false;
         }
-        link.writers.0.fetch_add(1, Ordering::SeqCst);
+        nexus_state.writers.0.fetch_add(1, Ordering::SeqCst);
         let specials = unit.specials();
         if specials & (OUT | Special::Tokens as u32) != 0 {
             if specials & OUT != 0 {
-                link.writers.0.fetch_sub(1, Ordering::SeqCst);
+                nexus_state.writers.0.fetch_sub(1, Ordering::SeqCst);
                 return false;
             }
             if op.changes() {
@@ -111,7 +111,7 @@ impl Hold {
         if *self == Self::Nothing && unit.make_special(Special::Claimed) {
             *self = Self::Claimed;
         }
-        if *self == Self::Claimed && !unit.any_link(|link| link.writers.any()) {
+        if *self == Self::Claimed && !unit.any_nexus(|nexus_state| nexus_state.writers.any()) {
             *self = Self::Exclusive;
             if op.changes() {
                 unit.revoke_tokens(op.range());
@@ -134,17 +134,17 @@ impl Hold {
 
     /// Gives back what is held.
     #[inline]
-    pub(crate) fn release(&mut self, unit: &LogicalUnit, link: &Link) {
+    pub(crate) fn release(&mut self, unit: &LogicalUnit, nexus_state: &NexusState) {
         match core::mem::replace(self, Self::Nothing) {
             Self::Nothing => {}
             Self::Shared => {
-                link.writers.0.fetch_sub(1, Ordering::SeqCst);
+                nexus_state.writers.0.fetch_sub(1, Ordering::SeqCst);
             }
             Self::Claimed | Self::Exclusive => unit.make_ordinary(Special::Claimed),
             Self::Outlasting { exclusive } => {
                 match exclusive {
-                    true => Self::Exclusive.release(unit, link),
-                    false => Self::Shared.release(unit, link),
+                    true => Self::Exclusive.release(unit, nexus_state),
+                    false => Self::Shared.release(unit, nexus_state),
                 }
                 unit.outlasting().0.fetch_sub(1, Ordering::SeqCst);
             }

@@ -19,6 +19,9 @@ pub struct Identity {
     pub serial: String,
     /// NAA designator, 16 bytes (type 6) or 8 (type 3).
     pub naa: Vec<u8>,
+    /// What the unit holds, where that is gone with its target and its names are not: another
+    /// number each time that it begins anew. It names nothing.
+    pub content: Option<u64>,
 }
 
 /// Of the four characters that are shown, none cuts a number off.
@@ -36,6 +39,7 @@ impl Identity {
             revision: REVISION.to_string(),
             serial: format!("{number:016x}"),
             naa: (0x3 << 60 | number >> 4).to_be_bytes().to_vec(),
+            content: None,
         }
     }
 

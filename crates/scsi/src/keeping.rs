@@ -13,8 +13,8 @@
 use crate::attention::Attention;
 use crate::kept::Keep;
 use crate::kept::KeepFailed;
-use crate::lun::Link;
 use crate::lun::LogicalUnit;
+use crate::lun::NexusState;
 use crate::sbc::wipe::Beginning;
 use crate::sbc::wipe::sanitize;
 use crate::sense;
@@ -54,16 +54,16 @@ impl Keeping {
         (Machine::Keeping(Box::new(machine)), Step::Keep(keep))
     }
 
-    /// The change is kept, or not. All nexuses but that of `link` are told of it; all, if that is
-    /// no more.
+    /// The change is kept, or not. All nexuses but that of `nexus_state` are told of it; all, if
+    /// that is no more.
     pub(crate) fn finish(
         &mut self,
         unit: &LogicalUnit,
-        link: Option<&Link>,
+        nexus_state: Option<&NexusState>,
         result: Result<(), KeepFailed>,
     ) -> Result<(Machine, Step), Fault> {
-        let tell = |attention| match link {
-            Some(link) => unit.establish_elsewhere(link, attention),
+        let tell = |attention| match nexus_state {
+            Some(nexus_state) => unit.establish_elsewhere(nexus_state, attention),
             None => unit.establish_everywhere(attention),
         };
         let done = (Machine::Done, Step::Complete(sense::good(self.presented)));

@@ -49,12 +49,11 @@ impl Keep {
 /// The state could not be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot keep the state of the logical unit")]
-#[allow(clippy::exhaustive_structs)] // nothing more to say
 pub struct KeepFailed;
 
 /// What is kept, each kind in a place of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the target must have a place for each
+#[expect(clippy::exhaustive_enums)] // the target must have a place for each
 pub enum Kept {
     /// Registrations and the reservation (APTPL).
     Reservations,

@@ -13,8 +13,8 @@ mod watchers;
 pub(crate) use extent::Extent;
 pub(crate) use gate::Context;
 pub use making::UnitError;
-pub(crate) use ports::Link;
-use ports::Port;
+use ports::NexusEntry;
+pub(crate) use ports::NexusState;
 pub(crate) use special::Special;
 pub use watchers::Watchers;
 
@@ -69,7 +69,7 @@ pub struct LogicalUnit {
     special: AtomicU32,
     outlasting: Outlasting,
     watchers: Watchers,
-    ports: spin::Mutex<Vec<Port>>,
+    ports: spin::Mutex<Vec<NexusEntry>>,
     /// Taken before `ports` where both are.
     reservations: spin::Mutex<Reservations>,
     reserved: ReservedWord,

@@ -9,7 +9,7 @@ use wire::scsi::Sense;
 
 /// What CLEAR ACA found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the pump must know every one
+#[expect(clippy::exhaustive_enums)] // the pump must know every one
 pub enum AcaCleared {
     /// The condition has ended.
     Done,
@@ -42,10 +42,10 @@ impl Nexus {
     pub fn reset(&self) {
         for unit in self.units() {
             unit.end_legacy_reservation(Some(self.names()));
-            if let Some(link) = self.link_to(unit) {
-                unit.task_set().lock().clear_fault(unit, Some(link));
-                link.copies.clear();
-                link.medium.allow_removal();
+            if let Some(nexus_state) = self.state_at(unit) {
+                unit.task_set().lock().clear_fault(unit, Some(nexus_state));
+                nexus_state.copies.clear();
+                nexus_state.medium.allow_removal();
             }
             self.establish(unit, Attention::NexusLoss);
         }
@@ -54,7 +54,7 @@ impl Nexus {
     /// QUERY ASYNCHRONOUS EVENT (SAM-5 §7.10): what the next command will be told, which stays.
     #[must_use]
     pub fn pending_sense(&self, unit: &LogicalUnit) -> Option<PendingSense> {
-        let (next, more) = self.link_to(unit)?.attentions.peek()?;
+        let (next, more) = self.state_at(unit)?.attentions.peek()?;
         Some(PendingSense { sense: next.sense(), more })
     }
 
@@ -72,16 +72,16 @@ impl Nexus {
     /// CLEAR ACA (SAM-5 §7.5): the ACA condition of this nexus ends.
     pub fn clear_aca(&self, unit: &LogicalUnit) -> AcaCleared {
         let mut set = unit.task_set().lock();
-        match self.link_to(unit) {
-            Some(link) if set.clear_fault(unit, Some(link)) => AcaCleared::Done,
+        match self.state_at(unit) {
+            Some(nexus_state) if set.clear_fault(unit, Some(nexus_state)) => AcaCleared::Done,
             _ if unit.sharing() == Sharing::AllNexuses && set.is_faulted() => AcaCleared::OfAnother,
             _ => AcaCleared::Nothing,
         }
     }
 
     fn establish(&self, unit: &LogicalUnit, attention: Attention) {
-        if let Some(link) = self.link_to(unit) {
-            link.attentions.establish(attention);
+        if let Some(nexus_state) = self.state_at(unit) {
+            nexus_state.attentions.establish(attention);
         }
     }
 }
@@ -98,7 +98,7 @@ impl LogicalUnit {
 
     fn reset(&self) {
         self.restart();
-        self.each_link(|link| link.medium.allow_removal());
+        self.each_nexus(|nexus_state| nexus_state.medium.allow_removal());
         self.revert_modes();
         self.timestamp().revert();
         self.task_set().lock().clear_fault(self, None);

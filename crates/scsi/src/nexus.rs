@@ -4,8 +4,8 @@
 
 use crate::attention::Attention;
 use crate::lun::Context;
-use crate::lun::Link;
 use crate::lun::LogicalUnit;
+use crate::lun::NexusState;
 use crate::sense;
 use crate::sense::Fault;
 use crate::spc;
@@ -42,7 +42,7 @@ pub struct NexusNames {
 /// Whether the transport of a nexus carries QUERY TASK, QUERY TASK SET, QUERY ASYNCHRONOUS EVENT
 /// and I_T NEXUS RESET (RFC 7144 §6.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // they come together
+#[expect(clippy::exhaustive_enums)] // they come together
 pub enum Queries {
     /// None of them.
     #[default]
@@ -75,7 +75,7 @@ struct Mapping {
 #[derive(Debug)]
 pub(crate) struct Mapped {
     pub(crate) unit: Arc<LogicalUnit>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) nexus_state: Arc<NexusState>,
 }
 
 impl Nexus {
@@ -86,7 +86,8 @@ impl Nexus {
     pub fn new(mut names: NexusNames, map: Vec<(u16, Arc<LogicalUnit>)>) -> Self {
         // On the wire the name ends with a null; what TransportIDs name does not.
         names.initiator_port.truncate(names.initiator_port.trim_end_matches('\0').len());
-        let map = mappings(map, |unit| Arc::new(Mapped { link: unit.link(&names), unit }));
+        let map =
+            mappings(map, |unit| Arc::new(Mapped { nexus_state: unit.nexus_state(&names), unit }));
         Self { names, queries: Queries::None, map, former: Vec::new(), exchanged: Vec::new() }
     }
 
@@ -105,7 +106,7 @@ impl Nexus {
         let names = &self.names;
         self.map = mappings(map, |unit| match old(&unit) {
             Some(mapping) => Arc::clone(&mapping.mapped),
-            None => Arc::new(Mapped { link: unit.link(names), unit }),
+            None => Arc::new(Mapped { nexus_state: unit.nexus_state(names), unit }),
         });
         let same = |(one, other): (&Mapping, &Mapping)| {
             one.number == other.number && Arc::ptr_eq(&one.mapped, &other.mapped)
@@ -116,10 +117,10 @@ impl Nexus {
         for mapping in &before {
             let unit = &mapping.mapped.unit;
             if self.mapped_unit(unit).is_some() {
-                mapping.mapped.link.attentions.establish(Attention::LunsChanged);
+                mapping.mapped.nexus_state.attentions.establish(Attention::LunsChanged);
             } else {
                 unit.end_legacy_reservation(Some(&self.names));
-                mapping.mapped.link.copies.clear();
+                mapping.mapped.nexus_state.copies.clear();
             }
         }
         self.note_exchanges(&before);
@@ -147,7 +148,7 @@ impl Nexus {
             self.former.swap_remove(at);
             self.exchanged.push(now.number);
             // What it tells a new nexus says nothing of the number.
-            now.mapped.link.attentions.establish(Attention::LunsChanged);
+            now.mapped.nexus_state.attentions.establish(Attention::LunsChanged);
         }
     }
 
@@ -155,7 +156,7 @@ impl Nexus {
     /// (SAM-5 §5.14.2).
     pub(crate) fn luns_reported(&self) {
         for mapping in &self.map {
-            mapping.mapped.link.attentions.withdraw(Attention::LunsChanged);
+            mapping.mapped.nexus_state.attentions.withdraw(Attention::LunsChanged);
         }
     }
 
@@ -172,7 +173,7 @@ impl Nexus {
             return Task::elsewhere(self.start_elsewhere(request, &cdb));
         };
         let simple = matches!(request.attribute, Attribute::Simple | Attribute::Untagged);
-        if !simple || !mapped.link.running.enter(&mapped.unit) {
+        if !simple || !mapped.nexus_state.running.enter(&mapped.unit) {
             return Task::listed(self, Arc::clone(mapped), request);
         }
         Task::running(Arc::clone(mapped), request, self.begin(mapped, request))
@@ -181,9 +182,9 @@ impl Nexus {
     /// Puts a command whose turn it is through the gate.
     #[inline]
     pub(crate) fn begin(&self, mapped: &Mapped, request: &Request) -> Result<Started, Fault> {
-        let (unit, link) = (&*mapped.unit, &*mapped.link);
+        let (unit, nexus_state) = (&*mapped.unit, &*mapped.nexus_state);
         let cdb = CdbView::new(&request.cdb);
-        Context { nexus: self, unit, link, request, cdb }.start()
+        Context { nexus: self, unit, nexus_state, request, cdb }.start()
     }
 
     /// The unit at `lun`, if one is mapped there.
@@ -197,7 +198,7 @@ impl Nexus {
     pub fn lost(self) {
         for mapping in &self.map {
             mapping.mapped.unit.end_legacy_reservation(Some(&self.names));
-            mapping.mapped.link.copies.clear();
+            mapping.mapped.nexus_state.copies.clear();
         }
         self.reinstated();
     }
@@ -206,11 +207,11 @@ impl Nexus {
     /// stays (RFC 7143 §4.4.3.2).
     pub fn reinstated(self) {
         for mapping in &self.map {
-            let (unit, link) = (&mapping.mapped.unit, &mapping.mapped.link);
-            unit.task_set().lock().clear_fault(unit, Some(link));
-            link.echo.wipe();
-            link.medium.allow_removal();
-            link.attentions.establish(Attention::NexusLoss);
+            let (unit, nexus_state) = (&mapping.mapped.unit, &mapping.mapped.nexus_state);
+            unit.task_set().lock().clear_fault(unit, Some(nexus_state));
+            nexus_state.echo.wipe();
+            nexus_state.medium.allow_removal();
+            nexus_state.attentions.establish(Attention::NexusLoss);
         }
     }
 
@@ -245,16 +246,17 @@ impl Nexus {
         all.find(|mapping| Arc::ptr_eq(&mapping.mapped.unit, unit)).map(|mapping| mapping.number)
     }
 
-    /// The link to `unit`; there is one even if it is mapped twice.
-    pub(crate) fn link_to(&self, unit: &LogicalUnit) -> Option<&Link> {
+    /// What `unit` keeps for this nexus; there is one even if it is mapped twice.
+    pub(crate) fn state_at(&self, unit: &LogicalUnit) -> Option<&NexusState> {
         let mut all = self.map.iter().map(|mapping| &*mapping.mapped);
-        all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit)).map(|mapped| &*mapped.link)
+        all.find(|mapped| core::ptr::eq(&raw const *mapped.unit, unit))
+            .map(|mapped| &*mapped.nexus_state)
     }
 
     /// Tells every other nexus of `unit`; all of them, if this one has it no more.
     pub(crate) fn tell_others(&self, unit: &LogicalUnit, attention: Attention) {
-        match self.link_to(unit) {
-            Some(link) => unit.establish_elsewhere(link, attention),
+        match self.state_at(unit) {
+            Some(nexus_state) => unit.establish_elsewhere(nexus_state, attention),
             None => unit.establish_everywhere(attention),
         }
     }

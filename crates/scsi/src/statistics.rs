@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a unit counts: commands and blocks, and what could not be read or written (SPC-4 §7.3).
 //!
-//! Commands are counted in the link of their nexus, which one thread alone writes to: no atomic
+//! Commands are counted in the state of their nexus, which one thread alone writes to: no atomic
 //! step is needed, only that others may look.
 
 use crate::sense;

@@ -133,8 +133,8 @@ impl Task {
             naca: asks_for_aca(&mapped.unit, request),
             preempts: is_preempt_and_abort(request),
         };
-        let (unit, link) = (&mapped.unit, &mapped.link);
-        let place = unit.task_set().lock().accept(unit, link, arrival);
+        let (unit, nexus_state) = (&mapped.unit, &mapped.nexus_state);
+        let place = unit.task_set().lock().accept(unit, nexus_state, arrival);
         match place {
             Err(fault) => {
                 let step = Step::Complete(unit.fault(fault));
@@ -215,7 +215,7 @@ impl Task {
     #[cold]
     fn begin(&mut self, nexus: &Nexus, request: Request) -> Step {
         let Some(mapped) = &self.mapped else { return self.broken() };
-        if self.place.advance(&mapped.unit, &mapped.link) == Turn::Later {
+        if self.place.advance(&mapped.unit, &mapped.nexus_state) == Turn::Later {
             self.waiting = Some(Box::new(Waiting::Begin(request)));
             return Step::Wait;
         }
@@ -278,9 +278,9 @@ impl Task {
         }
         if let Some(mapped) = &self.mapped {
             match &self.machine {
-                Machine::Read(read) => mapped.link.traffic.count_read(read.bytes()),
-                Machine::Write(write) => mapped.link.traffic.count_write(write.bytes()),
-                Machine::Protected(protected) => protected.count(&mapped.link.traffic),
+                Machine::Read(read) => mapped.nexus_state.traffic.count_read(read.bytes()),
+                Machine::Write(write) => mapped.nexus_state.traffic.count_write(write.bytes()),
+                Machine::Protected(protected) => protected.count(&mapped.nexus_state.traffic),
                 _ => {}
             }
         }
@@ -295,7 +295,7 @@ impl Task {
         if access == Access::There {
             return self.acquire_there(step);
         }
-        let got = self.hold.acquire(access, &mapped.unit, &mapped.link, op);
+        let got = self.hold.acquire(access, &mapped.unit, &mapped.nexus_state, op);
         if got { step } else { self.wait(step) }
     }
 
@@ -313,7 +313,7 @@ impl Task {
         }
         let shared = op.changes() || there.unit.counts_readers();
         let access = if shared { Access::Shared } else { Access::Free };
-        let got = self.hold.acquire(access, &there.unit, &there.link, op);
+        let got = self.hold.acquire(access, &there.unit, &there.nexus_state, op);
         if got { step } else { self.wait(step) }
     }
 
@@ -350,13 +350,16 @@ impl Task {
     #[cold]
     fn pass_watched(&mut self, step: Step) -> Step {
         let Some(mapped) = &self.mapped else { return step };
-        let (unit, link) = (&mapped.unit, &mapped.link);
+        let (unit, nexus_state) = (&mapped.unit, &mapped.nexus_state);
         // What reads, decides and writes as one is not stopped in between; nor is work that has
         // begun and belongs to no nexus, for it would not outlive the task;
         // nor is a change that others wait for.
         let goes_on = matches!(step, Step::Spawn { .. } | Step::Keep(_));
         let stops = !self.passes_aca && self.hold != Hold::Exclusive && !goes_on;
-        if stops && unit.is_special(Special::Aca) && unit.task_set().lock().holds_up(unit, link) {
+        if stops
+            && unit.is_special(Special::Aca)
+            && unit.task_set().lock().holds_up(unit, nexus_state)
+        {
             self.release_hold();
             return self.wait(step);
         }
@@ -391,15 +394,15 @@ impl Task {
             self.machine = Machine::Unfit(failed);
         }
         let Some(mapped) = &self.mapped else { return self.end(completion) };
-        let (unit, link) = (&mapped.unit, &mapped.link);
+        let (unit, nexus_state) = (&mapped.unit, &mapped.nexus_state);
         {
             let mut set = unit.task_set().lock();
             if self.naca {
                 // RFC 7143 §4.2.2.3.4 c.
                 completion.fence = true;
-                set.fault(unit, link);
+                set.fault(unit, nexus_state);
             } else if self.passes_aca {
-                set.clear_fault(unit, Some(link));
+                set.clear_fault(unit, Some(nexus_state));
             }
         }
         let victims = match (unit.modes().current().control.queue_error, unit.sharing()) {
@@ -433,14 +436,14 @@ impl Task {
     fn release(&mut self) {
         self.release_hold();
         if let Some(mapped) = &self.mapped {
-            self.place.leave(&mapped.unit, &mapped.link);
+            self.place.leave(&mapped.unit, &mapped.nexus_state);
         }
     }
 
     #[inline]
     fn release_hold(&mut self) {
         if let Some(mapped) = self.there.as_ref().or(self.mapped.as_ref()) {
-            self.hold.release(&mapped.unit, &mapped.link);
+            self.hold.release(&mapped.unit, &mapped.nexus_state);
         }
     }
 

@@ -7,15 +7,15 @@
 //! accepted --> listed, dormant --> listed, enabled ---> over      ORDERED, HEAD OF QUEUE, ACA
 //! ```
 //!
-//! As a rule a SIMPLE task counts itself in the link of its own nexus, which no other reactor
+//! As a rule a SIMPLE task counts itself in the state of its own nexus, which no other reactor
 //! writes to, then looks at the word of the unit and runs: no lock, no memory. A task of another
 //! kind, or an ACA condition, sets [`Special::Queued`]; from then on all that come are listed under
 //! a lock, and what is counted is older than what is listed. One of the two sees the other, for the
 //! orders count-then-look and set-then-count are sequentially consistent.
 
 use crate::limits;
-use crate::lun::Link;
 use crate::lun::LogicalUnit;
+use crate::lun::NexusState;
 use crate::lun::Special;
 use crate::sense;
 use crate::sense::Fault;
@@ -73,10 +73,10 @@ pub(crate) struct TaskSet {
 struct Listed {
     ticket: Ticket,
     attribute: Attribute,
-    link: LinkId,
+    nexus_state: LinkId,
 }
 
-/// The address of a link, which lives as long as its tasks.
+/// The address of the state of a nexus, which lives as long as its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LinkId(usize);
 
@@ -113,18 +113,18 @@ impl Running {
 }
 
 impl LinkId {
-    fn of(link: &Link) -> Self {
-        Self(core::ptr::from_ref(link).addr())
+    fn of(nexus_state: &NexusState) -> Self {
+        Self(core::ptr::from_ref(nexus_state).addr())
     }
 }
 
 impl Place {
     /// The task is over.
     #[inline]
-    pub(crate) fn leave(&mut self, unit: &LogicalUnit, link: &Link) {
+    pub(crate) fn leave(&mut self, unit: &LogicalUnit, nexus_state: &NexusState) {
         match core::mem::replace(self, Self::Nowhere) {
             Self::Nowhere => {}
-            Self::Counted => link.running.leave(),
+            Self::Counted => nexus_state.running.leave(),
             Self::Listed(ticket) => {
                 let mut set = unit.task_set().lock();
                 set.listed.retain(|task| task.ticket != ticket);
@@ -135,17 +135,17 @@ impl Place {
 
     /// Tries to run.
     #[cold]
-    pub(crate) fn advance(&mut self, unit: &LogicalUnit, link: &Link) -> Turn {
+    pub(crate) fn advance(&mut self, unit: &LogicalUnit, nexus_state: &NexusState) -> Turn {
         let Self::Listed(ticket) = *self else { return Turn::Now };
         let mut set = unit.task_set().lock();
         let Some(at) = set.listed.iter().position(|task| task.ticket == ticket) else {
             return Turn::Now;
         };
-        if !set.may_run(at, unit, link) {
+        if !set.may_run(at, unit, nexus_state) {
             return Turn::Later;
         }
         if set.listed.get(at).is_some_and(Listed::is_simple) {
-            link.running.0.fetch_add(1, Ordering::SeqCst);
+            nexus_state.running.0.fetch_add(1, Ordering::SeqCst);
             set.listed.remove(at);
             *self = Self::Counted;
             set.tidy(unit);
@@ -159,14 +159,15 @@ impl TaskSet {
     pub(crate) fn accept(
         &mut self,
         unit: &LogicalUnit,
-        link: &Link,
+        nexus_state: &NexusState,
         arrival: Arrival,
     ) -> Result<Place, Fault> {
-        let link = LinkId::of(link);
-        let own = self.faulted.contains(&link);
-        let blocked = self.is_blocked(unit, link);
+        let nexus_state = LinkId::of(nexus_state);
+        let own = self.faulted.contains(&nexus_state);
+        let blocked = self.is_blocked(unit, nexus_state);
         match arrival.attribute {
-            Attribute::Aca if own && !self.listed.iter().any(|task| task.is_aca_of(link)) => {}
+            Attribute::Aca
+                if own && !self.listed.iter().any(|task| task.is_aca_of(nexus_state)) => {}
             _ if own => return Err(Fault::ACA_ACTIVE),
             _ if blocked && arrival.preempts => {}
             _ if blocked && arrival.naca => return Err(Fault::ACA_ACTIVE),
@@ -183,40 +184,44 @@ impl TaskSet {
         // What preempts must run even where all others are blocked.
         let attribute =
             if blocked && arrival.preempts { Attribute::Aca } else { arrival.attribute };
-        self.listed.push(Listed { ticket, attribute, link });
+        self.listed.push(Listed { ticket, attribute, nexus_state });
         Ok(Place::Listed(ticket))
     }
 
-    /// True if an ACA condition stops the tasks of `link`.
-    fn is_blocked(&self, unit: &LogicalUnit, link: LinkId) -> bool {
+    /// True if an ACA condition stops the tasks of `nexus_state`.
+    fn is_blocked(&self, unit: &LogicalUnit, nexus_state: LinkId) -> bool {
         match unit.sharing() {
             Sharing::AllNexuses => !self.faulted.is_empty(),
-            Sharing::EachNexus => self.faulted.contains(&link),
+            Sharing::EachNexus => self.faulted.contains(&nexus_state),
         }
     }
 
-    /// True if an ACA condition holds up a task of `link` that runs already.
-    pub(crate) fn holds_up(&self, unit: &LogicalUnit, link: &Link) -> bool {
-        self.is_blocked(unit, LinkId::of(link))
+    /// True if an ACA condition holds up a task of `nexus_state` that runs already.
+    pub(crate) fn holds_up(&self, unit: &LogicalUnit, nexus_state: &NexusState) -> bool {
+        self.is_blocked(unit, LinkId::of(nexus_state))
     }
 
     /// SAM-5 §8.6: what must end before the task at `at` begins.
-    fn may_run(&self, at: usize, unit: &LogicalUnit, link: &Link) -> bool {
+    fn may_run(&self, at: usize, unit: &LogicalUnit, nexus_state: &NexusState) -> bool {
         let Some(task) = self.listed.get(at) else { return true };
         let sharing = unit.sharing();
-        let alike = |other: &&Listed| sharing == Sharing::AllNexuses || other.link == task.link;
+        let alike = |other: &&Listed| {
+            sharing == Sharing::AllNexuses || other.nexus_state == task.nexus_state
+        };
         let mut heads = self.listed.iter().filter(alike).filter(|other| other.is_head());
         let mut older = self.listed.iter().take(at).filter(alike);
         match task.attribute {
             Attribute::Aca => true,
-            _ if self.is_blocked(unit, task.link) => false,
+            _ if self.is_blocked(unit, task.nexus_state) => false,
             Attribute::HeadOfQueue => true,
             Attribute::Ordered => {
                 heads.next().is_none()
                     && older.next().is_none()
                     && match sharing {
-                        Sharing::AllNexuses => !unit.any_link(|link| link.running.any()),
-                        Sharing::EachNexus => !link.running.any(),
+                        Sharing::AllNexuses => {
+                            !unit.any_nexus(|nexus_state| nexus_state.running.any())
+                        }
+                        Sharing::EachNexus => !nexus_state.running.any(),
                     }
             }
             Attribute::Simple | Attribute::Untagged => {
@@ -225,20 +230,24 @@ impl TaskSet {
         }
     }
 
-    /// Establishes an ACA condition for the nexus of `link` (SAM-5 §5.9.1).
-    pub(crate) fn fault(&mut self, unit: &LogicalUnit, link: &Link) {
-        let link = LinkId::of(link);
-        if !self.faulted.contains(&link) {
-            self.faulted.push(link);
+    /// Establishes an ACA condition for the nexus of `nexus_state` (SAM-5 §5.9.1).
+    pub(crate) fn fault(&mut self, unit: &LogicalUnit, nexus_state: &NexusState) {
+        let nexus_state = LinkId::of(nexus_state);
+        if !self.faulted.contains(&nexus_state) {
+            self.faulted.push(nexus_state);
         }
         unit.make_special(Special::Queued);
         unit.make_special(Special::Aca);
     }
 
     /// Ends the ACA condition of one nexus, or of all for None; true if there was one.
-    pub(crate) fn clear_fault(&mut self, unit: &LogicalUnit, link: Option<&Link>) -> bool {
+    pub(crate) fn clear_fault(
+        &mut self,
+        unit: &LogicalUnit,
+        nexus_state: Option<&NexusState>,
+    ) -> bool {
         let before = self.faulted.len();
-        let id = link.map(LinkId::of);
+        let id = nexus_state.map(LinkId::of);
         self.faulted.retain(|faulted| id.is_some_and(|id| *faulted != id));
         let cleared = self.faulted.len() != before;
         self.tidy(unit);
@@ -270,8 +279,8 @@ impl Listed {
         self.attribute == Attribute::HeadOfQueue
     }
 
-    fn is_aca_of(&self, link: LinkId) -> bool {
-        self.attribute == Attribute::Aca && self.link == link
+    fn is_aca_of(&self, nexus_state: LinkId) -> bool {
+        self.attribute == Attribute::Aca && self.nexus_state == nexus_state
     }
 }
 

@@ -12,8 +12,8 @@ use scsi::Identity;
 use scsi::Kept;
 use scsi::LogicalUnit;
 use store::FileId;
+use store::FilterIndex;
 use store::Geometry;
-use store::Layer;
 use store::Store;
 use store::filter::Limit;
 use store::filter::Rate;
@@ -228,7 +228,7 @@ impl Machine {
     fn limited(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         match self.plan.limit {
             0 => store,
-            limit => Arc::new(Limit::new(store, Layer(0), Rate::Bytes(limit))),
+            limit => Arc::new(Limit::new(store, FilterIndex(0), Rate::Bytes(limit))),
         }
     }
 

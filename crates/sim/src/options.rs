@@ -38,7 +38,6 @@ use crate::rng::Rng;
 
 /// What a session wishes.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // built here and by shrinking
 pub struct SessionPlan {
     /// Which target.
     pub target: usize,
@@ -104,7 +103,6 @@ pub struct SessionPlan {
 
 /// What a target is.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // built here and by shrinking
 pub struct TargetPlan {
     /// Logical units.
     pub luns: u16,
@@ -162,7 +160,6 @@ pub struct TargetPlan {
 
 /// Everything that a seed draws.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // built here and by shrinking
 pub struct Options {
     /// The seed.
     pub seed: u64,

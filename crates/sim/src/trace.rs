@@ -43,7 +43,6 @@ impl Trace {
 
 /// The trace of a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // two numbers
 pub struct Digest {
     /// Over every step.
     pub hash: u64,

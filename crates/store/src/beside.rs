@@ -194,7 +194,7 @@ mod tests {
         let file = |id| Arc::new(File::new(FileId(id), geometry(4096, false), false));
         let slow = |id| {
             let length = core::time::Duration::from_millis(1);
-            Arc::new(Delay::new(file(id), crate::Layer(0), Delayed::All, length))
+            Arc::new(Delay::new(file(id), crate::FilterIndex(0), Delayed::All, length))
         };
         let store = Beside::new(slow(1), slow(2));
         assert_eq!(flushed(&store, &[Ok(()), Ok(())]), (vec![2, 1], None));

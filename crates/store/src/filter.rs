@@ -2,8 +2,9 @@
 //! Filters: stores that stand in front of another one and change one thing about it.
 //!
 //! Each filter is a store, so they stack in any order, and one that is not there costs nothing. A
-//! filter that needs time asks its driver for it ([`Io::Clock`], [`Io::Pause`]) under the number of
-//! its [`Layer`](crate::Layer), by which it knows its own Io among those of what is behind it.
+//! filter that needs time asks its driver for it ([`Io::Clock`], [`Io::Pause`]) under its
+//! [`FilterIndex`](crate::FilterIndex), by which it knows its own Io among those of what is behind
+//! it.
 
 mod atomic;
 mod delay;

@@ -52,7 +52,7 @@ struct Log {
 
 /// What a sync or durable write that ended well is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // each driver must handle each of them
+#[expect(clippy::exhaustive_enums)] // each driver must handle each of them
 pub enum Verdict {
     /// Not known yet: others that overlapped with it are under way. To be asked again.
     Wait,
@@ -133,7 +133,7 @@ impl Health {
 
 /// What a [`Watch`] is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there is no third kind
+#[expect(clippy::exhaustive_enums)] // there is no third kind
 pub enum Watched {
     /// A sync of the whole file.
     Sync,

@@ -30,7 +30,6 @@ use health::{Health, Watched};
 
 /// Facts about a store; only its size can change while it is open ([`Store::set_bytes`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // openers build it
 pub struct Geometry {
     /// Size in bytes, a multiple of 512.
     pub bytes: u64,
@@ -73,7 +72,6 @@ impl Geometry {
 
 /// Space, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // who knows builds it
 pub struct Usage {
     /// Taken.
     pub used: u64,
@@ -85,7 +83,7 @@ pub struct Usage {
 
 /// One block operation; offsets and lengths in bytes, within the store.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // each store must do each of them
+#[expect(clippy::exhaustive_enums)] // each store must do each of them
 pub enum Op {
     /// Gives the bytes; at most [`BUF_LEN_MAX`] of them.
     Read {
@@ -138,7 +136,7 @@ pub enum Op {
 
 /// What stands behind bytes (SBC-3 §4.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // all states that a block can have
+#[expect(clippy::exhaustive_enums)] // all states that a block can have
 pub enum Space {
     /// Space that holds data; a store that cannot tell says so of all its bytes.
     Mapped,
@@ -150,7 +148,6 @@ pub enum Space {
 
 /// Bytes behind which the same stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // stores build it
 pub struct Run {
     /// What stands behind them.
     pub space: Space,
@@ -184,7 +181,7 @@ impl Op {
 
 /// How an operation ended.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // each caller must handle each of them
+#[expect(clippy::exhaustive_enums)] // each caller must handle each of them
 pub enum Outcome {
     /// As asked.
     Done,
@@ -225,13 +222,12 @@ pub enum Error {
 
 /// A file of the engine, by the number under which the target installed it on every reactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_structs)] // a number
 pub struct FileId(pub u32);
 
 /// Work that a store needs from its driver, which gets most of it done by the engine; offsets and
 /// lengths in bytes.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // each driver must run each of them
+#[expect(clippy::exhaustive_enums)] // each driver must run each of them
 pub enum Io {
     /// The driver takes the buffer from its pool and gives it back frozen in [`IoResult::Read`].
     Read {
@@ -295,12 +291,12 @@ pub enum Io {
     /// What time it is.
     Clock {
         /// Which filter asks.
-        layer: Layer,
+        filter: FilterIndex,
     },
     /// Nothing, for so long.
     Pause {
         /// Which filter asks.
-        layer: Layer,
+        filter: FilterIndex,
         /// At least so long; the result is what time it is then.
         length: Duration,
         /// What the filter knows the operation by.
@@ -370,8 +366,7 @@ impl Io {
 /// The place of a filter in front of a store, from 0: each filter of a stack has its own, so that
 /// it knows its Io again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // a number
-pub struct Layer(pub u8);
+pub struct FilterIndex(pub u8);
 
 /// Work of one of several stores that are one, and how far the whole operation has come.
 #[derive(Clone, Debug)]
@@ -393,7 +388,7 @@ impl Part {
 
 /// What became of an [`Io`]: bytes moved, or the errno.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // each store must handle each of them
+#[expect(clippy::exhaustive_enums)] // each store must handle each of them
 pub enum IoResult {
     /// Holds as many bytes as were read; fewer than asked means end of file.
     Read(Result<Slice, i32>),
@@ -409,7 +404,7 @@ pub enum IoResult {
 
 /// What a store needs next for an operation.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // each driver must handle both
+#[expect(clippy::exhaustive_enums)] // each driver must handle both
 pub enum Submitted {
     /// Nothing: it is over.
     Done(Outcome),

@@ -27,7 +27,7 @@ use core::str::FromStr;
 
 /// A store to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the opener must handle each of them
+#[expect(clippy::exhaustive_enums)] // the opener must handle each of them
 pub enum Spec {
     /// `memory:SIZE`: in memory, gone with the process.
     Memory {
@@ -65,7 +65,6 @@ pub enum Spec {
 
 /// A file to be opened as a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the opener must heed each of them
 pub struct FileSpec {
     /// Not empty; ends at the first comma.
     pub path: String,

@@ -11,7 +11,7 @@ use lunwire_store::memory::Memory;
 use lunwire_store::null::Null;
 use lunwire_store::stripe::Stripe;
 use lunwire_store::{
-    Error, FileId, Geometry, Io, IoResult, Layer, Op, Outcome, Space, Store, Submitted,
+    Error, FileId, FilterIndex, Geometry, Io, IoResult, Op, Outcome, Space, Store, Submitted,
 };
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -227,7 +227,8 @@ fn stripe() -> Subject {
     let (first, first_file, first_store) = file_store(1, bytes, false);
     let (last, last_file, last_store) = file_store(2, bytes + 512, false);
     let memory: Arc<dyn Store> = Arc::new(Memory::new(bytes).expect("room"));
-    let memory = Arc::new(Delay::new(memory, Layer(0), Delayed::All, Duration::from_millis(1)));
+    let memory =
+        Arc::new(Delay::new(memory, FilterIndex(0), Delayed::All, Duration::from_millis(1)));
     let stores: Vec<Arc<dyn Store>> = vec![Arc::new(first_store), memory, Arc::new(last_store)];
     let stripe = Stripe::new(4096, stores).expect("legal");
     let files = vec![(first, first_file), (last, last_file)];
@@ -247,13 +248,13 @@ impl Journal for Count {
 /// Filters that change nothing but the time.
 fn filters(behind: Arc<dyn Store>) -> Arc<dyn Store> {
     let time = Duration::from_millis(3);
-    let delay = Arc::new(Delay::new(behind, Layer(0), Delayed::Writes, time));
-    let limit = Arc::new(Limit::new(delay, Layer(1), Rate::Operations(50)));
-    let limit = Arc::new(Limit::new(limit, Layer(2), Rate::Bytes(1 << 20)));
+    let delay = Arc::new(Delay::new(behind, FilterIndex(0), Delayed::Writes, time));
+    let limit = Arc::new(Limit::new(delay, FilterIndex(1), Rate::Operations(50)));
+    let limit = Arc::new(Limit::new(limit, FilterIndex(2), Rate::Bytes(1 << 20)));
     let never = When::Every(u64::MAX);
     let failing = Arc::new(Failing::new(limit, Fault::Write, never));
     let log = Arc::new(Log::new(failing, Arc::new(Count::default())));
-    Arc::new(Delay::new(log, Layer(3), Delayed::Reads, time))
+    Arc::new(Delay::new(log, FilterIndex(3), Delayed::Reads, time))
 }
 
 /// Unit of what is reserved, bytes.
@@ -594,8 +595,8 @@ fn a_delay_passes_before_the_operation() {
     let memory: Arc<dyn Store> = Arc::new(Memory::new(BYTES).expect("room"));
     let time = Duration::from_millis(10);
     let outer = Delay::new(
-        Arc::new(Delay::new(memory, Layer(0), Delayed::All, time)),
-        Layer(1),
+        Arc::new(Delay::new(memory, FilterIndex(0), Delayed::All, time)),
+        FilterIndex(1),
         Delayed::Reads,
         time,
     );

@@ -27,7 +27,7 @@ pub struct AuthenticationPolicy {
 
 /// How much an initiator has to prove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the steps of RFC 7143 §9.2
+#[expect(clippy::exhaustive_enums)] // the steps of RFC 7143 §9.2
 pub enum Demand {
     /// Nothing.
     #[default]

@@ -31,7 +31,7 @@ const OWNER_LEN_MAX: u64 = 1 << 20;
 
 /// What the number of a disk follows from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two that there are
+#[expect(clippy::exhaustive_enums)] // the two that there are
 pub enum IdentityPolicy {
     /// The disk.
     #[default]
@@ -42,7 +42,6 @@ pub enum IdentityPolicy {
 
 /// Where a disk is served.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::exhaustive_structs)] // who asks says all of it
 pub struct Sought<'a> {
     /// The name of its target.
     pub target: &'a str,
@@ -56,7 +55,6 @@ pub struct Sought<'a> {
 
 /// The number of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // a number, and how long it holds
 pub struct DiskNumber {
     /// What its identity is made of.
     pub number: u64,
@@ -164,6 +162,16 @@ impl Stores {
         }
         Ok(DiskNumber { number: Identity::number_of(b"stripe", &members), lasting: true })
     }
+}
+
+/// A number for what a disk that is opened by `spec` holds, if that is gone with the daemon: a name
+/// that stays does not tell it.
+///
+/// # Errors
+/// If the system has no randomness.
+pub fn content_number(spec: &Spec) -> Result<Option<u64>, IdentityError> {
+    let number = || files::fresh().map_err(IdentityError::Random);
+    Leaves::of(spec).fleeting.then(number).transpose()
 }
 
 /// The number that earlier versions gave the disk, if it is this disk's.

@@ -34,7 +34,6 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Where a unit is to be, and for whom.
 #[derive(Clone, Debug, Default)]
-#[allow(clippy::exhaustive_structs)] // who adds one says all of it
 pub struct NewLun {
     /// Its number; if None the lowest one that no unit had since the target is served: hosts that
     /// have not looked yet must not take one for another.

@@ -26,7 +26,6 @@ pub const PORTAL_GROUP_TAG: u16 = 1;
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // an address and its group
 pub struct Portal {
     /// Port 0 picks a free one.
     pub address: SocketAddr,

@@ -115,7 +115,7 @@ pub const LOGIN_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
 
 /// How work is divided between threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there is no third way
+#[expect(clippy::exhaustive_enums)] // there is no third way
 pub enum Mode {
     /// Symmetric: each reactor does all of its work itself.
     #[default]

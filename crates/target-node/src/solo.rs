@@ -31,7 +31,6 @@ use crate::volume;
 
 /// What a [`Solo`] target needs to start.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_structs)] // who starts one builds it
 pub struct SoloPlan {
     /// The portals that it tells initiators of.
     pub portals: Vec<Portal>,
@@ -142,7 +141,6 @@ impl<P: Port> Solo<P> {
 
 /// What a reactor holds; all zero when nobody is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // a list of counts
 pub struct Holdings {
     /// Connections, of whatever phase.
     pub connections: usize,

@@ -5,6 +5,7 @@
 mod protection;
 
 pub use protection::ProtectionError;
+pub use protection::expect_unprotected;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ use engine::files::Name;
 use engine::files::OpenFile;
 use engine::files::OpenOptions;
 use store::FileId;
-use store::Layer;
+use store::FilterIndex;
 use store::Op;
 use store::Outcome;
 use store::Store;
@@ -286,7 +287,7 @@ impl Stores {
     }
 
     /// The store, and the place of the next filter in front of it.
-    fn open_layered(&mut self, spec: &Spec) -> Result<(Arc<dyn Store>, Layer), StoreError> {
+    fn open_layered(&mut self, spec: &Spec) -> Result<(Arc<dyn Store>, FilterIndex), StoreError> {
         let memory = |bytes: &u64, source| StoreError::Memory { bytes: *bytes, source };
         let store: Arc<dyn Store> = match spec {
             Spec::Memory { bytes } => Arc::new(
@@ -304,12 +305,12 @@ impl Stores {
             }
             Spec::Filtered { behind, filter } => {
                 let name = behind.to_string();
-                let (behind, layer) = self.open_layered(behind)?;
-                let store = put_in_front(behind, layer, filter, name);
-                return Ok((store, Layer(layer.0.saturating_add(1))));
+                let (behind, index) = self.open_layered(behind)?;
+                let store = put_in_front(behind, index, filter, name);
+                return Ok((store, FilterIndex(index.0.saturating_add(1))));
             }
         };
-        Ok((store, Layer(0)))
+        Ok((store, FilterIndex(0)))
     }
 
     /// A number that no file has: small ones, since engines have a table of them.
@@ -390,7 +391,7 @@ fn inherited(store: store::file::File, path: &str, synced: io::Result<()>) -> st
 /// `filter` before `behind`, whose word is `name`.
 fn put_in_front(
     behind: Arc<dyn Store>,
-    layer: Layer,
+    index: FilterIndex,
     filter: &Filter,
     name: String,
 ) -> Arc<dyn Store> {
@@ -398,10 +399,10 @@ fn put_in_front(
         Filter::ReadOnly => Arc::new(filter::ReadOnly::new(behind)),
         Filter::NoDiscard => Arc::new(filter::NoDiscard::new(behind)),
         Filter::Delay { which, length } => {
-            Arc::new(filter::Delay::new(behind, layer, which, length))
+            Arc::new(filter::Delay::new(behind, index, which, length))
         }
         Filter::Error { fault, when } => Arc::new(filter::Failing::new(behind, fault, when)),
-        Filter::Limit(rate) => Arc::new(filter::Limit::new(behind, layer, rate)),
+        Filter::Limit(rate) => Arc::new(filter::Limit::new(behind, index, rate)),
         Filter::Physical(bytes) => Arc::new(filter::Physical::new(behind, bytes)),
         Filter::Atomic => Arc::new(filter::Atomic::new(behind)),
         Filter::Log => Arc::new(filter::Log::new(behind, Arc::new(Logged { store: name }))),

@@ -17,7 +17,6 @@ use crate::table::Key;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // who starts a target chooses
 pub struct ConnectionLimits {
     /// Of all kinds, on all reactors.
     pub all: usize,

@@ -30,7 +30,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(60);
 
 /// Whether a disk may lose what lies behind a smaller end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // yes or no
+#[expect(clippy::exhaustive_enums)] // yes or no
 pub enum Shrink {
     /// It must not become smaller.
     Refused,
@@ -40,7 +40,6 @@ pub enum Shrink {
 
 /// What became of the size of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // two sizes
 pub struct Resized {
     /// What hosts saw before, bytes.
     pub before: u64,
@@ -187,7 +186,6 @@ pub enum VolumeError {
 
 /// A disk whose file is another size than what hosts see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // facts
 pub struct Rescanned {
     /// The target.
     pub target: String,

@@ -34,6 +34,8 @@ portal() {
 # start_iscsid [INITIATOR-NAME]: anew, when one runs; its sessions go on.
 start_iscsid() {
     local pristine=/run/iscsid.conf
+    # Two of iscsiadm's that begin at once: the second one fails, for it makes this folder too.
+    mkdir -p /run/lock/iscsi
     modprobe -a iscsi_tcp crc32c_generic
     pkill -x iscsid || true
     within 10 eval '! pgrep -x iscsid'

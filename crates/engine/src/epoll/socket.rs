@@ -21,6 +21,7 @@ use crate::limits::ACCEPT_PAUSE;
 use crate::limits::RECEIVE_BUDGET_BYTES;
 use crate::monotonic;
 use crate::sockets::acknowledged;
+use crate::sockets::arrived;
 use crate::sockets::ends;
 
 /// A socket of the port.
@@ -63,6 +64,11 @@ impl Sock {
     /// Bytes that the peer has acknowledged.
     pub(super) fn acknowledged(&self) -> Option<u64> {
         acknowledged(&self.fd)
+    }
+
+    /// Bytes that have come.
+    pub(super) fn arrived(&self) -> Option<u64> {
+        arrived(&self.fd)
     }
 
     fn is_sending(&self) -> bool {

@@ -18,7 +18,6 @@ use super::FileError;
 use super::OpenOptions;
 use super::Queue;
 use super::among_devices;
-use super::backing;
 use super::check_kind;
 use super::check_writable;
 use super::explain;
@@ -33,6 +32,7 @@ use super::length;
 use super::missing;
 use super::same;
 use super::same::Place;
+use super::sysfs::BlockDevice;
 
 /// What is known of a file that is not open.
 #[derive(Debug)]
@@ -111,9 +111,11 @@ pub fn examine(path: &Path, options: &OpenOptions) -> Result<Examined, FileError
     }
     let queue = Queue::of(if block_device { metadata.rdev() } else { metadata.dev() });
     let places = same::places(&metadata);
+    let device = BlockDevice::of(metadata.rdev()).filter(|_| block_device);
+    let disk = device.and_then(|device| device.disk());
     Ok(Examined {
         places,
-        disk: backing::disk_of(metadata.rdev()).filter(|_| block_device).map(Place::Device),
+        disk: disk.and_then(|disk| disk.number()).map(Place::Device),
         read_only: options.read_only,
         direct_block: queue.direct_block(),
         bytes,

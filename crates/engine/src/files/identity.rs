@@ -13,7 +13,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::path::PathBuf;
 
 use rustix::fs::AtFlags;
 use rustix::fs::FileType;
@@ -21,6 +20,7 @@ use rustix::fs::StatxFlags;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
+use super::sysfs::BlockDevice;
 use crate::limits::RECORD_LEN_MAX;
 
 const ATTRIBUTE: &str = "user.lunwire.disk";
@@ -38,19 +38,9 @@ const WITH_BIRTH: &str = "2";
 pub fn recorded(file: impl AsFd) -> io::Result<Option<u64>> {
     let file = file.as_fd();
     let mut bytes = [0; RECORD_LEN_MAX];
-    let length = match rustix::fs::fgetxattr(file, ATTRIBUTE, &mut bytes) {
-        Ok(length) => length,
-        Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::ACCESS | Errno::NOSYS) => {
-            return Ok(None);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let foreign = || {
-        let problem = format!("its attribute {ATTRIBUTE} is not understood");
-        io::Error::new(io::ErrorKind::InvalidData, problem)
-    };
-    let text =
-        bytes.get(..length).and_then(|text| str::from_utf8(text).ok()).ok_or_else(foreign)?;
+    let Some(bytes) = attribute(file, ATTRIBUTE, &mut bytes)? else { return Ok(None) };
+    let foreign = || not_understood(ATTRIBUTE);
+    let text = str::from_utf8(bytes).map_err(|_| foreign())?;
     let mut words = text.split(' ');
     let (Some(version), Some(number), Some(inode)) = (words.next(), words.next(), words.next())
     else {
@@ -101,7 +91,26 @@ fn text_of(file: &OwnedFd, number: u64) -> io::Result<String> {
 }
 
 fn write(file: &OwnedFd, text: &str) -> io::Result<bool> {
-    match rustix::fs::fsetxattr(file, ATTRIBUTE, text.as_bytes(), XattrFlags::empty()) {
+    set_attribute(file, ATTRIBUTE, text.as_bytes())
+}
+
+/// What the attribute `name` of `file` holds; None if there is none, or no place for one.
+pub(super) fn attribute<'a>(
+    file: impl AsFd,
+    name: &str,
+    to: &'a mut [u8],
+) -> io::Result<Option<&'a [u8]>> {
+    match rustix::fs::fgetxattr(file, name, &mut *to) {
+        Ok(length) => Ok(to.get(..length)),
+        Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::ACCESS | Errno::NOSYS) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes the attribute `name` of `file`, on stable storage; false where there is no place for it.
+pub(super) fn set_attribute(file: impl AsFd, name: &str, bytes: &[u8]) -> io::Result<bool> {
+    let file = file.as_fd();
+    match rustix::fs::fsetxattr(file, name, bytes, XattrFlags::empty()) {
         Ok(()) => {}
         Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::NOSYS) => {
             return Ok(false);
@@ -110,6 +119,12 @@ fn write(file: &OwnedFd, text: &str) -> io::Result<bool> {
     }
     rustix::fs::fsync(file)?;
     Ok(true)
+}
+
+/// The attribute `name` is there, and nobody knows what it says.
+pub(super) fn not_understood(name: &str) -> io::Error {
+    let problem = format!("its attribute {name} is not understood");
+    io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
 /// What tells `file`, which was opened as `path`, from all others of this host, as far as the host
@@ -121,9 +136,8 @@ pub fn facts(file: &OwnedFd, path: &Path) -> io::Result<String> {
     let stat = rustix::fs::fstat(file)?;
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.into());
     if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
-        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
-        let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-        return Ok(device(&folder).unwrap_or_else(|| format!("device {}", path.display())));
+        let own = BlockDevice::of(stat.st_rdev).as_ref().and_then(name_of);
+        return Ok(own.unwrap_or_else(|| format!("device {}", path.display())));
     }
     Ok(match born(file) {
         Some(birth) => format!("file {} {birth}", stat.st_ino),
@@ -133,7 +147,7 @@ pub fn facts(file: &OwnedFd, path: &Path) -> io::Result<String> {
 
 /// When the inode of `file` was born, seconds and nanoseconds; None where the file system does not
 /// tell.
-fn born(file: impl AsFd) -> Option<String> {
+pub(super) fn born(file: impl AsFd) -> Option<String> {
     let told = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
     let known = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::BTIME);
     known.then(|| format!("{}.{:09}", told.stx_btime.tv_sec, told.stx_btime.tv_nsec))
@@ -156,18 +170,16 @@ pub fn has_content(file: &OwnedFd) -> io::Result<bool> {
     Ok(device || stat.st_blocks > 0)
 }
 
-/// The name that a block device has of its own, wherever it is attached; `folder`: its place in
-/// sysfs.
-fn device(folder: &Path) -> Option<String> {
+/// The name that a block device has of its own, wherever it is attached.
+fn name_of(device: &BlockDevice) -> Option<String> {
     for name in ["dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial"] {
-        let text = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let text = device.text(name).unwrap_or_default();
         if !text.trim().is_empty() {
             return Some(format!("{name} {}", text.trim()));
         }
     }
-    let partition = fs::read_to_string(folder.join("partition")).ok()?;
-    let whole = fs::canonicalize(folder).ok()?;
-    Some(format!("{} partition {}", device(whole.parent()?)?, partition.trim()))
+    let partition = device.text("partition")?;
+    Some(format!("{} partition {}", name_of(&device.disk()?)?, partition.trim()))
 }
 
 /// A number for a thing that never was before.

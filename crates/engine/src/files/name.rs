@@ -14,7 +14,7 @@ use rustix::fs::FileType;
 
 /// What has become of the name of an open file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // who asks must know every answer
+#[expect(clippy::exhaustive_enums)] // who asks must know every answer
 pub enum Name {
     /// It has it.
     #[default]

@@ -21,10 +21,10 @@ use std::time::Instant;
 use super::FileError;
 use super::Holder;
 use super::backing::Backing;
-use super::backing::loops;
 use super::lock;
 use super::ofd;
 use super::swap::is_swap;
+use super::sysfs::BlockDevice;
 use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
@@ -202,13 +202,11 @@ pub(super) fn is_claimed(device: &Path) -> bool {
 
 /// The loop device that shows a file, if there is one.
 fn loop_of(metadata: &fs::Metadata) -> Option<PathBuf> {
-    let is_it = |folder: &Path| {
-        let shown = fs::read_to_string(folder.join("loop/backing_file")).ok()?;
-        let shown = fs::metadata(shown.trim_end_matches('\n')).ok()?;
-        (place(&shown) == place(metadata)).then_some(())
+    let shows = |device: &BlockDevice| {
+        let shown = device.text("loop/backing_file").and_then(|file| fs::metadata(file).ok());
+        shown.is_some_and(|shown| place(&shown) == place(metadata))
     };
-    let (name, _) = loops().into_iter().find(|(_, folder)| is_it(folder).is_some())?;
-    Some(Path::new("/dev").join(name))
+    BlockDevice::loops().find(shows)?.node()
 }
 
 #[cfg(test)]

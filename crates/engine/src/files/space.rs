@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 /// What a file has at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there is nothing else
+#[expect(clippy::exhaustive_enums)] // there is nothing else
 pub enum Allocation {
     /// Data.
     Data,

@@ -58,7 +58,6 @@ pub fn size(file: &OwnedFd) -> io::Result<u64> {
 
 /// Space of a regular file and of the file system that it is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // what the system says
 pub struct Usage {
     /// Bytes that the file takes.
     pub used: u64,

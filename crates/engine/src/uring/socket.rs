@@ -29,6 +29,7 @@ use crate::limits::SHORT_RECEIVES;
 use crate::limits::SINGLE_RECEIVES;
 use crate::monotonic;
 use crate::sockets::acknowledged;
+use crate::sockets::arrived;
 use crate::sockets::ends;
 
 /// A socket of the port. Its slot is free again when the kernel owes it nothing.
@@ -101,6 +102,11 @@ impl Sock {
     /// Bytes that the peer has acknowledged.
     pub(super) fn acknowledged(&self) -> Option<u64> {
         acknowledged(&self.fd)
+    }
+
+    /// Bytes that have come.
+    pub(super) fn arrived(&self) -> Option<u64> {
+        arrived(&self.fd)
     }
 
     fn is_sending(&self) -> bool {

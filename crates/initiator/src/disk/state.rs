@@ -12,6 +12,7 @@ use crate::Geometry;
 use crate::Ledger;
 use crate::SessionId;
 use crate::completions::Shared;
+use crate::limits;
 use crate::session::lock;
 
 /// What all clones of a disk share.
@@ -33,6 +34,8 @@ pub(crate) struct DiskInner {
     pub(crate) watchers: Vec<(Arc<Shared>, u64)>,
     news: Vec<(Arc<Shared>, u64, DiskEvent)>,
     question: Question,
+    /// How often it was asked in a row.
+    asked: u32,
 }
 
 /// Whether the unit is being asked for its size.
@@ -53,6 +56,7 @@ impl DiskState {
             watchers: Vec::new(),
             news: Vec::new(),
             question: Question::None,
+            asked: 0,
         };
         Self { session, lun, inner: Mutex::new(inner) }
     }
@@ -98,12 +102,19 @@ impl DiskInner {
     pub(crate) fn begin_question(&mut self) -> Option<Geometry> {
         let free = self.question == Question::None;
         self.question = if free { Question::Asked } else { Question::AskedTooEarly };
+        self.asked += u32::from(free);
         free.then_some(self.geometry)
     }
 
-    /// True if it has to be asked for once more.
+    /// True if it has to be asked for once more: not for ever by a unit that always says so.
     pub(crate) fn end_question(&mut self) -> bool {
-        std::mem::replace(&mut self.question, Question::None) == Question::AskedTooEarly
+        let early =
+            std::mem::replace(&mut self.question, Question::None) == Question::AskedTooEarly;
+        let again = early && self.asked < limits::SIZE_QUESTIONS_MAX;
+        if !again {
+            self.asked = 0;
+        }
+        again
     }
 }
 
@@ -154,5 +165,24 @@ mod tests {
         assert!(disk.inner().end_question());
         assert!(disk.inner().begin_question().is_some());
         assert!(!disk.inner().end_question());
+    }
+
+    #[test]
+    fn a_unit_that_tells_of_a_change_at_each_question_is_not_asked_for_ever() {
+        let disk = disk();
+        for _ in 0..2 {
+            let mut asked = 0;
+            loop {
+                assert!(disk.inner().begin_question().is_some());
+                asked += 1;
+                assert!(asked <= limits::SIZE_QUESTIONS_MAX, "it is asked for ever");
+                // The unit attention that it answers with at first.
+                assert!(disk.inner().begin_question().is_none());
+                if !disk.inner().end_question() {
+                    break;
+                }
+            }
+            assert_eq!(asked, limits::SIZE_QUESTIONS_MAX, "the next change has it asked again");
+        }
     }
 }

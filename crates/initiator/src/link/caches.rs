@@ -6,8 +6,8 @@
 //! anew is met by a session that has, too. A write that failed behind its acknowledgement is told
 //! once as well, by a deferred error in the answer to some later command (SPC-4 §4.5.7), or by a
 //! flush that fails: the next flush finds nothing that is left to write, and is good. So each unit
-//! has a generation, which goes up with every such event. A flush covers the writes of its own
-//! generation only.
+//! has a generation, which counts both. A flush covers the writes of its own generation only; where
+//! the unit writes through resets are excused, and what it has told itself is not.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ use wire::scsi::sam::GOOD;
 use wire::scsi::sam::RESERVATION_CONFLICT;
 use wire::scsi::sam::TASK_SET_FULL;
 
+use crate::Generation;
+
 /// All units of a session that have answered.
 #[derive(Debug, Default)]
 pub(super) struct Caches {
@@ -31,7 +33,7 @@ pub(super) struct Caches {
 
 #[derive(Debug, Default)]
 struct Cache {
-    generation: u64,
+    generation: Generation,
     /// The session is a new one, and the unit has said nothing since.
     suspect: bool,
     /// Nor had it in the session before, of whose loss it may tell now: that it had begun anew
@@ -48,27 +50,32 @@ impl Caches {
     }
 
     /// The command `cdb` has ended; gives the generation in which it did.
-    pub(super) fn heard(&mut self, lun: u16, cdb: &Cdb, outcome: &Outcome) -> u64 {
+    pub(super) fn heard(&mut self, lun: u16, cdb: &Cdb, outcome: &Outcome) -> Generation {
         self.note(lun, says(cdb, outcome))
     }
 
     /// A unit tells of itself without being asked (RFC 7143 §11.9.1, event 0).
     pub(super) fn told(&mut self, lun: u16, sense: Sense) {
-        if of_sense(sense) == Some(Says::Lost) {
-            self.note(lun, Says::Lost);
+        if let Some(says @ (Says::Lost | Says::Failed)) = of_sense(sense) {
+            self.note(lun, says);
         }
     }
 
-    fn note(&mut self, lun: u16, says: Says) -> u64 {
+    fn note(&mut self, lun: u16, says: Says) -> Generation {
         let cache = self.units.entry(lun).or_default();
-        let lost = match says {
+        let is_reset = match says {
             Says::Nothing => return cache.generation,
             Says::Kept => cache.silent,
             Says::Lost => true,
-            Says::Ready => cache.suspect,
+            Says::Ready | Says::Failed => cache.suspect,
         };
         (cache.suspect, cache.silent) = (false, false);
-        cache.generation += u64::from(lost);
+        if is_reset {
+            cache.generation.reset();
+        }
+        if says == Says::Failed {
+            cache.generation.failed();
+        }
         cache.generation
     }
 }
@@ -80,7 +87,10 @@ enum Says {
     Nothing,
     /// The nexus alone was lost: a unit that was reset would have said that first.
     Kept,
+    /// It was reset, or may have been.
     Lost,
+    /// What it had acknowledged has failed.
+    Failed,
     /// No more than that there is a unit.
     Ready,
 }
@@ -90,7 +100,7 @@ fn says(cdb: &Cdb, outcome: &Outcome) -> Says {
     let completion = match outcome {
         Outcome::Done(completion) => completion,
         Outcome::Failed(Ending::Lost { sent: false }) => return Says::Nothing,
-        // It may have failed, and nobody will be told that again.
+        // It may have failed, and nobody will be told that again; nor has anybody been told.
         Outcome::Failed(_) if flushes => return Says::Lost,
         Outcome::Failed(_) => return Says::Nothing,
     };
@@ -103,7 +113,7 @@ fn says(cdb: &Cdb, outcome: &Outcome) -> Says {
     };
     match (sense.and_then(of_sense), sense) {
         (Some(says), _) => says,
-        (None, sense) if flushes && !is_untouched(sense) => Says::Lost,
+        (None, sense) if flushes && !is_untouched(sense) => Says::Failed,
         (None, _) if is_quiet(cdb) => Says::Nothing,
         (None, _) => Says::Ready,
     }
@@ -118,7 +128,7 @@ const fn is_quiet(cdb: &Cdb) -> bool {
 /// What sense data tells of a cache, whichever command it came with.
 fn of_sense(sense: Sense) -> Option<Says> {
     match (sense.key, sense.asc, sense.ascq) {
-        _ if sense.deferred => Some(Says::Lost),
+        _ if sense.deferred => Some(Says::Failed),
         // I_T NEXUS LOSS OCCURRED.
         (SenseKey::UnitAttention, 0x29, 0x07) => Some(Says::Kept),
         // POWER ON, RESET, OR BUS DEVICE RESET OCCURRED and its kin; PARAMETERS CHANGED and MODE
@@ -159,9 +169,14 @@ mod tests {
         ends(CHECK_CONDITION, sense)
     }
 
+    /// Behind so many resets.
+    const fn after(resets: u64) -> Generation {
+        Generation::of(resets, 0)
+    }
+
     impl Caches {
         /// A command that does nothing has ended.
-        fn hears(&mut self, lun: u16, outcome: &Outcome) -> u64 {
+        fn hears(&mut self, lun: u16, outcome: &Outcome) -> Generation {
             self.heard(lun, &command::plain(Opcode::TEST_UNIT_READY), outcome)
         }
     }
@@ -170,9 +185,11 @@ mod tests {
     fn a_failure_behind_an_acknowledgement_begins_a_generation() {
         let sense = |code, key| vec![code, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0, 0, 0, 0, 0];
         let read = command::plain(Opcode::READ_10);
+        let flush = command::synchronize_cache();
         for (code, key, of_read, of_flush) in [
             (0x71, 0x0b, 1, 1),
             (0x71, 1, 1, 1),
+            (0x71, 6, 1, 1),
             (0x70, 0x0b, 0, 1),
             (0x70, 3, 0, 1),
             (0x70, 1, 0, 0),
@@ -181,43 +198,49 @@ mod tests {
             (0x70, 6, 0, 0),
         ] {
             let outcome = ends(CHECK_CONDITION, sense(code, key));
-            let mut caches = Caches::default();
-            assert_eq!(caches.heard(0, &read, &outcome), of_read, "{code:x}, key {key:x}");
-            let mut caches = Caches::default();
-            let flush = command::synchronize_cache();
-            assert_eq!(caches.heard(0, &flush, &outcome), of_flush, "{code:x}, key {key:x}");
+            for (cdb, failures) in [(&read, of_read), (&flush, of_flush)] {
+                let heard = Caches::default().heard(0, cdb, &outcome);
+                assert_eq!(heard, Generation::of(0, failures), "{code:x}, key {key:x}");
+            }
         }
         for (outcome, of_flush) in [
-            (Outcome::Failed(Ending::TimedOut), 1),
-            (Outcome::Failed(Ending::Lost { sent: true }), 1),
-            (Outcome::Failed(Ending::Lost { sent: false }), 0),
-            (ends(0x40, Vec::new()), 1),
-            (ends(CHECK_CONDITION, Vec::new()), 1),
-            (ends(BUSY, Vec::new()), 0),
+            // It may have failed, and nobody was told.
+            (Outcome::Failed(Ending::TimedOut), after(1)),
+            (Outcome::Failed(Ending::Lost { sent: true }), after(1)),
+            (Outcome::Failed(Ending::Lost { sent: false }), after(0)),
+            (ends(0x40, Vec::new()), Generation::of(0, 1)),
+            (ends(CHECK_CONDITION, Vec::new()), Generation::of(0, 1)),
+            (ends(BUSY, Vec::new()), after(0)),
         ] {
-            let mut caches = Caches::default();
-            let flush = command::synchronize_cache();
-            assert_eq!(caches.heard(0, &flush, &outcome), of_flush, "{outcome:?}");
-            assert_eq!(Caches::default().heard(0, &read, &outcome), 0, "{outcome:?}");
+            assert_eq!(Caches::default().heard(0, &flush, &outcome), of_flush, "{outcome:?}");
+            assert_eq!(Caches::default().heard(0, &read, &outcome), after(0), "{outcome:?}");
         }
+    }
+
+    #[test]
+    fn a_failure_that_is_the_first_word_in_a_session_may_stand_behind_a_reset() {
+        let mut caches = Caches::default();
+        caches.hears(0, &ends(0, Vec::new()));
+        caches.is_up();
+        let deferred = vec![0x71, 0, 3, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0, 0, 0, 0, 0];
+        let told = caches.hears(0, &ends(CHECK_CONDITION, deferred));
+        assert_eq!(told, Generation::of(1, 1), "it may have begun anew besides");
     }
 
     #[test]
     fn resets_and_new_sessions_begin_a_generation() {
         let mut caches = Caches::default();
-        assert_eq!(caches.hears(0, &ends(0, Vec::new())), 0);
+        assert_eq!(caches.hears(0, &ends(0, Vec::new())), after(0));
+        let mut resets = 0;
         for (asc, ascq, goes_up) in
             [(0x29, 0, 1), (0x29, 1, 1), (0x29, 4, 1), (0x2a, 1, 1), (0x29, 7, 0), (0x3f, 0x0e, 0)]
         {
-            let before = caches.hears(0, &ends(0, Vec::new()));
-            assert_eq!(
-                caches.hears(0, &attention(asc, ascq)),
-                before + goes_up,
-                "{asc:x}/{ascq:x}"
-            );
-            assert_eq!(caches.hears(0, &ends(0, Vec::new())), before + goes_up, "once");
+            resets += goes_up;
+            let heard = caches.hears(0, &attention(asc, ascq));
+            assert_eq!(heard, after(resets), "{asc:x}/{ascq:x}");
+            assert_eq!(caches.hears(0, &ends(0, Vec::new())), after(resets), "once");
         }
-        assert_eq!(caches.hears(7, &ends(0, Vec::new())), 0, "each unit has its own");
+        assert_eq!(caches.hears(7, &ends(0, Vec::new())), after(0), "each unit has its own");
     }
 
     #[test]
@@ -228,19 +251,23 @@ mod tests {
             caches.is_up();
             caches
         };
-        assert_eq!(fresh().hears(0, &ends(0, Vec::new())), 1, "it does not say");
-        assert_eq!(fresh().hears(0, &attention(0x29, 0)), 1);
+        assert_eq!(fresh().hears(0, &ends(0, Vec::new())), after(1), "it does not say");
+        assert_eq!(fresh().hears(0, &attention(0x29, 0)), after(1));
         let mut kept = fresh();
-        assert_eq!(kept.hears(0, &attention(0x29, 7)), 0);
-        assert_eq!(kept.hears(0, &ends(0, Vec::new())), 0);
+        assert_eq!(kept.hears(0, &attention(0x29, 7)), after(0));
+        assert_eq!(kept.hears(0, &ends(0, Vec::new())), after(0));
         let mut silent = fresh();
         silent.is_up();
-        assert_eq!(silent.hears(0, &attention(0x29, 7)), 1, "of a session that had no command");
-        assert_eq!(silent.hears(0, &attention(0x29, 7)), 1);
+        assert_eq!(
+            silent.hears(0, &attention(0x29, 7)),
+            after(1),
+            "of a session that had no command"
+        );
+        assert_eq!(silent.hears(0, &attention(0x29, 7)), after(1));
         let mut later = fresh();
-        assert_eq!(later.hears(0, &ends(BUSY, Vec::new())), 0, "the unit was not asked");
-        assert_eq!(later.hears(0, &Outcome::Failed(Ending::Aborted)), 0);
-        assert_eq!(later.hears(0, &ends(0, Vec::new())), 1);
+        assert_eq!(later.hears(0, &ends(BUSY, Vec::new())), after(0), "the unit was not asked");
+        assert_eq!(later.hears(0, &Outcome::Failed(Ending::Aborted)), after(0));
+        assert_eq!(later.hears(0, &ends(0, Vec::new())), after(1));
     }
 
     #[test]
@@ -250,8 +277,8 @@ mod tests {
         caches.is_up();
         for code in [0x12, 0xa0, 0x03] {
             let cdb = Cdb { bytes: [code; 32], len: 10 };
-            assert_eq!(caches.heard(0, &cdb, &ends(0, Vec::new())), 0);
+            assert_eq!(caches.heard(0, &cdb, &ends(0, Vec::new())), after(0));
         }
-        assert_eq!(caches.hears(0, &attention(0x29, 7)), 0);
+        assert_eq!(caches.hears(0, &attention(0x29, 7)), after(0));
     }
 }

@@ -9,7 +9,7 @@
 //! ```text
 //! Same --new session, unit attention--> Doubtful --a command comes--> Asking --agrees--> Same
 //!                                          ^                            |  |
-//!                                          +---------no answer----------+  +--differs--> Other
+//!                                          +--no answer, never the same-+  +--differs--> Other
 //! ```
 //!
 //! A unit that was never asked anything is not watched.
@@ -31,6 +31,7 @@ use self::facts::Facts;
 use super::Link;
 use super::jobs::Job;
 use crate::Data;
+use crate::Generation;
 use crate::Kind;
 use crate::Request;
 use crate::Retry;
@@ -72,6 +73,8 @@ enum Standing {
 struct Check {
     fresh: Facts,
     asked: Vec<Question>,
+    /// How often that began anew.
+    rounds: u32,
     /// Requests that wait for the end, by their places.
     held: Vec<usize>,
 }
@@ -198,6 +201,13 @@ impl Identities {
         if data.is_some_and(|data| question.is_absent(data)) {
             return self.failed(lun, facts::not_supported());
         }
+        if check.asked.is_empty() {
+            check.rounds += 1;
+        }
+        let rounds = check.rounds;
+        if rounds > limits::IDENTITY_ROUNDS_MAX {
+            return self.failed(lun, Kind::Unsettled { rounds });
+        }
         check.fresh.hear(question, data);
         check.asked.push(question);
         let left = unit.known.questions().find(|question| !check.asked.contains(question));
@@ -260,7 +270,7 @@ impl Link {
             }
             Gate::Other(kind) => {
                 self.jobs.hold_first();
-                self.finish(place, Err(kind), (0, 0), context);
+                self.finish(place, Err(kind), (0, Generation::default()), context);
             }
         }
         false
@@ -309,7 +319,7 @@ impl Link {
             Some(Next::Release(held, Ok(()))) => self.jobs.release(held),
             Some(Next::Release(held, Err(kind))) => {
                 for place in held {
-                    self.finish(place, Err(kind.clone()), (0, 0), context);
+                    self.finish(place, Err(kind.clone()), (0, Generation::default()), context);
                 }
             }
             None => {}

@@ -37,6 +37,7 @@ use crate::Data;
 use crate::Done;
 use crate::Error;
 use crate::Event;
+use crate::Generation;
 use crate::Kind;
 use crate::Request;
 use crate::Retry;
@@ -197,12 +198,16 @@ impl Jobs {
     }
 
     /// Takes a request out that has waited for a buffer for all of `patience`; zero: for ever.
+    /// While data moves those that have a buffer come to an end, and time begins anew when it
+    /// `moved`.
     fn overdue<P: Port>(
         &mut self,
         patience: Duration,
+        moved: Option<Instant>,
         context: &mut Context<'_, P>,
     ) -> Option<Job> {
         let (since, place) = *self.roomless.front()?;
+        let since = moved.map_or(since, |moved| moved.max(since));
         if patience.is_zero() || context.now.since(since) < patience {
             return None;
         }
@@ -383,7 +388,7 @@ impl Link {
         &mut self,
         place: usize,
         result: Result<(), Kind>,
-        (received, generation): (u32, u64),
+        (received, generation): (u32, Generation),
         context: &mut Context<'_, P>,
     ) {
         let Some(mut job) = self.jobs.jobs.try_remove(place) else { return };
@@ -409,10 +414,9 @@ impl Link {
     /// Ends what has waited for a buffer as long as a command may take.
     pub(super) fn end_overdue<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let patience = self.options.settings.command_timeout;
-        if !matches!(self.state, State::Up(_)) {
-            return;
-        }
-        while let Some(job) = self.jobs.overdue(patience, context) {
+        let State::Up(session) = &self.state else { return };
+        let moved = session.moved();
+        while let Some(job) = self.jobs.overdue(patience, moved, context) {
             if let Some(question) = job.question {
                 self.replied(job, question, Err(Kind::Full), context);
                 continue;

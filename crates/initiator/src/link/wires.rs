@@ -10,6 +10,7 @@ use clock::Instant;
 use engine::Landing;
 use engine::Port;
 use engine::Socket;
+use iscsi::initiator::Carried;
 use iscsi::initiator::ConnectionId;
 use iscsi::initiator::Login;
 use iscsi::initiator::LoginOutput;
@@ -44,8 +45,10 @@ pub(super) struct Wire {
     before: Option<Box<Tcp>>,
     /// The list to fill; None while it is under way.
     list: Option<SgList>,
-    /// Bytes that it has carried, either way.
-    carried: u64,
+    /// Bytes that have come, that the socket took, and that are on their way to it.
+    received: u64,
+    sent: u64,
+    sending: u64,
 }
 
 impl Wire {
@@ -64,6 +67,7 @@ impl Wire {
         (self.socket, self.login) = (Some(socket), Some(Box::new(login)));
         (self.peer, self.portal) = (Some(connected.peer), connected.portal);
         self.list = Some(SgList::new());
+        (self.received, self.sent, self.sending) = (0, 0, 0);
     }
 
     /// Full feature phase: commands of the connection before are here from now on.
@@ -107,6 +111,19 @@ impl Wire {
         self.peer.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
+    /// What the connection has carried; zero while there is none.
+    fn carried<P: Port>(&self, context: &Context<'_, P>) -> Carried {
+        let known = self.socket.map(|socket| context.carried(socket)).unwrap_or_default();
+        let taken = known.taken.unwrap_or(self.sent).min(self.sent + self.sending);
+        Carried {
+            // Bytes that are landing count there and not here.
+            received: known.received.unwrap_or(0).max(self.received),
+            arriving: self.mover.arriving() as u64,
+            taken,
+            leaving: (self.sent + self.sending).saturating_sub(taken),
+        }
+    }
+
     pub(super) fn portal(&self) -> &str {
         &self.portal
     }
@@ -133,7 +150,9 @@ impl Link {
         bytes: &[u8],
         context: &mut Context<'_, P>,
     ) {
-        self.carried(epoch, bytes.len());
+        if let Some(wire) = self.place(epoch).and_then(|place| self.wires.get_mut(place)) {
+            wire.received += bytes.len() as u64;
+        }
         let mut rest = bytes;
         while !rest.is_empty() {
             let Some(place) = self.place(epoch) else { return };
@@ -151,18 +170,20 @@ impl Link {
         self.issue(context);
     }
 
-    fn carried(&mut self, epoch: u32, bytes: usize) {
-        let wire = self.place(epoch).and_then(|place| self.wires.get_mut(place));
-        if let Some(wire) = wire {
-            wire.carried += bytes as u64;
-        }
-    }
-
-    /// Tells the session what its connections have carried.
-    pub(super) fn note_carried(&mut self, now: Instant) {
+    /// Tells the session what its connections have carried and, when it is due, how far its
+    /// commands are.
+    pub(super) fn note_carried<P: Port>(&mut self, context: &Context<'_, P>) {
         let State::Up(session) = &mut self.state else { return };
         for (index, wire) in self.wires.iter().enumerate() {
-            session.note_carried(connection(index), wire.carried, now);
+            session.note_carried(connection(index), wire.carried(context), context.now);
+        }
+        if session.looks_at().is_some_and(|at| at <= context.now) {
+            let wires = &self.wires;
+            let progress = |at: ConnectionId, task| {
+                let wire = wires.get(usize::from(at.0))?;
+                wire.mover.progress(task)
+            };
+            session.note_progress(progress, context.now);
         }
     }
 
@@ -176,7 +197,7 @@ impl Link {
     ) {
         let Some(place) = self.place(epoch) else { return };
         let Some(wire) = self.wires.get_mut(place) else { return };
-        wire.carried += bytes as u64;
+        wire.received += bytes as u64;
         let event = wire.mover.landed(buf, bytes);
         context.watch.laps.fed(0);
         if let Some(event) = event {
@@ -250,7 +271,8 @@ impl Link {
     ) {
         let Some(place) = self.place(epoch) else { return };
         let Some(wire) = self.wires.get_mut(place) else { return };
-        wire.carried += list.len() as u64;
+        wire.sent += list.len() as u64;
+        wire.sending = 0;
         list.clear();
         wire.list = Some(list);
         wire.mover.handle_sent();
@@ -271,6 +293,7 @@ impl Link {
             let Some(socket) = wire.socket else { continue };
             let Some(mut list) = wire.list.take() else { continue };
             if wire.mover.poll_transmit(&mut list, exp_stat_sn) {
+                wire.sending = list.len() as u64;
                 send(socket, list, wire.epoch);
             } else {
                 wire.list = Some(list);

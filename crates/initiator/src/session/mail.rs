@@ -21,6 +21,7 @@ use super::lock;
 use super::slot::Reply;
 use crate::Chunks;
 use crate::Error;
+use crate::Generation;
 use crate::Geometry;
 use crate::Kind;
 use crate::Management;
@@ -38,7 +39,7 @@ pub(crate) type Outcome = Result<Ended, Error>;
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     pub(crate) data: Chunks,
-    pub(crate) generation: u64,
+    pub(crate) generation: Generation,
 }
 
 /// What the thread is asked to do.
@@ -287,13 +288,14 @@ mod tests {
     fn outcomes_are_left_and_fetched_in_any_order() {
         let mail = mailbox();
         let [(first, one), (second, two), (third, three)] = [(); 3].map(|()| ask(&mail));
+        let after = |resets| Generation::of(resets, 0);
         let ended = |generation| Ok(Ended { generation, ..Ended::default() });
-        leave(&mail, vec![(two, ended(2)), (one, ended(1))]);
-        assert_eq!(first.wait().unwrap().generation, 1);
-        assert_eq!(second.wait().unwrap().generation, 2);
+        leave(&mail, vec![(two, ended(after(2))), (one, ended(after(1)))]);
+        assert_eq!(first.wait().unwrap().generation, after(1));
+        assert_eq!(second.wait().unwrap().generation, after(2));
         let waits = thread::spawn(move || third.wait().unwrap().generation);
-        leave(&mail, vec![(three, ended(3))]);
-        assert_eq!(waits.join().unwrap(), 3);
+        leave(&mail, vec![(three, ended(after(3)))]);
+        assert_eq!(waits.join().unwrap(), after(3));
         assert!(lock(&mail.state).places.is_empty());
     }
 

@@ -6,10 +6,7 @@
 //! Commands --all ended--> done
 //!     |  not yet on stable storage
 //!     v
-//! Flush --generation of the writes--> done
-//!     |  another one: some may be lost
-//!     v
-//! Ask whether there is a cache at all --no--> done
+//! Flush --all questions answered--> done
 //! ```
 
 use std::sync::Arc;
@@ -20,7 +17,6 @@ use wire::iscsi::Cdb;
 use wire::scsi::SenseKey;
 use wire::scsi::capacity::Capacity;
 use wire::scsi::command;
-use wire::scsi::mode;
 use wire::scsi::opcode::Opcode;
 
 use super::mail::Ended;
@@ -31,7 +27,7 @@ use crate::Data;
 use crate::Done;
 use crate::Durability;
 use crate::Error;
-use crate::FlushMark;
+use crate::Generation;
 use crate::Geometry;
 use crate::Kind;
 use crate::Operation;
@@ -40,11 +36,10 @@ use crate::Retry;
 use crate::SessionId;
 use crate::Space;
 use crate::disk::DiskState;
-use crate::scsi::caching;
+use crate::flush::Flush;
 use crate::scsi::capacity_of_10;
 use crate::scsi::is_unsupported;
 use crate::scsi::unmap_command;
-use crate::scsi::writes_back;
 
 /// An operation or a command that has not ended.
 #[derive(Debug)]
@@ -60,7 +55,7 @@ pub(super) struct Running {
     sent: u32,
     first: Option<Buf>,
     rest: Vec<Option<Buf>>,
-    generation: u64,
+    generation: Generation,
     /// The error of the command that comes first in the range.
     error: Option<(u32, Error)>,
 }
@@ -72,23 +67,12 @@ enum Stage {
     Command(Option<Request>),
     /// A range of a disk.
     Range(Target, Range),
-    /// SYNCHRONIZE CACHE, for what was written before the mark. None: it is to be sent.
-    Flush(Target, Option<FlushMark>),
-    /// MODE SENSE, because of this; true: it was sent.
-    Cache(Target, Doubt, bool),
+    /// A flush; true: its question was sent.
+    Flush(Target, Flush, bool),
     /// READ CAPACITY.
     Capacity(Target, CapacityForm),
     /// Nothing more is sent.
     Over,
-}
-
-/// Why a flush has to know whether the unit writes back.
-#[derive(Clone, Copy, Debug)]
-enum Doubt {
-    /// Some writes are of before a reset.
-    Reset,
-    /// There is no SYNCHRONIZE CACHE for what was written before the mark.
-    NoFlush(FlushMark),
 }
 
 /// The disk of an operation.
@@ -145,7 +129,7 @@ impl Running {
     ) -> Self {
         let (session, target) = (disk.session, Target { disk, geometry });
         let Some((offset, length)) = operation.range() else {
-            return Self::new(session, owner, Stage::Flush(target, None));
+            return Self::new(session, owner, target.flush());
         };
         let block = u64::from(geometry.block.max(1));
         let range = Range { operation, lba: offset / block, blocks: length / block, at: 0 };
@@ -168,7 +152,7 @@ impl Running {
             sent: 0,
             first: None,
             rest: Vec::new(),
-            generation: 0,
+            generation: Generation::default(),
             error: None,
         }
     }
@@ -239,13 +223,18 @@ impl Running {
         }
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         match (stage, self.error.take()) {
-            (Stage::Flush(target, Some(mark)), error) => self.flushed(target, mark, error),
-            (Stage::Cache(target, doubt, true), error) => self.has_cache(target, doubt, error),
+            (Stage::Flush(target, flush, true), error) => self.flushed(target, flush, error),
             (Stage::Capacity(target, form), error) => self.has_size(target, form, error),
             (_, Some((_, error))) => Next::End(Err(error)),
             (Stage::Range(target, range), None) if range.needs_flush(&target.geometry) => {
-                self.stage = Stage::Flush(target, None);
+                self.stage = target.flush();
                 Next::Send
+            }
+            // Whoever writes so never flushes: there is nobody else to tell.
+            (Stage::Range(target, range), None)
+                if range.is_durable(&target.geometry) && target.has_failed(self.generation) =>
+            {
+                Next::End(Err(Error::new(Kind::WritesLost).at_lun(target.disk.lun)))
             }
             _ => Next::End(Ok(self.outcome())),
         }
@@ -257,50 +246,24 @@ impl Running {
         Ended { data, generation: self.generation }
     }
 
-    fn flushed(&mut self, target: Target, mark: FlushMark, error: Option<(u32, Error)>) -> Next {
-        match error {
-            None => self.covered(target, mark, Some(self.generation)),
-            Some((_, error)) if is_unsupported(&error) && target.geometry.volatile_cache => {
-                self.stage = Stage::Cache(target, Doubt::NoFlush(mark), false);
+    fn flushed(&mut self, target: Target, mut flush: Flush, error: Option<(u32, Error)>) -> Next {
+        let data = self.take_data(self.sent.saturating_sub(1));
+        let result = match error {
+            None => Ok(Done { data, generation: self.generation }),
+            Some((_, error)) => Err(error),
+        };
+        let end = {
+            let ledger = &mut target.disk.inner().ledger;
+            flush.answer(result, Some(&target.geometry), ledger)
+        };
+        match end {
+            None => {
+                self.stage = Stage::Flush(target, flush, false);
                 Next::Send
             }
-            Some((_, error)) if is_unsupported(&error) => self.covered(target, mark, None),
-            Some((_, error)) => Next::End(Err(error)),
+            Some(Ok(_)) => Next::End(Ok(self.outcome())),
+            Some(Err(error)) => Next::End(Err(error.at_lun(target.disk.lun))),
         }
-    }
-
-    /// All before the mark is on stable storage, but for what an earlier generation may have lost;
-    /// None: there was nothing to flush.
-    fn covered(&mut self, target: Target, mark: FlushMark, generation: Option<u64>) -> Next {
-        if target.disk.inner().ledger.flushed(mark, generation) {
-            return Next::End(Ok(self.outcome()));
-        }
-        if target.geometry.volatile_cache {
-            return Next::End(Err(target.writes_lost()));
-        }
-        // One that writes through had nothing to lose, if it still does.
-        self.stage = Stage::Cache(target, Doubt::Reset, false);
-        Next::Send
-    }
-
-    fn has_cache(&mut self, target: Target, doubt: Doubt, error: Option<(u32, Error)>) -> Next {
-        let part = self.sent.saturating_sub(1);
-        let answer = self.take_data(part);
-        if let Some((_, error)) = error.filter(|(_, error)| !is_unsupported(error)) {
-            return Next::End(Err(error));
-        }
-        if let Doubt::NoFlush(mark) = doubt {
-            let told = answer.as_deref().and_then(caching);
-            return match told.is_some_and(|caching| caching.write_cache) {
-                true => Next::End(Err(Error::new(Kind::CannotFlush).at_lun(target.disk.lun))),
-                false => self.covered(target, mark, None),
-            };
-        }
-        if answer.is_none_or(|bytes| writes_back(&bytes)) {
-            return Next::End(Err(target.writes_lost()));
-        }
-        target.disk.inner().ledger.forget();
-        Next::End(Ok(self.outcome()))
     }
 
     fn has_size(
@@ -351,13 +314,10 @@ impl Stage {
         match self {
             Self::Command(request) => request.take(),
             Self::Range(target, range) => range.next(target),
-            Self::Flush(target, mark @ None) => {
-                *mark = Some(target.disk.inner().ledger.mark());
-                Some(target.ask(command::synchronize_cache(), Data::None))
-            }
-            Self::Cache(target, _, sent @ false) => {
+            Self::Flush(target, flush, sent @ false) => {
                 *sent = true;
-                Some(target.ask(command::mode_sense_6(mode::ALL_PAGES, 255), Data::In(255)))
+                let (cdb, data) = flush.question();
+                Some(target.ask(cdb, data))
             }
             Self::Capacity(target, form @ CapacityForm::Long) => {
                 *form = CapacityForm::LongSent;
@@ -371,12 +331,15 @@ impl Stage {
         }
     }
 
-    /// A command has ended well: what it wrote is to be flushed, unless it is that already.
-    fn done(&self, generation: u64) {
-        if let Self::Range(target, range) = self
-            && !range.is_durable(&target.geometry)
-        {
-            target.disk.inner().ledger.wrote(generation);
+    /// A command has ended well: what it wrote is to be accounted for.
+    fn done(&self, generation: Generation) {
+        match self {
+            Self::Range(_, range) if !range.changes() => {}
+            Self::Range(target, range) if range.is_durable(&target.geometry) => {
+                target.disk.inner().ledger.wrote_durably(generation);
+            }
+            Self::Range(target, _) => target.disk.inner().ledger.wrote(generation),
+            _ => {}
         }
     }
 }
@@ -386,19 +349,27 @@ impl Target {
         Request { lun: self.disk.lun, cdb, data, retry: Retry::Always }
     }
 
-    fn writes_lost(&self) -> Error {
-        Error::new(Kind::WritesLost).at_lun(self.disk.lun)
+    /// A flush of what was written until now.
+    fn flush(self) -> Stage {
+        let flush = Flush::new(&self.disk.inner().ledger);
+        Stage::Flush(self, flush, false)
+    }
+
+    fn has_failed(&self, generation: Generation) -> bool {
+        self.disk.inner().ledger.has_failed(generation)
     }
 }
 
 impl Range {
-    /// Whether its commands leave nothing for a flush to do.
+    const fn changes(&self) -> bool {
+        !matches!(self.operation, Operation::Read { .. } | Operation::Flush)
+    }
+
+    /// Whether what its commands write is on stable storage when they end, as far as the unit says.
     const fn is_durable(&self, geometry: &Geometry) -> bool {
-        match &self.operation {
-            Operation::Write { durability: Durability::Stable, .. } => geometry.write_through,
-            Operation::Read { .. } | Operation::Flush => true,
-            _ => false,
-        }
+        let wanted =
+            matches!(self.operation, Operation::Write { durability: Durability::Stable, .. });
+        wanted && geometry.write_through
     }
 
     /// Whether the operation ends with a flush.

@@ -15,7 +15,7 @@ use super::Secret;
 ///
 /// Some old peers use 7 for SHA-1; they fail here when they choose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the whole registry
+#[expect(clippy::exhaustive_enums)] // the whole registry
 pub enum Algorithm {
     /// 5, the one that every peer has (RFC 7143 §12.1.3).
     Md5,

@@ -59,7 +59,7 @@ pub enum ClientError {
 
 /// What the initiator has to say.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // each must be sent
+#[expect(clippy::exhaustive_enums)] // each must be sent
 pub enum ClientReply {
     /// Nothing: the exchange is over.
     Nothing,

@@ -29,7 +29,7 @@ pub use crate::datamover::TaskId;
 
 /// What the core asks of the mover. Ops of one connection are carried out in order.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // a mover must carry out each
+#[expect(clippy::exhaustive_enums)] // a mover must carry out each
 pub enum Op {
     /// Send_Control (RFC 5047 §5.1): one PDU that is no SCSI command, and its data segment.
     SendControl {
@@ -129,7 +129,7 @@ impl Keys {
 
 /// What the mover tells the core.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the core must treat each
+#[expect(clippy::exhaustive_enums)] // the core must treat each
 pub enum Event {
     /// Control_Notify (RFC 5047 §6.1): a whole PDU other than Data-In, R2T and SCSI Response,
     /// digests verified. Its data is in the mover's `control_data()` until the next feed.

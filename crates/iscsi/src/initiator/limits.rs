@@ -58,8 +58,21 @@ pub(super) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an abort of a command that took too long may take, before the connection is given up.
 pub(super) const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that a connection has carried since the last look for it to count as getting on: more than
-/// a few pings of either side.
+/// Bytes that a direction of a connection carries within [`PROGRESS_TIME`] if it gets on: more than
+/// the pings of either side.
 pub(super) const PROGRESS_MIN: u64 = 1024;
+
+/// See [`PROGRESS_MIN`]: less than a hundred bytes a second is no line for a disk.
+pub(super) const PROGRESS_TIME: Duration = Duration::from_secs(10);
+
+/// How often is looked, in the time that a command may take, at how far those under way are: what
+/// stood still is late an eighth of it later than it could be.
+pub(super) const LOOKS: u32 = 8;
+
+/// The same, at most so often: what the least time costs that a user can give.
+pub(super) const LOOK_MIN: Duration = Duration::from_millis(1);
+
+/// And at least so often, so that pings are not taken for progress.
+pub(super) const LOOK_MAX: Duration = PROGRESS_TIME;
 
 const _: () = assert!(TASKS_MAX <= TASK_SLOTS_MAX);

@@ -16,6 +16,7 @@ mod tasks;
 pub use limits::TASKS_MAX;
 pub use login::Login;
 pub use login::LoginError;
+pub use session::Carried;
 pub use session::Command;
 pub use session::Completion;
 pub use session::DeclareError;
@@ -90,7 +91,8 @@ pub struct Settings {
     pub ping_interval: Duration,
     /// A ping that is not answered for so long ends the connection.
     pub ping_timeout: Duration,
-    /// A command that is not answered for so long is aborted; zero: never. If it cannot be aborted
+    /// A command that is not answered for so long is aborted, not counting the time in which it
+    /// waits behind others for a line that is slow; zero: never. If it cannot be aborted
     /// its unit is reset, and then the session ends. A text request that is not answered for so
     /// long ends the session; where this is zero, after 30 seconds.
     pub command_timeout: Duration,
@@ -127,7 +129,7 @@ impl Default for Settings {
 
 /// Which of the connections of a session a command goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // callers choose
+#[expect(clippy::exhaustive_enums)] // callers choose
 pub enum Policy {
     /// One after the other.
     RoundRobin,
@@ -137,7 +139,7 @@ pub enum Policy {
 
 /// Which digests an initiator offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // with one algorithm and None there is no fifth
+#[expect(clippy::exhaustive_enums)] // with one algorithm and None there is no fifth
 pub enum DigestOffer {
     /// None only.
     Off,
@@ -242,7 +244,7 @@ impl LoggedIn {
 
 /// Who proved what in a login.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // neither, one or both
+#[expect(clippy::exhaustive_enums)] // neither, one or both
 pub enum Authenticated {
     /// Nobody.
     Nobody,
@@ -254,7 +256,7 @@ pub enum Authenticated {
 
 /// What the login machine gives.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must carry out each
+#[expect(clippy::exhaustive_enums)] // the pump must carry out each
 pub enum LoginOutput {
     /// Must be carried out by the mover.
     Op(Op),

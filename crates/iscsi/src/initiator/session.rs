@@ -17,6 +17,7 @@
 //! - `recovery`: above ErrorRecoveryLevel 0, what is lost is asked for (SNACK).
 //! - `failover`: what becomes of the commands of a connection that is gone.
 //! - `text`: SendTargets and what is negotiated in full feature phase.
+//! - `patience`: how long all that may take on a slow line.
 //! - `management`: task management; `control`: all else that is no SCSI command.
 
 mod commands;
@@ -24,6 +25,7 @@ mod connection;
 mod control;
 mod failover;
 mod management;
+mod patience;
 mod recovery;
 mod statuses;
 #[cfg(test)]
@@ -31,6 +33,9 @@ mod tests;
 mod text;
 mod types;
 
+pub(super) use patience::Patience;
+
+pub use patience::Carried;
 pub use types::Command;
 pub use types::Completion;
 pub use types::DeclareError;
@@ -58,6 +63,7 @@ use self::connection::Connections;
 use self::connection::LEADING;
 use self::control::Controls;
 use self::failover::Failover;
+use self::patience::Bytes;
 use self::statuses::Arrival;
 use super::ConnectionId;
 use super::LoggedIn;
@@ -78,6 +84,10 @@ use crate::serial::Serial;
 pub struct Session {
     login: LoggedIn,
     command_timeout: Duration,
+    /// Between two looks at how far commands are.
+    look_interval: Duration,
+    /// When that was done last.
+    looked: Instant,
     ping_interval: Duration,
     ping_timeout: Duration,
     state: State,
@@ -89,7 +99,7 @@ pub struct Session {
     tasks: Tasks,
     /// Commands that wait for the window, in order.
     waiting: VecDeque<TaskId>,
-    /// When commands have taken too long, in the order in which they came; ended ones stay in it.
+    /// When to look whether commands have taken too long, in order; ended ones stay in it.
     deadlines: VecDeque<(Instant, TaskId)>,
     controls: Controls,
     failover: Failover,
@@ -120,6 +130,8 @@ impl Session {
         let leading = Connection::new(login.cid, login.exp_stat_sn, login.keys(), now);
         let mut session = Self {
             command_timeout: settings.command_timeout,
+            look_interval: patience::look_interval(settings.command_timeout),
+            looked: now,
             ping_interval: settings.ping_interval,
             ping_timeout: settings.ping_timeout,
             state: State::Active,
@@ -155,13 +167,13 @@ impl Session {
         if self.state != State::Active {
             return Err(Refused::Closed);
         }
-        let task = self.tasks.insert(command).ok_or(Refused::Full)?;
+        let task = self.tasks.insert(command, now).ok_or(Refused::Full)?;
         self.waiting.push_back(task);
         if !self.command_timeout.is_zero() {
             self.forget_ended();
             self.deadlines.push_back((now + self.command_timeout, task));
         }
-        self.send_waiting();
+        self.send_waiting(now);
         Ok(task)
     }
 
@@ -181,7 +193,10 @@ impl Session {
         };
         connection.heard = now;
         let handled = match event {
-            Event::Ended(ended) => self.ended(at, &ended, data),
+            Event::Ended(ended) => {
+                self.note_end(at, ended.task, now);
+                self.ended(at, &ended, data)
+            }
             Event::Control { response } => self.control(at, &response, data, now),
             Event::Window(numbers) => {
                 self.move_window(numbers);
@@ -194,7 +209,7 @@ impl Session {
         if let Err(error) = handled {
             return self.fail(at, error, now);
         }
-        self.send_waiting();
+        self.send_waiting(now);
         self.logout_if_drained(now);
     }
 
@@ -226,6 +241,9 @@ impl Session {
             }
             _ => {}
         }
+        if self.looks_at().is_some_and(|at| at <= now) {
+            self.looked = now;
+        }
         self.ping_silent(now);
         let expired = self.expire(now).and_then(|()| self.expire_failover(now));
         if let Err(error) = expired {
@@ -256,7 +274,7 @@ impl Session {
         let command = self.deadlines.front().filter(|_| self.controls.has_room());
         let command = command.map(|(at, _)| *at);
         let (abort, text) = (self.controls.abort_deadline(), self.controls.text_deadline());
-        let times = [state, command, abort, text, self.ping_deadline()];
+        let times = [state, command, abort, text, self.ping_deadline(), self.looks_at()];
         times.into_iter().flatten().chain(self.failover_deadline()).min()
     }
 
@@ -314,8 +332,12 @@ impl Session {
         assert!(self.state != State::Closed || self.tasks.len() == 0, "nothing outlives it");
         for (id, connection) in self.connections.iter() {
             connection.statuses.check();
-            let load = self.tasks.of(id).len();
-            assert_eq!(load, connection.load as usize, "commands of connection {}", id.0);
+            let tasks = self.tasks.of(id);
+            assert_eq!(tasks.len(), connection.load as usize, "commands of connection {}", id.0);
+            let commands = tasks.iter().filter_map(|task| self.tasks.get(*task));
+            let asked =
+                commands.map(|task| Bytes::of(&task.command)).fold(Bytes::NONE, Bytes::plus);
+            assert_eq!(asked, connection.asked, "what they move on connection {}", id.0);
         }
         self.check_failover();
     }
@@ -346,6 +368,12 @@ impl Session {
         }
         let arrival = connection.statuses.take(got).map_err(|_| lost)?;
         Ok(arrival == Arrival::New)
+    }
+
+    /// Looks at a command again at this time.
+    fn look_again_at(&mut self, until: Instant, task: TaskId) {
+        let place = self.deadlines.partition_point(|(at, _)| *at <= until);
+        self.deadlines.insert(place, (until, task));
     }
 
     /// Drops the front of the deadlines as far as it belongs to commands that have ended.

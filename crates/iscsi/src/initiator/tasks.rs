@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use clock::Instant;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Itt;
 use wire::iscsi::StatSn;
@@ -13,6 +14,7 @@ use super::datamover::TaskId;
 use super::datamover::itt;
 use super::datamover::slot;
 use super::limits::TASKS_MAX;
+use super::session::Patience;
 
 /// A command that has not ended.
 #[derive(Debug)]
@@ -36,6 +38,10 @@ pub(super) struct Task {
     pub(super) resegment: bool,
     /// SNACK tags that were used for it.
     pub(super) snack_tags: u32,
+    /// Since it came or, once it was sent, since the target worked on it last.
+    pub(super) patience: Patience,
+    /// What the mover told last of how far it is.
+    pub(super) progress: u64,
     /// How often it was sent again because the target had dropped it.
     pub(super) resends: u8,
 }
@@ -70,7 +76,7 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// None if there are too many.
-    pub(super) fn insert(&mut self, command: Command) -> Option<TaskId> {
+    pub(super) fn insert(&mut self, command: Command, now: Instant) -> Option<TaskId> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
@@ -91,6 +97,8 @@ impl Tasks {
             snacks: 0,
             resegment: false,
             snack_tags: 0,
+            patience: Patience::new(now),
+            progress: 0,
             resends: 0,
         });
         Some(TaskId { index, generation: slot.generation })
@@ -107,13 +115,20 @@ impl Tasks {
     }
 
     /// The task goes out with this number.
-    pub(super) fn mark_sent(&mut self, id: TaskId, number: CmdSn, connection: ConnectionId) {
-        if let Some(task) = self.get_mut(id) {
-            assert!(task.sent.is_none(), "a command gets one number");
-            task.sent = Some(number);
-            task.connection = connection;
-            self.sent += 1;
-        }
+    pub(super) fn mark_sent(
+        &mut self,
+        id: TaskId,
+        number: CmdSn,
+        connection: ConnectionId,
+        now: Instant,
+    ) -> Option<&Task> {
+        let task = self.slots.get_mut(id.index as usize)?.task.as_mut()?;
+        assert!(task.sent.is_none(), "a command gets one number");
+        task.sent = Some(number);
+        task.connection = connection;
+        task.patience = Patience::new(now);
+        self.sent += 1;
+        Some(task)
     }
 
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Task> {
@@ -149,6 +164,13 @@ impl Tasks {
         live.filter(|(slot, _)| slot.task.as_ref().is_some_and(its))
             .map(|(slot, index)| TaskId { index, generation: slot.generation })
             .collect()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (TaskId, &mut Task)> {
+        self.slots.iter_mut().zip(0..).filter_map(|(slot, index)| {
+            let id = TaskId { index, generation: slot.generation };
+            Some((id, slot.task.as_mut()?))
+        })
     }
 
     pub(super) fn len(&self) -> usize {

@@ -28,7 +28,7 @@ pub struct AdmissionRequest {
 
 /// For how long a target has moved (RFC 7143 §11.13.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two of the standard
+#[expect(clippy::exhaustive_enums)] // the two of the standard
 pub enum Redirection {
     /// This time only: status 0101h.
     Temporary,
@@ -38,7 +38,7 @@ pub enum Redirection {
 
 /// The answer of the node.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // the node decides; there is no other answer
+#[expect(clippy::exhaustive_enums)] // the node decides; there is no other answer
 pub enum Admission {
     /// The login may go on.
     Granted {
@@ -72,7 +72,7 @@ pub enum Admission {
 
 /// How an initiator has to prove who it is (RFC 7143 §6.3.2, §12.1).
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_enums)] // the node decides; there is no fourth policy
+#[expect(clippy::exhaustive_enums)] // the node decides; there is no fourth policy
 pub enum Authentication {
     /// Not at all: of the methods, None alone is taken.
     Off,

@@ -11,6 +11,7 @@ use buf::Buf;
 
 /// What a session gives, in order.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums)] // the pump must carry out each
 pub enum Output {
     /// For the mover of this connection.
     Op(ConnectionId, Op),

@@ -7,7 +7,7 @@ use crate::params::Values;
 
 /// How ends of tasks are reported (RFC 7143 §13.23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the three of the standard
+#[expect(clippy::exhaustive_enums)] // the three of the standard
 pub enum TaskReporting {
     /// As RFC 3720 has it.
     Rfc3720,

@@ -88,7 +88,6 @@ struct Behind {
 
 /// What a connection has carried since it began, in bytes, as far as its target can know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the pump makes it
 pub struct Traffic {
     /// The initiator's side has taken so much.
     pub taken: u64,

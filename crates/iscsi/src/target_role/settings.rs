@@ -89,7 +89,7 @@ impl Default for Settings {
 
 /// Which digests a target accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // with one algorithm and None there is no fourth
+#[expect(clippy::exhaustive_enums)] // with one algorithm and None there is no fourth
 pub enum DigestPolicy {
     /// First of the initiator's list that we know.
     Any,
@@ -102,7 +102,7 @@ pub enum DigestPolicy {
 /// Which resets of a whole target an initiator may ask for (RFC 7143 §11.5.1); others are answered
 /// with "function authorization failed".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(clippy::exhaustive_enums)] // the resets of the standard
+#[expect(clippy::exhaustive_enums)] // the resets of the standard
 pub enum TargetReset {
     /// None.
     None,

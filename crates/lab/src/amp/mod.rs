@@ -16,7 +16,6 @@ use rig::{Rig, Sample};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::exhaustive_structs)] // the caller names all
 pub struct Options {
     /// Runs of each case; medians count.
     pub rounds: usize,

@@ -16,7 +16,6 @@ use touching::{Costs, Segments};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::exhaustive_structs)] // the caller names all
 pub struct Options {
     /// Runs of 40 commands for each figure; medians count.
     pub rounds: usize,

@@ -35,6 +35,7 @@ impl Outfile {
     /// holds data.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot write {}; try: another place", path.display());
+        target::expect_unprotected(path)?;
         let (file, useless) = match File::create_new(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 (File::options().write(true).open(path).with_context(cannot)?, false)

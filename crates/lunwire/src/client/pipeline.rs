@@ -24,6 +24,7 @@ use anyhow::bail;
 use buf::Buf;
 use buf::Slice;
 use control::units;
+use initiator::Done;
 use initiator::Event;
 use initiator::Queue;
 use initiator::Request;
@@ -35,6 +36,7 @@ use self::verify::Compared;
 use crate::client;
 use crate::client::place;
 use crate::client::place::Disk;
+use crate::client::place::Durability;
 use crate::client::place::Place;
 use crate::client::progress::Progress;
 use crate::client::same;
@@ -338,7 +340,7 @@ impl Copy<'_> {
                         self.deliver(moving.offset, data)
                     }
                     Ok(done) => {
-                        self.durable.ledger.wrote(done.generation);
+                        self.note_write(moving.session, &done);
                         self.finish(moving.offset, moving.length);
                         Ok(())
                     }
@@ -348,6 +350,14 @@ impl Copy<'_> {
                 client::tell(&event);
                 Ok(())
             }
+        }
+    }
+
+    fn note_write(&mut self, session: SessionId, done: &Done) {
+        let ledger = &mut self.durable.ledger;
+        match self.plan.disk_of(session).map(|disk| disk.durability) {
+            Some(Durability::Fua) => ledger.wrote_durably(done.generation),
+            _ => ledger.wrote(done.generation),
         }
     }
 

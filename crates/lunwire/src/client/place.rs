@@ -26,6 +26,7 @@ use engine::files::Holder;
 use engine::files::Taken;
 use initiator::Data;
 use initiator::Done;
+use initiator::Flushed;
 use initiator::Geometry;
 use initiator::Kind;
 use initiator::Queue;
@@ -62,8 +63,18 @@ pub(crate) struct Disk {
     pub(crate) session: SessionId,
     pub(crate) lun: u16,
     pub(crate) geometry: Geometry,
-    /// It cannot be flushed: each write goes to stable storage by itself.
-    pub(crate) writes_through: bool,
+    pub(crate) durability: Durability,
+}
+
+/// What brings what is written to a disk to stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// SYNCHRONIZE CACHE.
+    Flush,
+    /// Each write, by FUA: it has a cache that cannot be flushed.
+    Fua,
+    /// Each write, as far as the disk says, which has nothing to flush.
+    Itself,
 }
 
 /// A file or block device of this machine.
@@ -112,6 +123,7 @@ impl Place {
             }
             return Ok(Self::Disk(disk));
         }
+        target::expect_unprotected(Path::new(text))?;
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true).truncate(false);
         let kind = std::fs::metadata(text).map(|metadata| metadata.file_type());
@@ -201,6 +213,11 @@ impl Place {
         }
     }
 
+    /// Whether what a flush has confirmed is safe from what fails later.
+    pub(crate) const fn has_flush(&self) -> bool {
+        !matches!(self, Self::Disk(Disk { durability: Durability::Fua | Durability::Itself, .. }))
+    }
+
     /// Brings what was written to stable storage; a disk does not belong here, it is told by
     /// [`initiator::Ledger`] what a flush stands for.
     pub(crate) fn flush(&self) -> Result<()> {
@@ -232,7 +249,7 @@ impl Disk {
         let session = client::login(queue, options, &url)?;
         let lun = url.lun.unwrap_or(0);
         match scsi::geometry(&mut queue.unit(session, lun)) {
-            Ok(geometry) => Ok(Self { url, session, lun, geometry, writes_through: false }),
+            Ok(geometry) => Ok(Self { url, session, lun, geometry, durability: Durability::Flush }),
             Err(error) => {
                 let error = client::no_unit(queue, session, error, &url);
                 queue.logout(session);
@@ -244,19 +261,17 @@ impl Disk {
     /// A cache that cannot be flushed is written through, or this fails: before anything is
     /// written that might be lost.
     fn find_durability(&mut self, queue: &mut Queue) -> Result<()> {
-        if !self.geometry.volatile_cache {
-            return Ok(());
-        }
-        match scsi::synchronize(&mut queue.unit(self.session, self.lun)) {
-            Ok(_) => Ok(()),
+        self.durability = match scsi::flush(&mut queue.unit(self.session, self.lun)) {
+            Ok(Flushed::Done) => Durability::Flush,
+            Ok(Flushed::Nothing) => Durability::Itself,
             Err(error)
                 if matches!(error.kind(), Kind::CannotFlush) && self.geometry.write_through =>
             {
-                self.writes_through = true;
-                Ok(())
+                Durability::Fua
             }
-            Err(error) => Err(client::advised(error, &self.url)),
-        }
+            Err(error) => return Err(client::advised(error, &self.url)),
+        };
+        Ok(())
     }
 
     /// READ of whole blocks at a byte offset.
@@ -271,9 +286,9 @@ impl Disk {
     pub(crate) fn write(&self, offset: u64, data: buf::Slice) -> Request {
         let block = u64::from(self.geometry.block);
         let blocks = u32::try_from(data.len()).unwrap_or(0) / self.geometry.block;
-        let cdb = match self.writes_through {
-            true => self.geometry.write_durably(offset / block, blocks),
-            false => self.geometry.write(offset / block, blocks),
+        let cdb = match self.durability {
+            Durability::Fua => self.geometry.write_durably(offset / block, blocks),
+            Durability::Flush | Durability::Itself => self.geometry.write(offset / block, blocks),
         };
         Request { lun: self.lun, cdb, data: Data::Out(data), retry: Retry::Always }
     }
@@ -282,7 +297,7 @@ impl Disk {
     /// UNMAP, which a disk may leave undone, and there is none that goes to stable storage by
     /// itself.
     pub(crate) fn zero(&self, offset: u64, length: u32) -> Option<Request> {
-        if self.writes_through {
+        if self.durability == Durability::Fua {
             return None;
         }
         let (lba, blocks) = (offset / u64::from(self.geometry.block), length / self.geometry.block);

@@ -2,24 +2,22 @@
 //! Whether two places are one: a file by another path, a device in front of it, a disk by another
 //! portal. Opening the destination of such a copy would empty its source.
 //!
-//! ```text
-//! file <--- loop0 <--- loop0p1      each place is a set of extents, one for
-//! sda  <--- sda1  <--- dm-0         every object that its bytes lie in
-//! ```
+//! Each place is a set of extents, one for every object that its bytes lie in ([`BlockDevice`]).
 
-use std::fs;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::path::PathBuf;
 
 use ::scsi::Identity;
 use anyhow::Result;
 use anyhow::anyhow;
 use engine::files;
+use engine::files::Below;
+use engine::files::BlockDevice;
 use engine::files::Holder;
+use engine::limits::DEVICES_DEPTH_MAX;
 use initiator::Queue;
 use initiator::scsi;
 use rustix::fs::FileType;
@@ -29,12 +27,6 @@ use wire::scsi::vpd::Designator;
 
 use super::place::Disk;
 use super::place::Place;
-
-/// Most devices below each other that are followed.
-const DEPTH_MAX: usize = 8;
-
-/// Sysfs counts in these, whatever the blocks of the device are.
-const SECTOR: u64 = 512;
 
 /// Something that holds bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +135,10 @@ pub(crate) fn designators(queue: &mut Queue, disk: &Disk) -> Result<Vec<Designat
     let of_unit = |name: &Designator| {
         let unit = vpd::Association::LogicalUnit;
         match name {
-            Designator::Naa(_) | Designator::Eui(_) | Designator::T10Vendor(_) => true,
+            Designator::Naa(_)
+            | Designator::Eui(_)
+            | Designator::T10Vendor(_)
+            | Designator::Content(_) => true,
             Designator::ScsiName { of, .. } => *of == unit,
             _ => false,
         }
@@ -215,62 +210,37 @@ fn extent_of(stat: &Stat) -> Option<Extent> {
 fn follow(extent: Extent, to: &mut Vec<Extent>, depth: usize) {
     to.push(extent.clone());
     let Object::Device(number) = extent.object else { return };
-    if depth >= DEPTH_MAX {
+    if depth >= DEVICES_DEPTH_MAX {
         return;
     }
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let text = |name: &str| fs::read_to_string(folder.join(name)).ok().map(trimmed);
-    let bytes = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok());
-    let sectors = |name: &str| bytes(name).map(|count| count.saturating_mul(SECTOR));
-    if let Some(backing) = text("loop/backing_file")
-        && let Ok(stat) = rustix::fs::stat(Path::new(&backing))
-        && let Some(below) = extent_of(&stat)
-    {
-        let begin = bytes("loop/offset").unwrap_or(0);
-        let end = begin.saturating_add(sectors("size").unwrap_or(u64::MAX));
-        let below = extent.below(below.object, begin, end);
-        if let Ok(file) = File::open(&backing) {
-            served_as(&file, Path::new(&backing), &below, to);
+    let Some(device) = BlockDevice::of(number) else { return };
+    for below in device.below() {
+        let (object, name, begin, end) = match below {
+            Below::File { path, begin, end } => {
+                let found = rustix::fs::stat(&path).ok().as_ref().and_then(extent_of);
+                (found.map(|found| found.object), Some(path), begin, end)
+            }
+            Below::Disk { device, begin, end } => {
+                (device.number().map(Object::Device), device.node(), begin, end)
+            }
+            Below::Parts(device) => {
+                if let Some(number) = device.number() {
+                    follow(Extent::unknown_part(Object::Device(number)), to, depth + 1);
+                }
+                continue;
+            }
+        };
+        let Some(object) = object else { continue };
+        let below = extent.below(object, begin, end);
+        if let Some((file, name)) = name.and_then(|name| Some((File::open(&name).ok()?, name))) {
+            served_as(&file, &name, &below, to);
         }
         follow(below, to, depth + 1);
     }
-    if text("partition").is_some()
-        && let Some(disk) = fs::read_to_string(folder.join("../dev")).ok().and_then(device)
-    {
-        let begin = sectors("start").unwrap_or(0);
-        let end = begin.saturating_add(sectors("size").unwrap_or(u64::MAX));
-        let below = extent.below(Object::Device(disk), begin, end);
-        let whole = fs::canonicalize(&folder).ok();
-        let name = whole.as_deref().and_then(Path::parent).and_then(Path::file_name);
-        let path = name.map(|name| Path::new("/dev").join(name));
-        if let Some(path) = path
-            && let Ok(file) = File::open(&path)
-        {
-            served_as(&file, &path, &below, to);
-        }
-        follow(below, to, depth + 1);
-    }
-    for slave in fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten() {
-        let number = fs::read_to_string(slave.path().join("dev")).ok().and_then(device);
-        if let Some(number) = number {
-            follow(Extent::unknown_part(Object::Device(number)), to, depth + 1);
-        }
-    }
-    if let Some(name) = text("device/wwid").or_else(|| text("wwid")) {
+    if let Some(name) = device.world_wide_name() {
         let object = Object::Unit(name.to_ascii_lowercase());
         to.push(Extent { object, ..extent });
     }
-}
-
-fn trimmed(text: String) -> String {
-    text.trim().to_owned()
-}
-
-/// `MAJOR:MINOR` as sysfs writes it.
-fn device(text: String) -> Option<u64> {
-    let (major, minor) = text.trim().split_once(':')?;
-    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -304,7 +274,5 @@ mod tests {
         assert_eq!(naa(0x30), None);
         assert_eq!(unit_name(&Designator::T10Vendor(b"IET     00010001".to_vec())), None);
         assert_eq!(unit_name(&Designator::Eui(vec![0xab; 8])).unwrap(), "eui.abababababababab");
-        assert_eq!(device("8:16\n".into()), Some(rustix::fs::makedev(8, 16)));
-        assert_eq!(device("8".into()), None);
     }
 }

@@ -314,6 +314,10 @@ impl<'a> Bench<'a> {
                     self.lost += 1;
                     continue;
                 }
+                // Figures of writes that were not kept are none.
+                Event::Deferred { error, .. } if self.load.reads < 100 => {
+                    return Err(self.disk.explain(self.queue, error));
+                }
                 _ => continue,
             };
             self.under_way -= 1;

@@ -282,6 +282,7 @@ fn designator(designator: &Designator) -> String {
         Designator::ScsiName { name, .. } => printable(name),
         Designator::RelativeTargetPort(port) => format!("target port {port}"),
         Designator::TargetPortGroup(group) => format!("target port group {group}"),
+        Designator::Content(number) => format!("content {number:016x}"),
         other => format!("{other:?}"),
     }
 }

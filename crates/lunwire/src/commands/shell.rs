@@ -56,6 +56,10 @@ const DATA_MAX: u64 = 4 << 20;
 /// Longest line of a script, bytes: far more than a command with the longest URL.
 const LINE_LEN_MAX: u64 = 64 << 10;
 
+/// What is said of writes that were acknowledged.
+const LOST: &str = "what was written since the last flush may be lost: the target was reset, began \
+                    anew, or failed to keep it; write it again";
+
 /// What a data segment may be, bytes (RFC 7143 §13.12).
 const SEGMENTS: std::ops::RangeInclusive<u32> = 512..=(1 << 24) - 1;
 
@@ -252,14 +256,12 @@ impl Shell {
         let request = Request { lun, cdb, data, retry: Retry::Never };
         match self.queue.execute(session, request) {
             Ok(done) => {
-                if writes {
-                    self.wrote(&done);
-                }
+                let heard = if writes { self.wrote(&done) } else { self.heard(&done) };
                 output::line("GOOD");
                 if let Some(data) = done.data {
                     dump(&data);
                 }
-                Ok(())
+                heard
             }
             Err(error) => {
                 if let Kind::Status { raw, .. } = error.kind()
@@ -285,6 +287,7 @@ impl Shell {
             let data = Data::In(blocks * geometry.block);
             let request = Request { lun, cdb, data, retry: Retry::Always };
             let done = self.queue.execute(session, request)?;
+            self.heard(&done)?;
             let data = done.data.with_context(|| {
                 format!("the target returned no data for {blocks} blocks at block {lba}")
             })?;
@@ -321,32 +324,42 @@ impl Shell {
             let cdb = geometry.write(lba, blocks);
             let request = Request { lun, cdb, data: Data::Out(part), retry: Retry::Always };
             let done = self.queue.execute(session, request)?;
-            self.wrote(&done);
+            self.wrote(&done)?;
         }
         Ok(())
     }
 
-    fn wrote(&mut self, done: &Done) {
+    /// A write has ended well.
+    fn wrote(&mut self, done: &Done) -> Result<()> {
+        let heard = self.heard(done);
         if let Some(unit) = &mut self.unit {
             unit.ledger.wrote(done.generation);
         }
+        heard
     }
 
-    /// A failure is told once, and then what was written before is no longer asked after.
+    /// A command has ended well. Fails if the disk has told in its place that an earlier write has
+    /// failed: once, as of any loss, and then what was written before is no longer asked after.
+    fn heard(&mut self, done: &Done) -> Result<()> {
+        let Some(unit) = &mut self.unit else { return Ok(()) };
+        if unit.ledger.has_failed(done.generation) {
+            unit.ledger.forget();
+            bail!(LOST);
+        }
+        Ok(())
+    }
+
     fn flush(&mut self) -> Result<()> {
         let unit = self.unit.as_mut().context("not logged in; try: login URL")?;
-        let (mark, at) = (unit.ledger.mark(), (unit.session, unit.lun));
-        let generation = scsi::synchronize(&mut self.queue.unit(at.0, at.1))?;
-        let is_whole = unit.ledger.flushed(mark, generation);
-        if is_whole || !scsi::has_volatile_cache(&mut self.queue.unit(at.0, at.1))? {
-            unit.ledger.forget();
-            return Ok(());
+        let queue = &mut self.queue.unit(unit.session, unit.lun);
+        match scsi::flush_writes(queue, unit.geometry.as_ref(), &mut unit.ledger) {
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.kind(), Kind::WritesLost) => {
+                unit.ledger.forget();
+                bail!(LOST)
+            }
+            Err(error) => Err(error.into()),
         }
-        unit.ledger.forget();
-        bail!(
-            "what was written since the last flush may be lost: the target was reset, began anew, \
-             or failed to keep it; write it again"
-        )
     }
 
     /// Resets the unit, or the whole target.

@@ -116,7 +116,7 @@ impl UnitMaker {
         let product = if lun.spec.is_optical() { OPTICAL_PRODUCT } else { PRODUCT };
         let state_dir = self.state_dir.as_deref();
         let sought = Sought { target, lun: lun.number, policy, state_dir };
-        let known = match &lun.serial {
+        let mut known = match &lun.serial {
             Some(serial) if policy == IdentityPolicy::Own => {
                 Known { identity: Identity::of_serial(serial, VENDOR, product), lasting: true }
             }
@@ -134,6 +134,9 @@ impl UnitMaker {
                 Known { identity, lasting }
             }
         };
+        if known.lasting {
+            known.identity.content = target::content_number(&lun.spec)?;
+        }
         if let Some((other, number)) = taken(&known.identity.naa) {
             return Err(same_identity(&other, number, &known.identity));
         }

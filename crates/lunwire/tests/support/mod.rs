@@ -49,6 +49,8 @@ pub(crate) struct Daemon {
     pub(crate) child: Child,
     pub(crate) urls: Vec<String>,
     pub(crate) socket: String,
+    /// Options besides, which a restart has, too.
+    pub(crate) more: Vec<String>,
 }
 
 impl Daemon {
@@ -91,7 +93,8 @@ impl Daemon {
             .take(luns.len())
             .map(|line| line.unwrap().strip_prefix("serving ").unwrap().to_owned())
             .collect();
-        Self { child, urls, socket }
+        let more = more.iter().map(|&word| word.to_owned()).collect();
+        Self { child, urls, socket, more }
     }
 
     pub(crate) fn kill(&mut self) {
@@ -99,13 +102,13 @@ impl Daemon {
         self.child.wait().unwrap();
     }
 
-    /// The same place with other units. Others may hold the port for a moment.
+    /// The same place and options with other units. Others may hold the port for a moment.
     pub(crate) fn restart(&mut self, portal: &str, luns: &[&str]) {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(40) {
             let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
             command.args(["serve", "--listen", portal, "--control-socket", &self.socket]);
-            command.args(["--target", TARGET, "--log", "error"]);
+            command.args(["--target", TARGET]).args(&self.more);
             for lun in luns {
                 command.args(["--lun", lun]);
             }

@@ -5,6 +5,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::places::Loop;
 use crate::support::Daemon;
 use crate::support::Files;
 use crate::support::fails;
@@ -78,6 +79,111 @@ fn a_new_disk_does_not_get_what_stood_beside_an_old_one() {
         fails(1, &["check", &configuration(&files, &format!("store = \"{store}\"\n{lun}"))], &said);
     }
     assert!(!Path::new(&disk).exists(), "nothing is made");
+}
+
+#[test]
+fn a_file_with_protection_beside_it_is_not_written_past_it() {
+    let files = Files::new();
+    protected(&files);
+    let (disk, side) = (files.path("disk"), files.path("disk.pi"));
+    let before = std::fs::read(&disk).unwrap();
+    let image = files.with("other", &[8; 1 << 20]);
+    let names = ["link", "hard"].map(|name| files.path(name));
+    std::os::unix::fs::symlink(&disk, &names[0]).unwrap();
+    std::fs::hard_link(&disk, &names[1]).unwrap();
+    let knows = keeps_records(&disk);
+    let memory = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let said = [side.as_str(), "URL", "--protection 1", "move"];
+    for name in [&disk, &names[0], &names[1]].into_iter().take(if knows { 3 } else { 2 }) {
+        fails(1, &["copy", &image, name, "--overwrite"], &said);
+        fails(1, &["copy", &image, name, "--resume", &files.path("state"), "--overwrite"], &said);
+        fails(1, &["read", &memory.urls[0], name, "--overwrite"], &said);
+        fails(1, &["bench", &memory.urls[0], "--time", "1s", "--svg", name], &said);
+    }
+    assert_eq!(std::fs::read(&disk).unwrap(), before);
+    // Read from it may be.
+    good(&["copy", &disk, &files.path("back")]);
+    good(&["write", &memory.urls[0], &disk]);
+    // Nor is a new file made beside that of one that is gone.
+    let (moved, gone) = (files.path("moved"), [side.as_str(), "that is not there", "remove"]);
+    std::fs::rename(&disk, &moved).unwrap();
+    fails(1, &["copy", &image, &disk], &gone);
+    assert!(!Path::new(&disk).exists(), "nothing is made");
+    std::fs::rename(&moved, &disk).unwrap();
+    // It can be given up, and what is beside by chance is nothing.
+    std::fs::rename(&side, files.path("away")).unwrap();
+    good(&["copy", &image, &names[1], "--overwrite"]);
+    std::fs::write(&side, b"notes of a private investigator").unwrap();
+    good(&["copy", &image, &disk, "--overwrite"]);
+}
+
+#[test]
+fn a_device_in_front_of_a_disk_with_protection_is_that_disk() {
+    let files = Files::new();
+    protected(&files);
+    let (disk, side) = (files.path("disk"), files.path("disk.pi"));
+    let image = files.with("other", &[8; 1 << 20]);
+    let Some(shown) = Loop::of(&disk, &[]) else { return };
+    let device = shown.device.as_str();
+    fails(1, &["copy", &image, device, "--overwrite"], &[&side, device, "move"]);
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("socket")];
+    let store = format!("file:{device}");
+    fails(1, &[&serve[..], &["--lun", &store]].concat(), &[&side, device, "remove"]);
+}
+
+/// Whether the file system of a file that was served keeps what is written beside its blocks.
+fn keeps_records(path: &str) -> bool {
+    let keeps = engine::files::recorded(std::fs::File::open(path).unwrap()).unwrap().is_some();
+    if !keeps {
+        println!("skipped in part: no extended attributes here");
+    }
+    keeps
+}
+
+#[test]
+fn a_disk_with_protection_is_known_by_its_other_names() {
+    let files = Files::new();
+    protected(&files);
+    let (disk, side) = (files.path("disk"), files.path("disk.pi"));
+    if !keeps_records(&disk) {
+        return;
+    }
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--control-socket", &files.path("socket")];
+    let check = |name: &str, more: &str| {
+        configuration(&files, &format!("store = \"file:{}\"\n{more}", files.path(name)))
+    };
+    let refused = |name: &str| {
+        let store = format!("file:{}", files.path(name));
+        let said = [side.as_str(), &files.path(name), "move", "--protection 1", "remove"];
+        for (more, lun) in [(&[][..], ""), (&["--protection", "1"], "protection = 1")] {
+            fails(1, &[&serve[..], &["--lun", &store], more].concat(), &said);
+            fails(1, &["check", &check(name, lun)], &said);
+        }
+        assert!(!Path::new(&files.path(&format!("{name}.pi"))).exists(), "{name}");
+    };
+    std::fs::hard_link(&disk, files.path("hard")).unwrap();
+    refused("hard");
+    std::fs::remove_file(files.path("hard")).unwrap();
+    std::os::unix::fs::symlink(&disk, files.path("link")).unwrap();
+    refused("link");
+    std::fs::remove_file(files.path("link")).unwrap();
+    std::fs::rename(&disk, files.path("moved")).unwrap();
+    refused("moved");
+    // With what belongs to it, it is the disk that it was, and its old name is free.
+    std::fs::rename(&side, files.path("moved.pi")).unwrap();
+    let store = format!("file:{}", files.path("moved"));
+    let daemon = Daemon::start(files.folder.path(), &[&store], &["--protection", "1"]);
+    good(&["read", &daemon.urls[0], &files.path("back"), "--verify"]);
+    drop(daemon);
+    // Another disk at the old place is another one; so is a copy.
+    let made = format!("file:{disk},size=1M");
+    drop(Daemon::start(files.folder.path(), &[&made], &["--protection", "1"]));
+    std::fs::rename(files.path("moved.pi"), files.path("away.pi")).unwrap();
+    drop(Daemon::start(files.folder.path(), &[&store], &[]));
+    std::fs::rename(files.path("away.pi"), files.path("moved.pi")).unwrap();
+    std::fs::copy(files.path("moved"), files.path("copy")).unwrap();
+    let copy = format!("file:{}", files.path("copy"));
+    drop(Daemon::start(files.folder.path(), &[&copy], &[]));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use wire::scsi::opcode::Opcode;
 use crate::foreign::Cache;
 use crate::foreign::Character;
 use crate::foreign::Foreign;
+use crate::foreign::Promise;
 use crate::support::Files;
 use crate::support::fails;
 use crate::support::good;
@@ -21,9 +22,18 @@ const NAME: &str = "iqn.2026-01.com.example:foreign";
 const ABORTED: [u8; 3] = [0x0b, 0x44, 0];
 const WRITE_ERROR: [u8; 3] = [3, 0x0c, 0];
 
+const RECOVERED: [u8; 3] = [1, 0x0c, 0];
+
 fn disk(cache: Cache) -> Foreign {
-    Foreign::start(Character { cache, ..Character::default() })
+    disk_with(cache, Promise::Cached)
 }
+
+fn disk_with(cache: Cache, promise: Promise) -> Foreign {
+    Foreign::start(Character { cache, promise, ..Character::default() })
+}
+
+/// Those that have no cache to lose, as far as they say.
+const PROMISES: [Promise; 3] = [Promise::Through, Promise::ThroughAlone, Promise::Fua];
 
 #[test]
 fn what_a_deferred_error_or_a_failed_flush_took_is_written_again() {
@@ -46,11 +56,76 @@ fn what_a_deferred_error_or_a_failed_flush_took_is_written_again() {
     }
 }
 
+/// What was told to have failed is not on the medium, whatever the disk promised before.
+#[test]
+fn what_a_disk_that_writes_through_failed_to_keep_is_written_again() {
+    let files = Files::new();
+    let image = pattern(64 << 10);
+    let source = files.with("image", &image);
+    let deferring = PROMISES.into_iter().flat_map(|promise| {
+        [(3, ABORTED), (16, ABORTED), (3, WRITE_ERROR), (16, RECOVERED)]
+            .map(|(after, sense)| (promise, Cache::Defers(after, sense)))
+    });
+    let flushing = [1, 2].map(|times| (Promise::Through, Cache::FailsFlush(times, ABORTED)));
+    for (promise, cache) in deferring.chain(flushing) {
+        for more in [None, Some("--verify")] {
+            let disk = disk_with(cache, promise);
+            let url = disk.url(NAME);
+            let words = ["copy", &source, &url, "--quiet"].into_iter().chain(more);
+            let output = good(&words.collect::<Vec<_>>());
+            assert!(disk.stable() == image, "{promise:?}, {cache:?}");
+            let told = stderr(&output);
+            assert!(told.contains("writing them again"), "{promise:?}, {cache:?}: {told}");
+        }
+    }
+}
+
+/// Where there is no flush nothing has confirmed what was copied before, in the run before either.
+#[test]
+fn a_state_to_resume_from_does_not_stand_for_a_disk_that_failed_to_keep_writes() {
+    let files = Files::new();
+    let image = pattern(64 << 10);
+    let source = files.with("image", &image);
+    for (promise, writes) in
+        [(Promise::Through, 31), (Promise::ThroughAlone, 40), (Promise::Fua, 40)]
+    {
+        let state = files.path(&format!("{promise:?}"));
+        // Nine of 16 pieces are kept by the first run; the second one writes seven more, and the
+        // command that hears of the failure is sent twice.
+        let disk = disk_with(Cache::FailsThenDefers(10, 18, WRITE_ERROR), promise);
+        let words = ["copy", &source, &disk.url(NAME), "--quiet", "--resume", &state];
+        fails(1, &words, &["write error", "goes on from there"]);
+        good(&words);
+        assert!(disk.stable() == image, "{promise:?}");
+        assert_eq!(disk.count(Opcode::WRITE_10), writes, "{promise:?}");
+    }
+}
+
+/// What is read may be of its cache.
+#[test]
+fn a_disk_that_tells_of_a_failure_while_it_is_compared_is_not_verified() {
+    let files = Files::new();
+    let (source, state) = (files.with("image", &pattern(64 << 10)), files.path("state"));
+    let disk = disk(Cache::TakesBack(WRITE_ERROR));
+    let url = disk.url(NAME);
+    let words = ["copy", &source, &url, "--quiet", "--verify"];
+    fails(1, &words, &["said to be on stable storage; try: again"]);
+    // By now nothing differs: it tells nothing.
+    good(&words);
+    let disk = self::disk(Cache::TakesBack(WRITE_ERROR));
+    let url = disk.url(NAME);
+    let words = ["copy", &source, &url, "--quiet", "--verify", "--resume", &state];
+    fails(1, &words, &["copies again from byte 0 on"]);
+}
+
 /// It cannot be read again.
 #[test]
 fn what_came_from_a_pipe_and_was_lost_is_no_success() {
-    for cache in [Cache::Defers(3, ABORTED), Cache::FailsFlush(1, ABORTED)] {
-        let disk = disk(cache);
+    let deferring = PROMISES.map(|promise| (Cache::Defers(3, ABORTED), promise));
+    let cached = [Cache::Defers(3, ABORTED), Cache::FailsFlush(1, ABORTED)];
+    let cached = cached.map(|cache| (cache, Promise::Cached));
+    for (cache, promise) in cached.into_iter().chain(deferring) {
+        let disk = disk_with(cache, promise);
         let mut command = Command::new(env!("CARGO_BIN_EXE_lunwire"));
         command.args(["write", &disk.url(NAME), "-", "--quiet"]);
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -93,13 +168,41 @@ fn a_cache_that_cannot_be_flushed_is_written_through_or_not_at_all() {
 #[test]
 fn a_flush_in_the_shell_stands_for_what_was_written_there() {
     let files = Files::new();
-    for (cache, said) in [
-        (Cache::Defers(1, ABORTED), "may be lost"),
-        (Cache::FailsFlush(1, ABORTED), "may be lost"),
-        (Cache::NoFlush { fua: true }, "SYNCHRONIZE CACHE"),
+    for (promise, cache, said) in [
+        (Promise::Cached, Cache::Defers(2, ABORTED), "may be lost"),
+        (Promise::Through, Cache::Defers(2, ABORTED), "may be lost"),
+        (Promise::ThroughAlone, Cache::Defers(2, ABORTED), "may be lost"),
+        (Promise::Cached, Cache::FailsFlush(1, ABORTED), "may be lost"),
+        (Promise::Through, Cache::FailsFlush(1, ABORTED), "may be lost"),
+        (Promise::Cached, Cache::NoFlush { fua: true }, "SYNCHRONIZE CACHE"),
     ] {
-        let disk = disk(cache);
+        let disk = disk_with(cache, promise);
         let script = format!("login {}\nwrite 0 8\nwrite 8 8\nflush\n", disk.url(NAME));
         fails(1, &["shell", &files.with("script", script.as_bytes())], &["script:4", said]);
+    }
+}
+
+/// Whether anybody flushes or not.
+#[test]
+fn the_shell_fails_at_the_command_that_hears_of_a_failed_write() {
+    let files = Files::new();
+    for promise in [Promise::Cached, Promise::Through, Promise::ThroughAlone] {
+        for next in ["write 8 8", "read 8 8"] {
+            let disk = disk_with(Cache::Defers(1, ABORTED), promise);
+            let script = format!("login {}\nwrite 0 8\n{next}\n", disk.url(NAME));
+            let script = files.with("script", script.as_bytes());
+            fails(1, &["shell", &script], &["script:3", "may be lost"]);
+        }
+    }
+}
+
+/// Figures of writes that were not kept are none.
+#[test]
+fn a_bench_whose_writes_failed_fails() {
+    for promise in [Promise::Cached, Promise::Through] {
+        let disk = disk_with(Cache::Defers(3, ABORTED), promise);
+        let url = disk.url(NAME);
+        let words = ["bench", &url, "--reads", "50", "--destroy-data", "--time", "1s"];
+        fails(1, &words, &["of an earlier command"]);
     }
 }

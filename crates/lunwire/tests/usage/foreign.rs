@@ -29,14 +29,33 @@ pub(crate) enum Cache {
     /// What was written is gone when so many writes have come, which the next command is told: a
     /// deferred error with this sense key and codes.
     Defers(usize, [u8; 3]),
+    /// The first of these writes fails, and the second one as with `Defers`.
+    FailsThenDefers(usize, usize, [u8; 3]),
+    /// What has been flushed is told to be gone, behind the good end of the flush.
+    TakesBack([u8; 3]),
     /// There is no SYNCHRONIZE CACHE; WRITE may have FUA, or may not.
     NoFlush { fua: bool },
+}
+
+/// What it says of what it acknowledges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// It may be in a volatile cache.
+    #[default]
+    Cached,
+    /// It is on the medium: there is no write cache.
+    Through,
+    /// The same, and there is no SYNCHRONIZE CACHE.
+    ThroughAlone,
+    /// It is on the medium if it was written with FUA. There is no SYNCHRONIZE CACHE.
+    Fua,
 }
 
 /// How it is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Character {
     pub(crate) cache: Cache,
+    pub(crate) promise: Promise,
     /// UNMAP ends well and leaves what is there, as it may.
     pub(crate) keeps_what_is_unmapped: bool,
     /// WRITE SAME(16) is unknown, whatever page B2 says.
@@ -126,6 +145,25 @@ impl Foreign {
     }
 }
 
+impl Promise {
+    const fn is_through(self) -> bool {
+        matches!(self, Self::Through | Self::ThroughAlone)
+    }
+}
+
+impl Character {
+    /// Whether there is a SYNCHRONIZE CACHE.
+    const fn flushes(&self) -> bool {
+        matches!(self.promise, Promise::Cached | Promise::Through)
+            && !matches!(self.cache, Cache::NoFlush { .. })
+    }
+
+    /// Whether WRITE has FUA.
+    fn has_fua(&self) -> bool {
+        self.promise == Promise::Fua || self.cache == Cache::NoFlush { fua: true }
+    }
+}
+
 impl Medium {
     /// As [`carry_out`], and what it does to the cache.
     fn carry_out(
@@ -135,19 +173,30 @@ impl Medium {
         data: &[u8],
     ) -> Result<Vec<u8>, [u8; 3]> {
         let opcode = Opcode(command.cdb.bytes[0]);
-        if let (Opcode::SYNCHRONIZE_CACHE_10, Cache::NoFlush { .. }) = (opcode, character.cache) {
+        if opcode == Opcode::SYNCHRONIZE_CACHE_10 && !character.flushes() {
             return Err([5, 0x20, 0]);
         }
         let outcome = carry_out(character, &mut self.seen, command, data)?;
         match (opcode, character.cache) {
-            (Opcode::WRITE_10, _) if command.cdb.bytes[1] & 0x08 != 0 => {
-                self.stable.copy_from_slice(&self.seen);
-            }
-            (Opcode::WRITE_10, Cache::Defers(after, sense)) => {
+            (Opcode::WRITE_10, Cache::FailsThenDefers(at, _, sense)) if self.writes + 1 == at => {
                 self.writes += 1;
-                if self.writes == after {
-                    self.seen.copy_from_slice(&self.stable);
-                    self.deferred = Some(sense);
+                self.seen.copy_from_slice(&self.stable);
+                return Err(sense);
+            }
+            (
+                Opcode::WRITE_10,
+                Cache::Defers(after, sense) | Cache::FailsThenDefers(_, after, sense),
+            ) if self.writes + 1 == after => {
+                self.writes += 1;
+                self.seen.copy_from_slice(&self.stable);
+                self.deferred = Some(sense);
+            }
+            (Opcode::WRITE_10, cache) => {
+                self.writes += 1;
+                let is_lost = matches!(cache, Cache::FailsFlush(..));
+                let stays = command.cdb.bytes[1] & 0x08 != 0 || character.promise.is_through();
+                if stays && !is_lost {
+                    self.stable.copy_from_slice(&self.seen);
                 }
             }
             (Opcode::SYNCHRONIZE_CACHE_10, Cache::FailsFlush(times, sense))
@@ -156,6 +205,10 @@ impl Medium {
                 self.flushes += 1;
                 self.seen.copy_from_slice(&self.stable);
                 return Err(sense);
+            }
+            (Opcode::SYNCHRONIZE_CACHE_10, Cache::TakesBack(sense)) if self.seen != self.stable => {
+                self.stable.copy_from_slice(&self.seen);
+                self.deferred = Some(sense);
             }
             (Opcode::SYNCHRONIZE_CACHE_10, _) => self.stable.copy_from_slice(&self.seen),
             _ => {}
@@ -206,8 +259,9 @@ fn carry_out(
         Opcode::TEST_UNIT_READY | Opcode::SYNCHRONIZE_CACHE_10 => Ok(Vec::new()),
         Opcode::MODE_SENSE_6 if character.cache == Cache::Untold => Ok(vec![3, 0, 0, 0]),
         Opcode::MODE_SENSE_6 => {
-            let fua = u8::from(character.cache == Cache::NoFlush { fua: true }) << 4;
-            Ok([&[23, 0, fua, 0, 0x08, 18, 0x04][..], &[0; 17]].concat())
+            let fua = u8::from(character.has_fua()) << 4;
+            let caching = u8::from(!character.promise.is_through()) << 2;
+            Ok([&[23, 0, fua, 0, 0x08, 18, caching][..], &[0; 17]].concat())
         }
         Opcode::READ_10 => Ok(medium[range(number(2, 6), number(7, 9))].to_vec()),
         Opcode::WRITE_10 => {

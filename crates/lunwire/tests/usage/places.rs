@@ -15,12 +15,12 @@ use crate::support::pattern;
 use crate::support::stderr;
 
 /// A loop device in front of a file; None without the rights for one.
-struct Loop {
-    device: String,
+pub(crate) struct Loop {
+    pub(crate) device: String,
 }
 
 impl Loop {
-    fn of(file: &str, more: &[&str]) -> Option<Self> {
+    pub(crate) fn of(file: &str, more: &[&str]) -> Option<Self> {
         let mut losetup = Command::new("losetup");
         losetup.args(["--find", "--show"]).args(more).arg(file);
         let output = losetup.stderr(Stdio::null()).output().ok()?;

@@ -199,7 +199,7 @@ fn strict(files: &Files) -> (Daemon, String, [String; 3]) {
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut lines, &mut first).unwrap();
     let url = first.trim().strip_prefix("serving ").unwrap().to_owned();
-    (Daemon { child, urls: vec![url.clone()], socket }, url, secrets)
+    (Daemon { child, urls: vec![url.clone()], socket, more: Vec::new() }, url, secrets)
 }
 
 #[test]

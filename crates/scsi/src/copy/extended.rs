@@ -61,7 +61,7 @@ fn begin(context: &Context<'_>, bytes: &[u8]) -> Result<Started, Fault> {
         ListIdUsage::None => None,
         ListIdUsage::Hold | ListIdUsage::Discard => {
             let ground = if list.immediate { Ground::Back } else { Ground::Fore };
-            Some(context.link.copies.begin(list.id, service_action, ground)?)
+            Some(context.nexus_state.copies.begin(list.id, service_action, ground)?)
         }
     };
     let presented = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -216,7 +216,7 @@ fn start_of(mapped: &Mapped, lba: u64, length: u64) -> Result<u64, Fault> {
 
 /// COPY OPERATION ABORT: it ends with its next step; RECEIVE COPY STATUS tells when.
 pub(crate) fn abort(context: &Context<'_>) -> Result<Started, Fault> {
-    let record = context.link.copies.find(context.cdb.u32_at(2));
+    let record = context.nexus_state.copies.find(context.cdb.u32_at(2));
     let record = record.ok_or_else(|| sense::invalid_field(2))?;
     record.cancel();
     Ok(task::good(0))

@@ -283,9 +283,9 @@ impl Leg {
 
 /// Whether the nexus may use its copy source (guard `Reads`) or copy destination (`Writes`) now.
 fn check(mapped: &Mapped, relative_port: u16, guard: Guard) -> Result<(), Fault> {
-    let (unit, link) = (&mapped.unit, &mapped.link);
+    let (unit, nexus_state) = (&mapped.unit, &mapped.nexus_state);
     if unit.is_special(Special::Reserved)
-        && !rights::allows(unit.reserved(), link.standing.load(), guard, Starts::No)
+        && !rights::allows(unit.reserved(), nexus_state.standing.load(), guard, Starts::No)
     {
         return Err(sense::THIRD_PARTY_FAILURE.into());
     }

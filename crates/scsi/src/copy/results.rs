@@ -39,7 +39,7 @@ pub(crate) fn lid4(context: &Context<'_>) -> Result<Started, Fault> {
 }
 
 fn report(context: &Context<'_>, id: u32, status: bool) -> Result<Started, Fault> {
-    let record = context.link.copies.find(id).ok_or_else(|| sense::invalid_field(2))?;
+    let record = context.nexus_state.copies.find(id).ok_or_else(|| sense::invalid_field(2))?;
     let long = context.cdb.service_action() >= copy::COPY_STATUS_LID4;
     let bytes = record.show(|progress, _| match (status, long) {
         (true, false) => progress.emit_lid1().to_vec(),
@@ -53,7 +53,7 @@ fn report(context: &Context<'_>, id: u32, status: bool) -> Result<Started, Fault
 
 /// RECEIVE ROD TOKEN INFORMATION.
 pub(crate) fn token_information(context: &Context<'_>) -> Result<Started, Fault> {
-    let record = context.link.copies.find(context.cdb.u32_at(2));
+    let record = context.nexus_state.copies.find(context.cdb.u32_at(2));
     let record = record.ok_or_else(|| sense::invalid_field(2))?;
     answer(context, record.show(token::emit_information))
 }

@@ -104,7 +104,7 @@ fn populate(context: &Context<'_>, bytes: &[u8]) -> Result<Started, Fault> {
     let runs = extents(context.unit, &list.ranges, token::POPULATE_HEADER_LEN)?;
     let id = context.cdb.u32_at(6);
     let action = context.cdb.service_action();
-    let record = context.link.copies.begin(id, action, Ground::Fore)?;
+    let record = context.nexus_state.copies.begin(id, action, Ground::Fore)?;
     let presented = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     let populating = Populating { record, runs, inactivity, presented, drawn: None };
     Ok((Machine::Populating(Box::new(populating)), Step::Draw))
@@ -193,9 +193,10 @@ impl Using {
         input: Input,
     ) -> Result<Started, Fault> {
         let Input::Drawn(drawn) = input else { return Err(sense::INTERNAL.into()) };
-        let link = nexus.link_to(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
+        let nexus_state = nexus.state_at(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
         let request = &self.request;
-        let context = Context { nexus, unit, link, request, cdb: CdbView::new(&request.cdb) };
+        let context =
+            Context { nexus, unit, nexus_state, request, cdb: CdbView::new(&request.cdb) };
         let destination = nexus.mapped_unit(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
         let extents = extents(unit, &self.list.ranges, token::WRITE_HEADER_LEN)?;
         let offset = self.list.offset.checked_mul(u64::from(unit.block()));
@@ -208,7 +209,7 @@ impl Using {
         let token = source.map(|(_, token)| token);
         let ground = if self.list.immediate { Ground::Back } else { Ground::Fore };
         let (id, action) = (context.cdb.u32_at(6), context.cdb.service_action());
-        let record = link.copies.begin(id, action, ground)?;
+        let record = nexus_state.copies.begin(id, action, ground)?;
         let port = nexus.names().relative_port;
         let copy = Copy::new(legs, Some(record), token, port, self.presented);
         let copy = if self.list.delete { copy.deleting() } else { copy };

@@ -2,8 +2,8 @@
 //! The gate through which each command for a unit goes (SAM-5 §5.14, SPC-4 §5.3).
 
 use super::Extent;
-use super::Link;
 use super::LogicalUnit;
+use super::NexusState;
 use super::Special;
 use crate::limits;
 use crate::nexus::Nexus;
@@ -27,7 +27,7 @@ use wire::scsi::opcode::Opcode;
 pub(crate) struct Context<'a> {
     pub(crate) nexus: &'a Nexus,
     pub(crate) unit: &'a LogicalUnit,
-    pub(crate) link: &'a Link,
+    pub(crate) nexus_state: &'a NexusState,
     pub(crate) request: &'a Request,
     pub(crate) cdb: CdbView<'a>,
 }
@@ -38,12 +38,12 @@ impl Context<'_> {
     /// all others (SAM-5 §5.3.3).
     pub(crate) fn start(&self) -> Result<Started, Fault> {
         let found = self.unit.commands.find(&self.cdb);
-        let pending = self.link.attentions.pending()
+        let pending = self.nexus_state.attentions.pending()
             && !matches!(&found, Ok(entry) if entry.has(Flag::Informative));
         if self.request.unaware && !matches!(&found, Ok(entry) if entry.has(Flag::Informative)) {
             return Err(sense::INQUIRY_CHANGED.into());
         }
-        if pending && self.link.attentions.begins_with_reset() {
+        if pending && self.nexus_state.attentions.begins_with_reset() {
             self.report_attention()?;
         }
         if self.unit.is_special(Special::Reserved)
@@ -76,7 +76,7 @@ impl Context<'_> {
     /// A pending unit attention, which this clears.
     #[cold]
     fn report_attention(&self) -> Result<(), Fault> {
-        match self.link.attentions.take() {
+        match self.nexus_state.attentions.take() {
             Some(attention) => Err(attention.sense().into()),
             None => Ok(()),
         }
@@ -110,7 +110,7 @@ impl Context<'_> {
     fn check_reservation(&self, guard: Guard) -> Result<(), Fault> {
         let only_starts = self.cdb.byte(4) & 0xf1 == 1;
         let starts = if only_starts { Starts::Only } else { Starts::No };
-        let standing = self.link.standing.load();
+        let standing = self.nexus_state.standing.load();
         if rights::allows(self.unit.reserved.load(), standing, guard, starts) {
             return Ok(());
         }

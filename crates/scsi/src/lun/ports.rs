@@ -8,7 +8,7 @@ use crate::attention::Attentions;
 use crate::copy::records::Copies;
 use crate::exclusion::Writers;
 use crate::limits;
-use crate::mmc::medium::MediumLink;
+use crate::mmc::medium::MediumOfNexus;
 use crate::nexus::NexusNames;
 use crate::spc::buffer::EchoBuffer;
 use crate::spc::persistent::registry::Port as NexusPort;
@@ -27,7 +27,7 @@ use alloc::sync::Arc;
 /// each write of the nexus counts itself here.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Link {
+pub(crate) struct NexusState {
     pub(crate) attentions: Attentions,
     pub(crate) writers: Writers,
     pub(crate) standing: StandingWord,
@@ -35,31 +35,31 @@ pub(crate) struct Link {
     pub(crate) copies: Copies,
     pub(crate) traffic: Traffic,
     pub(crate) echo: EchoBuffer,
-    pub(crate) medium: MediumLink,
+    pub(crate) medium: MediumOfNexus,
 }
 
 #[derive(Debug)]
-pub(super) struct Port {
+pub(super) struct NexusEntry {
     initiator_port: String,
     portal_group_tag: u16,
     relative_port: u16,
-    link: Arc<Link>,
+    nexus_state: Arc<NexusState>,
 }
 
 impl LogicalUnit {
     /// Does `what` with what is kept for each nexus.
-    pub(crate) fn each_link(&self, what: impl Fn(&Link)) {
-        self.ports.lock().iter().for_each(|port| what(&port.link));
+    pub(crate) fn each_nexus(&self, what: impl Fn(&NexusState)) {
+        self.ports.lock().iter().for_each(|port| what(&port.nexus_state));
     }
 
     /// True if `holds` for any nexus.
-    pub(crate) fn any_link(&self, holds: impl Fn(&Link) -> bool) -> bool {
-        self.ports.lock().iter().any(|port| holds(&port.link))
+    pub(crate) fn any_nexus(&self, holds: impl Fn(&NexusState) -> bool) -> bool {
+        self.ports.lock().iter().any(|port| holds(&port.nexus_state))
     }
 
     /// What this unit keeps for the nexus of these names, made if need be; a new nexus is told why
     /// it knows nothing.
-    pub(crate) fn link(&self, names: &NexusNames) -> Arc<Link> {
+    pub(crate) fn nexus_state(&self, names: &NexusNames) -> Arc<NexusState> {
         let reservations = self.reservations.lock();
         let mut ports = self.ports.lock();
         let known = ports.iter().find(|port| {
@@ -67,26 +67,26 @@ impl LogicalUnit {
                 && port.portal_group_tag == names.portal_group_tag
         });
         if let Some(port) = known {
-            port.link.attentions.establish(Attention::NexusLoss);
-            return Arc::clone(&port.link);
+            port.nexus_state.attentions.establish(Attention::NexusLoss);
+            return Arc::clone(&port.nexus_state);
         }
         let lost = ports.iter().filter(|port| port.lost()).count();
         if lost >= limits::LOST_PORTS_MAX
-            && let Some(oldest) = ports.iter().position(Port::lost)
+            && let Some(oldest) = ports.iter().position(NexusEntry::lost)
         {
             let gone = ports.remove(oldest);
-            self.statistics.retire(&gone.link.traffic);
+            self.statistics.retire(&gone.nexus_state.traffic);
         }
-        let link = Arc::new(Link::default());
-        link.standing.store(reservations.registry.standing(&NexusPort::from(names)));
-        link.attentions.establish(Attention::PowerOn);
-        ports.push(Port {
+        let nexus_state = Arc::new(NexusState::default());
+        nexus_state.standing.store(reservations.registry.standing(&NexusPort::from(names)));
+        nexus_state.attentions.establish(Attention::PowerOn);
+        ports.push(NexusEntry {
             initiator_port: names.initiator_port.clone(),
             portal_group_tag: names.portal_group_tag,
             relative_port: names.relative_port,
-            link: Arc::clone(&link),
+            nexus_state: Arc::clone(&nexus_state),
         });
-        link
+        nexus_state
     }
 
     #[cfg(test)]
@@ -97,7 +97,7 @@ impl LogicalUnit {
     /// Sets the words that commands read without a lock.
     pub(crate) fn show_reservations(&self, registry: &Registry) {
         for port in self.ports.lock().iter() {
-            port.link.standing.store(registry.standing(&port.name()));
+            port.nexus_state.standing.store(registry.standing(&port.name()));
         }
         let reserved = registry.reserved();
         self.reserved.store(reserved);
@@ -142,19 +142,19 @@ impl LogicalUnit {
     pub(crate) fn establish_at(&self, name: &NexusPort, attention: Attention) {
         let ports = self.ports.lock();
         for port in ports.iter().filter(|port| port.name() == *name) {
-            port.link.attentions.establish(attention);
+            port.nexus_state.attentions.establish(attention);
         }
     }
 
     /// The ACA condition of a preempted nexus ends (SPC-4 §5.12.11.5).
     pub(crate) fn clear_aca_of(&self, name: &NexusPort) {
-        let link = {
+        let nexus_state = {
             let ports = self.ports.lock();
             let port = ports.iter().find(|port| port.name() == *name);
-            port.map(|port| Arc::clone(&port.link))
+            port.map(|port| Arc::clone(&port.nexus_state))
         };
-        if let Some(link) = link {
-            self.task_set.lock().clear_fault(self, Some(&link));
+        if let Some(nexus_state) = nexus_state {
+            self.task_set.lock().clear_fault(self, Some(&nexus_state));
         }
     }
 
@@ -173,27 +173,29 @@ impl LogicalUnit {
     }
 
     fn sum_traffic(&self, totals: &mut Totals) {
-        self.ports.lock().iter().for_each(|port| port.link.traffic.sum(totals));
+        self.ports.lock().iter().for_each(|port| port.nexus_state.traffic.sum(totals));
     }
 
     /// Ends the copies that were asked of this unit, as soon as they take their next step.
     pub fn end_copies(&self) {
         for port in self.ports.lock().iter() {
-            port.link.copies.clear();
+            port.nexus_state.copies.clear();
         }
     }
 
-    /// Tells every nexus but the one of `link`.
-    pub(crate) fn establish_elsewhere(&self, link: &Link, attention: Attention) {
-        for port in self.ports.lock().iter().filter(|port| !core::ptr::eq(&*port.link, link)) {
-            port.link.attentions.establish(attention);
+    /// Tells every nexus but the one of `nexus_state`.
+    pub(crate) fn establish_elsewhere(&self, nexus_state: &NexusState, attention: Attention) {
+        for port in
+            self.ports.lock().iter().filter(|port| !core::ptr::eq(&*port.nexus_state, nexus_state))
+        {
+            port.nexus_state.attentions.establish(attention);
         }
     }
 
     /// Tells every nexus, also those that are lost for now.
     pub(crate) fn establish_everywhere(&self, attention: Attention) {
         for port in self.ports.lock().iter() {
-            port.link.attentions.establish(attention);
+            port.nexus_state.attentions.establish(attention);
         }
     }
 
@@ -201,25 +203,25 @@ impl LogicalUnit {
     /// before (3F/0E), when they are back.
     pub fn tell_absent_of_other_units(&self) {
         for port in self.ports.lock().iter().filter(|port| port.lost()) {
-            port.link.attentions.establish(Attention::LunsChanged);
+            port.nexus_state.attentions.establish(Attention::LunsChanged);
         }
     }
 
     /// Tells every nexus this and nothing else.
     pub(crate) fn replace_everywhere(&self, attention: Attention) {
         for port in self.ports.lock().iter() {
-            port.link.attentions.replace(attention);
+            port.nexus_state.attentions.replace(attention);
         }
     }
 }
 
-impl Port {
+impl NexusEntry {
     fn name(&self) -> NexusPort {
         NexusPort { initiator: self.initiator_port.clone(), target: self.relative_port }
     }
 
-    /// True if no nexus holds the link.
+    /// True if no nexus holds its state.
     fn lost(&self) -> bool {
-        Arc::strong_count(&self.link) == 1
+        Arc::strong_count(&self.nexus_state) == 1
     }
 }

@@ -21,14 +21,14 @@ use wire::scsi::mmc::MediaEvent;
 
 /// What one nexus has to do with the tray.
 #[derive(Debug, Default)]
-pub(crate) struct MediumLink {
+pub(crate) struct MediumOfNexus {
     /// It prevents removal.
     prevents: AtomicBool,
     /// The last [`MediaEvent`] that it has not asked about.
     event: AtomicU8,
 }
 
-impl MediumLink {
+impl MediumOfNexus {
     /// It prevents removal no longer.
     pub(crate) fn allow_removal(&self) {
         self.prevents.store(false, Ordering::Relaxed);
@@ -60,19 +60,19 @@ pub(crate) fn start_stop(context: &Context<'_>) -> Result<Started, Fault> {
     match (cdb.bit(4, 1), cdb.bit(4, 0)) {
         (false, _) => {}
         (true, false) => {
-            if unit.any_link(|link| link.medium.prevents()) {
+            if unit.any_nexus(|nexus_state| nexus_state.medium.prevents()) {
                 return Err(sense::REMOVAL_PREVENTED.into());
             }
             if unit.make_special(Special::Ejected) {
-                unit.each_link(|link| link.medium.note(MediaEvent::Removed));
+                unit.each_nexus(|nexus_state| nexus_state.medium.note(MediaEvent::Removed));
             }
         }
         (true, true) => {
             if unit.is_special(Special::Ejected) {
                 unit.make_ordinary(Special::Ejected);
-                unit.each_link(|link| {
-                    link.medium.note(MediaEvent::New);
-                    link.attentions.establish(Attention::MediumChanged);
+                unit.each_nexus(|nexus_state| {
+                    nexus_state.medium.note(MediaEvent::New);
+                    nexus_state.attentions.establish(Attention::MediumChanged);
                 });
             }
         }
@@ -85,7 +85,7 @@ pub(crate) fn prevent_allow(context: &Context<'_>) -> Result<Started, Fault> {
     if context.cdb.bit(4, 1) {
         return Err(sense::invalid_bit(4, 1).into());
     }
-    context.link.medium.prevents.store(context.cdb.bit(4, 0), Ordering::Relaxed);
+    context.nexus_state.medium.prevents.store(context.cdb.bit(4, 0), Ordering::Relaxed);
     Ok(good(0))
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn event_status(context: &Context<'_>) -> Result<Started, Fault> {
     let media = asked.then(|| {
         // Who has no room for it has not been told.
         let told = allocation > 4;
-        let event = if told { context.link.medium.take_event() } else { MediaEvent::None };
+        let event = if told { context.nexus_state.medium.take_event() } else { MediaEvent::None };
         (event, !context.unit.is_special(Special::Ejected))
     });
     Ok(data(mmc::event_status(media), allocation))

@@ -59,9 +59,9 @@ fn page_of(context: &Context<'_>, code: u8) -> Vec<u8> {
         page::ERROR_RECOVERY => mmc::error_recovery_page(),
         page::CD_DEVICE => mmc::cd_device_page(),
         page::TIMEOUT => mmc::timeout_page(),
-        page::CAPABILITIES => {
-            mmc::capabilities_page(context.unit.any_link(|link| link.medium.prevents()))
-        }
+        page::CAPABILITIES => mmc::capabilities_page(
+            context.unit.any_nexus(|nexus_state| nexus_state.medium.prevents()),
+        ),
         _ => mode::informational_exceptions().to_vec(),
     }
 }

@@ -21,7 +21,6 @@ const CHECKED_LEN: usize = 32;
 
 /// How a unit is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // openers build it
 pub struct ProtectionFormat {
     /// None: a host has formatted it without protection information.
     pub kind: Option<ProtectionType>,

@@ -67,7 +67,6 @@ pub(crate) struct Protected {
 
 /// A block that is not what its protection information says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // facts
 pub struct FailedCheck {
     /// Its address.
     pub block: u64,
@@ -79,7 +78,7 @@ pub struct FailedCheck {
 
 /// Where protection information was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there is no third place
+#[expect(clippy::exhaustive_enums)] // there is no third place
 pub enum CheckedAt {
     /// In what a host sent; nothing of it was written.
     Sent,

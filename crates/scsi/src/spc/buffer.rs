@@ -33,7 +33,7 @@ pub(crate) fn read(context: &Context<'_>) -> Result<Started, Fault> {
         // No buffer of any number.
         buffer::DESCRIPTOR => buffer::NO_BUFFER.to_vec(),
         buffer::ECHO => {
-            let bytes = context.link.echo.0.lock().clone();
+            let bytes = context.nexus_state.echo.0.lock().clone();
             if bytes.is_empty() {
                 return Err(sense::COMMAND_SEQUENCE.into());
             }
@@ -60,8 +60,8 @@ pub(crate) fn write(context: &Context<'_>) -> Result<Started, Fault> {
         return Ok(task::good(0));
     }
     parameters::receive(context, length, |context, list| {
-        context.link.echo.wipe();
-        *context.link.echo.0.lock() = list.to_vec();
+        context.nexus_state.echo.wipe();
+        *context.nexus_state.echo.0.lock() = list.to_vec();
         Ok(task::good(u64::try_from(list.len()).unwrap_or(u64::MAX)))
     })
 }

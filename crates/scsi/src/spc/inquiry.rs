@@ -163,7 +163,7 @@ fn page(nexus: &Nexus, unit: &LogicalUnit, code: u8) -> Result<Vec<u8>, Fault> {
 }
 
 /// Page 83 (SPC-4 §7.8.5, RFC 7143 §4.4.2): the unit by T10 vendor ID and NAA, the port by number
-/// and name, the device by its iSCSI name.
+/// and name, the device by its iSCSI name. Last what no host takes for a name.
 fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
     let identity = unit.identity();
     let names = nexus.names();
@@ -184,6 +184,9 @@ fn designators(nexus: &Nexus, unit: &LogicalUnit) -> Vec<u8> {
         },
     ] {
         designator.emit(&mut bytes);
+    }
+    if let Some(content) = identity.content {
+        Designator::Content(content).emit(&mut bytes);
     }
     bytes
 }

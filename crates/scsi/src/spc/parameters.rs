@@ -63,10 +63,15 @@ impl Parameters {
             (Some(list), Input::Turn) => list,
             _ => return Err(sense::INTERNAL.into()),
         };
-        let link = nexus.link_to(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
+        let nexus_state = nexus.state_at(unit).ok_or(sense::UNIT_NOT_SUPPORTED)?;
         let request = self.request;
-        let context =
-            Context { nexus, unit, link, request: &request, cdb: CdbView::new(&request.cdb) };
+        let context = Context {
+            nexus,
+            unit,
+            nexus_state,
+            request: &request,
+            cdb: CdbView::new(&request.cdb),
+        };
         self.attempt(&context, list)
     }
 

@@ -46,56 +46,24 @@ pub(super) const COMMANDS: &[Entry] = &[
     Entry::new(Opcode::READ_CAPACITY_10, &[0, 0, 0, 0, 0, 0, 0, 0, 0], capacity::capacity_10)
         .with(Flag::Medium)
         .guarded(Guard::Open),
-    Entry::new(Opcode::READ_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::read)
-        .with(Flag::Medium)
-        .with(Flag::Protect),
-    Entry::new(Opcode::WRITE_10, &[0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0], rw::write)
-        .with(Flag::Medium)
+    blocks_10(Opcode::READ_10, 0x1a, rw::read).with(Flag::Protect),
+    blocks_10(Opcode::WRITE_10, 0x1a, rw::write).with(Flag::Writes).with(Flag::Protect),
+    blocks_10(Opcode::WRITE_AND_VERIFY_10, 0x16, write_verify::write_and_verify)
         .with(Flag::Writes)
         .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_AND_VERIFY_10,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        write_verify::write_and_verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::VERIFY_10,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        verify::verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::PRE_FETCH_10,
-        &[0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        media::pre_fetch,
-    )
-    .with(Flag::Medium),
-    Entry::new(
-        Opcode::SYNCHRONIZE_CACHE_10,
-        &[0x06, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        sync::synchronize_cache,
-    )
-    .with(Flag::Medium)
-    .guarded(Guard::Writes),
+    blocks_10(Opcode::VERIFY_10, 0x16, verify::verify).with(Flag::Protect),
+    blocks_10(Opcode::PRE_FETCH_10, 0x02, media::pre_fetch),
+    blocks_10(Opcode::SYNCHRONIZE_CACHE_10, 0x06, sync::synchronize_cache).guarded(Guard::Writes),
     Entry::new(
         Opcode::READ_DEFECT_DATA_10,
         &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0],
         media::defects_10,
     )
     .with(Flag::Medium),
-    Entry::new(
-        Opcode::WRITE_SAME_10,
-        &[0x18, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
-        same::write_same,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect)
-    .with(Flag::UnmapBit),
+    blocks_10(Opcode::WRITE_SAME_10, 0x18, same::write_same)
+        .with(Flag::Writes)
+        .with(Flag::Protect)
+        .with(Flag::UnmapBit),
     Entry::new(Opcode::UNMAP, &[0x01, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0], unmap::unmap)
         .with(Flag::Medium)
         .with(Flag::Writes)
@@ -114,13 +82,7 @@ pub(super) const COMMANDS: &[Entry] = &[
         .with(Flag::Medium)
         .with(Flag::Writes)
         .with(Flag::UnmapBit),
-    Entry::new(
-        Opcode::READ_16,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        rw::read,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
+    blocks_16(Opcode::READ_16, 0x1a, rw::read).with(Flag::Protect),
     Entry::new(
         Opcode::COMPARE_AND_WRITE,
         &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0x1f, 0],
@@ -129,59 +91,18 @@ pub(super) const COMMANDS: &[Entry] = &[
     .with(Flag::Medium)
     .with(Flag::Writes)
     .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_16,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        rw::write,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::ORWRITE_16,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        compare::or_write,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_AND_VERIFY_16,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        write_verify::write_and_verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::VERIFY_16,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        verify::verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::PRE_FETCH_16,
-        &[0x02, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        media::pre_fetch,
-    )
-    .with(Flag::Medium),
-    Entry::new(
-        Opcode::SYNCHRONIZE_CACHE_16,
-        &[0x06, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        sync::synchronize_cache,
-    )
-    .with(Flag::Medium)
-    .guarded(Guard::Writes),
-    Entry::new(
-        Opcode::WRITE_SAME_16,
-        &[0x19, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        same::write_same,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect)
-    .with(Flag::UnmapBit),
+    blocks_16(Opcode::WRITE_16, 0x1a, rw::write).with(Flag::Writes).with(Flag::Protect),
+    blocks_16(Opcode::ORWRITE_16, 0x1a, compare::or_write).with(Flag::Writes).with(Flag::Protect),
+    blocks_16(Opcode::WRITE_AND_VERIFY_16, 0x16, write_verify::write_and_verify)
+        .with(Flag::Writes)
+        .with(Flag::Protect),
+    blocks_16(Opcode::VERIFY_16, 0x16, verify::verify).with(Flag::Protect),
+    blocks_16(Opcode::PRE_FETCH_16, 0x02, media::pre_fetch),
+    blocks_16(Opcode::SYNCHRONIZE_CACHE_16, 0x06, sync::synchronize_cache).guarded(Guard::Writes),
+    blocks_16(Opcode::WRITE_SAME_16, 0x19, same::write_same)
+        .with(Flag::Writes)
+        .with(Flag::Protect)
+        .with(Flag::UnmapBit),
     Entry::new(
         Opcode::WRITE_ATOMIC_16,
         &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, 0x1f, 0],
@@ -206,36 +127,12 @@ pub(super) const COMMANDS: &[Entry] = &[
     )
     .service(opcode::GET_LBA_STATUS_16)
     .with(Flag::Medium),
-    Entry::new(
-        Opcode::READ_12,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        rw::read,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_12,
-        &[0x1a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        rw::write,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::WRITE_AND_VERIFY_12,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        write_verify::write_and_verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Writes)
-    .with(Flag::Protect),
-    Entry::new(
-        Opcode::VERIFY_12,
-        &[0x16, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0],
-        verify::verify,
-    )
-    .with(Flag::Medium)
-    .with(Flag::Protect),
+    blocks_12(Opcode::READ_12, 0x1a, rw::read).with(Flag::Protect),
+    blocks_12(Opcode::WRITE_12, 0x1a, rw::write).with(Flag::Writes).with(Flag::Protect),
+    blocks_12(Opcode::WRITE_AND_VERIFY_12, 0x16, write_verify::write_and_verify)
+        .with(Flag::Writes)
+        .with(Flag::Protect),
+    blocks_12(Opcode::VERIFY_12, 0x16, verify::verify).with(Flag::Protect),
     Entry::new(
         Opcode::READ_DEFECT_DATA_12,
         &[0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
@@ -243,6 +140,26 @@ pub(super) const COMMANDS: &[Entry] = &[
     )
     .with(Flag::Medium),
 ];
+
+/// A command for blocks with a CDB of 10 bytes: an address, GROUP NUMBER, a length. `flags`: of
+/// byte 1.
+const fn blocks_10(opcode: Opcode, flags: u8, handler: Handler) -> Entry {
+    let usage = [flags, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0];
+    Entry::new(opcode, &usage, handler).with(Flag::Medium)
+}
+
+/// As `blocks_10`: an address, a length, GROUP NUMBER.
+const fn blocks_12(opcode: Opcode, flags: u8, handler: Handler) -> Entry {
+    let usage = [flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x1f, 0];
+    Entry::new(opcode, &usage, handler).with(Flag::Medium)
+}
+
+/// As `blocks_12`, with a long address.
+const fn blocks_16(opcode: Opcode, flags: u8, handler: Handler) -> Entry {
+    let mut usage = [0xff; 15];
+    (usage[0], usage[13], usage[14]) = (flags, 0x1f, 0);
+    Entry::new(opcode, &usage, handler).with(Flag::Medium)
+}
 
 /// `flags`: IMMED and AUSE. ZNR speaks of zones, which there are none of.
 const fn sanitize(action: u16, flags: u8, handler: Handler) -> Entry {

@@ -125,7 +125,7 @@ impl Machine {
             Self::ProtectedUnmap(unmap) => unmap.resume(unit, input),
             Self::Keeping(keeping) => match input {
                 Input::Kept(result) => {
-                    let (machine, step) = keeping.finish(unit, nexus.link_to(unit), result)?;
+                    let (machine, step) = keeping.finish(unit, nexus.state_at(unit), result)?;
                     *self = machine;
                     Ok(step)
                 }
@@ -146,7 +146,8 @@ impl Machine {
         match self {
             Self::Persistent(persistent) => persistent.finish(&mapped.unit, result),
             Self::Keeping(keeping) => {
-                let (machine, step) = keeping.finish(&mapped.unit, Some(&mapped.link), result)?;
+                let (machine, step) =
+                    keeping.finish(&mapped.unit, Some(&mapped.nexus_state), result)?;
                 *self = machine;
                 Ok(step)
             }

@@ -44,7 +44,7 @@ pub struct Request {
 
 /// What must happen next.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must know every one
+#[expect(clippy::exhaustive_enums)] // the pump must know every one
 pub enum Step {
     /// Receive Data-Out: resume with [`Input::DataOut`] when `length` bytes are there. Never more
     /// than [`Request::expected_out`].
@@ -83,7 +83,7 @@ pub enum Step {
 
 /// Whose tasks are to be aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the pump must know every one
+#[expect(clippy::exhaustive_enums)] // the pump must know every one
 pub enum Victims {
     /// Of these initiator ports other than the own one: names as in
     /// [`NexusNames::initiator_port`](crate::NexusNames::initiator_port).
@@ -114,7 +114,7 @@ pub struct Completion {
 
 /// What a step gave.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must know every one
+#[expect(clippy::exhaustive_enums)] // the pump must know every one
 pub enum Input {
     /// The bytes that were asked for.
     DataOut(Slice),
@@ -132,7 +132,6 @@ pub enum Input {
 
 /// What a task cannot know by itself.
 #[derive(Clone, Debug)]
-#[allow(clippy::exhaustive_structs)] // the pump makes it
 pub struct Drawn {
     /// From the system's generator; None if it has nothing to give.
     pub random: Option<[u8; DRAWN_LEN]>,

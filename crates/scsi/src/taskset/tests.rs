@@ -98,9 +98,9 @@ fn simple_tasks_leave_no_trace() {
     assert_eq!(run(&bench.nexus, Attribute::Simple, &READY), GOOD);
     assert_eq!(run(&bench.nexus, Attribute::Untagged, &READY), GOOD);
     assert!(!bench.unit.is_special(Special::Queued));
-    assert!(bench.unit.any_link(|link| link.running.any()));
+    assert!(bench.unit.any_nexus(|nexus_state| nexus_state.running.any()));
     drop(open);
-    assert!(!bench.unit.any_link(|link| link.running.any()));
+    assert!(!bench.unit.any_nexus(|nexus_state| nexus_state.running.any()));
 }
 
 #[test]
@@ -376,7 +376,7 @@ proptest! {
         }
         drop(tasks);
         prop_assert!(!bench.unit.is_special(Special::Queued));
-        prop_assert!(!bench.unit.any_link(|link| link.running.any()));
+        prop_assert!(!bench.unit.any_nexus(|nexus_state| nexus_state.running.any()));
     }
 }
 
@@ -427,5 +427,5 @@ fn an_ordered_task_is_alone_among_threads() {
     });
     assert_eq!(running.load(Ordering::SeqCst), 0);
     assert!(!bench.unit.is_special(Special::Queued));
-    assert!(!bench.unit.any_link(|link| link.running.any()));
+    assert!(!bench.unit.any_nexus(|nexus_state| nexus_state.running.any()));
 }

@@ -4,6 +4,7 @@
 use clock::Instant;
 use initiator::Done;
 use initiator::Error;
+use initiator::Generation;
 use initiator::Kind;
 use iscsi::initiator::Ending;
 use wire::scsi::sense::SenseKey;
@@ -108,7 +109,13 @@ impl Host {
     }
 
     /// A flush was acknowledged: it may not stand for a write that the power was lost behind.
-    fn flushed(&mut self, slot: usize, operation: &Operation, generation: u64, stage: &mut Stage) {
+    fn flushed(
+        &mut self,
+        slot: usize,
+        operation: &Operation,
+        generation: Generation,
+        stage: &mut Stage,
+    ) {
         let Some(mark) = operation.mark else { return };
         let outages = &stage.outages[self.slots[slot].plan.target];
         let refused = self.refused(slot, operation, stage);

@@ -3,7 +3,9 @@
 //! and that no failure has which was told before.
 
 use clock::Instant;
+use initiator::Fate;
 use initiator::FlushMark;
+use initiator::Generation;
 use initiator::Ledger;
 
 /// What one session was promised for one unit.
@@ -29,7 +31,7 @@ pub(super) enum Word {
 
 impl Promises {
     /// A write was acknowledged.
-    pub(super) fn wrote(&mut self, generation: u64, durable: bool, now: Instant) {
+    pub(super) fn wrote(&mut self, generation: Generation, durable: bool, now: Instant) {
         self.ledger.wrote(generation);
         if !durable {
             self.open.push(now);
@@ -51,12 +53,12 @@ impl Promises {
     pub(super) fn flushed(
         &mut self,
         mark: FlushMark,
-        generation: u64,
+        generation: Generation,
         asked: Instant,
         outages: &[Instant],
         refused: Option<Instant>,
     ) -> Word {
-        if !self.ledger.flushed(mark, Some(generation)) {
+        if self.ledger.flushed(mark, generation) != Fate::Kept {
             self.ledger.forget();
             self.open.clear();
             return Word::Lost;

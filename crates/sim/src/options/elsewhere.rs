@@ -12,7 +12,6 @@ const STREAM: u64 = 85;
 
 /// How far away the disks of a target are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // drawn here
 pub struct Remoteness {
     /// What it takes to get there, microseconds.
     pub delay: (u64, u64),

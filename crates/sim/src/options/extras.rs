@@ -16,7 +16,7 @@ use crate::rng::Rng;
 
 /// What the sides of a login have to prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // neither, one or both
+#[expect(clippy::exhaustive_enums)] // neither, one or both
 pub enum Secrets {
     /// Nothing.
     None,

@@ -16,7 +16,6 @@ const WINDOW: u16 = 64;
 
 /// How a target keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // drawn here
 pub struct Keeping {
     /// How long it takes, microseconds.
     pub time: (u64, u64),

@@ -13,7 +13,6 @@ const STREAM: u64 = 17;
 
 /// A disk gets another size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // drawn here
 pub struct Resize {
     /// When.
     pub at: Duration,

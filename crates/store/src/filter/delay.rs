@@ -2,13 +2,13 @@
 //! `delay=TIME`: operations wait before they begin, as a slow disk or a long way has it.
 
 use super::behind;
-use crate::{Io, IoResult, Layer, Op, Store, Submitted};
+use crate::{FilterIndex, Io, IoResult, Op, Store, Submitted};
 use alloc::sync::Arc;
 use core::time::Duration;
 
 /// Which operations wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the spelling has these
+#[expect(clippy::exhaustive_enums)] // the spelling has these
 pub enum Delayed {
     /// Every one.
     All,
@@ -22,15 +22,20 @@ pub enum Delayed {
 #[derive(Debug)]
 pub struct Delay {
     behind: Arc<dyn Store>,
-    layer: Layer,
+    filter: FilterIndex,
     which: Delayed,
     length: Duration,
 }
 
 impl Delay {
     /// In front of `behind`: `which` wait for `length`.
-    pub fn new(behind: Arc<dyn Store>, layer: Layer, which: Delayed, length: Duration) -> Self {
-        Self { behind, layer, which, length }
+    pub fn new(
+        behind: Arc<dyn Store>,
+        filter: FilterIndex,
+        which: Delayed,
+        length: Duration,
+    ) -> Self {
+        Self { behind, filter, which, length }
     }
 }
 
@@ -47,14 +52,14 @@ impl Delayed {
 impl Store for Delay {
     fn submit(&self, op: &Op) -> Submitted {
         if self.which.includes(op) {
-            return Submitted::Io(Io::Pause { layer: self.layer, length: self.length, turn: 0 });
+            return Submitted::Io(Io::Pause { filter: self.filter, length: self.length, turn: 0 });
         }
         self.behind.submit(op)
     }
 
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         match io {
-            Io::Pause { layer, .. } if *layer == self.layer => self.behind.submit(op),
+            Io::Pause { filter, .. } if *filter == self.filter => self.behind.submit(op),
             _ => self.behind.complete(op, io, result),
         }
     }

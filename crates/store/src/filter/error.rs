@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the spelling has these
+#[expect(clippy::exhaustive_enums)] // the spelling has these
 pub enum Fault {
     /// A Read finds nothing readable.
     Read,
@@ -24,7 +24,7 @@ pub enum Fault {
 
 /// When it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the spelling has these
+#[expect(clippy::exhaustive_enums)] // the spelling has these
 pub enum When {
     /// Every `n`-th time, counted over all initiators; 1: always.
     Every(u64),

@@ -8,7 +8,7 @@
 
 use super::behind;
 use crate::limits::{LIMIT_BURST, LIMIT_LOOK, LIMIT_LOOK_MIN};
-use crate::{Geometry, Io, IoResult, Layer, Op, Store, Submitted};
+use crate::{FilterIndex, Geometry, Io, IoResult, Op, Store, Submitted};
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use clock::Instant;
@@ -21,7 +21,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Limit {
     behind: Arc<dyn Store>,
-    layer: Layer,
+    filter: FilterIndex,
     rate: Rate,
     /// Held for a few instructions.
     line: Mutex<Line>,
@@ -57,7 +57,7 @@ enum Answer {
 
 /// How much in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the spelling has these
+#[expect(clippy::exhaustive_enums)] // the spelling has these
 pub enum Rate {
     /// Operations, of any kind and length; at least one.
     Operations(u64),
@@ -67,8 +67,8 @@ pub enum Rate {
 
 impl Limit {
     /// In front of `behind`.
-    pub fn new(behind: Arc<dyn Store>, layer: Layer, rate: Rate) -> Self {
-        Self { behind, layer, rate, line: Mutex::default() }
+    pub fn new(behind: Arc<dyn Store>, filter: FilterIndex, rate: Rate) -> Self {
+        Self { behind, filter, rate, line: Mutex::default() }
     }
 
     /// Nanoseconds that `op` takes at the full rate.
@@ -85,7 +85,7 @@ impl Limit {
         match answer {
             Answer::Go => self.behind.submit(op),
             Answer::Wait { length, turn } => {
-                Submitted::Io(Io::Pause { layer: self.layer, length, turn })
+                Submitted::Io(Io::Pause { filter: self.filter, length, turn })
             }
         }
     }
@@ -139,16 +139,16 @@ impl Store for Limit {
         if free || (matches!(self.rate, Rate::Bytes(_)) && !moves) {
             return self.behind.submit(op);
         }
-        Submitted::Io(Io::Clock { layer: self.layer })
+        Submitted::Io(Io::Clock { filter: self.filter })
     }
 
     fn complete(&self, op: &Op, io: &Io, result: IoResult) -> Submitted {
         match (io, result) {
-            (Io::Clock { layer }, IoResult::Clock(now)) if *layer == self.layer => {
+            (Io::Clock { filter }, IoResult::Clock(now)) if *filter == self.filter => {
                 let answer = self.line.lock().arrive(now, self.cost(op));
                 self.tell(op, answer)
             }
-            (Io::Pause { layer, turn, .. }, IoResult::Clock(now)) if *layer == self.layer => {
+            (Io::Pause { filter, turn, .. }, IoResult::Clock(now)) if *filter == self.filter => {
                 let answer = self.line.lock().look(now, *turn);
                 self.tell(op, answer)
             }
@@ -158,7 +158,9 @@ impl Store for Limit {
 
     fn give_up(&self, op: &Op, io: &Io) {
         match io {
-            Io::Pause { layer, turn, .. } if *layer == self.layer => self.line.lock().leave(*turn),
+            Io::Pause { filter, turn, .. } if *filter == self.filter => {
+                self.line.lock().leave(*turn)
+            }
             _ => self.behind.give_up(op, io),
         }
     }
@@ -179,7 +181,7 @@ mod tests {
     const READ: Op = Op::Read { offset: 0, length: 4096 };
 
     fn limit(rate: Rate) -> Limit {
-        Limit::new(Arc::new(Null::new(1 << 20).expect("room")), Layer(0), rate)
+        Limit::new(Arc::new(Null::new(1 << 20).expect("room")), FilterIndex(0), rate)
     }
 
     const BEGIN: Instant = Instant(5 * SECOND_NS);
@@ -241,7 +243,7 @@ mod tests {
         let last = answers.split_off(999);
         for answer in answers {
             if let Answer::Wait { length, turn } = answer {
-                limit.give_up(&READ, &Io::Pause { layer: Layer(0), length, turn });
+                limit.give_up(&READ, &Io::Pause { filter: FilterIndex(0), length, turn });
             }
         }
         let begun = begins(&limit, BEGIN, last);

@@ -14,7 +14,7 @@ use core::time::Duration;
 
 /// A filter to be put in front of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the opener must handle each of them
+#[expect(clippy::exhaustive_enums)] // the opener must handle each of them
 pub enum Filter {
     /// `readonly`: refuses every change.
     ReadOnly,

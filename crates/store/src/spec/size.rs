@@ -123,7 +123,6 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
 
 /// A number of bytes, exactly, as [`parse_bytes`] takes it: with the largest unit that fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // it is a number
 pub struct Exactly(pub u64);
 
 impl fmt::Display for Exactly {

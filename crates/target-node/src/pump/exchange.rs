@@ -4,9 +4,17 @@
 //! What an initiator sent to the unit before may come at any time after that: from its socket,
 //! which may stand still, or out of a hole in the order. It must not reach the new unit. Which
 //! commands these are is known: an initiator that has seen the first command refused with 3F/03
-//! says so by the ExpStatSN of those that it sends from then on (RFC 7143 §4.2.2.2). Numbered
-//! commands are carried out in the order in which it has sent them; an immediate one is not, and
-//! may end the watch before older ones of another connection have come.
+//! says so by the ExpStatSN of those that it sends from then on (RFC 7143 §4.2.2.2).
+//!
+//! ```text
+//! Watching --numbered command whose ExpStatSN acknowledges 3F/03--> over
+//! ```
+//!
+//! Numbered commands are carried out in the order in which they were sent, over all connections of
+//! a session (§4.2.2.1): when the first of them comes whose initiator knows, all older ones have
+//! come. An immediate command overtakes what was sent before it, behind a hole in the order or in
+//! the socket of another connection. Where its initiator knows, it reaches the new unit, and the
+//! watch goes on.
 
 use iscsi::datamover::TaskId;
 use iscsi::serial::Serial;
@@ -36,7 +44,7 @@ impl Session {
     }
 
     /// The number that a command is for, if its initiator sent it before it knew that this has
-    /// another unit. The first one of which it is known that it did ends that.
+    /// another unit. The first numbered one that was sent later ends the watch.
     #[cold]
     pub(super) fn is_unaware(&mut self, command: &service::Command) -> Option<u16> {
         let Some(Lun::Unit(number)) = Lun::parse(command.lun) else { return None };
@@ -47,7 +55,9 @@ impl Session {
             .iter()
             .any(|(by, after)| Some(*by) == connection && !command.acknowledged.is_before(*after));
         if knows {
-            self.exchanges.swap_remove(at);
+            if command.numbered {
+                self.exchanges.swap_remove(at);
+            }
             return None;
         }
         Some(number)

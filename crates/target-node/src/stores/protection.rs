@@ -2,8 +2,13 @@
 //! Opens what stands beside the blocks of a disk with protection information: memory beside memory,
 //! `PATH.pi` beside the file `PATH`.
 
+mod guard;
+
+pub use guard::expect_unprotected;
+
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +33,10 @@ use super::StoreError;
 use super::StoreFile;
 use super::Stores;
 use super::inherited;
+use guard::refuse_elsewhere;
+use guard::refuse_left_out;
+use guard::refuse_orphan;
+use guard::side_of;
 
 /// Why a disk cannot have protection information; the text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +106,35 @@ pub enum ProtectionError {
         /// Type of the protection information.
         kind: u8,
     },
+    /// The same for a file that is known by another name now, and what holds the protection
+    /// information stands beside the old one.
+    #[error(
+        "{side} holds protection information of {path}, which has another name there; try: that \
+         name, or move {side} to {path}.pi, with protection = {kind} (--protection {kind}); \
+         readonly without protection to write nothing; or remove {side} to give it up"
+    )]
+    Elsewhere {
+        /// The file beside the other name.
+        side: String,
+        /// The disk.
+        path: String,
+        /// Type of the protection information.
+        kind: u8,
+    },
+    /// A disk with protection information that is to be written to as a file.
+    #[error(
+        "{side} holds protection information of {path}, which would not fit what is written past \
+         it; try: the URL of the disk, served with --protection {kind}, or move {side} away to \
+         give the protection up"
+    )]
+    Overwritten {
+        /// The file beside.
+        side: String,
+        /// The file.
+        path: String,
+        /// Type of the protection information.
+        kind: u8,
+    },
     /// The disk is gone, and a new one is to be made.
     #[error(
         "{side} holds protection information of a {path} that is not there, and would not fit a \
@@ -148,17 +186,20 @@ impl Stores {
         spec.protectable().map_err(ProtectionError::from)?;
         if let Spec::File(file) = spec.unfiltered() {
             refuse_orphan(file)?;
+            refuse_elsewhere(file)?;
         }
         let (files, data) = (self.files.len(), self.open_whole(spec, block)?);
         let bytes = data.geometry().bytes;
         let format = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
         let (side, format): (Arc<dyn Store>, _) = match spec.unfiltered() {
             Spec::File(file) => {
-                if self.files.get(files).is_some_and(|file| file.block_device) {
+                let disk = self.files.get(files).filter(|disk| !disk.block_device);
+                let disk = disk.map(|disk| Arc::clone(&disk.fd));
+                let Some(disk) = disk else {
                     return Err(ProtectionError::BlockDevice { path: file.path.clone() }.into());
-                }
+                };
                 let path = side_of(&file.path);
-                self.open_side(&Side { spec: file, path, wanted: format })?
+                self.open_side(&Side { spec: file, path, wanted: format }, &disk)?
             }
             _ => (self.open(&Spec::Memory { bytes: format.side_len() })?, format),
         };
@@ -177,6 +218,7 @@ impl Stores {
         kind: ProtectionType,
     ) -> Result<Examined, ProtectionError> {
         refuse_orphan(spec)?;
+        refuse_elsewhere(spec)?;
         let wanted = ProtectionFormat { kind: Some(kind), block, blocks: bytes / u64::from(block) };
         let side = Side { spec, path: side_of(&spec.path), wanted };
         let path = Path::new(&side.path);
@@ -208,6 +250,7 @@ impl Stores {
     fn open_side(
         &mut self,
         side: &Side<'_>,
+        disk: &OwnedFd,
     ) -> Result<(Arc<dyn Store>, ProtectionFormat), StoreError> {
         let length = side.wanted.side_len();
         let options = side.options()?;
@@ -216,6 +259,9 @@ impl Stores {
         self.note(&side.path, &open, PROTECTION_RECORDS_AT);
         let failed = |source| ProtectionError::Side { side: side.path.clone(), source };
         let format = side.formatted(&open.fd.try_clone().map_err(failed)?.into(), open.bytes)?;
+        if !side.spec.read_only {
+            side.bind(disk, &open.fd);
+        }
         let id = self.free_id();
         let geometry = Geometry {
             bytes: open.bytes.max(length),
@@ -325,6 +371,21 @@ impl Side<'_> {
         engine::files::sync_name(Path::new(&self.path), file)
     }
 
+    /// Takes down with the disk where its protection information is. Without that it is not found
+    /// when the disk is opened by another name.
+    fn bind(&self, disk: &OwnedFd, side: &OwnedFd) {
+        match engine::files::bind(disk, side, Path::new(&self.path)) {
+            // Not all file systems have a place for it.
+            Ok(true | false) => {}
+            Err(error) => tracing::warn!(
+                path = self.spec.path,
+                %error,
+                "cannot take down where the protection information is: serve the disk by this \
+                 name only"
+            ),
+        }
+    }
+
     fn never_made(&self) -> ProtectionError {
         ProtectionError::NeverMade { side: self.path.clone(), path: self.spec.path.clone() }
     }
@@ -332,66 +393,6 @@ impl Side<'_> {
     fn damaged(&self, problem: FormatError) -> ProtectionError {
         let (side, path) = (self.path.clone(), self.spec.path.clone());
         ProtectionError::Header { side, path, problem }
-    }
-}
-
-/// What stands beside the file `path`.
-fn side_of(path: &str) -> String {
-    format!("{path}.pi")
-}
-
-fn refuse_left_out(disk: &FileSpec) -> Result<(), ProtectionError> {
-    refuse_orphan(disk)?;
-    // It stands beside the name by which the disk was served, which may be a link now.
-    let whole = std::fs::canonicalize(&disk.path).ok();
-    let whole = whole.as_deref().and_then(Path::to_str);
-    for name in [Some(disk.path.as_str()), whole].into_iter().flatten() {
-        let side = side_of(name);
-        let Some(format) = kept(&side, &disk.path)? else { continue };
-        if let Some(kind) = format.kind {
-            let (path, kind) = (disk.path.clone(), kind.number());
-            return Err(ProtectionError::LeftOut { side, path, kind });
-        }
-    }
-    Ok(())
-}
-
-/// What was beside a file that is gone is of no other one.
-fn refuse_orphan(disk: &FileSpec) -> Result<(), ProtectionError> {
-    let (side, path) = (side_of(&disk.path), disk.path.clone());
-    if disk.size.is_none() || Path::new(&path).exists() || kept(&side, &path)?.is_none() {
-        return Ok(());
-    }
-    Err(ProtectionError::Orphan { side, path })
-}
-
-/// How the disk `path` is formatted by what `side` says; None if there is no such file, or it is
-/// something else.
-fn kept(side: &str, path: &str) -> Result<Option<ProtectionFormat>, ProtectionError> {
-    let failed = |source| ProtectionError::Side { side: side.to_owned(), source };
-    match std::fs::metadata(side) {
-        Ok(facts) if facts.is_file() => {}
-        // A pipe would wait for its other end.
-        Ok(_) => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // A device has no folder that keeps files, and a name that is too long no file.
-        Err(_) if !Path::new(path).is_file() => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    }
-    let mut header = [0; PROTECTION_HEADER_LEN];
-    match File::open(side).map_err(failed)?.read_exact_at(&mut header, 0) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(failed(error)),
-    }
-    match ProtectionFormat::parse(&header) {
-        Ok(format) => Ok(format),
-        Err(FormatError::Foreign) => Ok(None),
-        Err(problem) => {
-            let (side, path) = (side.to_owned(), path.to_owned());
-            Err(ProtectionError::Header { side, path, problem })
-        }
     }
 }
 

@@ -89,6 +89,7 @@ impl Cdb {
 
 /// Task attribute (RFC 7143 §11.3.1, SAM-5 §8.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum Attribute {
     /// Code 0; SAM no longer knows it and takes it as simple.
     Untagged,

@@ -87,6 +87,7 @@ view! {
 
 /// Stage of the login phase; codes 0, 1 and 3 (2 is reserved).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum Stage {
     /// SecurityNegotiation, code 0.
     Security,

@@ -65,7 +65,7 @@ impl core::fmt::Display for Isid {
 
 /// The T field of an ISID: who keeps it unique (RFC 7143 §11.12.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits
+#[expect(clippy::exhaustive_enums)] // two bits
 pub enum IsidKind {
     /// An IEEE OUI, 22 bits, and a qualifier of 24 bits.
     Oui,

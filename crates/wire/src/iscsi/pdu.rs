@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 /// What an initiator sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum Request {
     /// NOP-Out.
     NopOut(NopOut),
@@ -74,6 +75,7 @@ impl Request {
 
 /// What a target sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum Response {
     /// NOP-In.
     NopIn(NopIn),

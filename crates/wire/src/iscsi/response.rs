@@ -57,6 +57,7 @@ view! {
 
 /// Residual of one direction, in bytes (RFC 7143 §11.4.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // those of the standard
 pub enum Residual {
     /// As much as expected.
     #[default]

@@ -63,7 +63,7 @@ impl AccessState {
 /// STATUS CODE: who changed the state last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(clippy::exhaustive_enums)] // the others are reserved
+#[expect(clippy::exhaustive_enums)] // the others are reserved
 pub enum StatusCode {
     /// Nobody since the unit exists.
     None = 0,
@@ -75,7 +75,6 @@ pub enum StatusCode {
 
 /// A target port group as REPORT TARGET PORT GROUPS shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Group {
     /// TARGET PORT GROUP.
     pub number: u16,
@@ -93,7 +92,7 @@ pub struct Group {
 
 /// PARAMETER DATA FORMAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the others are reserved
+#[expect(clippy::exhaustive_enums)] // the others are reserved
 pub enum Format {
     /// Length only header (000b).
     Short,
@@ -164,7 +163,6 @@ pub fn parse(bytes: &[u8]) -> Option<(Format, Vec<Group>)> {
 
 /// A descriptor of a SET TARGET PORT GROUPS parameter list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Wanted {
     /// The code of the wanted state, whether there is one or not.
     pub state: u8,

@@ -32,7 +32,7 @@ pub struct Capacity {
 
 /// What READ CAPACITY(16) says about logical block provisioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits, of which LBPRZ means nothing alone
+#[expect(clippy::exhaustive_enums)] // two bits, of which LBPRZ means nothing alone
 pub enum Provisioning {
     /// LBPME = 0: fully provisioned.
     Full,

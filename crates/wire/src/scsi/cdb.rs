@@ -11,7 +11,7 @@ pub const CDB_LEN_MAX: usize = 32;
 
 /// The group of a CDB, which fixes where its fields stand (SPC-4 §4.2.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the standard has no further group with fixed places
+#[expect(clippy::exhaustive_enums)] // the standard has no further group with fixed places
 pub enum Group {
     /// 6 bytes, group 0.
     Six,

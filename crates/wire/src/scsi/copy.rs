@@ -59,7 +59,7 @@ const NAA_HEAD: [u8; 2] = [0x01, 0x03];
 
 /// LIST ID USAGE (SPC-4 table 139).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the three that are not reserved
+#[expect(clippy::exhaustive_enums)] // the three that are not reserved
 pub enum ListIdUsage {
     /// 00b: results are kept.
     Hold,
@@ -186,7 +186,6 @@ fn split(
 
 /// A copy source or copy destination by its designator (SPC-4 §6.4.5.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Cscd {
     /// PERIPHERAL DEVICE TYPE.
     pub device_type: u8,
@@ -232,7 +231,6 @@ impl Cscd {
 
 /// A block to block segment descriptor (SPC-4 §6.4.6.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Segment {
     /// SOURCE CSCD DESCRIPTOR ID.
     pub source: u16,
@@ -250,7 +248,6 @@ pub struct Segment {
 
 /// A segment descriptor block to block with offset (SPC-4 §6.4.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct OffsetSegment {
     /// SOURCE CSCD DESCRIPTOR ID.
     pub source: u16,
@@ -270,7 +267,7 @@ pub struct OffsetSegment {
 
 /// What a segment descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // known, unknown, cut
+#[expect(clippy::exhaustive_enums)] // known, unknown, cut
 pub enum SegmentKind {
     /// Block to block.
     BlockToBlock(Segment),
@@ -426,7 +423,6 @@ fn append(bytes: &mut Vec<u8>, cscds: &[Cscd], segments: &[Segment]) {
 
 /// Parameter data of RECEIVE COPY OPERATING PARAMETERS (SPC-4 §6.20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Operating {
     /// MAXIMUM CSCD DESCRIPTOR COUNT.
     pub cscds_max: u16,
@@ -472,7 +468,7 @@ impl Operating {
 /// How far a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(clippy::exhaustive_enums)] // those that are built
+#[expect(clippy::exhaustive_enums)] // those that are built
 pub enum CopyStatus {
     /// Completed without errors.
     Done = 0x01,
@@ -488,7 +484,6 @@ pub enum CopyStatus {
 
 /// What is known of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // what the standard asks for
 pub struct Progress<'a> {
     /// RESPONSE TO SERVICE ACTION: the one that began it.
     pub service_action: u16,

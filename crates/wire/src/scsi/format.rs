@@ -22,7 +22,7 @@ pub const FORMAT_LONG_LEN: usize = 8;
 
 /// Which header a FORMAT UNIT parameter list has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // LONGLIST
+#[expect(clippy::exhaustive_enums)] // LONGLIST
 pub enum FormatHeader {
     /// LONGLIST = 0.
     Short,
@@ -32,7 +32,6 @@ pub enum FormatHeader {
 
 /// A FORMAT UNIT parameter list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Format<'a> {
     /// PROTECTION FIELD USAGE.
     pub protection_usage: u8,
@@ -98,7 +97,6 @@ fn initialization(bytes: &[u8], at: usize) -> Result<&[u8], Malformed> {
 
 /// A SANITIZE parameter list with OVERWRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Overwrite<'a> {
     /// INVERT: every second pass writes the complement.
     pub invert: bool,

@@ -10,7 +10,7 @@ pub const SUPPORTED: u8 = 0x7f;
 
 /// IDENTIFYING INFORMATION TYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the standard has no other
+#[expect(clippy::exhaustive_enums)] // the standard has no other
 pub enum Kind {
     /// 0000000b: peripheral device identifying information, any bytes.
     Unit,

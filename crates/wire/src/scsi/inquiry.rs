@@ -39,7 +39,7 @@ pub const ISCSI: u16 = 0x0960;
 /// TPGS: who changes asymmetric access states (SPC-4 §6.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(clippy::exhaustive_enums)] // two bits
+#[expect(clippy::exhaustive_enums)] // two bits
 pub enum PortGroups {
     /// There are none.
     None = 0,

@@ -34,7 +34,7 @@ const TEMPERATURE_UNKNOWN: u8 = 0xff;
 
 /// PC: which values of the parameters are meant (SPC-4 §6.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits
+#[expect(clippy::exhaustive_enums)] // two bits
 pub enum Values {
     /// Thresholds in force.
     Threshold,
@@ -117,7 +117,7 @@ impl Select {
 
 /// FORMAT AND LINKING of a parameter (SPC-4 §7.3.2.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two that are in use
+#[expect(clippy::exhaustive_enums)] // the two that are in use
 pub enum Format {
     /// A counter that stops at its largest value: 00b.
     Counter,
@@ -181,7 +181,6 @@ pub fn no_exception() -> Vec<u8> {
 
 /// A log page of the parameter list of LOG SELECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the parser builds it
 pub struct Page<'a> {
     /// PAGE CODE.
     pub code: u8,
@@ -194,7 +193,6 @@ pub struct Page<'a> {
 
 /// A log parameter of such a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the parser builds it
 pub struct Parameter<'a> {
     /// PARAMETER CODE.
     pub code: u16,

@@ -53,7 +53,7 @@ pub fn msf(lba: u64) -> [u8; 3] {
 
 /// How addresses are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // one bit
+#[expect(clippy::exhaustive_enums)] // one bit
 pub enum Addresses {
     /// Logical block addresses.
     Blocks,
@@ -128,7 +128,7 @@ pub const MEDIA_CLASS: u8 = 4;
 
 /// What happened to the medium (MMC-6 §6.7.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those that this crate writes
+#[expect(clippy::exhaustive_enums)] // those that this crate writes
 #[repr(u8)]
 pub enum MediaEvent {
     /// Nothing.

@@ -36,7 +36,7 @@ pub const ALL_SUBPAGES: u8 = 0xff;
 
 /// PC: which values of the pages are asked for (SPC-4 §6.11.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits
+#[expect(clippy::exhaustive_enums)] // two bits
 pub enum PageControl {
     /// In force now.
     Current,
@@ -63,7 +63,7 @@ impl PageControl {
 
 /// Which header MODE SENSE writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two commands
+#[expect(clippy::exhaustive_enums)] // two commands
 pub enum Header {
     /// MODE SENSE(6): 4 bytes.
     Six,
@@ -109,7 +109,7 @@ pub struct DeviceSpecific {
 
 /// Mode parameter block descriptor of a block device (SBC-3 §6.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two forms of LONGLBA
+#[expect(clippy::exhaustive_enums)] // the two forms of LONGLBA
 pub enum BlockDescriptor {
     /// 8 bytes.
     Short {

@@ -42,7 +42,7 @@ pub(super) const BASIC_LIST_LEN: u8 = 24;
 
 /// TYPE of a persistent reservation (SPC-4 §6.15.3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_enums)] // all that SPC-4 has
+#[expect(clippy::exhaustive_enums)] // all that SPC-4 has
 #[repr(u8)]
 pub enum Type {
     /// 1h.
@@ -119,7 +119,7 @@ pub fn emit_reservation(generation: u32, reservation: Option<(u64, Type)>) -> Ve
 
 /// Whether registrations and reservations survive a loss of power (PTPL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // PTPL_C and PTPL_A
+#[expect(clippy::exhaustive_enums)] // PTPL_C and PTPL_A
 pub enum PowerLoss {
     /// They cannot.
     Never,

@@ -9,7 +9,6 @@ pub const INFORMATION_LEN: usize = 8;
 
 /// Protection information of one logical block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Information {
     /// LOGICAL BLOCK GUARD: a CRC of the data.
     pub guard: u16,
@@ -52,7 +51,7 @@ impl Information {
 
 /// How a unit is protected (SBC-3 §4.22.2); a unit without protection is of type 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the standard has no further one for this device
+#[expect(clippy::exhaustive_enums)] // the standard has no further one for this device
 pub enum ProtectionType {
     /// The reference tag is the low half of the LBA.
     One,
@@ -64,7 +63,7 @@ pub enum ProtectionType {
 
 /// Why FORMAT UNIT cannot protect a unit so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the two fields
+#[expect(clippy::exhaustive_enums)] // the two fields
 pub enum BadProtection {
     /// FMTPINFO.
     Information,

@@ -15,7 +15,7 @@ const TIMEOUTS: [u8; 12] = [0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Whether timeouts descriptors were asked for (RCTD).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // one bit
+#[expect(clippy::exhaustive_enums)] // one bit
 pub enum Timeouts {
     /// RCTD = 0.
     Omitted,

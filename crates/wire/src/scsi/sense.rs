@@ -14,7 +14,7 @@ pub const FIXED_LEN: usize = 18;
 
 /// Sense keys (SPC-4 §4.5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_enums)] // four bits: all sixteen are here
+#[expect(clippy::exhaustive_enums)] // four bits: all sixteen are here
 #[repr(u8)]
 pub enum SenseKey {
     /// Nothing to report.
@@ -78,7 +78,7 @@ impl SenseKey {
 
 /// What a field pointer points into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::exhaustive_enums)] // the C/D bit
+#[expect(clippy::exhaustive_enums)] // the C/D bit
 pub enum FieldOf {
     /// C/D = 1.
     Cdb,

@@ -14,7 +14,7 @@ pub const DESCRIPTOR_LEN: usize = 16;
 
 /// PROVISIONING STATUS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // all that SBC-3 has
+#[expect(clippy::exhaustive_enums)] // all that SBC-3 has
 pub enum Provisioning {
     /// Mapped, or unknown.
     Mapped = 0,

@@ -34,7 +34,6 @@ const TOKEN_OUT: u8 = 0x01;
 
 /// What the page says. Lengths in bytes unless they are said to be in blocks, times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct ThirdPartyCopy<'a> {
     /// Operation codes with their service actions.
     pub commands: &'a [(u8, &'a [u8])],

@@ -12,7 +12,7 @@ pub const MAX: u64 = (1 << 48) - 1;
 
 /// TIMESTAMP ORIGIN (SPC-4 §5.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those that a unit with a clock can have
+#[expect(clippy::exhaustive_enums)] // those that a unit with a clock can have
 #[repr(u8)]
 pub enum Origin {
     /// Set by SET TIMESTAMP.

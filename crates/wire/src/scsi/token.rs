@@ -40,7 +40,6 @@ const SECRET_AT: usize = 256;
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Range {
     /// First block.
     pub lba: u64,
@@ -50,7 +49,6 @@ pub struct Range {
 
 /// A POPULATE TOKEN parameter list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct Populate {
     /// IMMED.
     pub immediate: bool,
@@ -93,7 +91,6 @@ impl Populate {
 
 /// A WRITE USING TOKEN parameter list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // the fields of the standard
 pub struct WriteUsing {
     /// IMMED.
     pub immediate: bool,
@@ -172,7 +169,6 @@ fn append(mut bytes: Vec<u8>, ranges: &[Range]) -> Option<Vec<u8>> {
 
 /// A ROD token (SPC-4 §5.16.6.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // what the standard and we put there
 pub struct Token {
     /// ROD TYPE.
     pub rod_type: u32,

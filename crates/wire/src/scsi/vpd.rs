@@ -56,7 +56,7 @@ pub fn content(bytes: &[u8], code: u8) -> Option<&[u8]> {
 
 /// What a designator names (SPC-4 §7.8.5.1, ASSOCIATION).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits, one value reserved and refused by `parse`
+#[expect(clippy::exhaustive_enums)] // two bits, one value reserved and refused by `parse`
 pub enum Association {
     /// The logical unit.
     LogicalUnit,
@@ -65,6 +65,9 @@ pub enum Association {
     /// The target device.
     TargetDevice,
 }
+
+/// Tells [`Designator::Content`] from what other vendors say in descriptors of their own.
+pub const CONTENT_MARK: [u8; 8] = *b"LUNWIREC";
 
 /// A designation descriptor of page 83 (SPC-4 §7.8.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +91,9 @@ pub enum Designator {
         /// The string without its null.
         name: Vec<u8>,
     },
+    /// What the unit holds, by a number that is another one when it has begun anew, under the same
+    /// names: vendor specific, [`CONTENT_MARK`] and the number.
+    Content(u64),
     /// Any other descriptor, by its type.
     Unknown(u8),
 }
@@ -116,6 +122,7 @@ impl Designator {
                 value.resize((name.len() + 4) & !3, 0);
                 (protocol | 0x03, association | 0x08, value)
             }
+            Self::Content(number) => (0x01, 0x00, [CONTENT_MARK, number.to_be_bytes()].concat()),
             Self::Unknown(_) => return,
         };
         if let Ok(length) = u8::try_from(value.len()) {
@@ -133,6 +140,12 @@ impl Designator {
             _ => None,
         };
         match (kind, association) {
+            (0, Some(Association::LogicalUnit)) => {
+                let number =
+                    value.strip_prefix(&CONTENT_MARK).and_then(|rest| rest.try_into().ok());
+                number
+                    .map_or(Self::Unknown(kind), |number| Self::Content(u64::from_be_bytes(number)))
+            }
             (1, Some(Association::LogicalUnit)) => Self::T10Vendor(value.to_vec()),
             (2, Some(Association::LogicalUnit)) => Self::Eui(value.to_vec()),
             (3, Some(Association::LogicalUnit)) => Self::Naa(value.to_vec()),
@@ -427,6 +440,18 @@ mod tests {
         assert_eq!(ExtendedInquiry::parse(&extended.emit()), Some(extended));
     }
 
+    #[test]
+    fn what_other_vendors_say_is_no_content() {
+        let mut bytes = Vec::new();
+        Designator::Content(7).emit(&mut bytes);
+        assert_eq!(bytes, b"\x01\x00\x00\x10LUNWIREC\x00\x00\x00\x00\x00\x00\x00\x07");
+        for (at, value) in [(1, 0x10), (4, b'X'), (3, 15)] {
+            let mut other = bytes.clone();
+            other[at] = value;
+            assert_eq!(designators(&other).first(), Some(&Designator::Unknown(0)));
+        }
+    }
+
     fn any_designator() -> impl Strategy<Value = Designator> {
         let bytes = || proptest::collection::vec(1_u8..=255, 1..200);
         let of = prop_oneof![
@@ -440,6 +465,7 @@ mod tests {
             bytes().prop_map(Designator::Eui),
             any::<u16>().prop_map(Designator::RelativeTargetPort),
             any::<u16>().prop_map(Designator::TargetPortGroup),
+            any::<u64>().prop_map(Designator::Content),
             (of, bytes()).prop_map(|(of, name)| Designator::ScsiName { of, name }),
         ]
     }

@@ -4,7 +4,8 @@
 //! Names of the world (SPC-4 §7.8.5: NAA but 3h, EUI-64, SCSI names) decide alone. Other names and
 //! serial numbers are given by whoever likes, and some targets make them of the place of a unit: so
 //! without a name of the world all that both say must agree. What has neither names nor a serial
-//! number is compared by its make and size.
+//! number is compared by its make and size. One that has begun anew, and tells so
+//! ([`Designator::Content`]), is another one whatever its names.
 
 use std::fmt;
 
@@ -86,7 +87,7 @@ pub(super) struct Facts {
     /// Device type, vendor and product; no revision, which changes with the software of a target.
     make: Option<(u8, [u8; 8], [u8; 16])>,
     pages: Option<Vec<u8>>,
-    /// Those of the unit itself, not of ports.
+    /// Those of the unit itself, not of ports, and of what it holds.
     names: Option<Vec<Designator>>,
     serial: Option<Vec<u8>>,
     /// Blocks, and bytes in each, as either READ CAPACITY says.
@@ -120,7 +121,10 @@ impl Facts {
             Question::Names => {
                 let names = whole(data, vpd::DEVICE_IDENTIFICATION).map(vpd::designators);
                 let of_unit = |name: &Designator| match name {
-                    Designator::Naa(_) | Designator::Eui(_) | Designator::T10Vendor(_) => true,
+                    Designator::Naa(_)
+                    | Designator::Eui(_)
+                    | Designator::T10Vendor(_)
+                    | Designator::Content(_) => true,
                     Designator::ScsiName { of, .. } => *of == Association::LogicalUnit,
                     _ => false,
                 };
@@ -212,6 +216,9 @@ impl Facts {
 
     /// Whether a unit that says `now` is the one that said this. Both were asked the same.
     pub(super) fn is_of(&self, now: &Self) -> bool {
+        if self.content() != now.content() {
+            return false;
+        }
         let (was_named, is_named) = (self.worldwide(), now.worldwide());
         if !was_named.is_empty() || !is_named.is_empty() {
             return was_named.iter().any(|name| is_named.contains(name));
@@ -225,6 +232,14 @@ impl Facts {
         };
         let mut others = self.questions().filter(|question| *question != Question::Names);
         names && others.all(|question| !self.differs(now, question))
+    }
+
+    /// What it holds, if it says so.
+    fn content(&self) -> Option<u64> {
+        self.names.iter().flatten().find_map(|name| match name {
+            Designator::Content(number) => Some(*number),
+            _ => None,
+        })
     }
 
     /// Names that no other unit in the world has.
@@ -241,6 +256,16 @@ impl Facts {
 
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt_name(f)?;
+        match self.content() {
+            Some(number) => write!(f, " with content {number:016x}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Facts {
+    fn fmt_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let text = |bytes: &[u8]| bytes.trim_ascii().escape_ascii().to_string();
         let worldwide = self.worldwide();
@@ -318,6 +343,19 @@ mod tests {
             |facts: Facts, text: &str| Facts { serial: Some(text.as_bytes().to_vec()), ..facts };
         assert!(serial(a(), "1").is_of(&serial(a(), "2")));
         assert!(!serial(a(), "1").is_of(&serial(b(), "1")));
+    }
+
+    #[test]
+    fn what_has_begun_anew_is_another_one_by_any_name() {
+        for name in [naa([0x60, 1, 2, 3, 4, 5, 6, 7]), naa([0x30, 0, 0, 0, 0, 0, 0, 1])] {
+            let with = |number| names(&[name.clone(), Designator::Content(number)]);
+            assert!(with(7).is_of(&with(7)));
+            assert!(!with(7).is_of(&with(8)));
+            let bare = || names(std::slice::from_ref(&name));
+            assert!(!with(7).is_of(&bare()) && !bare().is_of(&with(7)));
+            let (was, now) = (with(7).to_string(), with(8).to_string());
+            assert!(was != now && was.contains("content"), "{was}");
+        }
     }
 
     #[test]

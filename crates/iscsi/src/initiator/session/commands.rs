@@ -4,6 +4,7 @@
 
 pub(super) use wire::scsi::sam::CHECK_CONDITION;
 
+use clock::Instant;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Residual;
 use wire::iscsi::ScsiCommand;
@@ -24,7 +25,7 @@ use crate::serial::Serial;
 
 impl Session {
     /// Sends what the window takes, in order (RFC 7143 §4.2.2.1).
-    pub(super) fn send_waiting(&mut self) {
+    pub(super) fn send_waiting(&mut self, now: Instant) {
         while self.state == State::Active
             && !self.cmd_sn.is_after(self.max_cmd_sn)
             && !self.waiting.is_empty()
@@ -33,8 +34,11 @@ impl Session {
             let Some(id) = self.waiting.pop_front() else { return };
             let number = self.cmd_sn;
             self.cmd_sn = number.plus(1);
-            self.tasks.mark_sent(id, number, at);
-            self.connections.shift_load(None, Some(at));
+            if self.tasks.sent() == 0 {
+                self.looked = now;
+            }
+            let Some(task) = self.tasks.mark_sent(id, number, at, now) else { return };
+            self.connections.shift_load(None, Some(at), &task.command);
             self.send(id, number, at);
         }
     }
@@ -120,7 +124,7 @@ impl Session {
         if task.sent.is_none() {
             self.waiting.retain(|waiting| *waiting != id);
         } else {
-            self.connections.shift_load(Some(task.connection), None);
+            self.connections.shift_load(Some(task.connection), None, &task.command);
         }
         self.op(task.connection, Op::Release { task: id });
         self.indicate(Indication::Ended { task: id, outcome });

@@ -16,6 +16,10 @@ use wire::iscsi::Cid;
 use wire::iscsi::Itt;
 use wire::iscsi::StatSn;
 
+use super::Command;
+use super::patience::Bytes;
+use super::patience::Line;
+use super::patience::Patience;
 use super::statuses::Statuses;
 use crate::initiator::ConnectionId;
 use crate::initiator::Policy;
@@ -30,21 +34,23 @@ pub(super) struct Connection {
     /// When something came last.
     pub(super) heard: Instant,
     pub(super) ping: Option<Ping>,
-    /// What it had carried when that was noted last.
-    pub(super) carried: u64,
+    /// What it has carried.
+    pub(super) line: Line,
     /// Commands that were sent on it and have not ended.
     pub(super) load: u32,
+    /// What these move.
+    pub(super) asked: Bytes,
     /// What is in force on it.
     pub(super) keys: Keys,
 }
 
-/// How far a connection is.
+/// How far a connection is. Of `CleanUp`: `until` is when to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Full feature phase: LOGGED_IN of RFC 7143 §8.1.
     Up,
     /// Another connection logs it out: CLEANUP_WAIT.
-    CleanUp { itt: Itt, at: ConnectionId, until: Instant },
+    CleanUp { itt: Itt, at: ConnectionId, until: Instant, patience: Patience },
     /// A login is wanted from then on: CLEANUP_WAIT if there was a connection, else FREE.
     Wanted { from: Instant, tries: u32 },
     /// A login is under way.
@@ -67,8 +73,9 @@ impl Connection {
             statuses: Statuses::new(expected),
             heard: now,
             ping: None,
-            carried: 0,
+            line: Line::new(now),
             load: 0,
+            asked: Bytes::NONE,
             keys,
         }
     }
@@ -136,12 +143,20 @@ impl Connections {
     }
 
     /// Moves the count of a command that was sent.
-    pub(super) fn shift_load(&mut self, from: Option<ConnectionId>, to: Option<ConnectionId>) {
+    pub(super) fn shift_load(
+        &mut self,
+        from: Option<ConnectionId>,
+        to: Option<ConnectionId>,
+        command: &Command,
+    ) {
+        let bytes = Bytes::of(command);
         if let Some(connection) = from.and_then(|id| self.get_mut(id)) {
             connection.load -= 1;
+            connection.asked = connection.asked.minus(bytes);
         }
         if let Some(connection) = to.and_then(|id| self.get_mut(id)) {
             connection.load += 1;
+            connection.asked = connection.asked.plus(bytes);
         }
     }
 }
@@ -178,7 +193,10 @@ mod tests {
             all.get_mut(ConnectionId(id)).unwrap().load = load;
         }
         assert_eq!(all.choose(), Some(ConnectionId(1)));
-        all.shift_load(None, Some(ConnectionId(1)));
+        let cdb = wire::iscsi::Cdb { bytes: [0; 32], len: 16 };
+        let (lun, attribute) = (Default::default(), wire::iscsi::Attribute::Simple);
+        let command = Command { lun, cdb, attribute, data_out: 0, data_in: 512 };
+        all.shift_load(None, Some(ConnectionId(1)), &command);
         assert_eq!(all.choose(), Some(ConnectionId(2)), "turns decide between equals");
         for (_, connection) in all.iter_mut() {
             connection.phase = Phase::Down;

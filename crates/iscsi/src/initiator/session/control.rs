@@ -77,6 +77,11 @@ impl Controls {
         self.managements.iter().map(|management| management.until).min()
     }
 
+    /// Whether an answer is due that is none of a command.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.managements.is_empty() || self.text.is_some()
+    }
+
     /// When a text exchange has taken too long.
     pub(super) fn text_deadline(&self) -> Option<Instant> {
         self.text.as_ref().map(|text| text.until)
@@ -125,24 +130,6 @@ impl Session {
     pub(super) fn logout_if_drained(&mut self, now: Instant) {
         if matches!(self.state, State::Draining { .. }) && self.tasks.sent() == 0 {
             self.begin_logout(now, true);
-        }
-    }
-
-    /// Tells how many bytes a connection has carried since it began, either way. Call it before
-    /// each [`handle_timeout`]: on a slow line the answer to a ping comes behind all that was asked
-    /// for before, and the ping leaves behind all that is written. As long as that gets on the
-    /// target is there; what commands may take is bounded by their own deadlines.
-    ///
-    /// [`handle_timeout`]: Self::handle_timeout
-    pub fn note_carried(&mut self, at: ConnectionId, bytes: u64, now: Instant) {
-        let timeout = self.ping_timeout;
-        let Some(connection) = self.connections.get_mut(at) else { return };
-        let more = bytes.saturating_sub(connection.carried);
-        connection.carried = bytes;
-        if let Some(ping) = &mut connection.ping
-            && more >= limits::PROGRESS_MIN
-        {
-            ping.until = now + timeout;
         }
     }
 

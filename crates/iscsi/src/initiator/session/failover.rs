@@ -36,6 +36,7 @@ use super::connection::Connection;
 use super::connection::LEADING;
 use super::connection::Phase;
 use super::management::Job;
+use super::patience::Patience;
 use crate::initiator::ConnectionId;
 use crate::initiator::Joining;
 use crate::initiator::LoggedIn;
@@ -121,7 +122,7 @@ impl Session {
             return;
         }
         let fresh = Connection::new(connection.cid, login.exp_stat_sn, login.keys(), now);
-        *connection = Connection { load: connection.load, ..fresh };
+        *connection = Connection { load: connection.load, asked: connection.asked, ..fresh };
         self.move_window(Numbers {
             stat_sn: login.exp_stat_sn,
             exp_cmd_sn: login.exp_cmd_sn,
@@ -130,7 +131,7 @@ impl Session {
         self.failover.patience = None;
         self.recovered(id, now);
         self.declare_late(id, now);
-        self.send_waiting();
+        self.send_waiting(now);
     }
 
     /// A connection could not be made. `hopeless`: nor will it be later.
@@ -216,7 +217,8 @@ impl Session {
             self.failover.patience.get_or_insert_with(|| from + Duration::from_secs(retain));
             return;
         };
-        connection.phase = Phase::CleanUp { itt, at: by, until };
+        let patience = Patience::new(now);
+        connection.phase = Phase::CleanUp { itt, at: by, until, patience };
         let (cid, exp_stat_sn) = (connection.cid, connection.statuses.expected());
         let cmd_sn = self.cmd_sn;
         let request = LogoutRequest { immediate: true, reason, itt, cid, cmd_sn, exp_stat_sn };
@@ -254,9 +256,10 @@ impl Session {
             match entry.sent {
                 Some(number) if !number.is_before(self.exp_cmd_sn) => {
                     let Some(to) = self.connections.choose() else { continue };
-                    entry.home = Home::There;
-                    self.connections.shift_load(Some(entry.connection), Some(to));
-                    entry.connection = to;
+                    let from = entry.connection;
+                    (entry.connection, entry.home) = (to, Home::There);
+                    entry.patience = Patience::new(now);
+                    self.connections.shift_load(Some(from), Some(to), &entry.command);
                     self.send(task, number, to);
                 }
                 _ if reassigns => {
@@ -275,7 +278,7 @@ impl Session {
             let Some(to) = self.connections.choose() else { return };
             let Some(task) = self.failover.reassign.pop_front() else { return };
             let Some(entry) = self.tasks.get_mut(task) else { continue };
-            self.connections.shift_load(Some(entry.connection), Some(to));
+            self.connections.shift_load(Some(entry.connection), Some(to), &entry.command);
             (entry.connection, entry.home, entry.resegment) = (to, Home::Asked, false);
             let request = TaskManagementRequest {
                 immediate: true,
@@ -300,7 +303,9 @@ impl Session {
         now: Instant,
     ) -> Result<(), SessionError> {
         match (response, self.tasks.get_mut(task)) {
-            (FUNCTION_COMPLETE, Some(entry)) => entry.home = Home::There,
+            (FUNCTION_COMPLETE, Some(entry)) => {
+                (entry.home, entry.patience) = (Home::There, Patience::new(now));
+            }
             (FUNCTION_COMPLETE | NO_SUCH_TASK, None) => {}
             (NO_SUCH_TASK, Some(_)) => {
                 self.end_task(task, Outcome::Failed(Ending::Lost { sent: true }));
@@ -334,9 +339,18 @@ impl Session {
         if self.failover.patience.is_some_and(|at| at <= now) {
             return Err(SessionError::Disconnected);
         }
-        let late = |phase| matches!(phase, Phase::CleanUp { until, .. } if until <= now);
-        if self.connections.iter().any(|(_, connection)| late(connection.phase)) {
-            return Err(SessionError::LogoutTimeout);
+        let due = |phase| matches!(phase, Phase::CleanUp { until, .. } if until <= now);
+        let next = |session: &Self| {
+            let mut all = session.connections.iter();
+            let found = all.find(|(_, connection)| due(connection.phase))?;
+            Some((found.0, found.1.phase))
+        };
+        while let Some((id, Phase::CleanUp { itt, at, mut patience, .. })) = next(self) {
+            let until = self.look(&mut patience, limits::LOGOUT_TIMEOUT, (at, None), now);
+            let until = until.ok_or(SessionError::LogoutTimeout)?;
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.phase = Phase::CleanUp { itt, at, until, patience };
+            }
         }
         Ok(())
     }

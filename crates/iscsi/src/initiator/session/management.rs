@@ -24,6 +24,7 @@ use super::State;
 use super::Step;
 use super::connection::LEADING;
 use super::control::Controls;
+use super::patience::Patience;
 use crate::initiator::ConnectionId;
 use crate::initiator::TaskReporting;
 use crate::initiator::datamover::Op;
@@ -45,7 +46,9 @@ pub(super) struct Management {
     at: ConnectionId,
     /// What was sent before it has a smaller CmdSN: only that does it end (RFC 7143 §11.5.1).
     cmd_sn: CmdSn,
+    /// When to look whether it takes too long.
     pub(super) until: Instant,
+    patience: Patience,
     /// The command that it is about has ended by itself.
     concluded: bool,
 }
@@ -74,8 +77,9 @@ impl Controls {
     /// Books a function; gives its tag.
     pub(super) fn begin(&mut self, job: Job, at: ConnectionId, cmd_sn: CmdSn, now: Instant) -> Itt {
         let itt = self.next_itt();
-        let until = now + limits::ABORT_TIMEOUT;
-        self.managements.push(Management { itt, job, at, cmd_sn, until, concluded: false });
+        let (until, patience) = (now + limits::ABORT_TIMEOUT, Patience::new(now));
+        let concluded = false;
+        self.managements.push(Management { itt, job, at, cmd_sn, until, patience, concluded });
         itt
     }
 
@@ -123,11 +127,9 @@ impl Session {
     /// §7.11).
     pub(super) fn expire(&mut self, now: Instant) -> Result<(), SessionError> {
         while self.controls.abort_deadline().is_some_and(|at| now >= at) {
-            self.abandon(now)?;
+            self.look_at_functions(now)?;
         }
-        if let Some(text) = self.controls.text.as_ref().filter(|text| now >= text.until) {
-            return Err(SessionError::TextTimeout(text.key()));
-        }
+        self.expire_text(now)?;
         self.forget_ended();
         while let Some((at, id)) = self.deadlines.front().copied()
             && at <= now
@@ -136,37 +138,57 @@ impl Session {
                 self.deadlines.pop_front();
                 continue;
             };
-            let at = task.connection;
-            let aborts = task.sent.is_some() && task.home == Home::There && !task.aborting;
-            if aborts && !self.controls.has_room() {
+            let (at, was_sent) = (task.connection, task.sent.is_some());
+            let again = match task.home {
+                _ if !was_sent => self.look_at_window(task.patience, now),
+                Home::There if task.aborting => {
+                    self.deadlines.pop_front();
+                    continue;
+                }
+                Home::There => self.look_at_task(id, now),
+                // Recovery has a bound of its own.
+                _ => Some(now + self.command_timeout),
+            };
+            if again.is_none() && was_sent && !self.controls.has_room() {
                 // Its turn comes when a function under way has ended, which has its own bound.
                 break;
             }
             self.deadlines.pop_front();
-            if task.sent.is_none() {
-                self.end_task(id, Outcome::Failed(Ending::TimedOut));
-            } else if task.home != Home::There {
-                // Recovery has a bound of its own.
-                self.deadlines.push_back((now + self.command_timeout, id));
-            } else if !task.aborting {
+            if let Some(again) = again {
+                self.look_again_at(again, id);
+            } else if was_sent {
                 self.indicate(Indication::Overdue { task: id, step: Step::Abort });
                 self.send_management(Job::Expired(id), Function::AbortTask(id), at, now);
+            } else {
+                self.end_task(id, Outcome::Failed(Ending::TimedOut));
             }
         }
         Ok(())
     }
 
-    /// A function was not answered in time. Where it was to abort one command, the unit is reset.
-    fn abandon(&mut self, now: Instant) -> Result<(), SessionError> {
-        let late = |entry: &Management| now >= entry.until;
-        let Some(place) = self.controls.managements.iter().position(late) else { return Ok(()) };
-        let management = self.controls.managements.swap_remove(place);
+    /// A function was not answered in time, unless it waits for a slow line. Where it was to abort
+    /// one command, the unit is reset.
+    fn look_at_functions(&mut self, now: Instant) -> Result<(), SessionError> {
+        let due = |entry: &Management| now >= entry.until;
+        let Some(place) = self.controls.managements.iter().position(due) else { return Ok(()) };
+        let mut management = self.controls.managements.swap_remove(place);
+        let about = match management.job {
+            Job::Expired(task) | Job::Reassign(task) => Some(task),
+            Job::User(_, Function::AbortTask(task)) => Some(task),
+            Job::User(..) | Job::Reset(_) | Job::Abandoned => None,
+        };
+        let (limit, place) = (limits::ABORT_TIMEOUT, (management.at, about));
+        if let Some(until) = self.look(&mut management.patience, limit, place, now) {
+            self.controls.managements.push(Management { until, ..management });
+            return Ok(());
+        }
         match management.job {
             // It has ended meanwhile.
             Job::Expired(task) if self.tasks.get(task).is_none() => Ok(()),
             Job::Expired(task) => {
                 let (at, until) = (management.at, now + limits::ABORT_TIMEOUT);
-                let late = Management { job: Job::Abandoned, until, ..management };
+                let patience = Patience::new(now);
+                let late = Management { job: Job::Abandoned, until, patience, ..management };
                 self.controls.managements.push(late);
                 self.reset_unit_of(task, at, now);
                 Ok(())
@@ -378,14 +400,15 @@ impl Session {
                             && entry.command.lun == lun
                             && core::mem::take(&mut entry.aborting)
                         {
-                            self.deadlines.push_back((now + self.command_timeout, task));
+                            entry.patience = Patience::new(now);
+                            self.look_again_at(now + self.command_timeout, task);
                         }
                     }
                 }
                 Job::Expired(task) => {
                     if let Some(entry) = self.tasks.get_mut(task) {
-                        entry.aborting = false;
-                        self.deadlines.push_back((now + self.command_timeout, task));
+                        (entry.aborting, entry.patience) = (false, Patience::new(now));
+                        self.look_again_at(now + self.command_timeout, task);
                     }
                 }
                 Job::User(_, function) => {

@@ -160,6 +160,31 @@ impl Lab {
         self.event(Event::Ended(ended), &[]);
     }
 
+    /// Lets time pass until so many requests have gone out; gives the time.
+    fn until_requests(&mut self, count: usize) -> Instant {
+        loop {
+            let at = self.session.poll_timeout().expect("something is to be done");
+            self.look(at, Carried::default());
+            if self.requests().len() >= count || self.closed.is_some() {
+                return at;
+            }
+        }
+    }
+
+    /// Does what is due, at a pump that tells how far the commands are: as they were.
+    fn look(&mut self, at: Instant, carried: Carried) {
+        self.look_with(at, carried, |_| 0);
+    }
+
+    fn look_with(&mut self, at: Instant, carried: Carried, progress: impl Fn(TaskId) -> u64) {
+        self.session.note_carried(LEADING, carried, at);
+        if self.session.looks_at().is_some_and(|due| due <= at) {
+            self.session.note_progress(|_, task| Some(progress(task)), at);
+        }
+        self.session.handle_timeout(at);
+        self.drain();
+    }
+
     fn outcome(&self, task: TaskId) -> Option<&Outcome> {
         self.told.iter().find_map(|told| match told {
             Indication::Ended { task: of, outcome } if *of == task => Some(outcome),
@@ -371,9 +396,7 @@ fn a_ping_waits_behind_data_that_moves() {
     let mut lab = Lab::new();
     let mut look = |carried| {
         let at = lab.session.poll_timeout().unwrap();
-        lab.session.note_carried(LEADING, carried, at);
-        lab.session.handle_timeout(at);
-        lab.drain();
+        lab.look(at, Carried { received: carried, ..Carried::default() });
         lab.closed.is_some()
     };
     assert!(!look(0), "a ping");
@@ -387,9 +410,8 @@ fn commands_that_take_too_long_are_aborted() {
     let mut lab = Lab::with(false, |_| {});
     lab.session.ping_interval = Duration::ZERO;
     let task = lab.command(512, 0);
-    let at = lab.session.poll_timeout().unwrap();
-    lab.session.handle_timeout(at);
-    lab.drain();
+    let at = lab.until_requests(1);
+    assert_eq!(at, START + lab.session.command_timeout);
     let requests = lab.requests();
     let [Request::TaskManagement(abort)] = requests.as_slice() else { panic!("one abort") };
     assert_eq!((abort.function, abort.referenced_task), (1, itt(task)));
@@ -412,9 +434,7 @@ fn aborts_of_many_commands_go_out_a_few_at_a_time() {
     lab.session.ping_interval = Duration::ZERO;
     lab.session.max_cmd_sn = lab.session.cmd_sn.plus(20);
     let tasks: Vec<TaskId> = (0..7).map(|_| lab.command(512, 0)).collect();
-    let at = lab.session.poll_timeout().unwrap();
-    lab.session.handle_timeout(at);
-    lab.drain();
+    let at = lab.until_requests(1);
     assert_eq!(lab.requests().len(), crate::initiator::limits::MANAGEMENTS_MAX);
     assert!(lab.session.poll_timeout() > Some(at), "there is nothing to do before an answer");
     for answered in 0..tasks.len() {
@@ -442,8 +462,7 @@ fn escalate(answers: &[(u8, u8)]) -> (Lab, [TaskId; 2], Vec<u8>) {
     let second = lab.command_at(512, 0, later);
     let mut functions = Vec::new();
     while let Some(at) = lab.session.poll_timeout() {
-        lab.session.handle_timeout(at);
-        lab.drain();
+        lab.look(at, Carried::default());
         while let Some(Request::TaskManagement(pdu)) = lab.requests().get(functions.len()) {
             functions.push(pdu.function);
             let answer = answers.iter().find(|(of, _)| *of == pdu.function);
@@ -721,3 +740,6 @@ mod recovery;
 
 #[path = "tests/text.rs"]
 mod text;
+
+#[path = "tests/patience.rs"]
+mod patience;

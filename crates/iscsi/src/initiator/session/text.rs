@@ -30,6 +30,7 @@ use wire::iscsi::keys::TextWriter;
 
 use super::DeclareError;
 use super::Indication;
+use super::Patience;
 use super::Refused;
 use super::Session;
 use super::SessionError;
@@ -51,7 +52,9 @@ use crate::params::Rule;
 pub(super) struct Text {
     pub(super) itt: Itt,
     pub(super) at: ConnectionId,
+    /// When to look whether the answer takes too long.
     pub(super) until: Instant,
+    patience: Patience,
     subject: Subject,
     /// What has come and was not looked at.
     text: Vec<u8>,
@@ -196,9 +199,24 @@ impl Session {
     fn begin_text(&mut self, at: ConnectionId, subject: Subject, data: Vec<u8>, now: Instant) {
         let itt = self.controls.next_itt();
         let until = now + self.text_timeout();
-        let text = Text { itt, at, until, subject, text: Vec::new(), exchanges: 0 };
+        let patience = Patience::new(now);
+        let text = Text { itt, at, until, patience, subject, text: Vec::new(), exchanges: 0 };
         self.controls.text = Some(text);
         self.send_text(at, itt, Ttt::NONE, LunField::default(), data);
+    }
+
+    /// An exchange that takes too long, and not because of a slow line, ends the session.
+    pub(super) fn expire_text(&mut self, now: Instant) -> Result<(), SessionError> {
+        let Some(text) = self.controls.text.as_ref().filter(|text| text.until <= now) else {
+            return Ok(());
+        };
+        let (mut patience, place) = (text.patience, (text.at, None));
+        let late = SessionError::TextTimeout(text.key());
+        let until = self.look(&mut patience, self.text_timeout(), place, now).ok_or(late)?;
+        if let Some(text) = &mut self.controls.text {
+            (text.until, text.patience) = (until, patience);
+        }
+        Ok(())
     }
 
     /// How long the target may take for each answer: as for a command.
@@ -235,7 +253,7 @@ impl Session {
             return Err(SessionError::UnexpectedPdu("text response"));
         };
         exchange.exchanges += 1;
-        exchange.until = until;
+        (exchange.until, exchange.patience) = (until, Patience::new(now));
         let length = exchange.text.len() + data.len();
         if length > limits::DISCOVERY_TEXT_LEN_MAX
             || exchange.exchanges > limits::TEXT_EXCHANGES_MAX

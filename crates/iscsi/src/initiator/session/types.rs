@@ -48,7 +48,7 @@ pub struct Completion {
 
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the pump must treat each
+#[expect(clippy::exhaustive_enums)] // the pump must treat each
 pub enum Outcome {
     /// By a SCSI status.
     Done(Completion),
@@ -103,7 +103,7 @@ pub enum Step {
 
 /// Task management functions (RFC 7143 §11.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those of the standard without reassignment
+#[expect(clippy::exhaustive_enums)] // those of the standard without reassignment
 pub enum Function {
     /// End one task.
     AbortTask(TaskId),
@@ -119,7 +119,7 @@ pub enum Function {
 
 /// What a session tells the SCSI side, in order.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must treat each
+#[expect(clippy::exhaustive_enums)] // the pump must treat each
 pub enum Indication {
     /// Command Complete Received: the last word about a task. Its buffers are with the mover until
     /// the Release op that comes before it.
@@ -180,7 +180,7 @@ pub enum DeclareError {
 
 /// What a session gives.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must carry out each
+#[expect(clippy::exhaustive_enums)] // the pump must carry out each
 pub enum Output {
     /// Must be carried out by the mover.
     Op(Op),

@@ -8,7 +8,7 @@ use alloc::string::String;
 
 /// What the login machine gives.
 #[derive(Debug)]
-#[allow(clippy::exhaustive_enums)] // the pump must carry out each
+#[expect(clippy::exhaustive_enums)] // the pump must carry out each
 pub enum LoginOutput {
     /// Must be carried out by the mover.
     Op(Op),

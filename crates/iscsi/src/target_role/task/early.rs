@@ -15,7 +15,6 @@
 
 /// The buffer that a task needs for its write data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // the pump reads both
 pub struct BufferNeed {
     /// Bytes: what the SCSI side wants and the initiator has, and more where the initiator sends
     /// more than that unasked.
@@ -27,7 +26,7 @@ pub struct BufferNeed {
 
 /// What became of an [`Output::Reserve`](crate::target_role::Output::Reserve).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // there is no third
+#[expect(clippy::exhaustive_enums)] // there is no third
 pub enum Room {
     /// The mover has the buffer.
     Attached,

@@ -205,6 +205,7 @@ impl Task {
             expected_out: self.expected_out(),
             expected_in: self.expected_in(),
             acknowledged: self.command.exp_stat_sn,
+            numbered: !self.command.immediate,
             immediate,
             exhausted,
         }

@@ -2,7 +2,8 @@
 //! What of a copy is on stable storage, and what must be written again because its target may have
 //! lost it: a disk that loses its power forgets what it had acknowledged and not yet flushed. What
 //! fails behind an acknowledgement, or in a flush, is told once: whoever asks again hears that all
-//! is well.
+//! is well. Where a disk has no flush nothing has confirmed what was written: when it tells of a
+//! failure all of it is written again.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use anyhow::Result;
 use anyhow::bail;
 use control::units;
+use initiator::Kind;
 use initiator::Ledger;
 use initiator::scsi;
 
@@ -87,17 +89,16 @@ impl Copy<'_> {
     }
 
     fn try_flush(&mut self) -> Result<bool> {
-        let (done, mark) = (self.done, self.durable.ledger.mark());
+        let done = self.done;
         let whole = match &self.plan.to {
-            Place::Disk(disk) if disk.writes_through => true,
             Place::Disk(disk) => {
                 let unit = &mut self.queue.unit(disk.session, disk.lun);
-                let explain = |error| client::advised(error, &disk.url);
-                let generation = scsi::synchronize(unit).map_err(explain)?;
-                // One that writes through had nothing to lose, if it still does.
-                self.durable.ledger.flushed(mark, generation)
-                    || !disk.geometry.volatile_cache
-                        && !scsi::has_volatile_cache(unit).map_err(explain)?
+                let ledger = &mut self.durable.ledger;
+                match scsi::flush_writes(unit, Some(&disk.geometry), ledger) {
+                    Ok(_) => true,
+                    Err(error) if matches!(error.kind(), Kind::WritesLost) => false,
+                    Err(error) => return Err(client::advised(error, &disk.url)),
+                }
             }
             place => {
                 place.flush()?;
@@ -105,9 +106,12 @@ impl Copy<'_> {
             }
         };
         if whole {
-            self.durable.rewinds =
-                if done > self.durable.flushed { 0 } else { self.durable.rewinds };
+            if done > self.durable.flushed && self.plan.to.has_flush() {
+                self.durable.rewinds = 0;
+            }
             self.durable.flushed = done;
+        } else if !self.plan.to.has_flush() {
+            self.durable.flushed = 0;
         }
         self.durable.at = Instant::now();
         Ok(whole)
@@ -129,6 +133,8 @@ impl Copy<'_> {
             bail!("{to}: {CAUSE}, {REWINDS_MAX} times before a flush");
         }
         output::say(format_args!("{to}: {CAUSE}, and may have lost {lost}; writing them again"));
+        // The state may tell of more.
+        self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(safe, Pace::Going))?;
         // What is under way would be taken for what comes in its place.
         while !self.under_way.is_empty() {
             self.wait()?;

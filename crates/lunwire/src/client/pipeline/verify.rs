@@ -83,7 +83,10 @@ impl Copy<'_> {
     }
 
     fn looked_at(&mut self, event: Event) -> Result<u64> {
-        let Event::Done { tag, result, .. } = event else { return Ok(0) };
+        let Event::Done { tag, result, .. } = event else {
+            client::tell(&event);
+            return self.stands(&event).map(|()| 0);
+        };
         let Some(moving) = self.under_way.remove(&tag) else { return Ok(0) };
         let done = match result {
             Ok(done) => done,
@@ -96,6 +99,19 @@ impl Copy<'_> {
         // Bytes behind the last one stand in the same block, and are not of the source.
         self.compare(moving.offset, data.get(..length).unwrap_or(&data))?;
         Ok(moving.length)
+    }
+
+    /// Fails if the destination tells that it has not kept what it had said is on stable storage:
+    /// what is read may be of its cache.
+    fn stands(&mut self, event: &Event) -> Result<()> {
+        let Event::Deferred { session, error } = event else { return Ok(()) };
+        let Place::Disk(disk) = &self.plan.to else { return Ok(()) };
+        if disk.session != *session {
+            return Ok(());
+        }
+        self.doubted = Some(0);
+        let again = if self.plan.journal.is_some() { "" } else { "; try: again" };
+        bail!("{}: {error}, and was said to be on stable storage{again}", disk.url)
     }
 
     fn compare(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -17,6 +17,7 @@ use buf::Slice;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
+use wire::iscsi::BHS_LEN;
 use wire::iscsi::StatSn;
 
 pub use task::Carried;
@@ -38,7 +39,6 @@ pub struct Tcp {
 
 /// What a connection has done to payload bytes since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // a list of counts
 pub struct Touched {
     /// Bytes copied, both ways.
     pub copied: u64,
@@ -95,6 +95,19 @@ impl Tcp {
     #[must_use]
     pub fn holds(&self, task: TaskId) -> bool {
         self.tasks.holds(task)
+    }
+
+    /// How far a task is: a number that changes when the target sends data of it or asks for some
+    /// that it did not ask for before, and when such data is given out. None if it is not here.
+    #[must_use]
+    pub fn progress(&self, task: TaskId) -> Option<u64> {
+        self.tasks.get(task).map(task::Task::progress)
+    }
+
+    /// Bytes of the PDU under way that have not come.
+    #[must_use]
+    pub fn arriving(&self) -> usize {
+        self.rx.left_of_pdu().unwrap_or(BHS_LEN)
     }
 
     /// Takes a task out, to go on with it on another connection ([`Tcp::adopt`]). Nothing more of

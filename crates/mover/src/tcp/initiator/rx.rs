@@ -257,7 +257,7 @@ impl Rx {
 
     /// Bytes of the PDU under way that have not come: what a marker points over. None while its
     /// lengths have not come.
-    fn left_of_pdu(&self) -> Option<usize> {
+    pub(super) fn left_of_pdu(&self) -> Option<usize> {
         let digests = Digests { header: self.keys.header_digest, data: self.keys.data_digest };
         let whole = pdu_len(&self.header, digests);
         let header_digest = if digests.header { DIGEST_LEN } else { 0 };

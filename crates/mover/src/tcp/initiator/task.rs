@@ -45,6 +45,8 @@ pub(super) struct Task {
     cut: bool,
     /// Where the next R2T may begin at the earliest.
     asked: u32,
+    /// Where the data that was given out so far ends.
+    given: u32,
     /// R2Ts whose data is not yet on its way.
     pub(super) open_r2ts: u16,
     begun: bool,
@@ -108,6 +110,7 @@ impl Tasks {
             damaged: false,
             cut: false,
             asked: 0,
+            given: 0,
             open_r2ts: 0,
             begun: false,
             resumed: false,
@@ -177,9 +180,15 @@ impl Tasks {
         task.in_len = bounded(command.read, task.read.as_ref().map(|buf| buf.len()));
         // A command that is sent once more begins from its first byte.
         (task.received, task.next_sn, task.asked, task.open_r2ts) = (0, 0, 0, 0);
+        task.given = 0;
         (task.books, task.resumed, task.damaged, task.confirmed) = (None, false, false, (0, 0));
         task.lun = command.lun;
         task.begun = true;
+    }
+
+    pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
+        let slot = self.slots.get(id.index as usize)?;
+        if slot.generation == id.generation { slot.task.as_ref() } else { None }
     }
 
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
@@ -357,6 +366,16 @@ impl Task {
         self.asked = self.asked.max(end);
         self.open_r2ts += 1;
         Ok(true)
+    }
+
+    /// Data up to here is on its way.
+    pub(super) fn give(&mut self, end: u32) {
+        self.given = self.given.max(end);
+    }
+
+    /// See `Tcp::progress`.
+    pub(super) fn progress(&self) -> u64 {
+        u64::from(self.received) + u64::from(self.asked) + u64::from(self.given)
     }
 
     /// Counts a DataSN or R2TSN; false for one that came before.

@@ -293,6 +293,7 @@ impl Tx {
         debug_assert!(data.is_some(), "a burst lies in the buffer");
         let Some(data) = data else { return Progress::Done };
         let next = burst.next + length;
+        books.give(next);
         let last = next == burst.end;
         if last && burst.ttt != Ttt::NONE {
             books.open_r2ts = books.open_r2ts.saturating_sub(1);

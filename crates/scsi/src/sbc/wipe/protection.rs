@@ -53,7 +53,7 @@ impl Reprotection {
             && protection.kind() != self.kind
         {
             protection.set_kind(self.kind);
-            unit.establish_elsewhere(&self.own.link, Attention::CapacityChanged);
+            unit.establish_elsewhere(&self.own.nexus_state, Attention::CapacityChanged);
         }
     }
 }

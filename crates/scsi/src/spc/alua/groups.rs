@@ -28,7 +28,6 @@ use wire::scsi::inquiry::PortGroups;
 
 /// A target port group to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs)] // who configures says all of it
 pub struct PortGroup {
     /// TARGET PORT GROUP.
     pub number: u16,
@@ -42,7 +41,7 @@ pub struct PortGroup {
 
 /// Who may change the states of a unit's groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // with or without the hosts
+#[expect(clippy::exhaustive_enums)] // with or without the hosts
 pub enum Explicit {
     /// Administration alone.
     #[default]
@@ -54,7 +53,6 @@ pub enum Explicit {
 /// The unit has no such target port group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no target port group {0}")]
-#[allow(clippy::exhaustive_structs)] // a number
 pub struct NoSuchGroup(pub u16);
 
 /// The groups of a unit. Without any, each target port is a group of its own that is active and

@@ -63,7 +63,7 @@ fn set(context: &Context<'_>, list: &[u8]) -> Result<Started, Fault> {
     }
     if changed {
         context.unit.show_access();
-        context.unit.establish_elsewhere(context.link, Attention::AccessStateChanged);
+        context.unit.establish_elsewhere(context.nexus_state, Attention::AccessStateChanged);
     }
     Ok(task::good(u64::try_from(list.len()).unwrap_or(u64::MAX)))
 }

@@ -516,8 +516,8 @@ fn a_null_behind_the_name_is_no_part_of_it() {
     world.register(B, 2);
     let with_null = alloc::format!("{}\0", port(B));
     let again = Nexus::new(names(&with_null), vec![(0, Arc::clone(&world.bench.unit))]);
-    let link = again.link_to(&world.bench.unit).expect("mapped");
-    assert!(link.standing.load().registered);
+    let nexus_state = again.state_at(&world.bench.unit).expect("mapped");
+    assert!(nexus_state.standing.load().registered);
 }
 
 /// Begins REGISTER with APTPL up to where it is to be kept.
@@ -691,9 +691,9 @@ proptest! {
             let registry = world.bench.unit.reservations().lock().registry.clone();
             for index in [A, B, C] {
                 let nexus = &world.nexuses[index];
-                let link = nexus.link_to(&world.bench.unit).expect("mapped");
+                let nexus_state = nexus.state_at(&world.bench.unit).expect("mapped");
                 let standing = registry.standing(&Port::from(nexus.names()));
-                prop_assert_eq!(link.standing.load(), standing);
+                prop_assert_eq!(nexus_state.standing.load(), standing);
                 prop_assert!(standing.registered || !standing.holds);
             }
             if let Some(held) = &registry.reservation {

@@ -25,10 +25,10 @@ use scsi::NexusNames;
 use scsi::Request;
 use scsi::Step;
 use store::FileId;
+use store::FilterIndex;
 use store::Geometry;
 use store::Io;
 use store::IoResult;
-use store::Layer;
 use store::Op;
 use store::Store;
 use store::Submitted;
@@ -319,8 +319,8 @@ fn a_stop_does_not_wait_for_the_pause_of_a_job() {
     let hour = Duration::from_secs(3600);
     let null = Null::new(1 << 20).expect("a size");
     // The second pause would begin when the first one has ended.
-    let inner = Delay::new(Arc::new(null), Layer(0), Delayed::All, hour);
-    let store = Arc::new(Delay::new(Arc::new(inner), Layer(1), Delayed::All, hour));
+    let inner = Delay::new(Arc::new(null), FilterIndex(0), Delayed::All, hour);
+    let store = Arc::new(Delay::new(Arc::new(inner), FilterIndex(1), Delayed::All, hour));
     pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job(store), None);
     pump.take_job_turns();
     assert_eq!(pump.ios.len(), 1, "it is in its first pause");
@@ -431,7 +431,7 @@ fn a_copy_without_memory_costs_others_nothing() {
     let pool = Pool::new(POOL_BYTES).expect("memory");
     let mut solo = solo(pool.clone());
     let pump = &mut solo.pump;
-    let limited = |store| Limit::new(store, Layer(0), Rate::Operations(100));
+    let limited = |store| Limit::new(store, FilterIndex(0), Rate::Operations(100));
     let store: Arc<dyn Store> = Arc::new(limited(file()));
     let all: Vec<Buf> = std::iter::from_fn(|| pool.take(4096)).collect();
     pump.begin_job(copy_job(Arc::clone(&store)), None);

@@ -6,7 +6,7 @@ use crate::scsi::cdb::CdbView;
 
 /// Which features GET CONFIGURATION gives: RT (MMC-6 §6.6.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits, of which one value is reserved
+#[expect(clippy::exhaustive_enums)] // two bits, of which one value is reserved
 pub enum Features {
     /// All from the one that is named on.
     All,
@@ -86,7 +86,7 @@ impl ReadDiscInformation {
 
 /// What READ TRACK INFORMATION names (MMC-6 §6.26.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits, of which one value is reserved
+#[expect(clippy::exhaustive_enums)] // two bits, of which one value is reserved
 pub enum TrackOf {
     /// The track of a block.
     Block(u32),

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 /// A profile (MMC-6 §5.3.1, table 93).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // those that this crate writes
+#[expect(clippy::exhaustive_enums)] // those that this crate writes
 #[repr(u16)]
 pub enum Profile {
     /// No medium.
@@ -38,7 +38,7 @@ pub struct Feature {
 
 /// Whether what a feature speaks of is so with the medium that is in the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // one bit
+#[expect(clippy::exhaustive_enums)] // one bit
 pub enum Current {
     /// It is.
     Yes,

@@ -35,7 +35,7 @@ impl Caching {
 
 /// QERR: what happens to other commands when one ends with CHECK CONDITION (SPC-4 §7.5.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums)] // two bits, of which one value is reserved
+#[expect(clippy::exhaustive_enums)] // two bits, of which one value is reserved
 #[repr(u8)]
 pub enum QueueError {
     /// 00b: they go on, after an ACA condition if there is one.

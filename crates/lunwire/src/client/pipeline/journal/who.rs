@@ -6,12 +6,12 @@ use std::fs;
 use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
 use anyhow::Context;
 use anyhow::Result;
 use control::units;
+use engine::files::BlockDevice;
 use initiator::Queue;
 use initiator::scsi;
 use serde_json::Value;
@@ -66,18 +66,17 @@ fn born(metadata: &Metadata) -> Option<String> {
 
 /// What a device shows, as far as the system says so: its number may be that of another one later.
 fn behind(device: u64) -> Value {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let own = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
-    let text =
-        |name: &str| fs::read_to_string(own.join(name)).ok().map(|text| text.trim().to_owned());
+    let device = BlockDevice::of(device);
+    let text = |name: &str| device.as_ref()?.text(name);
     // Of a partition it is its disk that has these.
-    let disk = |name: &str| text(name).or_else(|| text(&format!("../{name}")));
-    let file = disk("loop/backing_file").and_then(|file| fs::metadata(file).ok());
+    let disk = device.as_ref().and_then(BlockDevice::disk).or_else(|| device.clone());
+    let of_disk = |name: &str| disk.as_ref()?.text(name);
+    let file = of_disk("loop/backing_file").and_then(|file| fs::metadata(file).ok());
     json!({
         "sectors": text("size"),
         "start": text("start"),
-        "name": disk("device/wwid").or_else(|| disk("wwid")),
-        "offset": disk("loop/offset"),
+        "name": disk.as_ref().and_then(BlockDevice::world_wide_name),
+        "offset": of_disk("loop/offset"),
         "file": file.as_ref().map(|file| [file.dev(), file.ino()]),
         "born": file.as_ref().and_then(born),
     })
@@ -98,6 +97,10 @@ fn of_disk(queue: &mut Queue, disk: &Disk) -> Result<Value> {
             _ => None,
         })
         .collect();
+    let content = names.iter().find_map(|name| match name {
+        Designator::Content(number) => Some(format!("{number:016x}")),
+        _ => None,
+    });
     let explain = |error| client::advised(error, &disk.url);
     let unit = &mut queue.unit(disk.session, disk.lun);
     let pages = scsi::vpd(unit, vpd::SUPPORTED_PAGES).unwrap_or_default();
@@ -110,12 +113,15 @@ fn of_disk(queue: &mut Queue, disk: &Disk) -> Result<Value> {
     let standard = scsi::inquiry(unit).map_err(explain)?;
     local.push(format!("{} {}", text(&standard.vendor), text(&standard.product)));
     local.push(units::bytes(disk.geometry.bytes()));
-    Ok(json!({ "disk": world, "besides": local }))
+    Ok(json!({ "disk": world, "besides": local, "content": content }))
 }
 
 /// Why `now` is not what was kept of this end of a copy, of which `done` bytes were copied. None:
 /// it is.
 pub(super) fn differs(was: &Value, now: &Value, end: End) -> Option<String> {
+    if was["disk"].is_array() && now["disk"].is_array() && was["content"] != now["content"] {
+        return Some("is another disk: it has begun anew since".to_owned());
+    }
     if let (Some(was), Some(now)) = (was["disk"].as_array(), now["disk"].as_array())
         && (!was.is_empty() || !now.is_empty())
     {
@@ -177,6 +183,10 @@ mod tests {
         assert!(!is(disk(&["naa.6"], &["1M"]), disk(&[], &["1M"])));
         assert!(is(disk(&[], &["serial number 1"]), disk(&[], &["serial number 1"])));
         assert!(!is(disk(&[], &["serial number 1"]), disk(&[], &["serial number 2"])));
+        let holds = |content| json!({ "disk": ["naa.6"], "besides": [], "content": content });
+        assert!(is(holds(Some("7")), holds(Some("7"))));
+        assert!(!is(holds(Some("7")), holds(Some("8"))));
+        assert!(is(holds(None), disk(&["naa.6"], &[])), "a state of before");
         assert!(!is(disk(&[], &[]), file(1, 1, None)));
         assert!(!is(file(1, 1, None), json!({ "device": 5 })));
     }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Refuses what would make protection information wrong: a disk that has some, by whatever name,
+//! and is to be written to without it.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use scsi::FormatError;
+use scsi::PROTECTION_HEADER_LEN;
+use scsi::ProtectionFormat;
+use store::spec::FileSpec;
+
+use super::ProtectionError;
+
+/// What holds protection information of a disk.
+struct Found {
+    side: String,
+    kind: u8,
+    /// It stands beside the name that the disk is opened by.
+    beside: bool,
+}
+
+/// Refuses the file `path`, or the device in front of it, as one that is written to by others than
+/// a daemon that keeps its protection information, or is made anew.
+///
+/// # Errors
+/// What holds its protection information, or that this cannot be seen.
+pub fn expect_unprotected(path: &Path) -> Result<(), ProtectionError> {
+    let name = path.display().to_string();
+    if !path.exists() {
+        return refuse_missing(path);
+    }
+    match found(path)?.into_iter().next() {
+        None => Ok(()),
+        Some(Found { side, kind, .. }) => {
+            Err(ProtectionError::Overwritten { side, path: name, kind })
+        }
+    }
+}
+
+/// Refuses a disk that is to be served without protection information and has some.
+pub(super) fn refuse_left_out(disk: &FileSpec) -> Result<(), ProtectionError> {
+    refuse_orphan(disk)?;
+    let path = disk.path.clone();
+    match found(Path::new(&path))?.into_iter().next() {
+        None => Ok(()),
+        Some(Found { side, kind, beside: true }) => {
+            Err(ProtectionError::LeftOut { side, path, kind })
+        }
+        Some(Found { side, kind, .. }) => Err(ProtectionError::Elsewhere { side, path, kind }),
+    }
+}
+
+/// Refuses a disk that is to be served with protection information and has some that is not beside
+/// this name of it: two of them would each miss what is written with the other one.
+pub(super) fn refuse_elsewhere(disk: &FileSpec) -> Result<(), ProtectionError> {
+    let path = disk.path.clone();
+    match found(Path::new(&path))?.into_iter().find(|found| !found.beside) {
+        None => Ok(()),
+        Some(Found { side, kind, .. }) => Err(ProtectionError::Elsewhere { side, path, kind }),
+    }
+}
+
+/// What was beside a file that is gone is of no other one.
+pub(super) fn refuse_orphan(disk: &FileSpec) -> Result<(), ProtectionError> {
+    let path = Path::new(&disk.path);
+    if disk.size.is_none() || path.exists() { Ok(()) } else { refuse_missing(path) }
+}
+
+fn refuse_missing(path: &Path) -> Result<(), ProtectionError> {
+    let side = beside(path);
+    match kept(&side, path)? {
+        None => Ok(()),
+        Some(_) => Err(ProtectionError::Orphan { side: text(&side), path: text(path) }),
+    }
+}
+
+/// What stands beside the file `path`.
+pub(super) fn side_of(path: &str) -> String {
+    format!("{path}.pi")
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".pi");
+    name.into()
+}
+
+/// All protection information of the disk `path`: beside its name, beside the name that a link or
+/// device leads to, and where it was when the disk was last served with it.
+fn found(path: &Path) -> Result<Vec<Found>, ProtectionError> {
+    let own = beside(path);
+    let place = |side: &Path| side.metadata().ok().map(|facts| (facts.dev(), facts.ino()));
+    let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let whole = engine::files::file_behind(&whole).unwrap_or(whole);
+    let bound = match engine::files::companion(&whole) {
+        Ok(bound) => bound,
+        // Who opens it tells why not, or makes it.
+        Err(error) if error.kind() != io::ErrorKind::InvalidData => None,
+        Err(source) => return Err(ProtectionError::Side { side: text(path), source }),
+    };
+    let mut found: Vec<Found> = Vec::new();
+    for side in [Some(own.clone()), Some(beside(&whole)), bound].into_iter().flatten() {
+        let beside = side == own || (place(&side).is_some() && place(&side) == place(&own));
+        if found.iter().any(|found| found.beside && beside) {
+            continue;
+        }
+        let format = kept(&side, path)?;
+        if let Some(kind) = format.and_then(|format| format.kind) {
+            found.push(Found { side: text(&side), kind: kind.number(), beside });
+        }
+    }
+    Ok(found)
+}
+
+/// How the disk `path` is formatted by what `side` says; None if there is no such file, or it is
+/// something else.
+fn kept(side: &Path, path: &Path) -> Result<Option<ProtectionFormat>, ProtectionError> {
+    let failed = |source| ProtectionError::Side { side: text(side), source };
+    match side.metadata() {
+        Ok(facts) if facts.is_file() => {}
+        // A pipe would wait for its other end.
+        Ok(_) => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // A device has no folder that keeps files, and a name that is too long no file.
+        Err(_) if !path.is_file() => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    }
+    let mut header = [0; PROTECTION_HEADER_LEN];
+    match File::open(side).map_err(failed)?.read_exact_at(&mut header, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    }
+    match ProtectionFormat::parse(&header) {
+        Ok(format) => Ok(format),
+        Err(FormatError::Foreign) => Ok(None),
+        Err(problem) => {
+            let (side, path) = (text(side), text(path));
+            Err(ProtectionError::Header { side, path, problem })
+        }
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
