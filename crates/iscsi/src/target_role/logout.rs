@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Logout (RFC 7143 §11.14-11.15): what a request comes to, and answers that wait for the SCSI side.
+//! Logout (RFC 7143 §11.14-11.15): what a request comes to, and answers that wait for the SCSI
+//! side.
 
 use super::leaving::Leaving;
 use super::names::ConnectionId;

@@ -20,7 +20,8 @@ pub enum Output {
     /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
     Targets(Option<String>),
     /// Give the mover of this connection a buffer for a task whose data comes before the SCSI side
-    /// has asked for it, and answer with [`Session::reserved`](super::Session::reserved) before the next poll.
+    /// has asked for it, and answer with [`Session::reserved`](super::Session::reserved) before the
+    /// next poll.
     Reserve {
         /// The connection of the task.
         connection: ConnectionId,

@@ -12,10 +12,12 @@ use alloc::string::String;
 pub enum LoginOutput {
     /// Must be carried out by the mover.
     Op(Op),
-    /// Ask the node; answer with [`Login::admit`](crate::target_role::Login::admit). Until then the machine waits.
+    /// Ask the node; answer with [`Login::admit`](crate::target_role::Login::admit). Until then the
+    /// machine waits.
     Admit(AdmissionRequest),
     /// Negotiation has succeeded: the pump gives the TSIH (after ending a session that this one
-    /// reinstates) by [`Login::establish`](crate::target_role::Login::establish); the final response goes out only then.
+    /// reinstates) by [`Login::establish`](crate::target_role::Login::establish); the final response
+    /// goes out only then.
     Establish,
     /// Over: the connection belongs to a session from the next PDU on. Comes after the ops of the
     /// final response.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Task management (RFC 7143 §4.2.3, §11.5-11.6): functions wait for commands and data, the SCSI side
-//! carries them out, tasks end or go on.
+//! Task management (RFC 7143 §4.2.3, §11.5-11.6): functions wait for commands and data, the SCSI
+//! side carries them out, tasks end or go on.
 
 use super::Session;
 use super::reassignment::Reassignment;

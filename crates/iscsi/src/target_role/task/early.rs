@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Whoever is asked first gives the buffer: the SCSI side, if it wants data at once, or the pump by
-//! [`Output::Reserve`](crate::target_role::Output::Reserve). Only data for which there is no memory is dropped; its command ends with
-//! TASK SET FULL.
+//! [`Output::Reserve`](crate::target_role::Output::Reserve). Only data for which there is no memory
+//! is dropped; its command ends with TASK SET FULL.
 
 /// The buffer that a task needs for its write data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
