@@ -67,7 +67,7 @@ fn modules<'a>(tree: &Tree, files: &'a [File]) -> BTreeMap<&'a str, (Module, Str
         let below = file.path.strip_prefix(tree.folder).and_then(|rest| rest.strip_prefix('/'));
         let Some(name) = below.and_then(|rest| rest.strip_suffix(".rs")) else { continue };
         let mut parts: Vec<&str> = name.split('/').collect();
-        if parts.iter().any(|part| *part == "tests") {
+        if parts.contains(&"tests") {
             continue;
         }
         if matches!(parts.last(), Some(&"mod" | &"lib" | &"main")) {

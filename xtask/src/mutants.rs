@@ -165,8 +165,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "power-cycle-initiator",
         file: "crates/initiator/src/link/caches.rs",
-        from: "cache.generation += u64::from(lost);",
-        to: "cache.generation += u64::from(lost && false);",
+        from: "if is_reset {",
+        to: "if is_reset && false {",
         class: "target",
     },
     Mutant {
@@ -322,6 +322,41 @@ const MUTANTS: &[Mutant] = &[
         from: "                self.identities.is_up();\n",
         to: "",
         class: "target",
+    },
+    Mutant {
+        name: "reset-waits-for-other-reactors",
+        file: "crates/target-node/src/pump/management.rs",
+        from: "self.wait_for_ended_work(local);",
+        to: "",
+        class: "disk",
+    },
+    Mutant {
+        name: "joins-keep-what-came-early",
+        file: "crates/target-node/src/pump/join.rs",
+        from: "self.received(key, &early);",
+        to: "drop(early);",
+        class: "calm",
+    },
+    Mutant {
+        name: "shrink-waits-for-all-reactors",
+        file: "crates/target-node/src/mail.rs",
+        from: "let missing = mailboxes.len();",
+        to: "let missing = 1;",
+        class: "calm",
+    },
+    Mutant {
+        name: "reinstatement-on-another-reactor",
+        file: "crates/target-node/src/registry.rs",
+        from: "inner.sessions.get(identity) {",
+        to: "inner.sessions.get(identity) && home.reactor == reactor {",
+        class: "network",
+    },
+    Mutant {
+        name: "ordered-waits-for-other-reactors",
+        file: "crates/scsi/src/taskset.rs",
+        from: "!unit.any_nexus(|nexus_state| nexus_state.running.any())",
+        to: "!nexus_state.running.any()",
+        class: "calm",
     },
     Mutant {
         name: "token-expires",

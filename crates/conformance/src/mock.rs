@@ -284,6 +284,6 @@ fn read_pdu(stream: &mut TcpStream) -> io::Result<([u8; BHS_LEN], Vec<u8>)> {
     Ok((header, data))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,6 +3,8 @@
 
 pub use wire::scsi::sam::TASK_ABORTED;
 
+use std::time::Duration;
+
 use wire::iscsi::*;
 
 use crate::initiator::Initiator;
@@ -21,6 +23,9 @@ pub const LOGICAL_UNIT_RESET: u8 = 5;
 pub const TARGET_WARM_RESET: u8 = 6;
 /// As by power.
 pub const TARGET_COLD_RESET: u8 = 7;
+
+/// What is awaited of other threads is there long before.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// COMMANDS CLEARED BY ANOTHER INITIATOR.
 pub const COMMANDS_CLEARED: (u8, u8, u8) = (0x06, 0x2f, 0x00);

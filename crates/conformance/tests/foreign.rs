@@ -17,6 +17,9 @@ use lunwire_conformance::initiator::cdb10;
 use lunwire_conformance::initiator::pattern;
 use lunwire_conformance::server::BLOCK;
 use lunwire_conformance::server::TARGET;
+use lunwire_conformance::tasks::ABORT_TASK;
+use lunwire_conformance::tasks::LOGICAL_UNIT_RESET;
+use lunwire_conformance::tasks::PATIENCE;
 use lunwire_conformance::*;
 use scsi::Identity;
 use scsi::LogicalUnit;
@@ -45,12 +48,6 @@ use wire::iscsi::*;
 const LUN: u8 = 9;
 
 const MIB: usize = 1 << 20;
-
-const ABORT_TASK: u8 = 1;
-const LOGICAL_UNIT_RESET: u8 = 5;
-
-/// Whatever is awaited here is there long before.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where the work is done, by whoever takes it.
 #[derive(Debug, Default)]

@@ -105,6 +105,18 @@ const HUGE: u32 = 4 << 20;
 /// can write to all of it.
 #[test]
 fn readers_that_do_not_read_leave_pages_for_those_who_write() {
+    write_beside_readers(4, 64, 64);
+}
+
+/// So with many, of whom each asks for little.
+#[test]
+fn many_readers_that_do_not_read_leave_pages_for_those_who_write() {
+    write_beside_readers(85, 3, 1);
+}
+
+/// So many initiators ask for so many different parts of a disk in memory; another one writes to
+/// the first ones of each then.
+fn write_beside_readers(hogs: usize, each: u32, written: u32) {
     let engine = engine::choose(engine::Choice::Auto);
     let mut plan = server::plan(engine, iscsi::target_role::Settings::default());
     let store = plan.stores.open(&store::spec::Spec::Memory { bytes: ROOMY }).expect("memory");
@@ -113,31 +125,38 @@ fn readers_that_do_not_read_leave_pages_for_those_who_write() {
     plan.nodes[0].luns.push((9, std::sync::Arc::new(unit)));
     let server = Server::start(plan);
     let blocks = HUGE / BLOCK;
-    let commands = u32::try_from(ROOMY / u64::from(HUGE)).unwrap();
-    let mut hogs: Vec<Initiator> = (0..4).map(|_| server.login()).collect();
-    for (hog, first) in hogs.iter_mut().zip((0..commands).step_by(64)) {
+    let commands = u32::try_from(ROOMY / u64::from(HUGE)).expect("few");
+    let mut hogs: Vec<Initiator> = (0..hogs).map(|_| server.login()).collect();
+    for (hog, first) in hogs.iter_mut().zip((0..commands).step_by(each as usize)) {
         hog.settle(9);
-        for command in first..first + 64 {
-            let cdb = wire::scsi::cdb::BlockCommand {
-                opcode: wire::scsi::opcode::Opcode::READ_16,
-                lba: u64::from(command * blocks),
-                length: blocks,
-                flags: 0,
-                group_number: 0,
-            };
-            let cdb = cdb.emit().expect("a small range");
-            let command = hog.command(9, &cdb.bytes[..16]);
-            hog.start(&ScsiCommand { read: true, expected_length: HUGE, ..command });
+        for command in first..first + each {
+            let read = read_huge(hog, 9, command * blocks);
+            hog.start(&read);
         }
     }
     std::thread::sleep(Duration::from_millis(200));
     let mut writer = server.login_with(&LoginPlan::new().with(&[("InitialR2T", "Yes")]));
     writer.settle(9);
     let data = vec![7; HUGE as usize];
-    for command in 0..commands {
+    for command in (0..commands).filter(|command| command % each < written) {
         let status = write_huge(&mut writer, 9, command * blocks, &data);
         assert_eq!(status, GOOD, "after {command} commands");
     }
+    let read = writer.read_blocks(9, 0, SMALL);
+    assert_eq!(writer.run(&read).code, GOOD, "others are read to");
+}
+
+/// Reads as much as a command can.
+fn read_huge(session: &mut Initiator, lun: u8, lba: u32) -> ScsiCommand {
+    let cdb = wire::scsi::cdb::BlockCommand {
+        opcode: wire::scsi::opcode::Opcode::READ_16,
+        lba: lba.into(),
+        length: HUGE / BLOCK,
+        flags: 0,
+        group_number: 0,
+    };
+    let command = session.command(lun, &cdb.emit().expect("a small range").bytes[..16]);
+    ScsiCommand { read: true, expected_length: HUGE, ..command }
 }
 
 /// Writes as much as a command can; gives the status.

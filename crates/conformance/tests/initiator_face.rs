@@ -9,6 +9,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use buf::Slice;
+use conformance::disk;
 use conformance::mock;
 use conformance::mock::Mock;
 use conformance::server::BLOCK;
@@ -35,7 +36,6 @@ use target::Shrink;
 use wire::iscsi::*;
 use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::GOOD;
-use wire::scsi::vpd;
 
 use lunwire_conformance as conformance;
 
@@ -281,19 +281,17 @@ impl Noted {
             let Request::Command(command) = request else { return Vec::new() };
             let cdb = &command.cdb.bytes;
             noted.lock().unwrap().push([cdb[0], cdb[1]]);
-            let data = match cdb[..] {
-                [0x12, 0, ..] => [&[0, 0, 5, 2, 31][..], &[0; 31]].concat(),
-                [0x12, 1, page, ..] => vpd::page(0, page, &[0]),
-                [0x9e, 0x10, ..] => {
-                    [&2047u64.to_be_bytes()[..], &512u32.to_be_bytes(), &[0; 20]].concat()
-                }
-                [0x1a, ..] => vec![3, 0, if dpo_fua { 0x10 } else { 0 }, 0],
-                [0x41 | 0x93, ..] => {
+            let data = match cdb[0] {
+                0x1a => Some(vec![3, 0, if dpo_fua { 0x10 } else { 0 }, 0]),
+                0x41 | 0x93 => {
                     return mock::ended(command, numbers, CHECK_CONDITION, Some([5, 0x20, 0]));
                 }
-                _ => return mock::ended(command, numbers, GOOD, None),
+                _ => disk::data(cdb, None),
             };
-            mock::data(command, numbers, data)
+            match data {
+                Some(data) => mock::data(command, numbers, data),
+                None => mock::ended(command, numbers, GOOD, None),
+            }
         })
     }
 

@@ -15,6 +15,7 @@ use initiator::Kind;
 use initiator::Management;
 use initiator::Options;
 use initiator::Session;
+use lunwire_conformance::disk;
 use lunwire_conformance::mock;
 use lunwire_conformance::mock::Answers;
 use lunwire_conformance::mock::Mock;
@@ -73,11 +74,7 @@ impl Unit {
                 Change::Attention(asc, ascq) => {
                     mock::ended(command, numbers, CHECK_CONDITION, Some([6, asc, ascq]))
                 }
-                Change::Break => {
-                    let (response, itt, time2wait, time2retain) = (0, Itt(0x0bad), 0, 0);
-                    let answer = LogoutResponse { response, itt, numbers, time2wait, time2retain };
-                    vec![(Response::Logout(answer), Vec::new())]
-                }
+                Change::Break => disk::hang_up(numbers),
             };
         }
         if command.cdb.bytes[0] == 0x12 && self.unrest > 0 {
@@ -118,9 +115,7 @@ impl Unit {
                 naa.for_each(|naa| naa.emit(&mut content));
                 page(0x83, &content)
             }
-            (0x9e, 0x10, _) => Some(
-                [&self.who.last_lba.to_be_bytes()[..], &512u32.to_be_bytes(), &[0; 20]].concat(),
-            ),
+            (0x9e, 0x10, _) => Some(disk::capacity(self.who.last_lba)),
             (0x1a, ..) => Some(vec![3, 0, 0, 0]),
             _ => None,
         }

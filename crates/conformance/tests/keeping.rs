@@ -13,6 +13,8 @@ use lunwire_conformance::host::reserve_out;
 use lunwire_conformance::initiator::Status;
 use lunwire_conformance::server::BLOCK;
 use lunwire_conformance::server::TARGET;
+use lunwire_conformance::tasks::LOGICAL_UNIT_RESET;
+use lunwire_conformance::tasks::PATIENCE;
 use lunwire_conformance::*;
 use scsi::Identity;
 use scsi::KeepFailed;
@@ -26,11 +28,6 @@ use wire::scsi::sam::GOOD;
 
 /// The number of the unit whose state is kept.
 const LUN: u8 = 9;
-
-const LOGICAL_UNIT_RESET: u8 = 5;
-
-/// Whatever is awaited here is there long before.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A medium whose door a test shuts and opens.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@
 use std::alloc::System;
 
 use lunwire_conformance::raw::text;
+use lunwire_conformance::tasks::ABORT_TASK;
 use lunwire_conformance::*;
 use stats_alloc::INSTRUMENTED_SYSTEM;
 use stats_alloc::Region;
@@ -20,9 +21,6 @@ const COUNTED: u32 = 1_000;
 /// Queues may still grow once; what stays of each request would be kept [`COUNTED`] times, and
 /// nothing that is worth keeping is smaller than 64 bytes.
 const RETAINED_MAX: usize = 64 * COUNTED as usize / 2;
-
-/// ABORT TASK.
-const ABORT_TASK: u8 = 1;
 
 fn ping(session: &mut Initiator) {
     session.expect_quiet();

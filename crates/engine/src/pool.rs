@@ -41,6 +41,16 @@ pub(crate) enum Done {
 }
 
 impl Job {
+    /// A look at what is allocated of `file` from `offset` on; its end if there is no such file.
+    pub(crate) fn allocation(
+        token: Token,
+        file: Option<Arc<OwnedFd>>,
+        offset: u64,
+    ) -> Result<Self, Done> {
+        let file = file.ok_or(Done::Allocation(token, Err(libc::EBADF)))?;
+        Ok(Self::Allocation { token, file, offset })
+    }
+
     fn run(self) -> Done {
         match self {
             Self::File { file, direct, mut work } => {

@@ -277,16 +277,13 @@ impl Port for Uring {
             Work::Zero { file, offset, length } => {
                 self.submit_file(file, FileWork::zero(token, offset, length));
             }
-            Work::Allocation { file, offset } => match self.files.get(file) {
-                Some(file) => {
-                    let file = Arc::clone(&file.fd);
-                    self.submit_rare(Job::Allocation { token, file, offset });
+            Work::Allocation { file, offset } => {
+                let file = self.files.get(file).map(|file| Arc::clone(&file.fd));
+                match Job::allocation(token, file, offset) {
+                    Ok(job) => self.submit_rare(job),
+                    Err(done) => self.ready.push_back(done.into_event()),
                 }
-                None => {
-                    let result = Err(libc::EBADF);
-                    self.ready.push_back((token, Event::Allocation { result }));
-                }
-            },
+            }
             Work::Chore { chore } => self.submit_rare(Job::Chore { token, chore }),
         }
     }

@@ -60,6 +60,20 @@ pub(crate) struct Checks {
     joined: (Tsih, CmdSn),
     /// Broken invariants, to be taken by the world.
     pub(crate) broken: Vec<String>,
+    /// What was said that concerns others, to be taken by the world.
+    pub(crate) heard: Vec<Told>,
+}
+
+/// What is said on one connection, and concerns others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told {
+    /// A LOGICAL UNIT RESET of a session of one connection: there, what it ends was sent before it.
+    ResetAsked(Itt, LunField),
+    ResetDone(Itt),
+    Command(Itt, LunField),
+    R2t(Itt),
+    /// Whether its status is GOOD.
+    Ended(Itt, bool),
 }
 
 /// A request that is no command.
@@ -127,7 +141,7 @@ impl Checks {
     }
 
     /// Whether PDUs may come twice (RFC 7143 §7.1.5).
-    const fn recovers(&self) -> bool {
+    pub(crate) const fn recovers(&self) -> bool {
         self.keys.error_recovery_level > 0
     }
 
@@ -225,6 +239,7 @@ impl Checks {
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 self.fresh(pdu.itt)?;
                 let task = Task::begin(pdu, length, &self.keys)?;
+                self.heard.push(Told::Command(pdu.itt, pdu.lun));
                 self.tasks.insert(pdu.itt.0, task);
                 Ok(())
             }
@@ -244,6 +259,12 @@ impl Checks {
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 let is_wide = matches!(pdu.function, ABORT_TASK_SET | CLEAR_TASK_SET | UNIT_RESET);
                 let unit = is_wide.then_some((pdu.lun, pdu.cmd_sn));
+                // One who listens keeps its account, and so does the list of all sessions.
+                let is_alone =
+                    self.joint.as_ref().is_some_and(|joint| Rc::strong_count(joint) == 2);
+                if pdu.function == UNIT_RESET && is_alone {
+                    self.heard.push(Told::ResetAsked(pdu.itt, pdu.lun));
+                }
                 self.ask(pdu.itt, Other::Management { referenced: pdu.referenced_task, unit })
             }
             Request::Text(pdu) => {
@@ -337,6 +358,7 @@ impl Checks {
                 if let Some(status) = pdu.status
                     && let Some(task) = self.tasks.remove(&pdu.itt.0)
                 {
+                    self.heard.push(Told::Ended(pdu.itt, status.status == 0));
                     return task.end(status.status, status.residual);
                 }
                 Ok(())
@@ -344,12 +366,14 @@ impl Checks {
             Response::Scsi(pdu) => {
                 self.status(pdu.numbers)?;
                 let task = self.tasks.remove(&pdu.itt.0).ok_or("a response to no command")?;
+                self.heard.push(Told::Ended(pdu.itt, pdu.response == 0 && pdu.status == 0));
                 if pdu.response == 0 { task.end(pdu.status, pdu.residual) } else { Ok(()) }
             }
             Response::R2t(pdu) => {
                 self.next_status(pdu.numbers)?;
                 self.window(pdu.numbers)?;
                 let task = self.tasks.get_mut(&pdu.itt.0).ok_or("an R2T for no command")?;
+                self.heard.push(Told::R2t(pdu.itt));
                 task.r2t(pdu, &self.keys)
             }
             Response::NopIn(pdu) if pdu.itt == Itt::NONE => {
@@ -361,6 +385,9 @@ impl Checks {
             Response::Logout(pdu) => self.answered(pdu.numbers, pdu.itt),
             Response::TaskManagement(pdu) => {
                 self.status(pdu.numbers)?;
+                if pdu.response == 0 {
+                    self.heard.push(Told::ResetDone(pdu.itt));
+                }
                 // Function complete, or no such task: it has no other answer.
                 if let Other::Management { referenced, unit } = self.answer(pdu.itt)?
                     && pdu.response <= 1

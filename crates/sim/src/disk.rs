@@ -36,6 +36,7 @@ struct Volatile {
 /// Work under way.
 #[derive(Debug)]
 pub(crate) struct Work {
+    /// The target whose process it belongs to.
     pub(crate) desk: usize,
     pub(crate) owner: Owner,
     pub(crate) what: What,
@@ -48,8 +49,8 @@ pub(crate) struct Work {
 /// Who is told of its end.
 #[derive(Debug)]
 pub(crate) enum Owner {
-    /// The port.
-    Port(Token),
+    /// The port of this desk.
+    Port(usize, Token),
     /// Whoever gave work this number to do elsewhere.
     Elsewhere { number: u64, completer: Completer },
 }
@@ -390,6 +391,12 @@ impl Disk {
         self.next
     }
 
+    /// Whether something is under way that was submitted up to `mark` and changes blocks.
+    pub(crate) fn changes_before(&self, mark: u64) -> bool {
+        let changes = |what: &What| matches!(what, What::Write { .. } | What::Zero { .. });
+        self.works.range(..=mark).any(|(_, work)| changes(&work.what))
+    }
+
     /// Whether nothing is under way that was submitted up to `mark`.
     pub(crate) fn is_past(&self, mark: u64) -> bool {
         self.works.range(..=mark).next().is_none()
@@ -405,7 +412,7 @@ mod tests {
     }
 
     fn run(disk: &mut Disk, what: What) -> Work {
-        let id = disk.submit(0, Owner::Port(Token(0)), what);
+        let id = disk.submit(0, Owner::Port(0, Token(0)), what);
         let mut rng = Rng::new(1);
         while !disk.step(id, &mut rng) {}
         disk.works.remove(&id).expect("it was submitted")
@@ -475,8 +482,11 @@ mod tests {
     fn a_sync_covers_only_what_was_done_before_it() {
         let mut disk = disk();
         let data = Slice::from(vec![9; SECTOR]);
-        let late =
-            disk.submit(0, Owner::Port(Token(0)), What::Write { offset: 0, data, durable: false });
+        let late = disk.submit(
+            0,
+            Owner::Port(0, Token(0)),
+            What::Write { offset: 0, data, durable: false },
+        );
         run(&mut disk, What::Sync);
         assert!(!disk.is_past(disk.mark()));
         while !disk.step(late, &mut Rng::new(1)) {}

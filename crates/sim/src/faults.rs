@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use clock::Instant;
+use target::SteppedTarget;
 
 use crate::net::LinkId;
 use crate::net::Pipe;
@@ -140,7 +141,7 @@ impl Run {
 
     fn stop(&mut self, index: usize, dark: bool, length: u32) -> bool {
         let machine = &mut self.machines[index];
-        if machine.solo.is_none() || machine.plan.memory {
+        if machine.target.is_none() || machine.plan.memory {
             return false;
         }
         let lost = machine.crash(dark);
@@ -185,8 +186,8 @@ impl Run {
             let closed =
                 |id: &LinkId| world.net.links.get(id).is_none_or(|link| link.ends[1].closed);
             let disks = &machines[ghost.target].disks;
-            let works = |solo: &target::Solo<_>| solo.holdings().jobs > 0;
-            let job = ghost.job && machines[ghost.target].solo.as_ref().is_some_and(works);
+            let works = |target: &SteppedTarget<_>| target.holdings().any(|held| held.jobs > 0);
+            let job = ghost.job && machines[ghost.target].target.as_ref().is_some_and(works);
             if ghost.mark.is_none() && !job && ghost.links.iter().all(closed) {
                 ghost.mark =
                     Some(disks.iter().map(|disk| (*disk, world.disks[*disk].mark())).collect());

@@ -245,6 +245,12 @@ impl Host {
         operations.min_by_key(|operation| operation.asked)
     }
 
+    /// Requests under way that may have to wait for what is being kept.
+    pub(crate) fn may_be_kept(&self) -> usize {
+        let operations = self.slots.iter().flat_map(|slot| slot.operations.values());
+        operations.filter(|one| one.may_be_kept()).count()
+    }
+
     /// Whether all its load is done.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.slots.iter().all(|slot| slot.left == 0)

@@ -62,8 +62,8 @@ impl Run {
         let rng = &mut self.impostor_rng;
         let Some(index) = targets.get(rng.index(targets.len().max(1))).copied() else { return };
         let machine = &mut self.machines[index];
-        let Some(solo) = &mut machine.solo else { return };
-        let mut victims = solo.sessions();
+        let Some(target) = &machine.target else { return };
+        let mut victims = target.sessions();
         victims.retain(|session| !session.discovery);
         if victims.is_empty() {
             return;

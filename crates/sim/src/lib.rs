@@ -6,7 +6,7 @@
 //! (`options.rs`); equal seeds give equal traces.
 //!
 //! ```text
-//! host.rs --Pump--> port.rs --+                  +-- port.rs <--Solo-- machine.rs
+//! host.rs --Pump--> port.rs --+                  +-- port.rs <--SteppedTarget-- machine.rs
 //!    |                        +--> world.rs <----+
 //! model.rs             wires.rs net.rs tap.rs disk.rs
 //! ```
@@ -18,6 +18,7 @@ mod copies;
 mod disk;
 mod elsewhere;
 mod faults;
+mod hasty;
 mod hogs;
 mod host;
 mod impostors;
@@ -27,9 +28,12 @@ mod model;
 mod net;
 mod news;
 mod options;
+mod orders;
 mod port;
+mod reactors;
 mod report;
 mod request;
+mod resets;
 mod resizing;
 mod rng;
 mod run;
@@ -50,6 +54,7 @@ pub use options::Fault;
 pub use options::Hog;
 pub use options::Keeping;
 pub use options::Options;
+pub use options::Reactors;
 pub use options::Remoteness;
 pub use options::Resize;
 pub use options::Secrets;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use buf::Pool;
+use engine::Port;
 use iscsi::target_role::Settings;
 use scsi::Identity;
 use scsi::Kept;
@@ -20,8 +21,8 @@ use store::filter::Rate;
 use target::AuthenticationPolicy;
 use target::Node;
 use target::Portal;
-use target::Solo;
-use target::SoloPlan;
+use target::SteppedPlan;
+use target::SteppedTarget;
 
 use crate::disk::SECTOR;
 use crate::elsewhere::Counter;
@@ -30,6 +31,7 @@ use crate::elsewhere::Remote;
 use crate::host::target_name;
 use crate::options::TargetPlan;
 use crate::port::SimPort;
+use crate::reactors::Crew;
 use crate::resizing::Shrinking;
 use crate::rng::Rng;
 use crate::secrets;
@@ -42,9 +44,12 @@ use crate::world::Shared;
 /// A target, up or down.
 #[derive(Debug)]
 pub(crate) struct Machine {
+    /// That of its first reactor, which listens.
     pub(crate) desk: usize,
+    /// Those of all its reactors.
+    pub(crate) desks: Vec<usize>,
     pub(crate) plan: TargetPlan,
-    pub(crate) solo: Option<Solo<SimPort>>,
+    pub(crate) target: Option<SteppedTarget<SimPort>>,
     /// Its disks, one a unit.
     pub(crate) disks: Vec<usize>,
     /// Of each unit, blocks: what its file has.
@@ -73,7 +78,8 @@ impl Machine {
             let abilities = crate::disk::Abilities { punch, zero, elsewhere };
             shared.disks.push(crate::disk::Disk::new(abilities));
         }
-        let disks = (first..shared.disks.len()).collect();
+        let disks: Vec<usize> = (first..shared.disks.len()).collect();
+        shared.resets.disks.insert(desk, disks.clone());
         drop(shared);
         let rng = Rng::stream(seed, 50 + desk as u64);
         let world = Shared::clone(world);
@@ -93,8 +99,35 @@ impl Machine {
             world.borrow_mut().remotes.insert(desk, remote);
         }
         let exchanged = vec![0; sizes.len()];
-        let (plan, solo, shrinking) = (plan.clone(), None, None);
-        Self { desk, plan, solo, disks, sizes, shrinking, exchanged, cupboard, counter, rng, world }
+        let (plan, target, shrinking, desks) = (plan.clone(), None, None, vec![desk]);
+        Self {
+            desk,
+            desks,
+            plan,
+            target,
+            disks,
+            sizes,
+            shrinking,
+            exchanged,
+            cupboard,
+            counter,
+            rng,
+            world,
+        }
+    }
+
+    /// Those behind the first one; called when all other desks are there, so that theirs do not
+    /// depend on it.
+    pub(crate) fn add_reactors(&mut self, seed: u64) {
+        let Some(plan) = self.plan.reactors else { return };
+        let mut world = self.world.borrow_mut();
+        for reactor in 1..plan.count {
+            let desk = world.add_desk(format!("target {}, reactor {reactor}", self.desk));
+            world.desks[desk].home = self.desk;
+            self.desks.push(desk);
+        }
+        let rng = Rng::stream(seed, 5000 + self.desk as u64);
+        world.crews.insert(self.desk, Crew::new(self.desks.clone(), plan, rng));
     }
 
     /// Starts serving.
@@ -102,23 +135,33 @@ impl Machine {
         let listener = wires::handle();
         {
             let mut world = self.world.borrow_mut();
-            world.desks[self.desk].state = world::State::Up;
+            for desk in &self.desks {
+                world.desks[*desk].state = world::State::Up;
+            }
             world.handles.insert(listener.as_raw_fd(), Place::Listener);
         }
-        let port =
-            SimPort::new(&self.world, self.desk, Rng::new(self.rng.next()), self.disks.clone());
-        let plan = SoloPlan {
+        let mut ports = Vec::new();
+        for desk in &self.desks {
+            let rng = Rng::new(self.rng.next());
+            let port = SimPort::new(&self.world, *desk, rng, self.disks.clone());
+            ports
+                .push((port, Pool::new(self.plan.pool).expect("address space is left for a pool")));
+        }
+        if let Some(crew) = self.world.borrow_mut().crews.get_mut(&self.desk) {
+            crew.begin(ports.iter().map(|(port, _)| port.waker()));
+        }
+        let plan = SteppedPlan {
             portals: vec![self.portal()],
             nodes: vec![self.node()],
             discovery: AuthenticationPolicy::default(),
-            pool: Pool::new(self.plan.pool).expect("address space is left for a pool"),
             login_timeout: Duration::from_secs(15),
             hold_back: Duration::ZERO,
             sessions_max: 64,
             connections: target::ConnectionLimits::default(),
         };
-        self.solo = Some(Solo::new(port, plan, vec![listener]));
-        self.world.borrow_mut().ready.insert(self.desk);
+        self.target = Some(SteppedTarget::new(ports, plan, vec![listener]));
+        let mut world = self.world.borrow_mut();
+        self.desks.iter().for_each(|desk| world.make_ready(*desk));
     }
 
     /// The first portal, which is that of connections without a local port. With two groups it is
@@ -232,11 +275,14 @@ impl Machine {
         }
     }
 
-    /// Lets the pump run.
-    pub(crate) fn turn(&mut self) {
-        if let Some(solo) = &mut self.solo {
-            solo.turn();
-            self.world.borrow_mut().take_orders(self.desk);
+    /// Lets the pump of `desk` run.
+    pub(crate) fn turn(&mut self, desk: usize) {
+        let reactor = self.desks.iter().position(|own| *own == desk);
+        if let (Some(target), Some(reactor)) = (&mut self.target, reactor) {
+            target.turn(reactor);
+            let mut world = self.world.borrow_mut();
+            world.take_orders(self.desk);
+            world.ring(desk);
         }
     }
 
@@ -250,12 +296,12 @@ impl Machine {
     /// The process is killed, or with `dark` the machine loses its power. True for each disk that
     /// may have lost what was not flushed.
     pub(crate) fn crash(&mut self, dark: bool) -> Vec<bool> {
-        self.solo = None;
+        self.target = None;
         if let Some(cupboard) = &self.cupboard {
             cupboard.crash(dark);
         }
         let mut world = self.world.borrow_mut();
-        world.crash(self.desk, dark);
+        self.desks.iter().for_each(|desk| world.crash(*desk, dark));
         let world = &mut *world;
         let mut lose = |disk: &usize| {
             if dark {

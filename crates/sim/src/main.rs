@@ -38,9 +38,13 @@ struct Args {
     #[arg(long)]
     plain: bool,
     /// Draw nothing of what was added last: types of reservations, data out of order, impostors,
-    /// writebacks that fail, hogs, slow lines.
+    /// writebacks that fail, hogs, slow lines, several reactors.
     #[arg(long, conflicts_with = "plain")]
     narrow: bool,
+    /// All targets have so many reactors, instead of the one to three that are drawn; with 1, the
+    /// systems are those that seeds gave before there were more.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=8))]
+    reactors: Option<u8>,
     /// Stop at the first failure.
     #[arg(long, conflicts_with = "seed")]
     fail_fast: bool,
@@ -74,11 +78,15 @@ fn class_of(seed: u64, args: &Args) -> Class {
 
 fn draw(seed: u64, args: &Args) -> Options {
     let class = class_of(seed, args);
-    match (args.plain, args.narrow) {
+    let mut options = match (args.plain, args.narrow) {
         (true, _) => Options::plain(seed, class),
         (_, true) => Options::narrow(seed, class),
         _ => Options::draw(seed, class),
+    };
+    if let Some(reactors) = args.reactors {
+        options.set_reactors(reactors.into());
     }
+    options
 }
 
 fn one(seed: u64, args: &Args) -> ExitCode {

@@ -355,8 +355,13 @@ impl Model {
             let asked = |found: &Candidate| {
                 found.version == version && found.until.is_none() && found.acknowledged.is_none()
             };
-            sector.candidates.retain(|found| !asked(found));
-            sector.since.retain(|since| *since != version);
+            // Nor are those that a loss of power may have brought back.
+            if let Some(at) = sector.candidates.iter().rposition(asked) {
+                sector.candidates.remove(at);
+            }
+            if let Some(at) = sector.since.iter().rposition(|since| *since == version) {
+                sector.since.remove(at);
+            }
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct End {
     pub(crate) sending: Option<Sending>,
     /// End of stream follows the send under way.
     pub(crate) shut: bool,
+    /// The token of `Work::Detach`, and the number that the end has at its port.
+    pub(crate) detaching: Option<(Token, u32)>,
     /// The port has given it up.
     pub(crate) closed: bool,
 }

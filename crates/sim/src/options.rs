@@ -12,6 +12,7 @@ mod hot;
 mod keeping;
 mod latest;
 mod news;
+mod reactors;
 mod show;
 mod sizes;
 mod slow;
@@ -33,6 +34,7 @@ pub use self::faults::Class;
 pub use self::faults::Fault;
 pub use self::hogs::Hog;
 pub use self::keeping::Keeping;
+pub use self::reactors::Reactors;
 pub use self::sizes::Resize;
 use crate::rng::Rng;
 
@@ -156,6 +158,8 @@ pub struct TargetPlan {
     pub keeping: Option<Keeping>,
     /// Its disks are elsewhere.
     pub elsewhere: Option<Remoteness>,
+    /// It has several reactors.
+    pub reactors: Option<Reactors>,
 }
 
 /// Everything that a seed draws.
@@ -190,6 +194,8 @@ pub struct Options {
     pub impostors: Vec<Duration>,
     /// When which hogs come.
     pub hogs: Vec<(Duration, Hog)>,
+    /// When hasty initiators come.
+    pub hasty: Vec<Duration>,
     /// When disks get other sizes.
     pub resizes: Vec<Resize>,
     /// When what happens.
@@ -216,6 +222,7 @@ impl Options {
         options.exchange_disks();
         options.tell_of_failures();
         options.slow_readers();
+        options.add_reactors();
         options
     }
 
@@ -260,6 +267,7 @@ impl Options {
             disorder: 0,
             impostors: Vec::new(),
             hogs: Vec::new(),
+            hasty: Vec::new(),
             resizes: Vec::new(),
             faults: faults::draw(&mut Rng::stream(seed, 3), class, length),
         };
@@ -326,6 +334,7 @@ fn target(rng: &mut Rng, class: Class) -> TargetPlan {
         limit: 0,
         keeping: None,
         elsewhere: None,
+        reactors: None,
     }
 }
 

@@ -111,7 +111,7 @@ impl Port for SimPort {
             if let Place::End(id, side) = place
                 && let Some(link) = world.net.links.get_mut(&id)
             {
-                link.ends[side].fd = Some(fd);
+                (link.ends[side].fd, link.ends[side].desk) = (Some(fd), self.desk);
             }
         }
         Socket(number)
@@ -131,10 +131,8 @@ impl Port for SimPort {
             }
             Work::Receive { socket } => self.receive(token, socket),
             Work::Send { socket, list } => self.send(token, socket, list),
-            Work::Detach { .. } => {
-                // Connections move between reactors, and here there is one.
-                let event = Event::Detached { connection: None };
-                self.world.borrow_mut().tell(self.desk, token, event);
+            Work::Detach { socket } => {
+                self.world.borrow_mut().begin_detach(self.desk, token, socket.0);
             }
             Work::Read { file, offset, buf } => self.file(token, file, What::Read { offset, buf }),
             Work::Write { file, offset, data, durable } => {
@@ -218,7 +216,11 @@ impl Port for SimPort {
         if self.waker.answer() {
             return Some((Token(0), Event::Woken));
         }
-        self.world.borrow_mut().desks[self.desk].events.pop_front()
+        let mut world = self.world.borrow_mut();
+        if world.breaks_off(self.desk) {
+            return None;
+        }
+        world.desks[self.desk].events.pop_front()
     }
 
     fn wait(&mut self, deadline: Option<Instant>) {
@@ -226,6 +228,9 @@ impl Port for SimPort {
         world.desks[self.desk].wait += 1;
         if self.waker.answer() {
             world.tell(self.desk, Token(0), Event::Woken);
+        }
+        if !world.desks[self.desk].events.is_empty() {
+            world.make_ready(self.desk);
         }
         if let Some(deadline) = deadline {
             let at = deadline.max(world.now + TURN);

@@ -2,10 +2,10 @@
 //! An administrator gives disks another size, as the daemon does it: growing, the file first;
 //! shrinking, first what hosts see, then what is under way ends, then the file is cut.
 
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use clock::Instant;
+use target::Answers;
 
 use crate::host::target_name;
 use crate::machine::Machine;
@@ -21,7 +21,7 @@ pub(crate) struct Shrinking {
     lun: u16,
     blocks: usize,
     since: Instant,
-    drained: Receiver<()>,
+    drained: Answers<()>,
 }
 
 /// The sizes that hosts have seen of a unit, blocks, and from when on.
@@ -62,8 +62,8 @@ impl Machine {
     /// Hosts see a smaller disk; true if that has begun.
     fn shrink(&mut self, lun: u16, blocks: usize, now: Instant) -> bool {
         let (name, bytes) = (target_name(self.desk), self.bytes(blocks));
-        let Some(solo) = &mut self.solo else { return false };
-        let Some(drained) = solo.begin_shrink(&name, lun, bytes) else { return false };
+        let Some(target) = &self.target else { return false };
+        let Some(drained) = target.begin_shrink(&name, lun, bytes) else { return false };
         self.shrinking = Some(Shrinking { lun, blocks, since: now, drained });
         true
     }
@@ -71,11 +71,11 @@ impl Machine {
     /// The file is as large again as it was, then hosts see that.
     fn grow(&mut self, lun: u16, blocks: usize) {
         let (name, bytes) = (target_name(self.desk), self.bytes(blocks));
-        let Some(solo) = &self.solo else { return };
+        let Some(served) = &self.target else { return };
         self.sizes[usize::from(lun)] = blocks;
         let disk = self.disks[usize::from(lun)];
         self.world.borrow_mut().disks[disk].set_bytes(bytes);
-        solo.show_size(&name, lun, bytes);
+        served.show_size(&name, lun, bytes);
     }
 }
 
@@ -86,7 +86,7 @@ impl Run {
         let unit = self.stage.units[target][usize::from(lun)];
         let now = self.world.borrow().now;
         let machine = &mut self.machines[target];
-        if machine.solo.is_none() || machine.shrinking.is_some() {
+        if machine.target.is_none() || machine.shrinking.is_some() {
             return;
         }
         let whole = self.stage.models[unit].len();
@@ -98,7 +98,7 @@ impl Run {
             self.stage.sizes[unit].change(now, blocks);
             let mut world = self.world.borrow_mut();
             world.tally.mark("disk shrinks");
-            world.ready.insert(target);
+            world.rouse(target);
         }
     }
 
@@ -110,7 +110,7 @@ impl Run {
         let mut world = self.world.borrow_mut();
         self.stage.sizes[unit].change(world.now, whole);
         world.tally.mark("disk grows");
-        world.ready.insert(target);
+        world.rouse(target);
     }
 
     /// All disks are as large again as they were.
@@ -135,25 +135,25 @@ impl Run {
         let mut world = self.world.borrow_mut();
         let now = world.now;
         for (target, machine) in self.machines.iter_mut().enumerate() {
-            let Some(Shrinking { lun, blocks, since, drained }) = &machine.shrinking else {
+            let Some(Shrinking { lun, blocks, since, drained }) = &mut machine.shrinking else {
                 continue;
             };
             let (lun, blocks) = (*lun, *blocks);
             let (unit, at) = (self.stage.units[target][usize::from(lun)], usize::from(lun));
             let bytes = (blocks * machine.plan.block_len) as u64;
-            if drained.try_recv().is_ok() {
+            if drained.are_complete() {
                 world.disks[machine.disks[at]].set_bytes(bytes);
                 world.tally.mark("file cut");
                 self.stage.models[unit].cut(blocks, now);
                 machine.sizes[at] = blocks;
-            } else if machine.solo.is_some() && now.since(*since) <= DRAIN_MAX {
+            } else if machine.target.is_some() && now.since(*since) <= DRAIN_MAX {
                 continue;
             } else {
                 // Too late, or the process is gone: the file is as it was.
                 let before = machine.sizes[at];
                 let bytes = (before * machine.plan.block_len) as u64;
-                if let Some(solo) = &machine.solo {
-                    solo.show_size(&target_name(machine.desk), lun, bytes);
+                if let Some(served) = &machine.target {
+                    served.show_size(&target_name(machine.desk), lun, bytes);
                 }
                 self.stage.sizes[unit].change(now, before);
                 world.tally.mark("disk keeps its size");

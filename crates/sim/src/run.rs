@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clock::Instant;
+use target::Holdings;
+use target::SteppedTarget;
 
 use crate::claims::Claim;
 use crate::host::Host;
@@ -101,8 +103,9 @@ impl Run {
         };
         let world = Rc::new(RefCell::new(World::new(options.seed, weather)));
         world.borrow_mut().disorder = options.disorder;
+        world.borrow_mut().orders.is_judged = options.is_undisturbed();
         let seed = options.seed;
-        let machines: Vec<Machine> = options
+        let mut machines: Vec<Machine> = options
             .targets
             .iter()
             .map(|plan| Machine::new(&world, plan, options.blocks, seed))
@@ -110,6 +113,7 @@ impl Run {
         let hosts = (0..).zip(&options.hosts);
         let hosts = hosts.map(|(index, plans)| Host::new(&world, index, plans, seed)).collect();
         let impostor_desk = world.borrow_mut().add_desk("impostors".to_owned());
+        machines.iter_mut().for_each(|machine| machine.add_reactors(seed));
         let mut models = Vec::new();
         let mut units = Vec::new();
         let mut claims = Vec::new();
@@ -197,6 +201,9 @@ impl Run {
         for (index, (at, _)) in self.options.hogs.iter().enumerate() {
             world.at(START + *at, Due::Plan(Plan::Hog(index)));
         }
+        for at in &self.options.hasty {
+            world.at(START + *at, Due::Plan(Plan::Hasty));
+        }
         for resize in &self.options.resizes {
             world.at(START + resize.at, Due::Plan(Plan::Resize(*resize)));
         }
@@ -212,8 +219,9 @@ impl Run {
                 let name = self.world.borrow().desks[desk].name.clone();
                 return self.stage.fail(format!("{name} turns without an end"));
             }
-            match self.machines.get_mut(desk) {
-                Some(machine) => machine.turn(),
+            let home = self.world.borrow().desks[desk].home;
+            match self.machines.get_mut(home) {
+                Some(machine) => machine.turn(desk),
                 None => {
                     if let Some(host) = self.hosts.iter_mut().find(|host| host.desk == desk) {
                         host.turn(&mut self.stage);
@@ -265,8 +273,12 @@ impl Run {
             Plan::HogAsks(link, index) => self.hog_asks(link, index),
             Plan::HogLeaves(link, index) => self.hog_leaves(link, index),
             Plan::HogTakes(link, index) => self.hog_takes(link, index),
+            Plan::Hasty if self.phase == Phase::Safety => self.send_hasty(),
+            Plan::HastyJoins(link) => self.hasty_joins(link),
+            Plan::HastyPings(link) => self.hasty_pings(link),
+            Plan::HastyLeaves(links) => self.hasty_leaves(links),
             Plan::Resize(resize) if self.phase == Phase::Safety => self.resize(resize),
-            Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) | Plan::Resize(_) => {}
+            Plan::Fault(_) | Plan::Impostor | Plan::Hog(_) | Plan::Hasty | Plan::Resize(_) => {}
             Plan::Darkness(desk) if self.phase == Phase::Safety => self.darken(desk),
             Plan::Darkness(_) => {}
             Plan::Start(desk) => self.revive(desk),
@@ -281,7 +293,7 @@ impl Run {
 
     fn revive(&mut self, desk: usize) {
         if let Some(machine) = self.machines.get_mut(desk) {
-            if machine.solo.is_none() {
+            if machine.target.is_none() {
                 machine.start();
             }
         } else if let Some(host) = self.hosts.iter_mut().find(|host| host.desk == desk)
@@ -340,7 +352,7 @@ impl Run {
     }
 
     fn is_up(&self) -> bool {
-        self.machines.iter().all(|machine| machine.solo.is_some())
+        self.machines.iter().all(|machine| machine.target.is_some())
             && self.hosts.iter().all(|host| host.pump.is_some())
     }
 
@@ -349,9 +361,13 @@ impl Run {
         self.phase = Phase::Drain;
         self.stage.loading = false;
         self.dismiss_hogs();
+        // What is kept is kept one after the other.
+        let kept: usize = self.hosts.iter().map(Host::may_be_kept).sum();
+        let plans = self.options.targets.iter().filter_map(|target| target.keeping);
+        let longest = Duration::from_micros(plans.map(|plan| plan.time.1).max().unwrap_or(0));
         let mut world = self.world.borrow_mut();
         let now = world.now;
-        self.until = now + DRAIN_MAX;
+        self.until = now + DRAIN_MAX + longest * u32::try_from(kept).unwrap_or(u32::MAX);
         world.trace.note(now, || "the faults stop".to_owned());
         world.weather.disk_factor = 1;
         world.end_silence();
@@ -398,11 +414,9 @@ impl Run {
     fn leftovers(&self) -> String {
         let mut left = Vec::new();
         for machine in &self.machines {
-            if let Some(solo) = &machine.solo {
-                let holdings = solo.holdings();
-                if holdings != target::Holdings::default() {
-                    left.push(format!("target {} holds {holdings:?}", machine.desk));
-                }
+            let holdings = machine.target.iter().flat_map(SteppedTarget::holdings).enumerate();
+            for (reactor, held) in holdings.filter(|(_, held)| *held != Holdings::default()) {
+                left.push(format!("target {}, reactor {reactor} holds {held:?}", machine.desk));
             }
         }
         for host in &self.hosts {

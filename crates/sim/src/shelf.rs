@@ -230,6 +230,7 @@ impl Cupboard {
         let kind = Kept::ALL.iter().position(|one| *one == kept).unwrap_or(0);
         let place = (unit, kind);
         let drawer = Drawer { cupboard: self.clone(), place };
+        self.lock().failed = 0;
         let (file, state) =
             StateFile::on(Box::new(drawer), identity, kept).expect("reading does not fail");
         let mut inner = self.lock();
@@ -242,7 +243,13 @@ impl Cupboard {
             let text = format!("{name} of unit {unit} are neither the last that were kept nor new");
             inner.broken.get_or_insert(text);
         }
-        inner.promises.insert(place, Promise { states: vec![state.clone()] });
+        // Where it could not be synced, it is not certain yet.
+        let mut states = match inner.failed {
+            0 => Vec::new(),
+            _ => inner.promises.remove(&place).unwrap_or_default().states,
+        };
+        states.push(state.clone());
+        inner.promises.insert(place, Promise { states });
         drop(inner);
         let keeper = Watched { file, cupboard: self.clone(), place };
         (Arc::new(keeper), state)
@@ -430,6 +437,20 @@ mod tests {
             found[usize::from(state.as_deref() == Some(b"new"))] += 1;
         }
         assert!(found.iter().all(|times| *times > 5), "{found:?}");
+    }
+
+    #[test]
+    fn what_a_start_has_found_stays() {
+        for seed in 0..300 {
+            let cupboard = cupboard(0, seed);
+            let (_, place) = keep(&cupboard, b"old");
+            cupboard.end(place);
+            assert_eq!(keep(&cupboard, b"new").0, Ok(()));
+            cupboard.crash(false);
+            open(&cupboard);
+            cupboard.crash(true);
+            open(&cupboard);
+        }
     }
 
     #[test]

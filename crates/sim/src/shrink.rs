@@ -60,6 +60,11 @@ fn candidates(options: &Options) -> Vec<Options> {
             add(&|candidate| candidate.targets[target].elsewhere = None);
         }
     }
+    for target in 0..options.targets.len() {
+        if options.targets[target].reactors.is_some() {
+            add(&|candidate| candidate.targets[target].reactors = None);
+        }
+    }
     for impostor in 0..options.impostors.len() {
         add(&|candidate| {
             let _ = candidate.impostors.remove(impostor);
@@ -68,6 +73,11 @@ fn candidates(options: &Options) -> Vec<Options> {
     for hog in 0..options.hogs.len() {
         add(&|candidate| {
             let _ = candidate.hogs.remove(hog);
+        });
+    }
+    for hasty in 0..options.hasty.len() {
+        add(&|candidate| {
+            let _ = candidate.hasty.remove(hasty);
         });
     }
     for resize in 0..options.resizes.len() {

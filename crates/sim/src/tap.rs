@@ -58,7 +58,7 @@ impl Half {
 }
 
 /// What bytes are.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Heard {
     /// Ranges of them that a digest covers.
     pub(crate) covered: Vec<Range<usize>>,

@@ -25,6 +25,7 @@ use crate::net::Segment;
 use crate::net::Side;
 use crate::news::News;
 use crate::tap;
+use crate::tap::Heard;
 use crate::tap::Tap;
 use crate::trace::fingerprint;
 use crate::world;
@@ -78,17 +79,23 @@ impl World {
         // Who asked may be gone.
         let _ = dial.result.send(result);
         dial.waker.wake();
-        self.ready.insert(dial.from);
+        self.make_ready(dial.from);
     }
 
     /// A connection that no port of ours made, with what is sent over it at once. `from` gets
     /// what comes back, but nobody there reads it.
     pub(crate) fn intrude(&mut self, from: usize, to: usize, bytes: Vec<u8>) -> LinkId {
+        let id = self.knock(from, to);
+        self.send_bare(id, bytes);
+        id
+    }
+
+    /// Such a connection before anything is sent.
+    pub(crate) fn knock(&mut self, from: usize, to: usize) -> LinkId {
         let (id, ours, _) = self.connect(from, to, PORTAL);
         if let Some(link) = self.net.links.get_mut(&id) {
             link.ends[0].fd = Some(ours);
         }
-        self.send_bare(id, bytes);
         id
     }
 
@@ -178,14 +185,25 @@ impl World {
     /// Bytes are on their way.
     fn carry(&mut self, id: LinkId, side: Side, mut bytes: Vec<u8>, latency: Duration) {
         let Some(link) = self.net.links.get_mut(&id) else { return };
-        let mut place = tap::Place { target: link.ends[1].desk, sessions: &mut self.sessions };
-        let heard = link.tap.hear(side, &bytes, &mut place);
+        let target = self.desks[link.ends[1].desk].home;
+        let mut place = tap::Place { target, sessions: &mut self.sessions };
+        let heard = match self.unheard.contains(&id) {
+            true => Heard::default(),
+            false => link.tap.hear(side, &bytes, &mut place),
+        };
         let covered = heard.covered;
         self.tally.broken.append(&mut link.tap.checks.broken);
+        for told in std::mem::take(&mut link.tap.checks.heard) {
+            self.resets.hear(id, target, told, &self.disks);
+            self.orders.hear(id, target, told);
+        }
+        self.tally.broken.append(&mut self.resets.broken);
+        self.tally.broken.append(&mut self.orders.broken);
         let parts = [3, id, side as u64, fingerprint(&bytes)];
         let now = self.now;
         self.trace.step(now, &parts, || format!("link {id}.{side} sends {} bytes", bytes.len()));
         self.maybe_lie(id, side, &heard.headers, &mut bytes);
+        self.maybe_order(id, side, &heard.headers, &mut bytes);
         let Some(link) = self.net.links.get_mut(&id) else { return };
         let arrives = (now + latency).max(link.pipes[side].last);
         self.maybe_tell(id, side, &heard.headers, &mut bytes, arrives);
@@ -341,6 +359,7 @@ impl World {
         end.landing = None;
         let fd = end.fd.take();
         let (desk, receiving) = (end.desk, end.receiving.take());
+        let detaching = end.detaching.take();
         if let Some(fd) = fd {
             self.handles.remove(&fd.as_raw_fd());
         }
@@ -348,6 +367,9 @@ impl World {
             self.tell(desk, token, Event::ReceiveEnded { error: Some(ECANCELED) });
         }
         self.fail_send(id, side);
+        if let Some((token, _)) = detaching {
+            self.tell(desk, token, Event::Detached { connection: None });
+        }
         if !ended {
             let reset = abruptly || unread;
             self.signal(id, side, if reset { Segment::Reset } else { Segment::Fin });

@@ -41,7 +41,10 @@ use crate::net::Side;
 use crate::news::Refused;
 use crate::options::Keeping;
 use crate::options::Resize;
+use crate::orders::Orders;
+use crate::reactors::Crew;
 use crate::report::Tally;
+use crate::resets::Resets;
 use crate::rng::Rng;
 use crate::shelf;
 use crate::shelf::Cupboard;
@@ -67,6 +70,10 @@ pub(crate) enum Due {
     Drop(usize, u64),
     /// A port's wait is over; the number tells whether it still is that wait.
     Wake(usize, u64),
+    /// A reactor that has something to do gets to it, in this life of its process.
+    Turn(usize, u64),
+    /// A port gives a connection back.
+    Detach(LinkId, Side),
     /// An attempt to connect ends.
     Dial(Box<Dial>),
     /// What a port was asked to keep is kept, or not.
@@ -104,6 +111,14 @@ pub(crate) enum Plan {
     HogLeaves(LinkId, usize),
     /// and it takes a little.
     HogTakes(LinkId, usize),
+    /// A hasty initiator comes,
+    Hasty,
+    /// joins its own session,
+    HastyJoins(LinkId),
+    /// says the next thing,
+    HastyPings(LinkId),
+    /// and goes when it is looked at what it was answered on these connections.
+    HastyLeaves([LinkId; 4]),
 }
 
 /// What an impostor may reach.
@@ -163,7 +178,11 @@ pub(crate) struct Desk {
     pub(crate) accepting: Option<Token>,
     pub(crate) name: String,
     /// How often its process went.
-    life: u64,
+    pub(crate) life: u64,
+    /// The first desk of its process: that of a target's first reactor, or itself.
+    pub(crate) home: usize,
+    /// It has something to do, and will get to it.
+    pub(crate) is_called: bool,
 }
 
 /// What a socket is.
@@ -215,6 +234,12 @@ pub(crate) struct World {
     pub(crate) keepers: BTreeMap<usize, Keeper>,
     /// By target: what is behind its stores, if that is elsewhere.
     pub(crate) remotes: BTreeMap<usize, Remote>,
+    /// By target: its reactors, if it has several.
+    pub(crate) crews: BTreeMap<usize, Crew>,
+    pub(crate) resets: Resets,
+    pub(crate) orders: Orders,
+    /// Connections of initiators that break rules: nobody looks at what is sent.
+    pub(crate) unheard: BTreeSet<LinkId>,
     /// The faults have stopped.
     pub(crate) is_calm: bool,
     /// What the numbers of descriptors mean that ports will be given.
@@ -250,6 +275,10 @@ impl World {
             disks: Vec::new(),
             keepers: BTreeMap::new(),
             remotes: BTreeMap::new(),
+            crews: BTreeMap::new(),
+            resets: Resets::default(),
+            orders: Orders::default(),
+            unheard: BTreeSet::new(),
             is_calm: false,
             handles: BTreeMap::new(),
             weather,
@@ -277,6 +306,8 @@ impl World {
             accepting: None,
             name,
             life: 0,
+            home: self.desks.len(),
+            is_called: false,
         });
         self.desks.len() - 1
     }
@@ -308,10 +339,10 @@ impl World {
             Some(Due::Push(link, side)) => self.push(link, side),
             Some(Due::Disk(disk, work)) => self.disk_step(disk, work),
             Some(Due::Drop(disk, work)) => self.drop_work(disk, work),
-            Some(Due::Wake(desk, wait)) if self.desks[desk].wait == wait => {
-                self.ready.insert(desk);
-            }
+            Some(Due::Wake(desk, wait)) if self.desks[desk].wait == wait => self.make_ready(desk),
             Some(Due::Wake(..)) => {}
+            Some(Due::Turn(desk, life)) => self.come_to_its_turn(desk, life),
+            Some(Due::Detach(link, side)) => self.detach(link, side),
             Some(Due::Dial(dial)) => self.dial(*dial),
             Some(Due::Kept(kept)) => self.kept(*kept),
             Some(Due::Plan(plan)) => return Err(plan),
@@ -325,7 +356,7 @@ impl World {
         let entry = &mut self.desks[desk];
         if entry.state == State::Up {
             entry.events.push_back((token, event));
-            self.ready.insert(desk);
+            self.make_ready(desk);
         }
     }
 
@@ -350,7 +381,8 @@ impl World {
     /// A port does a chore. One that keeps something is done at this moment, and ends later; maybe
     /// the power goes before.
     pub(crate) fn keep(&mut self, desk: usize, token: Token, mut chore: Box<dyn Chore>) {
-        let Some(keeper) = self.keepers.get_mut(&desk) else {
+        let home = self.desks[desk].home;
+        let Some(keeper) = self.keepers.get_mut(&home) else {
             let result = chore.run();
             return self.tell(desk, token, Event::Ran { result });
         };
@@ -364,7 +396,7 @@ impl World {
         self.tally.mark(if result.is_ok() { "kept" } else { "not kept" });
         self.after(delay, Due::Kept(Box::new(KeptNow { desk, life, token, place, result })));
         if let Some(delay) = darkness {
-            self.after(delay, Due::Plan(Plan::Darkness(desk)));
+            self.after(delay, Due::Plan(Plan::Darkness(home)));
         }
     }
 
@@ -373,17 +405,19 @@ impl World {
         if self.desks[desk].life != life {
             return;
         }
-        if let Some(keeper) = self.keepers.get(&desk) {
+        if let Some(keeper) = self.keepers.get(&self.desks[desk].home) {
             keeper.cupboard.end(place);
         }
-        let parts = [7, desk as u64, u64::from(result.is_ok())];
-        self.trace.step(self.now, &parts, || format!("target {desk}: kept {place:?}, {result:?}"));
+        let home = self.desks[desk].home;
+        let parts = [7, home as u64, u64::from(result.is_ok())];
+        self.trace.step(self.now, &parts, || format!("target {home}: kept {place:?}, {result:?}"));
         self.tell(desk, token, Event::Ran { result });
     }
 
     /// A disk takes work.
     pub(crate) fn disk_submit(&mut self, desk: usize, disk: usize, token: Token, what: What) {
-        let id = self.disks[disk].submit(desk, Owner::Port(token), what);
+        let home = self.desks[desk].home;
+        let id = self.disks[disk].submit(home, Owner::Port(desk, token), what);
         self.disk_later(disk, id);
     }
 
@@ -410,8 +444,8 @@ impl World {
         let errno = work.fails.unwrap_or(0);
         let parts = [1, disk as u64, id, u64::from(errno.unsigned_abs())];
         self.trace.step(self.now, &parts, || format!("disk {disk}: work {id} ends, {errno}"));
-        let token = match work.owner {
-            Owner::Port(token) => token,
+        let (desk, token) = match work.owner {
+            Owner::Port(desk, token) => (desk, token),
             Owner::Elsewhere { completer, .. } => {
                 self.answer(disk, completer, &work.what, work.fails);
                 return self.rouse(work.desk);
@@ -433,7 +467,7 @@ impl World {
             What::Zero { punch: true, .. } => Event::Punched { result },
             What::Zero { punch: false, .. } => Event::Zeroed { result },
         };
-        self.tell(work.desk, token, event);
+        self.tell(desk, token, event);
     }
 
     /// Work that a port knows nothing of has ended.
@@ -460,7 +494,7 @@ impl World {
 
     /// A port was woken by a thread of somebody else.
     pub(crate) fn rouse(&mut self, desk: usize) {
-        if self.desks[desk].state == State::Up {
+        if self.desks[desk].state == State::Up && !self.ring(desk) {
             self.ready.insert(desk);
         }
     }
@@ -511,6 +545,7 @@ impl World {
         entry.sockets.clear();
         entry.accepting = None;
         entry.wait += 1;
+        entry.is_called = false;
         self.ready.remove(&desk);
     }
 }

@@ -32,7 +32,8 @@ fn a_seed_gives_the_same_trace_again() {
     }
 }
 
-/// `seeds/*.txt`: lines of seed and class, maybe `plain` or `narrow`, then what was wrong.
+/// `seeds/*.txt`: lines of seed and class, maybe `plain`, `narrow` or `single`, then what was
+/// wrong.
 #[test]
 fn seeds_that_found_defects_pass_now() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds");
@@ -44,12 +45,16 @@ fn seeds_that_found_defects_pass_now() {
             let mut words = line.split_whitespace();
             let seed = words.next().and_then(|word| word.parse().ok()).expect("a seed");
             let class = words.next().and_then(Class::find).expect("a class");
-            let draw = match words.next() {
-                Some("plain") => Options::plain,
-                Some("narrow") => Options::narrow,
-                _ => Options::draw,
+            let word = words.next();
+            let mut options = match word {
+                Some("plain") => Options::plain(seed, class),
+                Some("narrow") => Options::narrow(seed, class),
+                _ => Options::draw(seed, class),
             };
-            passes(&draw(seed, class));
+            if word == Some("single") {
+                options.set_reactors(1);
+            }
+            passes(&options);
             ran += 1;
         }
     }

@@ -81,8 +81,14 @@ impl StateFile {
         let draft = name_of(&identity.naa, &format!("{}.new", kept.name()));
         let spare = name_of(&identity.naa, &format!("{}.spare", kept.name()));
         let state = shelf.read(&name)?;
-        let (path, last) =
-            (PathBuf::from(&name), Mutex::new(Last { state: state.clone(), is_unsettled: true }));
+        let path = PathBuf::from(&name);
+        // Whoever was here before may have been killed with its names not yet synced: what hosts
+        // are told of from now on must stay.
+        let synced = shelf.sync();
+        if let Err(error) = &synced {
+            tracing::warn!(path = name, %error, "cannot sync what is kept of a unit");
+        }
+        let last = Mutex::new(Last { state: state.clone(), is_unsettled: synced.is_err() });
         let file = Self { shelf, name, draft, spare, path, last };
         if let Some(state) = &state
             && let Err(error) = file.shelf.open(&file.draft, state.len())

@@ -42,7 +42,7 @@
 //! - While it runs: [`Target::add_lun`], [`Target::remove_lun`], [`Target::resize`],
 //!   [`Target::sessions`], [`Target::drop_session`].
 //! - Who proves what: [`AuthenticationPolicy`], [`AccessRule`], [`Account`].
-//! - Without threads and sockets of its own: [`Solo`], over a port of the caller's.
+//! - Without threads and sockets of its own: [`SteppedTarget`], over ports of the caller's.
 //!
 //! Whoever reads the code begins with `pump.rs`: it is the one place where engine, mover, iscsi,
 //! scsi and store meet.
@@ -60,8 +60,8 @@ mod node;
 mod pump;
 mod reactor;
 mod registry;
-mod solo;
 mod state_folder;
+mod stepped;
 mod stopwatch;
 mod stores;
 mod strangers;
@@ -83,6 +83,7 @@ pub use inventory::NewLun;
 pub use keep::Draft;
 pub use keep::Shelf;
 pub use keep::StateFile;
+pub use mail::Answers;
 pub use mail::ConnectionSnapshot;
 pub use mail::SessionSnapshot;
 pub use node::AccessRule;
@@ -98,11 +99,11 @@ pub use reactor::POOL_BYTES_DEFAULT;
 pub use reactor::Plan;
 pub use reactor::Target;
 pub use registry::SESSIONS_MAX;
-pub use solo::Holdings;
-pub use solo::Solo;
-pub use solo::SoloPlan;
 pub use state_folder::StateFolder;
 pub use state_folder::StateFolderError;
+pub use stepped::Holdings;
+pub use stepped::SteppedPlan;
+pub use stepped::SteppedTarget;
 pub use stopwatch::Times;
 pub use stores::Made;
 pub use stores::ProtectionError;
@@ -117,7 +118,7 @@ pub use volume::Shrink;
 pub use volume::VolumeError;
 
 // What the signatures above name of other crates, so that nobody needs those at the same versions.
-// Whoever brings a port of their own for a `Solo` finds its parts in `engine`.
+// Whoever brings a port of their own for a `SteppedTarget` finds its parts in `engine`.
 pub use buf::Pool;
 pub use engine;
 pub use engine::Choice;

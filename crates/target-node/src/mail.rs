@@ -9,8 +9,12 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
+use std::time::Instant;
 
 use engine::FileRefused;
 use engine::Waker;
@@ -189,6 +193,54 @@ impl Mailbox {
 
     pub(crate) fn take(&self) -> Option<Letter> {
         self.letters.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// The answers of all reactors to a letter.
+#[derive(Debug)]
+pub struct Answers<T> {
+    replies: Receiver<T>,
+    /// Reactors that have not answered.
+    missing: usize,
+    answers: Vec<T>,
+}
+
+impl<T> Answers<T> {
+    pub(crate) fn ask(mailboxes: &[Mailbox], letter: impl Fn(Sender<T>) -> Letter) -> Self {
+        let (reply, replies) = mpsc::channel();
+        for mailbox in mailboxes {
+            mailbox.send(letter(reply.clone()));
+        }
+        let missing = mailboxes.len();
+        Self { replies, missing, answers: Vec::with_capacity(missing) }
+    }
+
+    /// Whether all reactors have answered.
+    pub fn are_complete(&mut self) -> bool {
+        while self.missing > 0 {
+            let Ok(answer) = self.replies.try_recv() else { return false };
+            self.take(answer);
+        }
+        true
+    }
+
+    /// Waits until all have answered.
+    ///
+    /// # Errors
+    /// If one has not in that time, or never will.
+    pub(crate) fn within(mut self, time: Duration) -> Result<Vec<T>, RecvTimeoutError> {
+        let deadline = Instant::now() + time;
+        while self.missing > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let answer = self.replies.recv_timeout(left)?;
+            self.take(answer);
+        }
+        Ok(self.answers)
+    }
+
+    fn take(&mut self, answer: T) {
+        self.missing -= 1;
+        self.answers.push(answer);
     }
 }
 

@@ -106,6 +106,8 @@ pub(crate) struct Pump<P> {
     held: Vec<Key>,
     /// When the first connection whose answers are held back must send.
     send_at: Option<Instant>,
+    /// What its sessions are owed together, bytes.
+    owed: usize,
     /// Commands that used up their turn.
     runnable: VecDeque<(Key, TaskId, Step)>,
     /// Commands that wait for others.

@@ -9,11 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
-use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
-use std::time::Instant;
 
 use engine::FileRefused;
 use engine::files::Name;
@@ -21,6 +19,7 @@ use engine::files::SnapshotError;
 use scsi::LogicalUnit;
 use store::Store;
 
+use crate::mail::Answers;
 use crate::mail::Letter;
 use crate::reactor::Target;
 use crate::stores::StoreFile;
@@ -426,18 +425,7 @@ impl Target {
         &self,
         letter: impl Fn(Sender<T>) -> Letter,
     ) -> Result<Vec<T>, RecvTimeoutError> {
-        let (reply, replies) = mpsc::channel();
-        let mailboxes = self.mailboxes();
-        for mailbox in mailboxes {
-            mailbox.send(letter(reply.clone()));
-        }
-        drop(reply);
-        let deadline = Instant::now() + DRAIN_MAX;
-        let answer = || {
-            let left = deadline.saturating_duration_since(Instant::now());
-            replies.recv_timeout(left)
-        };
-        mailboxes.iter().map(|_| answer()).collect()
+        Answers::ask(self.mailboxes(), letter).within(DRAIN_MAX)
     }
 
     pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {

@@ -102,6 +102,10 @@ pub(super) const DATA_WAIT: Duration = Duration::from_secs(15);
 /// then must not hold everything else for ever.
 pub(super) const DATA_WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// What a slow line brings at least, bytes a second: less, and the looks for data that does not
+/// come are put off no more, so that nobody holds buffers of his session for long with a trickle.
+pub(super) const DATA_RATE_MIN: u64 = 32 << 10;
+
 /// How often in a row nothing may come of the data of one task, with recovery, before it ends: its
 /// initiator is not there, or does not want to.
 pub(super) const SILENCES_MAX: u16 = 6;

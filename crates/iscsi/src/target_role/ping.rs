@@ -134,6 +134,11 @@ impl Liveness {
         }
     }
 
+    /// Bytes that have come, as far as was noted.
+    pub(super) const fn received(&self) -> u64 {
+        self.traffic.received
+    }
+
     /// A ping with the tag `ttt` leaves.
     pub(super) fn ask(&mut self, ttt: Ttt, patience: &Patience, now: Instant) {
         debug_assert!(self.ping.is_none(), "one ping at a time");

@@ -4,7 +4,9 @@
 use super::driver::*;
 use core::time::Duration;
 use iscsi::datamover::{DataError, Immediate, Op};
+use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Output;
+use iscsi::target_role::Traffic;
 
 /// Runs the clock until the mover is asked to look for what is overdue; how long that took.
 fn look(driver: &mut Driver) -> Option<Duration> {
@@ -58,6 +60,35 @@ fn data_that_comes_puts_the_look_off_for_a_while() {
     }
     assert!(quiet > 30, "{quiet} s");
     assert!(looks >= 2, "{looks}");
+}
+
+/// How many seconds pass without a look when sixteen commands of 1 MiB are asked for, and so many
+/// bytes come each second.
+fn without_a_look(rate: u64, seconds: u64) -> u64 {
+    let mut driver = Setup::new().start();
+    for _ in 0..16 {
+        let write = driver.write(1 << 20);
+        driver.start_write(write, Immediate::None, 1 << 20);
+    }
+    let is_look = |output: &Output| matches!(output, Output::Op(_, Op::Overdue { .. }));
+    let quiet = |second: &u64| {
+        let received = second * rate;
+        let traffic = Traffic { received, data_outs: received / 8192, ..Traffic::default() };
+        let now = driver.now + Duration::from_secs(1);
+        driver.session.note_traffic(ConnectionId(0), traffic, now);
+        !driver.wait(Duration::from_secs(1)).iter().any(is_look)
+    };
+    u64::try_from((1..=seconds).take_while(quiet).count()).expect("few")
+}
+
+/// The last of many bursts waits long for its turn on a slow line; not for ever, and a trickle is
+/// no line.
+#[test]
+fn data_that_comes_slowly_is_not_late() {
+    assert_eq!(without_a_look(100_000, 170), 170, "16 MiB take so long");
+    assert!(without_a_look(100_000, 600) < 400);
+    assert!(without_a_look(10_000, 600) < 30);
+    assert!(without_a_look(0, 600) < 30);
 }
 
 /// Above level 0 it is asked for again, but a hog does not hold up others for minutes.

@@ -142,3 +142,13 @@ fn what_a_block_has_is_certain_only_if_nothing_else_can_be_there() {
     assert_eq!(model.certain(2), None, "either of two");
     assert!(!model.was(2, 2, 3, (Instant(40), Instant(60))));
 }
+
+#[test]
+fn zeroes_that_a_loss_of_power_brought_are_not_those_that_were_refused() {
+    let mut model = Model::new(1, 1, SECTOR, Instant(0));
+    model.exchange(Instant(10));
+    model.power_lost(Instant(20));
+    model.begin(0, 1, 0, Instant(30));
+    model.refused(0, 1, 0);
+    assert!(model.check(0, &[0; SECTOR], Instant(40), Instant(50)).is_ok());
+}

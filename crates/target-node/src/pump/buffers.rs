@@ -185,13 +185,13 @@ fn whole(buf: Buf) -> (Buf, u32) {
     (buf, length)
 }
 
-/// Lent data in memory of its own, if there is some: it is kept until its initiator acknowledges
-/// it, and pages of a store must not be lent for so long.
-pub(super) fn private(pool: &Pool, data: Slice) -> Slice {
+/// Lent data in memory of its own, if there is some: pages of a store must not be lent until an
+/// initiator acknowledges what it has got, nor to many who do not take it.
+pub(super) fn private(pool: &Pool, data: Slice, claim: Claim) -> Slice {
     if !data.is_lent() {
         return data;
     }
-    match pool.take_as(data.len(), Claim::Convenience) {
+    match pool.take_as(data.len(), claim) {
         Some(mut copy) => {
             data.copy_to(&mut copy);
             copy.freeze()

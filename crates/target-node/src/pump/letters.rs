@@ -15,7 +15,7 @@ use crate::stopwatch::Times;
 use crate::table::Key;
 
 impl<P: Port> Pump<P> {
-    pub(crate) fn letters(&mut self) {
+    pub(super) fn letters(&mut self) {
         if self.shared.mailboxes[self.reactor].take_stirred() {
             self.waiting.somebody_ended();
         }
@@ -127,7 +127,7 @@ impl<P: Port> Pump<P> {
         times
     }
 
-    fn snapshot(&self) -> Vec<SessionSnapshot> {
+    pub(crate) fn snapshot(&self) -> Vec<SessionSnapshot> {
         let now = self.port.now();
         let live = self.sessions.iter().filter(|(_, session)| !session.closed);
         live.map(|(_, session)| SessionSnapshot {

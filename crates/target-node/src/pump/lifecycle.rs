@@ -24,7 +24,7 @@ use super::token;
 use crate::answers::Inbox;
 use crate::mail::Letter;
 use crate::reactor::Shared;
-use crate::solo::Holdings;
+use crate::stepped::Holdings;
 use crate::stopwatch::Stopwatch;
 use crate::table::Key;
 use crate::table::Table;
@@ -52,6 +52,7 @@ impl<P: Port> Pump<P> {
             flushing: Vec::new(),
             held: Vec::new(),
             send_at: None,
+            owed: 0,
             runnable: std::collections::VecDeque::new(),
             jobs: Table::default(),
             job_turns: std::collections::VecDeque::new(),
@@ -217,6 +218,7 @@ impl<P: Port> Pump<P> {
             return;
         }
         let Some(session) = self.sessions.remove(key) else { return };
+        self.owed = self.owed.saturating_sub(session.owed);
         self.shared.registry.release(&session.identity, session.tsih);
         for (reactor, connection) in session.waiters {
             self.shared.mailboxes[reactor].send(Letter::Vacated { connection });

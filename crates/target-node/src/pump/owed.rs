@@ -3,7 +3,8 @@
 //!
 //! A store in memory lends its pages to what is sent, and others who write to lent pages need new
 //! ones, of which there is a bounded number. So a session to which much is owed reads no more until
-//! some of that has left: however slowly it takes its data, it keeps few pages from the others.
+//! some of that has left: however slowly it takes its data, it keeps few pages from the others. And
+//! what all of them together are owed is lent up to a bound, and copied beyond that.
 
 use engine::Port;
 use iscsi::datamover::TaskId;
@@ -13,6 +14,10 @@ use super::Pump;
 use super::awaiting_memory::Want;
 use super::services::task_of;
 use crate::table::Key;
+
+/// What all reactors lend, bytes, each its part: half of the new pages that a disk in memory may
+/// need. More is copied, as data of a file is; for what finds no memory there is another time.
+pub(super) const LENT_ALL: usize = 128 << 20;
 
 /// What all sessions may be owed, bytes: a quarter of the new pages that a disk in memory may need.
 /// Each has its part in it, within the next two.
@@ -58,7 +63,9 @@ impl<P: Port> Pump<P> {
     pub(super) fn paid(&mut self, key: Key) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let backlog = |key: &Key| Some(self.connections.get(*key)?.mover.backlog());
-        session.owed = session.connections.iter().filter_map(backlog).sum();
+        let owed = session.connections.iter().filter_map(backlog).sum();
+        self.owed = self.owed.saturating_sub(std::mem::replace(&mut session.owed, owed));
+        self.owed = self.owed.saturating_add(owed);
         if !session.awaiting_memory.is_empty() {
             session.paid = self.port.now();
             self.memory_queue.look_again();

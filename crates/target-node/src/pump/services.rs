@@ -8,6 +8,7 @@
 pub(super) use wire::scsi::sam::TASK_SET_FULL;
 
 use wire::scsi::sam::CHECK_CONDITION;
+use wire::scsi::sam::GOOD;
 
 use buf::Buf;
 use buf::Claim;
@@ -29,6 +30,7 @@ use super::buffers;
 use super::complaint;
 use super::complaint::Cause;
 use super::complaint::Scene;
+use super::owed::LENT_ALL;
 use super::owed::OWED_MIN;
 use crate::reactor::Shared;
 use crate::stopwatch::Layer;
@@ -227,15 +229,27 @@ impl<P: Port> Pump<P> {
             session.machine.set_now(self.port.now());
         }
         let bytes = completion.data_in.as_ref().map_or(0, |data| data.len());
-        session.bytes_in += bytes as u64;
-        session.owed = session.owed.saturating_add(bytes);
+        let lends =
+            self.owed.saturating_add(bytes) <= LENT_ALL / self.shared.mailboxes.len().max(1);
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
                 self.watch.copied += data.len() as u64;
-                Some(buffers::private(&session.pool, data))
+                Some(buffers::private(&session.pool, data, Claim::Convenience))
+            }
+            Some(data) if !lends && data.is_lent() => {
+                self.watch.copied += data.len() as u64;
+                let data = buffers::private(&session.pool, data, Claim::Convenience);
+                // What is said of it is said once.
+                if data.is_lent() && completion.status == GOOD {
+                    return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+                }
+                Some(data)
             }
             data => data,
         };
+        session.bytes_in += bytes as u64;
+        session.owed = session.owed.saturating_add(bytes);
+        self.owed = self.owed.saturating_add(bytes);
         let completion = service::Completion {
             status: completion.status,
             sense: completion.sense,

@@ -7,7 +7,7 @@
 //! moves, or twice as much has passed as could stand before it:
 //!
 //! ```text
-//! Fresh --its time is over--> Behind(what may stand before it, each way) --passed, or quiet--> late
+//! Fresh --its time is over--> Behind(what may stand before it, each way) --passed, quiet--> late
 //!   ^                               |
 //!   `---- the target works on it ---'
 //! ```

@@ -195,6 +195,7 @@ impl Session {
             return;
         }
         self.fences.forget_connection(id);
+        self.note_received();
         self.outputs.op(id, Op::Terminate);
         self.outputs.push(Output::ConnectionClosed { connection: id, reason });
         // What it alone was told of the window may not have arrived.

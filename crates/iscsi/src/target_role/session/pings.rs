@@ -26,7 +26,14 @@ impl Session {
     pub fn note_traffic(&mut self, id: ConnectionId, traffic: Traffic, now: Instant) {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.life_mut().note(traffic, &self.patience, now);
+            self.note_received();
         }
+    }
+
+    /// Tells the tasks what has come on all connections.
+    pub(super) fn note_received(&mut self) {
+        let received = self.connections.iter().map(|at| at.life().received()).sum();
+        self.tasks.note_received(received);
     }
 
     /// Answers a ping with its data, or takes the answer to ours.

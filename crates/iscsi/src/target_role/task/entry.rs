@@ -161,6 +161,11 @@ impl Task {
         self.transfer.is_open()
     }
 
+    /// The same of a task that has not been answered.
+    pub(super) fn is_waiting_for_data(&self) -> bool {
+        self.phase != Phase::Draining && self.transfer.is_open()
+    }
+
     /// The lost connection that it waits to be reassigned from.
     pub(in crate::target_role) const fn orphan(&self) -> Option<u32> {
         self.orphan

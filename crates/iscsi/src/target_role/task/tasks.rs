@@ -231,9 +231,19 @@ impl Tasks {
         }
     }
 
+    /// So much has come on all connections, in bytes: a slow line has time.
+    pub(in crate::target_role) fn note_received(&mut self, received: u64) {
+        self.look.note_received(received);
+    }
+
     /// Looks for bursts to which nothing has come for long.
     pub(in crate::target_role) fn look_for_overdue(&mut self, now: Instant, outputs: &mut Outputs) {
-        if !self.look.take_due(now) {
+        let table = &self.table;
+        let open = || {
+            let open = table.iter().filter(|task| task.is_waiting_for_data());
+            open.map(|task| u64::from(task.expected_out())).sum()
+        };
+        if !self.look.take_due(now, open) {
             return;
         }
         for task in self.table.live() {

@@ -53,8 +53,8 @@ use super::WAIT;
 use super::id_of;
 use crate::authentication::AuthenticationPolicy;
 use crate::pump::Doing;
-use crate::solo::Solo;
-use crate::solo::SoloPlan;
+use crate::stepped::SteppedPlan;
+use crate::stepped::SteppedTarget;
 use crate::table::Key;
 
 /// All that the pool of these tests has.
@@ -134,21 +134,20 @@ impl Port for Desk {
     }
 }
 
-fn solo(pool: Pool) -> Solo<Desk> {
+fn target_of(pool: Pool) -> SteppedTarget<Desk> {
     let now = Instant(1_000_000_000);
     let desk =
         Desk { now, waits: 0, reads: 0, questions: 0, waker: Waker::new().expect("a descriptor") };
-    let plan = SoloPlan {
+    let plan = SteppedPlan {
         portals: Vec::new(),
         nodes: Vec::new(),
         discovery: AuthenticationPolicy::default(),
-        pool,
         login_timeout: Duration::from_secs(1),
         hold_back: Duration::ZERO,
         sessions_max: 1,
         connections: crate::ConnectionLimits::default(),
     };
-    Solo::new(desk, plan, Vec::new())
+    SteppedTarget::new(vec![(desk, pool)], plan, Vec::new())
 }
 
 /// FORMAT UNIT of a disk in a file, as a job.
@@ -274,8 +273,8 @@ fn drain(pool: &Pool) -> Vec<Buf> {
 #[test]
 fn a_job_without_a_buffer_rests_between_its_tries() {
     let pool = Pool::new(POOL_BYTES).expect("memory");
-    let mut solo = solo(pool.clone());
-    let pump = &mut solo.pump;
+    let mut target = target_of(pool.clone());
+    let pump = &mut target.pumps[0];
     pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job_on_file(), None);
     let (key, _) = pump.job_turns.pop_front().expect("its first turn");
     let all = drain(&pool);
@@ -299,8 +298,8 @@ fn a_job_without_a_buffer_rests_between_its_tries() {
 /// The file system may have to look it up, so it is work for the port; others go on meanwhile.
 #[test]
 fn what_a_file_has_where_is_not_asked_on_the_reactor() {
-    let mut solo = solo(Pool::new(POOL_BYTES).expect("memory"));
-    let pump = &mut solo.pump;
+    let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut target.pumps[0];
     pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job_on_file(), None);
     let (key, _) = pump.job_turns.pop_front().expect("its first turn");
     let io = Io::Status { file: FileId(0), offset: 0 };
@@ -314,8 +313,8 @@ fn what_a_file_has_where_is_not_asked_on_the_reactor() {
 
 #[test]
 fn a_stop_does_not_wait_for_the_pause_of_a_job() {
-    let mut solo = solo(Pool::new(POOL_BYTES).expect("memory"));
-    let pump = &mut solo.pump;
+    let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut target.pumps[0];
     let hour = Duration::from_secs(3600);
     let null = Null::new(1 << 20).expect("a size");
     // The second pause would begin when the first one has ended.
@@ -353,8 +352,8 @@ impl Foreign for Nobody {
 
 /// How long a stop takes while a job waits for such work.
 fn stop_of_unanswered(gives_up: bool) -> Duration {
-    let mut solo = solo(Pool::new(POOL_BYTES).expect("memory"));
-    let pump = &mut solo.pump;
+    let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut target.pumps[0];
     let id = TaskId { index: 0, generation: 0 };
     pump.spawn(Key::NOBODY, id, job_on_file(), None);
     let (key, _) = pump.job_turns.pop_front().expect("its first turn");
@@ -384,8 +383,8 @@ fn a_stop_waits_for_foreign_work_but_not_for_ever() {
 /// A file does not become smaller while a job writes to it: the write would make it longer again.
 #[test]
 fn a_drain_waits_for_the_work_of_jobs() {
-    let mut solo = solo(Pool::new(POOL_BYTES).expect("memory"));
-    let pump = &mut solo.pump;
+    let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
+    let pump = &mut target.pumps[0];
     let (job, unit) = job_and_unit(file());
     pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job, None);
     pump.take_job_turns();
@@ -407,8 +406,8 @@ fn a_drain_waits_for_the_work_of_jobs() {
 /// The pieces of a copy are longer than all of such a pool.
 #[test]
 fn a_copy_gets_on_however_small_the_pool_is() {
-    let mut solo = solo(Pool::new(64 << 10).expect("memory"));
-    let pump = &mut solo.pump;
+    let mut target = target_of(Pool::new(64 << 10).expect("memory"));
+    let pump = &mut target.pumps[0];
     pump.begin_job(copy_job(file()), None);
     assert_eq!(finish(pump), (512 << 10, 512 << 10));
 }
@@ -417,10 +416,10 @@ fn a_copy_gets_on_however_small_the_pool_is() {
 #[test]
 fn a_copy_takes_what_others_leave() {
     let pool = Pool::new(POOL_BYTES).expect("memory");
-    let mut solo = solo(pool.clone());
+    let mut target = target_of(pool.clone());
     let mut others: Vec<Buf> = std::iter::from_fn(|| pool.take(4096)).collect();
     others.pop();
-    let pump = &mut solo.pump;
+    let pump = &mut target.pumps[0];
     pump.begin_job(copy_job(file()), None);
     assert_eq!(finish(pump), (512 << 10, 512 << 10));
 }
@@ -429,8 +428,8 @@ fn a_copy_takes_what_others_leave() {
 #[test]
 fn a_copy_without_memory_costs_others_nothing() {
     let pool = Pool::new(POOL_BYTES).expect("memory");
-    let mut solo = solo(pool.clone());
-    let pump = &mut solo.pump;
+    let mut target = target_of(pool.clone());
+    let pump = &mut target.pumps[0];
     let limited = |store| Limit::new(store, FilterIndex(0), Rate::Operations(100));
     let store: Arc<dyn Store> = Arc::new(limited(file()));
     let all: Vec<Buf> = std::iter::from_fn(|| pool.take(4096)).collect();

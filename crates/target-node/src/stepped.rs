@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A target of one reactor in the caller's thread, over a port of the caller's.
+//! A target in the caller's thread, over ports of the caller's, one for each reactor.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use buf::Pool;
@@ -13,6 +11,7 @@ use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
+use crate::mail::Answers;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
@@ -29,17 +28,15 @@ use crate::strangers::ConnectionLimits;
 use crate::strangers::Strangers;
 use crate::volume;
 
-/// What a [`Solo`] target needs to start.
+/// What a [`SteppedTarget`] needs to start.
 #[derive(Debug)]
-pub struct SoloPlan {
+pub struct SteppedPlan {
     /// The portals that it tells initiators of.
     pub portals: Vec<Portal>,
-    /// What to serve. The port must know the files of the stores.
+    /// What to serve. The ports must know the files of the stores.
     pub nodes: Vec<Node>,
     /// What initiators have to prove in discovery sessions.
     pub discovery: AuthenticationPolicy,
-    /// Data buffers.
-    pub pool: Pool,
     /// A login that takes longer is closed.
     pub login_timeout: Duration,
     /// Answers to an initiator with many commands outstanding wait at most so long for others.
@@ -50,57 +47,66 @@ pub struct SoloPlan {
     pub connections: ConnectionLimits,
 }
 
-/// A target of one reactor. It makes no thread, reads no clock and waits nowhere but in its port,
-/// so who owns the port owns all that happens.
+/// A target whose reactors do a step when they are told to. It makes no thread, reads no clock and
+/// waits nowhere but in its ports, so who owns these owns all that happens.
+///
+/// Its reactors share what those of a [`Target`](crate::Target) share, and write letters to each
+/// other in the same way: whoever calls [`turn`](Self::turn) decides in which order they are read.
 #[derive(Debug)]
-pub struct Solo<P> {
-    pub(crate) pump: Pump<P>,
+pub struct SteppedTarget<P> {
+    pub(crate) pumps: Vec<Pump<P>>,
     shared: Arc<Shared>,
 }
 
-impl<P: Port> Solo<P> {
-    /// Serves `plan` over `port` to whoever comes to `listeners`.
-    pub fn new(port: P, plan: SoloPlan, listeners: Vec<OwnedFd>) -> Self {
+impl<P: Port> SteppedTarget<P> {
+    /// Serves `plan` to whoever comes to `listeners`: a reactor for each port, with data buffers of
+    /// its own. As in a [`Target`](crate::Target), the first one listens for all.
+    pub fn new(ports: Vec<(P, Pool)>, plan: SteppedPlan, listeners: Vec<OwnedFd>) -> Self {
         let proofs = takes_proof(&plan.nodes);
         let shared = Arc::new(Shared {
             nodes: Nodes::new(plan.nodes, plan.portals, plan.discovery),
             challenges: Challenges::default(),
             registry: Registry::new(plan.sessions_max).with_room_for_proof(proofs),
             strangers: Strangers::new(plan.connections),
-            mailboxes: vec![Mailbox::new(port.waker())],
+            mailboxes: ports.iter().map(|(port, _)| Mailbox::new(port.waker())).collect(),
             board: Board::default(),
             files: Files::default(),
             login_timeout: plan.login_timeout,
             hold_back: plan.hold_back,
         });
-        let mut pump = Pump::new(port, plan.pool, Arc::clone(&shared), 0);
-        pump.listen(listeners);
-        Self { pump, shared }
+        let ports = ports.into_iter().enumerate();
+        let mut pumps: Vec<Pump<P>> = ports
+            .map(|(reactor, (port, pool))| Pump::new(port, pool, Arc::clone(&shared), reactor))
+            .collect();
+        if let Some(first) = pumps.first_mut() {
+            first.listen(listeners);
+        }
+        Self { pumps, shared }
     }
 
-    /// Does what there is to do, then waits in the port once. False: it was stopped, and all is
-    /// over.
-    pub fn turn(&mut self) -> bool {
-        self.pump.turn()
+    /// Lets a reactor do what there is to do, then wait in its port once. False: there is no such
+    /// reactor, or it was stopped and all is over.
+    pub fn turn(&mut self, reactor: usize) -> bool {
+        self.pumps.get_mut(reactor).is_some_and(Pump::turn)
     }
 
     /// Begins to stop, see [`Target::stop`](crate::Target::stop).
-    pub fn stop(&mut self, grace: Duration) {
-        self.send(Letter::Stop { grace });
+    pub fn stop(&self, grace: Duration) {
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Letter::Stop { grace });
+        }
     }
 
-    /// All sessions.
-    pub fn sessions(&mut self) -> Vec<SessionSnapshot> {
-        let (reply, replies) = mpsc::channel();
-        self.send(Letter::Snapshot { reply });
-        self.pump.letters();
-        replies.try_recv().unwrap_or_default()
+    /// All sessions, as they are between two steps.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<SessionSnapshot> {
+        self.pumps.iter().flat_map(Pump::snapshot).collect()
     }
 
     /// Begins to make a disk smaller, as [`Target::resize`](crate::Target::resize) does: hosts see
-    /// so at once. What is given is told when no work is left that was under way, for then the file
-    /// may be cut. None: there is no such disk, or it may have lost writes.
-    pub fn begin_shrink(&mut self, target: &str, lun: u16, bytes: u64) -> Option<Receiver<()>> {
+    /// so at once. When all answers are there, no work is left that was under way, and the file may
+    /// be cut. None: there is no such disk, or it may have lost writes.
+    pub fn begin_shrink(&self, target: &str, lun: u16, bytes: u64) -> Option<Answers<()>> {
         let unit = self.unit(target, lun)?;
         let store = unit.store();
         let healths = store.files().into_iter().filter_map(|file| store.health(file));
@@ -108,10 +114,8 @@ impl<P: Port> Solo<P> {
             return None;
         }
         volume::show_less(&unit, bytes);
-        let (reply, done) = mpsc::channel();
-        self.send(Letter::Drain { unit, reply });
-        self.pump.letters();
-        Some(done)
+        let drain = |reply| Letter::Drain { unit: Arc::clone(&unit), reply };
+        Some(Answers::ask(&self.shared.mailboxes, drain))
     }
 
     /// Hosts see another size of a disk, whose file has it already.
@@ -126,16 +130,9 @@ impl<P: Port> Solo<P> {
         luns.into_iter().find(|(number, _)| *number == lun).map(|(_, unit)| unit)
     }
 
-    /// What it holds now: connections, sessions, store work under way, bytes of its pool.
-    #[must_use]
-    pub fn holdings(&self) -> Holdings {
-        self.pump.holdings()
-    }
-
-    fn send(&self, letter: Letter) {
-        if let Some(mailbox) = self.shared.mailboxes.first() {
-            mailbox.send(letter);
-        }
+    /// What each reactor holds now: connections, sessions, store work under way, bytes of its pool.
+    pub fn holdings(&self) -> impl Iterator<Item = Holdings> {
+        self.pumps.iter().map(Pump::holdings)
     }
 }
 
