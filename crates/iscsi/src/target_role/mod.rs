@@ -5,8 +5,8 @@
 //! This file is the map: nothing is defined here, and no file below uses it. No file uses one that
 //! uses it (`cargo xtask tidy` proves it); from the ground up they are:
 //!
-//! - words: `limits`, `names`, `lun`, `leaving`, `settings`, `parameters`, `admission`, `logged_in`,
-//!   `pdu`, `output`, `reply`, `tags`;
+//! - words: `limits`, `names`, `lun`, `leaving`, `settings`, `parameters`, `admission`,
+//!   `logged_in`, `pdu`, `output`, `reply`, `tags`;
 //! - `login`, a machine of its own;
 //! - machines of a session, whose state is theirs alone: `fence`, `numbering`, `ping`, `text`,
 //!   `logout`, `termination`, `management`, what `recovery` has;

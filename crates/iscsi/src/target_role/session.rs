@@ -13,8 +13,11 @@
 //!                                               T  Time2Wait and Time2Retain are over
 //! ```
 //!
-//! Here PDUs are handed to those who know them: `numbering` (whose turn it is), `task` (SCSI
-//! commands), `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
+//! Here PDUs are handed to those who know them. Each machine has its state to itself; the files
+//! below join them: `order` (whose turn it is), `commands` (SCSI commands), `answers` and
+//! `statuses` (what is kept and sent again), `management` with `fences` and `terminations`,
+//! `texts`, `pings`, `logouts`; `life`, `reassignment` and `endings` know how connections and
+//! sessions come and go.
 
 mod answers;
 mod commands;

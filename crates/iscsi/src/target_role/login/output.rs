@@ -16,8 +16,8 @@ pub enum LoginOutput {
     /// machine waits.
     Admit(AdmissionRequest),
     /// Negotiation has succeeded: the pump gives the TSIH (after ending a session that this one
-    /// reinstates) by [`Login::establish`](crate::target_role::Login::establish); the final response
-    /// goes out only then.
+    /// reinstates) by [`Login::establish`](crate::target_role::Login::establish); the final
+    /// response goes out only then.
     Establish,
     /// Over: the connection belongs to a session from the next PDU on. Comes after the ops of the
     /// final response.
