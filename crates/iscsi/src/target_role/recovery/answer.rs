@@ -68,12 +68,12 @@ pub(in crate::target_role) struct Rest {
 }
 
 impl Answer {
-    pub(in crate::target_role) fn new(reply: Reply) -> Self {
+    pub(in crate::target_role) fn new(reply: &mut Reply) -> Self {
         let collapsed = reply.collapsed().is_some();
         Self {
             response: reply.response(Numbers::default()),
             sense: sense_segment(&reply.sense),
-            data: reply.data.map_or(Kept::Nothing, Kept::Whole),
+            data: reply.data.take().map_or(Kept::Nothing, Kept::Whole),
             collapsed,
             runs: Vec::new(),
             next: 0,

@@ -53,7 +53,7 @@ impl Session {
     }
 
     /// Sends data and status of a task, and keeps both.
-    pub(super) fn respond_and_keep(&mut self, task: TaskId, reply: Reply) {
+    pub(super) fn respond_and_keep(&mut self, task: TaskId, reply: &mut Reply) {
         let connection = reply.connection;
         let is_collapsed = reply.collapsed().is_some();
         self.tasks.keep(task, reply);

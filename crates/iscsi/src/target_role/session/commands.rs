@@ -152,7 +152,9 @@ impl Session {
 
     /// Sends the answer that is ready, and gives the task's resources back.
     pub(super) fn answer_task(&mut self, task: TaskId) {
-        let Some(reply) = self.tasks.answer(task) else { return };
+        // It stays where it was made: it is as long as ten words.
+        let mut reply = self.tasks.answer(task);
+        let Some(reply) = &mut reply else { return };
         self.open_window();
         match self.is_recoverable() {
             false => self.respond(task, reply),
@@ -178,7 +180,8 @@ impl Session {
     }
 
     /// Sends data, in bursts of MaxBurstLength, and status, which goes with the last one if it can.
-    fn respond(&mut self, task: TaskId, mut reply: Reply) {
+    #[inline]
+    fn respond(&mut self, task: TaskId, reply: &mut Reply) {
         let (connection, itt) = (reply.connection, reply.itt);
         let status = reply.collapsed();
         if let Some(data) = reply.data.take() {

@@ -172,6 +172,7 @@ impl Task {
     }
 
     /// The rules for immediate and unsolicited data (RFC 7143 §11.4.7.2, §13.10-13.14).
+    #[inline]
     pub(super) fn check_data(&self, terms: &Terms) -> Result<(), Violation> {
         let command = &self.command;
         let immediate = self.immediate_length;
@@ -189,6 +190,7 @@ impl Task {
     }
 
     /// What the SCSI side is told of it, once.
+    #[inline]
     pub(super) fn indicate(&mut self, terms: &Terms) -> Command {
         debug_assert!(!self.indicated, "a command is told once");
         self.indicated = true;
@@ -248,6 +250,7 @@ impl Task {
     }
 
     /// Takes its answer, if it has one.
+    #[inline]
     pub(super) fn take_reply(&mut self, terms: &Terms) -> Option<Reply> {
         let mut completion = match self.transfer.failure {
             Some(violation) => own_completion(violation),
@@ -268,6 +271,7 @@ impl Task {
 
     /// What travels of the data that the SCSI side had: at most the expected length (RFC 7143
     /// §11.4.5.2).
+    #[inline]
     fn data_to_send(&self, data: Slice) -> Option<Slice> {
         let have = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let travels = have.min(self.expected_in());
@@ -278,6 +282,7 @@ impl Task {
     }
 
     /// The residual, and the one of the read part of a bidirectional command.
+    #[inline]
     fn residuals(&self, completion: &Completion) -> (Residual, Residual) {
         let presented = completion.presented;
         let has_data_in = completion.data_in.as_ref().is_some_and(|data| !data.is_empty());

@@ -182,9 +182,11 @@ impl Tasks {
     /// The answer that is ready leaves: only the release of the task is awaited.
     #[inline]
     pub(in crate::target_role) fn answer(&mut self, id: TaskId) -> Option<Reply> {
-        let reply = self.table.running_mut(id)?.take_reply(&self.terms)?;
-        self.table.drain(id);
-        Some(reply)
+        let reply = self.table.running_mut(id)?.take_reply(&self.terms);
+        if reply.is_some() {
+            self.table.drain(id);
+        }
+        reply
     }
 
     /// A burst has come in whole.

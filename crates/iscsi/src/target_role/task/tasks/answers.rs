@@ -20,7 +20,7 @@ use wire::iscsi::Ttt;
 impl Tasks {
     /// Keeps the answer of a task until it is acknowledged. Its data is counted by
     /// [`account`](Self::account).
-    pub(in crate::target_role) fn keep(&mut self, id: TaskId, reply: Reply) {
+    pub(in crate::target_role) fn keep(&mut self, id: TaskId, reply: &mut Reply) {
         let entry = self.table.get_mut(id);
         debug_assert!(entry.is_some(), "what was answered is not released yet");
         if let Some(entry) = entry {
