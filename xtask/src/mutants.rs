@@ -352,13 +352,6 @@ const MUTANTS: &[Mutant] = &[
         class: "network",
     },
     Mutant {
-        name: "ordered-waits-for-other-reactors",
-        file: "crates/scsi/src/taskset.rs",
-        from: "!unit.any_nexus(|nexus_state| nexus_state.running.any())",
-        to: "!nexus_state.running.any()",
-        class: "calm",
-    },
-    Mutant {
         name: "token-expires",
         file: "crates/scsi/src/copy/tokens.rs",
         from: "now >= self.ends || now.0 >= self.idle_until.load(Ordering::Relaxed)",

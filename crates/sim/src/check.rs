@@ -70,8 +70,11 @@ pub(crate) enum Told {
     /// A LOGICAL UNIT RESET of a session of one connection: there, what it ends was sent before it.
     ResetAsked(Itt, LunField),
     ResetDone(Itt),
-    Command(Itt, LunField),
+    /// The unit, and how many bytes of data are to follow.
+    Command(Itt, LunField, u32),
     R2t(Itt),
+    /// So many bytes of data.
+    DataOut(Itt, u32),
     /// Whether its status is GOOD.
     Ended(Itt, bool),
 }
@@ -239,12 +242,14 @@ impl Checks {
                 self.number(pdu.cmd_sn, pdu.immediate, Some(pdu.exp_stat_sn))?;
                 self.fresh(pdu.itt)?;
                 let task = Task::begin(pdu, length, &self.keys)?;
-                self.heard.push(Told::Command(pdu.itt, pdu.lun));
+                let left = if pdu.write { pdu.expected_length.saturating_sub(length) } else { 0 };
+                self.heard.push(Told::Command(pdu.itt, pdu.lun, left));
                 self.tasks.insert(pdu.itt.0, task);
                 Ok(())
             }
             Request::DataOut(pdu) => {
                 self.acknowledge(pdu.exp_stat_sn)?;
+                self.heard.push(Told::DataOut(pdu.itt, length));
                 // The target may have ended the task meanwhile.
                 let Some(task) = self.tasks.get_mut(&pdu.itt.0) else { return Ok(()) };
                 task.data_out(pdu, length, &self.keys)

@@ -128,7 +128,6 @@ impl Run {
         }
         for link in links {
             world.close_end(link, 0, false);
-            world.unheard.remove(&link);
         }
         world.tally.mark("hasty joins");
         drop(world);

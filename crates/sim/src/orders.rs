@@ -3,7 +3,8 @@
 //! ones alone; and what the target must make of that, over all sessions and reactors (SAM-5 §8.6).
 //!
 //! A command for which the target has sent an R2T is in the task set. An ORDERED one that is sent
-//! behind that R2T, over whatever connection, must not end well before it.
+//! behind that R2T, over whatever connection, must not end well before the data of the other one
+//! has come: a status may stand behind other things that leave, so that its place tells little.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,8 @@ const TRANSFERS: [u8; 4] = [0x28, 0x2a, 0x88, 0x8a];
 struct Open {
     /// Target and unit.
     unit: (usize, LunField),
+    /// Bytes of data that its initiator has not sent.
+    left: u32,
     /// When the first R2T for it was sent,
     asked: Option<u64>,
     /// and when it was sent itself, if it is ORDERED.
@@ -55,9 +58,14 @@ impl Orders {
         }
         self.moment += 1;
         match told {
-            Told::Command(itt, lun) => {
+            Told::Command(itt, lun, left) => {
                 let unit = (target, lun);
-                self.open.insert((link, itt.0), Open { unit, asked: None, ordered: None });
+                self.open.insert((link, itt.0), Open { unit, left, asked: None, ordered: None });
+            }
+            Told::DataOut(itt, length) => {
+                if let Some(open) = self.open.get_mut(&(link, itt.0)) {
+                    open.left = open.left.saturating_sub(length);
+                }
             }
             Told::R2t(itt) => {
                 if let Some(open) = self.open.get_mut(&(link, itt.0)) {
@@ -69,8 +77,10 @@ impl Orders {
                 if let Some(Open { unit, ordered: Some(sent), .. }) = ended
                     && good
                 {
-                    let older =
-                        |one: &Open| one.unit == unit && one.asked.is_some_and(|at| at < sent);
+                    // Of others the status may be on its way.
+                    let older = |one: &Open| {
+                        one.unit == unit && one.left > 0 && one.asked.is_some_and(|at| at < sent)
+                    };
                     let older = self.open.iter().find(|(_, one)| older(one));
                     if let Some(((other, tag), _)) = older {
                         self.broken.push(format!(

@@ -43,7 +43,7 @@ impl Resets {
                     self.broken.push(format!("disk {disk} {text} (link {link})"));
                 }
             }
-            Told::Command(..) | Told::R2t(_) | Told::Ended(..) => {}
+            Told::Command(..) | Told::R2t(_) | Told::DataOut(..) | Told::Ended(..) => {}
         }
     }
 }

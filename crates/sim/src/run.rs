@@ -97,7 +97,7 @@ impl Run {
         let weather = Weather {
             latency: options.latency,
             piece: options.piece,
-            window: options.window,
+            window: options.windows(),
             disk: options.disk,
             disk_factor: 1,
         };

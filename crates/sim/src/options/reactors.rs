@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::options::Hog;
 use crate::options::Options;
 use crate::rng::Rng;
 
@@ -44,7 +45,17 @@ impl Options {
     pub(crate) fn is_undisturbed(&self) -> bool {
         let mut sessions = self.hosts.iter().flatten();
         let patient = sessions.all(|one| one.command_timeout == 0 && one.manages == 0);
-        patient && self.faults.is_empty()
+        patient && self.faults.is_empty() && self.resizes.is_empty()
+    }
+
+    /// Windows of connections, bytes. A slow initiator that is alone on a reactor is given far more
+    /// than beside others. What its system has taken for it and it has not, no target knows of:
+    /// that must be less than it takes while a ping has time.
+    pub(crate) fn windows(&self) -> (u64, u64) {
+        let (low, high) = self.window;
+        let several = self.targets.iter().any(|target| target.reactors.is_some());
+        let slow = self.hogs.iter().any(|(_, hog)| matches!(hog, Hog::Takes(_)));
+        if several && slow { (low, low) } else { (low, high) }
     }
 
     fn draw_reactors(&mut self, forced: Option<usize>) {
