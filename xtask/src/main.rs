@@ -4,6 +4,7 @@
 
 mod borders;
 mod catalogue;
+mod circles;
 mod compliance;
 mod configuration;
 mod covers;

@@ -94,9 +94,9 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "r2t-limit",
-        file: "crates/iscsi/src/target_role/task.rs",
-        from: "|| transfer.open_r2t >= open_max;",
-        to: "|| transfer.open_r2t > open_max;",
+        file: "crates/iscsi/src/target_role/task/transfer.rs",
+        from: "|| self.open_r2t >= open_max {",
+        to: "|| self.open_r2t > open_max {",
         class: "calm",
     },
     Mutant {

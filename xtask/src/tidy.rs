@@ -2,6 +2,7 @@
 //! The rules of the house that a machine can judge: ranks, purity, unsafe code, text.
 
 use crate::borders;
+use crate::circles;
 use crate::configuration;
 use crate::judge;
 use crate::lessons;
@@ -54,6 +55,7 @@ pub(crate) fn run() -> Result<()> {
     let packages = metadata::packages()?;
     let mut problems = ranks(&packages);
     let files = workspace::files()?;
+    problems.extend(circles::problems(&files));
     problems.extend(unused::problems(&packages, &files, &workspace::root()));
     for file in &files {
         problems.extend(text_rules(file));

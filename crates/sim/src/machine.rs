@@ -280,6 +280,7 @@ impl Machine {
         let reactor = self.desks.iter().position(|own| *own == desk);
         if let (Some(target), Some(reactor)) = (&mut self.target, reactor) {
             target.turn(reactor);
+            target.check();
             let mut world = self.world.borrow_mut();
             world.take_orders(self.desk);
             world.ring(desk);

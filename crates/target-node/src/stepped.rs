@@ -90,6 +90,11 @@ impl<P: Port> SteppedTarget<P> {
         self.pumps.get_mut(reactor).is_some_and(Pump::turn)
     }
 
+    /// Panics if an invariant of a session does not hold.
+    pub fn check(&self) {
+        self.pumps.iter().for_each(Pump::check_sessions);
+    }
+
     /// Begins to stop, see [`Target::stop`](crate::Target::stop).
     pub fn stop(&self, grace: Duration) {
         for mailbox in &self.shared.mailboxes {

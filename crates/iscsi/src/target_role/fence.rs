@@ -14,8 +14,7 @@
 //! With one connection the stream itself keeps the order. There, too, the answers to ABORT TASK SET
 //! and CLEAR TASK SET wait for what was sent before (RFC 7143 §11.6.1), but nobody waits for them.
 
-use super::session::Session;
-use super::{ConnectionId, TaskReporting};
+use super::names::ConnectionId;
 use crate::datamover::TaskId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -47,19 +46,119 @@ pub(super) struct Fences {
     line: VecDeque<(Holder, bool)>,
     /// Responses of tasks have to get in line.
     holds: bool,
+    /// What must be acknowledged, and where, before the one that waits may leave.
+    before: Vec<(ConnectionId, StatSn)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
     Open,
-    /// Its turn has come; each connection has noted what must be acknowledged first.
+    /// Its turn has come.
     Waiting(Holder),
     /// It was sent; no other leaves before `before` is acknowledged there.
     Sent { connection: ConnectionId, before: StatSn },
 }
 
+/// What stands at the head of the line, and what has to be known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nobody waits.
+    None,
+    /// Taken out of the line: it is sent if it is still ready, or [begun](Fences::begin) if it is
+    /// fenced, too.
+    First { holder: Holder, fenced: bool },
+    /// It is sent if it is still ready and nothing is [missing](Fences::misses); if it is not
+    /// ready any more, the line [moves on](Fences::move_on).
+    Waiting(Holder),
+    /// The line moves on when this is acknowledged there.
+    Sent { connection: ConnectionId, before: StatSn },
+}
+
 impl Fences {
+    /// True if such a response of a task has to get in line.
+    #[inline]
+    pub(super) fn holds_up(&self, fence: Fence) -> bool {
+        self.holds || fence != Fence::None
+    }
+
+    /// Gets in line. False if nothing is in the way. `fence`: as things are, so that a promise
+    /// that concerns nobody is none.
+    pub(super) fn get_in_line(&mut self, holder: Holder, fence: Fence) -> bool {
+        let waits = self.holds_up(fence);
+        if waits {
+            self.line.push_back((holder, fence != Fence::None));
+        }
+        waits
+    }
+
+    /// Who is next.
+    #[inline]
+    pub(super) fn turn(&mut self) -> Turn {
+        match self.stage {
+            Stage::Open => match self.line.pop_front() {
+                Some((holder, fenced)) => Turn::First { holder, fenced },
+                None => {
+                    self.holds = false;
+                    Turn::None
+                }
+            },
+            Stage::Waiting(holder) => Turn::Waiting(holder),
+            Stage::Sent { connection, before } => Turn::Sent { connection, before },
+        }
+    }
+
+    /// From now on `holder` waits for the acknowledgement of all that was sent. `connections`: each
+    /// with its next StatSN.
+    pub(super) fn begin(
+        &mut self,
+        holder: Holder,
+        connections: impl Iterator<Item = (ConnectionId, StatSn)>,
+    ) {
+        debug_assert_eq!(self.stage, Stage::Open, "one fence at a time");
+        self.before.clear();
+        self.before.extend(connections);
+        self.holds = self.before.len() > 1;
+        self.stage = Stage::Waiting(holder);
+    }
+
+    /// Forgets what is acknowledged; true if something is missing.
+    pub(super) fn misses(&mut self, acknowledged: impl Fn(ConnectionId, StatSn) -> bool) -> bool {
+        self.before.retain(|(id, before)| !acknowledged(*id, *before));
+        !self.before.is_empty()
+    }
+
+    /// The `nth` connection that has not acknowledged what it must.
+    pub(super) fn missing(&self, nth: usize) -> Option<ConnectionId> {
+        self.before.get(nth).map(|(id, _)| *id)
+    }
+
+    /// Nobody waits for an acknowledgement any more.
+    pub(super) fn move_on(&mut self) {
+        self.before.clear();
+        self.stage = Stage::Open;
+    }
+
+    /// The fenced response is about to leave.
+    pub(super) fn let_go(&mut self, connections: usize) {
+        self.move_on();
+        self.holds = connections > 1;
+    }
+
+    /// It has left: nothing follows before `before` is acknowledged there.
+    pub(super) fn sent(&mut self, connection: ConnectionId, before: StatSn) {
+        debug_assert_eq!(self.stage, Stage::Open, "one fence at a time");
+        self.stage = Stage::Sent { connection, before };
+    }
+
+    /// Nobody waits for a connection that is gone, nor for the next one of its id.
+    pub(super) fn forget_connection(&mut self, id: ConnectionId) {
+        self.before.retain(|(of, _)| *of != id);
+        if matches!(self.stage, Stage::Sent { connection, .. } if connection == id) {
+            self.stage = Stage::Open;
+        }
+    }
+
     /// Forgets everybody: the tasks have ended.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
@@ -68,142 +167,63 @@ impl Fences {
     /// Panics if an invariant does not hold.
     pub(super) fn check(&self) {
         assert!(self.stage != Stage::Open || self.line.is_empty(), "the line moves");
+        let waits = matches!(self.stage, Stage::Waiting(_));
+        assert!(waits || self.before.is_empty(), "only who waits waits for acknowledgements");
     }
 }
 
-impl Session {
-    /// True if the response of `task` cannot leave yet; it does when its turn has come.
-    #[inline]
-    pub(super) fn waits_in_line(&mut self, task: TaskId, fence: Fence) -> bool {
-        if !self.fences.holds && fence == Fence::None {
-            return false;
-        }
-        self.get_in_line(Holder::Task(task), fence)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: ConnectionId = ConnectionId(0);
+    const SECOND: ConnectionId = ConnectionId(1);
+
+    fn waiting() -> Fences {
+        let mut fences = Fences::default();
+        assert!(fences.get_in_line(Holder::Management(1), Fence::Always));
+        let turn = Turn::First { holder: Holder::Management(1), fenced: true };
+        assert_eq!(fences.turn(), turn);
+        let connections = [(FIRST, StatSn(7)), (SECOND, StatSn(9))];
+        fences.begin(Holder::Management(1), connections.into_iter());
+        fences.check();
+        fences
     }
 
-    /// The same for whoever. False if nothing is in the way.
-    #[cold]
-    pub(super) fn get_in_line(&mut self, holder: Holder, fence: Fence) -> bool {
-        let fenced = match fence {
-            Fence::None => false,
-            Fence::Promised => self.keeps_order(),
-            Fence::Always => true,
-        };
-        if !fenced && !self.fences.holds {
-            return false;
-        }
-        self.fences.line.push_back((holder, fenced));
-        true
+    #[test]
+    fn nothing_is_in_the_way_without_a_fence() {
+        let mut fences = Fences::default();
+        assert!(!fences.get_in_line(Holder::Management(1), Fence::None));
+        assert_eq!(fences.turn(), Turn::None);
     }
 
-    /// Lets go who may go. True if a function was answered.
-    pub(super) fn progress_fences(&mut self) -> bool {
-        let mut answered = false;
-        loop {
-            let stage = self.fences.stage;
-            match stage {
-                Stage::Open => {
-                    let Some((holder, fenced)) = self.fences.line.pop_front() else {
-                        self.fences.holds = false;
-                        return answered;
-                    };
-                    if !self.is_ready(holder) {
-                        continue;
-                    }
-                    if fenced {
-                        self.begin_fence(holder);
-                    } else {
-                        answered |= self.let_go(holder).is_some();
-                    }
-                }
-                Stage::Waiting(holder) if !self.is_ready(holder) => self.fences.stage = Stage::Open,
-                Stage::Waiting(holder) => {
-                    if !self.is_all_acknowledged() {
-                        return answered;
-                    }
-                    answered |= self.send_fenced(holder);
-                }
-                Stage::Sent { connection, before } => {
-                    let at = self.connection(connection);
-                    if at.is_some_and(|at| !at.status.is_acknowledged(before)) {
-                        self.send_ping(connection);
-                        return answered;
-                    }
-                    self.fences.stage = Stage::Open;
-                }
-            }
-        }
+    #[test]
+    fn what_comes_behind_a_fence_waits_for_its_acknowledgement() {
+        let mut fences = waiting();
+        assert!(fences.get_in_line(Holder::Management(2), Fence::None));
+        assert!(fences.misses(|id, before| id == FIRST && before == StatSn(7)));
+        assert_eq!((fences.missing(0), fences.missing(1)), (Some(SECOND), None));
+        assert_eq!(fences.turn(), Turn::Waiting(Holder::Management(1)));
+        assert!(!fences.misses(|_, _| true));
+        fences.let_go(2);
+        fences.sent(FIRST, StatSn(8));
+        assert_eq!(fences.turn(), Turn::Sent { connection: FIRST, before: StatSn(8) });
+        fences.move_on();
+        let turn = Turn::First { holder: Holder::Management(2), fenced: false };
+        assert_eq!(fences.turn(), turn);
+        assert_eq!(fences.turn(), Turn::None);
+        fences.check();
     }
 
-    /// True where the initiator relies on fences.
-    fn keeps_order(&self) -> bool {
-        self.login.parameters.task_reporting != TaskReporting::Rfc3720
-            && self.connections.count() > 1
-    }
-
-    /// From now on the holder waits for the acknowledgement of all that was sent.
-    fn begin_fence(&mut self, holder: Holder) {
-        self.fences.stage = Stage::Waiting(holder);
-        self.fences.holds = self.connections.count() > 1;
-        for connection in self.connections.iter_mut() {
-            connection.fence = Some(connection.status.next());
-        }
-    }
-
-    /// True if each connection has acknowledged what was sent before the fence; asks for what is
-    /// not.
-    fn is_all_acknowledged(&mut self) -> bool {
-        let mut missing = Vec::new();
-        for connection in self.connections.iter_mut() {
-            match connection.fence {
-                Some(before) if !connection.status.is_acknowledged(before) => {
-                    missing.push(connection.id);
-                }
-                _ => connection.fence = None,
-            }
-        }
-        for id in &missing {
-            self.send_ping(*id);
-        }
-        missing.is_empty()
-    }
-
-    fn send_fenced(&mut self, holder: Holder) -> bool {
-        self.fences.stage = Stage::Open;
-        self.fences.holds = self.connections.count() > 1;
-        let connection = match holder {
-            Holder::Task(task) => self.connection_of(task),
-            Holder::Management(_) => None,
-        };
-        let answered = self.let_go(holder);
-        let sent = connection.or(answered).and_then(|id| self.connection(id));
-        if let Some(sent) = sent
-            && self.connections.count() > 1
-        {
-            let before = sent.status.next();
-            self.fences.stage = Stage::Sent { connection: sent.id, before };
-        }
-        answered.is_some()
-    }
-
-    /// Sends a response; gives the connection of an answered function.
-    fn let_go(&mut self, holder: Holder) -> Option<ConnectionId> {
-        match holder {
-            Holder::Task(task) => {
-                self.answer_task(task);
-                None
-            }
-            Holder::Management(id) => self.answer_management(id),
-        }
-    }
-
-    fn is_ready(&mut self, holder: Holder) -> bool {
-        match holder {
-            // One that waits for another connection gets in line again with it.
-            Holder::Task(task) => {
-                self.tasks.running_mut(task).is_some_and(|task| task.orphan.is_none())
-            }
-            Holder::Management(id) => self.managements.is_answered(id),
-        }
+    #[test]
+    fn nobody_waits_for_a_connection_that_is_gone() {
+        let mut fences = waiting();
+        fences.forget_connection(SECOND);
+        assert!(!fences.misses(|id, _| id == FIRST));
+        fences.let_go(1);
+        fences.sent(FIRST, StatSn(8));
+        fences.forget_connection(FIRST);
+        assert_eq!(fences.turn(), Turn::None);
+        fences.check();
     }
 }

@@ -13,9 +13,11 @@
 //! and leaves the state as it is; so does a response with C=1, which the initiator answers by an
 //! empty request.
 
+mod answers;
 mod error;
 mod markers;
 mod negotiation;
+mod output;
 mod phase;
 mod security;
 
@@ -44,12 +46,12 @@ use wire::iscsi::Tsih;
 use self::error::LoginError;
 use self::negotiation::Names;
 use self::negotiation::Turn;
+pub use self::output::LoginOutput;
 use self::phase::Phase;
-use super::Admission;
-use super::AdmissionRequest;
-use super::LoggedIn;
-use super::LoginOutput;
-use super::Parameters;
+use super::admission::Admission;
+use super::admission::AdmissionRequest;
+use super::logged_in::LoggedIn;
+use super::parameters::Parameters;
 use crate::datamover::Event;
 use crate::datamover::Keys;
 use crate::datamover::Op;

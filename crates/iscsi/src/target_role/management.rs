@@ -11,23 +11,29 @@
 //! SCSI side is done. *Answered*: where the answer is fenced, or others are, it gets in line
 //! (`fence`).
 
-mod single;
-
-use super::fence::{Fence, Holder};
-use super::session::{Pdu, Session};
-use super::task::lun_key;
-use super::{ConnectionId, limits};
+use super::fence::Fence;
+use super::limits;
+use super::lun::lun_key;
+use super::names::ConnectionId;
+use super::output::Outputs;
+use super::settings::TargetReset;
 use crate::datamover::TaskId;
 use crate::serial::Serial;
-use crate::service::{Function, Indication, Management, ServiceResponse};
+use crate::service::Function;
+use crate::service::Indication;
+use crate::service::Management;
+use crate::service::ServiceResponse;
 use crate::violation::Violation;
-use crate::window::Position;
 use alloc::vec::Vec;
 use clock::Instant;
-use wire::iscsi::{
-    CmdSn, DataSn, Itt, LunField, Response, ScsiCommand, TaskManagementRequest,
-    TaskManagementResponse,
-};
+use wire::iscsi::CmdSn;
+use wire::iscsi::DataSn;
+use wire::iscsi::Itt;
+use wire::iscsi::LunField;
+use wire::iscsi::Numbers;
+use wire::iscsi::ScsiCommand;
+use wire::iscsi::TaskManagementRequest;
+use wire::iscsi::TaskManagementResponse;
 
 /// Functions (RFC 7143 §11.5.1).
 const ABORT_TASK: u8 = 1;
@@ -46,25 +52,44 @@ const I_T_NEXUS_RESET: u8 = 11;
 const QUERY_ASYNCHRONOUS_EVENT: u8 = 12;
 
 /// Responses (RFC 7143 §11.6.1, RFC 7144 §6.4).
-const FUNCTION_COMPLETE: u8 = 0;
-const TASK_DOES_NOT_EXIST: u8 = 1;
-const STILL_ALLEGIANT: u8 = 3;
-const REASSIGN_NOT_SUPPORTED: u8 = 4;
+pub(super) const FUNCTION_COMPLETE: u8 = 0;
+pub(super) const TASK_DOES_NOT_EXIST: u8 = 1;
+pub(super) const STILL_ALLEGIANT: u8 = 3;
+pub(super) const REASSIGN_NOT_SUPPORTED: u8 = 4;
 const FUNCTION_NOT_SUPPORTED: u8 = 5;
 const AUTHORIZATION_FAILED: u8 = 6;
-const FUNCTION_REJECTED: u8 = 255;
+pub(super) const FUNCTION_REJECTED: u8 = 255;
 
 /// The task management requests of a session that are not answered yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Managements {
     pending: Vec<Pending>,
     next_id: u32,
+    /// iSCSIProtocolLevel.
+    protocol_level: u8,
+    /// Which resets of the whole target its initiator may ask for.
+    target_reset: TargetReset,
+}
+
+/// What a task management request comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// The task decides.
+    AbortTask,
+    QueryTask,
+    Reassign,
+    /// It [waits](Managements::wait), then the SCSI side carries it out.
+    CarryOut(Function),
+    /// The same; it waits for no command that has not come (RFC 7143 §4.2.3.3 b).
+    ResetTarget(Function),
+    /// It is answered with this response, without the SCSI side.
+    Refuse(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pending {
     id: u32,
-    pub(super) connection: ConnectionId,
+    connection: ConnectionId,
     itt: Itt,
     lun: LunField,
     cmd_sn: CmdSn,
@@ -78,11 +103,11 @@ pub(super) struct Pending {
 
 /// What TASK REASSIGN was granted.
 #[derive(Clone, Copy, Debug)]
-struct Claim {
+pub(super) struct Claim {
     /// The referenced task tag.
-    task: Itt,
+    pub(super) task: Itt,
     /// ExpDataSN.
-    from: DataSn,
+    pub(super) from: DataSn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,14 +125,167 @@ enum Stage {
 }
 
 impl Managements {
+    pub(super) const fn new(protocol_level: u8, target_reset: TargetReset) -> Self {
+        Self { pending: Vec::new(), next_id: 0, protocol_level, target_reset }
+    }
+
+    /// What a request comes to whose turn it is, or an immediate one.
+    pub(super) fn course(&self, request: &TaskManagementRequest) -> Result<Course, Violation> {
+        let full = self.immediate() >= usize::from(limits::IMMEDIATE_MANAGEMENT_MAX);
+        if request.immediate && full {
+            return Err(Violation::TooManyImmediate);
+        }
+        let new = self.protocol_level >= 2;
+        Ok(match request.function {
+            ABORT_TASK => Course::AbortTask,
+            ABORT_TASK_SET => Course::CarryOut(Function::AbortTaskSet),
+            CLEAR_ACA => Course::CarryOut(Function::ClearAca),
+            CLEAR_TASK_SET => Course::CarryOut(Function::ClearTaskSet),
+            LOGICAL_UNIT_RESET => Course::CarryOut(Function::LogicalUnitReset),
+            TARGET_WARM_RESET | TARGET_COLD_RESET => match self.permitted_reset(request) {
+                Some(function) => Course::ResetTarget(function),
+                None => Course::Refuse(AUTHORIZATION_FAILED),
+            },
+            QUERY_TASK if new => Course::QueryTask,
+            QUERY_TASK_SET if new => Course::CarryOut(Function::QueryTaskSet),
+            I_T_NEXUS_RESET if new => Course::CarryOut(Function::NexusReset),
+            QUERY_ASYNCHRONOUS_EVENT if new => Course::CarryOut(Function::QueryAsynchronousEvent),
+            TASK_REASSIGN => Course::Reassign,
+            _ => Course::Refuse(FUNCTION_NOT_SUPPORTED),
+        })
+    }
+
+    /// The reset of the whole target that is asked for, if this initiator may ask for it.
+    pub(super) fn permitted_reset(&self, request: &TaskManagementRequest) -> Option<Function> {
+        match request.function {
+            TARGET_WARM_RESET if self.target_reset >= TargetReset::Warm => {
+                Some(Function::TargetWarmReset)
+            }
+            TARGET_COLD_RESET if self.target_reset >= TargetReset::Cold => {
+                Some(Function::TargetColdReset)
+            }
+            _ => None,
+        }
+    }
+
+    /// A function waits for commands before it, and until `until` for data.
+    pub(super) fn wait(
+        &mut self,
+        connection: ConnectionId,
+        request: &TaskManagementRequest,
+        function: Function,
+        until: Instant,
+    ) -> Pending {
+        let stage = Stage::Waiting { until };
+        self.push(Pending { function: Some(function), stage, ..pending(connection, request) })
+    }
+
+    /// Gives a function that has nothing to wait for to the SCSI side.
+    pub(super) fn hand_over(
+        &mut self,
+        connection: ConnectionId,
+        request: &TaskManagementRequest,
+        function: Function,
+        outputs: &mut Outputs,
+    ) -> Pending {
+        let stage = Stage::WithScsi;
+        let new = Pending { function: Some(function), stage, ..pending(connection, request) };
+        let new = self.push(new);
+        let Pending { id, lun, .. } = new;
+        outputs.indicate(Indication::Management(Management { id, function, lun }));
+        new
+    }
+
+    /// A request has its response without the SCSI side; it leaves when its turn comes.
+    pub(super) fn respond(
+        &mut self,
+        connection: ConnectionId,
+        request: &TaskManagementRequest,
+        response: u8,
+        claim: Option<Claim>,
+    ) -> Pending {
+        let stage = Stage::Answered { response, additional: 0 };
+        self.push(Pending { claim, stage, ..pending(connection, request) })
+    }
+
+    /// The SCSI side has carried the function `id` out. None if it does not have it: its connection
+    /// has gone.
+    pub(super) fn done(&mut self, id: u32, response: ServiceResponse) -> Option<Pending> {
+        let with_scsi = |at: &&mut Pending| at.id == id && at.stage == Stage::WithScsi;
+        let pending = self.pending.iter_mut().find(with_scsi)?;
+        let additional = match response {
+            ServiceResponse::Succeeded { additional } => additional,
+            _ => 0,
+        };
+        pending.stage = Stage::Answered { response: response.code(), additional };
+        Some(*pending)
+    }
+
+    /// The `nth` request, if it waits for others than commands, and until when.
+    pub(super) fn waiting(&self, nth: usize, exp: CmdSn) -> Option<(Pending, Instant)> {
+        let pending = self.pending.get(nth).copied()?;
+        match pending.stage {
+            // All commands below it have come (RFC 7143 §4.2.3.3).
+            Stage::Waiting { until } if !exp.is_before(pending.cmd_sn) => Some((pending, until)),
+            _ => None,
+        }
+    }
+
+    /// The `nth` request waits no longer: the SCSI side gets it.
+    pub(super) fn act(&mut self, nth: usize, outputs: &mut Outputs) {
+        let Some(pending) = self.pending.get_mut(nth) else { return };
+        pending.stage = Stage::WithScsi;
+        let Pending { id, function, lun, .. } = *pending;
+        debug_assert!(function.is_some(), "what waits has a function");
+        if let Some(function) = function {
+            outputs.indicate(Indication::Management(Management { id, function, lun }));
+        }
+    }
+
+    /// Takes a request whose answer leaves. None if it is not answered, or its connection has gone.
+    pub(super) fn take_answered(&mut self, id: u32) -> Option<Pending> {
+        let at = self.pending.iter().position(|pending| pending.id == id)?;
+        self.pending.get(at).filter(|pending| pending.is_answered())?;
+        Some(self.pending.remove(at))
+    }
+
+    /// Forgets the requests of a connection that is gone; gives those that held tasks back.
+    pub(super) fn forget_connection(&mut self, id: ConnectionId) -> Vec<Pending> {
+        let of = |pending: &Pending| pending.connection == id;
+        let gone = self.pending.iter().filter(|at| of(at) && !at.is_answered());
+        let gone = gone.copied().collect();
+        self.pending.retain(|pending| !of(pending));
+        gone
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.pending.clear();
+    }
+
+    /// When one of them gives up waiting for data.
+    pub(super) fn deadline(&self, now: Instant) -> Option<Instant> {
+        let deadlines = self.pending.iter().filter_map(|pending| match pending.stage {
+            Stage::Waiting { until } if until > now => Some(until),
+            _ => None,
+        });
+        deadlines.min()
+    }
+
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Requests that take a place in the command window.
+    #[inline]
     pub(super) fn numbered(&self) -> u16 {
         let numbered = self.pending.iter().filter(|pending| !pending.immediate).count();
         u16::try_from(numbered).unwrap_or(u16::MAX)
     }
 
-    pub(super) fn find(&self, itt: Itt) -> Option<&Pending> {
-        self.pending.iter().find(|pending| pending.itt == itt)
+    #[inline]
+    pub(super) fn has(&self, itt: Itt) -> bool {
+        self.pending.iter().any(|pending| pending.itt == itt)
     }
 
     pub(super) fn get(&self, id: u32) -> Option<&Pending> {
@@ -116,23 +294,44 @@ impl Managements {
 
     /// True if its answer is in line.
     pub(super) fn is_answered(&self, id: u32) -> bool {
-        self.get(id).is_some_and(|pending| matches!(pending.stage, Stage::Answered { .. }))
+        self.get(id).is_some_and(Pending::is_answered)
     }
 
     /// True if the reassignment of this task is in line.
     pub(super) fn claims(&self, task: Itt) -> bool {
-        let claims = self.pending.iter().filter_map(|pending| pending.claim);
-        claims.into_iter().any(|claim| claim.task == task)
+        let mut claims = self.pending.iter().filter_map(|pending| pending.claim);
+        claims.any(|claim| claim.task == task)
     }
 
-    pub(super) fn clear(&mut self) {
-        self.pending.clear();
+    /// True if a function for its LUN and with a lower CmdSN is under way: the SCSI side must not
+    /// have the command yet.
+    #[inline]
+    pub(super) fn bar_command(&self, command: &ScsiCommand) -> bool {
+        self.pending.iter().any(|pending| pending.bars(command.lun, command.cmd_sn))
     }
 
-    /// Panics if an invariant does not hold.
-    pub(super) fn check(&self) {
-        let immediate = self.pending.iter().filter(|pending| pending.immediate).count();
-        assert!(immediate <= usize::from(limits::IMMEDIATE_MANAGEMENT_MAX), "immediate requests");
+    /// True if a function for `lun` is under way.
+    pub(super) fn bar_lun(&self, lun: LunField) -> bool {
+        self.pending.iter().any(|pending| pending.bars(lun, pending.cmd_sn))
+    }
+
+    /// Panics if an invariant does not hold. `lives`: whether a connection is open.
+    pub(super) fn check(&self, lives: impl Fn(ConnectionId) -> bool) {
+        let most = usize::from(limits::IMMEDIATE_MANAGEMENT_MAX);
+        assert!(self.immediate() <= most, "immediate requests");
+        for (at, pending) in self.pending.iter().enumerate() {
+            assert!(lives(pending.connection), "a request outlived its connection");
+            assert!(pending.is_answered() || pending.function.is_some(), "waits for nothing");
+            let mut before = self.pending.iter().take(at);
+            assert!(before.all(|other| other.id != pending.id), "one request of an id");
+        }
+    }
+
+    fn push(&mut self, new: Pending) -> Pending {
+        let new = Pending { id: self.next_id, ..new };
+        self.next_id = self.next_id.wrapping_add(1);
+        self.pending.push(new);
+        new
     }
 
     fn immediate(&self) -> usize {
@@ -140,9 +339,63 @@ impl Managements {
     }
 }
 
+/// A request as it comes.
+fn pending(connection: ConnectionId, request: &TaskManagementRequest) -> Pending {
+    Pending {
+        id: 0,
+        connection,
+        itt: request.itt,
+        lun: request.lun,
+        cmd_sn: request.cmd_sn,
+        immediate: request.immediate,
+        function: None,
+        claim: None,
+        stage: Stage::WithScsi,
+    }
+}
+
 impl Pending {
+    pub(super) const fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(super) const fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
+    pub(super) const fn claim(&self) -> Option<Claim> {
+        self.claim
+    }
+
+    /// The one task that it ends, if it is for one.
+    pub(super) const fn aborts(&self) -> Option<TaskId> {
+        match self.function {
+            Some(Function::AbortTask { task }) => Some(task),
+            _ => None,
+        }
+    }
+
+    /// True if it ends all tasks of a scope.
+    pub(super) fn ends_many(&self) -> bool {
+        self.function.is_some_and(Function::ends_many)
+    }
+
+    /// Its answer, if it has one.
+    pub(super) const fn answer(&self, numbers: Numbers) -> Option<TaskManagementResponse> {
+        match self.stage {
+            Stage::Answered { response, additional } => {
+                Some(TaskManagementResponse { response, additional, itt: self.itt, numbers })
+            }
+            Stage::Waiting { .. } | Stage::WithScsi => None,
+        }
+    }
+
+    const fn is_answered(&self) -> bool {
+        matches!(self.stage, Stage::Answered { .. })
+    }
+
     /// How its answer stands to other responses (RFC 7143 §4.2.2.3.4, §11.6.1).
-    fn fence(&self) -> Fence {
+    pub(super) fn fence(&self) -> Fence {
         match self.function {
             Some(Function::AbortTaskSet | Function::ClearTaskSet) => Fence::Always,
             // All connections end with the answer: there is no later response.
@@ -170,266 +423,5 @@ impl Pending {
     fn is_for(&self, lun: LunField) -> bool {
         let Some(function) = self.function else { return false };
         function.ends_many() && (function.is_for_all_units() || lun_key(self.lun) == lun_key(lun))
-    }
-}
-
-impl Session {
-    /// SCSI side: the function `id` has been carried out. No response of a task it covers follows.
-    pub fn task_management_done(&mut self, id: u32, response: ServiceResponse) {
-        let with_scsi = |pending: &Pending| pending.id == id && pending.stage == Stage::WithScsi;
-        let Some(at) = self.managements.pending.iter().position(with_scsi) else { return };
-        let Some(pending) = self.managements.pending.get(at).copied() else { return };
-        let covered = self.covered(&pending);
-        let ends_many = pending.function.is_some_and(Function::ends_many);
-        match response {
-            ServiceResponse::Complete if ends_many => {
-                self.end_with_notice(&covered, Some(pending.connection));
-            }
-            ServiceResponse::Complete => covered.into_iter().for_each(|task| self.end_task(task)),
-            _ => covered.into_iter().for_each(|task| self.resume(task)),
-        }
-        let additional = match response {
-            ServiceResponse::Succeeded { additional } => additional,
-            _ => 0,
-        };
-        if let Some(pending) = self.managements.pending.get_mut(at) {
-            pending.stage = Stage::Answered { response: response.code(), additional };
-        }
-        if !self.get_in_line(Holder::Management(id), pending.fence()) {
-            self.answer_management(id);
-        }
-        self.settle();
-    }
-
-    /// What can be wrong with a task management request whatever the order.
-    pub(super) fn check_management(
-        &self,
-        request: &TaskManagementRequest,
-    ) -> Result<(), Violation> {
-        if request.itt == Itt::NONE {
-            return Err(Violation::ReservedTaskTag);
-        }
-        if !request.immediate {
-            match self.window.position(request.cmd_sn) {
-                Position::Outside | Position::Duplicate => return Ok(()),
-                Position::Next | Position::Ahead => {}
-            }
-        }
-        let used =
-            self.tasks.find(request.itt).is_some() || self.managements.find(request.itt).is_some();
-        if used {
-            return Err(Violation::TaskInProgress);
-        }
-        Ok(())
-    }
-
-    /// A task management request whose turn it is, or an immediate one.
-    pub(super) fn run_management(
-        &mut self,
-        pdu: &Pdu<'_>,
-        request: &TaskManagementRequest,
-    ) -> Result<(), Violation> {
-        let full = self.managements.immediate() >= usize::from(limits::IMMEDIATE_MANAGEMENT_MAX);
-        if request.immediate && full {
-            return Err(Violation::TooManyImmediate);
-        }
-        let new = self.login.parameters.protocol_level >= 2;
-        let function = match request.function {
-            ABORT_TASK => return self.run_abort_task(pdu, request),
-            ABORT_TASK_SET => Function::AbortTaskSet,
-            CLEAR_ACA => Function::ClearAca,
-            CLEAR_TASK_SET => Function::ClearTaskSet,
-            LOGICAL_UNIT_RESET => Function::LogicalUnitReset,
-            TARGET_WARM_RESET | TARGET_COLD_RESET => {
-                let Some(function) = self.permitted_reset(request.function) else {
-                    return self.refuse_management(pdu, request, AUTHORIZATION_FAILED);
-                };
-                self.plug_before(request);
-                function
-            }
-            QUERY_TASK if new => return self.run_query_task(pdu, request),
-            QUERY_TASK_SET if new => Function::QueryTaskSet,
-            I_T_NEXUS_RESET if new => Function::NexusReset,
-            QUERY_ASYNCHRONOUS_EVENT if new => Function::QueryAsynchronousEvent,
-            TASK_REASSIGN if self.is_no_scsi_task(request.referenced_task) => {
-                return self.refuse_management(pdu, request, FUNCTION_REJECTED);
-            }
-            TASK_REASSIGN => return self.run_reassign(pdu, request),
-            _ => return self.refuse_management(pdu, request, FUNCTION_NOT_SUPPORTED),
-        };
-        let until = self.now + limits::TRANSFER_WAIT;
-        self.add_management(pdu, request, function, Stage::Waiting { until });
-        Ok(())
-    }
-
-    /// When task management gives up waiting for data.
-    pub(super) fn management_deadline(&self) -> Option<Instant> {
-        let deadlines = self.managements.pending.iter().filter_map(|pending| match pending.stage {
-            Stage::Waiting { until } if until > self.now => Some(until),
-            _ => None,
-        });
-        deadlines.min()
-    }
-
-    /// Takes every step that can be taken. True if commands may have become free to be delivered.
-    pub(super) fn progress_managements(&mut self) -> bool {
-        for at in 0..self.managements.pending.len() {
-            let Some(pending) = self.managements.pending.get(at).copied() else { break };
-            if let Stage::Waiting { until } = pending.stage
-                && self.may_act(&pending, until)
-            {
-                self.act(at, &pending);
-            }
-        }
-        self.progress_fences()
-    }
-
-    /// True if the SCSI side must not have the held command yet.
-    pub(super) fn is_task_barred(&self, task: TaskId) -> bool {
-        self.tasks.live_ref(task).is_some_and(|task| self.is_command_barred(&task.command))
-    }
-
-    /// True if a function for its LUN and with a lower CmdSN is under way.
-    pub(super) fn is_command_barred(&self, command: &ScsiCommand) -> bool {
-        let pending = &self.managements.pending;
-        pending.iter().any(|pending| pending.bars(command.lun, command.cmd_sn))
-    }
-
-    /// True if a function for `lun` is under way.
-    pub(super) fn is_lun_barred(&self, lun: LunField) -> bool {
-        self.managements.pending.iter().any(|pending| pending.bars(lun, pending.cmd_sn))
-    }
-
-    fn add_management(
-        &mut self,
-        pdu: &Pdu<'_>,
-        request: &TaskManagementRequest,
-        function: Function,
-        stage: Stage,
-    ) -> u32 {
-        let id = self.push_management(pdu, request, Some(function), stage);
-        if let Some(pending) = self.managements.get(id).copied() {
-            for task in self.covered(&pending) {
-                if let Some(task) = self.tasks.running_mut(task) {
-                    task.transfer.held_back = true;
-                }
-            }
-        }
-        id
-    }
-
-    fn push_management(
-        &mut self,
-        pdu: &Pdu<'_>,
-        request: &TaskManagementRequest,
-        function: Option<Function>,
-        stage: Stage,
-    ) -> u32 {
-        let id = self.managements.next_id;
-        self.managements.next_id = id.wrapping_add(1);
-        self.managements.pending.push(Pending {
-            id,
-            connection: pdu.connection,
-            itt: request.itt,
-            lun: request.lun,
-            cmd_sn: request.cmd_sn,
-            immediate: request.immediate,
-            function,
-            claim: None,
-            stage,
-        });
-        id
-    }
-
-    /// Answers at once, without the SCSI side.
-    fn refuse_management(
-        &mut self,
-        pdu: &Pdu<'_>,
-        request: &TaskManagementRequest,
-        response: u8,
-    ) -> Result<(), Violation> {
-        self.answer_in_turn(pdu, request, response, None)
-    }
-
-    fn answer_in_turn(
-        &mut self,
-        pdu: &Pdu<'_>,
-        request: &TaskManagementRequest,
-        response: u8,
-        claim: Option<Claim>,
-    ) -> Result<(), Violation> {
-        let stage = Stage::Answered { response, additional: 0 };
-        let id = self.push_management(pdu, request, None, stage);
-        if let Some(pending) = self.managements.pending.last_mut() {
-            pending.claim = claim;
-        }
-        if !self.get_in_line(Holder::Management(id), Fence::None) {
-            self.answer_management(id);
-        }
-        Ok(())
-    }
-
-    /// Forgets the requests of a connection that is gone; their tasks go on.
-    pub(super) fn forget_managements(&mut self, id: ConnectionId) {
-        let of = |pending: &Pending| pending.connection == id;
-        let gone: Vec<Pending> = self.managements.pending.iter().copied().filter(of).collect();
-        self.managements.pending.retain(|pending| !of(pending));
-        for pending in gone {
-            if !matches!(pending.stage, Stage::Answered { .. }) {
-                for task in self.covered(&pending) {
-                    self.resume(task);
-                }
-            }
-        }
-    }
-
-    /// All commands below the request have come, and the data asked for has ended (RFC 7143
-    /// §4.2.3.3). With FastAbort the data does not matter (§4.2.3.4).
-    fn may_act(&self, pending: &Pending, until: Instant) -> bool {
-        if self.window.exp().is_before(pending.cmd_sn) {
-            return false;
-        }
-        let waits =
-            |task: &TaskId| self.tasks.live_ref(*task).is_some_and(|task| task.transfer.is_open());
-        self.is_fast() || self.now >= until || !self.covered(pending).iter().any(waits)
-    }
-
-    fn act(&mut self, at: usize, pending: &Pending) {
-        let Some(entry) = self.managements.pending.get_mut(at) else { return };
-        entry.stage = Stage::WithScsi;
-        let Pending { id, function: Some(function), lun, .. } = *pending else { return };
-        self.indicate(Indication::Management(Management { id, function, lun }));
-    }
-
-    /// The running tasks that a function ends, in the order of delivery.
-    pub(super) fn covered(&self, pending: &Pending) -> Vec<TaskId> {
-        if let Some(Function::AbortTask { task }) = pending.function {
-            return self.tasks.live_ref(task).map(|task| task.id).into_iter().collect();
-        }
-        let covered = self.tasks.in_order().into_iter();
-        covered.filter(|task| pending.covers(&task.command)).map(|task| task.id).collect()
-    }
-
-    /// Sends the answer of a function; gives its connection.
-    pub(super) fn answer_management(&mut self, id: u32) -> Option<ConnectionId> {
-        let at = self.managements.pending.iter().position(|pending| pending.id == id)?;
-        let Stage::Answered { response, additional } = self.managements.pending.get(at)?.stage
-        else {
-            return None;
-        };
-        let pending = self.managements.pending.remove(at);
-        self.open_window();
-        let (response, granted) = match pending.claim {
-            // What was granted may have changed while the answer was in line.
-            Some(claim) => self.judge_reassignment(claim.task),
-            None => (response, None),
-        };
-        let numbers = self.response_numbers(pending.connection);
-        let answer = TaskManagementResponse { response, additional, itt: pending.itt, numbers };
-        self.send(pending.connection, Response::TaskManagement(answer), Vec::new());
-        if let (Some(task), Some(claim)) = (granted, pending.claim) {
-            self.reassign(task, pending.connection, claim.from);
-        }
-        Some(pending.connection)
     }
 }

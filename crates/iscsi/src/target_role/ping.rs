@@ -1,21 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! NOP-Out and NOP-In (RFC 7143 §11.18-11.19): the initiator's pings, ours, and the news of an open
-//! window.
+//! Whether an initiator is still there (RFC 7143 §4.6.3.2, §11.18-11.19): what a connection heard,
+//! and the NOP-In by which its target asks.
+//!
+//! ```text
+//!   heard --interval--> asked --answer--> heard
+//!                         |  ^
+//!                         |  +-- what stands before the ping gets on
+//!                         +--timeout--> gone
+//! ```
 
-use super::connection::Connection;
-use super::session::{Pdu, Session};
-use super::{ConnectionId, limits};
-use crate::serial::Serial;
+use super::limits;
+use super::logged_in::LoggedIn;
+use super::settings::Settings;
 use crate::violation::Violation;
-use alloc::vec::Vec;
 use clock::Instant;
-use wire::iscsi::{Itt, NopIn, NopOut, Response, Ttt};
+use core::time::Duration;
+use wire::iscsi::Itt;
+use wire::iscsi::NopOut;
+use wire::iscsi::Ttt;
+
+/// How long the connections of a session may be silent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// After so much silence a connection is asked; zero: never.
+    interval: Duration,
+    timeout: Duration,
+    /// A discovery session is not asked (RFC 7143 §7.4.3).
+    discovery: Option<Idle>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    /// It ends after so much silence.
+    silence: Duration,
+    /// It ends then whatever it does.
+    end: Option<Instant>,
+}
+
+impl Patience {
+    pub(super) fn new(login: &LoggedIn, settings: &Settings, now: Instant) -> Self {
+        let discovery = login.discovery.then(|| match login.proved {
+            true => Idle { silence: limits::DISCOVERY_IDLE, end: None },
+            false => Idle {
+                silence: limits::OPEN_DISCOVERY_IDLE,
+                end: Some(now + limits::OPEN_DISCOVERY_LIFE),
+            },
+        });
+        Self { interval: settings.ping_interval, timeout: settings.ping_timeout, discovery }
+    }
+
+    /// When a connection that was heard at `heard` is asked, or ends.
+    fn deadline(&self, heard: Instant) -> Option<Instant> {
+        match self.discovery {
+            Some(Idle { silence, end: Some(end) }) => Some(end.min(heard + silence)),
+            Some(Idle { silence, end: None }) => Some(heard + silence),
+            None => (!self.interval.is_zero()).then(|| heard + self.interval),
+        }
+    }
+}
+
+/// What tells whether the initiator of a connection is there.
+#[derive(Debug)]
+pub(super) struct Liveness {
+    /// When the last PDU came.
+    heard: Instant,
+    ping: Option<Ping>,
+    /// What the connection had carried when that was noted last.
+    traffic: Traffic,
+}
 
 /// A NOP-In of ours that waits for its NOP-Out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ping {
-    pub(super) ttt: Ttt,
-    pub(super) deadline: Instant,
+struct Ping {
+    ttt: Ttt,
+    deadline: Instant,
     /// What it stands behind: known from the first note of traffic after it.
     behind: Option<Behind>,
 }
@@ -54,135 +112,67 @@ impl Ping {
     }
 }
 
-impl Session {
-    /// Tells what a connection has carried. Call it before each [`handle_timeout`]: an initiator on
-    /// a slow line finds a ping only behind all that it has asked for before, and answers behind
-    /// what it writes. As long as that gets on it is there.
-    ///
-    /// [`handle_timeout`]: Self::handle_timeout
-    pub fn note_traffic(&mut self, id: ConnectionId, traffic: Traffic, now: Instant) {
-        let timeout = self.ping_timeout;
-        let Some(connection) = self.connection_mut(id) else { return };
-        let before = core::mem::replace(&mut connection.traffic, traffic);
-        if let Some(ping) = &mut connection.ping
+impl Liveness {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { heard: now, ping: None, traffic: Traffic::default() }
+    }
+
+    /// A PDU has come.
+    #[inline]
+    pub(super) fn hear(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// Notes what the connection has carried: as long as that gets on, its initiator is there.
+    pub(super) fn note(&mut self, traffic: Traffic, patience: &Patience, now: Instant) {
+        let timeout = patience.timeout;
+        let before = core::mem::replace(&mut self.traffic, traffic);
+        if let Some(ping) = &mut self.ping
             && ping.gets_on(before, traffic)
         {
             ping.deadline = now + timeout;
         }
     }
 
+    /// Bytes that have come, as far as was noted.
+    pub(super) const fn received(&self) -> u64 {
+        self.traffic.received
+    }
+
+    /// A ping with the tag `ttt` leaves.
+    pub(super) fn ask(&mut self, ttt: Ttt, patience: &Patience, now: Instant) {
+        debug_assert!(self.ping.is_none(), "one ping at a time");
+        self.ping = Some(Ping { ttt, deadline: now + patience.timeout, behind: None });
+    }
+
+    /// The ping was answered.
+    pub(super) fn answered(&mut self) {
+        self.ping = None;
+    }
+
+    /// True if a ping waits for its answer.
+    pub(super) fn is_asked(&self) -> bool {
+        self.ping.is_some()
+    }
+
+    /// When it has to be asked, or its time is over.
+    pub(super) fn deadline(&self, patience: &Patience) -> Option<Instant> {
+        match self.ping {
+            Some(ping) => Some(ping.deadline),
+            None => patience.deadline(self.heard),
+        }
+    }
+
     /// What can be wrong with a NOP-Out by itself (RFC 7143 §11.18.1-2).
-    pub(super) fn check_nop(&self, pdu: &Pdu<'_>, nop: &NopOut) -> Result<(), Violation> {
+    pub(super) fn check_nop(&self, nop: &NopOut) -> Result<(), Violation> {
         match (nop.itt == Itt::NONE, nop.ttt == Ttt::NONE) {
             (true, _) if !nop.immediate => Err(Violation::NopNotImmediate),
             (false, false) => Err(Violation::NopBothTags),
-            (true, false) => {
-                let awaited = self.connection(pdu.connection).and_then(|c| c.ping);
-                match awaited {
-                    Some(ping) if ping.ttt == nop.ttt => Ok(()),
-                    _ => Err(Violation::UnknownPing),
-                }
-            }
+            (true, false) => match self.ping {
+                Some(ping) if ping.ttt == nop.ttt => Ok(()),
+                _ => Err(Violation::UnknownPing),
+            },
             _ => Ok(()),
         }
-    }
-
-    /// Answers a ping with its data, or takes the answer to ours.
-    pub(super) fn run_nop(&mut self, pdu: &Pdu<'_>, nop: &NopOut) {
-        if nop.itt == Itt::NONE {
-            if nop.ttt == Ttt::NONE {
-                self.confirm_termination(pdu, nop);
-            } else if let Some(connection) = self.connection_mut(pdu.connection) {
-                connection.ping = None;
-            }
-            return;
-        }
-        let Some(connection) = self.connection(pdu.connection) else { return };
-        let limit =
-            usize::try_from(connection.keys.max_send_data_segment_length).unwrap_or(usize::MAX);
-        let data = pdu.data.get(..limit).unwrap_or(pdu.data).to_vec();
-        let numbers = self.response_numbers(pdu.connection);
-        let lun = Default::default();
-        let answer = NopIn { lun, itt: nop.itt, ttt: Ttt::NONE, numbers };
-        self.send(pdu.connection, Response::NopIn(answer), data);
-    }
-
-    /// Asks whether the initiator is there, and for its ExpStatSN, unless it was asked already.
-    pub(super) fn send_ping(&mut self, id: ConnectionId) {
-        let deadline = self.now + self.ping_timeout;
-        let Some(connection) = self.connection_mut(id) else { return };
-        if connection.ping.is_some() {
-            return;
-        }
-        let ttt = connection.next_ttt();
-        connection.ping = Some(Ping { ttt, deadline, behind: None });
-        let lun = connection.last_lun;
-        let numbers = self.numbers(id);
-        let nop = NopIn { lun, itt: Itt::NONE, ttt, numbers };
-        self.send(id, Response::NopIn(nop), Vec::new());
-    }
-
-    /// Tells of a window that was closed when the initiator heard of it last (RFC 7143 §11.4.11).
-    pub(super) fn tell_open_window(&mut self) {
-        let (exp, max) = (self.window.exp(), self.window.max());
-        let unaware = |told| exp.is_after(told) && max.is_after(told);
-        if self.is_discovery() || !unaware(self.told_max_cmd_sn) {
-            return;
-        }
-        let Some(id) = self.connections.first() else { return };
-        let numbers = self.numbers(id);
-        let lun = Default::default();
-        let nop = NopIn { lun, itt: Itt::NONE, ttt: Ttt::NONE, numbers };
-        self.send(id, Response::NopIn(nop), Vec::new());
-    }
-
-    /// Pings that are due, and pings that stayed unanswered, on each connection.
-    pub(super) fn handle_ping_timeout(&mut self) {
-        while let Some((id, pinged)) = self.due_ping() {
-            if pinged {
-                self.react(id, Violation::PingTimeout, &[]);
-            } else if self.is_discovery() {
-                self.react(id, Violation::DiscoveryIdle, &[]);
-            } else {
-                self.send_ping(id);
-            }
-            if self.is_closed() {
-                return;
-            }
-        }
-    }
-
-    /// A connection on which something is due, and whether a ping is open there.
-    fn due_ping(&self) -> Option<(ConnectionId, bool)> {
-        let is_due = |connection: &&Connection| {
-            self.ping_deadline_of(connection).is_some_and(|deadline| deadline <= self.now)
-        };
-        let connection = self.connections.iter().find(is_due)?;
-        Some((connection.id, connection.ping.is_some()))
-    }
-
-    /// When `handle_ping_timeout` has something to do.
-    pub(super) fn ping_deadline(&self) -> Option<Instant> {
-        self.connections.iter().filter_map(|connection| self.ping_deadline_of(connection)).min()
-    }
-
-    /// When a discovery session ends that was heard of last at `heard`.
-    fn discovery_deadline(&self, heard: Instant) -> Instant {
-        match self.login.proved {
-            true => heard + limits::DISCOVERY_IDLE,
-            false => {
-                (heard + limits::OPEN_DISCOVERY_IDLE).min(self.begun + limits::OPEN_DISCOVERY_LIFE)
-            }
-        }
-    }
-
-    fn ping_deadline_of(&self, connection: &Connection) -> Option<Instant> {
-        if let Some(ping) = connection.ping {
-            return Some(ping.deadline);
-        }
-        if self.is_discovery() {
-            return Some(self.discovery_deadline(connection.heard));
-        }
-        (!self.ping_interval.is_zero()).then(|| connection.heard + self.ping_interval)
     }
 }

@@ -13,28 +13,48 @@
 //!                                               T  Time2Wait and Time2Retain are over
 //! ```
 //!
-//! Here PDUs are handed to those who know them: `numbering` (whose turn it is), `task` (SCSI
-//! commands), `management`, `text`, `ping`, `logout`; `life` knows how connections come and go.
+//! Here PDUs are handed to those who know them. Each machine has its state to itself; the files
+//! below join them: `order` (whose turn it is), `commands` (SCSI commands), `answers` and
+//! `statuses` (what is kept and sent again), `management` with `fences` and `terminations`,
+//! `texts`, `pings`, `logouts`; `life`, `reassignment` and `endings` know how connections and
+//! sessions come and go.
 
-use super::connection::{Connection, Connections};
+mod answers;
+mod commands;
+mod endings;
+mod fences;
+mod life;
+mod logouts;
+mod management;
+mod order;
+mod pings;
+mod reassignment;
+mod statuses;
+mod terminations;
+mod texts;
+
+use super::connection::Connections;
 use super::fence::Fences;
+use super::limits;
+use super::logged_in::LoggedIn;
+use super::logout;
 use super::logout::Logouts;
 use super::management::Managements;
-use super::numbering::Held;
-use super::recovery::{NOWHERE, Recovery};
-use super::task::{Look, Tasks};
-use super::{ConnectionId, LoggedIn, Settings, TargetReset, limits};
-use crate::datamover::{Event, Immediate, Op, TaskId};
+use super::names::ConnectionId;
+use super::numbering::Numbering;
+use super::output::{Output, Outputs};
+use super::pdu::Pdu;
+use super::ping::Patience;
+use super::recovery::LostConnections;
+use super::settings::Settings;
+use super::task::Tasks;
+use super::task::Terms;
+use crate::datamover::{Event, Immediate, Op};
 use crate::service::Indication;
 use crate::violation::{Reaction, Violation};
-use crate::window::Window;
-use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::vec::Vec;
-use buf::Buf;
 use clock::Instant;
-use core::time::Duration;
-use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
+use wire::iscsi::{Numbers, Reject, Request, Response, StatSn};
 
 /// One session in full feature phase, with all its connections.
 ///
@@ -44,88 +64,23 @@ use wire::iscsi::{CmdSn, Numbers, Reject, Request, Response, StatSn};
 /// for (`Output::Reserve`) for data that a command announced and the SCSI side has not asked for.
 #[derive(Debug)]
 pub struct Session {
-    pub(super) login: LoggedIn,
-    /// When it logged in.
-    pub(super) begun: Instant,
-    pub(super) ping_interval: Duration,
-    pub(super) ping_timeout: Duration,
-    pub(super) state: State,
-    pub(super) window: Window<Held>,
-    /// Bytes of PDUs in `window`.
-    pub(super) held_bytes: usize,
-    pub(super) tasks: Tasks,
-    pub(super) managements: Managements,
-    pub(super) logouts: Logouts,
-    pub(super) connections: Connections,
-    pub(super) recovery: Recovery,
-    pub(super) look: Look,
-    /// The MaxCmdSN that the initiator heard last, on whatever connection.
-    pub(super) told_max_cmd_sn: CmdSn,
-    pub(super) fences: Fences,
-    /// Which resets of the whole target its initiator may ask for.
-    pub(super) target_reset: TargetReset,
-    /// The bits of the command priority that count: none below protocol level 2 (RFC 7144 §4).
-    pub(super) priority_mask: u8,
-    pub(super) outputs: VecDeque<Output>,
-    pub(super) now: Instant,
-}
-
-/// What a session gives, in order.
-#[derive(Debug)]
-#[expect(clippy::exhaustive_enums)] // the pump must carry out each
-pub enum Output {
-    /// For the mover of this connection.
-    Op(ConnectionId, Op),
-    /// For the SCSI side.
-    Indication(Indication),
-    /// SendTargets was asked: answer with `targets`. None: all that the initiator may see.
-    Targets(Option<String>),
-    /// Give the mover of this connection a buffer for a task whose data comes before the SCSI side
-    /// has asked for it, and answer with [`Session::reserved`] before the next poll.
-    Reserve {
-        /// The connection of the task.
-        connection: ConnectionId,
-        /// The task.
-        task: TaskId,
-        /// Bytes that the buffer must have.
-        length: u32,
-        /// Immediate data, which becomes the beginning of it; with a task that the SCSI side has,
-        /// that has it instead.
-        staged: Option<(Buf, u32)>,
-    },
-    /// Take the buffer of a task back from the mover of this connection and keep it: the task
-    /// leaves it.
-    Detach {
-        /// The connection that the task leaves.
-        connection: ConnectionId,
-        /// The task.
-        task: TaskId,
-    },
-    /// Give the mover of this connection the buffer that was kept for a task.
-    Attach {
-        /// The connection that takes the task over.
-        connection: ConnectionId,
-        /// The task.
-        task: TaskId,
-    },
-    /// This connection is over and no longer belongs to the session: close it once all has left.
-    ConnectionClosed {
-        /// Names it for the last time: the id may be given to another.
-        connection: ConnectionId,
-        /// For the log: lower case, no full stop.
-        reason: String,
-    },
-    /// The session is over (logout, failure, timeout): drop it when its connections are closed.
-    /// Text for the log.
-    Closed {
-        /// Lower case, no full stop.
-        reason: String,
-    },
+    login: LoggedIn,
+    patience: Patience,
+    state: State,
+    numbering: Numbering,
+    tasks: Tasks,
+    managements: Managements,
+    logouts: Logouts,
+    connections: Connections,
+    lost: LostConnections,
+    fences: Fences,
+    outputs: Outputs,
+    now: Instant,
 }
 
 /// Life of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+enum State {
     Active,
     LogoutRequested {
         deadline: Instant,
@@ -137,41 +92,26 @@ pub(super) enum State {
     Closed,
 }
 
-/// A PDU at hand.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pdu<'a> {
-    pub(super) connection: ConnectionId,
-    /// BHS and AHS.
-    pub(super) header: &'a [u8],
-    pub(super) data: &'a [u8],
-}
-
 impl Session {
     /// The session with its leading connection, which gets `ConnectionId(0)`.
     pub fn new(login: LoggedIn, settings: &Settings, now: Instant) -> Self {
         let depth = settings.queue_depth.clamp(1, limits::QUEUE_DEPTH_MAX);
-        let window = Window::new(login.exp_cmd_sn, depth);
+        let numbering = Numbering::new(login.exp_cmd_sn, depth);
         let mut connections = Connections::default();
-        connections.insert(&login, &login.parameters, window.max(), now);
+        connections.insert(&login, &login.parameters, numbering.max(), now);
+        let terms = Terms::new(&login.parameters);
         Self {
-            ping_interval: settings.ping_interval,
-            ping_timeout: settings.ping_timeout,
+            patience: Patience::new(&login, settings, now),
             state: State::Active,
-            tasks: Tasks::new(depth),
-            managements: Managements::default(),
+            tasks: Tasks::new(depth, terms, settings.kept_bytes_max),
+            managements: Managements::new(login.parameters.protocol_level, settings.target_reset),
             logouts: Logouts::default(),
             connections,
-            recovery: Recovery::new(&login.parameters, settings.kept_bytes_max),
-            look: Look::default(),
-            told_max_cmd_sn: window.max(),
+            lost: LostConnections::default(),
             fences: Fences::default(),
-            target_reset: settings.target_reset,
-            priority_mask: if login.parameters.protocol_level >= 2 { 0x0f } else { 0 },
-            outputs: VecDeque::with_capacity(usize::from(depth)),
-            held_bytes: 0,
-            window,
+            outputs: Outputs::with_capacity(usize::from(depth)),
+            numbering,
             login,
-            begun: now,
             now,
         }
     }
@@ -188,28 +128,27 @@ impl Session {
     ) {
         self.now = now;
         if let Event::Released { task } = event {
-            self.task_released(task);
+            self.tasks.release(task, &mut self.outputs);
             return self.settle();
         }
-        let Some(at) = self.connection_mut(connection) else { return };
-        at.heard = now;
-        if at.logged_out || self.is_closed() {
+        let Some(at) = self.connections.get_mut(connection) else { return };
+        at.life_mut().hear(now);
+        if at.is_logged_out() || self.is_closed() {
             return;
         }
         let pdu = Pdu { connection, header, data };
         let result = match event {
             Event::Control { request, immediate } => self.handle_request(&pdu, request, immediate),
             Event::DataDone { task, offset, length } => {
-                self.data_done(task, offset, length);
+                self.data_done(task, (offset, length));
                 Ok(())
             }
             Event::DataFailed { task, offset, length, error } => {
-                self.note_silence(task, error);
-                self.data_failed(task, (offset, length), error.into());
+                self.data_failed(task, (offset, length), error);
                 Ok(())
             }
             Event::NoBuffer => {
-                self.indicate(Indication::OutOfBuffers);
+                self.outputs.indicate(Indication::OutOfBuffers);
                 Ok(())
             }
             Event::Rejected { reason } => {
@@ -229,27 +168,14 @@ impl Session {
     /// `expected` (RFC 7143 §4.2.2.2).
     pub fn acknowledge(&mut self, connection: ConnectionId, expected: StatSn, now: Instant) {
         self.now = now;
-        let Some(at) = self.connection_mut(connection) else { return };
-        if at.logged_out || at.status.is_acknowledged(expected) || self.is_closed() {
+        let Some(at) = self.connections.get_mut(connection) else { return };
+        if at.is_logged_out() || at.status().is_acknowledged(expected) || self.is_closed() {
             return;
         }
         if let Err(violation) = self.take_acknowledgement(connection, expected) {
             self.react(connection, violation, &[]);
         }
         self.settle();
-    }
-
-    fn take_acknowledgement(
-        &mut self,
-        id: ConnectionId,
-        expected: StatSn,
-    ) -> Result<(), Violation> {
-        let Some(connection) = self.connection_mut(id) else { return Ok(()) };
-        connection.status.acknowledge(expected);
-        match connection.retained.is_empty() {
-            true => Ok(()),
-            false => self.forget_acknowledged(id),
-        }
     }
 
     /// Tells the time. Calls that carry none take place at the last time told, so this comes before
@@ -266,8 +192,11 @@ impl Session {
             self.handle_state_timeout();
         }
         if !self.is_closed() {
-            self.handle_recovery_timeout();
-            self.look_for_overdue();
+            if self.is_recoverable() {
+                self.ask_for_acknowledgements();
+                self.expire_lost();
+            }
+            self.tasks.look_for_overdue(self.now, &mut self.outputs);
         }
         if !self.is_closed() {
             self.handle_ping_timeout();
@@ -278,9 +207,9 @@ impl Session {
     /// What must be carried out next; None when everything has been.
     pub fn poll_output(&mut self) -> Option<Output> {
         if self.outputs.is_empty() {
-            self.reserve_undeclared();
+            self.tasks.reserve_undeclared(self.now, &mut self.outputs);
         }
-        self.outputs.pop_front()
+        self.outputs.pop()
     }
 
     /// When `handle_timeout` is to be called.
@@ -291,9 +220,10 @@ impl Session {
         let deadlines = [
             self.ping_deadline(),
             self.state_deadline(),
-            self.management_deadline(),
-            self.recovery_deadline(),
-            self.look.at(),
+            self.managements.deadline(self.now),
+            self.is_recoverable().then(|| self.status_deadline()).flatten(),
+            self.lost_deadline(),
+            self.tasks.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -301,33 +231,32 @@ impl Session {
     /// Responses of `connection` that the initiator had not seen when it sent its last PDU: a lower
     /// bound of how many commands it keeps outstanding.
     pub fn unacknowledged(&self, connection: ConnectionId) -> u32 {
-        self.connection(connection).map_or(0, |connection| connection.status.unacknowledged())
+        self.connections
+            .get(connection)
+            .map_or(0, |connection| connection.status().unacknowledged())
     }
 
     /// The StatSN that the next response on `connection` gets.
     pub fn next_stat_sn(&self, connection: ConnectionId) -> StatSn {
-        self.connection(connection).map_or(StatSn(0), |connection| connection.status.next())
+        self.connections.get(connection).map_or(StatSn(0), |connection| connection.status().next())
     }
 
     /// Verifies every invariant (panics on a defect); tests and the simulator call it after each
     /// step.
     pub fn check(&self) {
-        self.window.check();
-        self.tasks.check(&self.login.parameters);
-        self.managements.check();
-        self.check_recovery();
+        let here = |id| self.is_closed() || self.connections.get(id).is_some();
+        self.tasks.check(here, |key| self.is_closed() || self.lost.has(key));
+        self.lost.check(self.reassigns());
+        self.managements.check(|id| self.connections.get(id).is_some());
         self.fences.check();
+        self.logouts.check(|id| self.connections.get(id).is_some());
         let running = self.tasks.running() + self.managements.numbered();
-        let depth = u32::from(self.window.depth());
-        assert!(u32::from(running) + self.window.size() <= depth, "more commands than the depth");
+        self.numbering.check(running);
         for connection in self.connections.iter() {
-            connection.status.check();
+            connection.check(self.is_recoverable());
         }
         let failed = matches!(self.state, State::Failed { .. } | State::Closed);
         assert!(failed == (self.connections.count() == 0), "a live session has a connection");
-        let lives = |id| self.is_closed() || id == NOWHERE || self.connection(id).is_some();
-        assert!(self.tasks.connections().all(lives), "a task outlived its connection");
-        assert!(self.held_bytes <= limits::HELD_BYTES_MAX, "bytes behind a hole");
         if self.is_closed() {
             assert_eq!(self.poll_timeout(), None, "a closed session waits for nothing");
             assert_eq!(self.tasks.running(), 0, "a closed session runs nothing");
@@ -335,67 +264,51 @@ impl Session {
     }
 
     /// True once the session is over: it takes nothing any more.
-    pub(super) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
 
-    pub(super) const fn is_discovery(&self) -> bool {
+    const fn is_discovery(&self) -> bool {
         self.login.discovery
     }
 
-    pub(super) fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(id)
-    }
-
-    pub(super) fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(id)
+    /// Whether anything is kept and sent again: ErrorRecoveryLevel is above 0.
+    const fn is_recoverable(&self) -> bool {
+        self.login.parameters.error_recovery_level > 0
     }
 
     /// Numbers of a PDU that does not advance StatSN. The initiator will hear of the window as it
     /// is now.
-    pub(super) fn numbers(&mut self, id: ConnectionId) -> Numbers {
-        let (exp_cmd_sn, max_cmd_sn) = (self.window.exp(), self.window.max());
-        let Some(connection) = self.connections.get_mut(id) else { return Numbers::default() };
-        connection.told_max_cmd_sn = max_cmd_sn;
-        self.told_max_cmd_sn = max_cmd_sn;
-        Numbers { stat_sn: connection.status.next(), exp_cmd_sn, max_cmd_sn }
+    fn numbers(&mut self, id: ConnectionId) -> Numbers {
+        let Some(connection) = self.connections.present_mut(id) else { return Numbers::default() };
+        let (exp, max) = self.numbering.tell();
+        connection.numbers(exp, max)
     }
 
     /// Numbers of a response: takes the next StatSN.
-    pub(super) fn response_numbers(&mut self, id: ConnectionId) -> Numbers {
-        let numbers = self.numbers(id);
-        match self.connection_mut(id) {
-            Some(connection) => Numbers { stat_sn: connection.status.assign(), ..numbers },
-            None => numbers,
+    fn response_numbers(&mut self, id: ConnectionId) -> Numbers {
+        let Some(connection) = self.connections.present_mut(id) else { return Numbers::default() };
+        let (exp, max) = self.numbering.tell();
+        connection.response_numbers(exp, max)
+    }
+
+    fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
+        if self.is_recoverable()
+            && let Some(connection) = self.connections.present_mut(id)
+        {
+            connection.retained_mut().push_pdu(&response, &data, self.now);
         }
-    }
-
-    pub(super) fn op(&mut self, id: ConnectionId, op: Op) {
-        self.outputs.push_back(Output::Op(id, op));
-    }
-
-    pub(super) fn send(&mut self, id: ConnectionId, response: Response, data: Vec<u8>) {
-        if self.recovery.is_on() {
-            self.retain(id, &response, &data);
-        }
-        self.op(id, Op::SendControl { response, data, task: None });
-    }
-
-    pub(super) fn indicate(&mut self, indication: Indication) {
-        self.outputs.push_back(Output::Indication(indication));
+        self.outputs.op(id, Op::SendControl { response, data, task: None });
     }
 
     /// Does what a violation asks for. `header`: of the PDU that broke the rule.
-    pub(super) fn react(&mut self, id: ConnectionId, violation: Violation, header: &[u8]) {
+    fn react(&mut self, id: ConnectionId, violation: Violation, header: &[u8]) {
         match violation.reaction() {
             Reaction::Ignore => {}
             Reaction::Reject(reason) => {
                 let numbers = self.response_numbers(id);
                 let reject = Reject { reason, numbers, data_sn: violation.next_data_sn() };
-                let limit =
-                    self.connection(id).map_or(0, |at| at.keys.max_send_data_segment_length);
-                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                let header = header.get(..limit).unwrap_or(header);
+                let header = self.connections.get(id).map_or(header, |at| at.fitting(header));
                 self.send(id, Response::Reject(reject), header.to_vec());
             }
             Reaction::DropConnection => self.drop_connection(id, violation),
@@ -407,7 +320,7 @@ impl Session {
     }
 
     /// Whatever can go on now, goes on.
-    pub(super) fn settle(&mut self) {
+    fn settle(&mut self) {
         if self.is_closed() {
             return;
         }
@@ -460,16 +373,19 @@ impl Session {
         match request {
             Request::Login(_) => Err(Violation::LoginRequest),
             Request::Text(_) => Ok(()),
-            Request::Logout(logout) => self.check_logout(logout),
+            Request::Logout(logout) => logout::check(logout, self.is_discovery()),
             _ if self.is_discovery() => Err(Violation::NotInDiscovery),
-            Request::NopOut(nop) => self.check_nop(pdu, nop),
+            Request::NopOut(nop) => match self.connections.get(pdu.connection) {
+                Some(connection) => connection.life().check_nop(nop),
+                None => Ok(()),
+            },
             Request::TaskManagement(request) => self.check_management(request),
             _ => Ok(()),
         }
     }
 
     /// Carries out a PDU other than a SCSI command. On an error nothing has been done or said.
-    pub(super) fn run(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
+    fn run(&mut self, pdu: &Pdu<'_>, request: &Request) -> Result<(), Violation> {
         match request {
             Request::TaskManagement(request) => return self.run_management(pdu, request),
             Request::Text(request) => return self.run_text(pdu, request),

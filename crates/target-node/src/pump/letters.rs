@@ -127,6 +127,11 @@ impl<P: Port> Pump<P> {
         times
     }
 
+    /// Panics if an invariant of a session does not hold.
+    pub(crate) fn check_sessions(&self) {
+        self.sessions.iter().for_each(|(_, session)| session.machine.check());
+    }
+
     pub(crate) fn snapshot(&self) -> Vec<SessionSnapshot> {
         let now = self.port.now();
         let live = self.sessions.iter().filter(|(_, session)| !session.closed);

@@ -10,7 +10,7 @@ use wire::iscsi::keys::TextError;
 use crate::chap;
 use crate::limits;
 use crate::name::NameError;
-use crate::target_role::Redirection;
+use crate::target_role::admission::Redirection;
 
 /// Why a login failed. The text is for the log; the initiator gets the status only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,8 +4,8 @@
 
 use wire::iscsi::keys;
 
+use super::answers::Answers;
 use super::error::LoginError;
-use super::negotiation::Answers;
 use crate::datamover;
 use crate::negotiate;
 use crate::params::Id;

@@ -4,12 +4,11 @@
 
 use alloc::string::String;
 use alloc::string::ToString;
-use alloc::vec::Vec;
 
 use wire::iscsi::Stage;
 use wire::iscsi::keys::Pairs;
-use wire::iscsi::keys::TextWriter;
 
+use super::answers::Answers;
 use super::error::LoginError;
 use super::error::quote;
 use super::markers::Intervals;
@@ -17,7 +16,6 @@ use super::markers::Markers;
 use super::security;
 use super::security::Security;
 use crate::chap;
-use crate::limits;
 use crate::name;
 use crate::name::NameError;
 use crate::negotiate;
@@ -32,11 +30,11 @@ use crate::params::Sender;
 use crate::params::Stages;
 use crate::params::Use;
 use crate::params::Values;
-use crate::target_role::Authentication;
-use crate::target_role::DigestPolicy;
-use crate::target_role::Parameters;
-use crate::target_role::Settings;
+use crate::target_role::admission::Authentication;
 use crate::target_role::limits::CONNECTIONS_MAX;
+use crate::target_role::parameters::Parameters;
+use crate::target_role::settings::DigestPolicy;
+use crate::target_role::settings::Settings;
 
 /// Who wants what, from the first text of a login.
 #[derive(Clone, Debug)]
@@ -403,66 +401,6 @@ impl Negotiation {
 pub(super) enum Turn {
     First,
     Later,
-}
-
-/// Text for the initiator, of which a part may have been sent. All texts of a login together are
-/// bounded, because an initiator that never reads leaves all of them with us.
-#[derive(Debug)]
-pub(super) struct Answers {
-    text: TextWriter,
-    sent: usize,
-    /// What all texts after this one may hold, bytes.
-    budget: usize,
-}
-
-impl Answers {
-    pub(super) const fn new() -> Self {
-        Self::within(limits::LOGIN_ANSWER_LEN_MAX)
-    }
-
-    const fn within(budget: usize) -> Self {
-        Self { text: TextWriter::new(budget), sent: 0, budget }
-    }
-
-    /// Appends a pair.
-    pub(super) fn push(&mut self, key: &str, value: &str) -> Result<(), LoginError> {
-        self.text.push(key, value).map_err(|_| LoginError::AnswerTooLong)
-    }
-
-    /// Appends a pair whose value is a number.
-    pub(super) fn push_number(&mut self, key: &str, value: u64) -> Result<(), LoginError> {
-        self.text.push_number(key, value).map_err(|_| LoginError::AnswerTooLong)
-    }
-
-    /// Appends a pair whose value is binary.
-    pub(super) fn push_binary(
-        &mut self,
-        key: &str,
-        value: &[u8],
-        form: chap::BinaryForm,
-    ) -> Result<(), LoginError> {
-        let pushed = match form {
-            chap::BinaryForm::Hex => self.text.push_binary_hex(key, value),
-            chap::BinaryForm::Base64 => self.text.push_binary_base64(key, value),
-        };
-        pushed.map_err(|_| LoginError::AnswerTooLong)
-    }
-
-    /// Whether all was sent.
-    pub(super) fn is_empty(&self) -> bool {
-        self.sent == self.text.len()
-    }
-
-    /// The next data segment.
-    pub(super) fn next_segment(&mut self) -> Vec<u8> {
-        let rest = self.text.as_bytes().get(self.sent..).unwrap_or_default();
-        let segment = rest.get(..limits::LOGIN_SEGMENT_LEN_MAX).unwrap_or(rest).to_vec();
-        self.sent += segment.len();
-        if self.is_empty() {
-            *self = Self::within(self.budget - self.sent);
-        }
-        segment
-    }
 }
 
 /// The pairs of `text`. The limits of values are checked where the key is known.

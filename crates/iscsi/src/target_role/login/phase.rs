@@ -9,16 +9,16 @@ use wire::iscsi::LoginRequest;
 use wire::iscsi::Stage;
 use wire::iscsi::Tsih;
 
+use super::answers::Answers;
 use super::error::LoginError;
-use super::negotiation::Answers;
 use super::negotiation::Introduction;
 use super::negotiation::Names;
 use super::negotiation::Negotiation;
 use crate::limits;
 use crate::negotiate::SessionType;
-use crate::target_role::Authentication;
-use crate::target_role::Parameters;
-use crate::target_role::Settings;
+use crate::target_role::admission::Authentication;
+use crate::target_role::parameters::Parameters;
+use crate::target_role::settings::Settings;
 
 /// What is known of a login that has begun.
 #[derive(Debug)]

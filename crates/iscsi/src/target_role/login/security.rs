@@ -3,14 +3,14 @@
 
 use alloc::boxed::Box;
 
+use super::answers::Answers;
 use super::error::LoginError;
-use super::negotiation::Answers;
 use crate::chap;
 use crate::chap::Exchange;
 use crate::chap::Reply;
 use crate::params;
 use crate::params::Id;
-use crate::target_role::Authentication;
+use crate::target_role::admission::Authentication;
 
 /// Where authentication stands.
 #[derive(Debug)]

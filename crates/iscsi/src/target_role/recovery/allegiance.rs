@@ -9,25 +9,26 @@
 //!                            +---- Time2Wait + Time2Retain ---------+--> tasks cleared
 //! ```
 
-use super::answer::Resumption;
 use super::retained::Retained;
-use crate::datamover::{Op, TaskId};
+use crate::datamover::TaskId;
 use crate::serial::Serial;
 use crate::status::StatusNumbers;
-use crate::target_role::life::Cleared;
-use crate::target_role::session::Session;
-use crate::target_role::task::{Phase, Task};
-use crate::target_role::{ConnectionId, Output, limits};
+use crate::target_role::limits;
 use alloc::vec::Vec;
 use clock::Instant;
-use wire::iscsi::{Cid, DataSn, Itt, StatSn};
+use wire::iscsi::Cid;
+use wire::iscsi::StatSn;
 
-/// Where tasks are that no connection has. No session has so many connections.
-pub(in crate::target_role) const NOWHERE: ConnectionId = ConnectionId(u16::MAX);
+/// Connections that are gone and whose tasks are not.
+#[derive(Debug, Default)]
+pub(in crate::target_role) struct LostConnections {
+    all: Vec<Lost>,
+    next_key: u32,
+}
 
 /// A connection that is gone and whose tasks wait for another one.
 #[derive(Debug)]
-pub(super) struct Lost {
+struct Lost {
     /// Names it in its tasks.
     key: u32,
     cid: Cid,
@@ -39,87 +40,34 @@ pub(super) struct Lost {
     retained: Retained,
 }
 
-/// What a request to reassign a task finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::target_role) enum Reassignment {
-    /// ErrorRecoveryLevel is below 2.
-    NotSupported,
-    /// Its connection has not been logged out.
-    StillAllegiant,
-    NoTask,
-    Granted(TaskId),
-}
-
-impl Session {
-    /// Whether tasks outlive their connection.
-    pub(in crate::target_role) fn retains_tasks(&self) -> bool {
-        self.recovery.level >= 2 && self.login.parameters.time2retain > 0 && !self.is_closed()
-    }
-
-    /// When the tasks of lost connections have all been cleared; None if there are none.
-    pub(in crate::target_role) fn lost_until(&self) -> Option<Instant> {
-        let waiting = |lost: &&Lost| self.tasks.orphans(lost.key).next().is_some();
-        self.recovery.lost.iter().filter(waiting).map(|lost| lost.deadline).max()
-    }
-
-    /// Takes the tasks of a connection from it. Nothing more of them leaves until they are
-    /// reassigned; commands that SCSI has go on.
-    pub(in crate::target_role) fn suspend_connection(&mut self, id: ConnectionId) {
-        let now = self.now;
-        let deadline = now + self.retention();
-        let key = self.recovery.next_lost;
-        self.recovery.next_lost = key.wrapping_add(1);
-        let Some(connection) = self.connection_mut(id) else { return };
-        let lost = Lost {
-            key,
-            cid: connection.cid,
-            logged_out: false,
-            deadline,
-            status: connection.status,
-            retained: connection.retained.take(now),
-        };
-        for task in self.tasks.of(id) {
-            self.suspend(task, id, key);
-        }
-        self.recovery.lost.push(lost);
-        if self.recovery.lost.len() > usize::from(limits::CONNECTIONS_MAX) {
-            self.clear_lost(0);
-        }
-    }
-
-    fn suspend(&mut self, task: TaskId, id: ConnectionId, key: u32) {
-        match self.tasks.phase(task) {
-            Some(Phase::Running) => {}
-            Some(Phase::Draining) if self.tasks.answer(task).is_some() => {}
-            _ => {
-                self.discard(task);
-                return;
-            }
-        }
-        let first_burst_length = self.login.parameters.first_burst_length;
-        let Some(entry) = self.tasks.any_mut(task) else { return };
-        let itt = entry.command.itt;
-        let has_buffer = entry.has_buffer();
-        entry.orphan = Some(key);
-        entry.connection = NOWHERE;
-        if entry.phase == Phase::Running {
-            entry.lose_transfers(first_burst_length);
-        }
-        self.op(id, Op::Suspend { task, itt });
-        if has_buffer {
-            self.outputs.push_back(Output::Detach { connection: id, task });
-        }
+impl LostConnections {
+    /// A connection is gone: gives the key for its tasks.
+    pub(in crate::target_role) fn add(
+        &mut self,
+        cid: Cid,
+        status: StatusNumbers,
+        retained: Retained,
+        deadline: Instant,
+    ) -> u32 {
+        let key = self.next_key;
+        self.next_key = key.wrapping_add(1);
+        self.all.push(Lost { key, cid, logged_out: false, deadline, status, retained });
+        key
     }
 
     /// The connection `cid` counts as logged out for recovery (RFC 7143 §11.14): its tasks may be
-    /// reassigned. False if it is not known as lost.
-    pub(in crate::target_role) fn log_out_lost(&mut self, cid: Cid, expected: StatSn) -> bool {
-        let deadline = self.now + self.retention();
-        let now = self.now;
-        let mut done = Vec::new();
-        let mut found = false;
-        for lost in self.recovery.lost.iter_mut().filter(|lost| lost.cid == cid) {
-            found = true;
+    /// reassigned until `deadline`. Gives those that `expected` acknowledges; None if it is not
+    /// known as lost.
+    pub(in crate::target_role) fn log_out(
+        &mut self,
+        cid: Cid,
+        expected: StatSn,
+        deadline: Instant,
+        now: Instant,
+    ) -> Option<Vec<TaskId>> {
+        let mut done = None;
+        for lost in self.all.iter_mut().filter(|lost| lost.cid == cid) {
+            let done = done.get_or_insert_with(Vec::new);
             if lost.logged_out {
                 continue;
             }
@@ -131,113 +79,64 @@ impl Session {
                 done.extend(lost.retained.take_acknowledged(&lost.status, now));
             }
         }
-        for task in done {
-            self.task_released(task);
-        }
-        found
+        done
     }
 
-    /// Logs out a lost connection for good: its tasks end. None if it is not known as lost.
-    pub(in crate::target_role) fn close_lost(&mut self, cid: Cid) -> Option<Cleared> {
-        let mut cleared = None;
-        while let Some(at) = self.recovery.lost.iter().position(|lost| lost.cid == cid) {
-            let tasks = self.clear_lost(at);
-            cleared = Some(if cleared == Some(Cleared::Tasks) { Cleared::Tasks } else { tasks });
-        }
-        cleared
+    /// Takes out one with this CID; gives its key.
+    pub(in crate::target_role) fn take(&mut self, cid: Cid) -> Option<u32> {
+        let at = self.all.iter().position(|lost| lost.cid == cid)?;
+        Some(self.all.remove(at).key)
     }
 
-    /// When the tasks of some lost connection are cleared.
-    pub(super) fn lost_deadline(&self) -> Option<Instant> {
-        let unclaimed = self.recovery.lost.iter().filter(|lost| !self.is_claimed(lost));
+    /// Takes out one that nobody came for in time (RFC 7143 §7.5); gives its key. `claimed`:
+    /// whether somebody has come, and the answer is in line.
+    pub(in crate::target_role) fn take_due(
+        &mut self,
+        now: Instant,
+        claimed: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let due = |lost: &Lost| lost.deadline <= now && !claimed(lost.key);
+        let at = self.all.iter().position(due)?;
+        Some(self.all.remove(at).key)
+    }
+
+    /// Takes out the oldest if there are too many; gives its key.
+    pub(in crate::target_role) fn take_excess(&mut self) -> Option<u32> {
+        let excess = self.all.len() > usize::from(limits::CONNECTIONS_MAX);
+        excess.then(|| self.all.remove(0).key)
+    }
+
+    /// When one of them is cleared.
+    pub(in crate::target_role) fn deadline(
+        &self,
+        claimed: impl Fn(u32) -> bool,
+    ) -> Option<Instant> {
+        let unclaimed = self.all.iter().filter(|lost| !claimed(lost.key));
         unclaimed.map(|lost| lost.deadline).min()
     }
 
-    /// True if somebody has come in time for a task of it, and the answer is in line.
-    fn is_claimed(&self, lost: &Lost) -> bool {
-        let mut tasks = self.tasks.iter().filter(|task| task.orphan == Some(lost.key));
-        tasks.any(|task| self.managements.claims(task.command.itt))
+    /// When the tasks of all have been cleared; None if there are none. `waits`: whether tasks of
+    /// one are there.
+    pub(in crate::target_role) fn until(&self, waits: impl Fn(u32) -> bool) -> Option<Instant> {
+        let waiting = self.all.iter().filter(|lost| waits(lost.key));
+        waiting.map(|lost| lost.deadline).max()
     }
 
-    /// Clears the tasks of lost connections that nobody came for (RFC 7143 §7.5).
-    pub(super) fn expire_lost(&mut self) {
-        let now = self.now;
-        let due = |session: &Self| {
-            let mut lost = session.recovery.lost.iter();
-            lost.position(|lost| lost.deadline <= now && !session.is_claimed(lost))
-        };
-        while let Some(at) = due(self) {
-            self.clear_lost(at);
-        }
+    /// True if its tasks may be reassigned.
+    pub(in crate::target_role) fn is_logged_out(&self, key: u32) -> bool {
+        self.all.iter().any(|lost| lost.key == key && lost.logged_out)
     }
 
-    fn clear_lost(&mut self, at: usize) -> Cleared {
-        let mut cleared = Cleared::Nothing;
-        let lost = self.recovery.lost.remove(at);
-        let tasks: Vec<TaskId> = self.tasks.orphans(lost.key).collect();
-        for task in tasks {
-            if self.discard(task) == Cleared::Tasks {
-                cleared = Cleared::Tasks;
-            }
-        }
-        cleared
+    pub(in crate::target_role) fn has(&self, key: u32) -> bool {
+        self.all.iter().any(|lost| lost.key == key)
     }
 
-    /// What becomes of a request to reassign the task `itt` (RFC 7143 §7.2.2).
-    pub(in crate::target_role) fn reassignment(&self, itt: Itt) -> Reassignment {
-        if self.recovery.level < 2 {
-            return Reassignment::NotSupported;
+    /// Panics if an invariant does not hold. `reassigns`: ErrorRecoveryLevel is 2.
+    pub(in crate::target_role) fn check(&self, reassigns: bool) {
+        assert!(reassigns || self.all.is_empty(), "tasks outlive connections at 2");
+        assert!(self.all.len() <= usize::from(limits::CONNECTIONS_MAX), "lost connections");
+        for lost in &self.all {
+            lost.retained.check(true, &lost.status);
         }
-        let Some(task) = self.tasks.newest(itt) else { return Reassignment::NoTask };
-        let logged_out = task.orphan.is_some_and(|key| {
-            self.recovery.lost.iter().any(|lost| lost.key == key && lost.logged_out)
-        });
-        match logged_out {
-            true => Reassignment::Granted(task.id),
-            false => Reassignment::StillAllegiant,
-        }
-    }
-
-    /// Goes on with a task on another connection. Its response to the request has been sent.
-    pub(in crate::target_role) fn reassign(
-        &mut self,
-        task: TaskId,
-        id: ConnectionId,
-        from: DataSn,
-    ) {
-        let Some(entry) = self.tasks.any_mut(task) else { return };
-        entry.orphan = None;
-        entry.connection = id;
-        if entry.phase == Phase::Draining {
-            return self.answer_again(task, Resumption { id, from });
-        }
-        let has_buffer = entry.awaits_data();
-        entry.transfer.books().resume(from.0);
-        if has_buffer {
-            self.outputs.push_back(Output::Attach { connection: id, task });
-        }
-        self.resume(task);
-    }
-
-    /// Panics if an invariant does not hold.
-    pub(super) fn check_lost(&self) {
-        let lost = &self.recovery.lost;
-        assert!(lost.is_empty() || self.recovery.level >= 2, "tasks outlive connections at 2");
-        assert!(lost.len() <= usize::from(limits::CONNECTIONS_MAX), "lost connections");
-        let known = |key| lost.iter().any(|lost| lost.key == key);
-        for task in self.tasks.iter() {
-            assert_eq!(task.orphan.is_some(), task.connection == NOWHERE, "an orphan is nowhere");
-            assert!(self.is_closed() || task.orphan.is_none_or(known), "an orphan is waited for");
-        }
-    }
-}
-
-impl Task {
-    /// What was under way to a connection that is gone must be asked for again.
-    fn lose_transfers(&mut self, first_burst_length: u32) {
-        let announced = (self.immediate_end(), self.first_burst_end(first_burst_length));
-        let lost = self.transfer.lose();
-        let books = self.transfer.books();
-        books.lose(lost.then_some((announced.0, announced.1 - announced.0)));
     }
 }

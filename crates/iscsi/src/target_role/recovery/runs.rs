@@ -8,33 +8,33 @@ use wire::iscsi::Ttt;
 
 /// One burst of Data-In PDUs, or several where they are many, or the front of such.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Run {
+pub(in crate::target_role) struct Run {
     /// DataSN of the first PDU.
-    pub(super) first: u32,
-    pub(super) offset: u32,
-    pub(super) length: u32,
+    pub(in crate::target_role) first: u32,
+    pub(in crate::target_role) offset: u32,
+    pub(in crate::target_role) length: u32,
     /// Bytes of each PDU but the last.
-    pub(super) segment: u32,
+    pub(in crate::target_role) segment: u32,
     /// Where a burst began, and bytes of each burst from there on: a PDU that ends one has F.
-    pub(super) burst_at: u32,
-    pub(super) burst: u32,
+    pub(in crate::target_role) burst_at: u32,
+    pub(in crate::target_role) burst: u32,
     /// The last PDU has F in any case.
-    pub(super) ends: bool,
+    pub(in crate::target_role) ends: bool,
     /// The last PDU has A and this tag.
-    pub(super) tag: Option<Ttt>,
+    pub(in crate::target_role) tag: Option<Ttt>,
 }
 
 impl Run {
-    pub(super) fn next(&self) -> u32 {
+    pub(in crate::target_role) fn next(&self) -> u32 {
         self.first + self.length.div_ceil(self.segment)
     }
 
-    pub(super) fn end(&self) -> u32 {
+    pub(in crate::target_role) fn end(&self) -> u32 {
         self.offset + self.length
     }
 
     /// The PDUs of `wanted` that are in this run.
-    pub(super) fn part(&self, wanted: &Range<u32>) -> Option<Self> {
+    pub(in crate::target_role) fn part(&self, wanted: &Range<u32>) -> Option<Self> {
         let (from, to) = (wanted.start.max(self.first), wanted.end.min(self.next()));
         if from >= to {
             return None;
@@ -55,17 +55,17 @@ impl Run {
 
 /// How the data of an answer is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
-    pub(super) segment: u32,
-    pub(super) burst: u32,
-    pub(super) run: u32,
+pub(in crate::target_role) struct Cut {
+    pub(in crate::target_role) segment: u32,
+    pub(in crate::target_role) burst: u32,
+    pub(in crate::target_role) run: u32,
 }
 
 impl Cut {
     /// For `left` bytes. Each burst is a run, unless they are so many that an initiator could buy
     /// much memory by a small MaxBurstLength: then a run has several, all of whole segments, so
     /// that its PDUs can still be told apart by their numbers.
-    pub(super) fn new(left: u32, segment: u32, burst: u32) -> Self {
+    pub(in crate::target_role) fn new(left: u32, segment: u32, burst: u32) -> Self {
         if left.div_ceil(burst) <= limits::ANSWER_RUNS_MAX {
             return Self { segment, burst, run: burst };
         }

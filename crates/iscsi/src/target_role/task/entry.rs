@@ -1,105 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a session knows of one command: how far it is, and what of its write data has come.
 
-use crate::datamover::{Immediate, TaskId};
+use super::terms::Terms;
+use super::transfer::Transfer;
+use super::transfer::Unsolicited;
+use crate::datamover::Immediate;
+use crate::datamover::TaskId;
+use crate::service::Command;
 use crate::service::Completion;
-use crate::target_role::ConnectionId;
 use crate::target_role::fence::Fence;
-use crate::target_role::recovery::{Answer, Books};
+use crate::target_role::limits;
+use crate::target_role::names::ConnectionId;
+use crate::target_role::recovery::Answer;
+use crate::target_role::reply::Reply;
+use crate::target_role::reply::residual;
+use crate::violation::Reaction;
 use crate::violation::Violation;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
+use buf::Slice;
+use wire::iscsi::Residual;
 use wire::iscsi::ScsiCommand;
+use wire::scsi::sam::CHECK_CONDITION;
 
 /// A SCSI command from its arrival until the mover has released it.
 #[derive(Debug)]
 pub(in crate::target_role) struct Task {
-    pub(in crate::target_role) id: TaskId,
-    pub(in crate::target_role) connection: ConnectionId,
-    pub(in crate::target_role) command: ScsiCommand,
-    pub(in crate::target_role) phase: Phase,
+    pub(super) id: TaskId,
+    pub(super) connection: ConnectionId,
+    pub(super) command: ScsiCommand,
+    pub(super) phase: Phase,
     /// The SCSI side was told of it.
     pub(super) indicated: bool,
     pub(super) immediate: Immediate,
     /// Bytes of immediate data: they stay known when the buffer has moved on.
     pub(super) immediate_length: u32,
-    pub(in crate::target_role) transfer: Transfer,
+    pub(super) transfer: Transfer,
     /// What the SCSI side said, while data is still on its way.
     pub(super) completion: Option<Completion>,
     /// Above ErrorRecoveryLevel 0: what it was answered, until that is acknowledged.
-    pub(in crate::target_role) answer: Option<Box<Answer>>,
+    pub(super) answer: Option<Box<Answer>>,
     /// At ErrorRecoveryLevel 2: the lost connection that it waits to be reassigned from.
-    pub(in crate::target_role) orphan: Option<u32>,
+    pub(super) orphan: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::target_role) enum Phase {
+pub(super) enum Phase {
     Held,
     Running,
     Draining,
-}
-
-/// The write data of a task.
-#[derive(Debug, Default)]
-pub(in crate::target_role) struct Transfer {
-    /// What the SCSI side asked for, within what the initiator has.
-    pub(super) wanted: Option<u32>,
-    /// Where the next R2T begins.
-    pub(super) next: u32,
-    /// R2Ts whose data has not ended.
-    pub(in crate::target_role) open_r2t: u16,
-    pub(super) unsolicited: Unsolicited,
-    /// Unsolicited data was dropped: the task cannot have all its data any more.
-    pub(super) lost: bool,
-    /// Its mover has its buffer, before the SCSI side has asked for data.
-    pub(super) reserved: bool,
-    pub(super) failure: Option<Violation>,
-    /// At how many looks for data none had come, since a burst did.
-    pub(in crate::target_role) silences: u16,
-    /// This look is counted.
-    pub(super) silent: bool,
-    /// Task management waits for the end of the open bursts: no new ones.
-    pub(in crate::target_role) held_back: bool,
-    /// The SCSI side was told that all is there.
-    pub(super) told: bool,
-    /// Above ErrorRecoveryLevel 0: what was asked for, and what was lost.
-    pub(in crate::target_role) books: Option<Box<Books>>,
-}
-
-/// The unsolicited Data-Out PDUs that a command with F=0 announces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Unsolicited {
-    /// None announced, or ended.
-    #[default]
-    None,
-    /// Announced; the mover does not know where to put it.
-    Undeclared,
-    /// On its way into the task's buffer.
-    Open,
-    /// On its way into the void: the task cannot have it any more.
-    Discarded,
-}
-
-impl Transfer {
-    /// No data is waited for any more.
-    pub(in crate::target_role) fn give_up(&mut self) {
-        self.open_r2t = 0;
-        self.unsolicited = Unsolicited::None;
-    }
-
-    /// True while the initiator has data to send that it was asked for or announced.
-    pub(in crate::target_role) fn is_open(&self) -> bool {
-        self.open_r2t > 0 || self.unsolicited != Unsolicited::None
-    }
-
-    /// The connection is gone: nothing is on its way any more, and nothing is asked for until
-    /// another one takes over. True if unsolicited data was to come that the task still needs.
-    pub(in crate::target_role) fn lose(&mut self) -> bool {
-        self.open_r2t = 0;
-        self.held_back = true;
-        self.reserved = false;
-        let before = core::mem::take(&mut self.unsolicited);
-        matches!(before, Unsolicited::Open | Unsolicited::Undeclared)
-    }
 }
 
 impl Task {
@@ -144,17 +93,12 @@ impl Task {
     }
 
     /// Where the unsolicited data ends, immediate data included.
-    pub(in crate::target_role) fn first_burst_end(&self, first_burst_length: u32) -> u32 {
+    pub(super) fn first_burst_end(&self, terms: &Terms) -> u32 {
         if self.command.final_ {
             self.immediate_length
         } else {
-            first_burst_length.min(self.expected_out()).max(self.immediate_length)
+            terms.first_burst_length.min(self.expected_out()).max(self.immediate_length)
         }
-    }
-
-    /// Where the immediate data ends.
-    pub(in crate::target_role) const fn immediate_end(&self) -> u32 {
-        self.immediate_length
     }
 
     /// True if write data is gone for want of a buffer.
@@ -163,17 +107,17 @@ impl Task {
     }
 
     /// True if the SCSI side waits for write data, and nothing has ended the task.
-    pub(in crate::target_role) fn awaits_data(&self) -> bool {
+    pub(super) fn awaits_data(&self) -> bool {
         self.is_with_scsi() && self.transfer.wanted.is_some()
     }
 
     /// True if its mover has a buffer that the task needs.
-    pub(in crate::target_role) fn has_buffer(&self) -> bool {
+    pub(super) fn has_buffer(&self) -> bool {
         self.awaits_data() || (self.is_with_scsi() && self.transfer.reserved)
     }
 
     /// True unless something has ended the task.
-    pub(in crate::target_role) fn may_go_on(&self) -> bool {
+    pub(super) fn may_go_on(&self) -> bool {
         self.phase != Phase::Draining
             && self.completion.is_none()
             && self.transfer.failure.is_none()
@@ -194,15 +138,173 @@ impl Task {
             && self.completion.is_none()
             && self.transfer.failure.is_none()
     }
-}
 
-impl Task {
-    /// One burst less is on its way.
-    pub(super) fn close_burst(&mut self, unsolicited: bool) {
-        let transfer = &mut self.transfer;
-        match transfer.open_r2t.checked_sub(1) {
-            Some(left) if !unsolicited => transfer.open_r2t = left,
-            _ => transfer.unsolicited = Unsolicited::None,
+    pub(in crate::target_role) const fn id(&self) -> TaskId {
+        self.id
+    }
+
+    pub(in crate::target_role) const fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+
+    pub(in crate::target_role) const fn command(&self) -> &ScsiCommand {
+        &self.command
+    }
+
+    /// What it was answered, as long as that is not acknowledged.
+    pub(in crate::target_role) fn answer(&self) -> Option<&Answer> {
+        self.answer.as_deref()
+    }
+
+    /// True while the initiator has data to send that it was asked for or announced.
+    pub(in crate::target_role) fn is_open(&self) -> bool {
+        self.transfer.is_open()
+    }
+
+    /// The same of a task that has not been answered.
+    pub(super) fn is_waiting_for_data(&self) -> bool {
+        self.phase != Phase::Draining && self.transfer.is_open()
+    }
+
+    /// The lost connection that it waits to be reassigned from.
+    pub(in crate::target_role) const fn orphan(&self) -> Option<u32> {
+        self.orphan
+    }
+
+    /// The rules for immediate and unsolicited data (RFC 7143 §11.4.7.2, §13.10-13.14).
+    #[inline]
+    pub(super) fn check_data(&self, terms: &Terms) -> Result<(), Violation> {
+        let command = &self.command;
+        let immediate = self.immediate_length;
+        let unannounced = immediate > 0 && (!terms.immediate_data || !command.write);
+        if unannounced || (!command.final_ && terms.initial_r2t) {
+            return Err(Violation::UnexpectedUnsolicited);
+        }
+        if immediate > terms.first_burst_length.min(self.expected_out()) {
+            return Err(Violation::IncorrectAmount);
+        }
+        if command.read && command.write {
+            return Err(Violation::Bidirectional);
+        }
+        Ok(())
+    }
+
+    /// What the SCSI side is told of it, once.
+    #[inline]
+    pub(super) fn indicate(&mut self, terms: &Terms) -> Command {
+        debug_assert!(!self.indicated, "a command is told once");
+        self.indicated = true;
+        let exhausted = self.is_exhausted();
+        let immediate = match core::mem::take(&mut self.immediate) {
+            Immediate::Staged { data, length } if !exhausted => Some((data, length)),
+            Immediate::Exhausted { length } => {
+                self.immediate = Immediate::Exhausted { length };
+                None
+            }
+            Immediate::Staged { .. } | Immediate::None => None,
+        };
+        Command {
+            task: self.id,
+            lun: self.command.lun,
+            cdb: self.command.cdb,
+            attribute: self.command.attribute,
+            priority: if terms.has_level_two { self.command.priority & 0x0f } else { 0 },
+            expected_out: self.expected_out(),
+            expected_in: self.expected_in(),
+            acknowledged: self.command.exp_stat_sn,
+            numbered: !self.command.immediate,
+            immediate,
+            exhausted,
         }
     }
+
+    /// True if a burst that has ended is the unsolicited one.
+    pub(super) fn is_unsolicited(&self, offset: u32, length: u32, terms: &Terms) -> bool {
+        self.transfer.unsolicited != Unsolicited::None
+            && offset == self.immediate_length
+            && length == self.first_burst_end(terms) - self.immediate_length
+    }
+
+    /// A burst is lost: true if it will be asked for again.
+    pub(super) fn recovers_burst(&mut self, offset: u32, length: u32) -> bool {
+        let may_go_on = self.may_go_on() && self.transfer.silences < limits::SILENCES_MAX;
+        let books = self.transfer.books();
+        books.close(offset, length);
+        let recovers = may_go_on && books.try_again();
+        if recovers {
+            books.miss(offset, length);
+        }
+        recovers
+    }
+
+    /// What was under way to a connection that is gone must be asked for again.
+    pub(super) fn lose_transfers(&mut self, terms: &Terms) {
+        let (from, to) = (self.immediate_length, self.first_burst_end(terms));
+        let lost = self.transfer.lose();
+        self.transfer.books().lose(lost.then_some((from, to - from)));
+    }
+
+    /// True if it has its answer, ours or the SCSI side's, and no data is on its way.
+    pub(super) const fn is_decided(&self) -> bool {
+        self.transfer.failure.is_some() || self.completion.is_some()
+    }
+
+    /// Takes its answer, if it has one.
+    #[inline]
+    pub(super) fn take_reply(&mut self, terms: &Terms) -> Option<Reply> {
+        let mut completion = match self.transfer.failure {
+            Some(violation) => own_completion(violation),
+            None => self.completion.take()?,
+        };
+        let (residual, bidi_read_residual) = self.residuals(&completion);
+        Some(Reply {
+            connection: self.connection,
+            itt: self.command.itt,
+            status: completion.status,
+            data: completion.data_in.take().and_then(|data| self.data_to_send(data)),
+            sense: completion.sense,
+            residual,
+            bidi_read_residual,
+            qualified: terms.has_level_two,
+        })
+    }
+
+    /// What travels of the data that the SCSI side had: at most the expected length (RFC 7143
+    /// §11.4.5.2).
+    #[inline]
+    fn data_to_send(&self, data: Slice) -> Option<Slice> {
+        let have = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let travels = have.min(self.expected_in());
+        if travels == 0 {
+            return None;
+        }
+        data.into_part(0..usize::try_from(travels).ok()?)
+    }
+
+    /// The residual, and the one of the read part of a bidirectional command.
+    #[inline]
+    fn residuals(&self, completion: &Completion) -> (Residual, Residual) {
+        let presented = completion.presented;
+        let has_data_in = completion.data_in.as_ref().is_some_and(|data| !data.is_empty());
+        match (self.command.read, self.command.write) {
+            (true, true) => (
+                residual(self.expected_out(), if has_data_in { 0 } else { presented }),
+                residual(self.expected_in(), if has_data_in { presented } else { 0 }),
+            ),
+            // Data for the initiator, but the initiator expects to send: nothing of that was taken.
+            (false, true) if has_data_in => (residual(self.expected_out(), 0), Residual::None),
+            (false, true) => (residual(self.expected_out(), presented), Residual::None),
+            (_, false) => (residual(self.expected_in(), presented), Residual::None),
+        }
+    }
+}
+
+/// Our own answer to a command that broke the rules for data.
+fn own_completion(violation: Violation) -> Completion {
+    let (status, sense) = match violation.reaction() {
+        Reaction::FailTask(sense) => (CHECK_CONDITION, sense.to_fixed().to_vec()),
+        Reaction::RefuseTask(status) => (status, Vec::new()),
+        _ => unreachable!("only violations of a task end a task"),
+    };
+    Completion { status, sense, data_in: None, presented: 0, fence: false }
 }

@@ -9,105 +9,123 @@
 //! was waited for; and at level 0 for some time while other bursts of the session come to their
 //! ends, however small they are.
 
-use crate::datamover::{DataError, Op, TaskId};
 use crate::target_role::limits;
-use crate::target_role::session::Session;
 use clock::Instant;
 use core::time::Duration;
 
 /// When data that does not come is looked for next.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::target_role) struct Look {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
     at: Option<Instant>,
     /// What ends does not put it off beyond this.
     latest: Instant,
     /// When it was planned or put off by what came, and what had come by then, bytes.
     from: Instant,
-    received: u64,
+    before: u64,
     /// That does not put it off beyond this; known when it was due first.
     until: Option<u64>,
+    /// What has come on all connections as far as is known, bytes.
+    received: u64,
+    /// What is lost is asked for again.
+    recovers: bool,
 }
 
 impl Look {
-    pub(in crate::target_role) const fn at(&self) -> Option<Instant> {
-        self.at
+    pub(super) fn new(recovers: bool) -> Self {
+        let (latest, from) = (Instant::default(), Instant::default());
+        Self { at: None, latest, from, before: 0, until: None, received: 0, recovers }
     }
-}
 
-impl Session {
+    /// So much has come on all connections, in bytes.
+    pub(super) fn note_received(&mut self, received: u64) {
+        self.received = received;
+    }
+
     /// Data is on its way from now on.
-    pub(in crate::target_role) fn expect_data(&mut self) {
-        if self.look.at.is_none() {
-            self.plan_look();
+    #[inline]
+    pub(super) fn expect(&mut self, now: Instant) {
+        if self.at.is_none() {
+            self.at = Some(now + self.wait());
+            self.latest = now + limits::DATA_WAIT_MAX;
+            (self.from, self.before, self.until) = (now, self.received, None);
         }
     }
 
     /// A burst has come.
-    pub(super) fn data_came(&mut self) {
-        if let Some(at) = &mut self.look.at
-            && !self.recovery.is_on()
+    #[inline]
+    pub(super) fn came(&mut self, now: Instant) {
+        if let Some(at) = &mut self.at
+            && !self.recovers
         {
-            *at = (self.now + limits::DATA_WAIT).min(self.look.latest);
+            *at = (now + limits::DATA_WAIT).min(self.latest);
         }
     }
 
-    /// A burst has ended in error. Counts at how many looks nothing had come.
-    pub(in crate::target_role) fn note_silence(&mut self, task: TaskId, error: DataError) {
-        if error == DataError::Overdue
-            && let Some(entry) = self.tasks.live_mut(task)
-            && !core::mem::replace(&mut entry.transfer.silent, true)
-        {
-            entry.transfer.silences = entry.transfer.silences.saturating_add(1);
+    /// True, once, when it is time to look; [expect](Self::expect) what is still open. `open`: the
+    /// bytes that the tasks with data on its way take.
+    pub(super) fn take_due(&mut self, now: Instant, open: impl FnOnce() -> u64) -> bool {
+        if self.at.is_none_or(|at| at > now) {
+            return false;
         }
-    }
-
-    /// Looks for bursts to which nothing has come for long.
-    pub(in crate::target_role) fn look_for_overdue(&mut self) {
-        if self.look.at.is_none_or(|at| at > self.now) {
-            return;
-        }
-        let (received, wait) = (self.received(), self.data_wait());
-        let came = received.saturating_sub(self.look.received);
-        let waited = self.now.since(self.look.from).max(wait).as_secs();
-        let open = self.tasks.live().into_iter().filter_map(|task| self.tasks.live_ref(task));
-        let open = open.filter(|task| task.transfer.is_open());
-        let open: u64 = open.map(|task| u64::from(task.expected_out())).sum();
-        let until = self.look.until.unwrap_or_else(|| received.saturating_add(open * 2));
-        if came >= limits::DATA_RATE_MIN.saturating_mul(waited) && received < until {
-            let (from, at, latest) = (self.now, Some(self.now + wait), self.look.latest);
-            self.look = Look { at, latest, from, received, until: Some(until) };
-            return;
-        }
-        self.look.at = None;
-        for task in self.tasks.live() {
-            let Some(entry) = self.tasks.live_mut(task) else { continue };
-            entry.transfer.silent = false;
-            if entry.transfer.is_open() {
-                let id = entry.connection;
-                self.op(id, Op::Overdue { task });
-                self.plan_look();
-            }
-        }
-    }
-
-    fn plan_look(&mut self) {
-        let received = self.received();
-        self.look = Look {
-            at: Some(self.now + self.data_wait()),
-            latest: self.now + limits::DATA_WAIT_MAX,
-            from: self.now,
-            received,
-            until: None,
-        };
+        let came = self.received.saturating_sub(self.before);
+        let waited = now.since(self.from).max(self.wait()).as_secs();
+        let received = self.received;
+        let until = *self.until.get_or_insert_with(|| received.saturating_add(open() * 2));
+        let is_slow = came >= limits::DATA_RATE_MIN.saturating_mul(waited) && received < until;
+        self.at = is_slow.then(|| now + self.wait());
+        (self.from, self.before) = (now, received);
+        !is_slow
     }
 
     /// How long a burst may stay silent.
-    const fn data_wait(&self) -> Duration {
-        if self.recovery.is_on() { limits::SEQUENCE_WAIT } else { limits::DATA_WAIT }
+    const fn wait(&self) -> Duration {
+        if self.recovers { limits::SEQUENCE_WAIT } else { limits::DATA_WAIT }
     }
 
-    /// Bytes that have come on all connections.
-    fn received(&self) -> u64 {
-        self.connections.iter().map(|connection| connection.traffic.received).sum()
+    pub(super) const fn at(&self) -> Option<Instant> {
+        self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_put_off_at_level_0_alone_and_not_for_ever() {
+        let start = Instant(0);
+        for (recovers, wait) in [(false, limits::DATA_WAIT), (true, limits::SEQUENCE_WAIT)] {
+            let mut look = Look::new(recovers);
+            look.expect(start);
+            assert_eq!(look.at(), Some(start + wait));
+            let later = start + limits::SEQUENCE_WAIT / 2;
+            look.came(later);
+            assert_eq!(look.at(), Some(if recovers { start } else { later } + wait));
+        }
+        let mut look = Look::new(false);
+        look.expect(start);
+        look.came(start + limits::DATA_WAIT_MAX);
+        assert_eq!(look.at(), Some(start + limits::DATA_WAIT_MAX));
+        let due = start + limits::DATA_WAIT_MAX;
+        assert!(!look.take_due(start, || 0) && look.take_due(due, || 1 << 20));
+        assert_eq!(look.at(), None);
+    }
+
+    #[test]
+    fn a_look_is_put_off_while_a_slow_line_brings_what_was_waited_for() {
+        let mut look = Look::new(false);
+        look.expect(Instant(0));
+        let (wait, open) = (limits::DATA_WAIT, 4 << 20);
+        let rate = limits::DATA_RATE_MIN * wait.as_secs();
+        let mut now = Instant(0);
+        for received in [rate, 2 * rate, 3 * rate] {
+            now = now + wait;
+            look.note_received(received);
+            assert!(!look.take_due(now, || open), "{received}");
+            assert_eq!(look.at(), Some(now + wait));
+        }
+        now = now + wait;
+        look.note_received(4 * rate - 1);
+        assert!(look.take_due(now, || open));
     }
 }

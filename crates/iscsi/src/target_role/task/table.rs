@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The task table of a session: slots with generations, found by id or by task tag.
 
-use super::{Phase, Task};
+use super::entry::Phase;
+use super::entry::Task;
+use super::terms::Terms;
 use crate::datamover::TaskId;
-use crate::target_role::recovery::{Answer, keeps_data};
-use crate::target_role::{ConnectionId, Parameters, limits};
-use alloc::boxed::Box;
+use crate::target_role::limits;
+use crate::target_role::names::ConnectionId;
+use crate::target_role::recovery::Answer;
 use alloc::vec::Vec;
-use wire::iscsi::{Itt, LunField};
+use wire::iscsi::Itt;
 
 /// All tasks of a session. Slots and lists are reused: no allocation once they have grown to the
 /// load.
 #[derive(Debug)]
-pub(in crate::target_role) struct Tasks {
+pub(super) struct Table {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Task tag of each slot, `Itt::NONE` unless its task is live: a short run of memory to search.
@@ -22,8 +24,6 @@ pub(in crate::target_role) struct Tasks {
     running: u16,
     draining: u16,
     immediate: u16,
-    /// Delivered commands whose unsolicited data nobody has asked for yet.
-    pub(in crate::target_role) undeclared: Vec<TaskId>,
 }
 
 #[derive(Debug)]
@@ -34,9 +34,9 @@ struct Slot {
     task: Option<Task>,
 }
 
-impl Tasks {
+impl Table {
     /// Room for a window of `depth` commands.
-    pub(in crate::target_role) fn new(depth: u16) -> Self {
+    pub(super) fn new(depth: u16) -> Self {
         let slots_max =
             usize::from(depth) * limits::SLOTS_PER_DEPTH + usize::from(limits::IMMEDIATE_TASKS_MAX);
         let capacity = usize::from(depth);
@@ -49,31 +49,26 @@ impl Tasks {
             running: 0,
             draining: 0,
             immediate: 0,
-            undeclared: Vec::with_capacity(capacity),
         }
     }
 
     /// Delivered tasks that take a place in the command window.
-    pub(in crate::target_role) const fn running(&self) -> u16 {
+    pub(super) const fn running(&self) -> u16 {
         self.running
     }
 
     /// Ended tasks that the mover has not released, immediate ones not counted.
-    pub(in crate::target_role) const fn draining(&self) -> u16 {
+    pub(super) const fn draining(&self) -> u16 {
         self.draining
     }
 
     /// Tasks of immediate commands.
-    pub(in crate::target_role) const fn immediate(&self) -> u16 {
+    pub(super) const fn immediate(&self) -> u16 {
         self.immediate
     }
 
     /// Makes a task in phase Held; None if there is no room.
-    pub(in crate::target_role) fn insert(
-        &mut self,
-        itt: Itt,
-        new: impl FnOnce(TaskId) -> Task,
-    ) -> Option<TaskId> {
+    pub(super) fn insert(&mut self, itt: Itt, new: impl FnOnce(TaskId) -> Task) -> Option<TaskId> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => self.grow()?,
@@ -89,7 +84,7 @@ impl Tasks {
     }
 
     /// The task is delivered: it runs.
-    pub(in crate::target_role) fn start(&mut self, id: TaskId) {
+    pub(super) fn start(&mut self, id: TaskId) {
         let order = self.next_order;
         let Some(slot) = self.slot_mut(id) else { return };
         let Some(task) = &mut slot.task else { return };
@@ -102,7 +97,7 @@ impl Tasks {
     }
 
     /// The task is answered or aborted: only its release is awaited.
-    pub(in crate::target_role) fn drain(&mut self, id: TaskId) {
+    pub(super) fn drain(&mut self, id: TaskId) {
         let Some(slot) = self.slot_mut(id) else { return };
         let Some(task) = &mut slot.task else { return };
         assert_ne!(task.phase, Phase::Draining, "a task ends once");
@@ -120,7 +115,7 @@ impl Tasks {
 
     /// Forgets a draining task; true if the SCSI side was told of it. One that does not exist or
     /// still runs is left alone.
-    pub(in crate::target_role) fn remove(&mut self, id: TaskId) -> bool {
+    pub(super) fn remove(&mut self, id: TaskId) -> bool {
         let Some(slot) = self.slot_mut(id) else { return false };
         let Some(task) = slot.task.as_ref().filter(|task| task.phase == Phase::Draining) else {
             return false;
@@ -138,102 +133,57 @@ impl Tasks {
     }
 
     /// A task that has been delivered and not answered.
-    pub(in crate::target_role) fn running_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+    pub(super) fn running_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.slot_mut(id)?.task.as_mut().filter(|task| task.phase == Phase::Running)
     }
 
     /// A task that has not been answered.
-    pub(in crate::target_role) fn live_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+    pub(super) fn live_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.slot_mut(id)?.task.as_mut().filter(|task| task.phase != Phase::Draining)
     }
 
     /// A task that has not been answered.
-    pub(in crate::target_role) fn live_ref(&self, id: TaskId) -> Option<&Task> {
+    pub(super) fn live_ref(&self, id: TaskId) -> Option<&Task> {
         let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
         let task = slot.task.as_ref()?;
         (slot.generation == id.generation && task.phase != Phase::Draining).then_some(task)
     }
 
-    /// Connection and tag of a task that is being answered.
-    pub(in crate::target_role) fn draining_tag(&self, id: TaskId) -> Option<(ConnectionId, Itt)> {
+    /// A task in whatever phase.
+    pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
         let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
-        let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
-        Some((task.connection, task.command.itt))
-    }
-
-    /// Logical unit of a task that is being answered, as its command wrote it.
-    pub(in crate::target_role) fn draining_lun(&self, id: TaskId) -> Option<LunField> {
-        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
-        let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
-        Some(task.command.lun)
+        slot.task.as_ref().filter(|_| slot.generation == id.generation)
     }
 
     /// A task in whatever phase.
-    pub(in crate::target_role) fn any_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.slot_mut(id)?.task.as_mut()
     }
 
-    pub(in crate::target_role) fn phase(&self, id: TaskId) -> Option<Phase> {
-        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
-        let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
-        Some(task.phase)
-    }
-
     /// All tasks.
-    pub(in crate::target_role) fn iter(&self) -> impl Iterator<Item = &Task> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Task> {
         self.slots.iter().filter_map(|slot| slot.task.as_ref())
     }
 
-    /// The tasks of a lost connection.
-    pub(in crate::target_role) fn orphans(&self, lost: u32) -> impl Iterator<Item = TaskId> {
-        self.iter().filter(move |task| task.orphan == Some(lost)).map(|task| task.id)
-    }
-
     /// The live task with this tag, or the answered one whose status is not acknowledged.
-    pub(in crate::target_role) fn newest(&self, itt: Itt) -> Option<&Task> {
+    pub(super) fn newest(&self, itt: Itt) -> Option<&Task> {
         let answered = |task: &&Task| task.answer.is_some() && task.command.itt == itt;
         self.find(itt).or_else(|| self.iter().find(answered))
     }
 
-    /// What a task was answered, as long as that is not acknowledged.
-    pub(in crate::target_role) fn answer(&self, id: TaskId) -> Option<&Answer> {
-        let slot = self.slots.get(usize::try_from(id.index).ok()?)?;
-        let task = slot.task.as_ref().filter(|_| slot.generation == id.generation)?;
-        task.answer.as_deref()
-    }
-
-    pub(in crate::target_role) fn answer_mut(&mut self, id: TaskId) -> Option<&mut Answer> {
-        self.slot_mut(id)?.task.as_mut()?.answer.as_deref_mut()
-    }
-
-    pub(in crate::target_role) fn take_answer(&mut self, id: TaskId) -> Option<Box<Answer>> {
-        self.slot_mut(id)?.task.as_mut()?.answer.take()
-    }
-
-    /// All answers that are not acknowledged.
-    pub(in crate::target_role) fn answers(&self) -> impl Iterator<Item = &Answer> {
-        let tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
-        tasks.filter_map(|task| task.answer.as_deref())
-    }
-
     /// The answered task of a connection that fits.
-    pub(in crate::target_role) fn answered_where(
+    pub(super) fn answered_where(
         &self,
         connection: ConnectionId,
         fits: impl Fn(&Task, &Answer) -> bool,
     ) -> Option<TaskId> {
-        let tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
-        let mut own = tasks.filter(|task| task.connection == connection);
+        let mut own = self.iter().filter(|task| task.connection == connection);
         let found = own.find(|task| task.answer.as_deref().is_some_and(|it| fits(task, it)))?;
         Some(found.id)
     }
 
     /// The answered task of a connection with this tag, unless a new one has taken the tag.
-    pub(in crate::target_role) fn answered(
-        &self,
-        itt: Itt,
-        connection: ConnectionId,
-    ) -> Option<TaskId> {
+    pub(super) fn answered(&self, itt: Itt, connection: ConnectionId) -> Option<TaskId> {
         if self.find(itt).is_some() {
             return None;
         }
@@ -241,13 +191,12 @@ impl Tasks {
     }
 
     /// Some answered task whose data is kept.
-    pub(in crate::target_role) fn keeping(&self) -> Option<TaskId> {
-        let mut tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
-        tasks.find(|task| keeps_data(task)).map(|task| task.id)
+    pub(super) fn keeping(&self) -> Option<TaskId> {
+        self.iter().find(|task| task.answer().is_some_and(Answer::keeps_data)).map(|task| task.id)
     }
 
     /// The live task with this tag.
-    pub(in crate::target_role) fn find(&self, itt: Itt) -> Option<&Task> {
+    pub(super) fn find(&self, itt: Itt) -> Option<&Task> {
         if itt == Itt::NONE {
             return None;
         }
@@ -256,24 +205,17 @@ impl Tasks {
     }
 
     /// Every live task.
-    pub(in crate::target_role) fn live(&self) -> Vec<TaskId> {
-        let tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
-        tasks.filter(|task| task.phase != Phase::Draining).map(|task| task.id).collect()
+    pub(super) fn live(&self) -> Vec<TaskId> {
+        self.iter().filter(|task| task.phase != Phase::Draining).map(|task| task.id).collect()
     }
 
     /// Every task of a connection, in whatever phase.
-    pub(in crate::target_role) fn of(&self, connection: ConnectionId) -> Vec<TaskId> {
-        let tasks = self.slots.iter().filter_map(|slot| slot.task.as_ref());
-        tasks.filter(|task| task.connection == connection).map(|task| task.id).collect()
-    }
-
-    /// The connections that tasks belong to.
-    pub(in crate::target_role) fn connections(&self) -> impl Iterator<Item = ConnectionId> {
-        self.slots.iter().filter_map(|slot| slot.task.as_ref()).map(|task| task.connection)
+    pub(super) fn of(&self, connection: ConnectionId) -> Vec<TaskId> {
+        self.iter().filter(|task| task.connection == connection).map(|task| task.id).collect()
     }
 
     /// Every running task, in the order of delivery.
-    pub(in crate::target_role) fn in_order(&self) -> Vec<&Task> {
+    pub(super) fn in_order(&self) -> Vec<&Task> {
         let mut running: Vec<(u64, &Task)> = self
             .slots
             .iter()
@@ -285,7 +227,7 @@ impl Tasks {
     }
 
     /// Panics if an invariant does not hold.
-    pub(in crate::target_role) fn check(&self, parameters: &Parameters) {
+    pub(super) fn check(&self, terms: &Terms) {
         let (mut running, mut draining, mut immediate, mut empty) = (0, 0, 0, 0);
         for (slot, tag) in self.slots.iter().zip(&self.tags) {
             let Some(task) = &slot.task else {
@@ -307,8 +249,7 @@ impl Tasks {
             }
             immediate += 1 - numbered;
             let transfer = &task.transfer;
-            let open_max = parameters.max_outstanding_r2t.max(1);
-            assert!(transfer.open_r2t <= open_max, "more R2Ts open than negotiated");
+            assert!(transfer.open_r2t <= terms.open_r2t_max, "more R2Ts open than negotiated");
             assert!(transfer.wanted.unwrap_or(0) <= task.expected_out(), "asks for too much");
         }
         assert_eq!(running, self.running, "count of running tasks");

@@ -5,37 +5,32 @@
 //! Below ErrorRecoveryLevel 2 no task outlives its connection: `clear_connection` is the one place
 //! where that is decided. At level 2 the tasks wait in `recovery`.
 
-use super::session::{Session, State};
-use super::{ConnectionId, LoggedIn, Output, limits};
-use crate::datamover::{Op, TaskId};
+use super::Session;
+use super::State;
+use crate::datamover::Op;
+use crate::datamover::TaskId;
 use crate::serial::Serial;
+use crate::target_role::connection::Connection;
+use crate::target_role::leaving::Cleared;
+use crate::target_role::leaving::Leaving;
+use crate::target_role::limits;
+use crate::target_role::logged_in::LoggedIn;
+use crate::target_role::names::ConnectionId;
+use crate::target_role::output::Output;
+use crate::target_role::task::Task;
 use crate::violation::Violation;
-use alloc::string::{String, ToString};
+use alloc::string::String;
+use alloc::string::ToString;
 use alloc::vec::Vec;
 use clock::Instant;
 use core::time::Duration;
-use wire::iscsi::{Cid, CmdSn};
+use wire::iscsi::Cid;
+use wire::iscsi::CmdSn;
 
 /// Login statuses (RFC 7143 §11.13.5).
 const TOO_MANY_CONNECTIONS: u16 = 0x0206;
 const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
 const SERVICE_UNAVAILABLE: u16 = 0x0301;
-
-/// How a connection leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaving {
-    /// For good.
-    Closed,
-    /// Its tasks may go on elsewhere, if ErrorRecoveryLevel allows.
-    Recoverable,
-}
-
-/// Whether the SCSI side was told to drop tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cleared {
-    Nothing,
-    Tasks,
-}
 
 impl Session {
     /// Whether a connection with this CID may join (RFC 7143 §6.3.1): a CID in use asks for
@@ -75,12 +70,12 @@ impl Session {
     /// [`admits`](Self::admits), and with no connection of the same CID.
     pub fn add_connection(&mut self, login: &LoggedIn, now: Instant) -> ConnectionId {
         self.now = now;
-        let id = self.connections.insert(login, &self.login.parameters, self.window.max(), now);
+        let id = self.connections.insert(login, &self.login.parameters, self.numbering.max(), now);
         // What was said to the last one of this id is not for the new one.
-        self.outputs.retain(|output| !matches!(output, Output::Op(to, _) if *to == id));
+        self.outputs.forget_ops(id);
         if let Some(connection) = self.connections.get(id) {
-            let keys = connection.keys;
-            self.op(id, Op::NoticeKeys(keys));
+            let keys = *connection.keys();
+            self.outputs.op(id, Op::NoticeKeys(keys));
         }
         if matches!(self.state, State::Failed { .. }) {
             self.state = State::Active;
@@ -88,32 +83,32 @@ impl Session {
         // A login with its CID logs a lost connection out for recovery (RFC 7143 §11.14).
         self.log_out_lost(login.cid, login.exp_stat_sn);
         // The login response carried the window as it is.
-        self.told_max_cmd_sn = self.window.max();
+        self.numbering.tell();
         self.settle();
         id
     }
 
     /// ExpCmdSN and MaxCmdSN, for the responses of a login that wants to join.
     pub fn command_window(&self) -> (CmdSn, CmdSn) {
-        (self.window.exp(), self.window.max())
+        (self.numbering.exp(), self.numbering.max())
     }
 
     /// The connections now, by id.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
-        self.connections.iter().map(|connection| (connection.id, connection.cid))
+        self.connections.iter().map(|connection| (connection.id(), connection.cid()))
     }
 
     /// The connection of a task that has not been answered: all that concerns the task goes there
     /// (RFC 7143 §4.2.5.1).
     pub fn connection_of(&self, task: TaskId) -> Option<ConnectionId> {
-        self.tasks.live_ref(task).map(|task| task.connection)
+        self.tasks.live(task).map(Task::connection)
     }
 
     /// The transport of `connection` is gone (RFC 7143 §7.1.4.4). That is the end of the session if
     /// it was the last and the session is not to be kept.
     pub fn handle_disconnect(&mut self, connection: ConnectionId, now: Instant) {
         self.now = now;
-        if self.is_closed() || self.connection(connection).is_none() {
+        if self.is_closed() || self.connections.get(connection).is_none() {
             return;
         }
         self.lose(connection, String::from("connection lost"));
@@ -122,7 +117,7 @@ impl Session {
     /// Ends the connection because of `violation`, and says so (async event 2): on another one if
     /// there is another.
     pub(super) fn drop_connection(&mut self, id: ConnectionId, violation: Violation) {
-        let cid = self.connection(id).map(|connection| connection.cid);
+        let cid = self.connections.get(id).map(Connection::cid);
         if let Some(cid) = cid
             && self.connections.count() == 1
             && !self.is_discovery()
@@ -134,7 +129,7 @@ impl Session {
 
     /// A connection is gone without a logout: the others tell of it (RFC 7143 §7.1.4.3).
     fn lose(&mut self, id: ConnectionId, reason: String) {
-        let Some(cid) = self.connection(id).map(|connection| connection.cid) else { return };
+        let Some(cid) = self.connections.get(id).map(Connection::cid) else { return };
         let retained = self.state == State::Active && !self.is_discovery();
         let last = self.connections.count() == 1;
         if last && (!retained || self.login.parameters.time2retain == 0) {
@@ -187,12 +182,10 @@ impl Session {
             self.suspend_connection(id);
         }
         for task in self.tasks.of(id) {
-            if self.discard(task) == Cleared::Tasks {
-                cleared = Cleared::Tasks;
-            }
+            cleared = cleared.or(self.tasks.discard(task, &mut self.outputs));
         }
         self.forget_managements(id);
-        self.forget_logouts(id);
+        self.logouts.forget_connection(id);
         cleared
     }
 
@@ -201,11 +194,14 @@ impl Session {
         if self.connections.remove(id).is_none() {
             return;
         }
-        self.op(id, Op::Terminate);
-        self.outputs.push_back(Output::ConnectionClosed { connection: id, reason });
+        self.fences.forget_connection(id);
+        self.note_received();
+        self.outputs.op(id, Op::Terminate);
+        self.outputs.push(Output::ConnectionClosed { connection: id, reason });
         // What it alone was told of the window may not have arrived.
-        let told = self.connections.iter().map(|connection| connection.told_max_cmd_sn);
-        let latest = told.reduce(|a, b| if b.is_after(a) { b } else { a });
-        self.told_max_cmd_sn = latest.unwrap_or(self.told_max_cmd_sn);
+        let told = self.connections.iter().map(|connection| connection.told_max_cmd_sn());
+        if let Some(latest) = told.reduce(|a, b| if b.is_after(a) { b } else { a }) {
+            self.numbering.heard(latest);
+        }
     }
 }

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Answers that are kept to be sent again, and R2Ts (RFC 7143 §7.8, §11.16).
+
+use super::Tasks;
+use crate::datamover::TaskId;
+use crate::target_role::names::ConnectionId;
+use crate::target_role::recovery::Answer;
+use crate::target_role::recovery::Asked;
+use crate::target_role::reply::Reply;
+use crate::target_role::task::burst::Burst;
+use crate::target_role::task::entry::Task;
+use crate::violation::Violation;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use wire::iscsi::DataSn;
+use wire::iscsi::Itt;
+use wire::iscsi::Snack;
+use wire::iscsi::Ttt;
+
+impl Tasks {
+    /// Keeps the answer of a task until it is acknowledged. Its data is counted by
+    /// [`account`](Self::account).
+    pub(in crate::target_role) fn keep(&mut self, id: TaskId, reply: &mut Reply) {
+        let entry = self.table.get_mut(id);
+        debug_assert!(entry.is_some(), "what was answered is not released yet");
+        if let Some(entry) = entry {
+            entry.answer = Some(Box::new(Answer::new(reply)));
+        }
+    }
+
+    /// Counts the data of a fresh answer. Where there is no room, the `oldest` of its connection
+    /// are given up: a SNACK for them is then refused, which RFC 7143 §7.8 allows.
+    pub(in crate::target_role) fn account(
+        &mut self,
+        id: TaskId,
+        oldest: impl Iterator<Item = TaskId>,
+    ) {
+        let Some(answer) = self.answer_mut(id) else { return };
+        let bytes = answer.kept_bytes();
+        if answer.is_lent() || !self.kept.fits(bytes) {
+            // It was not counted.
+            if let Some(answer) = self.answer_mut(id) {
+                answer.give_up();
+            }
+            return;
+        }
+        self.kept.add(bytes);
+        for task in oldest {
+            if !self.kept.is_overfull() {
+                return;
+            }
+            self.give_up_data(task);
+        }
+        if self.kept.is_overfull() {
+            // What other connections keep has no room either.
+            self.give_up_data(id);
+        }
+        while self.kept.is_overfull()
+            && let Some(other) = self.table.keeping()
+        {
+            self.give_up_data(other);
+        }
+    }
+
+    /// DataACK: all before BegRun has arrived.
+    pub(in crate::target_role) fn acknowledge_data(
+        &mut self,
+        id: ConnectionId,
+        snack: &Snack,
+    ) -> Result<(), Violation> {
+        let wrong = Violation::DataAcknowledgement;
+        if snack.itt != Itt::NONE || snack.run_length != 0 {
+            return Err(wrong);
+        }
+        let tag = Ttt(snack.tag);
+        let found = self.table.answered_where(id, |task, answer| {
+            answer.has_asked(tag) && task.command.lun == snack.lun
+        });
+        let answer = found.and_then(|task| self.table.get_mut(task)?.answer.as_deref_mut());
+        let freed = answer.and_then(|answer| answer.acknowledge(snack.beg_run)).ok_or(wrong)?;
+        self.kept.give_back(freed);
+        Ok(())
+    }
+
+    /// R2Ts of a connection that a SNACK asks for, whose data has not come.
+    pub(in crate::target_role) fn bursts_again(
+        &self,
+        id: ConnectionId,
+        snack: &Snack,
+    ) -> Result<Vec<Burst>, Violation> {
+        let task = self.table.find(snack.itt).filter(|task| task.connection == id);
+        let task = task.ok_or(Violation::NothingToResend(DataSn(0)))?;
+        let books = task.transfer.books.as_deref();
+        let nothing = Violation::NothingToResend(DataSn(books.map_or(0, |books| books.next())));
+        let wanted = books.and_then(|books| books.wanted(snack)).ok_or(nothing)?;
+        let (itt, lun, task) = (task.command.itt, task.command.lun, task.id);
+        let burst = |asked: Asked| {
+            let (offset, length, r2t_sn) = (asked.offset, asked.length, Some(asked.r2t_sn));
+            Burst { connection: id, task, itt, lun, offset, length, r2t_sn }
+        };
+        Ok(wanted.into_iter().map(burst).collect())
+    }
+
+    /// Memory is short: gives up all data that is kept for sending again. False if there was none.
+    pub(in crate::target_role) fn give_up_kept_data(&mut self) -> bool {
+        let had = !self.kept.is_empty();
+        while let Some(task) = self.table.keeping() {
+            self.give_up_data(task);
+        }
+        had
+    }
+
+    /// What a task was answered, as long as that is not acknowledged.
+    pub(in crate::target_role) fn answer_mut(&mut self, id: TaskId) -> Option<&mut Answer> {
+        self.table.get_mut(id)?.answer.as_deref_mut()
+    }
+
+    /// The answered task of a connection with this tag, unless a new one has taken the tag.
+    pub(in crate::target_role) fn answered(
+        &self,
+        itt: Itt,
+        connection: ConnectionId,
+    ) -> Option<&Task> {
+        self.table.get(self.table.answered(itt, connection)?)
+    }
+
+    fn give_up_data(&mut self, id: TaskId) {
+        let Some(answer) = self.table.get_mut(id).and_then(|entry| entry.answer.as_deref_mut())
+        else {
+            return;
+        };
+        self.kept.give_back(answer.kept_bytes());
+        answer.give_up();
+    }
+}
