@@ -95,6 +95,10 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     if source == STANDARD && options.resume.is_some() {
         return Err(Usage("--resume: standard input cannot be read again".into()).into());
     }
+    if options.at_destination.is_given() && !client::is_url(destination) {
+        let text = "--to-chap-user and the like: DESTINATION is no disk that one logs in to";
+        return Err(Usage(text.into()).into());
+    }
     refuse_json_beside_data(destination, options.json)?;
     let mut queue = client::queue(&options.client)?;
     let from = Place::source(&mut queue, &options.client, source)?;
@@ -106,7 +110,8 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     if let Some(journal) = journal.as_ref().filter(|_| !client::is_url(destination)) {
         journal.expect(destination)?;
     }
-    let to = Place::destination(&mut queue, &options.client, destination)?;
+    let there = options.at_destination.over(&options.client);
+    let to = Place::destination(&mut queue, &there, destination)?;
     if let Some(journal) = &mut journal {
         journal.meet(&mut queue, &from, &to)?;
     }
