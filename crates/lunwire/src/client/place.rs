@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where bytes come from and go to: disks, files, standard input and output.
 
+mod contents;
 mod streams;
 
 pub(crate) use streams::read_stdin;

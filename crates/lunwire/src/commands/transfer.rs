@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
+use anyhow::bail;
 use serde_json::json;
 
 use crate::args::ClientOptions;
@@ -60,6 +61,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
     let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url)?;
     check_range(&to, offset, 0, "--offset")?;
+    from.expect_contents(&to)?;
     let length = from.size();
     let plan = Plan {
         from,
@@ -112,6 +114,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     }
     let there = options.at_destination.over(&options.client);
     let to = Place::destination(&mut queue, &there, destination)?;
+    from.expect_contents(&to)?;
     if let Some(journal) = &mut journal {
         journal.meet(&mut queue, &from, &to)?;
     }
@@ -135,7 +138,14 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
 fn carry_out(queue: &mut initiator::Queue, plan: Plan, json: bool) -> Result<()> {
     let (begin, verified) = (Instant::now(), plan.verify);
     let (source, destination) = (plan.from.name(), plan.to.name());
+    let may_be_empty = !matches!(plan.from, Place::Stream) || !plan.to.is_disk();
     let bytes = pipeline::run(queue, plan)?;
+    if bytes == 0 && !may_be_empty {
+        bail!(
+            "nothing came from standard input, and nothing was written to {destination}; try: \
+             whether the program that was to write it has failed (set -o pipefail)"
+        );
+    }
     if json {
         output::result(json!({
             "source": source,

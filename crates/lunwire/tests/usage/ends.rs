@@ -41,3 +41,57 @@ fn each_end_of_a_copy_has_an_account_of_its_own() {
     fails(2, &words.concat(), &["--to-chap-user", "DESTINATION"]);
     assert!(!std::path::Path::new(&new).exists());
 }
+
+#[test]
+fn an_image_of_a_virtual_machine_is_not_written_as_a_disk() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let url = daemon.urls[0].as_str();
+    let mut bytes = pattern(1 << 20);
+    good(&["write", url, &files.with("old", &bytes), "--quiet"]);
+    bytes[..4].copy_from_slice(b"QFI\xfb");
+    let image = files.with("q.qcow2", &bytes);
+    let said = ["qcow2", "qemu-img convert -O raw", "| lunwire copy - ", "nothing was written"];
+    fails(1, &["copy", &image, url, "--quiet"], &said);
+    fails(1, &["write", url, &image, "--quiet"], &said);
+    let resumed = ["copy", &image, url, "--quiet", "--resume", &files.path("state")];
+    fails(1, &resumed, &said);
+    let out = files.path("out");
+    good(&["read", url, &out, "--quiet"]);
+    assert!(std::fs::read(&out).unwrap() == pattern(1 << 20));
+    // As a file it is one as any other, and through a pipe its bytes are what is meant.
+    good(&["copy", &image, &files.path("twin"), "--quiet"]);
+    let piped = piped(&["copy", "-", url, "--quiet"], &image);
+    assert!(piped.status.success(), "{}", stderr(&piped));
+    good(&["read", url, &out, "--quiet", "--overwrite"]);
+    assert!(std::fs::read(&out).unwrap() == bytes);
+}
+
+/// With `file` as standard input.
+fn piped(arguments: &[&str], file: &str) -> std::process::Output {
+    let input = std::fs::File::open(file).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_lunwire"));
+    command.args(arguments).stdin(input).output().unwrap()
+}
+
+#[test]
+fn nothing_at_all_is_no_disk() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let (url, empty) = (daemon.urls[0].as_str(), files.with("empty", b""));
+    let said = ["empty", "nothing was written"];
+    fails(1, &["write", url, &empty], &said);
+    fails(1, &["copy", &empty, url, "--json"], &said);
+    fails(1, &["copy", &empty, url, "--resume", &files.path("state")], &said);
+    for arguments in [&["write", url][..], &["copy", "-", url, "--json"]] {
+        let output = piped(arguments, "/dev/null");
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains("standard input") && text.contains("pipefail"), "{text}");
+        assert!(!text.contains("100%"), "{text}");
+    }
+    // A file may be empty.
+    good(&["copy", &empty, &files.path("twin"), "--quiet"]);
+    assert!(piped(&["copy", "-", &files.path("other")], "/dev/null").status.success());
+    good(&["read", url, &files.path("out"), "--length", "0", "--quiet"]);
+}
