@@ -81,6 +81,29 @@ fn disks_are_resized_and_looked_at() {
 }
 
 #[test]
+fn a_disk_that_nobody_sees_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let target = "[[target]]\nname = \"iqn.2026-01.com.example:database\"\n";
+    let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    let host = "iqn.2026-01.com.example:host";
+    let initiator = format!("[[target.initiator]]\nname = \"{host}\"\nluns = [0]\n");
+    std::fs::write(&file, format!("{target}{lun}{initiator}")).unwrap();
+    let daemon = Daemon::start(folder.path(), 1, &["--config", &file.display().to_string()]);
+    let (code, said) = daemon.ask(&["lun", "add", "memory:1M"]);
+    assert!(code == Some(0) && said.contains("no initiator sees LUN 1 of iqn."), "{said}");
+    assert!(said.contains("--initiator IQN"), "{said}");
+    // That of a number on a list is seen, and that for somebody.
+    assert_eq!(daemon.ask(&["lun", "remove", "0"]).0, Some(0));
+    for more in [&["--number", "0"][..], &["--initiator", host]] {
+        let (code, said) = daemon.ask(&[&["lun", "add", "memory:1M"], more].concat());
+        assert!(code == Some(0) && !said.contains("no initiator"), "{said}");
+    }
+    let (_, said) = daemon.ask(&["lun", "add", "memory:1M", "--json"]);
+    assert!(said.contains("\"for_nobody\":true"), "{said}");
+}
+
+#[test]
 fn disks_are_added_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path(), 1, &["--lun", "memory:1M"]);

@@ -204,7 +204,8 @@ impl Shared {
             served.luns.push(lun.clone());
             served.luns.sort_by_key(|lun| lun.number);
         }
-        Ok(Reply::Added { target, lun })
+        let for_nobody = !self.target.is_for_somebody(&target, lun.number)?;
+        Ok(Reply::Added { target, lun, for_nobody })
     }
 
     /// Serves a unit no more.
