@@ -95,3 +95,23 @@ fn nothing_at_all_is_no_disk() {
     assert!(piped(&["copy", "-", &files.path("other")], "/dev/null").status.success());
     good(&["read", url, &files.path("out"), "--length", "0", "--quiet"]);
 }
+
+#[test]
+fn a_state_that_does_not_fit_says_why() {
+    let files = Files::new();
+    let image = files.with("image", &pattern(1 << 20));
+    let (out, lost) = (files.path("out"), files.path("no/such/state"));
+    let folder = files.path("no/such");
+    fails(1, &["copy", &image, &out, "--resume", &lost], &["mkdir -p", &folder, "keep the state"]);
+    assert!(!std::path::Path::new(&out).exists());
+    let text = format!(
+        "{{\"source\":\"{image}\",\"destination\":\"{}\",\"length\":1048576,\"done\":0,\
+         \"from\":null,\"to\":null}}",
+        files.path("./out")
+    );
+    let state = files.with("state", text.as_bytes());
+    let dotted = files.path("./out");
+    let said = ["another copy", dotted.as_str(), out.as_str(), "the same words", "rm "];
+    fails(1, &["copy", &image, &out, "--resume", &state], &said);
+    good(&["copy", &image, &dotted, "--resume", &state, "--quiet"]);
+}
