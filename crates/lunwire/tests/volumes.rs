@@ -81,6 +81,19 @@ fn disks_are_resized_and_looked_at() {
 }
 
 #[test]
+fn a_size_that_no_file_can_have_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let word = format!("file:{},size=1M", folder.path().join("disk").display());
+    let daemon = Daemon::start(folder.path(), 1, &["--lun", &word]);
+    let pid = rustix::process::Pid::from_child(&daemon.child);
+    let most = rustix::process::Rlimit { current: Some(4 << 20), maximum: Some(4 << 20) };
+    rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, most).unwrap();
+    let (code, said) = daemon.ask(&["lun", "resize", "0", "8M"]);
+    assert!(code == Some(1) && said.contains("cannot have 8388608 bytes"), "{said}");
+    assert!(said.contains("; try: a smaller size") && !said.contains("os error"), "{said}");
+}
+
+#[test]
 fn a_disk_that_nobody_sees_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lunwire.toml");
