@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire read`, `write` and `copy`.
 
+use std::io::IsTerminal;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -30,6 +31,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
         return Err(Usage("--verify: standard output cannot be read back".into()).into());
     }
     refuse_json_beside_data(&options.file, options.json)?;
+    refuse_terminal(&options.file)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
@@ -102,6 +104,7 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
         return Err(Usage(text.into()).into());
     }
     refuse_json_beside_data(destination, options.json)?;
+    refuse_terminal(destination)?;
     let mut queue = client::queue(&options.client)?;
     let from = Place::source(&mut queue, &options.client, source)?;
     let length = from.size();
@@ -162,6 +165,19 @@ fn carry_out(queue: &mut initiator::Queue, plan: Plan, json: bool) -> Result<()>
 fn refuse_json_beside_data(destination: &str, json: bool) -> Result<()> {
     match json && destination == STANDARD {
         true => Err(Usage("--json: standard output has the data; name a FILE".into()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Nobody reads the bytes of a disk there, and some of them change how it shows text.
+fn refuse_terminal(destination: &str) -> Result<()> {
+    match destination == STANDARD && std::io::stdout().is_terminal() {
+        true => Err(Usage(
+            "standard output is a terminal, which cannot show the bytes of a disk; try: a FILE, \
+             or | xxd"
+                .into(),
+        )
+        .into()),
         false => Ok(()),
     }
 }

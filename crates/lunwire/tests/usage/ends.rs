@@ -115,3 +115,21 @@ fn a_state_that_does_not_fit_says_why() {
     fails(1, &["copy", &image, &out, "--resume", &state], &said);
     good(&["copy", &image, &dotted, "--resume", &state, "--quiet"]);
 }
+
+#[test]
+fn bytes_of_a_disk_do_not_go_to_a_terminal() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M"], &[]);
+    let (url, lunwire) = (daemon.urls[0].as_str(), env!("CARGO_BIN_EXE_lunwire"));
+    for words in [format!("read {url}"), format!("copy {url} -"), format!("read {url} | wc -c")] {
+        let mut script = std::process::Command::new("script");
+        script.args(["--quiet", "--return", "--command", &format!("{lunwire} {words}")]);
+        let Ok(output) = script.arg("/dev/null").output() else {
+            return println!("skipped: no program script, which makes terminals");
+        };
+        let said = crate::support::stdout(&output);
+        let piped = words.contains('|');
+        assert_eq!(output.status.code(), Some(if piped { 0 } else { 2 }), "{words}: {said}");
+        assert!(said.contains(if piped { "1048576" } else { "is a terminal" }), "{words}: {said}");
+    }
+}
