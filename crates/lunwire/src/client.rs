@@ -32,6 +32,7 @@ use initiator::Auth;
 use initiator::Config;
 use initiator::DigestOffer;
 use initiator::Discovered;
+use initiator::Ending;
 use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
@@ -522,6 +523,9 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             Some("shell") => format!("try: login {url}, to go on with the new one"),
             _ => "try: again, from the beginning, if this is the disk that is meant".into(),
         },
+        Kind::Ending(Ending::TimedOut) => {
+            "try: --command-timeout with more TIME, where the disk is only slow".into()
+        }
         Kind::CannotFlush => {
             "try: with its write cache turned off (WCE in the Caching mode page)".into()
         }

@@ -133,3 +133,21 @@ fn bytes_of_a_disk_do_not_go_to_a_terminal() {
         assert!(said.contains(if piped { "1048576" } else { "is a terminal" }), "{words}: {said}");
     }
 }
+
+#[test]
+fn a_folder_is_no_place_for_bytes() {
+    let files = Files::new();
+    let (image, folder) = (files.with("image", &[1; 4096]), files.path(""));
+    let (gone, within) = (files.path("gone/"), files.path("gone/file"));
+    fails(1, &["copy", &image, &folder], &["it is a folder; try: ", "/NAME"]);
+    fails(1, &["copy", &image, &gone], &["no such folder; try: mkdir -p", "gone/NAME"]);
+    fails(1, &["copy", &image, &within], &["gone does not exist; try: mkdir -p "]);
+}
+
+#[test]
+fn a_command_that_is_given_up_says_how_it_gets_more_time() {
+    let files = Files::new();
+    let daemon = Daemon::start(files.folder.path(), &["memory:1M,delay=5s"], &[]);
+    let read = ["read", &daemon.urls[0], &files.path("out"), "--command-timeout", "100ms"];
+    fails(1, &read, &["it took too long", "try: --command-timeout"]);
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is not to become the contents of a disk unless somebody says so.
+//! What is not to become the contents of a disk unless somebody says so, and names that are none
+//! of a file.
 
 use std::path::Path;
 
@@ -45,4 +46,25 @@ impl Local {
             None => Ok(()),
         }
     }
+}
+
+/// Fails for a name that is one of a folder, by what is there or by its last character, and for one
+/// in a folder that is not there.
+pub(super) fn expect_folder(text: &str) -> Result<()> {
+    let named = text.trim_end_matches('/');
+    if Path::new(text).is_dir() {
+        bail!("cannot write {text}: it is a folder; try: {named}/NAME");
+    }
+    if text.ends_with('/') {
+        bail!(
+            "cannot write {text}: there is no such folder; try: mkdir -p {text}, and {text}NAME, \
+             or without / at the end"
+        );
+    }
+    let folder = Path::new(text).parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        let folder = folder.display();
+        bail!("cannot write {text}: the folder {folder} does not exist; try: mkdir -p {folder}");
+    }
+    Ok(())
 }
