@@ -94,6 +94,28 @@ fn a_size_that_no_file_can_have_is_told_once() {
 }
 
 #[test]
+fn what_was_done_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let target = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n";
+    let group = "[[target.port-group]]\nnumber = 1\nportal-groups = [1]\n";
+    let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    std::fs::write(&file, format!("{target}{group}{lun}{lun}")).unwrap();
+    let daemon = Daemon::start(folder.path(), 2, &["--config", &file.display().to_string()]);
+    let set = ["alua", "set", "iqn.2026-01.com.example:a", "1", "standby"];
+    let (code, said) = daemon.ask(&set);
+    assert!(code == Some(0) && said.contains("group 1 is standby now"), "{said}");
+    for words in [&set[..], &["lun", "remove", "1"]] {
+        let (code, said) = daemon.ask(&[words, &["--json"]].concat());
+        assert!(code == Some(0) && said.contains("\"reply\":\"done\""), "{said}");
+    }
+    for words in ["add", "remove", "resize", "rescan", "snapshot"].map(|word| ["lun", word]) {
+        let (_, said) = daemon.ask(&[&words[..], &["--help"]].concat());
+        assert!(said.contains("Example:\n  lunwire lun "), "{said}");
+    }
+}
+
+#[test]
 fn a_disk_that_nobody_sees_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lunwire.toml");

@@ -140,7 +140,11 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
 /// Moves everything, and tells a program what came of it.
 fn carry_out(queue: &mut initiator::Queue, plan: Plan, json: bool) -> Result<()> {
     let (begin, verified) = (Instant::now(), plan.verify);
-    let (source, destination) = (plan.from.name(), plan.to.name());
+    let source = match &plan.from {
+        Place::Stream => "standard input".to_owned(),
+        from => from.name(),
+    };
+    let destination = plan.to.name();
     let may_be_empty = !matches!(plan.from, Place::Stream) || !plan.to.is_disk();
     let bytes = pipeline::run(queue, plan)?;
     if bytes == 0 && !may_be_empty {
