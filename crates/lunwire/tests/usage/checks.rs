@@ -205,7 +205,7 @@ fn disks_in_memory_that_it_has_not_are_warned_of() {
         said.contains("in memory")
     };
     let machine = rustix::system::sysinfo();
-    let mebibytes = machine.totalram * u64::from(machine.mem_unit) >> 20;
+    let mebibytes = (machine.totalram * u64::from(machine.mem_unit)) >> 20;
     assert!(told(&format!("memory:{}M", mebibytes + 1)));
     let half = mebibytes / 2 + 1;
     assert!(told(&format!("stripe:1M(memory:{half}M;memory:{half}M),log")));
