@@ -19,4 +19,5 @@ mod places;
 mod reader;
 mod secrets;
 mod server;
+mod slow;
 mod zeroes;
