@@ -35,6 +35,7 @@ use initiator::scsi;
 
 use self::durable::Durable;
 use self::verify::Compared;
+use self::window::Begun;
 use self::window::PIECE;
 use self::window::Window;
 use crate::client;
@@ -109,7 +110,7 @@ struct Moving {
     /// By WRITE SAME.
     zeroing: bool,
     /// When the piece began; None: what it takes says nothing of the line.
-    begun: Option<Instant>,
+    begun: Option<Begun>,
 }
 
 impl Moving {
@@ -282,7 +283,7 @@ impl Copy<'_> {
             return Ok(false);
         }
         let length = self.piece_at(offset).min(left);
-        let begun = Some(Instant::now());
+        let begun = self.begin(length);
         match &self.plan.from {
             Place::Disk(disk) => {
                 let request = disk.read(self.plan.from_offset + offset, narrow(length));
@@ -381,7 +382,7 @@ impl Copy<'_> {
     }
 
     /// A piece of the source is there. `begun`: when it was asked for, where it had to come.
-    fn deliver(&mut self, offset: u64, data: Buf, begun: Option<Instant>) -> Result<()> {
+    fn deliver(&mut self, offset: u64, data: Buf, begun: Option<Begun>) -> Result<()> {
         let length = data.len() as u64;
         if self.plan.verify {
             self.digests.insert(offset, (length, crc::crc32c(&data)));
@@ -410,7 +411,7 @@ impl Copy<'_> {
                         disk.write(at, Slice::from(whole))
                     }
                 };
-                let begun = if zeroing { begun } else { begun.or_else(|| Some(Instant::now())) };
+                let begun = if zeroing { begun } else { begun.or_else(|| self.begin(length)) };
                 let reading = false;
                 self.post(Moving { session, offset, length, reading, zeroing, begun }, request)
             }
@@ -436,7 +437,7 @@ impl Copy<'_> {
         let at = self.plan.to_offset + moving.offset;
         let Some(disk) = self.plan.disk_of(moving.session) else { return Ok(()) };
         let request = disk.write(at, buf.freeze());
-        let begun = moving.begun.or_else(|| Some(Instant::now()));
+        let begun = moving.begun.or_else(|| self.begin(moving.length));
         self.post(Moving { zeroing: false, begun, ..moving }, request)
     }
 

@@ -2,7 +2,6 @@
 //! Reads back what was written and compares.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
@@ -77,7 +76,7 @@ impl Copy<'_> {
             Place::Disk(disk) => {
                 let request = disk.read(at, disk.round_up(length));
                 let session = disk.session;
-                let begun = Some(Instant::now());
+                let begun = self.begin(length);
                 let moving =
                     Moving { session, offset, length, reading: true, zeroing: false, begun };
                 self.post(moving, request)?;

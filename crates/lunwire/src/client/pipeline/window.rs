@@ -3,9 +3,12 @@
 //! a user wants and the next line of progress wait behind all of it.
 //!
 //! ```text
-//! piece takes up to EASY:  the window grows by it (twice as much for each round trip)
-//! longer than HARD:        it shrinks to what would have taken EASY
+//! piece waits up to EASY:  the window grows by it (twice as much for each round trip)
+//! longer than HARD:        it shrinks to what would have waited EASY
 //! ```
+//!
+//! Waiting is what it takes beyond the shortest time of any: that of a far target, or a busy disk,
+//! does not become less with less under way.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -30,11 +33,11 @@ const PIECE_LEAST: u64 = 64 << 10;
 /// most.
 const FIRST: u64 = 2 * PIECE_LEAST;
 
-/// A piece that takes no longer leaves room for more: where the window grows for a round trip after
+/// A piece that waits no longer leaves room for more: where the window grows for a round trip after
 /// what is too much was posted, twice of this is under way.
 const EASY: Duration = Duration::from_millis(500);
 
-/// A piece that takes longer had too much before it: less than the client has to come to an end
+/// A piece that waits longer had too much before it: less than the client has to come to an end
 /// ([`crate::client::FAREWELL`]), and far enough from [`EASY`] for disks that answer in bursts.
 const HARD: Duration = Duration::from_millis(1500);
 
@@ -47,13 +50,23 @@ pub(super) struct Window {
     most: u64,
     /// What began before says nothing of the size that it has now.
     since: Instant,
+    /// The shortest time of a piece.
+    least: Duration,
+}
+
+/// The begin of a piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    at: Instant,
+    /// Others were under way, or had no room beside it: it shows what waiting there is.
+    counts: bool,
 }
 
 impl Window {
     /// `piece`: bytes of the longest one.
     pub(super) fn new(piece: u32, now: Instant) -> Self {
         let most = u64::from(piece) * DEPTH as u64;
-        Self { size: FIRST.min(most), most, since: now }
+        Self { size: FIRST.min(most), most, since: now, least: Duration::MAX }
     }
 
     pub(super) const fn size(&self) -> u64 {
@@ -67,13 +80,20 @@ impl Window {
         1 << share.ilog2()
     }
 
-    /// A piece of `length` bytes that began at `begun` has ended.
-    pub(super) fn note(&mut self, begun: Instant, length: u64, now: Instant) {
-        let time = now.saturating_duration_since(begun);
-        if time <= EASY {
+    /// A piece of `length` bytes begins where `under_way` are.
+    pub(super) const fn begin(&self, under_way: u64, length: u64, at: Instant) -> Begun {
+        Begun { at, counts: under_way > 0 || length > self.size / 2 }
+    }
+
+    /// A piece of `length` bytes has ended.
+    pub(super) fn note(&mut self, begun: Begun, length: u64, now: Instant) {
+        let time = now.saturating_duration_since(begun.at);
+        self.least = self.least.min(time);
+        let waited = time.saturating_sub(self.least);
+        if waited <= EASY && begun.counts {
             self.size = self.size.saturating_add(length).min(self.most);
-        } else if time > HARD && begun >= self.since {
-            let share = EASY.as_secs_f64() / time.as_secs_f64();
+        } else if waited > HARD && begun.at >= self.since {
+            let share = EASY.as_secs_f64() / waited.as_secs_f64();
             let size = (self.size as f64 * share) as u64;
             self.size = size.max(PIECE_LEAST).min(self.most);
             self.since = now;
@@ -84,13 +104,20 @@ impl Window {
 impl Copy<'_> {
     pub(super) fn is_full(&self) -> bool {
         let pieces = self.under_way.len() + self.held.len();
-        if pieces >= DEPTH {
-            return true;
-        }
+        let (moving, next) = (self.moving(), self.window.piece().min(self.piece.into()));
+        pieces >= DEPTH || (moving > 0 && moving + next > self.window.size())
+    }
+
+    /// Bytes under way.
+    fn moving(&self) -> u64 {
         let moving: u64 = self.under_way.values().map(Moving::weight).sum();
         let held: u64 = self.held.values().map(|data| data.len() as u64).sum();
-        let under_way = moving + held;
-        under_way > 0 && under_way + self.window.piece().min(self.piece.into()) > self.window.size()
+        moving + held
+    }
+
+    /// A piece begins on a line.
+    pub(super) fn begin(&self, length: u64) -> Option<Begun> {
+        Some(self.window.begin(self.moving(), length, Instant::now()))
     }
 
     /// Bytes of the piece at `offset`: it ends where a longer one would.
@@ -120,7 +147,7 @@ impl Copy<'_> {
         file.is_hole(at, length).then_some(length)
     }
 
-    pub(super) fn note_time(&mut self, begun: Option<Instant>, length: u64) {
+    pub(super) fn note_time(&mut self, begun: Option<Begun>, length: u64) {
         if let Some(begun) = begun {
             self.window.note(begun, length, Instant::now());
         }
@@ -137,25 +164,26 @@ mod tests {
     /// a line of `rate` bytes/s whose ends are `trip` apart.
     fn carry(window: &mut Window, begin: Instant, rate: f64, trip: f64, time: f64) -> (f64, u64) {
         let (mut now, mut free, mut longest, mut moved) = (0.0, 0.0_f64, 0.0_f64, 0);
-        let mut line: VecDeque<(f64, f64, u64)> = VecDeque::new();
+        let mut line: VecDeque<(f64, Begun, f64, u64)> = VecDeque::new();
         let at = |seconds: f64| begin + Duration::from_secs_f64(seconds);
         while now < time {
-            let under_way = |line: &VecDeque<(f64, f64, u64)>| -> u64 {
-                line.iter().map(|(_, _, length)| length).sum()
+            let under_way = |line: &VecDeque<(f64, Begun, f64, u64)>| -> u64 {
+                line.iter().map(|(_, _, _, length)| length).sum()
             };
             while line.len() < DEPTH
                 && (line.is_empty() || under_way(&line) + window.piece() <= window.size())
             {
                 let length = window.piece().min(PIECE.into());
                 free = free.max(now) + length as f64 / rate;
-                line.push_back((now, free + trip, length));
+                let begun = window.begin(under_way(&line), length, at(now));
+                line.push_back((now, begun, free + trip, length));
             }
-            if let Some((begun, end, length)) = line.pop_front() {
+            if let Some((posted, begun, end, length)) = line.pop_front() {
                 now = end;
                 moved += length;
-                window.note(at(begun), length, at(end));
+                window.note(begun, length, at(end));
                 if now > time / 2.0 {
-                    longest = longest.max(end - begun);
+                    longest = longest.max(end - posted);
                 }
             }
         }
@@ -188,5 +216,15 @@ mod tests {
         carry(&mut window, begin, 2e9, 0.001, 0.1);
         let (longest, _) = carry(&mut window, begin + Duration::from_secs(1), 200e3, 0.02, 240.0);
         assert!(longest < 2.0, "{longest}");
+    }
+
+    #[test]
+    fn a_far_target_is_no_slow_line() {
+        for trip in [0.6, 2.0] {
+            let begin = Instant::now();
+            let mut window = Window::new(PIECE, begin);
+            carry(&mut window, begin, 20e6, trip, 15.0 * trip);
+            assert!(window.size() > 8 << 20, "{trip}: {}", window.size());
+        }
     }
 }
