@@ -556,13 +556,15 @@ pub(crate) fn is_to_leave(queue: &Queue, sessions: &[SessionId]) -> bool {
             || !sessions.iter().any(|session| queue.is_up(*session)))
 }
 
-/// Logs out; where the user wants an end, not for long.
+/// Logs out. Where the user wants an end, not for long, but nothing that is under way must reach a
+/// disk when this process is gone.
 pub(crate) fn log_out(queue: &mut Queue, session: SessionId) {
     if !is_interrupted() {
         return queue.logout(session);
     }
-    queue.close(session);
-    while !is_to_leave(queue, &[session]) {
+    queue.abandon(session);
+    let begun = *NOTICED.get_or_init(Instant::now);
+    while !queue.is_over(session) && begun.elapsed() < FAREWELL + LAST_WORDS / 2 {
         queue.wait_n(1, LOOK);
         while queue.reap().is_some() {}
     }
