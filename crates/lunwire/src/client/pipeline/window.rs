@@ -93,8 +93,8 @@ impl Window {
         if waited <= EASY && begun.counts {
             self.size = self.size.saturating_add(length).min(self.most);
         } else if waited > HARD && begun.at >= self.since {
-            let share = EASY.as_secs_f64() / waited.as_secs_f64();
-            let size = (self.size as f64 * share) as u64;
+            let size = u128::from(self.size) * EASY.as_millis() / waited.as_millis();
+            let size = u64::try_from(size).unwrap_or(self.most);
             self.size = size.max(PIECE_LEAST).min(self.most);
             self.since = now;
         }
