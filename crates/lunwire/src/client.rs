@@ -34,6 +34,7 @@ use initiator::Auth;
 use initiator::Config;
 use initiator::DigestOffer;
 use initiator::Discovered;
+use initiator::Ending;
 use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
@@ -261,22 +262,24 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
     if url.auth == Some(Auth::None) && client.chap_user.is_none() {
         return Ok(None);
     }
+    let end = client.account_prefix;
     for secret in [&url.secret, &url.target_secret].into_iter().flatten() {
         output::hide(secret);
         if std::env::args_os().any(|word| word.to_string_lossy().contains(secret.as_str())) {
-            output::warn(
+            output::warn(format_args!(
                 "the secret in the URL shows to everybody on this machine (ps); \
-                 try: --chap-secret-file FILE and --mutual-secret-file FILE",
-            );
+                 try: --{end}chap-secret-file FILE and --{end}mutual-secret-file FILE{}",
+                for_destination()
+            ));
         }
     }
     let mut accounts = Accounts::default();
     let own = match (&client.chap_secret_env, &client.chap_secret_file, &url.secret) {
         (Some(variable), _, _) => {
             let user = client.chap_user.as_ref().or(url.user.as_ref());
-            let given = shown_variable("--chap-secret-env", variable);
+            let given = shown_variable(&format!("--{end}chap-secret-env"), variable);
             let wrong = |why: String| anyhow::Error::from(Usage(format!("{given}: {why}")));
-            let user = user.ok_or_else(|| wrong("--chap-user is missing".into()))?;
+            let user = user.ok_or_else(|| wrong(format!("--{end}chap-user is missing")))?;
             let secret = secret_of_environment(variable).map_err(wrong)?;
             Some(credentials(user, secret)?)
         }
@@ -287,12 +290,12 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
             user.map(|user| credentials(user, secret)).transpose()?
         }
         (None, None, _) if client.chap_user.is_none() && url.user.is_some() => {
-            let why = "its user has no secret; try: --chap-secret-file FILE";
+            let why = format!("its user has no secret; try: --{end}chap-secret-file FILE");
             return Err(usage("URL", &url.to_string(), why));
         }
         (None, file, _) => {
             let user = client.chap_user.as_ref().or(url.user.as_ref());
-            accounts.pair("chap", user, file.as_ref())?
+            accounts.pair(&format!("{end}chap"), user, file.as_ref())?
         }
     };
     let (user, file) = (client.mutual_user.as_ref(), client.mutual_secret_file.as_ref());
@@ -302,7 +305,7 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
                 .map_err(|error| usage("URL", &url.to_string(), error))?;
             Some(credentials(user.unwrap_or(named), secret)?)
         }
-        _ => accounts.pair("mutual", user, file)?,
+        _ => accounts.pair(&format!("{end}mutual"), user, file)?,
     };
     if url.auth.is_some() && own.is_none() {
         return Err(usage("URL", &url.to_string(), "auth: a user and its secret are missing"));
@@ -313,12 +316,22 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
     match (own, target) {
         (None, None) => Ok(None),
         (None, Some(_)) => {
-            Err(Usage("--mutual-user: --chap-user and its secret are missing".into()).into())
+            let missing =
+                format!("--{end}mutual-user: --{end}chap-user and its secret are missing");
+            Err(Usage(missing).into())
         }
         (Some(own), target) => {
             let account = Account::new(own, target);
             Ok(Some(Arc::new(account.map_err(|error| Usage(error.to_string()))?)))
         }
+    }
+}
+
+/// Which options give the account at one end of a copy alone, behind those that are for both.
+pub(crate) fn for_destination() -> &'static str {
+    match output::command().as_deref() {
+        Some("copy") => " (--to-chap-user, --to-chap-secret-file and so on at the destination)",
+        _ => "",
     }
 }
 
@@ -479,7 +492,10 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         }
         Kind::Login(LoginError::Refused(0x0203)) => return alone(&discover),
         Kind::Login(LoginError::Refused(0x0201 | 0x0202) | LoginError::AuthMethod) => {
-            "try: --chap-user NAME --chap-secret-file FILE, or another --initiator".into()
+            format!(
+                "try: --chap-user NAME --chap-secret-file FILE{}, or another --initiator",
+                for_destination()
+            )
         }
         Kind::Login(LoginError::DigestRequired(key)) => {
             let flag = if *key == "HeaderDigest" { "--header-digest" } else { "--data-digest" };
@@ -509,6 +525,9 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             Some("shell") => format!("try: login {url}, to go on with the new one"),
             _ => "try: again, from the beginning, if this is the disk that is meant".into(),
         },
+        Kind::Ending(Ending::TimedOut) => {
+            "try: --command-timeout with more TIME, where the disk is only slow".into()
+        }
         Kind::CannotFlush => {
             "try: with its write cache turned off (WCE in the Caching mode page)".into()
         }

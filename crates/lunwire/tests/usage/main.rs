@@ -9,6 +9,7 @@ mod addresses;
 mod advice;
 mod beside;
 mod checks;
+mod ends;
 mod flushes;
 mod foreign;
 mod inspecting;
