@@ -15,7 +15,9 @@ pub(crate) mod refusal;
 pub(crate) mod same;
 
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::OnceLock;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -73,10 +75,10 @@ pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
 /// How long what is under way may take once the user wants an end: a target that is well answers in
 /// far less.
-const FAREWELL: Duration = Duration::from_secs(3);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 
 /// So long after that the process leaves, whatever it waits for: enough to say what was done.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long to try to log in for the first time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
@@ -554,6 +556,14 @@ pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+/// What a process that has to leave has to say besides.
+static GOODBYE: Mutex<String> = Mutex::new(String::new());
+
+/// `words` are said if what is under way does not end when the user wants an end.
+pub(crate) fn set_last_words(words: String) {
+    *GOODBYE.lock().unwrap_or_else(PoisonError::into_inner) = words;
+}
+
 /// When that was noticed.
 static NOTICED: OnceLock<Instant> = OnceLock::new();
 
@@ -593,10 +603,13 @@ fn catch_signals(queue: &Queue) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context(CANNOT)?;
     let told = std::thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
+            NOTICED.get_or_init(Instant::now);
             output::say("coming to an end; once more to leave at once");
             waker.wake();
             std::thread::sleep(FAREWELL + LAST_WORDS);
-            output::say("what is under way does not end; leaving");
+            let words = GOODBYE.lock().unwrap_or_else(PoisonError::into_inner);
+            let colon = if words.is_empty() { "" } else { "; " };
+            output::say(format_args!("what is under way does not end; leaving{colon}{words}"));
             std::process::exit(1);
         }
     });

@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use rustix::process::kill_process;
 use support::Daemon;
 use support::Files;
+use support::Loop;
 use support::good;
 use support::lunwire;
 use support::pattern;
@@ -25,7 +26,7 @@ const SIZE: usize = 16 << 20;
 /// Begins a copy, whose disk takes seconds for it, and ends it by `signal` in its middle.
 fn begin(from: &str, to: &str, state: &str, signal: Signal) {
     let child = Command::new(env!("CARGO_BIN_EXE_lunwire"))
-        .args(["copy", from, to, "--resume", state, "--quiet"])
+        .args(["copy", from, to, "--resume", state, "--quiet", "--overwrite"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -99,6 +100,34 @@ fn a_destination_that_others_wrote_to_is_refused() {
     std::fs::remove_file(&state).unwrap();
     good(&["copy", url, &out, "--resume", &state, "--quiet", "--overwrite"]);
     assert!(std::fs::read(&out).unwrap() == pattern(SIZE));
+}
+
+/// A device is what lies under it, however deep.
+#[test]
+fn a_device_over_another_one_that_shows_another_file_is_refused() {
+    let files = Files::new();
+    let (first, second) = (files.with("first", &pattern(SIZE)), files.with("second", &[7; SIZE]));
+    let Some(lower) = Loop::of(&first, &[]) else { return };
+    let Some(upper) = Loop::of(&lower.device, &[]) else { return };
+    let disk = files.with("disk", &pattern(SIZE));
+    let slow = format!("file:{disk},limit=3M/s");
+    let daemon = Daemon::start(files.folder.path(), &[&slow], &[]);
+    let (url, state) = (daemon.urls[0].as_str(), files.path("state"));
+    for (from, to) in [(url, upper.device.as_str()), (&upper.device, url)] {
+        begin(from, to, &state, Signal::INT);
+        let exchange = |file| {
+            upper.detach();
+            lower.shows(file);
+            upper.shows(&lower.device);
+        };
+        exchange(&second);
+        refuses(from, to, &state, "shows another disk or file than before");
+        assert!(std::fs::read(&second).unwrap() == [7; SIZE], "it was not written to");
+        exchange(&first);
+        good(&["copy", from, to, "--resume", &state, "--quiet"]);
+        assert!(std::fs::read(&first).unwrap() == pattern(SIZE));
+        assert!(std::fs::read(&disk).unwrap() == pattern(SIZE));
+    }
 }
 
 #[test]
@@ -185,7 +214,7 @@ fn a_copy_that_does_not_verify_is_mended_by_the_same_command() {
     let output = child.wait_with_output().unwrap();
     let text = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("between bytes 1048576 and 2097152"), "{text}");
+    assert!(text.contains("between bytes 1048576 and "), "{text}");
     assert!(text.contains("the same command copies again from byte 1048576 on"), "{text}");
     good(&arguments);
     assert!(std::fs::read(&disk).unwrap() == pattern(SIZE));

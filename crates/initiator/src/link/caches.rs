@@ -104,11 +104,14 @@ fn says(cdb: &Cdb, outcome: &Outcome) -> Says {
         Outcome::Failed(_) if flushes => return Says::Lost,
         Outcome::Failed(_) => return Says::Nothing,
     };
+    let sense = Sense::parse(&completion.sense);
     let sense = match completion.status {
+        // Sense data may come with any status (SPC-4 §4.5.1).
+        _ if sense.is_some_and(|sense| sense.deferred) => sense,
         BUSY | TASK_SET_FULL | RESERVATION_CONFLICT => return Says::Nothing,
         GOOD if is_quiet(cdb) => return Says::Nothing,
         GOOD => return Says::Ready,
-        CHECK_CONDITION => Sense::parse(&completion.sense),
+        CHECK_CONDITION => sense,
         _ => None,
     };
     match (sense.and_then(of_sense), sense) {
@@ -201,6 +204,14 @@ mod tests {
             for (cdb, failures) in [(&read, of_read), (&flush, of_flush)] {
                 let heard = Caches::default().heard(0, cdb, &outcome);
                 assert_eq!(heard, Generation::of(0, failures), "{code:x}, key {key:x}");
+            }
+        }
+        for status in [GOOD, BUSY] {
+            for cdb in [&read, &flush] {
+                let heard = Caches::default().heard(0, cdb, &ends(status, sense(0x71, 3)));
+                assert_eq!(heard, Generation::of(0, 1), "beside status {status:x}");
+                let heard = Caches::default().heard(0, cdb, &ends(status, sense(0x70, 1)));
+                assert_eq!(heard, after(0), "of its own, beside status {status:x}");
             }
         }
         for (outcome, of_flush) in [

@@ -444,8 +444,8 @@ impl Link {
 
 /// What a unit tells of an earlier command, in the place of an answer to this one.
 fn deferred(outcome: &Outcome) -> Option<Kind> {
-    let Outcome::Done(Completion { status: status @ CHECK_CONDITION, sense: raw, .. }) = outcome
-    else {
+    // It may come beside any status, of which it says nothing.
+    let Outcome::Done(Completion { status, sense: raw, .. }) = outcome else {
         return None;
     };
     let sense = Sense::parse(raw).filter(|sense| sense.deferred)?;

@@ -59,7 +59,7 @@ pub(super) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes that a direction of a connection carries within [`PROGRESS_TIME`] if it gets on: more than
-/// the pings of either side.
+/// the pings of either side. So many of its own, or all, a command that gets on moves in that time.
 pub(super) const PROGRESS_MIN: u64 = 1024;
 
 /// See [`PROGRESS_MIN`]: less than a hundred bytes a second is no line for a disk.

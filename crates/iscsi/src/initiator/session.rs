@@ -33,6 +33,7 @@ mod tests;
 mod text;
 mod types;
 
+pub(super) use patience::Pace;
 pub(super) use patience::Patience;
 
 pub use patience::Carried;

@@ -14,6 +14,7 @@ use super::datamover::TaskId;
 use super::datamover::itt;
 use super::datamover::slot;
 use super::limits::TASKS_MAX;
+use super::session::Pace;
 use super::session::Patience;
 
 /// A command that has not ended.
@@ -40,8 +41,8 @@ pub(super) struct Task {
     pub(super) snack_tags: u32,
     /// Since it came or, once it was sent, since the target worked on it last.
     pub(super) patience: Patience,
-    /// What the mover told last of how far it is.
-    pub(super) progress: u64,
+    /// How far it gets, by what the mover tells.
+    pub(super) pace: Pace,
     /// How often it was sent again because the target had dropped it.
     pub(super) resends: u8,
 }
@@ -98,7 +99,7 @@ impl Tasks {
             resegment: false,
             snack_tags: 0,
             patience: Patience::new(now),
-            progress: 0,
+            pace: Pace::new(now),
             resends: 0,
         });
         Some(TaskId { index, generation: slot.generation })

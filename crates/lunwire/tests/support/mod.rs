@@ -173,3 +173,47 @@ impl Files {
         self.path(name)
     }
 }
+
+/// A loop device in front of a file; None without the rights for one.
+pub(crate) struct Loop {
+    pub(crate) device: String,
+}
+
+impl Loop {
+    pub(crate) fn of(file: &str, more: &[&str]) -> Option<Self> {
+        let mut losetup = Command::new("losetup");
+        losetup.args(["--find", "--show"]).args(more).arg(file);
+        let output = losetup.stderr(Stdio::null()).output().ok()?;
+        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        if !output.status.success() {
+            println!("skipped: losetup makes no loop device here");
+            return None;
+        }
+        Some(Self { device })
+    }
+
+    pub(crate) fn detach(&self) {
+        let mut losetup = Command::new("losetup");
+        let _ = losetup.args(["--detach", &self.device]).stderr(Stdio::null()).status();
+    }
+
+    /// Shows another file from now on, by the same name.
+    pub(crate) fn shows(&self, file: &str) {
+        // The file goes when the last one has closed the device, which may be who looks at all.
+        for _ in 0..50 {
+            self.detach();
+            let losetup = Command::new("losetup").args([&self.device, file]).status();
+            if losetup.unwrap().success() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{} is in use", self.device);
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}

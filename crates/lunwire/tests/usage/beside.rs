@@ -5,9 +5,9 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::places::Loop;
 use crate::support::Daemon;
 use crate::support::Files;
+use crate::support::Loop;
 use crate::support::fails;
 use crate::support::good;
 use crate::support::stdout;

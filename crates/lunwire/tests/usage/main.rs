@@ -20,4 +20,5 @@ mod places;
 mod reader;
 mod secrets;
 mod server;
+mod slow;
 mod zeroes;

@@ -9,35 +9,11 @@ use std::process::Stdio;
 
 use crate::support::Daemon;
 use crate::support::Files;
+use crate::support::Loop;
 use crate::support::fails;
 use crate::support::good;
 use crate::support::pattern;
 use crate::support::stderr;
-
-/// A loop device in front of a file; None without the rights for one.
-pub(crate) struct Loop {
-    pub(crate) device: String,
-}
-
-impl Loop {
-    pub(crate) fn of(file: &str, more: &[&str]) -> Option<Self> {
-        let mut losetup = Command::new("losetup");
-        losetup.args(["--find", "--show"]).args(more).arg(file);
-        let output = losetup.stderr(Stdio::null()).output().ok()?;
-        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        if !output.status.success() {
-            println!("skipped: losetup makes no loop device here");
-            return None;
-        }
-        Some(Self { device })
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
-    }
-}
 
 #[test]
 fn a_file_is_not_copied_onto_itself() {

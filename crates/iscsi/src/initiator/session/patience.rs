@@ -18,8 +18,8 @@
 //!   as much may pass.
 //! - Whatever is forgotten is late some time: while it stands still its time passes, then a bounded
 //!   number of bytes, in no part of which longer than its time nothing moves; and it begins anew
-//!   only as often as it has bytes. At a target that serves all others at full speed that is little
-//!   more than its time.
+//!   only while its own bytes come or go at a pace that a line for a disk has. At a target that
+//!   serves all others at full speed that is little more than its time.
 
 use core::time::Duration;
 
@@ -67,7 +67,13 @@ struct Direction {
     carried: u64,
     /// When it was seen to move last.
     moved: Instant,
-    /// What it had carried when the look at it began that is under way, and when that was.
+    pace: Pace,
+}
+
+/// Whether a count gets on, or trickles.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::initiator) struct Pace {
+    /// The count when the look at it began that is under way, and when that was.
     from: (Instant, u64),
 }
 
@@ -102,21 +108,33 @@ impl Bytes {
     }
 }
 
+impl Pace {
+    pub(in crate::initiator) const fn new(now: Instant) -> Self {
+        Self { from: (now, 0) }
+    }
+
+    /// Takes the count; true if it has got on by `least`.
+    fn note(&mut self, count: u64, least: u64, now: Instant) -> bool {
+        let (begun, before) = self.from;
+        let moves = count.abs_diff(before) >= least;
+        if moves || now.since(begun) >= limits::PROGRESS_TIME {
+            self.from = (now, count);
+        }
+        moves
+    }
+}
+
 impl Direction {
     const fn new(now: Instant) -> Self {
-        Self { carried: 0, moved: now, from: (now, 0) }
+        Self { carried: 0, moved: now, pace: Pace::new(now) }
     }
 
     /// Takes what it has carried; true if it moves.
     fn note(&mut self, carried: u64, now: Instant) -> bool {
         self.carried = self.carried.max(carried);
-        let (begun, before) = self.from;
-        let moves = self.carried - before >= limits::PROGRESS_MIN;
+        let moves = self.pace.note(self.carried, limits::PROGRESS_MIN, now);
         if moves {
             self.moved = now;
-        }
-        if moves || now.since(begun) >= limits::PROGRESS_TIME {
-            self.from = (now, self.carried);
         }
         moves
     }
@@ -164,6 +182,12 @@ impl Patience {
     }
 }
 
+/// What a command has to get on by to be given its time anew: a target that trickles holds nobody.
+fn progress_least(command: &Command) -> u64 {
+    let Bytes { inward, outward } = Bytes::of(command);
+    inward.saturating_add(outward).clamp(1, limits::PROGRESS_MIN)
+}
+
 /// How often is looked at how far commands are that may take so long.
 pub(super) fn look_interval(timeout: Duration) -> Duration {
     match timeout {
@@ -205,9 +229,8 @@ impl Session {
         for (id, task) in self.tasks.iter_mut() {
             if task.sent.is_some()
                 && let Some(progress) = progress(task.connection, id)
-                && progress != task.progress
+                && task.pace.note(progress, progress_least(&task.command), now)
             {
-                task.progress = progress;
                 task.patience = Patience::new(now);
             }
         }

@@ -176,24 +176,43 @@ fn pings_and_their_answers_are_no_progress() {
     }
 }
 
-/// Each byte of its own that moves gives a command its time anew.
+/// When a command is aborted of which the target moves so many bytes a second until `end`.
+fn worked_on(rate: u64, length: u32, end: Instant) -> Duration {
+    let mut lab = lab(16);
+    let task = lab.command(0, length);
+    lab.ops.clear();
+    loop {
+        let at = lab.session.poll_timeout().unwrap();
+        let worked = by(at.min(end), rate).min(length.into());
+        let carried = Carried { received: worked, arriving: 8192, ..Carried::default() };
+        lab.look_with(at, carried, |of| if of == task { worked } else { 0 });
+        answer_pings(&mut lab, at);
+        if !lab.requests().is_empty() {
+            return at.since(START);
+        }
+    }
+}
+
+/// Bytes of its own that move give a command its time anew.
 #[test]
 fn a_command_on_which_the_target_works_is_not_late() {
-    let mut lab = lab(16);
-    let task = lab.command(0, MIB);
-    lab.ops.clear();
-    let limit = lab.session.command_timeout;
-    let end = START + limit * 4;
-    let mut aborted = None;
-    while aborted.is_none() {
-        let at = lab.session.poll_timeout().unwrap();
-        let worked = by(at.min(end), 1);
-        lab.look_with(at, Carried::default(), |of| if of == task { worked } else { 0 });
-        answer_pings(&mut lab, at);
-        aborted = (!lab.requests().is_empty()).then_some(at);
+    let limit = lab(1).session.command_timeout;
+    for rate in [200, 1000, 100_000] {
+        let time = worked_on(rate, 64 * MIB, START + limit * 4);
+        // The last look that found it moving was up to the longest look before the end.
+        let longest = crate::initiator::limits::PROGRESS_TIME;
+        assert!(time >= limit * 5 - longest && time <= limit * 5 + limit / 4, "{rate}: {time:?}");
     }
-    let time = aborted.unwrap().since(end);
-    assert!(time >= limit - limit / 8 && time <= limit + limit / 4, "{time:?}");
+}
+
+/// A byte now and then is no work: a target could hold a command with it for days.
+#[test]
+fn a_target_that_trickles_holds_no_command() {
+    let limit = lab(1).session.command_timeout;
+    for (rate, length) in [(1, MIB), (2, MIB), (2, 512), (50, MIB)] {
+        let time = worked_on(rate, length, START + limit * 40);
+        assert!(time >= limit && time <= limit + limit / 4, "{rate} of {length}: {time:?}");
+    }
 }
 
 /// The answer to an abort comes behind data that was asked for before.

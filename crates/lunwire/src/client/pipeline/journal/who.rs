@@ -11,9 +11,12 @@ use std::time::UNIX_EPOCH;
 use anyhow::Context;
 use anyhow::Result;
 use control::units;
+use engine::files::Below;
 use engine::files::BlockDevice;
+use engine::limits::DEVICES_DEPTH_MAX;
 use initiator::Queue;
 use initiator::scsi;
+use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 use wire::scsi::vpd;
@@ -65,21 +68,67 @@ fn born(metadata: &Metadata) -> Option<String> {
 }
 
 /// What a device shows, as far as the system says so: its number may be that of another one later.
-fn behind(device: u64) -> Value {
-    let device = BlockDevice::of(device);
-    let text = |name: &str| device.as_ref()?.text(name);
+fn behind(number: u64) -> Value {
+    let device = BlockDevice::of(number);
+    let mut shows = shown(device.as_ref());
+    let below = device.map(lies_in).unwrap_or_default();
+    if !below.is_empty() {
+        shows["below"] = below.into();
+    }
+    shows
+}
+
+/// All devices that one lies in, down to the last, by their numbers; a partition tells of its disk.
+fn lies_in(device: BlockDevice) -> Map<String, Value> {
+    let mut found = Map::new();
+    let mut level = vec![device];
+    for _ in 0..DEVICES_DEPTH_MAX {
+        let mut next = Vec::new();
+        for below in level.iter().flat_map(BlockDevice::below) {
+            let device = match below {
+                Below::Disk { device, .. } => {
+                    next.push(device);
+                    continue;
+                }
+                Below::Parts(device) => Some(device),
+                Below::File { path, .. } => fs::metadata(path)
+                    .ok()
+                    .filter(|metadata| metadata.file_type().is_block_device())
+                    .and_then(|metadata| BlockDevice::of(metadata.rdev())),
+            };
+            let Some((number, device)) = device.and_then(|it| Some((it.text("dev")?, it))) else {
+                continue;
+            };
+            if !found.contains_key(&number) {
+                found.insert(number, shown(Some(&device)));
+                next.push(device);
+            }
+        }
+        level = next;
+    }
+    found
+}
+
+/// What a device says of itself, and the file that it shows.
+fn shown(device: Option<&BlockDevice>) -> Value {
+    let text = |name: &str| device?.text(name);
     // Of a partition it is its disk that has these.
-    let disk = device.as_ref().and_then(BlockDevice::disk).or_else(|| device.clone());
+    let disk = device.and_then(BlockDevice::disk).or_else(|| device.cloned());
     let of_disk = |name: &str| disk.as_ref()?.text(name);
     let file = of_disk("loop/backing_file").and_then(|file| fs::metadata(file).ok());
-    json!({
+    let mut shows = json!({
         "sectors": text("size"),
         "start": text("start"),
         "name": disk.as_ref().and_then(BlockDevice::world_wide_name),
         "offset": of_disk("loop/offset"),
         "file": file.as_ref().map(|file| [file.dev(), file.ino()]),
         "born": file.as_ref().and_then(born),
-    })
+    });
+    // Volumes, encryption and RAID lie in devices that may hold many of them.
+    if let Some(volume) = text("dm/uuid").or_else(|| text("md/uuid")) {
+        shows["volume"] = volume.into();
+    }
+    shows
 }
 
 /// Names of the world, which decide alone, and what else it says of itself.
@@ -231,5 +280,13 @@ mod tests {
         assert_eq!(differs(&device(5), &device(5), Source), None);
         assert!(differs(&device(5), &device(6), Destination).is_some());
         assert!(behind(0)["file"].is_null(), "there is no such device");
+        let over = |inode| {
+            let lower = json!({ "file": [1, inode] });
+            json!({ "device": 8, "behind": { "offset": "0", "below": { "7:0": lower } } })
+        };
+        assert_eq!(differs(&over(5), &over(5), Source), None);
+        assert!(differs(&over(5), &over(6), Destination).is_some());
+        let of_before = json!({ "device": 8, "behind": { "offset": "0" } });
+        assert!(differs(&of_before, &over(5), Source).is_some(), "it does not say what lay there");
     }
 }
