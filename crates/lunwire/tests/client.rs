@@ -625,7 +625,7 @@ fn a_unit_that_vanishes_is_named() {
     let files = Files::new();
     let said = changed_in_the_middle(&files, &["memory:16M", "memory:16M"], |_| {});
     assert!(said.contains("the logical unit has vanished"), "{said}");
-    assert!(said.contains("were copied before"), "{said}");
+    assert!(said.contains("were copied, then: "), "{said}");
     assert!(said.contains("try: lunwire discover"), "{said}");
 }
 

@@ -268,7 +268,10 @@ impl Copy<'_> {
     }
 
     fn so_far(&self) -> String {
-        format!("{} were {} before", units::bytes(self.done), self.plan.what)
+        match self.done {
+            0 => format!("before anything was {}", self.plan.what),
+            done => format!("{} were {}, then", units::bytes(done), self.plan.what),
+        }
     }
 
     /// Begins with the next piece; false if there is none now.
