@@ -18,8 +18,8 @@
 //!   as much may pass.
 //! - Whatever is forgotten is late some time: while it stands still its time passes, then a bounded
 //!   number of bytes, in no part of which longer than its time nothing moves; and it begins anew
-//!   only while its own bytes come or go at a pace that a line for a disk has. At a target that serves all others at full speed that is little
-//!   more than its time.
+//!   only while its own bytes come or go at a pace that a line for a disk has. At a target that
+//!   serves all others at full speed that is little more than its time.
 
 use core::time::Duration;
 
