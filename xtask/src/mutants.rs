@@ -2,6 +2,7 @@
 //! Proves that the simulator sees: breaks one line of the product in a copy, and the simulator must
 //! notice within a minute.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -433,10 +434,13 @@ fn simulate(tree: &Path, class: &str) -> Result<Option<String>> {
     Ok(Some(format!("noticed after {took:.1} s: {what}")))
 }
 
-/// Copies what belongs to the workspace; files that have not changed keep their times.
+/// Copies what belongs to the workspace, and nothing else is there then; files that have not
+/// changed keep their times.
 fn copy_to(tree: &Path) -> Result<()> {
     let root = workspace::root();
-    for path in workspace::paths()? {
+    let paths = workspace::paths()?;
+    prune(tree, tree, &paths.iter().map(PathBuf::from).collect())?;
+    for path in paths {
         let Ok(bytes) = std::fs::read(root.join(&path)) else { continue };
         let to: PathBuf = tree.join(&path);
         if std::fs::read(&to).is_ok_and(|there| there == bytes) {
@@ -445,6 +449,20 @@ fn copy_to(tree: &Path) -> Result<()> {
         let folder = to.parent().context("a file is in a folder")?;
         std::fs::create_dir_all(folder)?;
         std::fs::write(&to, bytes)?;
+    }
+    Ok(())
+}
+
+/// Removes the files below `folder` that are not among `paths`, which are below `tree`.
+fn prune(tree: &Path, folder: &Path, paths: &HashSet<PathBuf>) -> Result<()> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        if kind.is_dir() {
+            prune(tree, &path, paths)?;
+        } else if path.strip_prefix(tree).is_ok_and(|below| !paths.contains(below)) {
+            std::fs::remove_file(path)?;
+        }
     }
     Ok(())
 }

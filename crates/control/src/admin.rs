@@ -121,6 +121,9 @@ pub enum Reply {
         target: String,
         /// What it is.
         lun: Lun,
+        /// No initiator sees it: each has a list of numbers, and this one is on none.
+        #[serde(default)]
+        for_nobody: bool,
     },
     /// To `RescanLuns`.
     Rescanned {

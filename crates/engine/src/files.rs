@@ -65,6 +65,7 @@ pub use identity::host;
 pub use identity::record;
 pub use identity::recorded;
 pub use identity::renew;
+pub use image::image_format;
 pub use lock::Holder;
 pub use lock::lock_alone;
 pub use lock::writer;

@@ -56,6 +56,7 @@ pub use probe::probe;
 pub use receive::Chunk;
 pub use signal::Signal;
 pub use sockets::examine_address;
+pub use sockets::forget_unsent_at_close;
 pub use sockets::listen;
 pub use waker::Waker;
 

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::thread;
+use std::time::Duration;
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -98,6 +99,15 @@ pub(crate) fn prepare(fd: &OwnedFd, mode: Mode) {
     {
         let _ = sockopt::set_tcp_congestion(fd, "cubic");
     }
+}
+
+/// From now on the end of a connection takes what has not left with it: without that the system
+/// goes on sending for a program that is gone. Who ends one in order shuts it down first.
+///
+/// # Errors
+/// What the system says.
+pub fn forget_unsent_at_close(connection: impl AsFd) -> io::Result<()> {
+    Ok(sockopt::set_socket_linger(connection, Some(Duration::ZERO))?)
 }
 
 /// The address at the other end; None if there is none, or no longer.

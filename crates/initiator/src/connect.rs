@@ -112,7 +112,10 @@ fn try_portal(portal: &str, found: &Sender<Result<Connected, String>>) {
     for peer in addresses {
         let (portal, found) = (portal.to_owned(), found.clone());
         let _ = thread::Builder::new().name("connect".into()).spawn(move || {
-            let result = TcpStream::connect_timeout(&peer, CONNECT_TIMEOUT);
+            let result = TcpStream::connect_timeout(&peer, CONNECT_TIMEOUT).and_then(|stream| {
+                engine::forget_unsent_at_close(&stream)?;
+                Ok(stream)
+            });
             let result = result.map_err(|error| error.to_string());
             let _ = found.send(result.map(|stream| Connected { stream, peer, portal }));
         });

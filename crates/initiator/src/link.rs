@@ -248,6 +248,19 @@ impl Link {
         }
     }
 
+    /// Ends the session at once. What it has sent may be on its way for long; once another session
+    /// is in its place the target carries out nothing of it (RFC 7143 §6.3.5).
+    pub(crate) fn abandon<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        if !matches!(self.state, State::Up(_)) || self.jobs.is_empty() {
+            return self.close(context);
+        }
+        self.closing = true;
+        self.hang_up(context);
+        self.identities.clear();
+        self.end_requests(&self.error(Kind::Closed), context);
+        self.connect(context);
+    }
+
     pub(crate) const fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
     }
@@ -379,7 +392,10 @@ impl Link {
                     wire.is_in();
                     context.tell(Event::Up { session: self.id, peer: wire.peer() });
                 }
-                self.issue(context);
+                match self.closing {
+                    true => self.close(context),
+                    false => self.issue(context),
+                }
             }
             LoginOutput::Redirected { address, permanent } => {
                 self.hang_up(context);
@@ -428,6 +444,9 @@ impl Link {
             Output::Op(op) => self.session_op(at, op, context),
             Output::Indication(indication) => self.indicate(indication, context),
             Output::Closed { error, time2wait } => {
+                if error == SessionError::LoggedOut {
+                    self.wires.drain(..).for_each(|mut wire| wire.part(context));
+                }
                 self.hang_up(context);
                 if self.closing || error == SessionError::LoggedOut {
                     return self.die(None, context);
@@ -505,12 +524,19 @@ impl Link {
         let last = error.clone().unwrap_or_else(|| self.error(Kind::Closed));
         self.state = State::Dead(last.clone());
         self.identities.clear();
+        self.end_requests(&last, context);
+        context.tell(Event::Ended { session: self.id, error });
+    }
+
+    fn end_requests<P: Port>(&mut self, last: &Error, context: &mut Context<'_, P>) {
         let jobs = self.jobs.take_all(context);
         for job in jobs.into_iter().filter(|job| job.question.is_none()) {
             let error = last.at_lun(job.request.lun).during(&job.request.cdb);
             context.tell(Event::Done { session: self.id, tag: job.tag, result: Err(error) });
         }
-        context.tell(Event::Ended { session: self.id, error });
+        for (_, tag) in self.managements.drain(..) {
+            context.tell(Event::Managed { session: self.id, tag, result: Err(last.clone()) });
+        }
     }
 
     /// Closes all connections. What the port still tells of them meets no link.

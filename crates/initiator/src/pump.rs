@@ -132,7 +132,14 @@ impl<P: Port> Context<'_, P> {
         self.port.land(socket, landing)
     }
 
+    /// What has not left never will.
     pub(crate) fn hang_up(&mut self, socket: Socket) {
+        self.port.close(socket);
+    }
+
+    /// Ends a connection on which all is said.
+    pub(crate) fn part(&mut self, socket: Socket) {
+        self.port.shutdown(socket);
         self.port.close(socket);
     }
 }
@@ -266,6 +273,13 @@ impl<P: Port> Pump<P> {
     pub fn close(&mut self, session: SessionId) {
         if self.links.get(session.index as usize).is_some_and(|link| link.id == session) {
             with_link!(self, session.index as usize, |link, context| link.close(&mut context));
+        }
+    }
+
+    /// Ends a session at once, see [`Queue::abandon`](crate::Queue::abandon).
+    pub fn abandon(&mut self, session: SessionId) {
+        if self.links.get(session.index as usize).is_some_and(|link| link.id == session) {
+            with_link!(self, session.index as usize, |link, context| link.abandon(&mut context));
         }
     }
 

@@ -249,6 +249,19 @@ impl Queue {
         each!(self, pump => pump.close(session));
     }
 
+    /// Ends a session at once: what is under way gets an error. So that nothing of it reaches its
+    /// unit any more, on whatever way it is, another session takes its place (RFC 7143 §6.3.5) and
+    /// logs out; [`Event::Ended`] follows then, or when that cannot be had.
+    pub fn abandon(&mut self, session: SessionId) {
+        each!(self, pump => pump.abandon(session));
+    }
+
+    /// Whether a session has ended, or never was.
+    #[must_use]
+    pub fn is_over(&mut self, session: SessionId) -> bool {
+        each!(self, pump => pump.is_over(session))
+    }
+
     /// Logs out and waits for it, at most some seconds. [`Event::Ended`] is there to reap then.
     pub fn logout(&mut self, session: SessionId) {
         self.close(session);

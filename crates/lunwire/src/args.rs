@@ -310,6 +310,7 @@ pub(crate) struct LunPlace {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LunAction {
     /// Serve one more disk, until the daemon ends; hosts are told that there are other LUNs
+    #[command(after_help = "Example:\n  lunwire lun add file:/srv/more.img,size=10G")]
     Add {
         /// What backs it, as for `serve --lun`
         store: String,
@@ -336,6 +337,7 @@ pub(crate) enum LunAction {
         place: LunPlace,
     },
     /// Serve a disk no more: requests under way end, its files are flushed and closed
+    #[command(after_help = "Example:\n  lunwire lun remove 1")]
     Remove {
         /// Number of the disk
         #[arg(value_parser = lun_number())]
@@ -347,6 +349,7 @@ pub(crate) enum LunAction {
         place: LunPlace,
     },
     /// Give a disk another size: its file grows or shrinks, and hosts are told
+    #[command(after_help = "Example:\n  lunwire lun resize 0 20G")]
     Resize {
         /// Number of the disk
         #[arg(value_parser = lun_number())]
@@ -360,8 +363,10 @@ pub(crate) enum LunAction {
         place: LunPlace,
     },
     /// Take over the sizes of files and devices that grew (the daemon looks every 30 s, too)
+    #[command(after_help = "Example:\n  lunwire lun rescan")]
     Rescan(AdminOptions),
     /// Make a file with the present content of a disk, by sharing its blocks
+    #[command(after_help = "Example:\n  lunwire lun snapshot 0 /srv/disk.monday.img")]
     Snapshot {
         /// Number of the disk
         #[arg(value_parser = lun_number())]
@@ -385,6 +390,7 @@ pub(crate) struct AluaOptions {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AluaAction {
     /// Change the state of a target port group; hosts are told
+    #[command(after_help = "Example:\n  lunwire alua set iqn.2026-01.com.example:db 2 standby")]
     Set {
         /// Name of the target
         #[arg(value_name = "IQN")]
@@ -411,6 +417,7 @@ pub(crate) struct SessionOptions {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionAction {
     /// Ask the initiator to log out; end the session if it does not
+    #[command(after_help = "Example:\n  lunwire session logout 3 --timeout 30")]
     Logout {
         /// The session's TSIH, as `lunwire sessions` shows it
         tsih: u16,
@@ -421,6 +428,7 @@ pub(crate) enum SessionAction {
         daemon: AdminOptions,
     },
     /// End a session: its initiator is told and its connections close
+    #[command(after_help = "Example:\n  lunwire session drop 3")]
     Drop {
         /// The session's TSIH, as `lunwire sessions` shows it
         tsih: u16,

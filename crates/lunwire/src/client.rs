@@ -15,7 +15,9 @@ pub(crate) mod refusal;
 pub(crate) mod same;
 
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::OnceLock;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -32,6 +34,7 @@ use initiator::Auth;
 use initiator::Config;
 use initiator::DigestOffer;
 use initiator::Discovered;
+use initiator::Ending;
 use initiator::Error;
 use initiator::Event;
 use initiator::Kind;
@@ -72,10 +75,10 @@ pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
 /// How long what is under way may take once the user wants an end: a target that is well answers in
 /// far less.
-const FAREWELL: Duration = Duration::from_secs(3);
+pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 
 /// So long after that the process leaves, whatever it waits for: enough to say what was done.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long to try to log in for the first time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
@@ -259,22 +262,24 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
     if url.auth == Some(Auth::None) && client.chap_user.is_none() {
         return Ok(None);
     }
+    let end = client.account_prefix;
     for secret in [&url.secret, &url.target_secret].into_iter().flatten() {
         output::hide(secret);
         if std::env::args_os().any(|word| word.to_string_lossy().contains(secret.as_str())) {
-            output::warn(
+            output::warn(format_args!(
                 "the secret in the URL shows to everybody on this machine (ps); \
-                 try: --chap-secret-file FILE and --mutual-secret-file FILE",
-            );
+                 try: --{end}chap-secret-file FILE and --{end}mutual-secret-file FILE{}",
+                for_destination()
+            ));
         }
     }
     let mut accounts = Accounts::default();
     let own = match (&client.chap_secret_env, &client.chap_secret_file, &url.secret) {
         (Some(variable), _, _) => {
             let user = client.chap_user.as_ref().or(url.user.as_ref());
-            let given = shown_variable("--chap-secret-env", variable);
+            let given = shown_variable(&format!("--{end}chap-secret-env"), variable);
             let wrong = |why: String| anyhow::Error::from(Usage(format!("{given}: {why}")));
-            let user = user.ok_or_else(|| wrong("--chap-user is missing".into()))?;
+            let user = user.ok_or_else(|| wrong(format!("--{end}chap-user is missing")))?;
             let secret = secret_of_environment(variable).map_err(wrong)?;
             Some(credentials(user, secret)?)
         }
@@ -285,12 +290,12 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
             user.map(|user| credentials(user, secret)).transpose()?
         }
         (None, None, _) if client.chap_user.is_none() && url.user.is_some() => {
-            let why = "its user has no secret; try: --chap-secret-file FILE";
+            let why = format!("its user has no secret; try: --{end}chap-secret-file FILE");
             return Err(usage("URL", &url.to_string(), why));
         }
         (None, file, _) => {
             let user = client.chap_user.as_ref().or(url.user.as_ref());
-            accounts.pair("chap", user, file.as_ref())?
+            accounts.pair(&format!("{end}chap"), user, file.as_ref())?
         }
     };
     let (user, file) = (client.mutual_user.as_ref(), client.mutual_secret_file.as_ref());
@@ -300,7 +305,7 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
                 .map_err(|error| usage("URL", &url.to_string(), error))?;
             Some(credentials(user.unwrap_or(named), secret)?)
         }
-        _ => accounts.pair("mutual", user, file)?,
+        _ => accounts.pair(&format!("{end}mutual"), user, file)?,
     };
     if url.auth.is_some() && own.is_none() {
         return Err(usage("URL", &url.to_string(), "auth: a user and its secret are missing"));
@@ -311,12 +316,22 @@ fn account(client: &ClientOptions, url: &Url) -> Result<Option<Arc<Account>>> {
     match (own, target) {
         (None, None) => Ok(None),
         (None, Some(_)) => {
-            Err(Usage("--mutual-user: --chap-user and its secret are missing".into()).into())
+            let missing =
+                format!("--{end}mutual-user: --{end}chap-user and its secret are missing");
+            Err(Usage(missing).into())
         }
         (Some(own), target) => {
             let account = Account::new(own, target);
             Ok(Some(Arc::new(account.map_err(|error| Usage(error.to_string()))?)))
         }
+    }
+}
+
+/// Which options give the account at one end of a copy alone, behind those that are for both.
+pub(crate) fn for_destination() -> &'static str {
+    match output::command().as_deref() {
+        Some("copy") => " (--to-chap-user, --to-chap-secret-file and so on at the destination)",
+        _ => "",
     }
 }
 
@@ -477,7 +492,10 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
         }
         Kind::Login(LoginError::Refused(0x0203)) => return alone(&discover),
         Kind::Login(LoginError::Refused(0x0201 | 0x0202) | LoginError::AuthMethod) => {
-            "try: --chap-user NAME --chap-secret-file FILE, or another --initiator".into()
+            format!(
+                "try: --chap-user NAME --chap-secret-file FILE{}, or another --initiator",
+                for_destination()
+            )
         }
         Kind::Login(LoginError::DigestRequired(key)) => {
             let flag = if *key == "HeaderDigest" { "--header-digest" } else { "--data-digest" };
@@ -507,6 +525,9 @@ fn advice(error: &Error, url: &Url) -> Option<String> {
             Some("shell") => format!("try: login {url}, to go on with the new one"),
             _ => "try: again, from the beginning, if this is the disk that is meant".into(),
         },
+        Kind::Ending(Ending::TimedOut) => {
+            "try: --command-timeout with more TIME, where the disk is only slow".into()
+        }
         Kind::CannotFlush => {
             "try: with its write cache turned off (WCE in the Caching mode page)".into()
         }
@@ -535,6 +556,14 @@ pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+/// What a process that has to leave has to say besides.
+static GOODBYE: Mutex<String> = Mutex::new(String::new());
+
+/// `words` are said if what is under way does not end when the user wants an end.
+pub(crate) fn set_last_words(words: String) {
+    *GOODBYE.lock().unwrap_or_else(PoisonError::into_inner) = words;
+}
+
 /// When that was noticed.
 static NOTICED: OnceLock<Instant> = OnceLock::new();
 
@@ -546,13 +575,15 @@ pub(crate) fn is_to_leave(queue: &Queue, sessions: &[SessionId]) -> bool {
             || !sessions.iter().any(|session| queue.is_up(*session)))
 }
 
-/// Logs out; where the user wants an end, not for long.
+/// Logs out. Where the user wants an end, not for long, but nothing that is under way must reach a
+/// disk when this process is gone.
 pub(crate) fn log_out(queue: &mut Queue, session: SessionId) {
     if !is_interrupted() {
         return queue.logout(session);
     }
-    queue.close(session);
-    while !is_to_leave(queue, &[session]) {
+    queue.abandon(session);
+    let begun = *NOTICED.get_or_init(Instant::now);
+    while !queue.is_over(session) && begun.elapsed() < FAREWELL + LAST_WORDS / 2 {
         queue.wait_n(1, LOOK);
         while queue.reap().is_some() {}
     }
@@ -572,10 +603,13 @@ fn catch_signals(queue: &Queue) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context(CANNOT)?;
     let told = std::thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {
+            NOTICED.get_or_init(Instant::now);
             output::say("coming to an end; once more to leave at once");
             waker.wake();
             std::thread::sleep(FAREWELL + LAST_WORDS);
-            output::say("what is under way does not end; leaving");
+            let words = GOODBYE.lock().unwrap_or_else(PoisonError::into_inner);
+            let colon = if words.is_empty() { "" } else { "; " };
+            output::say(format_args!("what is under way does not end; leaving{colon}{words}"));
             std::process::exit(1);
         }
     });

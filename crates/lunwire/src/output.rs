@@ -135,8 +135,8 @@ pub(crate) fn partial(result: impl std::fmt::Display) {
 /// That something is done which has no other result.
 pub(crate) fn done(json: bool, text: &str) {
     if json {
-        result(json!({}));
-    } else if !text.is_empty() {
+        result(json!({ "reply": "done" }));
+    } else {
         line(text);
     }
 }

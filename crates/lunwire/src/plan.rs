@@ -336,6 +336,7 @@ impl Draft {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.accounts.warnings().to_vec();
         warnings.extend(self.open_to_everybody());
+        warnings.extend(self.too_much_memory());
         warnings
     }
 

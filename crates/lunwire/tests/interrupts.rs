@@ -12,6 +12,9 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
+use conformance::Digests;
+use conformance::Fate;
+use conformance::Proxy;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
@@ -102,4 +105,33 @@ fn a_client_that_waits_for_its_input_ends_at_once() {
         assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
         drop(input);
     }
+}
+
+/// Megabytes of a copy that is given up are on their way on a slow line, long after the program has
+/// gone: they must not come over what is written next.
+#[test]
+fn nothing_that_was_under_way_reaches_a_disk_after_the_end() {
+    const SIZE: usize = 8 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new, read] = ["old", "new", "read"].map(|name| folder.path().join(name));
+    std::fs::write(&old, vec![1; SIZE]).unwrap();
+    std::fs::write(&new, vec![2; SIZE]).unwrap();
+    let [old, new, read] = [&old, &new, &read].map(|path| path.to_str().unwrap());
+    let daemon = Daemon::start(folder.path(), &["memory:8M"], &[]);
+    let (url, portal) = (daemon.urls[0].as_str(), daemon.portal());
+    // 400 kB/s.
+    let proxy = Proxy::start(portal.parse().unwrap(), Digests::default(), |pdu| {
+        std::thread::sleep(Duration::from_nanos(2500) * u32::try_from(pdu.data.len()).unwrap());
+        Fate::Pass
+    });
+    let copy = client(&["copy", old, &url.replace(portal, &proxy.portal().to_string())]);
+    std::thread::sleep(PAUSE);
+    interrupted(copy, Signal::INT);
+    for arguments in [["copy", new, url], ["read", url, read]] {
+        let output = client(&arguments).wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        // What has left has time to come.
+        std::thread::sleep(PAUSE * 2);
+    }
+    assert!(std::fs::read(read).unwrap() == vec![2; SIZE], "something of the old copy came");
 }

@@ -81,6 +81,64 @@ fn disks_are_resized_and_looked_at() {
 }
 
 #[test]
+fn a_size_that_no_file_can_have_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let word = format!("file:{},size=1M", folder.path().join("disk").display());
+    let daemon = Daemon::start(folder.path(), 1, &["--lun", &word]);
+    let pid = rustix::process::Pid::from_child(&daemon.child);
+    let most = rustix::process::Rlimit { current: Some(4 << 20), maximum: Some(4 << 20) };
+    rustix::process::prlimit(Some(pid), rustix::process::Resource::Fsize, most).unwrap();
+    let (code, said) = daemon.ask(&["lun", "resize", "0", "8M"]);
+    assert!(code == Some(1) && said.contains("cannot have 8388608 bytes"), "{said}");
+    assert!(said.contains("; try: a smaller size") && !said.contains("os error"), "{said}");
+}
+
+#[test]
+fn what_was_done_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let target = "[[target]]\nname = \"iqn.2026-01.com.example:a\"\n";
+    let group = "[[target.port-group]]\nnumber = 1\nportal-groups = [1]\n";
+    let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    std::fs::write(&file, format!("{target}{group}{lun}{lun}")).unwrap();
+    let daemon = Daemon::start(folder.path(), 2, &["--config", &file.display().to_string()]);
+    let set = ["alua", "set", "iqn.2026-01.com.example:a", "1", "standby"];
+    let (code, said) = daemon.ask(&set);
+    assert!(code == Some(0) && said.contains("group 1 is standby now"), "{said}");
+    for words in [&set[..], &["lun", "remove", "1"]] {
+        let (code, said) = daemon.ask(&[words, &["--json"]].concat());
+        assert!(code == Some(0) && said.contains("\"reply\":\"done\""), "{said}");
+    }
+    for words in ["add", "remove", "resize", "rescan", "snapshot"].map(|word| ["lun", word]) {
+        let (_, said) = daemon.ask(&[&words[..], &["--help"]].concat());
+        assert!(said.contains("Example:\n  lunwire lun "), "{said}");
+    }
+}
+
+#[test]
+fn a_disk_that_nobody_sees_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("lunwire.toml");
+    let target = "[[target]]\nname = \"iqn.2026-01.com.example:database\"\n";
+    let lun = "[[target.lun]]\nstore = \"memory:1M\"\n";
+    let host = "iqn.2026-01.com.example:host";
+    let initiator = format!("[[target.initiator]]\nname = \"{host}\"\nluns = [0]\n");
+    std::fs::write(&file, format!("{target}{lun}{initiator}")).unwrap();
+    let daemon = Daemon::start(folder.path(), 1, &["--config", &file.display().to_string()]);
+    let (code, said) = daemon.ask(&["lun", "add", "memory:1M"]);
+    assert!(code == Some(0) && said.contains("no initiator sees LUN 1 of iqn."), "{said}");
+    assert!(said.contains("--initiator IQN"), "{said}");
+    // That of a number on a list is seen, and that for somebody.
+    assert_eq!(daemon.ask(&["lun", "remove", "0"]).0, Some(0));
+    for more in [&["--number", "0"][..], &["--initiator", host]] {
+        let (code, said) = daemon.ask(&[&["lun", "add", "memory:1M"], more].concat());
+        assert!(code == Some(0) && !said.contains("no initiator"), "{said}");
+    }
+    let (_, said) = daemon.ask(&["lun", "add", "memory:1M", "--json"]);
+    assert!(said.contains("\"for_nobody\":true"), "{said}");
+}
+
+#[test]
 fn disks_are_added_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path(), 1, &["--lun", "memory:1M"]);

@@ -82,6 +82,14 @@ impl Target {
         Ok(lun)
     }
 
+    /// Whether there is an initiator that would see this unit of `target`.
+    ///
+    /// # Errors
+    /// There is no such target.
+    pub fn is_for_somebody(&self, target: &str, lun: u16) -> Result<bool, VolumeError> {
+        Ok(self.served(target)?.is_for_somebody(lun))
+    }
+
     /// Serves a unit no more. Commands under way end by themselves within two seconds, or end with
     /// TASK ABORTED; then its files are flushed and closed.
     ///

@@ -196,6 +196,13 @@ impl Served {
         }
     }
 
+    /// Whether there is somebody whom the rules let see the unit of this number.
+    pub(crate) fn is_for_somebody(&self, lun: u16) -> bool {
+        let luns = self.read();
+        let (node, access) = (&self.node, &self.node.access);
+        access.is_empty() || access.iter().any(|rule| luns.shows(node, &rule.initiator, lun))
+    }
+
     /// Logins from now on see a unit no more.
     pub(crate) fn remove_lun(&self, lun: u16) {
         let mut luns = self.write();

@@ -119,6 +119,17 @@ pub enum VolumeError {
         /// The number.
         lun: u16,
     },
+    /// No file can have that size where it is.
+    #[error(
+        "{path} cannot have {bytes} bytes: that is more than its file system, or ulimit -f of the \
+         daemon, lets a file have; try: a smaller size"
+    )]
+    TooLarge {
+        /// The file.
+        path: String,
+        /// The size that was asked for.
+        bytes: u64,
+    },
     /// The kernel says no.
     #[error("cannot resize {path}: {source}")]
     File {
@@ -233,8 +244,13 @@ impl Target {
             return Err(VolumeError::Lost { lun, path: file.path });
         }
         let resize_file = || {
-            file.synced(|fd| engine::files::resize(fd, bytes))
-                .map_err(|source| VolumeError::File { path: file.path.clone(), source })
+            let path = file.path.clone();
+            file.synced(|fd| engine::files::resize(fd, bytes)).map_err(|source| {
+                match source.kind() {
+                    io::ErrorKind::FileTooLarge => VolumeError::TooLarge { path, bytes },
+                    _ => VolumeError::File { path, source },
+                }
+            })
         };
         if bytes >= before {
             resize_file()?;

@@ -27,6 +27,18 @@ const HEAD_LEN: usize = 512;
 /// Refuses a file that begins as such an image does, unless it is known as a disk already: then a
 /// host has written that, which must not keep the daemon from its next start.
 pub(super) fn refuse(path: &Path, file: &File) -> Result<(), FileError> {
+    match image_format(path, file)? {
+        Some(format) => Err(FileError::Image { path: path.into(), format }),
+        None => Ok(()),
+    }
+}
+
+/// The format of a file that begins as the image of a virtual machine does and is not known as a
+/// disk.
+///
+/// # Errors
+/// `file`, which is `path`, cannot be read.
+pub fn image_format(path: &Path, file: &File) -> Result<Option<&'static str>, FileError> {
     // Past the page cache nothing but whole, aligned sectors can be read.
     #[repr(align(4096))]
     struct Head([u8; 4096]);
@@ -35,11 +47,8 @@ pub(super) fn refuse(path: &Path, file: &File) -> Result<(), FileError> {
         Ok(read) => read,
         Err(source) => return Err(FileError::Other { path: path.into(), source }),
     };
-    match format_of(head.0.get(..read.min(HEAD_LEN)).unwrap_or_default()) {
-        Some(_) if matches!(recorded(file), Ok(Some(_))) => Ok(()),
-        Some(format) => Err(FileError::Image { path: path.into(), format }),
-        None => Ok(()),
-    }
+    let format = format_of(head.0.get(..read.min(HEAD_LEN)).unwrap_or_default());
+    Ok(format.filter(|_| !matches!(recorded(file), Ok(Some(_)))))
 }
 
 fn format_of(head: &[u8]) -> Option<&'static str> {

@@ -216,6 +216,10 @@ impl Jobs {
         self.jobs.try_remove(place)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
     pub(super) fn take_all<P: Port>(&mut self, context: &mut Context<'_, P>) -> Vec<Job> {
         self.ready.clear();
         self.delayed.clear();

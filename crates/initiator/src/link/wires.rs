@@ -78,6 +78,14 @@ impl Wire {
         }
     }
 
+    /// Ends the connection, on which all is said.
+    pub(super) fn part<P: Port>(&mut self, context: &mut Context<'_, P>) {
+        if let Some(socket) = self.socket.take() {
+            context.part(socket);
+        }
+        self.hang_up(context);
+    }
+
     /// Closes the connection. Its commands stay.
     pub(super) fn hang_up<P: Port>(&mut self, context: &mut Context<'_, P>) {
         if let Some(socket) = self.socket.take() {

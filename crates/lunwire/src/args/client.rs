@@ -87,6 +87,62 @@ pub(crate) struct ClientOptions {
     /// auto, uring or epoll [default: auto]
     #[arg(long, value_name = "ENGINE", help_heading = "Session")]
     pub(crate) engine: Option<String>,
+    /// What the options of the account begin with behind `--`.
+    #[arg(skip)]
+    pub(crate) account_prefix: &'static str,
+}
+
+/// The account at the destination of a copy, where it is not that at the source.
+#[derive(Clone, Debug, ClapArgs)]
+pub(crate) struct AccountAtDestination {
+    /// Name to log in with at the destination (CHAP); with one of the options --to-... those
+    /// without it are for the source alone
+    #[arg(long, value_name = "NAME", help_heading = "Session")]
+    to_chap_user: Option<String>,
+    /// File with our secret for the destination
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    to_chap_secret_file: Option<String>,
+    /// Environment variable with our secret for the destination
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "to_chap_secret_file",
+        help_heading = "Session"
+    )]
+    to_chap_secret_env: Option<String>,
+    /// Name by which the target of the destination must prove itself (mutual CHAP)
+    #[arg(long, value_name = "NAME", help_heading = "Session")]
+    to_mutual_user: Option<String>,
+    /// File with the secret of that target
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    to_mutual_secret_file: Option<String>,
+}
+
+impl AccountAtDestination {
+    /// Whether any of it is said.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.to_chap_user.is_some()
+            || self.to_chap_secret_file.is_some()
+            || self.to_chap_secret_env.is_some()
+            || self.to_mutual_user.is_some()
+            || self.to_mutual_secret_file.is_some()
+    }
+
+    /// How to log in there; `common`: how to log in at both ends.
+    pub(crate) fn over(&self, common: &ClientOptions) -> ClientOptions {
+        if !self.is_given() {
+            return common.clone();
+        }
+        ClientOptions {
+            chap_user: self.to_chap_user.clone(),
+            chap_secret_file: self.to_chap_secret_file.clone(),
+            chap_secret_env: self.to_chap_secret_env.clone(),
+            mutual_user: self.to_mutual_user.clone(),
+            mutual_secret_file: self.to_mutual_secret_file.clone(),
+            account_prefix: "to-",
+            ..common.clone()
+        }
+    }
 }
 
 /// One disk, and how to log in to it.
@@ -198,6 +254,9 @@ Examples:
   lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:a/0 \\
                iscsi://10.0.0.2/iqn.2026-01.com.example:b/0 --resume copy.state
       from disk to disk; when it was interrupted, the same command goes on
+  lunwire copy iscsi://a@10.0.0.1/iqn.2026-01.com.example:a/0 --chap-secret-file secret.a \\
+               iscsi://b@10.0.0.2/iqn.2026-01.com.example:b/0 --to-chap-secret-file secret.b
+      with an account at each end
   lunwire copy iscsi://10.0.0.1/iqn.2026-01.com.example:disk/0 - | gzip > disk.img.gz
 Blocks of zeroes are left out of new files, and given back to thin disks (WRITE SAME).";
 
@@ -230,6 +289,8 @@ pub(crate) struct CopyOptions {
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) client: ClientOptions,
+    #[command(flatten)]
+    pub(crate) at_destination: AccountAtDestination,
 }
 
 pub(crate) const BENCH_EXAMPLES: &str = "\

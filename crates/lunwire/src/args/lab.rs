@@ -47,12 +47,14 @@ pub(crate) struct LabOptions {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabAction {
     /// Say which studies there are
+    #[command(after_help = "Example:\n  lunwire lab list --json")]
     List {
         /// Print as JSON
         #[arg(long)]
         json: bool,
     },
     /// Run a study on this machine and write a report
+    #[command(after_help = "Example:\n  lunwire lab run fast05")]
     #[command(subcommand)]
     Run(Study),
 }

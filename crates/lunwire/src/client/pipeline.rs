@@ -10,12 +10,14 @@
 mod durable;
 mod journal;
 mod verify;
+mod window;
 
 pub(crate) use journal::Journal;
 use journal::Pace;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -33,6 +35,9 @@ use initiator::scsi;
 
 use self::durable::Durable;
 use self::verify::Compared;
+use self::window::Begun;
+use self::window::PIECE;
+use self::window::Window;
 use crate::client;
 use crate::client::place;
 use crate::client::place::Disk;
@@ -40,12 +45,6 @@ use crate::client::place::Durability;
 use crate::client::place::Place;
 use crate::client::progress::Progress;
 use crate::client::same;
-
-/// Pieces under way at once: enough to keep both ends busy, in 16 MiB.
-const DEPTH: usize = 16;
-
-/// Bytes of a piece where no disk takes less.
-const PIECE: u32 = 1 << 20;
 
 /// What is to be moved.
 #[derive(Debug)]
@@ -72,7 +71,9 @@ pub(crate) struct Plan {
 struct Copy<'a> {
     queue: &'a mut Queue,
     plan: Plan,
+    /// Bytes of the longest piece.
     piece: u32,
+    window: Window,
     /// Where the next piece begins.
     next: u64,
     /// Nothing more comes from the source.
@@ -91,10 +92,12 @@ struct Copy<'a> {
     same_refused: bool,
     /// What does not read back as it was written: everything before does.
     doubted: Option<u64>,
+    /// The user has ended it before all was copied.
+    interrupted: bool,
     /// What reads back as it was written.
     compared: Compared,
-    /// CRC32C of each piece, for `--verify`.
-    digests: Vec<Option<u32>>,
+    /// Length and CRC32C of each piece, by its offset, for `--verify`.
+    digests: BTreeMap<u64, (u64, u32)>,
 }
 
 /// A piece on its way.
@@ -106,6 +109,15 @@ struct Moving {
     reading: bool,
     /// By WRITE SAME.
     zeroing: bool,
+    /// When the piece began; None: what it takes says nothing of the line.
+    begun: Option<Begun>,
+}
+
+impl Moving {
+    /// Bytes that the line carries for it, but for some.
+    const fn weight(&self) -> u64 {
+        if self.zeroing { 0 } else { self.length }
+    }
 }
 
 /// Moves everything; gives the number of bytes.
@@ -126,16 +138,15 @@ pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
             return Err(error);
         }
     };
-    let piece = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
-        Place::Disk(disk) => {
-            let most = disk.geometry.transfer_bytes().max(disk.geometry.block);
-            piece.min(most) / disk.geometry.block * disk.geometry.block
-        }
+    let most = [&plan.from, &plan.to].into_iter().fold(PIECE, |piece, place| match place {
+        Place::Disk(disk) => piece.min(disk.geometry.transfer_bytes()),
         Place::File(_) | Place::Stream => piece,
     });
+    let piece = plan.cut(most.into());
     let mut copy = Copy {
         queue,
-        piece: piece.max(512),
+        piece,
+        window: Window::new(piece, Instant::now()),
         next: begin,
         ended: false,
         under_way: HashMap::new(),
@@ -146,8 +157,9 @@ pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
         durable: Durable::new(begin),
         same_refused: false,
         doubted: None,
+        interrupted: false,
         compared: Compared::default(),
-        digests: Vec::new(),
+        digests: BTreeMap::new(),
         plan,
     };
     let result = copy.carry_on(begin);
@@ -157,21 +169,7 @@ pub(crate) fn run(queue: &mut Queue, mut plan: Plan) -> Result<u64> {
         (Ok(()), Some(journal)) => journal.remove(),
         (Ok(()), None) => Ok(()),
         (Err(error), None) => Err(error),
-        (Err(error), Some(mut journal)) => {
-            // What was flushed before counts where there is nobody to flush now.
-            let none = copy.durable.has_failed() || copy.plan.to.is_left(copy.queue);
-            let flushed = if none { Ok(true) } else { copy.flush() };
-            let safe = copy.doubted.unwrap_or(u64::MAX);
-            let kept =
-                flushed.and_then(|_| journal.keep(copy.durable.flushed().min(safe), Pace::Halted));
-            Err(match (kept, copy.doubted) {
-                (Ok(()), None) => anyhow!("{error:#}; the same command goes on from there"),
-                (Ok(()), Some(from)) => anyhow!(
-                    "{error:#}; the same command copies again from byte {from} on, and compares"
-                ),
-                (Err(_), _) => error,
-            })
-        }
+        (Err(error), Some(journal)) => Err(copy.halt(error, journal)),
     };
     copy.plan.from.close(copy.queue);
     copy.plan.to.close(copy.queue);
@@ -185,6 +183,19 @@ impl Plan {
             Place::Disk(disk) if disk.session == session => Some(disk),
             _ => None,
         })
+    }
+
+    /// The length of a piece: whole blocks of both ends, at least one.
+    fn cut(&self, length: u64) -> u32 {
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let piece = [&self.from, &self.to].into_iter().fold(length, |piece, place| match place {
+            Place::Disk(disk) => {
+                let block = disk.geometry.block;
+                piece.max(block) / block * block
+            }
+            Place::File(_) | Place::Stream => piece,
+        });
+        piece.max(512)
     }
 
     fn check_room(&self) -> Result<()> {
@@ -209,7 +220,8 @@ impl Copy<'_> {
         let mut progress = Progress::new(what, begin, self.plan.length, quiet);
         loop {
             if client::is_interrupted() {
-                bail!("interrupted after {} were {what}", units::bytes(self.done));
+                self.interrupted = true;
+                return Err(self.interruption());
             }
             while !self.is_full() && self.fetch().with_context(|| self.so_far())? {}
             if self.ended && self.under_way.is_empty() && self.held.is_empty() {
@@ -251,12 +263,12 @@ impl Copy<'_> {
         Some(place.name())
     }
 
-    fn so_far(&self) -> String {
-        format!("{} were {} before", units::bytes(self.done), self.plan.what)
+    fn interruption(&self) -> anyhow::Error {
+        anyhow!("interrupted after {} were {}", units::bytes(self.done), self.plan.what)
     }
 
-    fn is_full(&self) -> bool {
-        self.under_way.len() + self.held.len() >= DEPTH
+    fn so_far(&self) -> String {
+        format!("{} were {} before", units::bytes(self.done), self.plan.what)
     }
 
     /// Begins with the next piece; false if there is none now.
@@ -264,26 +276,26 @@ impl Copy<'_> {
         if self.ended {
             return Ok(false);
         }
-        let length = match self.plan.length {
-            Some(total) => (total - self.next).min(self.piece.into()),
-            None => self.piece.into(),
-        };
-        if length == 0 {
+        let offset = self.next;
+        let left = self.plan.length.map_or(u64::MAX, |total| total - offset);
+        if left == 0 {
             self.ended = true;
             return Ok(false);
         }
-        let offset = self.next;
+        let length = self.piece_at(offset).min(left);
+        let begun = self.begin(length);
         match &self.plan.from {
             Place::Disk(disk) => {
                 let request = disk.read(self.plan.from_offset + offset, narrow(length));
                 let session = disk.session;
                 self.next += length;
-                let moving = Moving { session, offset, length, reading: true, zeroing: false };
+                let moving =
+                    Moving { session, offset, length, reading: true, zeroing: false, begun };
                 self.post(moving, request)?;
             }
             Place::File(file) => {
                 let at = self.plan.from_offset + offset;
-                if file.is_hole(at, length) {
+                if let Some(length) = self.hole_at(file, offset, length) {
                     self.next += length;
                     self.deliver_zeroes(offset, length)?;
                     return Ok(true);
@@ -291,7 +303,7 @@ impl Copy<'_> {
                 let mut buf = self.take(length)?;
                 file.read(at, &mut buf)?;
                 self.next += length;
-                self.deliver(offset, buf)?;
+                self.deliver(offset, buf, None)?;
             }
             Place::Stream => {
                 let mut buf = self.take(length)?;
@@ -300,7 +312,7 @@ impl Copy<'_> {
                 buf.truncate(have);
                 self.next += have as u64;
                 if have > 0 {
-                    self.deliver(offset, buf)?;
+                    self.deliver(offset, buf, None)?;
                 }
             }
         }
@@ -337,10 +349,11 @@ impl Copy<'_> {
                             Some(disk) => disk.whole(done, at, narrow(moving.length))?,
                             None => return Ok(()),
                         };
-                        self.deliver(moving.offset, data)
+                        self.deliver(moving.offset, data, moving.begun)
                     }
                     Ok(done) => {
                         self.note_write(moving.session, &done);
+                        self.note_time(moving.begun, moving.length);
                         self.finish(moving.offset, moving.length);
                         Ok(())
                     }
@@ -368,11 +381,14 @@ impl Copy<'_> {
         }
     }
 
-    /// A piece of the source is there.
-    fn deliver(&mut self, offset: u64, data: Buf) -> Result<()> {
+    /// A piece of the source is there. `begun`: when it was asked for, where it had to come.
+    fn deliver(&mut self, offset: u64, data: Buf, begun: Option<Begun>) -> Result<()> {
         let length = data.len() as u64;
         if self.plan.verify {
-            self.note(offset, crc::crc32c(&data));
+            self.digests.insert(offset, (length, crc::crc32c(&data)));
+        }
+        if !matches!(self.plan.to, Place::Disk(_)) {
+            self.note_time(begun, length);
         }
         let at = self.plan.to_offset + offset;
         let zero = is_zero(&data);
@@ -395,7 +411,9 @@ impl Copy<'_> {
                         disk.write(at, Slice::from(whole))
                     }
                 };
-                self.post(Moving { session, offset, length, reading: false, zeroing }, request)
+                let begun = if zeroing { begun } else { begun.or_else(|| self.begin(length)) };
+                let reading = false;
+                self.post(Moving { session, offset, length, reading, zeroing, begun }, request)
             }
             Place::File(file) => {
                 if !(zero && file.skips_zeroes()) {
@@ -419,7 +437,8 @@ impl Copy<'_> {
         let at = self.plan.to_offset + moving.offset;
         let Some(disk) = self.plan.disk_of(moving.session) else { return Ok(()) };
         let request = disk.write(at, buf.freeze());
-        self.post(Moving { zeroing: false, ..moving }, request)
+        let begun = moving.begun.or_else(|| self.begin(moving.length));
+        self.post(Moving { zeroing: false, begun, ..moving }, request)
     }
 
     /// A piece of the source that is known to be zeroes.
@@ -433,7 +452,7 @@ impl Copy<'_> {
         }
         let mut buf = self.take(length)?;
         buf.fill(0);
-        self.deliver(offset, buf)
+        self.deliver(offset, buf, None)
     }
 
     /// Standard output gets pieces in order.
@@ -452,16 +471,6 @@ impl Copy<'_> {
         self.finished.insert(offset, offset + length);
         while let Some(end) = self.finished.remove(&self.done) {
             self.done = end;
-        }
-    }
-
-    fn note(&mut self, offset: u64, digest: u32) {
-        let index = usize::try_from(offset / u64::from(self.piece)).unwrap_or(usize::MAX);
-        if self.digests.len() <= index {
-            self.digests.resize(index + 1, None);
-        }
-        if let Some(entry) = self.digests.get_mut(index) {
-            *entry = Some(digest);
         }
     }
 }

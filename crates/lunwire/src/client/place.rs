@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where bytes come from and go to: disks, files, standard input and output.
 
+mod contents;
 mod streams;
 
 pub(crate) use streams::read_stdin;
@@ -39,6 +40,7 @@ use rustix::fs::OFlags;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use self::contents::expect_folder;
 use self::streams::flush_stdout;
 use self::streams::unwritten;
 use crate::args::ClientOptions;
@@ -132,6 +134,7 @@ impl Place {
                 "cannot write {text}: no such device; try: lsblk, which shows those that are there"
             );
         }
+        expect_folder(text)?;
         if kind.is_ok_and(|kind| kind.is_block_device()) {
             // A device that is mounted, or part of another one, is refused by the system.
             how.create(false).custom_flags(OFlags::EXCL.bits().cast_signed());

@@ -69,7 +69,8 @@ impl Progress {
 
     /// The last line.
     pub(crate) fn finish(self, done: u64) {
-        if self.quiet {
+        // An empty stream is no copy that is done.
+        if self.quiet || (done == 0 && self.total.is_none()) {
             return;
         }
         let text = line(self.what, done, Some(done), done - self.from, self.begun.elapsed());

@@ -69,11 +69,13 @@ fn advice(error: &Error, identity: &Identity) -> Option<String> {
              or add this one there"
         ),
         (LoginError::Refused(0x0201) | LoginError::AuthMethod, Proof::None) => format!(
-            "we are {initiator} and prove nothing; try: --chap-user NAME --chap-secret-file FILE"
+            "we are {initiator} and prove nothing; try: --chap-user NAME --chap-secret-file FILE{}",
+            super::for_destination()
         ),
         (LoginError::Refused(0x0201), Proof::Ours) => format!(
-            "we are {initiator}; try: another --chap-user or secret{hashes}, or, where the target \
-             has to prove itself too, --mutual-user NAME --mutual-secret-file FILE"
+            "we are {initiator}; try: another --chap-user or secret{hashes}{}, or, where the \
+             target has to prove itself too, --mutual-user NAME --mutual-secret-file FILE",
+            super::for_destination()
         ),
         (LoginError::Refused(0x0201), Proof::Mutual) => format!(
             "we are {initiator}; try: another --chap-user or secret{hashes}, or, for the target \

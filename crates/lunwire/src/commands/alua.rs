@@ -27,7 +27,11 @@ pub(crate) fn run(options: &AluaOptions) -> Result<()> {
             let socket = daemon.daemon.control_socket.as_deref();
             match admin::ask(socket, &request)? {
                 Reply::Done => {
-                    output::done(daemon.json, "");
+                    let units = lun.map_or_else(String::new, |lun| format!(" LUN {lun}"));
+                    output::done(
+                        daemon.json,
+                        &format!("{target}{units}: group {group} is {state} now"),
+                    );
                     Ok(())
                 }
                 _ => Err(admin::unexpected(socket)),

@@ -48,11 +48,19 @@ pub(crate) fn run(options: &LunOptions) -> Result<()> {
             plan::initiators(&lun).map_err(Usage)?;
             let request = Request::AddLun { target: place.target.clone(), number: *number, lun };
             let reply = ask(&place.daemon, &request)?;
+            if let Reply::Added { target, lun, for_nobody: true } = &reply {
+                let number = lun.number;
+                output::warn(format_args!(
+                    "no initiator sees LUN {number} of {target}: each has a list of luns, and it \
+                     is on none; try: lunwire lun remove {number} --target {target}, then lunwire \
+                     lun add with --initiator IQN, or its number in the configuration"
+                ));
+            }
             if place.daemon.json {
                 output::result(serde_json::to_value(&reply)?);
                 return Ok(());
             }
-            let Reply::Added { target, lun } = reply else { return other(&place.daemon) };
+            let Reply::Added { target, lun, .. } = reply else { return other(&place.daemon) };
             let size = units::bytes(lun.bytes);
             let (store, protection) = (&lun.store, lun.protection_shown());
             output::line(format!("{target} LUN {}: {size}, {store}{protection}", lun.number));

@@ -127,7 +127,9 @@ pub(crate) fn session(options: &SessionOptions) -> Result<()> {
         };
         if sessions.iter().all(|session| session.tsih != tsih) {
             if daemon.json {
-                output::result(json!({ "tsih": tsih }));
+                output::result(json!({ "reply": "done", "tsih": tsih }));
+            } else {
+                output::line(format!("session {tsih} has ended"));
             }
             return Ok(());
         }

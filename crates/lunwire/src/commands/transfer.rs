@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `lunwire read`, `write` and `copy`.
 
+use std::io::IsTerminal;
 use std::time::Instant;
 
 use anyhow::Result;
+use anyhow::bail;
 use serde_json::json;
 
 use crate::args::ClientOptions;
@@ -29,6 +31,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<()> {
         return Err(Usage("--verify: standard output cannot be read back".into()).into());
     }
     refuse_json_beside_data(&options.file, options.json)?;
+    refuse_terminal(&options.file)?;
     let mut queue = client::queue(&options.disk.client)?;
     let from = Place::source(&mut queue, &options.disk.client, &options.disk.url)?;
     let size = from.size().unwrap_or(0);
@@ -60,6 +63,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<()> {
     let from = file_or_stream(&mut queue, &options.disk.client, &options.file)?;
     let to = Place::destination(&mut queue, &options.disk.client, &options.disk.url)?;
     check_range(&to, offset, 0, "--offset")?;
+    from.expect_contents(&to)?;
     let length = from.size();
     let plan = Plan {
         from,
@@ -95,7 +99,12 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     if source == STANDARD && options.resume.is_some() {
         return Err(Usage("--resume: standard input cannot be read again".into()).into());
     }
+    if options.at_destination.is_given() && !client::is_url(destination) {
+        let text = "--to-chap-user and the like: DESTINATION is no disk that one logs in to";
+        return Err(Usage(text.into()).into());
+    }
     refuse_json_beside_data(destination, options.json)?;
+    refuse_terminal(destination)?;
     let mut queue = client::queue(&options.client)?;
     let from = Place::source(&mut queue, &options.client, source)?;
     let length = from.size();
@@ -106,7 +115,9 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
     if let Some(journal) = journal.as_ref().filter(|_| !client::is_url(destination)) {
         journal.expect(destination)?;
     }
-    let to = Place::destination(&mut queue, &options.client, destination)?;
+    let there = options.at_destination.over(&options.client);
+    let to = Place::destination(&mut queue, &there, destination)?;
+    from.expect_contents(&to)?;
     if let Some(journal) = &mut journal {
         journal.meet(&mut queue, &from, &to)?;
     }
@@ -129,8 +140,19 @@ pub(crate) fn copy(options: &CopyOptions) -> Result<()> {
 /// Moves everything, and tells a program what came of it.
 fn carry_out(queue: &mut initiator::Queue, plan: Plan, json: bool) -> Result<()> {
     let (begin, verified) = (Instant::now(), plan.verify);
-    let (source, destination) = (plan.from.name(), plan.to.name());
+    let source = match &plan.from {
+        Place::Stream => "standard input".to_owned(),
+        from => from.name(),
+    };
+    let destination = plan.to.name();
+    let may_be_empty = !matches!(plan.from, Place::Stream) || !plan.to.is_disk();
     let bytes = pipeline::run(queue, plan)?;
+    if bytes == 0 && !may_be_empty {
+        bail!(
+            "nothing came from standard input, and nothing was written to {destination}; try: \
+             whether the program that was to write it has failed (set -o pipefail)"
+        );
+    }
     if json {
         output::result(json!({
             "source": source,
@@ -147,6 +169,19 @@ fn carry_out(queue: &mut initiator::Queue, plan: Plan, json: bool) -> Result<()>
 fn refuse_json_beside_data(destination: &str, json: bool) -> Result<()> {
     match json && destination == STANDARD {
         true => Err(Usage("--json: standard output has the data; name a FILE".into()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Nobody reads the bytes of a disk there, and some of them change how it shows text.
+fn refuse_terminal(destination: &str) -> Result<()> {
+    match destination == STANDARD && std::io::stdout().is_terminal() {
+        true => Err(Usage(
+            "standard output is a terminal, which cannot show the bytes of a disk; try: a FILE, \
+             or | xxd"
+                .into(),
+        )
+        .into()),
         false => Ok(()),
     }
 }

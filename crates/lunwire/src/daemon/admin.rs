@@ -35,6 +35,7 @@ use target::VolumeError;
 use super::clients::Clients;
 use super::clients::Questions;
 use crate::client::layers;
+use crate::output;
 use crate::plan;
 use crate::plan::DraftLun;
 use crate::plan::UnitMaker;
@@ -160,7 +161,7 @@ impl Shared {
         order: impl FnOnce(&str) -> Result<Reply, VolumeError>,
     ) -> Reply {
         let reply = self.name_of(name).and_then(|name| Ok(order(&name)?));
-        reply.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
+        reply.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
     }
 
     /// The target that is meant.
@@ -204,7 +205,8 @@ impl Shared {
             served.luns.push(lun.clone());
             served.luns.sort_by_key(|lun| lun.number);
         }
-        Ok(Reply::Added { target, lun })
+        let for_nobody = !self.target.is_for_somebody(&target, lun.number)?;
+        Ok(Reply::Added { target, lun, for_nobody })
     }
 
     /// Serves a unit no more.
@@ -280,11 +282,11 @@ impl Shared {
             }
             Request::AddLun { target, number, lun } => {
                 let added = self.add(maker, target.as_deref(), *number, lun);
-                added.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
+                added.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
             }
             Request::RemoveLun { target, lun, destroy_data } => {
                 let removed = self.remove(target.as_deref(), *lun, *destroy_data);
-                removed.unwrap_or_else(|error| Reply::Error { message: format!("{error:#}") })
+                removed.unwrap_or_else(|error| Reply::Error { message: output::chain(&error) })
             }
             Request::RescanLuns => {
                 let shown = |found: target::Rescanned| {

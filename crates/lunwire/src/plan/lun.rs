@@ -157,6 +157,16 @@ pub(crate) fn is_in_memory(spec: &Spec) -> bool {
     }
 }
 
+/// Bytes of memory that hosts can fill.
+pub(super) fn memory_of(spec: &Spec) -> u64 {
+    match spec {
+        Spec::Memory { bytes } => *bytes,
+        Spec::Stripe { stores, .. } => stores.iter().map(memory_of).fold(0, u64::saturating_add),
+        Spec::Filtered { behind, .. } => memory_of(behind),
+        Spec::File(_) | Spec::Iso { .. } | Spec::Null { .. } => 0,
+    }
+}
+
 /// The initiators that an order names, normalized; the error names the option.
 pub(crate) fn initiators(order: &NewLun) -> Result<Vec<String>, String> {
     let normalized = |name: &String| {

@@ -193,3 +193,21 @@ fn what_is_kept_of_a_disk_must_be_understood() {
     assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "a look makes nothing");
     fails(1, &["serve", "--config", &config, "--control-socket", &files.path("socket")], &said);
 }
+
+#[test]
+fn disks_in_memory_that_it_has_not_are_warned_of() {
+    let files = Files::new();
+    let told = |store: &str| {
+        let config = files.with("lunwire.toml", DISK.replace("memory:1M", store).as_bytes());
+        let output = good(&["check", &config, "--json"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(said.contains("in memory"), stderr(&output).contains("in memory"), "{said}");
+        said.contains("in memory")
+    };
+    let machine = rustix::system::sysinfo();
+    let mebibytes = machine.totalram * u64::from(machine.mem_unit) >> 20;
+    assert!(told(&format!("memory:{}M", mebibytes + 1)));
+    let half = mebibytes / 2 + 1;
+    assert!(told(&format!("stripe:1M(memory:{half}M;memory:{half}M),log")));
+    assert!(!told("memory:1M") && !told(&format!("null:{}M", mebibytes + 1)));
+}

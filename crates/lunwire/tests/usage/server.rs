@@ -332,3 +332,15 @@ fn check_tells_all_that_is_wrong() {
         assert!(error.as_str().unwrap().contains(part), "{part}: {told}");
     }
 }
+
+#[test]
+fn a_disk_keeps_the_protection_that_it_was_made_with() {
+    let files = Files::new();
+    let folder = files.folder.path();
+    let lun = format!("file:{},size=1M", files.path("disk"));
+    drop(Daemon::start(folder, &[&lun], &["--protection", "1"]));
+    let _daemon = Daemon::start_logged(folder, &[&lun], &["--protection", "2"]);
+    let said = Daemon::told(folder, "protection type 1");
+    assert!(said.contains("keeps it") && said.contains("the 2 of the configuration"), "{said}");
+    assert!(!said.contains("by a host:"), "{said}");
+}

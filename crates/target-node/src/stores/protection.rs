@@ -371,7 +371,12 @@ impl Side<'_> {
         }
         if found.kind != wanted.kind {
             let number = found.kind.map_or(0, ProtectionType::number);
-            tracing::info!(side = self.path, "formatted by a host: protection type {number}");
+            let asked = wanted.kind.map_or(0, ProtectionType::number);
+            tracing::info!(
+                side = self.path,
+                "the disk is formatted with protection type {number} and keeps it; the {asked} of \
+                 the configuration is for a new one, and FORMAT UNIT by a host changes it"
+            );
         }
         Ok(ProtectionFormat { blocks: wanted.blocks, ..found })
     }

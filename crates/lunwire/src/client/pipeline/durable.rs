@@ -9,6 +9,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 use control::units;
 use initiator::Kind;
@@ -16,6 +17,7 @@ use initiator::Ledger;
 use initiator::scsi;
 
 use super::Copy;
+use super::Journal;
 use super::journal::Pace;
 use crate::client;
 use crate::client::place::Place;
@@ -75,7 +77,13 @@ impl Copy<'_> {
         }
         if self.flush()? {
             let flushed = self.durable.flushed;
-            self.plan.journal.as_mut().map_or(Ok(()), |journal| journal.keep(flushed, Pace::Going))
+            let Some(journal) = &mut self.plan.journal else { return Ok(()) };
+            journal.keep(flushed, Pace::Going)?;
+            let (kept, what) = (units::bytes(flushed), self.plan.what);
+            client::set_last_words(format!(
+                "the same command goes on after {kept} that were {what}"
+            ));
+            Ok(())
         } else {
             self.rewind()
         }
@@ -141,7 +149,41 @@ impl Copy<'_> {
         }
         (self.next, self.done, self.ended) = (safe, safe, false);
         self.finished.clear();
+        self.digests.split_off(&safe);
         self.durable.ledger.forget();
         Ok(())
+    }
+    /// The copy ends early: keeps how far it has come. Gives what is to be said.
+    pub(super) fn halt(&mut self, error: anyhow::Error, mut journal: Journal) -> anyhow::Error {
+        // What was flushed before counts where there is nobody to flush now.
+        let none = self.durable.has_failed() || self.plan.to.is_left(self.queue) || !self.drain();
+        let flushed = if none { Ok(true) } else { self.flush() };
+        let safe = self.durable.flushed().min(self.doubted.unwrap_or(u64::MAX));
+        let kept = flushed.and_then(|_| journal.keep(safe, Pace::Halted));
+        let error = if self.interrupted { self.interruption() } else { error };
+        match (kept, self.doubted) {
+            (Ok(()), None) if safe == self.done => {
+                anyhow!("{error:#}; the same command goes on from there")
+            }
+            (Ok(()), None) => {
+                anyhow!("{error:#}; the same command goes on after {}", units::bytes(safe))
+            }
+            (Ok(()), Some(from)) => anyhow!(
+                "{error:#}; the same command copies again from byte {from} on, and compares"
+            ),
+            (Err(_), _) => error,
+        }
+    }
+
+    /// Takes what is under way to a disk when the user wants an end: a flush would wait for it
+    /// however long it takes. False: it does not end in time.
+    fn drain(&mut self) -> bool {
+        let is_disk = matches!(self.plan.to, Place::Disk(_));
+        while self.interrupted && is_disk && !self.under_way.is_empty() {
+            if self.plan.to.is_left(self.queue) || self.wait().is_err() {
+                return false;
+            }
+        }
+        true
     }
 }

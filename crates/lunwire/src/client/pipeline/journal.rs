@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use control::units;
 use initiator::Queue;
 use serde_json::Value;
 use serde_json::json;
@@ -65,6 +66,13 @@ impl Journal {
                 bail!("{path} is the {what}; the state of the copy needs a file of its own");
             }
         }
+        if let Some(folder) = folder_of(path).filter(|folder| !folder.exists()) {
+            let (path, folder) = (path.display(), folder.display());
+            bail!(
+                "cannot keep the state in {path}: the folder {folder} does not exist; try: \
+                 mkdir -p {folder}"
+            );
+        }
         let (path, ends) = (path.to_owned(), [Value::Null, Value::Null]);
         let (kept, file) = (None, None);
         let mut journal = Self { path, source, destination, length, done: 0, kept, ends, file };
@@ -78,14 +86,13 @@ impl Journal {
         };
         let state: Value = serde_json::from_slice(&text)
             .with_context(|| format!("{} is not the state of a copy", path.display()))?;
-        let same = state["source"] == journal.source
-            && state["destination"] == journal.destination
-            && state["length"] == journal.length;
-        let done = state["done"].as_u64().filter(|done| same && *done <= length);
-        let Some(done) = done else {
+        let done = state["done"].as_u64().filter(|done| *done <= length);
+        let (Some(done), None) = (done, journal.differs(&state)) else {
+            let path = path.display();
+            let why = journal.differs(&state).unwrap_or_else(|| "it has more bytes".to_owned());
             bail!(
-                "{} is the state of another copy; remove it or name another file",
-                path.display()
+                "{path} is the state of another copy: {why}; try: with the same words as then, or \
+                 another file; rm {path}, and the copy begins anew"
             );
         };
         let ends = [&state["from"], &state["to"]].map(Value::clone);
@@ -96,6 +103,23 @@ impl Journal {
         }
         (journal.done, journal.kept) = (done, Some(ends));
         Ok(journal)
+    }
+
+    /// What of the words and sizes is not as it was when `state` was kept.
+    fn differs(&self, state: &Value) -> Option<String> {
+        let words = [("source", &self.source), ("destination", &self.destination)];
+        for (end, now) in words {
+            if state[end] != **now {
+                let was = state[end].as_str().unwrap_or("another one");
+                return Some(format!("its {end} is {was}, and now {now}"));
+            }
+        }
+        if state["length"] == self.length {
+            return None;
+        }
+        let was = state["length"].as_u64().map_or_else(|| "another size".to_owned(), units::bytes);
+        let (source, now) = (&self.source, units::bytes(self.length));
+        Some(format!("the source {source} had {was}, and has {now} now"))
     }
 
     /// Fails if the copy would go on with another source, or another destination, than it began
@@ -179,8 +203,10 @@ impl Journal {
 
     /// The new state takes the place of the old one, whole; its draft has a name that nobody had.
     fn put(&self, state: &[u8]) -> io::Result<()> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let mut draft = NamedTempFile::new_in(folder.unwrap_or_else(|| Path::new(".")))?;
+        let folder = folder_of(&self.path).unwrap_or_else(|| Path::new("."));
+        // The name of the draft is nothing to the user.
+        let draft = NamedTempFile::new_in(folder).map_err(|error| io::Error::from(error.kind()));
+        let mut draft = draft?;
         draft.write_all(state)?;
         draft.as_file().sync_all()?;
         draft.persist(&self.path)?;
@@ -198,14 +224,18 @@ impl Journal {
     }
 }
 
+/// The folder that a path names.
+fn folder_of(path: &Path) -> Option<&Path> {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty())
+}
+
 /// Whether two names are those of one file, which need not be there.
 fn is_same(one: &Path, other: &Path) -> bool {
     if let (Ok(one), Ok(other)) = (fs::metadata(one), fs::metadata(other)) {
         return (one.dev(), one.ino()) == (other.dev(), other.ino());
     }
     let whole = |path: &Path| {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = fs::canonicalize(folder.unwrap_or_else(|| Path::new("."))).ok()?;
+        let folder = fs::canonicalize(folder_of(path).unwrap_or_else(|| Path::new("."))).ok()?;
         Some(folder.join(path.file_name()?))
     };
     whole(one).is_some_and(|one| whole(other) == Some(one))
@@ -227,8 +257,10 @@ mod tests {
         journal.ends = [json!({ "disk": ["naa.1"] }), json!({ "disk": ["naa.2"] })];
         journal.keep(40, Pace::Going).unwrap();
         assert_eq!(open("a", 100).unwrap().done(), 40);
-        assert!(open("c", 100).unwrap_err().to_string().contains("another copy"));
-        assert!(open("a", 101).is_err());
+        let other = |source, length| open(source, length).unwrap_err().to_string();
+        assert!(other("c", 100).contains("another copy: its source is a, and now c; try: "));
+        assert!(other("a", 1024).contains("the source a had 100 B, and has 1 KiB now"));
+        assert!(other("a", 101).contains("another copy"));
         fs::write(&path, "no json").unwrap();
         assert!(open("a", 100).unwrap_err().to_string().contains("not the state"));
         let old = json!({ "source": "a", "destination": "b", "length": 100, "done": 40 });

@@ -8,7 +8,6 @@ use anyhow::bail;
 use initiator::Event;
 
 use super::Copy;
-use super::DEPTH;
 use super::Moving;
 use super::narrow;
 use crate::client;
@@ -44,8 +43,8 @@ impl Copy<'_> {
             if client::is_interrupted() {
                 bail!("interrupted while it was verified; all {total} bytes are copied");
             }
-            while next < total && self.under_way.len() < DEPTH {
-                let length = (total - next).min(self.piece.into());
+            while next < total && !self.is_full() {
+                let length = self.to_compare(next, total);
                 checked += self.look_at(next, length)?;
                 next += length;
             }
@@ -61,6 +60,15 @@ impl Copy<'_> {
         Ok(())
     }
 
+    /// Bytes of the next piece to compare: as it was written, where that is known.
+    fn to_compare(&self, next: u64, total: u64) -> u64 {
+        match self.digests.range(next..).next() {
+            Some((offset, (length, _))) if *offset == next => *length,
+            Some((offset, _)) => self.piece_at(next).min(offset - next),
+            None => self.piece_at(next).min(total - next),
+        }
+    }
+
     /// Reads a piece of the destination; gives how many bytes were compared at once.
     fn look_at(&mut self, offset: u64, length: u64) -> Result<u64> {
         let at = self.plan.to_offset + offset;
@@ -68,7 +76,9 @@ impl Copy<'_> {
             Place::Disk(disk) => {
                 let request = disk.read(at, disk.round_up(length));
                 let session = disk.session;
-                let moving = Moving { session, offset, length, reading: true, zeroing: false };
+                let begun = self.begin(length);
+                let moving =
+                    Moving { session, offset, length, reading: true, zeroing: false, begun };
                 self.post(moving, request)?;
                 Ok(0)
             }
@@ -92,6 +102,7 @@ impl Copy<'_> {
             Ok(done) => done,
             Err(error) => return Err(self.explain(moving.session, error)),
         };
+        self.note_time(moving.begun, moving.length);
         let Some(disk) = self.plan.disk_of(moving.session) else { return Ok(0) };
         let at = self.plan.to_offset + moving.offset;
         let data = disk.whole(done, at, disk.round_up(moving.length))?;
@@ -115,9 +126,8 @@ impl Copy<'_> {
     }
 
     fn compare(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let index = usize::try_from(offset / u64::from(self.piece)).unwrap_or(usize::MAX);
-        let expected = match self.digests.get(index).copied().flatten() {
-            Some(digest) => digest,
+        let expected = match self.digests.get(&offset).copied() {
+            Some((_, digest)) => digest,
             None => self.digest_of_source(offset, bytes.len() as u64)?,
         };
         if crc::crc32c(bytes) != expected {
