@@ -45,6 +45,8 @@ use crate::limits::RELEASE_PATIENCE;
 use crate::limits::RELEASE_PAUSE;
 
 pub use backing::file_behind;
+pub use companion::COMPANION_ATTRIBUTE;
+pub use companion::Companion;
 pub use companion::bind;
 pub use companion::companion;
 pub use error::FileError;

@@ -105,6 +105,7 @@ pub use stepped::Holdings;
 pub use stepped::SteppedPlan;
 pub use stepped::SteppedTarget;
 pub use stopwatch::Times;
+pub use stores::Astray;
 pub use stores::Made;
 pub use stores::ProtectionError;
 pub use stores::StoreError;

@@ -4,6 +4,7 @@
 
 mod protection;
 
+pub use protection::Astray;
 pub use protection::ProtectionError;
 pub use protection::expect_unprotected;
 
@@ -254,7 +255,7 @@ impl Stores {
     /// If the file cannot be used as a store, memory cannot be reserved, or protection information
     /// stands beside a file.
     pub fn open(&mut self, spec: &Spec) -> Result<Arc<dyn Store>, StoreError> {
-        Self::examine_unprotected(spec)?;
+        Self::expect_unprotected(spec)?;
         Ok(self.open_layered(spec)?.0)
     }
 
@@ -263,7 +264,7 @@ impl Stores {
     /// # Errors
     /// As [`Stores::open`]; or if a device takes larger blocks only.
     pub fn open_for(&mut self, spec: &Spec, block: u32) -> Result<Arc<dyn Store>, StoreError> {
-        Self::examine_unprotected(spec)?;
+        Self::expect_unprotected(spec)?;
         self.open_whole(spec, block)
     }
 

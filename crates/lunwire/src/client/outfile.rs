@@ -16,6 +16,7 @@ use control::units;
 use engine::files::Taken;
 
 use super::place;
+use crate::output;
 
 /// Open for writing; what was in it stays until something is written.
 #[derive(Debug)]
@@ -29,13 +30,22 @@ pub(crate) struct Outfile {
     _taken: Option<Taken>,
 }
 
+/// Refuses what would not fit protection information that stands beside `path`, and warns where
+/// that cannot be known.
+pub(super) fn expect_unprotected(path: &Path) -> Result<()> {
+    if let Some(astray) = target::expect_unprotected(path)? {
+        output::say(format_args!("warning: {astray}"));
+    }
+    Ok(())
+}
+
 impl Outfile {
     /// # Errors
     /// It cannot be written; others use it, as the daemon that serves it does; it is a device that
     /// holds data.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot write {}; try: another place", path.display());
-        target::expect_unprotected(path)?;
+        expect_unprotected(path)?;
         let (file, useless) = match File::create_new(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 (File::options().write(true).open(path).with_context(cannot)?, false)

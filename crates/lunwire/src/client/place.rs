@@ -125,7 +125,7 @@ impl Place {
             }
             return Ok(Self::Disk(disk));
         }
-        target::expect_unprotected(Path::new(text))?;
+        client::outfile::expect_unprotected(Path::new(text))?;
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true).truncate(false);
         let kind = std::fs::metadata(text).map(|metadata| metadata.file_type());

@@ -28,6 +28,7 @@ use store::spec::FileSpec;
 use store::spec::Filter;
 use store::spec::Spec;
 use store::stripe;
+use target::Astray;
 use target::IdentityError;
 use target::IdentityPolicy;
 use target::ProtectionError;
@@ -55,6 +56,7 @@ struct Found {
     files: Vec<(FileSpec, Examined)>,
     /// What is in memory, which is there as long as this.
     memory: Vec<Arc<dyn Store>>,
+    astray: Vec<Astray>,
 }
 
 /// A disk of the configuration and the designator that hosts will know it by, if that is known.
@@ -162,8 +164,9 @@ impl<'a> Look<'a> {
         state_folder: Option<&Path>,
         place: &str,
     ) -> Result<()> {
-        let Found { files, memory } = look(lun)?;
+        let Found { files, memory, astray } = look(lun)?;
         self.memory.extend(memory);
+        self.odd.extend(astray.iter().map(|astray| format!("{place}: {astray}")));
         let identity = identity_of(lun, policy, &files)?;
         for (file, seen) in files {
             if let Some(other) = self.files.iter().find(|other| other.file.collides(&seen)) {
@@ -202,7 +205,7 @@ fn look(lun: &DraftLun) -> Result<Found> {
     let block = if lun.spec.is_optical() { BLOCK_LEN } else { lun.block };
     LogicalUnit::check_size(bytes, block).map_err(anyhow::Error::msg)?;
     let Some(kind) = lun.protection else {
-        Stores::examine_unprotected(&lun.spec)?;
+        found.astray = Stores::examine_unprotected(&lun.spec)?;
         return Ok(found);
     };
     if let Spec::File(file) = lun.spec.unfiltered() {

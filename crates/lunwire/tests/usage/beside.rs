@@ -10,6 +10,7 @@ use crate::support::Files;
 use crate::support::Loop;
 use crate::support::fails;
 use crate::support::good;
+use crate::support::stderr;
 use crate::support::stdout;
 
 /// A disk that was served with protection information once, and its name as a store.
@@ -184,6 +185,50 @@ fn a_disk_with_protection_is_known_by_its_other_names() {
     std::fs::copy(files.path("moved"), files.path("copy")).unwrap();
     let copy = format!("file:{}", files.path("copy"));
     drop(Daemon::start(files.folder.path(), &[&copy], &[]));
+}
+
+/// Whether it was removed or moved nobody knows.
+#[test]
+fn protection_that_is_not_found_any_more_is_warned_of() {
+    let files = Files::new();
+    protected(&files);
+    let (disk, side) = (files.path("disk"), files.path("disk.pi"));
+    if !keeps_records(&disk) {
+        return;
+    }
+    // Moved together, the disk goes by a second name there.
+    let (there, far) = (files.path("there"), files.path("far"));
+    std::fs::create_dir(&there).unwrap();
+    std::fs::rename(&disk, format!("{there}/disk")).unwrap();
+    std::fs::rename(&side, format!("{there}/disk.pi")).unwrap();
+    std::fs::hard_link(format!("{there}/disk"), format!("{there}/hard")).unwrap();
+    let image = files.with("other", &[8; 1 << 20]);
+    let hard = format!("{there}/hard");
+    fails(1, &["copy", &image, &hard, "--overwrite"], &[&format!("{there}/disk.pi"), "move"]);
+    // And elsewhere by a third one.
+    std::fs::hard_link(&hard, &far).unwrap();
+    let store = format!("file:{far}");
+    let said = [side.as_str(), &far, "moved", "with protection", "user.lunwire.beside"];
+    let warned = |text: &str, how: bool| {
+        for part in said {
+            assert_eq!(text.contains(part) && text.contains("had protection"), how, "{text}");
+        }
+    };
+    let checked = |how| {
+        let output = good(&["check", &configuration(&files, &format!("store = \"{store}\""))]);
+        warned(&format!("{}{}", stdout(&output), stderr(&output)), how);
+    };
+    checked(true);
+    drop(Daemon::start_logged(files.folder.path(), &[&store], &[]));
+    warned(&Daemon::told(files.folder.path(), "had protection information"), true);
+    warned(&stderr(&good(&["copy", &image, &far, "--overwrite"])), true);
+    // What is not written to does no harm.
+    good(&["check", &configuration(&files, &format!("store = \"{store},readonly\""))]);
+    // As it says.
+    let file = std::fs::File::open(&far).unwrap();
+    rustix::fs::fremovexattr(&file, "user.lunwire.beside").unwrap();
+    checked(false);
+    warned(&stderr(&good(&["copy", &image, &far, "--overwrite"])), false);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 mod guard;
 
+pub use guard::Astray;
 pub use guard::expect_unprotected;
 
 use std::fs::File;
@@ -233,18 +234,32 @@ impl Stores {
     }
 
     /// Whether the files of `spec` can be served without protection information: those that are
-    /// written to have none beside them.
+    /// written to have none beside them. Gives what is to be warned of.
     ///
     /// # Errors
     /// Which one has.
-    pub fn examine_unprotected(spec: &Spec) -> Result<(), ProtectionError> {
+    pub fn examine_unprotected(spec: &Spec) -> Result<Vec<Astray>, ProtectionError> {
         match spec {
-            Spec::File(file) if !file.read_only => refuse_left_out(file),
-            Spec::Filtered { filter: Filter::ReadOnly, .. } => Ok(()),
+            Spec::File(file) if !file.read_only => Ok(refuse_left_out(file)?.into_iter().collect()),
+            Spec::Filtered { filter: Filter::ReadOnly, .. } => Ok(Vec::new()),
             Spec::Filtered { behind, .. } => Self::examine_unprotected(behind),
-            Spec::Stripe { stores, .. } => stores.iter().try_for_each(Self::examine_unprotected),
-            Spec::File(_) | Spec::Iso { .. } | Spec::Memory { .. } | Spec::Null { .. } => Ok(()),
+            Spec::Stripe { stores, .. } => {
+                let each: Result<Vec<_>, _> =
+                    stores.iter().map(Self::examine_unprotected).collect();
+                Ok(each?.concat())
+            }
+            Spec::File(_) | Spec::Iso { .. } | Spec::Memory { .. } | Spec::Null { .. } => {
+                Ok(Vec::new())
+            }
         }
+    }
+
+    /// The same, and the log is told what is to be warned of.
+    pub(super) fn expect_unprotected(spec: &Spec) -> Result<(), ProtectionError> {
+        for astray in Self::examine_unprotected(spec)? {
+            tracing::warn!("{astray}");
+        }
+        Ok(())
     }
 
     fn open_side(

@@ -3,6 +3,7 @@
 //! and is to be written to without it.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,6 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
+use engine::files::COMPANION_ATTRIBUTE;
+use engine::files::Companion;
 use scsi::FormatError;
 use scsi::PROTECTION_HEADER_LEN;
 use scsi::ProtectionFormat;
@@ -25,30 +28,61 @@ struct Found {
     beside: bool,
 }
 
+/// A disk whose protection information is not where it was, nor beside it. It was removed, to give
+/// it up, or will not fit what is written meanwhile. Shows a warning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Astray {
+    /// Where it was.
+    side: String,
+    /// The disk.
+    path: String,
+}
+
+impl fmt::Display for Astray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { side, path } = self;
+        write!(
+            f,
+            "{path} had protection information in {side}, which is not there: if it was moved, it \
+             does not fit what is written from now on; try: stop, move it to {path}.pi, and serve \
+             {path} with protection; if it was removed to give it up: setfattr -x \
+             {COMPANION_ATTRIBUTE} {path}, and this is not said again"
+        )
+    }
+}
+
+/// All that is found of a disk.
+struct Sides {
+    found: Vec<Found>,
+    astray: Option<Astray>,
+}
+
 /// Refuses the file `path`, or the device in front of it, as one that is written to by others than
-/// a daemon that keeps its protection information, or is made anew.
+/// a daemon that keeps its protection information, or is made anew. Gives what is to be warned of.
 ///
 /// # Errors
 /// What holds its protection information, or that this cannot be seen.
-pub fn expect_unprotected(path: &Path) -> Result<(), ProtectionError> {
-    let name = path.display().to_string();
+pub fn expect_unprotected(path: &Path) -> Result<Option<Astray>, ProtectionError> {
     if !path.exists() {
-        return refuse_missing(path);
+        return refuse_missing(path).map(|()| None);
     }
-    match found(path)?.into_iter().next() {
-        None => Ok(()),
+    let Sides { found, astray } = sides(path)?;
+    match found.into_iter().next() {
+        None => Ok(astray),
         Some(Found { side, kind, .. }) => {
-            Err(ProtectionError::Overwritten { side, path: name, kind })
+            Err(ProtectionError::Overwritten { side, path: text(path), kind })
         }
     }
 }
 
-/// Refuses a disk that is to be served without protection information and has some.
-pub(super) fn refuse_left_out(disk: &FileSpec) -> Result<(), ProtectionError> {
+/// Refuses a disk that is to be served without protection information and has some. Gives what is
+/// to be warned of.
+pub(super) fn refuse_left_out(disk: &FileSpec) -> Result<Option<Astray>, ProtectionError> {
     refuse_orphan(disk)?;
     let path = disk.path.clone();
-    match found(Path::new(&path))?.into_iter().next() {
-        None => Ok(()),
+    let Sides { found, astray } = sides(Path::new(&path))?;
+    match found.into_iter().next() {
+        None => Ok(astray),
         Some(Found { side, kind, beside: true }) => {
             Err(ProtectionError::LeftOut { side, path, kind })
         }
@@ -60,7 +94,7 @@ pub(super) fn refuse_left_out(disk: &FileSpec) -> Result<(), ProtectionError> {
 /// this name of it: two of them would each miss what is written with the other one.
 pub(super) fn refuse_elsewhere(disk: &FileSpec) -> Result<(), ProtectionError> {
     let path = disk.path.clone();
-    match found(Path::new(&path))?.into_iter().find(|found| !found.beside) {
+    match sides(Path::new(&path))?.found.into_iter().find(|found| !found.beside) {
         None => Ok(()),
         Some(Found { side, kind, .. }) => Err(ProtectionError::Elsewhere { side, path, kind }),
     }
@@ -93,15 +127,19 @@ fn beside(path: &Path) -> PathBuf {
 
 /// All protection information of the disk `path`: beside its name, beside the name that a link or
 /// device leads to, and where it was when the disk was last served with it.
-fn found(path: &Path) -> Result<Vec<Found>, ProtectionError> {
+fn sides(path: &Path) -> Result<Sides, ProtectionError> {
     let own = beside(path);
     let place = |side: &Path| side.metadata().ok().map(|facts| (facts.dev(), facts.ino()));
     let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let whole = engine::files::file_behind(&whole).unwrap_or(whole);
-    let bound = match engine::files::companion(&whole) {
-        Ok(bound) => bound,
+    let (bound, astray) = match engine::files::companion(&whole, path) {
+        Ok(Some(Companion::There(side))) => (Some(side), None),
+        Ok(Some(Companion::Astray(side))) => {
+            (None, Some(Astray { side: text(&side), path: text(path) }))
+        }
+        Ok(None) => (None, None),
         // Who opens it tells why not, or makes it.
-        Err(error) if error.kind() != io::ErrorKind::InvalidData => None,
+        Err(error) if error.kind() != io::ErrorKind::InvalidData => (None, None),
         Err(source) => return Err(ProtectionError::Side { side: text(path), source }),
     };
     let mut found: Vec<Found> = Vec::new();
@@ -115,7 +153,7 @@ fn found(path: &Path) -> Result<Vec<Found>, ProtectionError> {
             found.push(Found { side: text(&side), kind: kind.number(), beside });
         }
     }
-    Ok(found)
+    Ok(Sides { found, astray })
 }
 
 /// How the disk `path` is formatted by what `side` says; None if there is no such file, or it is
