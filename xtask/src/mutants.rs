@@ -460,6 +460,8 @@ fn prune(tree: &Path, folder: &Path, paths: &HashSet<PathBuf>) -> Result<()> {
         let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
         if kind.is_dir() {
             prune(tree, &path, paths)?;
+            // One that is not empty stays.
+            drop(std::fs::remove_dir(path));
         } else if path.strip_prefix(tree).is_ok_and(|below| !paths.contains(below)) {
             std::fs::remove_file(path)?;
         }
