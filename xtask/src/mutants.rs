@@ -430,7 +430,8 @@ fn simulate(tree: &Path, class: &str) -> Result<Option<String>> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let failed = text.lines().find(|line| line.starts_with("FAILED"));
     let what = failed.map_or_else(|| String::from_utf8_lossy(&output.stderr).into(), str::to_owned);
-    let what: String = what.lines().next().unwrap_or_default().chars().take(200).collect();
+    let what = what.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let what: String = what.chars().take(200).collect();
     Ok(Some(format!("noticed after {took:.1} s: {what}")))
 }
 
