@@ -99,7 +99,7 @@ impl World {
             bytes[at + STATUS] = CHECK_CONDITION;
             bytes[at + LENGTHS.end - 1] = length + 2;
             bytes.splice(at + BHS_LEN..at + BHS_LEN, segment);
-            let (host, target) = (link.ends[0].desk, link.ends[1].desk);
+            let (host, target) = (link.ends[0].desk, self.desks[link.ends[1].desk].home);
             if let Some(lun) = flushed {
                 self.refused.push(Refused { host, target, lun, at: arrives });
             }

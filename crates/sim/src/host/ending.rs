@@ -260,8 +260,10 @@ impl Host {
         let Operation { unit, lba, count, .. } = *operation;
         let target = self.slots[slot].plan.target;
         let world = self.world.borrow();
-        let between =
-            |link: &crate::net::Link| link.ends[0].desk == self.desk && link.ends[1].desk == target;
+        // Whichever of its reactors has it.
+        let between = |link: &crate::net::Link| {
+            link.ends[0].desk == self.desk && world.desks[link.ends[1].desk].home == target
+        };
         let links = world.net.links.iter().filter(|(_, link)| between(link));
         let links: Vec<u64> = links.map(|(id, _)| *id).collect();
         stage.models[unit].doubt(lba, count);
