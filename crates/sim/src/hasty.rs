@@ -11,18 +11,17 @@ use wire::iscsi::Cid;
 use wire::iscsi::CmdSn;
 use wire::iscsi::Isid;
 use wire::iscsi::Itt;
-use wire::iscsi::LoginRequest;
 use wire::iscsi::LunField;
 use wire::iscsi::NopOut;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
-use wire::iscsi::Stage as LoginStage;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 use wire::iscsi::Ttt;
 use wire::iscsi::pad4;
 
 use crate::host::target_name;
+use crate::logins;
 use crate::net::LinkId;
 use crate::options::Secrets;
 use crate::run::Run;
@@ -156,23 +155,5 @@ fn login(who: LinkId, desk: usize, tsih: Tsih, cid: Cid) -> Vec<u8> {
     if tsih == Tsih(0) {
         text.push_str("MaxConnections=4\0");
     }
-    let request = Request::Login(LoginRequest {
-        transit: true,
-        continue_: false,
-        current: LoginStage::Operational,
-        next: Some(LoginStage::FullFeature),
-        version_max: 0,
-        version_min: 0,
-        isid: Isid([0x80, 0, 0, 2, 0, 0]),
-        tsih,
-        itt: Itt(0),
-        cid,
-        cmd_sn: CmdSn(1),
-        exp_stat_sn: StatSn(0),
-    });
-    let mut bytes = Vec::new();
-    request.emit(u32::try_from(text.len()).unwrap_or(0), &mut bytes);
-    bytes.extend_from_slice(text.as_bytes());
-    bytes.resize(BHS_LEN + pad4(text.len()), 0);
-    bytes
+    logins::pdu(logins::straight(Isid([0x80, 0, 0, 2, 0, 0]), tsih, cid), &text)
 }

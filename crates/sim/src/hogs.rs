@@ -13,12 +13,10 @@ use wire::iscsi::CmdSn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Isid;
 use wire::iscsi::Itt;
-use wire::iscsi::LoginRequest;
 use wire::iscsi::NopOut;
 use wire::iscsi::Request;
 use wire::iscsi::Response;
 use wire::iscsi::ScsiCommand;
-use wire::iscsi::Stage as LoginStage;
 use wire::iscsi::StatSn;
 use wire::iscsi::TaskManagementRequest;
 use wire::iscsi::Tsih;
@@ -29,6 +27,7 @@ use wire::scsi::lun::Lun;
 use wire::scsi::opcode::Opcode;
 
 use crate::host::target_name;
+use crate::logins;
 use crate::net::LinkId;
 use crate::options::Hog;
 use crate::run::Run;
@@ -215,23 +214,5 @@ fn login(index: usize, desk: usize) -> Vec<u8> {
          InitialR2T=Yes\0ImmediateData=No\0",
         target_name(desk)
     );
-    let request = Request::Login(LoginRequest {
-        transit: true,
-        continue_: false,
-        current: LoginStage::Operational,
-        next: Some(LoginStage::FullFeature),
-        version_max: 0,
-        version_min: 0,
-        isid: Isid([0x80, 0, 0, 1, 0, 0]),
-        tsih: Tsih(0),
-        itt: Itt(0),
-        cid: Cid(1),
-        cmd_sn: CmdSn(1),
-        exp_stat_sn: StatSn(0),
-    });
-    let mut bytes = Vec::new();
-    request.emit(u32::try_from(text.len()).unwrap_or(0), &mut bytes);
-    bytes.extend_from_slice(text.as_bytes());
-    bytes.resize(BHS_LEN + pad4(text.len()), 0);
-    bytes
+    logins::pdu(logins::straight(Isid([0x80, 0, 0, 1, 0, 0]), Tsih(0), Cid(1)), &text)
 }

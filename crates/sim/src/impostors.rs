@@ -12,17 +12,14 @@ use iscsi::target_role::DigestPolicy;
 use target::SessionSnapshot;
 use wire::iscsi::BHS_LEN;
 use wire::iscsi::Cid;
-use wire::iscsi::CmdSn;
 use wire::iscsi::Isid;
 use wire::iscsi::Itt;
 use wire::iscsi::LoginRequest;
-use wire::iscsi::Request;
 use wire::iscsi::Response;
 use wire::iscsi::Stage as LoginStage;
-use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
-use wire::iscsi::pad4;
 
+use crate::logins;
 use crate::net::LinkId;
 use crate::options::Secrets;
 use crate::run::Run;
@@ -152,24 +149,13 @@ impl Try {
             text.push_str("SessionType=Discovery\0");
         }
         text.push_str(if self.hesitates { "AuthMethod=CHAP\0" } else { "AuthMethod=None\0" });
-        let request = Request::Login(LoginRequest {
+        let login = LoginRequest {
             transit: !self.hesitates,
-            continue_: false,
             current: LoginStage::Security,
             next: (!self.hesitates).then_some(LoginStage::FullFeature),
-            version_max: 0,
-            version_min: 0,
-            isid: Isid(isid),
-            tsih: Tsih(tsih),
             itt: Itt(1),
-            cid: Cid(cid),
-            cmd_sn: CmdSn(1),
-            exp_stat_sn: StatSn(0),
-        });
-        let mut bytes = Vec::new();
-        request.emit(u32::try_from(text.len()).unwrap_or(0), &mut bytes);
-        bytes.extend_from_slice(text.as_bytes());
-        bytes.resize(BHS_LEN + pad4(text.len()), 0);
-        bytes
+            ..logins::straight(Isid(isid), Tsih(tsih), Cid(cid))
+        };
+        logins::pdu(login, &text)
     }
 }

@@ -23,6 +23,7 @@ mod hogs;
 mod host;
 mod impostors;
 mod lies;
+mod logins;
 mod machine;
 mod model;
 mod net;
