@@ -27,6 +27,7 @@ use iscsi::datamover::{DataError, Event, NumberedGet, TaskId};
 use wire::iscsi::{DataOut, Itt, LunField, Ttt};
 
 use super::coverage::{Coverage, Refusal};
+use super::frame::Integrity;
 use crate::limits::{SOLICITED_MAX, UNSOLICITED_MAX};
 
 /// What makes a burst.
@@ -79,13 +80,6 @@ pub(super) enum Admission {
     Ignored(BurstKey),
     /// Its first `room` bytes go to offset `at` of the task's buffer; the rest is dropped.
     Accepted { key: BurstKey, at: u32, room: u32 },
-}
-
-/// Whether the data of a PDU arrived as it was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Integrity {
-    Good,
-    Corrupt,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -21,21 +21,22 @@ use wire::iscsi::Response;
 use wire::iscsi::ScsiResponse;
 use wire::iscsi::StatSn;
 
-use super::Phase;
-use super::Rx;
+use super::InitiatorRole;
 use super::Sink;
 use crate::tcp::initiator::task::Tasks;
 
-impl Rx {
+impl InitiatorRole {
     /// The data digest is wrong. Above ErrorRecoveryLevel 0 what is lost comes again. At level 0
     /// data may be left out, as the command still ends; but a status or a control PDU that is lost
     /// leaves a gap that nothing fills (RFC 7143 §7.8).
-    pub(super) fn damage(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        self.phase = Phase::Header;
+    pub(super) fn damage(
+        &mut self,
+        header: &[u8],
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
         match self.sink {
             Sink::Data { task, pdu, .. } if self.keys.recovery => {
-                let length =
-                    BhsView::new_checked(&self.header).map(|bhs| bhs.data_segment_length());
+                let length = BhsView::new_checked(header).map(|bhs| bhs.data_segment_length());
                 let Some(books) = tasks.get_mut(task) else { return Ok(None) };
                 books.retract(&pdu, length.unwrap_or(0))?;
                 let has_status = pdu.status.is_some();
@@ -55,11 +56,17 @@ impl Rx {
         }
     }
 
-    /// The PDU is whole: what it means to the core.
-    pub(super) fn end(&mut self, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
-        self.phase = Phase::Header;
+    /// The PDU is whole: what it means to the core. `control`: its control data, which becomes that
+    /// of the event.
+    pub(super) fn complete(
+        &mut self,
+        control: &mut Vec<u8>,
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
         match self.sink {
-            Sink::Data { task, pdu, odd: true, .. } => Ok(self.end_odd(task, &pdu, tasks)?),
+            Sink::Data { task, pdu, odd: true, .. } => {
+                Ok(self.end_odd(task, &pdu, control, tasks)?)
+            }
             Sink::Data { task, pdu, .. } => match response_of(&pdu) {
                 None => Ok(self.window(pdu.numbers)),
                 Some(mut response) => {
@@ -70,8 +77,8 @@ impl Rx {
                     Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
                 }
             },
-            Sink::Control(Response::R2t(pdu)) => self.end_r2t(&pdu, tasks),
-            Sink::Control(Response::Scsi(response)) => self.end_status(response, tasks),
+            Sink::Control(Response::R2t(pdu)) => self.end_r2t(&pdu, control, tasks),
+            Sink::Control(Response::Scsi(response)) => self.end_status(response, control, tasks),
             Sink::Control(response) => Ok(Some(Event::Control { response })),
             Sink::Nowhere(Response::Scsi(pdu)) => Ok(Some(Event::Stray(pdu.numbers))),
             Sink::Nowhere(Response::DataIn(pdu)) if pdu.status.is_some() => {
@@ -88,18 +95,24 @@ impl Rx {
         }
     }
 
-    fn end_r2t(&mut self, pdu: &R2t, tasks: &mut Tasks) -> Result<Option<Event>, Violation> {
+    fn end_r2t(
+        &mut self,
+        pdu: &R2t,
+        control: &mut Vec<u8>,
+        tasks: &mut Tasks,
+    ) -> Result<Option<Event>, Violation> {
         let Ok((task, books)) = tasks.find(pdu.itt) else { return Ok(None) };
         if books.books.is_none() {
             return Ok(self.window(pdu.numbers));
         }
-        self.settle(task, pdu.numbers, tasks)
+        self.settle(task, pdu.numbers, control, tasks)
     }
 
     /// A SCSI Response: ends its task, unless something before it is missing.
     fn end_status(
         &mut self,
         response: ScsiResponse,
+        control: &mut Vec<u8>,
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
         self.max_cmd_sn = response.numbers.max_cmd_sn;
@@ -114,8 +127,8 @@ impl Rx {
             books.books = None;
         }
         if books.books.is_some() && response.response == 0 {
-            books.books().held = Some((response, self.control.clone()));
-            return self.settle(task, response.numbers, tasks);
+            books.books().held = Some((response, control.clone()));
+            return self.settle(task, response.numbers, control, tasks);
         }
         let (received, damaged) = (books.received, books.damaged);
         Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
@@ -126,6 +139,7 @@ impl Rx {
         &mut self,
         task: TaskId,
         pdu: &DataIn,
+        control: &mut Vec<u8>,
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
         let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
@@ -142,7 +156,7 @@ impl Rx {
             }
             None => {}
         }
-        self.settle(task, pdu.numbers, tasks)
+        self.settle(task, pdu.numbers, control, tasks)
     }
 
     /// What the books of a task say after a PDU of it.
@@ -150,6 +164,7 @@ impl Rx {
         &mut self,
         task: TaskId,
         numbers: Numbers,
+        control: &mut Vec<u8>,
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
         let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
@@ -169,7 +184,7 @@ impl Rx {
                 return Err(Violation::Offset { offset: next, expected: received });
             }
             self.max_cmd_sn = numbers.max_cmd_sn;
-            self.control = sense;
+            *control = sense;
             response.exp_data_sn = DataSn(next);
             let damaged = entry.damaged;
             return Ok(Some(Event::Ended(Ended { task, response, received, damaged })));
