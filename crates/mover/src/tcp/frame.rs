@@ -26,7 +26,7 @@ use wire::iscsi::{BHS_LEN, BhsView, pad4};
 
 use super::DIGEST_LEN;
 use super::marker::{Digests, Next, Stripper, pdu_len};
-pub(super) use role::{Breach, Head, Integrity, Role, Whole};
+pub(super) use role::{Begun, Breach, Integrity, Pdu, Role};
 pub(super) use segment::Segment;
 
 use crate::limits::{CONTROL_KEEP, LANDING_MIN};
@@ -433,17 +433,17 @@ impl<R: Role> Frame<R> {
     /// The header is whole and verified.
     fn begin(&mut self, context: &mut R::Context<'_>) -> Result<Option<R::Event>, R::Violation> {
         let length = self.check_lengths()?;
-        let Rules { digests, .. } = self.rules;
-        let head = Head { header: &self.header, length, digested: digests.header };
-        let told = self.role.begin(head, context)?;
+        self.phase = Phase::Header;
+        let (role, pdu) = self.split(length);
+        let begun = role.begin(pdu, context)?;
+        debug_assert_eq!(length == 0, matches!(begun, Begun::Whole(_)), "whole without data");
+        if let Begun::Whole(event) = begun {
+            return Ok(event);
+        }
         self.segment.left = length as usize;
         self.segment.padding_left = pad4(self.segment.left) - self.segment.left;
-        self.segment.crc = (digests.data && length > 0).then(Crc32c::new);
-        if length == 0 {
-            debug_assert!(told.is_none(), "there is no data to tell of");
-            return self.end(Integrity::Good, context);
-        }
-        if let Some(event) = told {
+        self.segment.crc = self.rules.digests.data.then(Crc32c::new);
+        if let Begun::Told(event) = begun {
             self.phase = Phase::Paused;
             return Ok(Some(event));
         }
@@ -457,8 +457,17 @@ impl<R: Role> Frame<R> {
         context: &mut R::Context<'_>,
     ) -> Result<Option<R::Event>, R::Violation> {
         self.phase = Phase::Header;
-        let whole = Whole { header: &self.header, control: &mut self.segment.control };
-        self.role.end(integrity, whole, context)
+        let length = BhsView::new_checked(self.header.as_slice());
+        let length = length.map_or(0, |bhs| bhs.data_segment_length());
+        let (role, pdu) = self.split(length);
+        role.end(integrity, pdu, context)
+    }
+
+    /// The role, and the PDU that it is asked about.
+    fn split(&mut self, length: u32) -> (&mut R, Pdu<'_>) {
+        let Self { role, header, segment, rules, .. } = self;
+        let digested = rules.digests.header;
+        (role, Pdu { header, length, digested, control: &mut segment.control })
     }
 }
 

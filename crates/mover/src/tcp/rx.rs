@@ -4,15 +4,15 @@
 //! Read first: RFC 7143 §11.3 (immediate data), §11.7 (Data-Out), §7.7 and §7.8 (errors). How bytes
 //! become PDUs: [`frame`](super::frame).
 //!
-//! A corrupt Data-Out that ends its burst makes two events: that its digest is wrong, and the end of
-//! the burst.
+//! A corrupt Data-Out that ends its burst makes two events: that its digest is wrong, and the end
+//! of the burst.
 
 use buf::Buf;
 use iscsi::datamover::{Event, Immediate, Keys, StreamViolation};
 use wire::iscsi::{DataOut, OPCODE_LOGIN_REQUEST, OPCODE_SCSI_COMMAND, Request, StatSn};
 
 use super::burst::BurstKey;
-use super::frame::{Breach, Frame, Head, Integrity, Role, Rules, Segment, Whole};
+use super::frame::{Begun, Breach, Frame, Integrity, Pdu, Role, Rules, Segment};
 use super::marker::Digests;
 use super::segment::{Context, Sink};
 use super::task::Tasks;
@@ -138,30 +138,41 @@ impl Role for TargetRole {
         }
     }
 
+    #[inline]
     fn begin(
         &mut self,
-        head: Head<'_>,
+        pdu: Pdu<'_>,
         context: &mut Context<'_>,
-    ) -> Result<Option<Event>, StreamViolation> {
+    ) -> Result<Begun<Event>, StreamViolation> {
         self.first = false;
-        if head.digested {
-            context.counters.bytes_crc += head.header.len() as u64;
+        if pdu.digested {
+            context.counters.bytes_crc += pdu.header.len() as u64;
         }
-        self.sink = match Request::parse(head.header) {
-            Ok(request) => {
-                context.counters.pdus_in.count(&request);
-                if let Request::DataOut(pdu) = &request {
-                    self.acknowledged = Some(pdu.exp_stat_sn);
-                }
-                Sink::new(request, head.length, context)
-            }
+        let request = match Request::parse(pdu.header) {
+            Ok(request) => request,
             Err(error) => {
                 context.counters.pdus_in.malformed += 1;
-                Sink::Reject { reason: error.reject_reason() }
+                let reason = error.reject_reason();
+                if pdu.length == 0 {
+                    return Ok(Begun::Whole(Some(Event::Rejected { reason })));
+                }
+                self.sink = Sink::Reject { reason };
+                return Ok(Begun::Data);
             }
         };
-        let is_exhausted = matches!(self.sink, Sink::Exhausted { .. });
-        Ok(is_exhausted.then_some(Event::NoBuffer))
+        context.counters.pdus_in.count(&request);
+        if let Request::DataOut(pdu) = &request {
+            self.acknowledged = Some(pdu.exp_stat_sn);
+        } else if pdu.length == 0 {
+            let immediate = Immediate::None;
+            return Ok(Begun::Whole(Some(Event::Control { request, immediate })));
+        }
+        self.sink = Sink::new(request, pdu.length, context);
+        Ok(match self.sink {
+            _ if pdu.length == 0 => Begun::Whole(self.end_sink(Integrity::Good, context)),
+            Sink::Exhausted { .. } => Begun::Told(Event::NoBuffer),
+            _ => Begun::Data,
+        })
     }
 
     /// Whoever was told that there is no buffer may have made room.
@@ -171,6 +182,7 @@ impl Role for TargetRole {
         }
     }
 
+    #[inline]
     fn place(&mut self, part: &[u8], segment: &mut Segment, context: &mut Context<'_>) {
         self.sink.place(part, segment, context);
     }
@@ -202,10 +214,11 @@ impl Role for TargetRole {
         }
     }
 
+    #[inline]
     fn end(
         &mut self,
         integrity: Integrity,
-        _whole: Whole<'_>,
+        _pdu: Pdu<'_>,
         context: &mut Context<'_>,
     ) -> Result<Option<Event>, StreamViolation> {
         Ok(self.end_sink(integrity, context))

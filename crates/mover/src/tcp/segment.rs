@@ -42,6 +42,7 @@ pub(super) enum Sink {
 impl Sink {
     pub(super) const NONE: Self = Self::Reject { reason: INVALID_PDU_FIELD };
 
+    #[inline]
     pub(super) fn new(request: Request, length: u32, context: &mut Context<'_>) -> Self {
         match request {
             Request::Command(command) if length > 0 => Self::stage(command, length, context.pool),
@@ -68,6 +69,7 @@ impl Sink {
     }
 
     /// Puts the next data bytes where they belong.
+    #[inline]
     pub(super) fn place(&mut self, part: &[u8], segment: &mut Segment, context: &mut Context<'_>) {
         let copied = match self {
             Self::Control(_) => {

@@ -36,15 +36,15 @@ pub(in crate::tcp) trait Role: fmt::Debug {
         Ok(())
     }
 
-    /// The header is whole and verified: decides where its data goes. An event here is told before
-    /// the first data byte, and only of a PDU that has data.
+    /// The header is whole and verified: decides where its data goes, or, of a PDU without data,
+    /// what it means to the core.
     fn begin(
         &mut self,
-        head: Head<'_>,
+        pdu: Pdu<'_>,
         context: &mut Self::Context<'_>,
-    ) -> Result<Option<Self::Event>, Self::Violation>;
+    ) -> Result<Begun<Self::Event>, Self::Violation>;
 
-    /// The event of `begin` was dealt with.
+    /// The event of `Begun::Told` was dealt with.
     fn resume(&mut self, _context: &mut Self::Context<'_>) {}
 
     /// Puts the next data bytes where they belong.
@@ -73,11 +73,11 @@ pub(in crate::tcp) trait Role: fmt::Debug {
         None
     }
 
-    /// The PDU is whole: what it means to the core.
+    /// The data is whole: what the PDU means to the core.
     fn end(
         &mut self,
         integrity: Integrity,
-        whole: Whole<'_>,
+        pdu: Pdu<'_>,
         context: &mut Self::Context<'_>,
     ) -> Result<Option<Self::Event>, Self::Violation>;
 }
@@ -97,22 +97,26 @@ pub(in crate::tcp) enum Integrity {
     Corrupt,
 }
 
-/// A verified header.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::tcp) struct Head<'a> {
+/// A PDU whose header is verified.
+#[derive(Debug)]
+pub(in crate::tcp) struct Pdu<'a> {
     /// BHS and AHS.
     pub(in crate::tcp) header: &'a [u8],
     /// DataSegmentLength.
     pub(in crate::tcp) length: u32,
-    /// A header digest was verified.
+    /// It has a header digest.
     pub(in crate::tcp) digested: bool,
-}
-
-/// A PDU all of which has come.
-#[derive(Debug)]
-pub(in crate::tcp) struct Whole<'a> {
-    /// BHS and AHS.
-    pub(in crate::tcp) header: &'a [u8],
     /// What was kept by [`Segment::keep`]: what the core is shown after the event.
     pub(in crate::tcp) control: &'a mut Vec<u8>,
+}
+
+/// What a header leads to.
+#[derive(Debug)]
+pub(in crate::tcp) enum Begun<E> {
+    /// There is no data: the end.
+    Whole(Option<E>),
+    /// Data.
+    Data,
+    /// Data, and something is told before its first byte.
+    Told(E),
 }

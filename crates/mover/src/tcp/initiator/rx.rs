@@ -20,14 +20,14 @@ use wire::iscsi::Numbers;
 use wire::iscsi::Response;
 use wire::iscsi::StatSn;
 
+use super::super::frame::Begun;
 use super::super::frame::Breach;
 use super::super::frame::Frame;
-use super::super::frame::Head;
 use super::super::frame::Integrity;
+use super::super::frame::Pdu;
 use super::super::frame::Role;
 use super::super::frame::Rules;
 use super::super::frame::Segment;
-use super::super::frame::Whole;
 use super::super::marker::Digests;
 use super::Touched;
 use super::task::Place;
@@ -163,19 +163,24 @@ impl Role for InitiatorRole {
         }
     }
 
+    #[inline]
     fn begin(
         &mut self,
-        head: Head<'_>,
+        pdu: Pdu<'_>,
         context: &mut Context<'_>,
-    ) -> Result<Option<Event>, Violation> {
-        let response = Response::parse(head.header).map_err(|_| {
-            let opcode = BhsView::new_checked(head.header).map_or(0, |bhs| bhs.opcode());
+    ) -> Result<Begun<Event>, Violation> {
+        let response = Response::parse(pdu.header).map_err(|_| {
+            let opcode = BhsView::new_checked(pdu.header).map_or(0, |bhs| bhs.opcode());
             Violation::Malformed { opcode }
         })?;
-        self.sink = self.sink_of(response, head.length, context)?;
-        Ok(None)
+        self.sink = self.sink_of(response, pdu.length, context)?;
+        match pdu.length {
+            0 => Ok(Begun::Whole(self.complete(pdu.control, context.tasks)?)),
+            _ => Ok(Begun::Data),
+        }
     }
 
+    #[inline]
     fn place(&mut self, part: &[u8], segment: &mut Segment, context: &mut Context<'_>) {
         if segment.has_digest() {
             self.touched.digested += part.len() as u64;
@@ -192,8 +197,8 @@ impl Role for InitiatorRole {
         }
     }
 
-    /// None above ErrorRecoveryLevel 0: a task may leave for another connection meanwhile, and takes
-    /// its buffer with it.
+    /// None above ErrorRecoveryLevel 0: a task may leave for another connection meanwhile, and
+    /// takes its buffer with it.
     fn lend(&mut self, length: usize, tasks: &mut Tasks) -> Option<(Buf, usize)> {
         if self.keys.recovery {
             return None;
@@ -219,20 +224,22 @@ impl Role for InitiatorRole {
         }
     }
 
+    #[inline]
     fn end(
         &mut self,
         integrity: Integrity,
-        whole: Whole<'_>,
+        pdu: Pdu<'_>,
         context: &mut Context<'_>,
     ) -> Result<Option<Event>, Violation> {
         match integrity {
-            Integrity::Good => self.complete(whole.control, context.tasks),
-            Integrity::Corrupt => self.damage(whole.header, context.tasks),
+            Integrity::Good => self.complete(pdu.control, context.tasks),
+            Integrity::Corrupt => self.damage(pdu.length, context.tasks),
         }
     }
 }
 
 impl InitiatorRole {
+    #[inline]
     fn sink_of(
         &self,
         response: Response,

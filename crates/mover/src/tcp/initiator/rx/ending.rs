@@ -10,7 +10,6 @@ use iscsi::initiator::datamover::Ended;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
-use wire::iscsi::BhsView;
 use wire::iscsi::DataIn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
@@ -26,19 +25,18 @@ use super::Sink;
 use crate::tcp::initiator::task::Tasks;
 
 impl InitiatorRole {
-    /// The data digest is wrong. Above ErrorRecoveryLevel 0 what is lost comes again. At level 0
-    /// data may be left out, as the command still ends; but a status or a control PDU that is lost
-    /// leaves a gap that nothing fills (RFC 7143 §7.8).
+    /// The data digest is wrong, of a segment of `length` bytes. Above ErrorRecoveryLevel 0 what is
+    /// lost comes again. At level 0 data may be left out, as the command still ends; but a status
+    /// or a control PDU that is lost leaves a gap that nothing fills (RFC 7143 §7.8).
     pub(super) fn damage(
         &mut self,
-        header: &[u8],
+        length: u32,
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
         match self.sink {
             Sink::Data { task, pdu, .. } if self.keys.recovery => {
-                let length = BhsView::new_checked(header).map(|bhs| bhs.data_segment_length());
                 let Some(books) = tasks.get_mut(task) else { return Ok(None) };
-                books.retract(&pdu, length.unwrap_or(0))?;
+                books.retract(&pdu, length)?;
                 let has_status = pdu.status.is_some();
                 let lost = books.books().take_found();
                 Ok(Some(Event::Incomplete { task, lost, has_status, numbers: pdu.numbers }))
