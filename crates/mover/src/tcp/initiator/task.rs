@@ -2,7 +2,6 @@
 //! What a connection keeps for each task: its buffers, and what must come next.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::Slice;
@@ -12,6 +11,7 @@ use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
+use slots::ById;
 use wire::iscsi::DataIn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
@@ -76,30 +76,22 @@ pub(super) enum Place {
     Nowhere,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    task: Option<Task>,
+/// All tasks of one connection.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    tasks: ById<TaskId, Task>,
 }
 
-/// All tasks of one connection, by the slot number of their id.
-#[derive(Debug, Default)]
-pub(super) struct Tasks {
-    slots: Vec<Slot>,
-    live: usize,
+impl Default for Tasks {
+    fn default() -> Self {
+        Self { tasks: ById::new(TASK_SLOTS_MAX) }
+    }
 }
 
 impl Tasks {
     pub(super) fn open(&mut self, id: TaskId, write: Option<Slice>, read: Option<Buf>) {
-        debug_assert!(id.index < TASK_SLOTS_MAX, "task index {} is beyond the table", id.index);
-        let index = id.index as usize;
-        if index >= self.slots.len() {
-            self.slots.resize_with(index + 1, Slot::default);
-        }
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        debug_assert!(slot.task.is_none(), "slot {index} was never released");
-        self.live += usize::from(slot.task.is_none());
-        let task = Task {
+        debug_assert!(!self.holds(id), "the task is new");
+        self.tasks.open(id, || Task {
             write,
             read,
             out_len: 0,
@@ -117,24 +109,17 @@ impl Tasks {
             quiet: false,
             confirmed: (0, 0),
             books: None,
-        };
-        *slot = Slot { generation: id.generation, task: Some(task) };
+        });
     }
 
     pub(super) fn holds(&self, id: TaskId) -> bool {
-        let slot = self.slots.get(id.index as usize);
-        slot.is_some_and(|slot| slot.generation == id.generation && slot.task.is_some())
+        self.tasks.get(id).is_some()
     }
 
     /// Takes a task out, for another connection. `cut`: in the middle of a Data-In.
     pub(super) fn carry(&mut self, id: TaskId, cut: bool) -> Option<Carried> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation != id.generation {
-            return None;
-        }
-        let mut task = slot.task.take()?;
+        let mut task = self.tasks.remove(id)?;
         task.cut |= cut;
-        self.live -= 1;
         Some(Carried { id, task })
     }
 
@@ -156,17 +141,14 @@ impl Tasks {
 
     /// All tasks.
     pub(super) fn ids(&self) -> impl Iterator<Item = TaskId> {
-        let live = self.slots.iter().zip(0..).filter(|(slot, _)| slot.task.is_some());
-        live.map(|(slot, index)| TaskId { index, generation: slot.generation })
+        self.tasks.iter().map(|(id, _)| id)
     }
 
     /// Takes a task over from another connection.
     pub(super) fn adopt(&mut self, carried: Carried) {
         let Carried { id, task } = carried;
-        self.open(id, None, None);
-        if let Some(slot) = self.slots.get_mut(id.index as usize) {
-            slot.task = Some(task);
-        }
+        debug_assert!(!self.holds(id), "the task is new");
+        self.tasks.open(id, || task);
     }
 
     /// The command goes out: what it may transfer is bounded by its buffers, too.
@@ -187,23 +169,18 @@ impl Tasks {
     }
 
     pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
-        let slot = self.slots.get(id.index as usize)?;
-        if slot.generation == id.generation { slot.task.as_ref() } else { None }
+        self.tasks.get(id)
     }
 
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
-        let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation == id.generation { slot.task.as_mut() } else { None }
+        self.tasks.get_mut(id)
     }
 
     /// The task that a PDU of the target belongs to.
     pub(super) fn find(&mut self, tag: Itt) -> Result<(TaskId, &mut Task), Violation> {
         let unknown = Violation::UnknownTask(tag);
-        let index = slot(tag).ok_or(unknown)?;
-        let slot = self.slots.get_mut(index as usize).ok_or(unknown)?;
-        let id = TaskId { index, generation: slot.generation };
-        match &mut slot.task {
-            Some(task) if task.begun && itt(id) == tag => Ok((id, task)),
+        match slot(tag).and_then(|index| self.tasks.at_mut(index)) {
+            Some((id, task)) if task.begun && itt(id) == tag => Ok((id, task)),
             _ => Err(unknown),
         }
     }
@@ -216,20 +193,16 @@ impl Tasks {
     }
 
     pub(super) fn release(&mut self, id: TaskId) {
-        let Some(slot) = self.slots.get_mut(id.index as usize) else { return };
-        if slot.generation == id.generation && slot.task.take().is_some() {
-            self.live -= 1;
-        }
+        drop(self.tasks.remove(id));
     }
 
     pub(super) const fn count(&self) -> usize {
-        self.live
+        self.tasks.len()
     }
 
     pub(super) fn check(&self) {
-        let live = self.slots.iter().filter(|slot| slot.task.is_some()).count();
-        assert_eq!(self.live, live, "live tasks");
-        for task in self.slots.iter().filter_map(|slot| slot.task.as_ref()) {
+        self.tasks.check();
+        for (_, task) in self.tasks.iter() {
             assert!(task.received <= task.in_len, "data lies in the buffer");
             assert!(task.asked <= task.out_len, "what was asked for lies in the buffer");
             if let Some(books) = &task.books {
