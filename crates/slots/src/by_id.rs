@@ -82,6 +82,17 @@ impl<I: Id, T> ById<I, T> {
         Some(value)
     }
 
+    /// Drops the entry of an id where it stands; whether there was one.
+    pub fn discard(&mut self, id: I) -> bool {
+        let Some(slot) = self.slots.get_mut(id.index() as usize) else { return false };
+        if slot.generation != id.generation() || slot.value.is_none() {
+            return false;
+        }
+        slot.value = None;
+        self.len -= 1;
+        true
+    }
+
     /// How many entries there are.
     #[must_use]
     pub const fn len(&self) -> usize {

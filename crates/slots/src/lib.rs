@@ -160,11 +160,29 @@ impl<I: Id, T> Slots<I, T> {
             return None;
         }
         let value = slot.value.take()?;
-        slot.generation = slot.generation.wrapping_add(1) & self.generations;
-        slot.next = self.empty;
-        self.empty = id.index();
-        self.len -= 1;
+        self.vacate(id);
         Some(value)
+    }
+
+    /// Drops an entry where it stands; whether there was one.
+    pub fn discard(&mut self, id: I) -> bool {
+        let Some(slot) = self.slots.get_mut(id.index() as usize) else { return false };
+        if slot.generation != id.generation() || slot.value.is_none() {
+            return false;
+        }
+        slot.value = None;
+        self.vacate(id);
+        true
+    }
+
+    /// The slot of an entry that was taken out is free.
+    fn vacate(&mut self, id: I) {
+        if let Some(slot) = self.slots.get_mut(id.index() as usize) {
+            slot.generation = slot.generation.wrapping_add(1) & self.generations;
+            slot.next = self.empty;
+            self.empty = id.index();
+            self.len -= 1;
+        }
     }
 
     /// How many entries there are.

@@ -70,6 +70,8 @@ fn entries_are_kept_by_the_ids_of_others() {
     assert_eq!((table.remove(Key(4, 6)), table.remove(Key(4, 7))), (None, Some('b')));
     assert_eq!(table.open(Key(4, 8), || 'd'), Some(&mut 'd'));
     assert_eq!(table.len(), 1);
+    assert_eq!((table.discard(Key(4, 7)), table.discard(Key(4, 8))), (false, true));
+    assert!(table.is_empty());
     table.check();
 }
 
@@ -90,7 +92,11 @@ proptest! {
                 live.extend(id.map(|id| (id, number)));
             } else if !live.is_empty() {
                 let (id, value) = live.remove(at % live.len());
-                prop_assert_eq!(table.remove(id), Some(value));
+                match at % 2 {
+                    0 => prop_assert_eq!(table.remove(id), Some(value)),
+                    _ => prop_assert!(table.discard(id)),
+                }
+                prop_assert!(!table.discard(id));
                 gone.push(id);
             }
             table.check();

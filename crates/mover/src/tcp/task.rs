@@ -68,7 +68,7 @@ impl Tasks {
         if had_bursts {
             self.bursts.close(id);
         }
-        drop(self.tasks.remove(id));
+        self.tasks.discard(id);
     }
 
     /// Where the next `length` bytes of a burst go, at `at` of its task's buffer. None: nobody

@@ -193,7 +193,7 @@ impl Tasks {
     }
 
     pub(super) fn release(&mut self, id: TaskId) {
-        drop(self.tasks.remove(id));
+        self.tasks.discard(id);
     }
 
     pub(super) const fn count(&self) -> usize {
