@@ -20,6 +20,9 @@ pub use by_id::ById;
 /// Names an entry of a table; stale once the entry is removed. Each kind of table has a type of its
 /// own for it.
 pub trait Id: Copy + PartialEq + fmt::Debug {
+    /// Low bits of a generation that count, where an id has to fit somewhere.
+    const GENERATION_BITS: u32 = u32::BITS;
+
     /// The id with these parts.
     fn new(index: u32, generation: u32) -> Self;
     /// The slot.
@@ -66,12 +69,12 @@ impl<I: Id, T> Slots<I, T> {
             empty: NONE,
             len: 0,
             max,
-            generations: u32::MAX,
+            generations: u32::MAX >> (u32::BITS - I::GENERATION_BITS),
             ids: PhantomData,
         }
     }
 
-    /// Generations of so many low bits only: what fits where an id has to fit.
+    /// As [`Id::GENERATION_BITS`], for this table.
     #[must_use]
     pub const fn with_generation_bits(mut self, bits: u32) -> Self {
         assert!(0 < bits && bits <= u32::BITS);
@@ -189,6 +192,12 @@ impl<I: Id, T> Slots<I, T> {
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many slots there are, full or empty: the index of every id is below that.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(NONE)
     }
 
     /// Whether there is none.

@@ -108,7 +108,8 @@ struct Slot {
     coverage: Coverage,
 }
 
-/// All open bursts of one connection.
+/// All open bursts of one connection. A table of its own kind: its slots are used again as late as
+/// possible, and keep the memory of their coverage.
 #[derive(Debug, Default)]
 pub(super) struct Bursts {
     slots: Vec<Slot>,
