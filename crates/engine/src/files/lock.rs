@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(find("short\n", "fe:00:99"), None);
     }
 
-    /// After a file was closed: a program that another test starts has our files until it is itself.
+    /// A program that another test starts has our files, closed or not, until it is itself.
     fn soon(mut done: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !done() {
