@@ -344,6 +344,7 @@ pub(crate) fn run_at(nexus: &Nexus, request: Request, out: &[u8], now: Duration)
             Step::Store(op) => Input::Store(submit(&task, &op)),
         };
         step = task.resume(nexus, input);
+        nexus.units().for_each(|unit| unit.check());
     }
     panic!("no end after {STEPS_MAX} steps");
 }
