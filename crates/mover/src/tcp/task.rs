@@ -8,7 +8,7 @@ use slots::ById;
 use super::burst::{self, BurstKey, Bursts};
 use crate::limits::TASKS_MAX;
 
-/// Books of one task on one connection.
+/// What one connection keeps of one task.
 #[derive(Debug, Default)]
 pub(super) struct Task {
     /// Filled by Data-Outs; byte 0 is byte 0 of the initiator's buffer.

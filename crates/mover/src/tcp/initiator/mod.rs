@@ -2,7 +2,7 @@
 //! The initiator's end of one connection over a byte stream: places Data-In, answers R2Ts, and
 //! believes nothing that a target says about lengths, offsets and numbers.
 
-mod books;
+mod reassembly;
 mod rx;
 mod task;
 #[cfg(test)]

@@ -64,7 +64,8 @@ pub(super) struct Context<'a> {
 enum Sink {
     /// Kept as control data.
     Control(Response),
-    /// Into the buffer of the task, from `at` on; `odd`: the task has books, or gets some.
+    /// Into the buffer of the task, from `at` on; `odd`: not in order, or to be
+    /// acknowledged.
     Data { task: TaskId, pdu: DataIn, at: usize, odd: bool },
     /// Nowhere: it came before, or belongs to a task that has ended.
     Nowhere(Response),
@@ -252,21 +253,21 @@ impl InitiatorRole {
             Response::Scsi(pdu) => pdu.itt,
             _ => return Ok(Sink::Control(response)),
         };
-        let (task, books) = match context.tasks.find(tag) {
+        let (task, entry) = match context.tasks.find(tag) {
             Ok(found) => found,
             Err(_) if self.keys.strays => return Ok(Sink::Nowhere(response)),
             Err(unknown) => return Err(unknown),
         };
         match response {
-            Response::DataIn(pdu) => match books.admit(&pdu, length, &self.keys)? {
+            Response::DataIn(pdu) => match entry.admit(&pdu, length, &self.keys)? {
                 Place::At(at) => {
-                    let odd = books.books.is_some() || pdu.acknowledge && self.keys.recovery;
+                    let odd = entry.reassembly.is_some() || pdu.acknowledge && self.keys.recovery;
                     Ok(Sink::Data { task, pdu, at: at as usize, odd })
                 }
                 Place::Nowhere => Ok(Sink::Nowhere(response)),
             },
             Response::R2t(pdu) => {
-                if books.ask(&pdu, &self.keys)? {
+                if entry.ask(&pdu, &self.keys)? {
                     context.tx.burst(Burst::solicited(task, &pdu));
                 }
                 Ok(Sink::Control(response))

@@ -20,8 +20,8 @@ use wire::iscsi::R2t;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::ScsiResponse;
 
-use super::books::Again;
-use super::books::Books;
+use super::reassembly::Again;
+use super::reassembly::ReassemblyState;
 
 /// What one connection keeps of one task.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(super) struct Task {
     /// Before this number and byte all is acknowledged to the target.
     confirmed: (u32, u32),
     /// Only of a task whose PDUs did not come in order.
-    pub(super) books: Option<Box<Books>>,
+    pub(super) reassembly: Option<Box<ReassemblyState>>,
 }
 
 /// A task on its way from one connection to another.
@@ -108,7 +108,7 @@ impl Tasks {
             resumed: false,
             quiet: false,
             confirmed: (0, 0),
-            books: None,
+            reassembly: None,
         });
     }
 
@@ -163,7 +163,8 @@ impl Tasks {
         // A command that is sent once more begins from its first byte.
         (task.received, task.next_sn, task.asked, task.open_r2ts) = (0, 0, 0, 0);
         task.given = 0;
-        (task.books, task.resumed, task.damaged, task.confirmed) = (None, false, false, (0, 0));
+        (task.reassembly, task.resumed, task.damaged, task.confirmed) =
+            (None, false, false, (0, 0));
         task.lun = command.lun;
         task.begun = true;
     }
@@ -205,8 +206,8 @@ impl Tasks {
         for (_, task) in self.tasks.iter() {
             assert!(task.received <= task.in_len, "data lies in the buffer");
             assert!(task.asked <= task.out_len, "what was asked for lies in the buffer");
-            if let Some(books) = &task.books {
-                books.check(task.next_sn, task.in_len);
+            if let Some(reassembly) = &task.reassembly {
+                reassembly.check(task.next_sn, task.in_len);
             }
         }
     }
@@ -240,7 +241,7 @@ impl Task {
         keys: &Keys,
     ) -> Result<Place, Violation> {
         let is_next = pdu.data_sn.0 == self.next_sn && pdu.offset == self.received;
-        if !is_next || self.books.is_some() {
+        if !is_next || self.reassembly.is_some() {
             return self.admit_odd(pdu, length, keys);
         }
         self.received = self.end_of(pdu, length)?;
@@ -253,7 +254,7 @@ impl Task {
         if self.resumed && pdu.data_sn.0 <= self.next_sn && pdu.offset <= self.received {
             // The target goes on earlier than it had to: what it sends counts.
             (self.resumed, self.next_sn, self.received) = (false, pdu.data_sn.0, pdu.offset);
-            self.books = None;
+            self.reassembly = None;
             return self.admit(pdu, length, keys);
         }
         if !self.is_of_series(pdu.data_sn.0) {
@@ -266,7 +267,7 @@ impl Task {
             return Ok(Place::At(self.received));
         }
         let end = self.end_of(pdu, length)?;
-        if self.books.is_none() && pdu.offset == self.received {
+        if self.reassembly.is_none() && pdu.offset == self.received {
             self.received = end;
             return Ok(Place::At(pdu.offset));
         }
@@ -275,9 +276,9 @@ impl Task {
         if keys.data_in_order && !keys.recovery {
             return Err(Violation::Offset { offset: pdu.offset, expected: self.received });
         }
-        let books = self.books();
-        books.cover(pdu.offset, end)?;
-        self.received = books.received();
+        let reassembly = self.reassembly();
+        reassembly.cover(pdu.offset, end)?;
+        self.received = reassembly.received();
         Ok(Place::At(pdu.offset))
     }
 
@@ -285,14 +286,14 @@ impl Task {
     /// comes before its first PDU was sent before; and that PDU begins the series once more if an
     /// older one had the same number.
     fn is_of_series(&mut self, number: u32) -> bool {
-        let Some(books) = &mut self.books else { return true };
-        let Some(again) = &mut books.again else { return true };
+        let Some(reassembly) = &mut self.reassembly else { return true };
+        let Some(again) = &mut reassembly.again else { return true };
         if number != again.first {
             return again.begun;
         }
         let (tag, first, begun) = (again.tag, again.first, again.begun);
         again.begun = true;
-        if begun && !books.misses(first) {
+        if begun && !reassembly.misses(first) {
             self.restart(tag, true);
         }
         true
@@ -307,10 +308,10 @@ impl Task {
 
     /// The data of an admitted Data-In was damaged on its way: as if it had not come.
     pub(super) fn retract(&mut self, pdu: &DataIn, length: u32) -> Result<(), Violation> {
-        let books = self.books();
-        books.uncover(pdu.offset, pdu.offset.saturating_add(length));
-        books.miss(pdu.data_sn.0, pdu.data_sn.0.saturating_add(1))?;
-        self.received = books.received();
+        let reassembly = self.reassembly();
+        reassembly.uncover(pdu.offset, pdu.offset.saturating_add(length));
+        reassembly.miss(pdu.data_sn.0, pdu.data_sn.0.saturating_add(1))?;
+        self.received = reassembly.received();
         Ok(())
     }
 
@@ -363,9 +364,9 @@ impl Task {
             return Err(Violation::Sequence { got, expected });
         }
         if got < expected {
-            return Ok(self.books.as_mut().is_some_and(|books| books.fill(got)));
+            return Ok(self.reassembly.as_mut().is_some_and(|reassembly| reassembly.fill(got)));
         }
-        self.books().miss(expected, got)?;
+        self.reassembly().miss(expected, got)?;
         self.next_sn = next;
         Ok(true)
     }
@@ -377,7 +378,7 @@ impl Task {
 
     /// Whether a status that names this SNACK tag is that of an older series of data.
     pub(super) fn is_outdated(&self, pdu: &ScsiResponse) -> bool {
-        let again = self.books.as_ref().and_then(|books| books.again);
+        let again = self.reassembly.as_ref().and_then(|reassembly| reassembly.again);
         pdu.response == 0 && again.is_some_and(|again| again.tag != pdu.snack_tag)
     }
 
@@ -390,21 +391,21 @@ impl Task {
         if !keys.recovery {
             return Err(Violation::Sequence { got, expected });
         }
-        self.books().miss(expected, got)?;
+        self.reassembly().miss(expected, got)?;
         self.next_sn = got;
         Ok(())
     }
 
-    /// The books, opened if there were none.
-    pub(super) fn books(&mut self) -> &mut Books {
+    /// The reassembly state, begun if there was none.
+    pub(super) fn reassembly(&mut self) -> &mut ReassemblyState {
         let received = self.received;
-        self.books.get_or_insert_with(|| Box::new(Books::new(received)))
+        self.reassembly.get_or_insert_with(|| Box::new(ReassemblyState::new(received)))
     }
 
-    /// Drops the books once they say nothing any more.
-    pub(super) fn close_books(&mut self) {
-        if self.books.as_ref().is_some_and(|books| books.are_empty()) {
-            self.books = None;
+    /// Drops the reassembly state once all is in order again.
+    pub(super) fn close_reassembly(&mut self) {
+        if self.reassembly.as_ref().is_some_and(|reassembly| reassembly.is_empty()) {
+            self.reassembly = None;
         }
     }
 
@@ -413,10 +414,10 @@ impl Task {
         self.resumed = true;
         self.open_r2ts = 0;
         self.quiet = false;
-        let books = self.books.take();
-        if books.is_some() || core::mem::take(&mut self.cut) {
+        let reassembly = self.reassembly.take();
+        if reassembly.is_some() || core::mem::take(&mut self.cut) {
             (self.next_sn, self.received) = self.confirmed;
-            self.books = books.and_then(|books| books.resume()).map(Box::new);
+            self.reassembly = reassembly.and_then(|reassembly| reassembly.resume()).map(Box::new);
         }
     }
 
@@ -424,17 +425,17 @@ impl Task {
     fn restart(&mut self, tag: u32, begun: bool) {
         (self.next_sn, self.received) = self.confirmed;
         self.resumed = false;
-        let books = self.books.take().and_then(|books| books.resume());
-        let mut books = books.unwrap_or_else(|| Books::new(self.received));
-        books.again = Some(Again { tag, first: self.next_sn, begun });
-        self.books = Some(Box::new(books));
+        let reassembly = self.reassembly.take().and_then(|reassembly| reassembly.resume());
+        let mut reassembly = reassembly.unwrap_or_else(|| ReassemblyState::new(self.received));
+        reassembly.again = Some(Again { tag, first: self.next_sn, begun });
+        self.reassembly = Some(Box::new(reassembly));
     }
 
     /// All that has come is acknowledged to the target.
     pub(super) fn confirm(&mut self) {
         self.confirmed = (self.next_sn, self.received);
-        if let Some(books) = &mut self.books {
-            books.confirm();
+        if let Some(reassembly) = &mut self.reassembly {
+            reassembly.confirm();
         }
     }
 }

@@ -35,10 +35,10 @@ impl InitiatorRole {
     ) -> Result<Option<Event>, Violation> {
         match self.sink {
             Sink::Data { task, pdu, .. } if self.keys.recovery => {
-                let Some(books) = tasks.get_mut(task) else { return Ok(None) };
-                books.retract(&pdu, length)?;
+                let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
+                entry.retract(&pdu, length)?;
                 let has_status = pdu.status.is_some();
-                let lost = books.books().take_found();
+                let lost = entry.reassembly().take_found();
                 Ok(Some(Event::Incomplete { task, lost, has_status, numbers: pdu.numbers }))
             }
             Sink::Data { pdu, task, .. } if pdu.status.is_none() => {
@@ -69,9 +69,9 @@ impl InitiatorRole {
                 None => Ok(self.window(pdu.numbers)),
                 Some(mut response) => {
                     self.max_cmd_sn = pdu.numbers.max_cmd_sn;
-                    let Some(books) = tasks.get_mut(task) else { return Ok(None) };
-                    response.exp_data_sn = DataSn(books.next_sn);
-                    let (received, damaged) = (books.received, books.damaged);
+                    let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
+                    response.exp_data_sn = DataSn(entry.next_sn);
+                    let (received, damaged) = (entry.received, entry.damaged);
                     Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
                 }
             },
@@ -99,8 +99,8 @@ impl InitiatorRole {
         control: &mut Vec<u8>,
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
-        let Ok((task, books)) = tasks.find(pdu.itt) else { return Ok(None) };
-        if books.books.is_none() {
+        let Ok((task, entry)) = tasks.find(pdu.itt) else { return Ok(None) };
+        if entry.reassembly.is_none() {
             return Ok(self.window(pdu.numbers));
         }
         self.settle(task, pdu.numbers, control, tasks)
@@ -114,25 +114,25 @@ impl InitiatorRole {
         tasks: &mut Tasks,
     ) -> Result<Option<Event>, Violation> {
         self.max_cmd_sn = response.numbers.max_cmd_sn;
-        let Ok((task, books)) = tasks.find(response.itt) else { return Ok(None) };
-        if books.is_outdated(&response) {
+        let Ok((task, entry)) = tasks.find(response.itt) else { return Ok(None) };
+        if entry.is_outdated(&response) {
             return Ok(Some(held(task, response.numbers)));
         }
-        if books.takes_data() {
-            books.close_count(&response, &self.keys)?;
+        if entry.takes_data() {
+            entry.close_count(&response, &self.keys)?;
         } else {
             // A target that has a status does not wait for the answer to an R2T.
-            books.books = None;
+            entry.reassembly = None;
         }
-        if books.books.is_some() && response.response == 0 {
-            books.books().held = Some((response, control.clone()));
+        if entry.reassembly.is_some() && response.response == 0 {
+            entry.reassembly().held = Some((response, control.clone()));
             return self.settle(task, response.numbers, control, tasks);
         }
-        let (received, damaged) = (books.received, books.damaged);
+        let (received, damaged) = (entry.received, entry.damaged);
         Ok(Some(Event::Ended(Ended { task, response, received, damaged })))
     }
 
-    /// A Data-In of a task that has books, or that asks for an acknowledgement.
+    /// A Data-In of a task whose PDUs did not come in order, or that asks for an acknowledgement.
     fn end_odd(
         &mut self,
         task: TaskId,
@@ -143,21 +143,21 @@ impl InitiatorRole {
         let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
         match response_of(pdu) {
             // Data that was asked for anew ends with a status of its own.
-            Some(_) if entry.books().again.is_some() => {
-                let lost = entry.books().take_found();
+            Some(_) if entry.reassembly().again.is_some() => {
+                let lost = entry.reassembly().take_found();
                 let numbers = pdu.numbers;
                 return Ok(Some(Event::Incomplete { task, lost, has_status: true, numbers }));
             }
-            Some(response) => entry.books().held = Some((response, Vec::new())),
+            Some(response) => entry.reassembly().held = Some((response, Vec::new())),
             None if pdu.acknowledge && self.keys.recovery => {
-                entry.books().acknowledge = Some((pdu.lun, pdu.ttt));
+                entry.reassembly().acknowledge = Some((pdu.lun, pdu.ttt));
             }
             None => {}
         }
         self.settle(task, pdu.numbers, control, tasks)
     }
 
-    /// What the books of a task say after a PDU of it.
+    /// What is missing of a task after a PDU of it.
     fn settle(
         &mut self,
         task: TaskId,
@@ -167,18 +167,18 @@ impl InitiatorRole {
     ) -> Result<Option<Event>, Violation> {
         let Some(entry) = tasks.get_mut(task) else { return Ok(None) };
         let (next, received) = (entry.next_sn, entry.received);
-        let books = entry.books();
-        let lost = books.take_found();
+        let reassembly = entry.reassembly();
+        let lost = reassembly.take_found();
         let is_status = |held: &(ScsiResponse, Vec<u8>)| held.0.numbers == numbers;
-        let has_status = books.held.as_ref().is_some_and(is_status);
-        if lost.is_some() || books.is_missing() && has_status {
+        let has_status = reassembly.held.as_ref().is_some_and(is_status);
+        if lost.is_some() || reassembly.is_missing() && has_status {
             return Ok(Some(Event::Incomplete { task, lost, has_status, numbers }));
         }
-        if books.is_missing() {
+        if reassembly.is_missing() {
             return Ok(self.window(numbers));
         }
-        if let Some((mut response, sense)) = books.held.take() {
-            if books.has_gap() {
+        if let Some((mut response, sense)) = reassembly.held.take() {
+            if reassembly.has_gap() {
                 return Err(Violation::Offset { offset: next, expected: received });
             }
             self.max_cmd_sn = numbers.max_cmd_sn;
@@ -187,7 +187,7 @@ impl InitiatorRole {
             let damaged = entry.damaged;
             return Ok(Some(Event::Ended(Ended { task, response, received, damaged })));
         }
-        let event = match books.acknowledge.take() {
+        let event = match reassembly.acknowledge.take() {
             Some((lun, ttt)) => {
                 entry.confirm();
                 let next = DataSn(next);
@@ -195,7 +195,7 @@ impl InitiatorRole {
             }
             None => self.window(numbers),
         };
-        entry.close_books();
+        entry.close_reassembly();
         Ok(event)
     }
 
