@@ -49,9 +49,9 @@ pub struct Pump<P> {
     epoch: u32,
     events: VecDeque<Event>,
     /// Requests that wait for a buffer.
-    roomless: usize,
+    awaiting_buffer: usize,
     /// Sessions that may have something to send.
-    touched: Vec<SessionId>,
+    dirty: Vec<SessionId>,
     watch: Stopwatch,
 }
 
@@ -64,8 +64,8 @@ pub(crate) struct Context<'a, P> {
     epoch: &'a mut u32,
     events: &'a mut VecDeque<Event>,
     /// Requests that wait for a buffer, of all sessions.
-    pub(crate) roomless: &'a mut usize,
-    touched: &'a mut Vec<SessionId>,
+    pub(crate) awaiting_buffer: &'a mut usize,
+    dirty: &'a mut Vec<SessionId>,
     pub(crate) watch: &'a mut Stopwatch,
 }
 
@@ -95,9 +95,9 @@ impl<P: Port> Context<'_, P> {
         self.events.push_back(event);
     }
 
-    pub(crate) fn touch(&mut self, id: SessionId) {
-        if self.touched.last() != Some(&id) {
-            self.touched.push(id);
+    pub(crate) fn mark_dirty(&mut self, id: SessionId) {
+        if self.dirty.last() != Some(&id) {
+            self.dirty.push(id);
         }
     }
 
@@ -156,8 +156,8 @@ macro_rules! with_link {
             connector: &mut *pump.connector,
             epoch: &mut pump.epoch,
             events: &mut pump.events,
-            roomless: &mut pump.roomless,
-            touched: &mut pump.touched,
+            awaiting_buffer: &mut pump.awaiting_buffer,
+            dirty: &mut pump.dirty,
             watch: &mut pump.watch,
         };
         match pump.links.get_mut($id) {
@@ -180,8 +180,8 @@ impl<P: Port> Pump<P> {
             links: Slots::new(LINKS_MAX),
             epoch: 0,
             events: VecDeque::new(),
-            roomless: 0,
-            touched: Vec::new(),
+            awaiting_buffer: 0,
+            dirty: Vec::new(),
             watch: Stopwatch::default(),
         })
     }
@@ -199,8 +199,8 @@ impl<P: Port> Pump<P> {
             connector: &mut *self.connector,
             epoch: &mut self.epoch,
             events: &mut self.events,
-            roomless: &mut self.roomless,
-            touched: &mut self.touched,
+            awaiting_buffer: &mut self.awaiting_buffer,
+            dirty: &mut self.dirty,
             watch: &mut self.watch,
         };
         let link = Link::new(id, options, &mut context)?;
@@ -321,9 +321,9 @@ impl<P: Port> Pump<P> {
     pub fn times(&mut self) -> Times {
         let mut times = self.watch.times();
         for link in self.links.values() {
-            let touched = link.touched();
-            times.copied += touched.copied;
-            times.digested += touched.digested;
+            let counters = link.byte_counters();
+            times.copied += counters.copied;
+            times.digested += counters.digested;
         }
         times
     }
@@ -409,13 +409,13 @@ impl<P: Port> Pump<P> {
     fn woken(&mut self) {
         for index in 0..self.links.slots() {
             let Some((id, _)) = self.links.at(index) else { continue };
-            with_link!(&mut *self, id, |link, context| link.look(&mut context));
+            with_link!(&mut *self, id, |link, context| link.poll_connect(&mut context));
         }
     }
 
     /// Hands lists to the engine, many PDUs in each.
     fn transmit(&mut self) {
-        while let Some(id) = self.touched.pop() {
+        while let Some(id) = self.dirty.pop() {
             let Some(link) = self.links.get_mut(id) else { continue };
             let port = &mut self.port;
             link.transmit(|socket, list, epoch| {
