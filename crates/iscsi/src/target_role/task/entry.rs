@@ -32,8 +32,7 @@ pub(in crate::target_role) struct Task {
     pub(super) phase: Phase,
     /// The SCSI side was told of it.
     pub(super) indicated: bool,
-    /// Write data that is there before the SCSI side has asked for any: immediate data, or the
-    /// buffer that comes along from another connection.
+    /// Immediate data, until the SCSI side is told of the command.
     pub(super) staged: Immediate,
     /// Bytes of immediate data: they stay known when the buffer has moved on.
     pub(super) immediate_length: u32,
