@@ -59,7 +59,7 @@ use crate::pump::Context;
 
 /// One session.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct SessionDriver {
     pub(crate) id: SessionId,
     options: Options,
     isid: Isid,
@@ -97,7 +97,7 @@ enum State {
     Dead(Error),
 }
 
-impl Link {
+impl SessionDriver {
     pub(crate) fn new<P: Port>(
         id: SessionId,
         options: Options,

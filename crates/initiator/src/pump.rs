@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A READ enters in [`Pump::post`], becomes a command in `link/jobs.rs`, leaves in
-//! [`Pump::transmit`], comes back in `Link::received` and ends in `Link::ended`.
+//! [`Pump::transmit`], comes back in `SessionDriver::received` and ends in `SessionDriver::ended`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,7 +33,7 @@ use crate::Request;
 use crate::SessionId;
 use crate::connect::Attempt;
 use crate::connect::Connector;
-use crate::link::Link;
+use crate::link::SessionDriver;
 use crate::stopwatch::Layer;
 use crate::stopwatch::Stopwatch;
 use crate::stopwatch::Times;
@@ -45,7 +45,7 @@ pub struct Pump<P> {
     port: P,
     connector: Box<dyn Connector>,
     pool: Pool,
-    links: Slots<SessionId, Link>,
+    links: Slots<SessionId, SessionDriver>,
     epoch: u32,
     events: VecDeque<Event>,
     /// Requests that wait for a buffer.
@@ -203,7 +203,7 @@ impl<P: Port> Pump<P> {
             dirty: &mut self.dirty,
             watch: &mut self.watch,
         };
-        let link = Link::new(id, options, &mut context)?;
+        let link = SessionDriver::new(id, options, &mut context)?;
         self.links.insert(link);
         Ok(id)
     }
@@ -280,23 +280,23 @@ impl<P: Port> Pump<P> {
 
     /// Whether no session is left.
     pub(crate) fn are_all_over(&self) -> bool {
-        self.links.values().all(Link::is_dead)
+        self.links.values().all(SessionDriver::is_dead)
     }
 
     /// Whether a session is logged in now.
     #[must_use]
     pub fn is_up(&self, session: SessionId) -> bool {
-        self.links.get(session).is_some_and(Link::is_up)
+        self.links.get(session).is_some_and(SessionDriver::is_up)
     }
 
     /// Whether a session has ended, or never was.
     pub fn is_over(&self, session: SessionId) -> bool {
-        self.links.get(session).is_none_or(Link::is_dead)
+        self.links.get(session).is_none_or(SessionDriver::is_dead)
     }
 
     /// Drops what is known of a session that has ended.
     pub fn forget(&mut self, session: SessionId) {
-        if self.links.get(session).is_some_and(Link::is_dead) {
+        if self.links.get(session).is_some_and(SessionDriver::is_dead) {
             self.links.discard(session);
         }
     }
@@ -346,7 +346,7 @@ impl<P: Port> Pump<P> {
         self.watch.begin();
         self.transmit();
         self.watch.laps.lap(Layer::Send);
-        let due = self.links.values().filter_map(Link::deadline).min();
+        let due = self.links.values().filter_map(SessionDriver::deadline).min();
         let deadline = [due, deadline].into_iter().flatten().min();
         let kernel = self.port.kernel_cycles();
         self.port.wait(deadline);
@@ -360,7 +360,7 @@ impl<P: Port> Pump<P> {
             self.dispatch(token, event);
         }
         let now = self.port.now();
-        let due = |link: &Link| link.deadline().is_some_and(|at| at <= now);
+        let due = |link: &SessionDriver| link.deadline().is_some_and(|at| at <= now);
         let late = self.links.iter().filter(|(_, link)| due(link));
         let late: Vec<SessionId> = late.map(|(id, _)| id).collect();
         for id in late {

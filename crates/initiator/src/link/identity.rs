@@ -28,7 +28,7 @@ use wire::scsi::sam::CHECK_CONDITION;
 pub(super) use self::facts::Question;
 
 use self::facts::Facts;
-use super::Link;
+use super::SessionDriver;
 use super::jobs::Job;
 use crate::Data;
 use crate::Generation;
@@ -252,7 +252,7 @@ impl Unit {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Whether the request at `place`, which is the next one, may go to its unit. If not, it is
     /// taken from those that are ready.
     pub(super) fn may_go<P: Port>(&mut self, place: usize, context: &mut Context<'_, P>) -> bool {

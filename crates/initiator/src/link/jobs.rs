@@ -28,7 +28,7 @@ use wire::scsi::sam::CONDITION_MET;
 use wire::scsi::sam::GOOD;
 use wire::scsi::sam::TASK_SET_FULL;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use super::identity::Question;
 use super::overdue::beyond_abort;
@@ -277,7 +277,7 @@ impl Jobs {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Gives the session what it takes.
     pub(super) fn issue<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let mut any = false;
@@ -414,7 +414,7 @@ impl Link {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Ends what has waited for a buffer as long as a command may take.
     pub(super) fn end_overdue<P: Port>(&mut self, context: &mut Context<'_, P>) {
         let patience = self.options.settings.command_timeout;

@@ -20,7 +20,7 @@ use iscsi::initiator::datamover::TaskId;
 use mover::tcp::initiator::ByteCounters;
 use mover::tcp::initiator::Tcp;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use crate::SessionId;
 use crate::connect::Attempt;
@@ -145,7 +145,7 @@ impl Wire {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Whether a connection is one of this link.
     fn place(&self, epoch: u32) -> Option<usize> {
         self.wires.iter().position(|wire| wire.epoch == epoch)
