@@ -103,7 +103,7 @@ impl Tcp {
     /// that it did not ask for before, and when such data is given out. None if it is not here.
     #[must_use]
     pub fn progress(&self, task: TaskId) -> Option<u64> {
-        self.tasks.get(task).map(task::Task::progress)
+        self.tasks.get(task).map(task::TaskState::progress)
     }
 
     /// Bytes of the PDU under way that have not come.

@@ -30,7 +30,7 @@ use super::super::frame::Rules;
 use super::super::frame::Segment;
 use super::super::marker::Digests;
 use super::ByteCounters;
-use super::task::Place;
+use super::task::Placement;
 use super::task::Tasks;
 use super::tx::Burst;
 use super::tx::Tx;
@@ -260,11 +260,11 @@ impl InitiatorRole {
         };
         match response {
             Response::DataIn(pdu) => match entry.admit(&pdu, length, &self.keys)? {
-                Place::At(at) => {
+                Placement::At(at) => {
                     let odd = entry.reassembly.is_some() || pdu.acknowledge && self.keys.recovery;
                     Ok(Sink::Data { task, pdu, at: at as usize, odd })
                 }
-                Place::Nowhere => Ok(Sink::Nowhere(response)),
+                Placement::Nowhere => Ok(Sink::Nowhere(response)),
             },
             Response::R2t(pdu) => {
                 if entry.ask(&pdu, &self.keys)? {
