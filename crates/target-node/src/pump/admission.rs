@@ -29,6 +29,7 @@ use super::Session;
 use super::context::Context;
 use super::token;
 use super::view::ConnectionView;
+use super::view::never;
 use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::node::Served;
@@ -381,7 +382,7 @@ impl<P: Port> ConnectionView<'_, P> {
         let Phase::Login(phase) = &mut connection.phase else { return None };
         let place = (phase.identity.take(), phase.settings.take(), phase.claimed.take());
         let (Some(identity), Some(settings), Some(tsih)) = place else {
-            debug_assert!(false, "a login is done when it has its place");
+            never("a login is done when it has its place");
             return None;
         };
         let node = phase.node.take();
