@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Border 1: commands in the hands of the device server, by the services of SAM-5 (§5.4).
 //!
-//! A command enters in [`SessionView::command`], runs in [`SessionView::advance`] and leaves
-//! in [`SessionView::complete`]; on its way it may wait for data ([`SessionView::receive_data_out`]),
-//! for the engine
-//! (`storing.rs`), for others (`waiting.rs`) or for its next turn.
+//! A command enters in [`SessionView::command`], runs in [`SessionView::advance`] and leaves in
+//! [`SessionView::complete`]; on its way it may wait for data ([`SessionView::receive_data_out`]),
+//! for the engine (`storing.rs`), for others (`waiting.rs`) or for its next turn.
 
 pub(super) use wire::scsi::sam::TASK_SET_FULL;
 
