@@ -291,14 +291,10 @@ impl<P: Port> Pump<P> {
                 });
                 self.io_done(key, IoResult::Read(result));
             }
-            Event::Wrote { result }
-            | Event::Synced { result }
-            | Event::Punched { result }
-            | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
-            Event::Allocation { result } => {
-                let found = result.map(|(what, end)| (storing::space_of(what), end));
-                self.io_done(key, IoResult::Status(found));
+            Event::Wrote { result } | Event::Synced { result } | Event::Cleared { result } => {
+                self.io_done(key, IoResult::Other(result))
             }
+            Event::Allocation { result } => self.io_done(key, IoResult::Status(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
                 self.accepted(connection, Ends { peer, local });

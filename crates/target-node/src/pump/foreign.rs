@@ -53,9 +53,7 @@ impl PendingIo {
             Io::Read { .. }
             | Io::Write { .. }
             | Io::Sync { .. }
-            | Io::Punch { .. }
-            | Io::Zero { .. }
-            | Io::Reserve { .. }
+            | Io::Clear { .. }
             | Io::Status { .. }
             | Io::Clock { .. }
             | Io::Pause { .. }

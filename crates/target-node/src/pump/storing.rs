@@ -7,7 +7,6 @@ use std::time::Duration;
 use buf::Buf;
 use engine::Port;
 use engine::Work;
-use engine::files::Allocation;
 use iscsi::datamover::TaskId;
 use scsi::Input;
 use scsi::Keep;
@@ -15,7 +14,6 @@ use scsi::KeepFailed;
 use scsi::Step;
 use store::Io;
 use store::IoResult;
-use store::Space;
 use store::Submitted;
 use store::foreign::Errand;
 
@@ -76,9 +74,9 @@ pub(super) trait StoreUser<P: Port> {
                 Work::Write { file: file.0, offset, data, durable }
             }
             Io::Sync { file } => Work::Sync { file: file.0 },
-            Io::Punch { file, offset, length } => Work::Punch { file: file.0, offset, length },
-            Io::Zero { file, offset, length } => Work::Zero { file: file.0, offset, length },
-            Io::Reserve { file, offset, length } => Work::Reserve { file: file.0, offset, length },
+            Io::Clear { file, offset, length, leave } => {
+                Work::Clear { file: file.0, offset, length, leave }
+            }
             Io::Status { file, offset } => Work::Allocation { file: file.0, offset },
             Io::Clock { .. } => return self.tell_store_time(id, op, &kept),
             Io::Pause { length, .. } => return self.begin_pause(id, op, kept, length),
@@ -280,13 +278,4 @@ impl PendingIo {
 /// medium.
 pub(super) fn is_pause(io: &Io) -> bool {
     matches!(io.innermost(), Io::Pause { .. })
-}
-
-/// What stands behind bytes, in the words of the store.
-pub(super) const fn space_of(what: Allocation) -> Space {
-    match what {
-        Allocation::Data => Space::Mapped,
-        Allocation::Reserved => Space::Anchored,
-        Allocation::Hole => Space::Deallocated,
-    }
 }
