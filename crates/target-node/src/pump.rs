@@ -17,15 +17,18 @@ mod awaiting_memory;
 mod buffers;
 mod complaint;
 mod exchange;
+mod figures;
 mod foreign;
 mod jobs;
 mod join;
 mod keeping;
 mod letters;
 mod lifecycle;
+mod listening;
 mod management;
 mod owed;
 mod quiescence;
+mod review;
 mod sending;
 mod services;
 mod stopping;
@@ -65,6 +68,8 @@ use wire::iscsi::Tsih;
 
 use crate::answers::Answer;
 use crate::answers::Inbox;
+use crate::catalogue::Terms;
+use crate::figures::Traffic;
 use crate::mail::Ends;
 use crate::reactor::Shared;
 use crate::registry::Identity;
@@ -88,7 +93,7 @@ pub(crate) struct Pump<P> {
     pool: Pool,
     shared: Arc<Shared>,
     reactor: usize,
-    listeners: Vec<Socket>,
+    listeners: Table<listening::Listener>,
     connections: Table<Connection>,
     sessions: Table<Session>,
     ios: Table<PendingIo>,
@@ -122,6 +127,8 @@ pub(crate) struct Pump<P> {
     /// Sessions that were left without a connection, the oldest first.
     deserted: VecDeque<Key>,
     accepted: usize,
+    /// What sessions and connections have carried that are there no more.
+    gone: Traffic,
     stopping: Option<stopping::Stopping>,
     watch: Stopwatch,
 }
@@ -174,6 +181,8 @@ struct Session {
     /// What the session has of the reactor's pool: buffers of its commands, and their data.
     pool: Pool,
     login: iscsi::target_role::LoggedIn,
+    /// On which it was let in, or would be now.
+    terms: Terms,
     identity: Identity,
     /// Whom the initiator has proved to be, by CHAP; all connections must have the same.
     user: Option<String>,
@@ -336,11 +345,7 @@ impl<P: Port> Pump<P> {
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
-                // A stop has closed the listener.
-                if self.stopping.is_none() {
-                    let error = std::io::Error::from_raw_os_error(errno);
-                    tracing::warn!(%error, "could not accept a connection");
-                }
+                self.accept_failed(key, errno);
             }
             Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}

@@ -11,16 +11,17 @@ use scsi::LogicalUnit;
 
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
+use crate::catalogue::Catalogue;
+use crate::catalogue::Nodes;
 use crate::mail::Answers;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
 use crate::mail::SessionSnapshot;
 use crate::node::Node;
-use crate::node::Nodes;
 use crate::node::Portal;
-use crate::node::takes_proof;
 use crate::pump::Board;
 use crate::pump::Pump;
+use crate::reactor::LISTENING_REACTOR;
 use crate::reactor::Shared;
 use crate::registry::Registry;
 use crate::stores::Files;
@@ -59,14 +60,16 @@ pub struct SteppedTarget<P> {
 }
 
 impl<P: Port> SteppedTarget<P> {
-    /// Serves `plan` to whoever comes to `listeners`: a reactor for each port, with data buffers of
+    /// Serves `plan` to whoever comes to `listeners`, one for each portal of it: a reactor for each port, with data buffers of
     /// its own. As in a [`Target`](crate::Target), the first one listens for all.
     pub fn new(ports: Vec<(P, Pool)>, plan: SteppedPlan, listeners: Vec<OwnedFd>) -> Self {
-        let proofs = takes_proof(&plan.nodes);
+        let nodes = Nodes::new(plan.nodes, plan.portals, plan.discovery);
+        let registry = Registry::new(plan.sessions_max);
+        registry.keep_room_for_proof(nodes.takes_proof());
         let shared = Arc::new(Shared {
-            nodes: Nodes::new(plan.nodes, plan.portals, plan.discovery),
+            catalogue: Catalogue::new(nodes),
             challenges: Challenges::default(),
-            registry: Registry::new(plan.sessions_max).with_room_for_proof(proofs),
+            registry,
             strangers: Strangers::new(plan.connections),
             mailboxes: ports.iter().map(|(port, _)| Mailbox::new(port.waker())).collect(),
             board: Board::default(),
@@ -78,8 +81,12 @@ impl<P: Port> SteppedTarget<P> {
         let mut pumps: Vec<Pump<P>> = ports
             .map(|(reactor, (port, pool))| Pump::new(port, pool, Arc::clone(&shared), reactor))
             .collect();
-        if let Some(first) = pumps.first_mut() {
-            first.listen(listeners);
+        if let Some(first) = pumps.get_mut(LISTENING_REACTOR) {
+            let addresses = shared.catalogue.now().addresses();
+            listeners
+                .into_iter()
+                .zip(addresses)
+                .for_each(|(fd, address)| first.listen(fd, address));
         }
         Self { pumps, shared }
     }
@@ -131,7 +138,7 @@ impl<P: Port> SteppedTarget<P> {
     }
 
     fn unit(&self, target: &str, lun: u16) -> Option<Arc<LogicalUnit>> {
-        let luns = self.shared.nodes.find(target)?.luns();
+        let luns = self.shared.catalogue.now().find(target)?.luns();
         luns.into_iter().find(|(number, _)| *number == lun).map(|(_, unit)| unit)
     }
 

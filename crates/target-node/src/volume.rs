@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use engine::files::SnapshotError;
 use scsi::LogicalUnit;
 use store::Store;
 
+use crate::mail::Answered;
 use crate::mail::Answers;
 use crate::mail::Letter;
 use crate::reactor::Target;
@@ -430,18 +430,13 @@ impl Target {
 
     /// True when every reactor has answered a letter.
     pub(crate) fn ask_reactors(&self, letter: impl Fn(Sender<()>) -> Letter) -> bool {
-        self.answers(letter).is_ok()
+        self.answers(letter).is_some()
     }
 
-    /// What every reactor answers to a letter.
-    ///
-    /// # Errors
-    /// If one does not.
-    pub(crate) fn answers<T>(
-        &self,
-        letter: impl Fn(Sender<T>) -> Letter,
-    ) -> Result<Vec<T>, RecvTimeoutError> {
-        Answers::ask(self.mailboxes(), letter).within(DRAIN_MAX)
+    /// What every reactor answers to a letter; None if one does not.
+    pub(crate) fn answers<T>(&self, letter: impl Fn(Sender<T>) -> Letter) -> Option<Vec<T>> {
+        let Answered { answers, silent } = Answers::ask(self.mailboxes(), letter).within(DRAIN_MAX);
+        silent.is_empty().then_some(answers)
     }
 
     pub(crate) fn volumes(&self) -> MutexGuard<'_, ()> {

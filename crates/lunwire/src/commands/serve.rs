@@ -139,7 +139,7 @@ fn explain_epoll(wanted: Choice) {
 /// One line for each LUN and portal: the URL to use.
 fn announce(target: &Target, served: &[admin::Target]) {
     for portal in target.portals() {
-        let mut reach = *portal;
+        let mut reach = portal;
         if reach.ip().is_unspecified() {
             // A listener on all addresses is reached on this machine by its loopback address.
             reach.set_ip(match portal {

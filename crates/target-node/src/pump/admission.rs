@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use engine::Port;
 use engine::Work;
@@ -26,11 +25,13 @@ use super::Phase;
 use super::Pump;
 use super::Session;
 use super::token;
+use crate::catalogue::Terms;
 use crate::mail::Ends;
 use crate::mail::Letter;
-use crate::node::Served;
+use crate::node::PORTAL_GROUP_TAG;
 use crate::registry::Claim;
 use crate::registry::Identity;
+use crate::served::Served;
 use crate::strangers::Entry;
 use crate::strangers::Place;
 use crate::table::Key;
@@ -50,7 +51,10 @@ pub(super) struct LoginPhase {
     /// The names that it came with: initiator, target.
     asked: Option<(String, Option<String>)>,
     identity: Option<Identity>,
-    node: Option<Arc<Served>>,
+    /// On what it is let in, and the portal group that it came to: all of one generation of what
+    /// is served.
+    terms: Option<Terms>,
+    group: u16,
     settings: Option<iscsi::target_role::Settings>,
     /// Whom the initiator has proved to be, by CHAP.
     user: Option<String>,
@@ -106,7 +110,8 @@ impl<P: Port> Pump<P> {
             machine,
             asked: None,
             identity: None,
-            node: None,
+            terms: None,
+            group: PORTAL_GROUP_TAG,
             settings: None,
             user: None,
             claimed: None,
@@ -247,12 +252,11 @@ impl<P: Port> Pump<P> {
             login.asked = Some((request.initiator.clone(), request.target.clone()));
         }
         let local = connection.local;
-        let group = self.shared.nodes.portal_group(local);
+        let nodes = self.shared.catalogue.now();
+        let group = nodes.portal_group(local);
         let identity = Identity::of(request, local, group);
-        let admission = self
-            .shared
-            .nodes
-            .admit(request, group, || self.shared.challenges.draw(|bytes| self.port.random(bytes)));
+        let draw = || self.shared.challenges.draw(|bytes| self.port.random(bytes));
+        let admission = nodes.admit(request, group, draw);
         let joins = match &admission {
             Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
                 match self.find_session(key, request, &identity).transpose()? {
@@ -270,7 +274,9 @@ impl<P: Port> Pump<P> {
         if let Admission::Granted { settings, .. } = &admission {
             login.settings = Some(settings.clone());
             let target = request.target.as_deref();
-            login.node = target.and_then(|name| self.shared.nodes.find(name)).cloned();
+            // What was granted has terms.
+            login.terms = nodes.terms(&request.initiator, target, request.discovery).ok();
+            login.group = group;
         }
         login.identity = Some(identity);
         Some(admission)
@@ -315,15 +321,26 @@ impl<P: Port> Pump<P> {
         if let Some(Ok(session)) = phase.joins {
             return self.joined(key, session, &login);
         }
-        let (Some(identity), Some(settings), Some(tsih)) =
-            (phase.identity.take(), phase.settings.take(), phase.claimed.take())
-        else {
+        let (Some(identity), Some(settings), Some(tsih), Some(terms)) = (
+            phase.identity.take(),
+            phase.settings.take(),
+            phase.claimed.take(),
+            phase.terms.take(),
+        ) else {
             return;
         };
-        let node = phase.node.take();
-        let group = self.shared.nodes.portal_group(connection.local);
-        let node = node.as_deref().filter(|_| !login.discovery);
-        let nexus = node.map(|node| nexus(node, &login, group));
+        // What is served may have become another while the login went on. What is exchanged from
+        // here on finds the session in the table.
+        let nodes = self.shared.catalogue.now();
+        let (initiator, target) = (&login.initiator, login.target.as_deref());
+        let reviewed =
+            nodes.review(&terms, initiator, target, login.discovery, phase.user.is_some());
+        let (terms, outdated) = match reviewed {
+            Ok(terms) => (terms, None),
+            Err(why) => (terms, Some(why)),
+        };
+        let served = terms.served().filter(|_| !login.discovery);
+        let nexus = served.map(|served| nexus(served, &login, phase.group));
         tracing::info!(
             peer = %connection.peer,
             initiator = login.initiator,
@@ -343,6 +360,7 @@ impl<P: Port> Pump<P> {
             nexus,
             pool,
             login,
+            terms,
             identity,
             user: phase.user.take(),
             tsih,
@@ -365,6 +383,9 @@ impl<P: Port> Pump<P> {
             self.shared.strangers.forget(&ticket);
         }
         self.settle(session);
+        if let Some(why) = outdated {
+            self.end_outdated(session, why, 0);
+        }
     }
 
     /// A login ends without a session: its place is free again, the connection closes.

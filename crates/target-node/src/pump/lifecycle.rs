@@ -7,11 +7,8 @@ use buf::Pool;
 use clock::Instant;
 use engine::Port;
 use engine::Socket;
-use engine::Token;
-use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target_role::ConnectionId;
-use iscsi::target_role::Traffic;
 use std::sync::Arc;
 use store::IoResult;
 
@@ -22,6 +19,7 @@ use super::Pump;
 use super::decode;
 use super::token;
 use crate::answers::Inbox;
+use crate::figures::Traffic;
 use crate::mail::Letter;
 use crate::reactor::Shared;
 use crate::stepped::Holdings;
@@ -40,7 +38,8 @@ impl<P: Port> Pump<P> {
             pool,
             shared,
             reactor,
-            listeners: Vec::new(),
+            listeners: Table::default(),
+            gone: Traffic::default(),
             connections: Table::default(),
             sessions: Table::default(),
             ios: Table::default(),
@@ -63,15 +62,6 @@ impl<P: Port> Pump<P> {
             accepted: 0,
             stopping: None,
             watch: Stopwatch::default(),
-        }
-    }
-
-    pub(crate) fn listen(&mut self, listeners: Vec<std::os::fd::OwnedFd>) {
-        for fd in listeners {
-            let socket = self.port.add_socket(fd);
-            self.listeners.push(socket);
-            let token = Token((Kind::Accept as u64) << super::KIND_SHIFT);
-            self.port.submit(token, Work::Accept { socket });
         }
     }
 
@@ -108,6 +98,7 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
+            self.gone.connections.join(connection.mover.counters());
             self.shared.strangers.leave(connection.ticket.as_ref());
             self.port.close(connection.socket);
             self.timers.cancel(token(Kind::ConnectionTimer, key).0);
@@ -218,6 +209,7 @@ impl<P: Port> Pump<P> {
             return;
         }
         let Some(session) = self.sessions.remove(key) else { return };
+        self.gone.count_session(session.commands, session.bytes_in, session.bytes_out);
         self.owed = self.owed.saturating_sub(session.owed);
         self.shared.registry.release(&session.identity, session.tsih);
         for (reactor, connection) in session.waiters {
@@ -253,7 +245,8 @@ impl<P: Port> Pump<P> {
         let mut live = session.connections.iter().filter_map(|key| self.connections.get(*key));
         let local = live.next();
         let Some(local) = local.map(|connection| connection.local) else { return };
-        let records = self.shared.nodes.records(&session.login.initiator, only, local);
+        let nodes = self.shared.catalogue.now();
+        let records = nodes.records(&session.login.initiator, only, local);
         session.machine.targets(records);
     }
 
@@ -296,7 +289,7 @@ impl<P: Port> Pump<P> {
         for (index, connection) in (0..).zip(&session.connections) {
             let Some(connection) = self.connections.get(*connection) else { continue };
             let (mover, left) = (&connection.mover, connection.mover.left());
-            let traffic = Traffic {
+            let traffic = iscsi::target_role::Traffic {
                 taken: self.port.acknowledged(connection.socket).unwrap_or(left),
                 asked: left.saturating_add(mover.backlog() as u64),
                 received: mover.counters().bytes_in,

@@ -61,7 +61,7 @@ impl<P: Port> Pump<P> {
         );
         let units = match (function, &session.login.target) {
             // Whatever this initiator sees of it.
-            (Function::TargetColdReset, Some(name)) => self.shared.nodes.units(name),
+            (Function::TargetColdReset, Some(name)) => self.shared.catalogue.now().units(name),
             _ => units,
         };
         let origin = Origin::Session { session: key, id, function, units: Arc::clone(&units) };

@@ -33,9 +33,7 @@ impl<P: Port> Pump<P> {
         if self.stopping.is_some() {
             return;
         }
-        for socket in std::mem::take(&mut self.listeners) {
-            self.port.close(socket);
-        }
+        self.stop_listening();
         let drop_at = self.port.now() + grace;
         let cut_at = drop_at + GOODBYE;
         self.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
