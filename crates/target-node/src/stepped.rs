@@ -60,8 +60,8 @@ pub struct SteppedTarget<P> {
 }
 
 impl<P: Port> SteppedTarget<P> {
-    /// Serves `plan` to whoever comes to `listeners`, one for each portal of it: a reactor for each port, with data buffers of
-    /// its own. As in a [`Target`](crate::Target), the first one listens for all.
+    /// Serves `plan` to whoever comes to `listeners`, one for each portal of it: a reactor for each
+    /// port, with data buffers of its own. As in a [`Target`](crate::Target), the first one listens for all.
     pub fn new(ports: Vec<(P, Pool)>, plan: SteppedPlan, listeners: Vec<OwnedFd>) -> Self {
         let nodes = Nodes::new(plan.nodes, plan.portals, plan.discovery);
         let registry = Registry::new(plan.sessions_max);
