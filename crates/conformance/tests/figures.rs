@@ -5,8 +5,20 @@ use std::time::Duration;
 
 use lunwire_conformance::initiator::BLOCK_BYTES;
 use lunwire_conformance::initiator::GOOD;
+use lunwire_conformance::server::BLOCK;
+use lunwire_conformance::server::CLOSED_TARGET;
+use lunwire_conformance::server::LUNS;
+use lunwire_conformance::server::TARGET;
+use lunwire_conformance::server::UNIT_BYTES;
 use lunwire_conformance::*;
+use scsi::Identity;
+use scsi::LogicalUnit;
+use target::LunSnapshot;
+use target::NewLun;
+use target::Shrink;
+use target::Spec;
 use target::Traffic;
+use target::VolumeError;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -69,6 +81,56 @@ fn figures_name_sessions_and_memory_of_each_reactor() {
                 assert_eq!(one.pool_bytes_max, 64 << 20);
                 assert!(one.holdings.pool_bytes <= one.pool_bytes_max);
             }
+        },
+    );
+}
+
+/// Whoever shows what is served needs no table of their own.
+#[test]
+fn the_target_itself_knows_what_it_serves() {
+    on_each_engine(
+        |_| {},
+        |server| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let targets = server.target().targets();
+            let names: Vec<&str> = targets.iter().map(|one| one.name.as_str()).collect();
+            assert_eq!(names, [TARGET, CLOSED_TARGET]);
+            assert_eq!(targets[0].luns.len(), usize::from(LUNS));
+            let [memory, ..] = &targets[0].luns[..] else { panic!("{targets:?}") };
+            let facts = (memory.number, memory.bytes, memory.block, memory.read_only);
+            assert_eq!(facts, (0, UNIT_BYTES, BLOCK, false));
+
+            let word = format!("file:{},size=1M", folder.path().join("disk").display());
+            let added = server.target().add_lun(TARGET, NewLun::default(), |stores, number| {
+                let spec: Spec = word.parse().expect("a store");
+                let store = stores.open(&spec).expect("it opens");
+                let identity = Identity::derive(TARGET, number, "LUNWIRE", "VIRTUAL DISK");
+                let unit = LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");
+                Ok::<_, VolumeError>(unit.with_label(word.clone()))
+            });
+            let number = added.expect("room");
+            let shown = || -> Option<LunSnapshot> {
+                let luns = server.target().targets().remove(0).luns;
+                luns.into_iter().find(|lun| lun.number == number)
+            };
+            let lun = shown().expect("it was added");
+            assert_eq!((lun.label, lun.bytes), (word.clone(), 1 << 20));
+            server.target().resize(TARGET, number, 2 << 20, Shrink::Refused).expect("room");
+            assert_eq!(shown().expect("it is there").bytes, 2 << 20);
+            let mut session = server.login();
+            let at = u8::try_from(number).expect("small");
+            session.settle(at);
+            let before = shown().expect("it is there").totals;
+            let read = session.read_blocks(at, 0, 4);
+            assert_eq!(session.run(&read).code, GOOD);
+            let after = shown().expect("it is there").totals;
+            assert_eq!(after.reads - before.reads, 1);
+            assert_eq!(after.bytes_read - before.bytes_read, 4 * BLOCK_BYTES as u64);
+            std::fs::remove_file(folder.path().join("disk")).expect("it is there");
+            server.target().note_names();
+            assert_eq!(shown().expect("it is there").astray, Some("deleted"));
+            server.target().remove_lun(TARGET, number).expect("it is there");
+            assert!(shown().is_none());
         },
     );
 }

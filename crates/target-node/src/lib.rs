@@ -39,8 +39,9 @@
 //! - What is served: [`Node`] (a target: its disks, who may use it), [`Stores`] and [`Spec`] (where
 //!   the blocks are: `"file:/disk.img"`, `"memory:1G"`, with filters in front), [`LogicalUnit`]
 //!   (what hosts see of them).
-//! - While it runs: [`Target::add_lun`], [`Target::remove_lun`], [`Target::resize`],
-//!   [`Target::sessions`], [`Target::drop_session`].
+//! - While it runs: [`Target::targets`] (what is served), [`Target::figures`] (what each reactor
+//!   has and has counted), [`Target::change`] (targets, access, portals), [`Target::add_lun`],
+//!   [`Target::remove_lun`], [`Target::resize`], [`Target::sessions`], [`Target::drop_session`].
 //! - Who proves what: [`AuthenticationPolicy`], [`AccessRule`], [`Account`].
 //! - Without threads and sockets of its own: [`SteppedTarget`], over ports of the caller's.
 //!
@@ -58,6 +59,7 @@ mod identity;
 mod inventory;
 mod isns;
 mod keep;
+mod listing;
 mod mail;
 mod node;
 mod pump;
@@ -93,6 +95,8 @@ pub use inventory::NewLun;
 pub use keep::Draft;
 pub use keep::Shelf;
 pub use keep::StateFile;
+pub use listing::LunSnapshot;
+pub use listing::TargetSnapshot;
 pub use mail::Answered;
 pub use mail::Answers;
 pub use mail::ConnectionSnapshot;
@@ -157,6 +161,7 @@ pub use scsi::Keeper;
 pub use scsi::Kept;
 pub use scsi::LogicalUnit;
 pub use scsi::ProtectionFormat;
+pub use scsi::Totals;
 pub use scsi::UnitError;
 pub use store::Store;
 pub use store::beside::Beside;

@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::time::Instant;
 
 use buf::Pool;
 use engine::Choice;
@@ -434,10 +435,24 @@ impl Target {
         self.some_reactor(|reply| Letter::Logout { tsih: Tsih(tsih), seconds, reply })
     }
 
-    /// Whether a reactor says yes.
+    /// Whether a reactor says yes; who does is not made to wait for one that hangs.
     fn some_reactor(&self, letter: impl Fn(Sender<bool>) -> Letter) -> bool {
-        let answered = Answers::ask(&self.shared.mailboxes, letter).within(PATIENCE);
-        answered.answers.contains(&true)
+        let (reply, replies) = mpsc::channel();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(letter(reply.clone()));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for _ in &self.shared.mailboxes {
+            match replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(_) => {
+                    tracing::error!("a reactor does not answer: its sessions were not asked");
+                    return false;
+                }
+            }
+        }
+        false
     }
 
     /// Stops cleanly: no new connections; initiators are asked to log out and get `grace` for it;

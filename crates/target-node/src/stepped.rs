@@ -61,7 +61,8 @@ pub struct SteppedTarget<P> {
 
 impl<P: Port> SteppedTarget<P> {
     /// Serves `plan` to whoever comes to `listeners`, one for each portal of it: a reactor for each
-    /// port, with data buffers of its own. As in a [`Target`](crate::Target), the first one listens for all.
+    /// port, with data buffers of its own. As in a [`Target`](crate::Target), the first one listens
+    /// for all.
     pub fn new(ports: Vec<(P, Pool)>, plan: SteppedPlan, listeners: Vec<OwnedFd>) -> Self {
         let nodes = Nodes::new(plan.nodes, plan.portals, plan.discovery);
         let registry = Registry::new(plan.sessions_max);
@@ -120,9 +121,7 @@ impl<P: Port> SteppedTarget<P> {
     /// be cut. None: there is no such disk, or it may have lost writes.
     pub fn begin_shrink(&self, target: &str, lun: u16, bytes: u64) -> Option<Answers<()>> {
         let unit = self.unit(target, lun)?;
-        let store = unit.store();
-        let healths = store.files().into_iter().filter_map(|file| store.health(file));
-        if healths.into_iter().any(|health| health.has_failed()) {
+        if volume::may_have_lost_writes(&unit) {
             return None;
         }
         volume::show_less(&unit, bytes);

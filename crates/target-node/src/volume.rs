@@ -342,13 +342,10 @@ impl Target {
         }
     }
 
-    /// What has become of a file of the disk `lun` of `target` that was not found by its path at
-    /// the last look: `deleted`, `replaced` or `moved`.
-    #[must_use]
-    pub fn astray(&self, target: &str, lun: u16) -> Option<&'static str> {
-        let (_, _, unit) =
-            self.disks().find(|(name, number, _)| name == target && *number == lun)?;
-        self.files_of(&unit)
+    /// What has become of a file of a disk that was not found by its path at the last look:
+    /// `deleted`, `replaced` or `moved`.
+    pub(crate) fn astray_file_of(&self, unit: &LogicalUnit) -> Option<&'static str> {
+        self.files_of(unit)
             .find_map(|file| astray(*file.name.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
@@ -370,18 +367,6 @@ impl Target {
         let bytes = bytes_of(&unit);
         tracing::info!(target, lun, path = %path.display(), bytes, "snapshot");
         Ok(bytes)
-    }
-
-    /// Whether the disk `lun` of `target` could not write back what it has acknowledged, and that
-    /// was not written again since: flushes fail.
-    #[must_use]
-    pub fn may_have_lost_writes(&self, target: &str, lun: u16) -> bool {
-        let disk = self.disks().find(|(name, number, _)| name == target && *number == lun);
-        disk.is_some_and(|(_, _, unit)| {
-            let store = unit.store();
-            let health = store.files().into_iter().filter_map(|file| store.health(file));
-            health.into_iter().any(|health| health.has_failed())
-        })
     }
 
     /// The size that hosts see of the disk `lun` of `target`, bytes.
@@ -454,8 +439,16 @@ const fn astray(name: Name) -> Option<&'static str> {
     }
 }
 
+/// Whether a disk could not write back what it has acknowledged, and that was not written again
+/// since: flushes fail.
+pub(crate) fn may_have_lost_writes(unit: &LogicalUnit) -> bool {
+    let store = unit.store();
+    let health = store.files().into_iter().filter_map(|file| store.health(file));
+    health.into_iter().any(|health| health.has_failed())
+}
+
 /// Bytes that hosts see.
-fn bytes_of(unit: &LogicalUnit) -> u64 {
+pub(crate) fn bytes_of(unit: &LogicalUnit) -> u64 {
     unit.blocks() * u64::from(unit.block())
 }
 
