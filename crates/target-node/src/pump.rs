@@ -8,14 +8,18 @@
 //!        <-SgList--       <--Op----        <-Completion--       <-Outcome--     <-Event-
 //! ```
 //!
-//! A READ enters in [`Pump::received`], reaches SCSI in [`Pump::command`] and the store in
-//! [`Pump::advance`] (`services.rs`), comes back through [`Pump::io_done`] (`storing.rs`) if the
-//! store needed the engine, and leaves in [`Pump::transmit`] (`sending.rs`).
+//! An event is about one session, connection or job, which is looked up once and lent as a view
+//! (`view.rs`) to the functions that carry it.
+//!
+//! A READ enters in [`Pump::received`], reaches SCSI in [`SessionView::command`] and the store in
+//! [`SessionView::advance`] (`services.rs`), comes back through [`Pump::io_done`] (`storing.rs`) if
+//! the store needed the engine, and leaves in [`ConnectionView::transmit`] (`sending.rs`).
 
 mod admission;
 mod awaiting_memory;
 mod buffers;
 mod complaint;
+mod context;
 mod exchange;
 mod figures;
 mod foreign;
@@ -34,6 +38,7 @@ mod services;
 mod stopping;
 mod storing;
 mod sweep;
+mod view;
 mod waiting;
 mod watching;
 
@@ -43,7 +48,6 @@ pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use buf::Buf;
 use buf::Pool;
@@ -54,27 +58,26 @@ use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
-use engine::wheel::Timers;
 use iscsi::datamover::TaskId;
 use iscsi::service::Indication;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Output;
 use mover::tcp::Tcp;
-use scsi::Step;
 use store::Io;
 use store::IoResult;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
-use crate::answers::Answer;
-use crate::answers::Inbox;
+use context::Context;
+use view::ConnectionView;
+use view::Effect;
+use view::SessionView;
+
 use crate::catalogue::Terms;
 use crate::figures::Traffic;
 use crate::mail::Ends;
-use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
-use crate::stopwatch::Stopwatch;
 use crate::strangers::Ticket;
 use crate::table::Key;
 use crate::table::Table;
@@ -89,48 +92,14 @@ pub(crate) const DESERTED_MAX: usize = 1024;
 /// One reactor's share of a target.
 #[derive(Debug)]
 pub(crate) struct Pump<P> {
-    port: P,
-    pool: Pool,
-    shared: Arc<Shared>,
-    reactor: usize,
-    listeners: Table<listening::Listener>,
     connections: Table<Connection>,
     sessions: Table<Session>,
-    ios: Table<PendingIo>,
-    /// How work has ended that stores have done elsewhere.
-    inbox: Arc<Inbox>,
-    /// Emptied and given to the inbox in turn.
-    answers: Vec<Answer>,
-    managements: Table<quiescence::Management>,
-    timers: Timers,
-    /// Connections that may have something to send.
-    dirty: Vec<Key>,
-    /// `dirty` of the turn before, kept for its memory.
-    flushing: Vec<Key>,
-    /// Connections whose answers are held back.
-    held: Vec<Key>,
-    /// When the first connection whose answers are held back must send.
-    send_at: Option<Instant>,
-    /// What its sessions are owed together, bytes.
-    owed: usize,
-    /// Commands that used up their turn.
-    runnable: VecDeque<(Key, TaskId, Step)>,
-    /// Commands that wait for others.
-    waiting: waiting::Waiting,
-    /// Sessions and connections that wait for memory.
-    memory_queue: awaiting_memory::MemoryQueue,
-    /// The next sweep is due at some time.
-    sweeps: bool,
     jobs: Table<jobs::Job>,
-    /// Jobs that can go on.
-    job_turns: VecDeque<jobs::Turn>,
-    /// Sessions that were left without a connection, the oldest first.
-    deserted: VecDeque<Key>,
-    accepted: usize,
+    context: Context<P>,
+    door: admission::Door,
+    deserted: lifecycle::Deserted,
     /// What sessions and connections have carried that are there no more.
     gone: Traffic,
-    stopping: Option<stopping::Stopping>,
-    watch: Stopwatch,
 }
 
 #[derive(Debug)]
@@ -278,11 +247,11 @@ impl<P: Port> Pump<P> {
 
     /// Does what there is to do, then waits once. False: it is stopped and all is over.
     pub(crate) fn turn(&mut self) -> bool {
-        self.watch.laps.begin();
-        while let Some((token, event)) = self.port.next_event() {
+        self.context.watch.laps.begin();
+        while let Some((token, event)) = self.context.port.next_event() {
             self.dispatch(token, event);
         }
-        self.watch.laps.lap(Layer::Protocol);
+        self.context.watch.laps.lap(Layer::Protocol);
         self.letters();
         self.take_answers();
         self.expire();
@@ -290,29 +259,30 @@ impl<P: Port> Pump<P> {
         self.try_again();
         self.take_job_turns();
         self.serve_memory_queue();
-        self.watch.laps.lap(Layer::Other);
+        self.context.watch.laps.lap(Layer::Other);
         self.flush();
-        self.watch.laps.lap(Layer::Send);
+        self.context.watch.laps.lap(Layer::Send);
+        debug_assert!(self.context.effects.is_empty(), "who has a view sees to what it means");
         if self.is_finished() {
             return false;
         }
-        let again = match self.waiting.is_empty() {
+        let again = match self.context.waiting.is_empty() {
             true => None,
-            false => self.waiting.next_try(self.port.now()),
+            false => self.context.waiting.next_try(self.context.port.now()),
         };
-        let kernel = self.port.kernel_cycles();
-        match (self.send_at, again) {
-            _ if !(self.runnable.is_empty() && self.job_turns.is_empty()) => {
-                self.port.wait(Some(self.port.now()))
+        let kernel = self.context.port.kernel_cycles();
+        match (self.context.sending.send_at(), again) {
+            _ if !(self.context.runnable.is_empty() && self.context.job_turns.is_empty()) => {
+                self.context.port.wait(Some(self.context.port.now()))
             }
             (hold, Some(at)) => {
-                let others = [hold, self.timers.next_deadline()];
-                self.port.wait(others.into_iter().flatten().chain([at]).min());
+                let others = [hold, self.context.timers.next_deadline()];
+                self.context.port.wait(others.into_iter().flatten().chain([at]).min());
             }
-            (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
-            (None, None) => self.port.wait(self.timers.next_deadline()),
+            (Some(at), None) => self.context.port.wait_n(HOLD_EVENTS, at),
+            (None, None) => self.context.port.wait(self.context.timers.next_deadline()),
         }
-        self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
+        self.context.watch.laps.waited(self.context.port.kernel_cycles().wrapping_sub(kernel));
         true
     }
 
@@ -330,14 +300,10 @@ impl<P: Port> Pump<P> {
                 });
                 self.io_done(key, IoResult::Read(result));
             }
-            Event::Wrote { result }
-            | Event::Synced { result }
-            | Event::Punched { result }
-            | Event::Zeroed { result } => self.io_done(key, IoResult::Other(result)),
-            Event::Allocation { result } => {
-                let found = result.map(|(what, end)| (storing::space_of(what), end));
-                self.io_done(key, IoResult::Status(found));
+            Event::Wrote { result } | Event::Synced { result } | Event::Cleared { result } => {
+                self.io_done(key, IoResult::Other(result))
             }
+            Event::Allocation { result } => self.io_done(key, IoResult::Status(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
                 self.accepted(connection, Ends { peer, local });
@@ -355,144 +321,194 @@ impl<P: Port> Pump<P> {
     /// Bytes of a connection: READ and WRITE begin here.
     fn received(&mut self, key: Key, bytes: &[u8]) {
         let mut rest = bytes;
-        while !rest.is_empty() {
-            let now = self.port.now();
-            let Some(connection) = self.connections.get_mut(key) else { return };
+        // What came before may have ended it.
+        while !rest.is_empty()
+            && let Some(mut view) = self.connection(key)
+        {
+            let now = view.context.port.now();
+            let connection = &mut *view.connection;
             match &mut connection.phase {
                 Phase::Closing => return,
                 Phase::Moving(moving) => {
-                    if moving.keep(rest) {
-                        return;
+                    if !moving.keep(rest) {
+                        self.disconnected(key, None);
                     }
-                    return self.disconnected(key, None);
+                    return;
                 }
                 Phase::Login(_) | Phase::Session { .. } => {}
             }
             let (taken, event) = connection.mover.feed(rest, &connection.pool);
             rest = rest.get(taken..).unwrap_or_default();
-            self.watch.laps.fed(taken);
+            view.context.watch.laps.fed(taken);
             if let Some(event) = event {
-                self.heard(key, event, now);
+                let whose = view.hear(event, now);
+                self.settle_heard(key, whose);
             }
         }
-        self.land(key);
-        self.mark_dirty(key);
+        self.go_on_receiving(key);
     }
 
-    /// What a mover made of bytes.
-    fn heard(&mut self, key: Key, event: iscsi::datamover::Event, now: Instant) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        match &mut connection.phase {
-            Phase::Login(login) => {
-                let mover = &connection.mover;
-                login.machine.handle_event(event, mover.header(), mover.control_data(), now);
-                self.settle_login(key);
-            }
-            Phase::Session { session, id } => {
-                let (session, id) = (*session, *id);
-                if let Some(entry) = self.sessions.get_mut(session) {
-                    if let Some(expected) = connection.mover.take_acknowledged() {
-                        entry.machine.acknowledge(id, expected, now);
-                    }
-                    let mover = &connection.mover;
-                    let (header, data) = (mover.header(), mover.control_data());
-                    entry.machine.handle_event(id, event, header, data, now);
-                }
-                self.settle(session);
-                self.watch.laps.lap(Layer::Protocol);
-            }
-            Phase::Moving(_) | Phase::Closing => {}
+    /// Bytes have come where they belong.
+    fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
+        let Some(mut view) = self.connection(key) else { return };
+        let now = view.context.port.now();
+        let connection = &mut *view.connection;
+        let event = connection.mover.landed(buf, bytes, &connection.pool);
+        view.context.watch.laps.fed(0);
+        if let Some(event) = event {
+            let whose = view.hear(event, now);
+            self.settle_heard(key, whose);
         }
+        self.go_on_receiving(key);
+    }
+
+    fn settle_heard(&mut self, key: Key, whose: Whose) {
+        match whose {
+            Whose::Login => self.settle_login(key),
+            Whose::Session(session) => {
+                self.settle(session);
+                self.context.watch.laps.lap(Layer::Protocol);
+            }
+            Whose::Nobody => {}
+        }
+    }
+
+    /// What was received may have ended the connection.
+    fn go_on_receiving(&mut self, key: Key) {
+        if let Some(mut view) = self.connection(key) {
+            view.land();
+            view.mark_dirty();
+        }
+    }
+
+    /// Carries everything that a session has to say, and what that means for others.
+    fn settle(&mut self, key: Key) {
+        self.carry_out_effects();
+        while let Some(mut view) = self.session(key) {
+            match view.settle() {
+                Settled::All => return,
+                Settled::Over => return self.vacate(key),
+                Settled::InPart => self.carry_out_effects(),
+            }
+        }
+    }
+}
+
+/// Who has something to say about what was heard.
+enum Whose {
+    Login,
+    Session(Key),
+    Nobody,
+}
+
+/// How far a session has said what it has to say.
+enum Settled {
+    All,
+    /// What it means for others comes first.
+    InPart,
+    /// It is closed, and nothing of it is under way.
+    Over,
+}
+
+impl<P: Port> ConnectionView<'_, P> {
+    /// What a mover made of bytes.
+    fn hear(&mut self, event: iscsi::datamover::Event, now: Instant) -> Whose {
+        if let Phase::Login(login) = &mut self.connection.phase {
+            let mover = &self.connection.mover;
+            login.machine.handle_event(event, mover.header(), mover.control_data(), now);
+            return Whose::Login;
+        }
+        let Phase::Session { session: key, .. } = self.connection.phase else {
+            return Whose::Nobody;
+        };
+        if let Some((connection, session, id)) = self.session() {
+            if let Some(expected) = connection.mover.take_acknowledged() {
+                session.machine.acknowledge(id, expected, now);
+            }
+            let mover = &connection.mover;
+            session.machine.handle_event(id, event, mover.header(), mover.control_data(), now);
+        }
+        Whose::Session(key)
     }
 
     /// Many bytes of data that are to come go straight to where they belong, if the port can do
     /// that. Not where tasks go on over other connections: they take their buffers along.
-    fn land(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+    fn land(&mut self) {
+        let connection = &mut *self.connection;
         if connection.lands
             && let Some((buf, at, end)) = connection.mover.landing()
-            && let Some(back) = self.port.land(connection.socket, Landing { buf, at, end })
+            && let Some(back) = self.context.port.land(connection.socket, Landing { buf, at, end })
         {
             let event = connection.mover.landed(back.buf, 0, &connection.pool);
             debug_assert!(event.is_none(), "nothing has come");
         }
     }
+}
 
-    /// Bytes have come where they belong.
-    fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
-        let now = self.port.now();
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let event = connection.mover.landed(buf, bytes, &connection.pool);
-        self.watch.laps.fed(0);
-        if let Some(event) = event {
-            self.heard(key, event, now);
-        }
-        self.land(key);
-        self.mark_dirty(key);
-    }
-
-    /// Carries everything that a session has to say.
-    fn settle(&mut self, key: Key) {
-        while let Some(session) = self.sessions.get_mut(key) {
-            match session.machine.poll_output() {
+impl<P: Port> SessionView<'_, P> {
+    /// Carries what the session has to say, until that means something for others.
+    fn settle(&mut self) -> Settled {
+        while self.context.effects.is_empty() {
+            match self.session.machine.poll_output() {
                 Some(Output::Op(id, op)) => {
-                    let connection = session.connections.get(usize::from(id.0)).copied();
-                    if let Some(connection) = connection
-                        && let Some(entry) = self.connections.get_mut(connection)
-                    {
+                    let connection = self.session.connection(self.connections, id);
+                    if let Some((key, entry)) = connection {
                         entry.mover.submit(op);
-                        self.mark_dirty(connection);
+                        self.context.sending.mark(key, &mut entry.dirty);
                     }
                 }
-                Some(Output::Indication(indication)) => self.indicate(key, indication),
-                Some(Output::Targets(only)) => self.tell_targets(key, only.as_deref()),
+                Some(Output::Indication(indication)) => self.indicate(indication),
+                Some(Output::Targets(only)) => self.tell_targets(only.as_deref()),
                 Some(Output::Reserve { task, length, staged, .. }) => {
-                    self.reserve_buf(key, task, (length, staged));
+                    self.reserve_buf(task, (length, staged));
                 }
-                Some(Output::Detach { connection, task }) => self.detach_buf(key, connection, task),
-                Some(Output::Attach { connection, task }) => self.attach_buf(key, connection, task),
+                Some(Output::Detach { connection, task }) => self.detach_buf(connection, task),
+                Some(Output::Attach { connection, task }) => self.attach_buf(connection, task),
                 Some(Output::ConnectionClosed { connection, reason }) => {
-                    self.close_connection(key, connection, &reason);
+                    self.close_connection(connection, &reason);
                 }
-                Some(Output::Closed { reason }) => self.close_session(key, &reason),
-                None if self.mover_events(key) => {}
-                None => break,
+                Some(Output::Closed { reason }) => {
+                    if self.close(&reason) {
+                        return Settled::Over;
+                    }
+                }
+                None if self.mover_events() => {}
+                None => {
+                    self.arm();
+                    return Settled::All;
+                }
             }
         }
-        self.arm_session(key);
+        Settled::InPart
     }
 
     /// Feeds what submitting and sending made of movers' events; false if there were none.
-    fn mover_events(&mut self, key: Key) -> bool {
-        let now = self.port.now();
-        let Some(session) = self.sessions.get_mut(key) else { return false };
+    fn mover_events(&mut self) -> bool {
+        let now = self.context.port.now();
         let mut any = false;
-        for (index, connection) in (0..).zip(&session.connections) {
+        for (index, connection) in (0..).zip(&self.session.connections) {
             let Some(connection) = self.connections.get_mut(*connection) else { continue };
             while let Some(event) = connection.mover.poll_event() {
-                session.machine.handle_event(ConnectionId(index), event, &[], &[], now);
+                let id = ConnectionId(index);
+                self.session.machine.handle_event(id, event, &[], &[], now);
                 any = true;
             }
         }
         any
     }
 
-    fn indicate(&mut self, key: Key, indication: Indication) {
+    fn indicate(&mut self, indication: Indication) {
         match indication {
-            Indication::Command(command) => self.command(key, command),
-            Indication::DataOutReceived { task } => self.data_out_received(key, task),
-            Indication::Dropped { task } => {
-                self.drop_task(key, task);
-            }
-            Indication::Cleared { task } => self.clear_task(key, task),
-            Indication::Quiesce { id } => self.quiesce_for_logout(key, id),
+            Indication::Command(command) => self.command(command),
+            Indication::DataOutReceived { task } => self.data_out_received(task),
+            Indication::Dropped { task } => self.drop_task(task),
+            Indication::Cleared { task } => self.clear_task(task),
+            Indication::Quiesce { id } => self.quiesce_for_logout(id),
             // Its mover has given the buffer back.
             Indication::Ended { .. } => {}
-            Indication::Management(request) => self.manage(key, request),
-            Indication::OutOfBuffers => {
-                self.give_up_kept_data();
-            }
-            Indication::NexusLost => self.lose_nexus(key),
+            Indication::Management(request) => self.effect(Effect::Manage(request)),
+            Indication::OutOfBuffers => self.effect(Effect::GiveUpKeptData),
+            Indication::NexusLost => self.lose_nexus(),
         }
     }
 }

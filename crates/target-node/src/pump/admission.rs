@@ -24,7 +24,11 @@ use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::Session;
+use super::context::Context;
+use super::listening::Listener;
 use super::token;
+use super::view::ConnectionView;
+use crate::catalogue::Outdated;
 use crate::catalogue::Terms;
 use crate::mail::Ends;
 use crate::mail::Letter;
@@ -35,6 +39,7 @@ use crate::served::Served;
 use crate::strangers::Entry;
 use crate::strangers::Place;
 use crate::table::Key;
+use crate::table::Table;
 
 /// Login statuses that the node gives (RFC 7143 §11.13.5).
 pub(super) const SESSION_DOES_NOT_EXIST: u16 = 0x020a;
@@ -78,18 +83,43 @@ impl LoginPhase {
     }
 }
 
+/// Where connections come in.
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    pub(super) listeners: Table<Listener>,
+    /// Connections so far: the reactors take them in turn.
+    accepted: usize,
+}
+
+/// A connection whose login is under way.
+pub(super) struct LoginView<'a, P> {
+    key: Key,
+    pub(super) login: &'a mut LoginPhase,
+    mover: &'a mut Tcp,
+    dirty: &'a mut bool,
+    peer: SocketAddr,
+    local: SocketAddr,
+    pub(super) sessions: &'a mut Table<Session>,
+    pub(super) context: &'a mut Context<P>,
+}
+
+/// The connection must go to this reactor, where the session lives that it wants to join.
+pub(super) struct Elsewhere {
+    pub(super) reactor: usize,
+}
+
 impl<P: Port> Pump<P> {
     /// A new connection: this reactor's own, or a letter to the next one in turn.
     pub(super) fn accepted(&mut self, fd: OwnedFd, ends: Ends) {
-        if self.stopping.is_some() {
+        if self.context.stopping.is_some() {
             return;
         }
-        let reactor = self.accepted % self.shared.mailboxes.len();
-        self.accepted += 1;
-        if reactor == self.reactor {
+        let reactor = self.door.accepted % self.context.shared.mailboxes.len();
+        self.door.accepted += 1;
+        if reactor == self.context.reactor {
             self.adopt(fd, ends);
         } else {
-            self.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
+            self.context.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
@@ -97,15 +127,15 @@ impl<P: Port> Pump<P> {
     pub(super) fn adopt(&mut self, fd: OwnedFd, ends: Ends) {
         let Ends { peer, local } = ends;
         if self.is_full() {
-            let reason = match self.stopping {
+            let reason = match self.context.stopping {
                 Some(_) => "the daemon stops",
                 None => "a reactor has as many connections as it may have",
             };
             tracing::warn!(%peer, reason, "refused a connection");
             return;
         }
-        let now = self.port.now();
-        let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
+        let now = self.context.port.now();
+        let machine = Login::new(now, StatSn(1), self.context.shared.login_timeout);
         let login = LoginPhase {
             machine,
             asked: None,
@@ -124,7 +154,7 @@ impl<P: Port> Pump<P> {
 
     /// Whether another connection is one too many.
     pub(super) fn is_full(&self) -> bool {
-        self.connections.len() >= CONNECTIONS_MAX || self.stopping.is_some()
+        self.connections.len() >= CONNECTIONS_MAX || self.context.stopping.is_some()
     }
 
     /// Goes on with a login over this connection.
@@ -136,13 +166,13 @@ impl<P: Port> Pump<P> {
         mover: Tcp,
         login: Box<LoginPhase>,
     ) -> Option<Key> {
-        let socket = self.port.add_socket(fd);
+        let socket = self.context.port.add_socket(fd);
         let key = self.connections.insert(Connection {
             socket,
             peer,
             local,
             mover,
-            pool: self.pool.clone(),
+            pool: self.context.pool.clone(),
             phase: Phase::Login(login),
             ticket: None,
             list: Some(buf::SgList::new()),
@@ -154,8 +184,8 @@ impl<P: Port> Pump<P> {
             told: StatSn(0),
             sends: super::sweep::Sends::default(),
         });
-        let place = Place { reactor: self.reactor, connection: key };
-        match self.shared.strangers.enter(peer.ip(), place) {
+        let place = Place { reactor: self.context.reactor, connection: key };
+        match self.context.shared.strangers.enter(peer.ip(), place) {
             Entry::In { ticket, instead_of } => {
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.ticket = Some(ticket);
@@ -165,12 +195,12 @@ impl<P: Port> Pump<P> {
             Entry::Full => {
                 tracing::debug!(%peer, "refused a connection: all are in use by sessions");
                 self.connections.remove(key);
-                self.port.close(socket);
+                self.context.port.close(socket);
                 return None;
             }
         }
-        self.sweep_later();
-        self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
+        self.context.sweep_later();
+        self.context.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
         Some(key)
     }
@@ -178,11 +208,11 @@ impl<P: Port> Pump<P> {
     /// A stranger makes room, on whichever reactor it is.
     fn make_leave(&mut self, stranger: Option<Place>) {
         match stranger {
-            Some(Place { reactor, connection }) if reactor == self.reactor => {
+            Some(Place { reactor, connection }) if reactor == self.context.reactor => {
                 self.evict(connection);
             }
             Some(Place { reactor, connection }) => {
-                self.shared.mailboxes[reactor].send(Letter::Evict { connection });
+                self.context.shared.mailboxes[reactor].send(Letter::Evict { connection });
             }
             None => {}
         }
@@ -197,104 +227,148 @@ impl<P: Port> Pump<P> {
         }
     }
 
+    /// None: it has become a session's, moves to another reactor, closes, or is gone.
+    pub(super) fn login(&mut self, key: Key) -> Option<LoginView<'_, P>> {
+        let Connection { phase, mover, dirty, peer, local, .. } = self.connections.get_mut(key)?;
+        let Phase::Login(login) = phase else { return None };
+        let (peer, local) = (*peer, *local);
+        let (sessions, context) = (&mut self.sessions, &mut self.context);
+        Some(LoginView { key, login, mover, dirty, peer, local, sessions, context })
+    }
+
     pub(super) fn arm_login(&mut self, key: Key) {
-        let Some(connection) = self.connections.get(key) else { return };
-        let Phase::Login(login) = &connection.phase else { return };
-        if let Some(deadline) = login.machine.poll_timeout() {
-            self.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
+        if let Some(view) = self.login(key)
+            && let Some(deadline) = view.login.machine.poll_timeout()
+        {
+            view.context.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
         }
     }
 
     /// Carries everything that a login has to say.
     pub(super) fn settle_login(&mut self, key: Key) {
-        loop {
-            let Some(connection) = self.connections.get_mut(key) else { return };
-            let Phase::Login(login) = &mut connection.phase else { return };
-            match login.machine.poll_output() {
+        while let Some(mut view) = self.login(key) {
+            match view.login.machine.poll_output() {
                 None => break,
                 Some(LoginOutput::Op(op)) => {
-                    connection.mover.submit(op);
-                    self.mark_dirty(key);
+                    view.mover.submit(op);
+                    view.context.sending.mark(key, view.dirty);
                 }
-                Some(LoginOutput::Admit(request)) => {
-                    let Some(admission) = self.admit(key, &request) else { return };
-                    if let Some(connection) = self.connections.get_mut(key)
-                        && let Phase::Login(login) = &mut connection.phase
-                    {
-                        login.machine.admit(admission);
-                    }
-                }
+                Some(LoginOutput::Admit(request)) => match view.admit(&request) {
+                    Ok(admission) => view.login.machine.admit(admission),
+                    Err(Elsewhere { reactor }) => self.move_login(key, reactor, request),
+                },
                 Some(LoginOutput::Establish) => self.establish(key),
-                Some(LoginOutput::Done(logged_in)) => self.enter(key, logged_in),
+                Some(LoginOutput::Done(login)) => match view.login.joins {
+                    Some(Ok(session)) => self.joined(key, session, &login),
+                    _ => self.enter(key, login),
+                },
                 Some(LoginOutput::Failed { status, reason }) => {
-                    let peer = connection.peer;
-                    match status {
-                        Some(status) => {
-                            let status = format_args!("{status:04x}");
-                            let (initiator, target) = login.asked();
-                            tracing::warn!(
-                                %peer, initiator, target, status, reason, "login refused"
-                            );
-                        }
-                        None => tracing::info!(%peer, reason, "connection closed before login"),
-                    }
+                    view.tell_failure(status, &reason);
                     self.abandon_login(key);
                 }
             }
         }
     }
 
-    /// Whether this initiator may log in to this target, and as what. None: the connection is on
-    /// its way to the session that it wants to join.
-    pub(super) fn admit(&mut self, key: Key, request: &AdmissionRequest) -> Option<Admission> {
-        let connection = self.connections.get_mut(key)?;
-        if let Phase::Login(login) = &mut connection.phase {
-            login.asked = Some((request.initiator.clone(), request.target.clone()));
+    /// A login asks for its place, when all is proved that has to be, or goes on when the place is
+    /// free; the connection may have gone meanwhile.
+    pub(super) fn establish(&mut self, key: Key) {
+        if let Some(mut view) = self.login(key)
+            && let Some(session) = view.establish()
+        {
+            // Of which it takes the place of a connection.
+            self.settle(session);
+            self.quiesce_for_join(key);
         }
-        let local = connection.local;
-        let nodes = self.shared.catalogue.now();
-        let group = nodes.portal_group(local);
-        let identity = Identity::of(request, local, group);
-        let draw = || self.shared.challenges.draw(|bytes| self.port.random(bytes));
+    }
+
+    /// A finished login becomes a session.
+    fn enter(&mut self, key: Key, login: LoggedIn) {
+        if let Some(mut view) = self.connection(key)
+            && let Some((session, outdated)) = view.enter(login)
+        {
+            self.settle(session);
+            if let Some(why) = outdated {
+                self.end_outdated(session, why, 0);
+            }
+        }
+    }
+
+    /// A login ends without a session.
+    pub(super) fn abandon_login(&mut self, key: Key) {
+        if let Some(mut view) = self.connection(key) {
+            view.abandon_login();
+        }
+    }
+}
+
+impl<P: Port> LoginView<'_, P> {
+    fn tell_failure(&self, status: Option<u16>, reason: &str) {
+        let peer = self.peer;
+        match status {
+            Some(status) => {
+                let status = format_args!("{status:04x}");
+                let (initiator, target) = self.login.asked();
+                tracing::warn!(%peer, initiator, target, status, reason, "login refused");
+            }
+            None => tracing::info!(%peer, reason, "connection closed before login"),
+        }
+    }
+
+    /// Whether this initiator may log in to this target, and as what.
+    ///
+    /// # Errors
+    /// It wants to join a session of another reactor.
+    pub(super) fn admit(&mut self, request: &AdmissionRequest) -> Result<Admission, Elsewhere> {
+        self.login.asked = Some((request.initiator.clone(), request.target.clone()));
+        let Context { shared, port, .. } = &mut *self.context;
+        let nodes = shared.catalogue.now();
+        let group = nodes.portal_group(self.local);
+        let identity = Identity::of(request, self.local, group);
+        let draw = || shared.challenges.draw(|bytes| port.random(bytes));
         let admission = nodes.admit(request, group, draw);
         let joins = match &admission {
             Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
-                match self.find_session(key, request, &identity).transpose()? {
+                match self.find_session(request, &identity)? {
                     Err(status) if matches!(authentication, Authentication::Off) => {
-                        return Some(Admission::Refused { status, reason: reason_of(status) });
+                        return Ok(Admission::Refused { status, reason: reason_of(status) });
                     }
                     joins => Some(joins),
                 }
             }
             _ => None,
         };
-        let connection = self.connections.get_mut(key)?;
-        let Phase::Login(login) = &mut connection.phase else { return None };
-        login.joins = joins;
+        self.login.joins = joins;
         if let Admission::Granted { settings, .. } = &admission {
-            login.settings = Some(settings.clone());
+            self.login.settings = Some(settings.clone());
             let target = request.target.as_deref();
             // What was granted has terms.
-            login.terms = nodes.terms(&request.initiator, target, request.discovery).ok();
-            login.group = group;
+            self.login.terms = nodes.terms(&request.initiator, target, request.discovery).ok();
+            self.login.group = group;
         }
-        login.identity = Some(identity);
-        Some(admission)
+        self.login.identity = Some(identity);
+        Ok(admission)
     }
 
     /// Takes the session's place in the registry; an older session in it is ended first (RFC 7143
-    /// §6.3.5). The login asks for it when all is proved that has to be.
-    pub(super) fn establish(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Phase::Login(login) = &mut connection.phase else { return };
+    /// §6.3.5). A login that joins a session gives that one if it must end another connection of it
+    /// before.
+    fn establish(&mut self) -> Option<Key> {
+        let login = &mut *self.login;
         match login.joins {
-            Some(Ok(_)) => return self.join(key),
-            Some(Err(status)) => return login.machine.establish(Err(status)),
+            Some(Ok(session)) => return self.join(session),
+            Some(Err(status)) => {
+                login.machine.establish(Err(status));
+                return None;
+            }
             None => {}
         }
-        let Some(identity) = login.identity.clone() else { return };
+        let identity = login.identity.clone();
+        debug_assert!(identity.is_some(), "who was admitted has a name");
+        let identity = identity?;
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
-        match self.shared.registry.claim(&identity, login.user.as_deref(), self.reactor) {
+        let Context { shared, reactor: here, .. } = &*self.context;
+        match shared.registry.claim(&identity, login.user.as_deref(), *here) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
                 login.machine.establish(Ok(tsih));
@@ -302,39 +376,35 @@ impl<P: Port> Pump<P> {
             Claim::Exhausted => login.machine.establish(Err(OUT_OF_RESOURCES)),
             Claim::Foreign => login.machine.establish(Err(AUTHENTICATION_FAILURE)),
             Claim::Occupied(home) => {
-                let letter = Letter::Reinstate {
-                    identity,
-                    tsih: home.tsih,
-                    reactor: self.reactor,
-                    connection: key,
-                };
-                self.shared.mailboxes[home.reactor].send(letter);
+                let (tsih, reactor, connection) = (home.tsih, *here, self.key);
+                let letter = Letter::Reinstate { identity, tsih, reactor, connection };
+                shared.mailboxes[home.reactor].send(letter);
             }
         }
+        None
     }
+}
 
-    /// A finished login becomes a session.
-    fn enter(&mut self, key: Key, login: LoggedIn) {
-        let now = self.port.now();
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Phase::Login(phase) = &mut connection.phase else { return };
-        if let Some(Ok(session)) = phase.joins {
-            return self.joined(key, session, &login);
-        }
-        let (Some(identity), Some(settings), Some(tsih), Some(terms)) = (
-            phase.identity.take(),
-            phase.settings.take(),
-            phase.claimed.take(),
-            phase.terms.take(),
-        ) else {
-            return;
+impl<P: Port> ConnectionView<'_, P> {
+    /// A finished login becomes a session; None if it has no place. Gives why it would not be let
+    /// in any more, if so.
+    fn enter(&mut self, login: LoggedIn) -> Option<(Key, Option<Outdated>)> {
+        let now = self.context.port.now();
+        let connection = &mut *self.connection;
+        let Phase::Login(phase) = &mut connection.phase else { return None };
+        let place = (phase.identity.take(), phase.settings.take(), phase.claimed.take());
+        let ((Some(identity), Some(settings), Some(tsih)), Some(terms)) =
+            (place, phase.terms.take())
+        else {
+            debug_assert!(false, "a login is done when it has its place");
+            return None;
         };
         // What is served may have become another while the login went on. What is exchanged from
         // here on finds the session in the table.
-        let nodes = self.shared.catalogue.now();
+        let nodes = self.context.shared.catalogue.now();
         let (initiator, target) = (&login.initiator, login.target.as_deref());
-        let reviewed =
-            nodes.review(&terms, initiator, target, login.discovery, phase.user.is_some());
+        let has_proved = phase.user.is_some();
+        let reviewed = nodes.review(&terms, initiator, target, login.discovery, has_proved);
         let (terms, outdated) = match reviewed {
             Ok(terms) => (terms, None),
             Err(why) => (terms, Some(why)),
@@ -347,13 +417,13 @@ impl<P: Port> Pump<P> {
             target = login.target.as_deref().unwrap_or("(discovery)"),
             user = phase.user.as_deref().unwrap_or("(none)"),
             tsih = tsih.0,
-            reactor = self.reactor,
+            reactor = self.context.reactor,
             "session opened"
         );
         connection.lands = login.parameters.error_recovery_level == 0;
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
-        let pool = self.pool.share();
+        let pool = self.context.pool.share();
         connection.pool = pool.clone();
         let session = self.sessions.insert(Session {
             machine: iscsi::target_role::Session::new(login.clone(), &settings, now),
@@ -365,7 +435,7 @@ impl<P: Port> Pump<P> {
             user: phase.user.take(),
             tsih,
             since: now,
-            connections: vec![key],
+            connections: vec![self.key],
             tasks: Vec::new(),
             awaiting_memory: std::collections::VecDeque::new(),
             exchanges: Vec::new(),
@@ -378,25 +448,23 @@ impl<P: Port> Pump<P> {
             bytes_in: 0,
             bytes_out: 0,
         });
+        self.context.owed.open();
         connection.phase = Phase::Session { session, id: ConnectionId(0) };
         if is_known && let Some(ticket) = connection.ticket.take() {
-            self.shared.strangers.forget(&ticket);
+            self.context.shared.strangers.forget(&ticket);
         }
-        self.settle(session);
-        if let Some(why) = outdated {
-            self.end_outdated(session, why, 0);
-        }
+        Some((session, outdated))
     }
 
-    /// A login ends without a session: its place is free again, the connection closes.
-    pub(super) fn abandon_login(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Phase::Login(login) = &mut connection.phase else { return };
+    /// A login, if it is one, ends without a session: its place is free again, the connection
+    /// closes.
+    pub(super) fn abandon_login(&mut self) {
+        let Phase::Login(login) = &mut self.connection.phase else { return };
         let claim = login.identity.take().zip(login.claimed.take());
         if let Some((identity, tsih)) = claim {
-            self.shared.registry.release(&identity, tsih);
+            self.context.shared.registry.release(&identity, tsih);
         }
-        self.begin_closing(key);
+        self.context.begin_closing(self.key, self.connection);
     }
 }
 

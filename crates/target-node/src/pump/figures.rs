@@ -15,10 +15,10 @@ impl<P: Port> Pump<P> {
     pub(crate) fn figures(&self) -> Figures {
         let traffic = self.traffic();
         Figures {
-            reactor: self.reactor,
+            reactor: self.context.reactor,
             sessions: self.snapshot(),
             holdings: self.holdings(),
-            pool_bytes_max: self.pool.bytes_max(),
+            pool_bytes_max: self.context.pool.bytes_max(),
             traffic,
             times: self.times(&traffic),
         }
@@ -37,7 +37,7 @@ impl<P: Port> Pump<P> {
     }
 
     fn times(&self, traffic: &Traffic) -> Times {
-        let mut times = self.watch.times();
+        let mut times = self.context.watch.times();
         times.payload += traffic.bytes_in + traffic.bytes_out;
         times.copied += traffic.connections.bytes_copied;
         times.digested += traffic.connections.bytes_crc;
@@ -45,7 +45,7 @@ impl<P: Port> Pump<P> {
     }
 
     pub(crate) fn snapshot(&self) -> Vec<SessionSnapshot> {
-        let now = self.port.now();
+        let now = self.context.port.now();
         let live = self.sessions.iter().filter(|(_, session)| !session.closed);
         live.map(|(_, session)| SessionSnapshot {
             tsih: session.tsih.0,
@@ -55,7 +55,7 @@ impl<P: Port> Pump<P> {
             target: session.login.target.clone(),
             discovery: session.login.discovery,
             age: now.since(session.since),
-            reactor: self.reactor,
+            reactor: self.context.reactor,
             tasks: session.tasks.iter().flatten().count(),
             commands: session.commands,
             bytes_in: session.bytes_in,

@@ -5,6 +5,7 @@ use clock::Instant;
 use engine::Port;
 use wire::iscsi::Tsih;
 
+use super::Phase;
 use super::Pump;
 use crate::mail::Letter;
 use crate::registry::Identity;
@@ -12,10 +13,10 @@ use crate::table::Key;
 
 impl<P: Port> Pump<P> {
     pub(super) fn letters(&mut self) {
-        if self.shared.mailboxes[self.reactor].take_stirred() {
-            self.waiting.somebody_ended();
+        if self.context.shared.mailboxes[self.context.reactor].take_stirred() {
+            self.context.waiting.somebody_ended();
         }
-        while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
+        while let Some(letter) = self.context.shared.mailboxes[self.context.reactor].take() {
             match letter {
                 Letter::Connection { fd, ends } => self.adopt(fd, ends),
                 Letter::TakeOver(handover) => self.take_over(*handover),
@@ -23,10 +24,7 @@ impl<P: Port> Pump<P> {
                     self.make_room(&identity, tsih, (reactor, connection));
                 }
                 Letter::Evict { connection } => self.evict(connection),
-                Letter::Vacated { connection } => {
-                    self.establish(connection);
-                    self.settle_login(connection);
-                }
+                Letter::Vacated { connection } => self.go_on_joining(connection),
                 Letter::AbortUnits { units, effect, whose, reactor, management } => {
                     self.abort_units(&units, effect, &whose, (reactor, management));
                 }
@@ -40,10 +38,10 @@ impl<P: Port> Pump<P> {
                     let _ = reply.send(());
                 }
                 Letter::AddFile { file, reply } => {
-                    let _ = reply.send(self.port.add_file(file.id.0, file.fd, file.direct));
+                    let _ = reply.send(self.context.port.add_file(file.id.0, file.fd, file.direct));
                 }
                 Letter::RemoveFile { id, reply } => {
-                    self.port.remove_file(id.0);
+                    self.context.port.remove_file(id.0);
                     let _ = reply.send(());
                 }
                 Letter::Drop { tsih, reply } => {
@@ -79,7 +77,7 @@ impl<P: Port> Pump<P> {
         match found.filter(|key| self.sessions.get(*key).is_some_and(|of| of.identity == *identity))
         {
             Some(key) => self.reinstate(key, (reactor, connection)),
-            None => self.shared.mailboxes[reactor].send(Letter::Vacated { connection }),
+            None => self.context.shared.mailboxes[reactor].send(Letter::Vacated { connection }),
         }
     }
 
@@ -90,7 +88,7 @@ impl<P: Port> Pump<P> {
         what: impl FnOnce(&mut iscsi::target_role::Session, Instant),
     ) -> bool {
         let Some(key) = self.session_by_tsih(tsih) else { return false };
-        let now = self.port.now();
+        let now = self.context.port.now();
         if let Some(session) = self.sessions.get_mut(key) {
             what(&mut session.machine, now);
         }
@@ -100,7 +98,7 @@ impl<P: Port> Pump<P> {
 
     /// The sessions of a target see the units that it has now.
     fn remap(&mut self, target: &str) {
-        let nodes = self.shared.catalogue.now();
+        let nodes = self.context.shared.catalogue.now();
         let Some(served) = nodes.find(target) else { return };
         for session in self.sessions.values_mut() {
             if session.login.target.as_deref() == Some(target) {
@@ -115,6 +113,22 @@ impl<P: Port> Pump<P> {
 
     /// Panics if an invariant of a session does not hold.
     pub(crate) fn check_sessions(&self) {
-        self.sessions.iter().for_each(|(_, session)| session.machine.check());
+        assert!(self.context.effects.is_empty(), "what an event means for others is carried out");
+        self.context.owed.check(self.sessions.len());
+        for (_, session) in self.sessions.iter() {
+            session.machine.check();
+        }
+        for (_, connection) in self.connections.iter() {
+            if let Phase::Session { session, .. } = connection.phase {
+                assert!(self.sessions.get(session).is_some(), "it closes with its session");
+            }
+        }
+        for (_, io) in self.context.ios.iter().filter(|(_, io)| io.session != Key::NOBODY) {
+            let session = self.sessions.get(io.session);
+            assert!(session.is_some(), "a session stays until its work is done");
+            let task = session.and_then(|of| of.tasks.get(io.task.index as usize)?.as_ref());
+            let is_there = task.is_some_and(|task| task.id == io.task);
+            assert_ne!(is_there, io.ended.is_some(), "work knows whether its task has ended");
+        }
     }
 }

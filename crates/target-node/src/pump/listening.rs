@@ -26,22 +26,22 @@ pub(super) struct Listener {
 impl<P: Port> Pump<P> {
     /// Takes connections that come to `address`.
     pub(crate) fn listen(&mut self, fd: OwnedFd, address: SocketAddr) {
-        if self.stopping.is_some() {
+        if self.context.stopping.is_some() {
             return;
         }
-        let socket = self.port.add_socket(fd);
-        let key = self.listeners.insert(Listener { socket, address, leaving: None });
-        self.port.submit(token(Kind::Accept, key), Work::Accept { socket });
+        let socket = self.context.port.add_socket(fd);
+        let key = self.door.listeners.insert(Listener { socket, address, leaving: None });
+        self.context.port.submit(token(Kind::Accept, key), Work::Accept { socket });
     }
 
     /// Takes none any more that come to `address`, and says so when the socket is closed.
     pub(super) fn unlisten(&mut self, address: SocketAddr, reply: Sender<()>) {
-        let mut listeners = self.listeners.values_mut();
+        let mut listeners = self.door.listeners.values_mut();
         let found = listeners.find(|one| one.address == address && one.leaving.is_none());
         match found {
             Some(listener) => {
                 listener.leaving = Some(reply);
-                self.port.close(listener.socket);
+                self.context.port.close(listener.socket);
             }
             None => {
                 // A stop has closed it. Who asked may have given up.
@@ -51,15 +51,15 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn stop_listening(&mut self) {
-        for listener in std::mem::take(&mut self.listeners).values_mut() {
-            self.port.close(listener.socket);
+        for listener in std::mem::take(&mut self.door.listeners).values_mut() {
+            self.context.port.close(listener.socket);
         }
     }
 
     pub(super) fn accept_failed(&mut self, key: Key, errno: i32) {
-        let Some(listener) = self.listeners.get(key) else { return };
+        let Some(listener) = self.door.listeners.get(key) else { return };
         if listener.leaving.is_some() {
-            if let Some(Listener { leaving: Some(reply), .. }) = self.listeners.remove(key) {
+            if let Some(Listener { leaving: Some(reply), .. }) = self.door.listeners.remove(key) {
                 let _ = reply.send(());
             }
             return;

@@ -5,6 +5,7 @@ use engine::Port;
 
 use super::Pump;
 use super::Session;
+use super::view::SessionView;
 use crate::catalogue::Nodes;
 use crate::catalogue::Outdated;
 use crate::catalogue::Terms;
@@ -21,7 +22,7 @@ impl<P: Port> Pump<P> {
             live.map(|(key, session)| (key, session.reviewed(nodes))).collect();
         let mut outdated = Vec::new();
         for (key, reviewed) in reviewed {
-            let Some(session) = self.sessions.get_mut(key) else { continue };
+            let Some(SessionView { session, .. }) = self.session(key) else { continue };
             match (reviewed, ending) {
                 (Ok(terms), Some(_)) => session.take_terms(terms),
                 (Ok(_), None) => {}
@@ -38,8 +39,7 @@ impl<P: Port> Pump<P> {
 
     /// Ends a session that would not be let in now: its initiator gets so many seconds to log out.
     pub(super) fn end_outdated(&mut self, key: Key, why: Outdated, seconds: u16) {
-        let now = self.port.now();
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(SessionView { session, context, .. }) = self.session(key) else { return };
         tracing::info!(
             initiator = session.login.initiator,
             target = session.login.target.as_deref().unwrap_or("(discovery)"),
@@ -51,7 +51,7 @@ impl<P: Port> Pump<P> {
         match seconds {
             0 => session.machine.drop_session(),
             _ => {
-                session.machine.set_now(now);
+                session.machine.set_now(context.port.now());
                 session.machine.request_logout(seconds);
             }
         }

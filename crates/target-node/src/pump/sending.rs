@@ -11,6 +11,7 @@ use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::token;
+use super::view::ConnectionView;
 use crate::table::Key;
 
 /// Answers are held back only while at least so many others are on their way to the initiator: they
@@ -30,99 +31,74 @@ const BACKLOG_HIGH: usize = 16 << 20;
 /// Backlog under which a connection is read again.
 const BACKLOG_LOW: usize = 4 << 20;
 
-impl<P: Port> Pump<P> {
-    pub(super) fn mark_dirty(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && !connection.dirty
-        {
-            connection.dirty = true;
+/// Which connections send, and when.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    /// Connections that may have something to send.
+    dirty: Vec<Key>,
+    /// `dirty` of the turn before, kept for its memory.
+    flushing: Vec<Key>,
+    /// Connections whose answers are held back.
+    held: Vec<Key>,
+    /// When the first connection whose answers are held back must send.
+    send_at: Option<Instant>,
+}
+
+impl Sending {
+    /// A connection may have something to send; `dirty` is its mark.
+    #[inline]
+    pub(super) fn mark(&mut self, key: Key, dirty: &mut bool) {
+        if !std::mem::replace(dirty, true) {
             self.dirty.push(key);
+        }
+    }
+
+    pub(super) const fn send_at(&self) -> Option<Instant> {
+        self.send_at
+    }
+
+    fn hold(&mut self, key: Key, until: Instant) {
+        self.send_at = Some(self.send_at.map_or(until, |at| at.min(until)));
+        self.held.push(key);
+    }
+}
+
+impl<P: Port> Pump<P> {
+    /// A connection that may have gone may have something to send.
+    pub(super) fn mark_dirty(&mut self, key: Key) {
+        if let Some(mut view) = self.connection(key) {
+            view.mark_dirty();
         }
     }
 
     /// Sends what has gathered since the last wait, many PDUs in one system call.
     pub(super) fn flush(&mut self) {
-        self.send_at = None;
-        if self.dirty.is_empty() {
+        let sending = &mut self.context.sending;
+        sending.send_at = None;
+        if sending.dirty.is_empty() {
             return;
         }
-        let now = self.port.now();
-        let mut flushing = std::mem::take(&mut self.flushing);
-        while !self.dirty.is_empty() {
-            std::mem::swap(&mut self.dirty, &mut flushing);
+        let now = self.context.port.now();
+        let mut flushing = std::mem::take(&mut sending.flushing);
+        while !self.context.sending.dirty.is_empty() {
+            std::mem::swap(&mut self.context.sending.dirty, &mut flushing);
             for key in flushing.drain(..) {
-                match self.holds_back(key, now) {
-                    Some(until) => {
-                        self.send_at = Some(self.send_at.map_or(until, |at| at.min(until)));
-                        self.held.push(key);
-                    }
-                    None => self.transmit(key),
+                // It may have closed since it was marked.
+                let Some(mut view) = self.connection(key) else { continue };
+                match view.holds_back(now) {
+                    Some(until) => self.context.sending.hold(key, until),
+                    None if view.transmit() => self.end_connection(key),
+                    None => {}
                 }
             }
         }
-        self.flushing = flushing;
-        std::mem::swap(&mut self.dirty, &mut self.held);
-    }
-
-    /// Until when the answers of a connection wait for others to go with them.
-    ///
-    /// An initiator that keeps many commands outstanding gains from a short delay: it saves
-    /// a wake-up for each answer that shares a segment with another; so do we.
-    pub(super) fn holds_back(&mut self, key: Key, now: Instant) -> Option<Instant> {
-        let connection = self.connections.get_mut(key)?;
-        let Phase::Session { session, id } = connection.phase else { return None };
-        if self.shared.hold_back.is_zero()
-            || connection.list.is_none()
-            || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
-        {
-            return None;
-        }
-        let machine = &self.sessions.get(session)?.machine;
-        // Of those that it has not acknowledged, some have not left: nobody will answer them.
-        let waiting = machine.next_stat_sn(id).steps_from(connection.told);
-        let on_their_way = machine.unacknowledged(id).saturating_sub(waiting);
-        if waiting >= HOLD_ANSWERS || on_their_way < HOLD_DEPTH {
-            return None;
-        }
-        let until = *connection.held_until.get_or_insert(now + self.shared.hold_back);
-        (now < until).then_some(until)
-    }
-
-    pub(super) fn transmit(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.dirty = false;
-        connection.held_until = None;
-        if matches!(connection.phase, Phase::Moving(_)) {
-            return;
-        }
-        let backlog = connection.mover.backlog();
-        if !connection.paused && backlog > BACKLOG_HIGH {
-            connection.paused = true;
-            self.port.pause(connection.socket);
-        } else if connection.paused && backlog < BACKLOG_LOW {
-            connection.paused = false;
-            self.port.resume(connection.socket);
-        }
-        let Some(mut list) = connection.list.take() else { return };
-        if connection.mover.poll_transmit(&mut list) {
-            if let Phase::Session { session, id } = connection.phase
-                && let Some(session) = self.sessions.get(session)
-            {
-                connection.told = session.machine.next_stat_sn(id);
-            }
-            let work = Work::Send { socket: connection.socket, list };
-            self.port.submit(token(Kind::Send, key), work);
-        } else {
-            connection.list = Some(list);
-            if connection.mover.backlog() > 0 {
-                self.memory_queue.wait_to_send(key);
-            }
-            self.end_if_terminated(key);
-        }
+        let sending = &mut self.context.sending;
+        sending.flushing = flushing;
+        std::mem::swap(&mut sending.dirty, &mut sending.held);
     }
 
     pub(super) fn sent(&mut self, key: Key, mut list: SgList, result: Result<(), i32>) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
         list.clear();
         connection.list = Some(list);
         connection.sends.count();
@@ -132,8 +108,73 @@ impl<P: Port> Pump<P> {
         connection.mover.handle_sent();
         if let Phase::Session { session, .. } = connection.phase {
             self.settle(session);
-            self.paid(session);
+            if let Some(mut view) = self.session(session) {
+                view.paid();
+            }
         }
         self.mark_dirty(key);
+    }
+}
+
+impl<P: Port> ConnectionView<'_, P> {
+    pub(super) fn mark_dirty(&mut self) {
+        self.context.sending.mark(self.key, &mut self.connection.dirty);
+    }
+
+    /// Until when the answers of a connection wait for others to go with them.
+    ///
+    /// An initiator that keeps many commands outstanding gains from a short delay: it saves
+    /// a wake-up for each answer that shares a segment with another; so do we.
+    fn holds_back(&mut self, now: Instant) -> Option<Instant> {
+        let hold_back = self.context.shared.hold_back;
+        let (connection, session, id) = self.session()?;
+        if hold_back.is_zero()
+            || connection.list.is_none()
+            || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
+        {
+            return None;
+        }
+        let machine = &session.machine;
+        // Of those that it has not acknowledged, some have not left: nobody will answer them.
+        let waiting = machine.next_stat_sn(id).steps_from(connection.told);
+        let on_their_way = machine.unacknowledged(id).saturating_sub(waiting);
+        if waiting >= HOLD_ANSWERS || on_their_way < HOLD_DEPTH {
+            return None;
+        }
+        let until = *connection.held_until.get_or_insert(now + hold_back);
+        (now < until).then_some(until)
+    }
+
+    /// Sends what there is; true if the connection has said all that it has to say.
+    fn transmit(&mut self) -> bool {
+        let (connection, context) = (&mut *self.connection, &mut *self.context);
+        connection.dirty = false;
+        connection.held_until = None;
+        if matches!(connection.phase, Phase::Moving(_)) {
+            return false;
+        }
+        let backlog = connection.mover.backlog();
+        if !connection.paused && backlog > BACKLOG_HIGH {
+            connection.paused = true;
+            context.port.pause(connection.socket);
+        } else if connection.paused && backlog < BACKLOG_LOW {
+            connection.paused = false;
+            context.port.resume(connection.socket);
+        }
+        // One list at a time; its end marks the connection again.
+        let Some(mut list) = connection.list.take() else { return false };
+        if connection.mover.poll_transmit(&mut list) {
+            if let Some((connection, session, id)) = self.session() {
+                connection.told = session.machine.next_stat_sn(id);
+            }
+            let work = Work::Send { socket: self.connection.socket, list };
+            self.context.port.submit(token(Kind::Send, self.key), work);
+            return false;
+        }
+        connection.list = Some(list);
+        if connection.mover.backlog() > 0 {
+            context.memory_queue.wait_to_send(self.key);
+        }
+        !connection.ended && connection.mover.is_terminated()
     }
 }

@@ -8,6 +8,7 @@ use engine::Port;
 
 use super::Phase;
 use super::Pump;
+use super::view::SessionView;
 use crate::table::Key;
 
 /// After the time for logging out, connections get so long to take our goodbye.
@@ -30,15 +31,15 @@ pub(super) struct Stopping {
 impl<P: Port> Pump<P> {
     /// Begins a clean stop: no new connections, initiators are asked to log out.
     pub(super) fn stop(&mut self, grace: Duration) {
-        if self.stopping.is_some() {
+        if self.context.stopping.is_some() {
             return;
         }
         self.stop_listening();
-        let drop_at = self.port.now() + grace;
+        let drop_at = self.context.port.now() + grace;
         let cut_at = drop_at + GOODBYE;
-        self.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
-        self.timers.set(0, drop_at);
-        self.hurry_jobs();
+        self.context.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
+        self.context.timers.set(0, drop_at);
+        self.context.hurry_jobs();
         let logins: Vec<Key> = self
             .connections
             .iter()
@@ -52,8 +53,8 @@ impl<P: Port> Pump<P> {
         let seconds = u16::try_from(grace.as_secs().max(1)).unwrap_or(u16::MAX);
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.machine.set_now(self.port.now());
+            if let Some(SessionView { session, context, .. }) = self.session(key) {
+                session.machine.set_now(context.port.now());
                 session.machine.request_logout(seconds);
             }
             self.settle(key);
@@ -61,22 +62,19 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn advance_stop(&mut self, now: Instant) {
-        let Some(stopping) = &mut self.stopping else { return };
+        let Some(stopping) = &mut self.context.stopping else { return };
         if !stopping.dropped && now >= stopping.drop_at {
             stopping.dropped = true;
             let cut_at = stopping.cut_at;
-            self.timers.set(0, cut_at);
+            self.context.timers.set(0, cut_at);
             let sessions: Vec<Key> = self.sessions.keys().collect();
             for key in sessions {
-                if let Some(session) = self.sessions.get_mut(key) {
-                    session.machine.drop_session();
-                }
-                self.settle(key);
+                self.drop_session(key);
             }
         } else if stopping.dropped && now >= stopping.cut_at {
             let give_up_at = stopping.cut_at + LAST_ANSWERS;
             match now < give_up_at {
-                true => self.timers.set(0, give_up_at),
+                true => self.context.timers.set(0, give_up_at),
                 false => self.give_up_errands(),
             }
             let connections: Vec<Key> = self.connections.keys().collect();
@@ -87,6 +85,8 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.stopping.is_some() && self.connections.is_empty() && self.ios.is_empty()
+        self.context.stopping.is_some()
+            && self.connections.is_empty()
+            && self.context.ios.is_empty()
     }
 }

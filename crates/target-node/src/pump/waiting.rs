@@ -23,8 +23,9 @@ use scsi::LogicalUnit;
 pub(super) use lines::Waiting;
 
 use super::Pump;
+use super::context::Context;
 use super::services::task_of;
-use crate::table::Key;
+use super::view::SessionView;
 
 /// Reactors on which commands wait, of whatever unit: one look tells that nobody does.
 #[derive(Debug, Default)]
@@ -53,58 +54,44 @@ fn is_shared(bit: u64) -> bool {
     bit == 1 << 63
 }
 
-impl<P: Port> Pump<P> {
+impl<P: Port> SessionView<'_, P> {
     /// A command cannot go on before others.
     #[cold]
-    pub(super) fn wait_for_others(&mut self, key: Key, id: TaskId) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let Some(task) = task_of(&mut session.tasks, id) else { return };
-        let overtakes = task.overtakes;
+    pub(super) fn wait_for_others(&mut self, id: TaskId) {
+        // Who waits has a unit, whose others it waits for.
+        let Some(task) = task_of(&mut self.session.tasks, id) else { return };
         let Some(unit) = task.scsi.unit().cloned() else { return };
-        let bit = bit_of(self.reactor);
-        self.shared.board.0.fetch_or(bit, Ordering::SeqCst);
+        let (overtakes, context) = (task.overtakes, &mut *self.context);
+        let bit = bit_of(context.reactor);
+        context.shared.board.0.fetch_or(bit, Ordering::SeqCst);
         // What ended before the bit was there is seen by trying once more.
         let is_new = unit.watchers().add(bit);
-        let now = self.port.now();
-        self.waiting.add((key, id), unit, overtakes, now);
+        let now = context.port.now();
+        context.waiting.add((self.key, id), unit, overtakes, now);
         if is_new {
-            self.waiting.somebody_ended();
-        }
-    }
-
-    /// Lets commands that wait try again, if there is a reason to.
-    pub(super) fn try_again(&mut self) {
-        if !self.waiting.has_lines()
-            || (!self.waiting.is_empty() && !self.waiting.begin(self.port.now()))
-        {
-            return;
-        }
-        while let Some((key, id)) = self.waiting.next() {
-            self.resume(key, id, Input::Turn);
-            self.settle(key);
-        }
-        let bit = bit_of(self.reactor);
-        for unit in self.waiting.end() {
-            if !is_shared(bit) {
-                unit.watchers().remove(bit);
-            }
-        }
-        if self.waiting.is_empty() && !is_shared(bit) {
-            self.shared.board.0.fetch_and(!bit, Ordering::SeqCst);
+            context.waiting.somebody_ended();
         }
     }
 
     /// Ends a command, and tells those who may wait for that; false if it has ended before.
-    pub(super) fn end(&mut self, key: Key, id: TaskId) -> bool {
-        let Some(session) = self.sessions.get_mut(key) else { return false };
-        let Some(slot) = session.slot_of(id) else { return false };
-        let unit = slot.as_ref().and_then(|task| self.shared.board.concerned(&task.scsi));
+    pub(super) fn end(&mut self, id: TaskId) -> bool {
+        let Some(slot) = self.session.slot_of(id) else { return false };
+        let unit = slot.as_ref().and_then(|task| self.context.shared.board.concerned(&task.scsi));
         *slot = None;
-        self.has_ended(unit);
+        self.context.has_ended(unit);
         true
     }
 
-    /// The same for a task that is in nobody's table any more.
+    /// What time it is.
+    #[cold]
+    pub(super) fn tell_time(&mut self, id: TaskId) {
+        let milliseconds = self.context.port.wall_clock().as_millis();
+        self.resume(id, Input::Clock(u64::try_from(milliseconds).unwrap_or(u64::MAX)));
+    }
+}
+
+impl<P: Port> Context<P> {
+    /// Ends a task that is in nobody's table any more.
     pub(super) fn over(&mut self, task: scsi::Task) {
         let unit = self.shared.board.concerned(&task);
         drop(task);
@@ -138,11 +125,27 @@ impl<P: Port> Pump<P> {
             }
         }
     }
+}
 
-    /// What time it is.
-    #[cold]
-    pub(super) fn tell_time(&mut self, key: Key, id: TaskId) {
-        let milliseconds = self.port.wall_clock().as_millis();
-        self.resume(key, id, Input::Clock(u64::try_from(milliseconds).unwrap_or(u64::MAX)));
+impl<P: Port> Pump<P> {
+    /// Lets commands that wait try again, if there is a reason to.
+    pub(super) fn try_again(&mut self) {
+        let waiting = &mut self.context.waiting;
+        if !waiting.has_lines() || (!waiting.is_empty() && !waiting.begin(self.context.port.now()))
+        {
+            return;
+        }
+        while let Some((key, id)) = self.context.waiting.next() {
+            self.resume(key, id, Input::Turn);
+        }
+        let bit = bit_of(self.context.reactor);
+        for unit in self.context.waiting.end() {
+            if !is_shared(bit) {
+                unit.watchers().remove(bit);
+            }
+        }
+        if self.context.waiting.is_empty() && !is_shared(bit) {
+            self.context.shared.board.0.fetch_and(!bit, Ordering::SeqCst);
+        }
     }
 }

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What sessions and connections of a reactor share: its port, its memory, work under way, and who
+//! waits for what.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use buf::Pool;
+use engine::wheel::Timers;
+use iscsi::datamover::TaskId;
+use scsi::Step;
+
+use super::PendingIo;
+use super::awaiting_memory::MemoryQueue;
+use super::jobs;
+use super::owed::Owed;
+use super::quiescence::Managements;
+use super::sending::Sending;
+use super::stopping::Stopping;
+use super::view::Effects;
+use super::waiting::Waiting;
+use crate::answers::Answer;
+use crate::answers::Inbox;
+use crate::reactor::Shared;
+use crate::stopwatch::Stopwatch;
+use crate::table::Key;
+use crate::table::Table;
+
+/// All of a reactor but its sessions and connections.
+#[derive(Debug)]
+pub(super) struct Context<P> {
+    pub(super) port: P,
+    pub(super) pool: Pool,
+    pub(super) shared: Arc<Shared>,
+    pub(super) reactor: usize,
+    pub(super) ios: Table<PendingIo>,
+    /// How work has ended that stores have done elsewhere.
+    pub(super) inbox: Arc<Inbox>,
+    /// Emptied and given to the inbox in turn.
+    pub(super) answers: Vec<Answer>,
+    pub(super) managements: Managements,
+    pub(super) timers: Timers,
+    pub(super) sending: Sending,
+    pub(super) owed: Owed,
+    /// Commands that used up their turn.
+    pub(super) runnable: VecDeque<(Key, TaskId, Step)>,
+    /// Commands that wait for others.
+    pub(super) waiting: Waiting,
+    /// Sessions and connections that wait for memory.
+    pub(super) memory_queue: MemoryQueue,
+    /// The next sweep is due at some time.
+    pub(super) sweeps: bool,
+    /// Jobs that can go on.
+    pub(super) job_turns: VecDeque<jobs::Turn>,
+    /// What an event means for others than it is about.
+    pub(super) effects: Effects,
+    pub(super) stopping: Option<Stopping>,
+    pub(super) watch: Stopwatch,
+}
