@@ -21,15 +21,18 @@ mod buffers;
 mod complaint;
 mod context;
 mod exchange;
+mod figures;
 mod foreign;
 mod jobs;
 mod join;
 mod keeping;
 mod letters;
 mod lifecycle;
+mod listening;
 mod management;
 mod owed;
 mod quiescence;
+mod review;
 mod sending;
 mod services;
 mod stopping;
@@ -70,6 +73,8 @@ use view::ConnectionView;
 use view::Effect;
 use view::SessionView;
 
+use crate::catalogue::Terms;
+use crate::figures::Traffic;
 use crate::mail::Ends;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
@@ -93,6 +98,8 @@ pub(crate) struct Pump<P> {
     context: Context<P>,
     door: admission::Door,
     deserted: lifecycle::Deserted,
+    /// What sessions and connections have carried that are there no more.
+    gone: Traffic,
 }
 
 #[derive(Debug)]
@@ -143,6 +150,8 @@ struct Session {
     /// What the session has of the reactor's pool: buffers of its commands, and their data.
     pool: Pool,
     login: iscsi::target_role::LoggedIn,
+    /// On which it was let in, or would be now.
+    terms: Terms,
     identity: Identity,
     /// Whom the initiator has proved to be, by CHAP; all connections must have the same.
     user: Option<String>,
@@ -302,11 +311,7 @@ impl<P: Port> Pump<P> {
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
-                // A stop has closed the listener.
-                if self.context.stopping.is_none() {
-                    let error = std::io::Error::from_raw_os_error(errno);
-                    tracing::warn!(%error, "could not accept a connection");
-                }
+                self.accept_failed(key, errno);
             }
             Event::Ran { result } => self.kept(key, result),
             Event::Woken => {}
@@ -336,8 +341,8 @@ impl<P: Port> Pump<P> {
             rest = rest.get(taken..).unwrap_or_default();
             view.context.watch.laps.fed(taken);
             if let Some(event) = event {
-                let whose = view.hear(event, now);
-                self.settle_heard(key, whose);
+                let next = view.take_event(event, now);
+                self.settle_next(key, next);
             }
         }
         self.go_on_receiving(key);
@@ -351,20 +356,20 @@ impl<P: Port> Pump<P> {
         let event = connection.mover.landed(buf, bytes, &connection.pool);
         view.context.watch.laps.fed(0);
         if let Some(event) = event {
-            let whose = view.hear(event, now);
-            self.settle_heard(key, whose);
+            let next = view.take_event(event, now);
+            self.settle_next(key, next);
         }
         self.go_on_receiving(key);
     }
 
-    fn settle_heard(&mut self, key: Key, whose: Whose) {
-        match whose {
-            Whose::Login => self.settle_login(key),
-            Whose::Session(session) => {
+    fn settle_next(&mut self, key: Key, next: ToSettle) {
+        match next {
+            ToSettle::Login => self.settle_login(key),
+            ToSettle::Session(session) => {
                 self.settle(session);
                 self.context.watch.laps.lap(Layer::Protocol);
             }
-            Whose::Nobody => {}
+            ToSettle::Nobody => {}
         }
     }
 
@@ -389,8 +394,8 @@ impl<P: Port> Pump<P> {
     }
 }
 
-/// Who has something to say about what was heard.
-enum Whose {
+/// Who has something to say after an event of a mover.
+enum ToSettle {
     Login,
     Session(Key),
     Nobody,
@@ -407,14 +412,14 @@ enum Settled {
 
 impl<P: Port> ConnectionView<'_, P> {
     /// What a mover made of bytes.
-    fn hear(&mut self, event: iscsi::datamover::Event, now: Instant) -> Whose {
+    fn take_event(&mut self, event: iscsi::datamover::Event, now: Instant) -> ToSettle {
         if let Phase::Login(login) = &mut self.connection.phase {
             let mover = &self.connection.mover;
             login.machine.handle_event(event, mover.header(), mover.control_data(), now);
-            return Whose::Login;
+            return ToSettle::Login;
         }
         let Phase::Session { session: key, .. } = self.connection.phase else {
-            return Whose::Nobody;
+            return ToSettle::Nobody;
         };
         if let Some((connection, session, id)) = self.session() {
             if let Some(expected) = connection.mover.take_acknowledged() {
@@ -423,7 +428,7 @@ impl<P: Port> ConnectionView<'_, P> {
             let mover = &connection.mover;
             session.machine.handle_event(id, event, mover.header(), mover.control_data(), now);
         }
-        Whose::Session(key)
+        ToSettle::Session(key)
     }
 
     /// Many bytes of data that are to come go straight to where they belong, if the port can do

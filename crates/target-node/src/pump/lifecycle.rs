@@ -8,11 +8,8 @@ use std::time::Duration;
 use buf::Pool;
 use clock::Instant;
 use engine::Port;
-use engine::Token;
-use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target_role::ConnectionId;
-use iscsi::target_role::Traffic;
 use store::IoResult;
 
 use super::Connection;
@@ -28,13 +25,16 @@ use super::decode;
 use super::owed::Owed;
 use super::quiescence::Managements;
 use super::sending::Sending;
+use super::services::Runnable;
 use super::token;
 use super::view::ConnectionView;
 use super::view::Effect;
 use super::view::Effects;
 use super::view::SessionView;
+use super::view::never;
 use super::waiting::Waiting;
 use crate::answers::Inbox;
+use crate::figures::Traffic;
 use crate::mail::Letter;
 use crate::reactor::Shared;
 use crate::stepped::Holdings;
@@ -60,7 +60,7 @@ impl<P: Port> Pump<P> {
             timers: Timers::new(),
             sending: Sending::default(),
             owed: Owed::default(),
-            runnable: VecDeque::new(),
+            runnable: Runnable::default(),
             waiting: Waiting::default(),
             memory_queue: MemoryQueue::default(),
             sweeps: false,
@@ -75,16 +75,8 @@ impl<P: Port> Pump<P> {
             jobs: Table::default(),
             context,
             door: Door::default(),
+            gone: Traffic::default(),
             deserted: Deserted::default(),
-        }
-    }
-
-    pub(crate) fn listen(&mut self, listeners: Vec<std::os::fd::OwnedFd>) {
-        for fd in listeners {
-            let socket = self.context.port.add_socket(fd);
-            self.door.listeners.push(socket);
-            let token = Token((Kind::Accept as u64) << super::KIND_SHIFT);
-            self.context.port.submit(token, Work::Accept { socket });
         }
     }
 
@@ -109,6 +101,7 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
+            self.gone.connections.join(connection.mover.counters());
             self.context.shared.strangers.leave(connection.ticket.as_ref());
             self.context.port.close(connection.socket);
             self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
@@ -117,7 +110,9 @@ impl<P: Port> Pump<P> {
 
     /// Half-closes a connection that has sent its last PDU and waits a little for the peer's end.
     pub(super) fn end_connection(&mut self, key: Key) {
-        let Some(mut view) = self.connection(key) else { return };
+        let Some(mut view) = self.connection(key) else {
+            return never("it has just been looked at");
+        };
         view.connection.ended = true;
         if let Some(session) = view.finish() {
             self.settle(session);
@@ -154,7 +149,8 @@ impl<P: Port> Pump<P> {
         if !self.sessions.get(key).is_some_and(is_free) {
             return;
         }
-        let Some(session) = self.sessions.remove(key) else { return };
+        let Some(session) = self.sessions.remove(key) else { return never("it is there") };
+        self.gone.count_session(session.commands, session.bytes_in, session.bytes_out);
         self.context.owed.close(session.owed);
         let shared = &self.context.shared;
         shared.registry.release(&session.identity, session.tsih);
@@ -337,7 +333,7 @@ impl<P: Port> SessionView<'_, P> {
     /// I_T nexus loss (SAM-5 §6.3.4): the device server forgets the nexus and its tasks.
     pub(super) fn lose_nexus(&mut self) {
         let (session, context, own) = (&mut *self.session, &mut *self.context, self.key);
-        context.runnable.retain(|(session, _, _)| *session != own);
+        context.runnable.forget_session(own);
         context.waiting.forget_session(own);
         let tasks = std::mem::take(&mut session.tasks);
         session.awaiting_memory.clear();
@@ -361,9 +357,9 @@ impl<P: Port> SessionView<'_, P> {
         let session = &mut *self.session;
         let mut live = session.connections.iter().filter_map(|key| self.connections.get(*key));
         let local = live.next().map(|connection| connection.local);
-        debug_assert!(local.is_some(), "who asks has a connection");
-        let Some(local) = local else { return };
-        let records = self.context.shared.nodes.records(&session.login.initiator, only, local);
+        let Some(local) = local else { return never("who asks has a connection") };
+        let nodes = self.context.shared.catalogue.now();
+        let records = nodes.records(&session.login.initiator, only, local);
         session.machine.targets(records);
     }
 
@@ -378,7 +374,7 @@ impl<P: Port> SessionView<'_, P> {
         for (index, connection) in (0..).zip(&self.session.connections) {
             let Some(connection) = self.connections.get(*connection) else { continue };
             let (mover, left) = (&connection.mover, connection.mover.left());
-            let traffic = Traffic {
+            let traffic = iscsi::target_role::Traffic {
                 taken: self.context.port.acknowledged(connection.socket).unwrap_or(left),
                 asked: left.saturating_add(mover.backlog() as u64),
                 received: mover.counters().bytes_in,
