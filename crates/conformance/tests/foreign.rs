@@ -434,3 +434,33 @@ fn filters_and_stripes_are_built_on_it() {
         assert_eq!(session.read_management(), 0);
     });
 }
+
+/// Whoever asks for figures has those of the others in time, and hears who is silent.
+#[test]
+fn a_reactor_that_hangs_holds_up_nobody_who_asks() {
+    with_remote(|server, elsewhere| {
+        let mut first = session(server);
+        let sessions = server.target().sessions();
+        let home = sessions.iter().find(|one| one.tsih == first.tsih.0).expect("it is there");
+        // Its reactor waits for this lock.
+        let hold = elsewhere.state();
+        let itt = start_read(&mut first, 0, 1);
+        let begun = std::time::Instant::now();
+        let silent = loop {
+            let figures = server.target().figures(Duration::from_millis(100));
+            let mut all: Vec<usize> = figures.answers.iter().map(|one| one.reactor).collect();
+            all.extend(&figures.silent);
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..server.target().reactors()), "each answers or is named");
+            if !figures.silent.is_empty() {
+                break figures.silent;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it has not begun to hang");
+        };
+        assert_eq!(silent, [home.reactor]);
+        drop(hold);
+        elsewhere.take(1).into_iter().for_each(|work| elsewhere.carry_out(work));
+        assert_eq!(first.finish(itt).code, GOOD);
+        assert_eq!(server.target().figures(PATIENCE).silent, [0_usize; 0]);
+    });
+}

@@ -126,7 +126,8 @@ impl Scene<'_> {
         {
             return (target.map(str::to_owned), Some(lun));
         }
-        let mut all = self.shared.nodes.all().iter();
+        let nodes = self.shared.catalogue.now();
+        let mut all = nodes.all().iter();
         let place = all.find_map(|served| {
             let luns = served.luns();
             let (lun, _) = luns.into_iter().find(|(_, other)| Arc::ptr_eq(other, unit))?;
