@@ -341,8 +341,8 @@ impl<P: Port> Pump<P> {
             rest = rest.get(taken..).unwrap_or_default();
             view.context.watch.laps.fed(taken);
             if let Some(event) = event {
-                let whose = view.hear(event, now);
-                self.settle_heard(key, whose);
+                let next = view.take_event(event, now);
+                self.settle_next(key, next);
             }
         }
         self.go_on_receiving(key);
@@ -356,20 +356,20 @@ impl<P: Port> Pump<P> {
         let event = connection.mover.landed(buf, bytes, &connection.pool);
         view.context.watch.laps.fed(0);
         if let Some(event) = event {
-            let whose = view.hear(event, now);
-            self.settle_heard(key, whose);
+            let next = view.take_event(event, now);
+            self.settle_next(key, next);
         }
         self.go_on_receiving(key);
     }
 
-    fn settle_heard(&mut self, key: Key, whose: Whose) {
-        match whose {
-            Whose::Login => self.settle_login(key),
-            Whose::Session(session) => {
+    fn settle_next(&mut self, key: Key, next: ToSettle) {
+        match next {
+            ToSettle::Login => self.settle_login(key),
+            ToSettle::Session(session) => {
                 self.settle(session);
                 self.context.watch.laps.lap(Layer::Protocol);
             }
-            Whose::Nobody => {}
+            ToSettle::Nobody => {}
         }
     }
 
@@ -394,8 +394,8 @@ impl<P: Port> Pump<P> {
     }
 }
 
-/// Who has something to say about what was heard.
-enum Whose {
+/// Who has something to say after an event of a mover.
+enum ToSettle {
     Login,
     Session(Key),
     Nobody,
@@ -412,14 +412,14 @@ enum Settled {
 
 impl<P: Port> ConnectionView<'_, P> {
     /// What a mover made of bytes.
-    fn hear(&mut self, event: iscsi::datamover::Event, now: Instant) -> Whose {
+    fn take_event(&mut self, event: iscsi::datamover::Event, now: Instant) -> ToSettle {
         if let Phase::Login(login) = &mut self.connection.phase {
             let mover = &self.connection.mover;
             login.machine.handle_event(event, mover.header(), mover.control_data(), now);
-            return Whose::Login;
+            return ToSettle::Login;
         }
         let Phase::Session { session: key, .. } = self.connection.phase else {
-            return Whose::Nobody;
+            return ToSettle::Nobody;
         };
         if let Some((connection, session, id)) = self.session() {
             if let Some(expected) = connection.mover.take_acknowledged() {
@@ -428,7 +428,7 @@ impl<P: Port> ConnectionView<'_, P> {
             let mover = &connection.mover;
             session.machine.handle_event(id, event, mover.header(), mover.control_data(), now);
         }
-        Whose::Session(key)
+        ToSettle::Session(key)
     }
 
     /// Many bytes of data that are to come go straight to where they belong, if the port can do

@@ -28,6 +28,7 @@ use super::context::Context;
 use super::listening::Listener;
 use super::token;
 use super::view::ConnectionView;
+use super::view::never;
 use crate::catalogue::Outdated;
 use crate::catalogue::Terms;
 use crate::mail::Ends;
@@ -396,7 +397,7 @@ impl<P: Port> ConnectionView<'_, P> {
         let ((Some(identity), Some(settings), Some(tsih)), Some(terms)) =
             (place, phase.terms.take())
         else {
-            debug_assert!(false, "a login is done when it has its place");
+            never("a login is done when it has its place");
             return None;
         };
         // What is served may have become another while the login went on. What is exchanged from

@@ -158,7 +158,7 @@ impl<P: Port> SessionView<'_, P> {
         }
         let task = task_of(&mut self.session.tasks, id);
         let Some(step) = task.and_then(|task| task.scsi.shorten()) else { return false };
-        self.context.runnable.push_back((self.key, id, step));
+        self.context.runnable.push(self.key, id, step);
         true
     }
 

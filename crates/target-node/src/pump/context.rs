@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use buf::Pool;
 use engine::wheel::Timers;
-use iscsi::datamover::TaskId;
-use scsi::Step;
 
 use super::PendingIo;
 use super::awaiting_memory::MemoryQueue;
@@ -16,6 +14,7 @@ use super::jobs;
 use super::owed::Owed;
 use super::quiescence::Managements;
 use super::sending::Sending;
+use super::services::Runnable;
 use super::stopping::Stopping;
 use super::view::Effects;
 use super::waiting::Waiting;
@@ -23,7 +22,6 @@ use crate::answers::Answer;
 use crate::answers::Inbox;
 use crate::reactor::Shared;
 use crate::stopwatch::Stopwatch;
-use crate::table::Key;
 use crate::table::Table;
 
 /// All of a reactor but its sessions and connections.
@@ -42,8 +40,7 @@ pub(super) struct Context<P> {
     pub(super) timers: Timers,
     pub(super) sending: Sending,
     pub(super) owed: Owed,
-    /// Commands that used up their turn.
-    pub(super) runnable: VecDeque<(Key, TaskId, Step)>,
+    pub(super) runnable: Runnable,
     /// Commands that wait for others.
     pub(super) waiting: Waiting,
     /// Sessions and connections that wait for memory.

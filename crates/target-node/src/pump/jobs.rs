@@ -38,6 +38,7 @@ use super::token;
 use super::view::Effect;
 use super::view::JobView;
 use super::view::SessionView;
+use super::view::never;
 use super::watching::Watching;
 use crate::table::Key;
 
@@ -130,7 +131,7 @@ impl<P: Port> Pump<P> {
     }
 
     fn end_job(&mut self, key: Key) {
-        let Some(job) = self.jobs.remove(key) else { return };
+        let Some(job) = self.jobs.remove(key) else { return never("it has just had its turn") };
         self.context.over(job.scsi);
         if let Some((session, task)) = job.waiter {
             self.resume(session, task, Input::Turn);
@@ -154,6 +155,7 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn job_kept(&mut self, id: TaskId, result: Result<(), KeepFailed>) {
         let key = key_of(id);
+        // A stop may have dropped it.
         let Some(view) = self.job(key) else { return };
         match view.job.scsi.work(Input::Kept(result)) {
             Step::Complete(_) => self.end_job(key),
@@ -225,7 +227,10 @@ impl<P: Port> JobView<'_, P> {
                 self.run_io(id_of(self.key), op, kept, io);
                 return Progress::UnderWay;
             }
-            let Some(store) = self.job.scsi.store() else { return Progress::UnderWay };
+            let Some(store) = self.job.scsi.store() else {
+                never("a job works on its unit");
+                return Progress::Over;
+            };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     let scene = Scene { shared: &self.context.shared, session: None };
@@ -275,7 +280,7 @@ impl<P: Port> StoreUser<P> for JobView<'_, P> {
     }
 
     fn answer(&mut self, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
-        let Some(store) = self.job.scsi.store() else { return };
+        let Some(store) = self.job.scsi.store() else { return never("a job works on its unit") };
         let cause = Cause::of(io, &result);
         match store.complete(&op, io, result) {
             Submitted::Io(next) => self.submit_io(id, op, next),

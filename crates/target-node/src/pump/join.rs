@@ -28,6 +28,7 @@ use super::admission::LoginView;
 use super::admission::SESSION_DOES_NOT_EXIST;
 use super::token;
 use super::view::ConnectionView;
+use super::view::never;
 use crate::mail::Letter;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -129,8 +130,7 @@ impl<P: Port> ConnectionView<'_, P> {
     fn move_away(&mut self, reactor: usize, request: AdmissionRequest) {
         let phase = std::mem::replace(&mut self.connection.phase, Phase::Closing);
         let Phase::Login(login) = phase else {
-            debug_assert!(false, "only a login moves");
-            return;
+            return never("only a login moves");
         };
         let moving = Moving { reactor, login, request, early: Vec::new() };
         self.connection.phase = Phase::Moving(Box::new(moving));

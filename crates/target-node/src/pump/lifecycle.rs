@@ -25,11 +25,13 @@ use super::decode;
 use super::owed::Owed;
 use super::quiescence::Managements;
 use super::sending::Sending;
+use super::services::Runnable;
 use super::token;
 use super::view::ConnectionView;
 use super::view::Effect;
 use super::view::Effects;
 use super::view::SessionView;
+use super::view::never;
 use super::waiting::Waiting;
 use crate::answers::Inbox;
 use crate::figures::Traffic;
@@ -58,7 +60,7 @@ impl<P: Port> Pump<P> {
             timers: Timers::new(),
             sending: Sending::default(),
             owed: Owed::default(),
-            runnable: VecDeque::new(),
+            runnable: Runnable::default(),
             waiting: Waiting::default(),
             memory_queue: MemoryQueue::default(),
             sweeps: false,
@@ -108,7 +110,9 @@ impl<P: Port> Pump<P> {
 
     /// Half-closes a connection that has sent its last PDU and waits a little for the peer's end.
     pub(super) fn end_connection(&mut self, key: Key) {
-        let Some(mut view) = self.connection(key) else { return };
+        let Some(mut view) = self.connection(key) else {
+            return never("it has just been looked at");
+        };
         view.connection.ended = true;
         if let Some(session) = view.finish() {
             self.settle(session);
@@ -145,7 +149,7 @@ impl<P: Port> Pump<P> {
         if !self.sessions.get(key).is_some_and(is_free) {
             return;
         }
-        let Some(session) = self.sessions.remove(key) else { return };
+        let Some(session) = self.sessions.remove(key) else { return never("it is there") };
         self.gone.count_session(session.commands, session.bytes_in, session.bytes_out);
         self.context.owed.close(session.owed);
         let shared = &self.context.shared;
@@ -329,7 +333,7 @@ impl<P: Port> SessionView<'_, P> {
     /// I_T nexus loss (SAM-5 §6.3.4): the device server forgets the nexus and its tasks.
     pub(super) fn lose_nexus(&mut self) {
         let (session, context, own) = (&mut *self.session, &mut *self.context, self.key);
-        context.runnable.retain(|(session, _, _)| *session != own);
+        context.runnable.forget_session(own);
         context.waiting.forget_session(own);
         let tasks = std::mem::take(&mut session.tasks);
         session.awaiting_memory.clear();
@@ -353,8 +357,7 @@ impl<P: Port> SessionView<'_, P> {
         let session = &mut *self.session;
         let mut live = session.connections.iter().filter_map(|key| self.connections.get(*key));
         let local = live.next().map(|connection| connection.local);
-        debug_assert!(local.is_some(), "who asks has a connection");
-        let Some(local) = local else { return };
+        let Some(local) = local else { return never("who asks has a connection") };
         let nodes = self.context.shared.catalogue.now();
         let records = nodes.records(&session.login.initiator, only, local);
         session.machine.targets(records);

@@ -25,6 +25,7 @@ use super::quiescence::Origin;
 use super::services::task_of;
 use super::storing::is_pause;
 use super::view::SessionView;
+use super::view::never;
 use crate::mail::Effect;
 use crate::mail::Letter;
 use crate::mail::Units;
@@ -45,7 +46,9 @@ enum By {
 impl<P: Port> Pump<P> {
     /// Task Management Request Received.
     pub(super) fn manage(&mut self, key: Key, request: service::Management) {
-        let Some(mut view) = self.session(key) else { return };
+        let Some(mut view) = self.session(key) else {
+            return never("effects come before the end of their session");
+        };
         let units = view.session.units_of(&request);
         if let Some(answer) = view.session.immediate_answer(&request, &units) {
             view.session.machine.task_management_done(request.id, answer);
@@ -141,10 +144,13 @@ impl<P: Port> Pump<P> {
 
     /// A command aborts the tasks of others; it goes on when none of their work is left.
     pub(super) fn preempt(&mut self, key: Key, task: TaskId, victims: Victims) {
-        let Some(view) = self.session(key) else { return };
+        let Some(view) = self.session(key) else {
+            return never("effects come before the end of their session");
+        };
         let unit = task_of(&mut view.session.tasks, task).and_then(|task| task.scsi.unit());
-        // Only a command that has found its unit asks for it.
-        let Some(unit) = unit.cloned() else { return };
+        let Some(unit) = unit.cloned() else {
+            return never("only a command for a unit asks for it");
+        };
         let management = view.context.managements.begin(Origin::Command { session: key, task });
         tracing::info!(?victims, "a command aborts others");
         let units: Units = [unit].into();
@@ -313,7 +319,7 @@ impl<P: Port> SessionView<'_, P> {
     pub(super) fn drop_task(&mut self, id: TaskId) {
         if let Some(task) = self.session.slot_of(id).and_then(Option::take) {
             let own = self.key;
-            self.context.runnable.retain(|(session, task, _)| (*session, *task) != (own, id));
+            self.context.runnable.forget(own, id);
             self.forget_waiter(id);
             self.context.waiting.forget(own, id);
             self.context.keep(own, id, task.scsi);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Border 1: commands in the hands of the device server, by the services of SAM-5 (§5.4).
 //!
-//! A command enters in [`SessionView::command`], runs in [`SessionView::advance`] and leaves
-//! in [`SessionView::complete`]; on its way it may wait for data ([`SessionView::receive_data_out`]),
-//! for the engine
-//! (`storing.rs`), for others (`waiting.rs`) or for its next turn.
+//! A command enters in [`SessionView::command`], runs in [`SessionView::advance`] and leaves in
+//! [`SessionView::complete`]; on its way it may wait for data ([`SessionView::receive_data_out`]),
+//! for the engine (`storing.rs`), for others (`waiting.rs`) or for its next turn.
 
 pub(super) use wire::scsi::sam::TASK_SET_FULL;
 
 use wire::scsi::sam::CHECK_CONDITION;
 use wire::scsi::sam::GOOD;
+
+use std::collections::VecDeque;
 
 use buf::Buf;
 use buf::Claim;
@@ -34,6 +35,7 @@ use super::owed::OWED_MIN;
 use super::storing::StoreUser;
 use super::view::Effect;
 use super::view::SessionView;
+use super::view::never;
 use crate::reactor::Shared;
 use crate::stopwatch::Layer;
 use crate::table::Key;
@@ -61,6 +63,38 @@ pub(super) struct Task {
     pub(super) wanted: u32,
 }
 
+/// Commands that used up their turn, with what they do next.
+#[derive(Debug, Default)]
+pub(super) struct Runnable(VecDeque<(Key, TaskId, Step)>);
+
+impl Runnable {
+    pub(super) fn push(&mut self, session: Key, id: TaskId, step: Step) {
+        self.0.push_back((session, id, step));
+    }
+
+    fn pop(&mut self) -> Option<(Key, TaskId, Step)> {
+        self.0.pop_front()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The command is over.
+    pub(super) fn forget(&mut self, session: Key, id: TaskId) {
+        self.0.retain(|(of, task, _)| (*of, *task) != (session, id));
+    }
+
+    /// The session is over.
+    pub(super) fn forget_session(&mut self, session: Key) {
+        self.0.retain(|(of, _, _)| *of != session);
+    }
+}
+
 impl<P: Port> SessionView<'_, P> {
     /// SCSI Command Received.
     pub(super) fn command(&mut self, command: service::Command) {
@@ -68,14 +102,13 @@ impl<P: Port> SessionView<'_, P> {
         session.commands += 1;
         self.context.watch.command();
         let id = command.task;
-        if session.nexus.is_none() || command.exhausted {
-            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
-        }
-        let unaware = match session.exchanges.is_empty() {
+        let unaware = match session.exchanges.is_empty() || command.exhausted {
             true => None,
             false => session.is_unaware(&command),
         };
-        let Some(nexus) = &session.nexus else { return };
+        let Some(nexus) = session.nexus.as_ref().filter(|_| !command.exhausted) else {
+            return session.machine.complete(id, empty_completion(TASK_SET_FULL));
+        };
         let (scsi, step) = nexus.start(&scsi::Request {
             lun: command.lun,
             cdb: command.cdb,
@@ -125,10 +158,11 @@ impl<P: Port> SessionView<'_, P> {
                 }
             }
             let Some((nexus, task, target)) = self.session.at_work(id) else {
-                debug_assert!(false, "who ends a command takes its next step, too");
-                return;
+                return never("who ends a command takes its next step, too");
             };
-            let Some(store) = task.scsi.store() else { return };
+            let Some(store) = task.scsi.store() else {
+                return never("only a command for a unit asks a store");
+            };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
                     self.context.watch.stored(&op);
@@ -147,7 +181,7 @@ impl<P: Port> SessionView<'_, P> {
             | Step::Clock
             | Step::Draw
             | Step::Keep(_)
-            | Step::Spawn { .. } => self.context.runnable.push_back((self.key, id, step)),
+            | Step::Spawn { .. } => self.context.runnable.push(self.key, id, step),
             Step::ReceiveDataOut { length } => self.receive_data_out(id, length),
             Step::Complete(completion) => self.complete(id, completion),
         }
@@ -164,7 +198,9 @@ impl<P: Port> SessionView<'_, P> {
     /// Receive Data-Out: the task gets a buffer before the initiator is asked for the rest.
     pub(super) fn receive_data_out(&mut self, id: TaskId, length: u32) {
         let session = &mut *self.session;
-        let Some(task) = task_of(&mut session.tasks, id) else { return };
+        let Some(task) = task_of(&mut session.tasks, id) else {
+            return never("who ends a command that waits takes it out of its line");
+        };
         task.wanted = length.min(task.expected_out);
         let need = session.machine.buffer_need(id, length);
         let staged = task.immediate.take();
@@ -268,11 +304,12 @@ impl<P: Port> Pump<P> {
     /// Gives commands that used up their turn another one.
     pub(super) fn take_turns(&mut self) {
         for _ in 0..self.context.runnable.len() {
-            let Some((key, id, step)) = self.context.runnable.pop_front() else { return };
-            if let Some(mut view) = self.session(key) {
+            if let Some((key, id, step)) = self.context.runnable.pop()
+                && let Some(mut view) = self.session(key)
+            {
                 view.advance(id, step);
+                self.settle(key);
             }
-            self.settle(key);
         }
     }
 

@@ -30,6 +30,7 @@ use super::context::Context;
 use super::services::scene;
 use super::token;
 use super::view::SessionView;
+use super::view::never;
 use super::watching::Watching;
 use crate::stopwatch::Layer;
 use crate::table::Key;
@@ -144,7 +145,7 @@ impl<P: Port> StoreUser<P> for SessionView<'_, P> {
     /// The command goes on in the next turn, for it may have many questions.
     fn answer(&mut self, id: TaskId, op: store::Op, io: &Io, result: IoResult) {
         if let Some(step) = self.stored(id, op, io, result) {
-            self.context.runnable.push_back((self.key, id, step));
+            self.context.runnable.push(self.key, id, step);
         }
     }
 
@@ -203,7 +204,7 @@ impl<P: Port> Context<P> {
     /// elsewhere is told. What the engine has goes on.
     pub(super) fn hurry(&mut self, key: Key) {
         let now = self.port.now();
-        let Some(pending) = self.ios.get(key) else { return };
+        let Some(pending) = self.ios.get(key) else { return never("it is still under way") };
         if pending.is_pause() {
             self.timers.set(token(Kind::Io, key).0, now);
         }

@@ -71,6 +71,12 @@ pub(super) enum Effect {
     Deserted,
 }
 
+/// What is looked up here is there, because of `why`: not so is a defect of ours.
+#[cold]
+pub(super) fn never(why: &str) {
+    debug_assert!(false, "{why}");
+}
+
 /// Effects that are not carried out yet, with the session or job that has them.
 pub(super) type Effects = VecDeque<(Key, Effect)>;
 

@@ -26,6 +26,7 @@ use super::Pump;
 use super::context::Context;
 use super::services::task_of;
 use super::view::SessionView;
+use super::view::never;
 
 /// Reactors on which commands wait, of whatever unit: one look tells that nobody does.
 #[derive(Debug, Default)]
@@ -58,9 +59,12 @@ impl<P: Port> SessionView<'_, P> {
     /// A command cannot go on before others.
     #[cold]
     pub(super) fn wait_for_others(&mut self, id: TaskId) {
-        // Who waits has a unit, whose others it waits for.
-        let Some(task) = task_of(&mut self.session.tasks, id) else { return };
-        let Some(unit) = task.scsi.unit().cloned() else { return };
+        let Some(task) = task_of(&mut self.session.tasks, id) else {
+            return never("who ends a command takes its next step, too");
+        };
+        let Some(unit) = task.scsi.unit().cloned() else {
+            return never("who waits for others waits for those of its unit");
+        };
         let (overtakes, context) = (task.overtakes, &mut *self.context);
         let bit = bit_of(context.reactor);
         context.shared.board.0.fetch_or(bit, Ordering::SeqCst);
