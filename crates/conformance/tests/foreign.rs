@@ -109,9 +109,9 @@ impl Elsewhere {
             Op::Write { data, .. } => data.copy_to(&mut state.bytes[range]),
             Op::Clear { .. } => state.bytes[range].fill(0),
             Op::Flush => {}
-            Op::Status { .. } => {
+            Op::ProvisioningStatus { .. } => {
                 let run = Run { space: Space::Mapped, length };
-                return completer.complete_with(Outcome::Status(run));
+                return completer.complete_with(Outcome::ProvisioningStatus(run));
             }
         }
         drop(state);

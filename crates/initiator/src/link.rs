@@ -59,7 +59,7 @@ use crate::pump::Context;
 
 /// One session.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct SessionDriver {
     pub(crate) id: SessionId,
     options: Options,
     isid: Isid,
@@ -97,7 +97,7 @@ enum State {
     Dead(Error),
 }
 
-impl Link {
+impl SessionDriver {
     pub(crate) fn new<P: Port>(
         id: SessionId,
         options: Options,
@@ -147,7 +147,7 @@ impl Link {
         }
         let room = match &request.data {
             // Who waits for a buffer already comes first, whoever's it is.
-            Data::In(length) if *context.roomless == 0 => {
+            Data::In(length) if *context.awaiting_buffer == 0 => {
                 match context.pool.take(*length as usize) {
                     Some(buf) => Some(buf),
                     None => return Err((self.error(Kind::Full), request)),
@@ -303,7 +303,7 @@ impl Link {
     }
 
     /// Looks whether a connection stands.
-    pub(crate) fn look<P: Port>(&mut self, context: &mut Context<'_, P>) {
+    pub(crate) fn poll_connect<P: Port>(&mut self, context: &mut Context<'_, P>) {
         self.look_for_joins(context);
         let State::Connecting(attempt) = &self.state else { return };
         let connected = match attempt.try_recv() {
@@ -334,7 +334,7 @@ impl Link {
 
     /// Carries everything that the machines have to say.
     fn settle<P: Port>(&mut self, context: &mut Context<'_, P>) {
-        context.touch(self.id);
+        context.mark_dirty(self.id);
         while let Some((at, output)) = self.next_login_output() {
             self.login_output(at, output, context);
         }
@@ -389,7 +389,7 @@ impl Link {
                 self.caches.is_up();
                 self.identities.is_up();
                 if let Some(wire) = self.wires.first_mut() {
-                    wire.is_in();
+                    wire.finish_login();
                     context.tell(Event::Up { session: self.id, peer: wire.peer() });
                 }
                 match self.closing {

@@ -303,7 +303,7 @@ impl<P: Port> Pump<P> {
             Event::Wrote { result } | Event::Synced { result } | Event::Cleared { result } => {
                 self.io_done(key, IoResult::Other(result))
             }
-            Event::Allocation { result } => self.io_done(key, IoResult::Status(result)),
+            Event::Allocation { result } => self.io_done(key, IoResult::ProvisioningStatus(result)),
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
                 self.accepted(connection, Ends { peer, local });

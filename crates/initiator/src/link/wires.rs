@@ -17,10 +17,10 @@ use iscsi::initiator::LoginOutput;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
+use mover::tcp::initiator::ByteCounters;
 use mover::tcp::initiator::Tcp;
-use mover::tcp::initiator::Touched;
 
-use super::Link;
+use super::SessionDriver;
 use super::State;
 use crate::SessionId;
 use crate::connect::Attempt;
@@ -71,7 +71,7 @@ impl Wire {
     }
 
     /// Full feature phase: commands of the connection before are here from now on.
-    pub(super) fn is_in(&mut self) {
+    pub(super) fn finish_login(&mut self) {
         self.login = None;
         for task in self.before.take().into_iter().flat_map(|mut before| before.carry_all()) {
             self.mover.adopt(task);
@@ -145,7 +145,7 @@ impl Wire {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Whether a connection is one of this link.
     fn place(&self, epoch: u32) -> Option<usize> {
         self.wires.iter().position(|wire| wire.epoch == epoch)
@@ -169,12 +169,12 @@ impl Link {
             rest = rest.get(taken..).unwrap_or_default();
             context.watch.laps.fed(taken);
             if let Some(event) = event {
-                self.heard(place, event, context);
+                self.handle_mover_event(place, event, context);
             }
         }
         self.land(epoch, context);
         // R2Ts are answered without an event.
-        context.touch(self.id);
+        context.mark_dirty(self.id);
         self.issue(context);
     }
 
@@ -209,10 +209,10 @@ impl Link {
         let event = wire.mover.landed(buf, bytes);
         context.watch.laps.fed(0);
         if let Some(event) = event {
-            self.heard(place, event, context);
+            self.handle_mover_event(place, event, context);
         }
         self.land(epoch, context);
-        context.touch(self.id);
+        context.mark_dirty(self.id);
         self.issue(context);
     }
 
@@ -231,7 +231,12 @@ impl Link {
     }
 
     /// What a mover made of bytes.
-    fn heard<P: Port>(&mut self, place: usize, event: Event, context: &mut Context<'_, P>) {
+    fn handle_mover_event<P: Port>(
+        &mut self,
+        place: usize,
+        event: Event,
+        context: &mut Context<'_, P>,
+    ) {
         let Some(wire) = self.wires.get_mut(place) else { return };
         let data = wire.mover.control_data();
         match (&mut wire.login, &mut self.state) {
@@ -246,11 +251,11 @@ impl Link {
     }
 
     /// What the connections that are there have done to payload bytes.
-    pub(crate) fn touched(&self) -> Touched {
-        let mut all = Touched::default();
-        for touched in self.wires.iter().map(|wire| wire.mover.touched()) {
-            all.copied += touched.copied;
-            all.digested += touched.digested;
+    pub(crate) fn byte_counters(&self) -> ByteCounters {
+        let mut all = ByteCounters::default();
+        for counters in self.wires.iter().map(|wire| wire.mover.byte_counters()) {
+            all.copied += counters.copied;
+            all.digested += counters.digested;
         }
         all
     }
@@ -287,7 +292,7 @@ impl Link {
         if result.is_err() {
             self.disconnected(epoch, context);
         }
-        context.touch(self.id);
+        context.mark_dirty(self.id);
     }
 
     /// Fills the next lists and gives them out: socket, list and epoch of each.
@@ -421,7 +426,7 @@ impl Link {
             LoginOutput::Op(_) => return,
             LoginOutput::Done(login) => {
                 if let Some(wire) = self.wires.get_mut(usize::from(at.0)) {
-                    wire.is_in();
+                    wire.finish_login();
                 }
                 if let State::Up(session) = &mut self.state {
                     session.joined(at, &login, context.now);

@@ -37,8 +37,8 @@ use crate::node::PORTAL_GROUP_TAG;
 use crate::registry::Claim;
 use crate::registry::Identity;
 use crate::served::Served;
+use crate::strangers::ConnectionPlace;
 use crate::strangers::Entry;
-use crate::strangers::Place;
 use crate::table::Key;
 use crate::table::Table;
 
@@ -185,7 +185,7 @@ impl<P: Port> Pump<P> {
             told: StatSn(0),
             sends: super::sweep::Sends::default(),
         });
-        let place = Place { reactor: self.context.reactor, connection: key };
+        let place = ConnectionPlace { reactor: self.context.reactor, connection: key };
         match self.context.shared.strangers.enter(peer.ip(), place) {
             Entry::In { ticket, instead_of } => {
                 if let Some(connection) = self.connections.get_mut(key) {
@@ -207,12 +207,12 @@ impl<P: Port> Pump<P> {
     }
 
     /// A stranger makes room, on whichever reactor it is.
-    fn make_leave(&mut self, stranger: Option<Place>) {
+    fn make_leave(&mut self, stranger: Option<ConnectionPlace>) {
         match stranger {
-            Some(Place { reactor, connection }) if reactor == self.context.reactor => {
+            Some(ConnectionPlace { reactor, connection }) if reactor == self.context.reactor => {
                 self.evict(connection);
             }
-            Some(Place { reactor, connection }) => {
+            Some(ConnectionPlace { reactor, connection }) => {
                 self.context.shared.mailboxes[reactor].send(Letter::Evict { connection });
             }
             None => {}

@@ -39,10 +39,10 @@ impl Cause {
         let errno = match result {
             IoResult::Read(Err(errno))
             | IoResult::Other(Err(errno))
-            | IoResult::Status(Err(errno)) => Some(*errno),
+            | IoResult::ProvisioningStatus(Err(errno)) => Some(*errno),
             IoResult::Read(Ok(_))
             | IoResult::Other(Ok(()))
-            | IoResult::Status(Ok(_))
+            | IoResult::ProvisioningStatus(Ok(_))
             | IoResult::Clock(_)
             | IoResult::Foreign(_) => None,
         };
@@ -147,6 +147,6 @@ pub(crate) const fn name(op: &Op) -> &'static str {
         Op::Clear { leave: Space::Deallocated, .. } => "discard",
         Op::Clear { leave: Space::Mapped, .. } => "zero",
         Op::Clear { leave: Space::Anchored, .. } => "anchor",
-        Op::Status { .. } => "status",
+        Op::ProvisioningStatus { .. } => "status",
     }
 }
