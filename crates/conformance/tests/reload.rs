@@ -379,6 +379,36 @@ fn a_login_sees_one_whole_generation() {
     );
 }
 
+/// Numbers of REPORT TARGET PORT GROUPS.
+fn port_groups(session: &mut Initiator) -> Vec<u8> {
+    let command = session.command(0, &[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    let groups = session.run(&ScsiCommand { read: true, expected_length: 256, ..command });
+    groups.data[4..].chunks_exact(12).map(|group| group[3]).collect()
+}
+
+/// Where port groups say which path is good, there is no path that is in none.
+#[test]
+fn a_portal_belongs_to_a_port_group_of_each_disk_that_has_any() {
+    let mut plan = plan(engine::Choice::Auto, Settings::default());
+    let store = plan.stores.open(&Spec::Memory { bytes: 1 << 20 }).expect("memory");
+    let identity = Identity::derive(TARGET, 9, "LUNWIRE", "VIRTUAL DISK");
+    let state = scsi::AccessState::ActiveOptimized;
+    let group = scsi::PortGroup { number: 10, ports: vec![1, 2], preferred: false, state };
+    let unit = LogicalUnit::new(identity, store, BLOCK).expect("a legal unit");
+    let unit = unit.with_port_groups(vec![group], scsi::Explicit::No).expect("one group");
+    plan.nodes[0].luns.push((9, Arc::new(unit)));
+    let server = Server::start(plan);
+    let at = |group| {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Change { listen: vec![target::Portal { address, group }], ..Change::default() }
+    };
+    let refused = change(&server, at(3)).expect_err("it is in none").to_string();
+    assert!(refused.contains("portal group 3 is in no port group of LUN 9"), "{refused}");
+    assert_eq!(server.target().portal_groups(), [1]);
+    change(&server, at(2)).expect("it is in one");
+    assert_eq!(server.target().portal_groups(), [1, 2]);
+}
+
 #[test]
 fn portals_come_and_go() {
     on_each_engine(
@@ -397,6 +427,7 @@ fn portals_come_and_go() {
             let mut session = Initiator::login(raw, &LoginPlan::new());
             assert_eq!(session.answer("TargetPortalGroupTag"), Some("7"));
             session.settle(0);
+            assert_eq!(port_groups(&mut session), [7], "REPORT TARGET PORT GROUPS");
             let gone = Change { unlisten: vec![new], ..Change::default() };
             let changed = change(server, gone).expect("it is one");
             assert!(changed.ended.is_empty() && changed.silent.is_empty(), "{changed:?}");

@@ -221,7 +221,7 @@ impl<P: Port> Pump<P> {
 
     /// Ends the connection of a stranger, unless it is known by now who that is.
     pub(super) fn evict(&mut self, key: Key) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(ConnectionView { connection, .. }) = self.connection(key) else { return };
         if connection.ticket.is_some() {
             tracing::debug!(peer = %connection.peer, "closed a connection: too many strangers");
             self.disconnected(key, None);

@@ -7,6 +7,7 @@ use wire::iscsi::Tsih;
 
 use super::Phase;
 use super::Pump;
+use super::view::SessionView;
 use crate::mail::Letter;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -73,9 +74,8 @@ impl<P: Port> Pump<P> {
 
     /// A login of another reactor reinstates the session `tsih`, if it is of the same initiator.
     fn make_room(&mut self, identity: &Identity, tsih: Tsih, (reactor, connection): (usize, Key)) {
-        let found = self.session_by_tsih(tsih);
-        match found.filter(|key| self.sessions.get(*key).is_some_and(|of| of.identity == *identity))
-        {
+        let found = self.session_by_tsih(tsih).filter(|of| of.session.identity == *identity);
+        match found.map(|view| view.key) {
             Some(key) => self.reinstate(key, (reactor, connection)),
             None => self.context.shared.mailboxes[reactor].send(Letter::Vacated { connection }),
         }
@@ -87,11 +87,9 @@ impl<P: Port> Pump<P> {
         tsih: Tsih,
         what: impl FnOnce(&mut iscsi::target_role::Session, Instant),
     ) -> bool {
-        let Some(key) = self.session_by_tsih(tsih) else { return false };
-        let now = self.context.port.now();
-        if let Some(session) = self.sessions.get_mut(key) {
-            what(&mut session.machine, now);
-        }
+        let Some(view) = self.session_by_tsih(tsih) else { return false };
+        what(&mut view.session.machine, view.context.port.now());
+        let key = view.key;
         self.settle(key);
         true
     }
@@ -107,8 +105,9 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    pub(super) fn session_by_tsih(&self, tsih: Tsih) -> Option<Key> {
-        self.sessions.iter().find(|(_, entry)| entry.tsih == tsih).map(|(key, _)| key)
+    fn session_by_tsih(&mut self, tsih: Tsih) -> Option<SessionView<'_, P>> {
+        let (key, _) = self.sessions.iter().find(|(_, entry)| entry.tsih == tsih)?;
+        self.session(key)
     }
 
     /// Panics if an invariant of a session does not hold.
