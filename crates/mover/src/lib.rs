@@ -10,4 +10,5 @@
 extern crate alloc;
 
 pub mod limits;
+pub mod local;
 pub mod tcp;
