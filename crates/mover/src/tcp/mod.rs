@@ -13,7 +13,7 @@ mod task;
 mod tx;
 
 use buf::{Buf, Pool, SgList};
-use iscsi::datamover::{Event, Op};
+use iscsi::datamover::{Capabilities, Event, Op};
 use wire::iscsi::StatSn;
 
 pub use counters::{Counters, PdusIn, PdusOut};
@@ -48,6 +48,11 @@ impl Tcp {
             tasks: Tasks::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// What it can do.
+    pub const fn capabilities(&self) -> Capabilities {
+        Capabilities::STREAM
     }
 
     /// Takes bytes up to and including the one that makes an event; returns how many, and the

@@ -101,7 +101,9 @@ impl<P: Port> Pump<P> {
             return;
         }
         let now = self.port.now();
-        let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
+        let mover = Tcp::new();
+        let (capabilities, timeout) = (mover.capabilities(), self.shared.login_timeout);
+        let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
             asked: None,
@@ -114,7 +116,7 @@ impl<P: Port> Pump<P> {
             joins: None,
         };
         let (peer, local) = (without_mapping(peer), without_mapping(local));
-        let _ = self.insert_connection(fd, peer, local, Tcp::new(), Box::new(login));
+        let _ = self.insert_connection(fd, peer, local, mover, Box::new(login));
     }
 
     /// Whether another connection is one too many.
@@ -333,7 +335,7 @@ impl<P: Port> Pump<P> {
             reactor = self.reactor,
             "session opened"
         );
-        connection.lands = login.parameters.error_recovery_level == 0;
+        connection.lands = login.capabilities.lands && login.parameters.error_recovery_level == 0;
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
         let pool = self.pool.share();

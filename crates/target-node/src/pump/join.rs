@@ -81,12 +81,14 @@ impl<P: Port> Pump<P> {
             self.move_login(key, home.reactor, request);
             return Ok(None);
         }
+        let connection = self.connections.get(key).ok_or(SESSION_DOES_NOT_EXIST)?;
+        let capabilities = connection.mover.capabilities();
         let session = self.session_by_tsih(home.tsih).ok_or(SESSION_DOES_NOT_EXIST)?;
         let entry = self.sessions.get(session).ok_or(SESSION_DOES_NOT_EXIST)?;
         if entry.login.discovery != request.discovery {
             return Err(SESSION_DOES_NOT_EXIST);
         }
-        entry.machine.admits(request.cid)?;
+        entry.machine.admits(request.cid, capabilities)?;
         if let Some(connection) = self.connections.get_mut(key)
             && let Phase::Login(login) = &mut connection.phase
         {
@@ -154,7 +156,7 @@ impl<P: Port> Pump<P> {
             login.machine.establish(Err(AUTHENTICATION_FAILURE));
             return self.settle_login(key);
         }
-        if let Err(status) = entry.machine.admits(cid) {
+        if let Err(status) = entry.machine.admits(cid, connection.mover.capabilities()) {
             login.machine.establish(Err(status));
             return self.settle_login(key);
         }
@@ -191,7 +193,8 @@ impl<P: Port> Pump<P> {
             "connection joined"
         );
         connection.pool = entry.pool.clone();
-        connection.lands = entry.login.parameters.error_recovery_level == 0;
+        connection.lands =
+            login.capabilities.lands && entry.login.parameters.error_recovery_level == 0;
         connection.phase = Phase::Session { session, id };
         if let Some(ticket) = connection.ticket.take() {
             self.shared.strangers.forget(&ticket);
