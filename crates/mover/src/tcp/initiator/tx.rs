@@ -272,7 +272,9 @@ impl Tx {
                 self.push(&request, None, list);
                 Progress::Done
             }
-            Op::Release { .. } | Op::Quiet { .. } => Progress::Done,
+            Op::Attach { .. } | Op::Detach { .. } | Op::Release { .. } | Op::Quiet { .. } => {
+                Progress::Done
+            }
         }
     }
 
