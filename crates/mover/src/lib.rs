@@ -11,4 +11,5 @@ extern crate alloc;
 
 pub mod limits;
 pub mod local;
+mod stamp;
 pub mod tcp;
