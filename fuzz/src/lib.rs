@@ -89,7 +89,7 @@ fn drain_login(machine: &mut Login, mover: &mut Tcp, demand: &Authentication) ->
     let mut over = None;
     while let Some(output) = machine.poll_output() {
         match output {
-            LoginOutput::Op(op) => mover.submit(op),
+            LoginOutput::Op(op) => drop(mover.submit(op)),
             LoginOutput::Admit(request) => {
                 assert!(request.discovery || request.target.is_some(), "a session with nobody");
                 machine.admit(Admission::Granted {

@@ -17,6 +17,7 @@ use buf::Pool;
 use buf::SgList;
 use clock::Instant;
 use iscsi::datamover::Event;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::service::Indication;
 use iscsi::target_role::Admission;
@@ -245,7 +246,7 @@ impl<'a> World<'a> {
         {
             match login.poll_output() {
                 None => return,
-                Some(LoginOutput::Op(op)) => connection.mover.submit(op),
+                Some(LoginOutput::Op(op)) => drop(connection.mover.submit(op)),
                 Some(LoginOutput::Admit(request)) => {
                     (connection.tsih, connection.cid) = (request.tsih, request.cid);
                     login.admit(Admission::Granted {
@@ -397,13 +398,14 @@ impl<'a> World<'a> {
                 self.reserve(connection, task, (length, staged));
             }
             Output::Detach { connection, task } => {
-                let buf = self.member(connection).and_then(|at| at.mover.detach(task));
+                let buf =
+                    self.member(connection).and_then(|at| at.mover.submit(Op::Detach { task }));
                 self.park(task, buf);
             }
             Output::Attach { connection, task } => {
                 let buf = self.unpark(task);
                 if let (Some(at), Some(buf)) = (self.member(connection), buf) {
-                    at.mover.attach(task, buf);
+                    at.mover.submit(Op::Attach { task, buf });
                 }
             }
         }
@@ -433,7 +435,7 @@ impl<'a> World<'a> {
             Indication::Quiesce { id } => self.quiesce.push_back(id),
             Indication::Ended { task } => {
                 for connection in self.connections.iter_mut().flatten() {
-                    drop(connection.mover.detach(task));
+                    drop(connection.mover.submit(Op::Detach { task }));
                 }
             }
             Indication::Management(request) => {

@@ -28,6 +28,21 @@ pub struct TaskId {
 #[derive(Debug)]
 #[expect(clippy::exhaustive_enums)] // a mover must carry out each
 pub enum Op {
+    /// Give a task the buffer that its write data comes into: byte 0 of it is byte 0 of the
+    /// initiator's buffer. One that it has already is replaced. Holds at once; needed before the
+    /// data comes: without a buffer the burst fails.
+    Attach {
+        /// The task.
+        task: TaskId,
+        /// Its buffer.
+        buf: Buf,
+    },
+    /// Take the buffer of a task back: submitting this op gives it, with all that has come into it.
+    /// Asked for when no burst of the task is open. Holds at once.
+    Detach {
+        /// The task.
+        task: TaskId,
+    },
     /// Send_Control (RFC 5047 §5.1): one PDU and its data segment. In a SCSI Response the mover
     /// fills ExpDataSN from its books of `task`.
     SendControl {

@@ -706,6 +706,9 @@ impl Watch {
                 self.parameters.max_send_data_segment_length = keys.max_send_data_segment_length;
             }
             Op::Forget { task } => assert!(self.released.contains(task), "only what has ended"),
+            Op::Attach { task, .. } | Op::Detach { task } => {
+                panic!("the SCSI side has the buffers, also that of {task:?}")
+            }
             Op::Terminate => {}
         }
     }

@@ -6,6 +6,7 @@ use buf::Claim;
 use buf::Pool;
 use buf::Slice;
 use engine::Port;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Room;
@@ -21,7 +22,8 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let connection = session.connections.get(usize::from(id.0)).copied();
         let connection = connection.and_then(|key| self.connections.get_mut(key));
-        if let Some(buf) = connection.and_then(|connection| connection.mover.detach(task)) {
+        let buf = connection.and_then(|to| to.mover.submit(Op::Detach { task }));
+        if let Some(buf) = buf {
             session.park_buf(task, buf);
         }
     }
@@ -36,7 +38,7 @@ impl<P: Port> Pump<P> {
         if let Some(entry) = task_of(&mut session.tasks, task)
             && let Some((buf, _)) = entry.immediate.take()
         {
-            connection.mover.attach(task, buf);
+            connection.mover.submit(Op::Attach { task, buf });
         }
     }
 
@@ -57,7 +59,7 @@ impl<P: Port> Pump<P> {
         let connection = session.connection_of(task);
         let room = match (connection.and_then(|key| self.connections.get_mut(key)), buf) {
             (Some(connection), Some(buf)) => {
-                connection.mover.attach(task, buf);
+                connection.mover.submit(Op::Attach { task, buf });
                 Room::Attached
             }
             _ => Room::None,
@@ -69,7 +71,7 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn take_reserved(&mut self, key: Key, task: TaskId) -> Option<(Buf, u32)> {
         let connection = self.sessions.get(key)?.connection_of(task)?;
-        self.connections.get_mut(connection)?.mover.detach(task).map(whole)
+        self.connections.get_mut(connection)?.mover.submit(Op::Detach { task }).map(whole)
     }
 
     /// The buffer that a task has, or one that is long enough, with what is valid of it.
@@ -109,7 +111,9 @@ impl<P: Port> Pump<P> {
         };
         let connection = session.connection_of(id).filter(|_| is_reserved);
         match connection.and_then(|key| self.connections.get_mut(key)) {
-            Some(connection) => connection.mover.attach(id, buf),
+            Some(connection) => {
+                connection.mover.submit(Op::Attach { task: id, buf });
+            }
             None => {
                 if let Some(task) = task_of(&mut session.tasks, id) {
                     task.immediate = Some((buf, valid));

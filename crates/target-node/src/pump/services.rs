@@ -14,6 +14,7 @@ use buf::Buf;
 use buf::Claim;
 use buf::Slice;
 use engine::Port;
+use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
 use iscsi::service;
 use iscsi::target_role::LoggedIn;
@@ -188,7 +189,9 @@ impl<P: Port> Pump<P> {
         }
         let connection = session.connection_of(id);
         match connection.and_then(|key| self.connections.get_mut(key)) {
-            Some(connection) => connection.mover.attach(id, buf),
+            Some(connection) => {
+                connection.mover.submit(Op::Attach { task: id, buf });
+            }
             // Its connection is gone: the buffer waits with the task for another one.
             None => session.park_buf(id, buf),
         }
@@ -202,7 +205,7 @@ impl<P: Port> Pump<P> {
         let Some(connection) = connection.and_then(|key| self.connections.get_mut(key)) else {
             return;
         };
-        let Some(mut buf) = connection.mover.detach(id) else { return };
+        let Some(mut buf) = connection.mover.submit(Op::Detach { task: id }) else { return };
         let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) else {
             return;
         };
