@@ -9,6 +9,9 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod counters;
 pub mod limits;
 pub mod local;
+mod staging;
+mod stamp;
 pub mod tcp;

@@ -327,7 +327,7 @@ impl Link {
             Op::SendCommand { task, .. } => match self.jobs.take_buffers(*task) {
                 Some((write, read)) => {
                     if let Some(wire) = self.wires.get_mut(usize::from(at.0)) {
-                        wire.mover.attach(*task, write, read);
+                        wire.mover.submit(Op::Attach { task: *task, write, read });
                     }
                 }
                 None => self.bring(*task, at),
@@ -337,8 +337,9 @@ impl Link {
                 let wire = self.wires.get_mut(usize::from(at.0));
                 let mover = wire.and_then(|wire| wire.holder(*task));
                 let Some(mover) = mover else { return self.jobs.keep(*task, None) };
-                self.jobs.keep(*task, mover.detach(*task));
-                return mover.submit(op);
+                self.jobs.keep(*task, mover.submit(Op::Detach { task: *task }));
+                mover.submit(op);
+                return;
             }
             Op::Terminate => {
                 if let Some(wire) = self.wires.get_mut(usize::from(at.0)) {

@@ -6,10 +6,16 @@
 //! it. Nothing is lost or damaged on the way, so there are no digests, no markers and no numbers of
 //! data PDUs (ErrorRecoveryLevel 0), and no burst is cut.
 
+mod bursts;
+mod initiator;
 mod message;
+mod target;
+mod tasks;
 
+pub use initiator::Initiator;
 pub use message::Data;
 pub use message::Get;
 pub use message::Put;
 pub use message::ToInitiator;
 pub use message::ToTarget;
+pub use target::Target;

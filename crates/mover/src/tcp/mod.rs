@@ -3,7 +3,6 @@
 //! the other one.
 
 mod burst;
-mod counters;
 mod coverage;
 pub mod initiator;
 mod marker;
@@ -16,7 +15,7 @@ use buf::{Buf, Pool, SgList};
 use iscsi::datamover::{Capabilities, Event, Op};
 use wire::iscsi::StatSn;
 
-pub use counters::{Counters, PdusIn, PdusOut};
+pub use crate::counters::{Counters, PdusIn, PdusOut};
 
 use burst::Kind;
 use rx::Rx;

@@ -17,9 +17,9 @@ use buf::SgList;
 use iscsi::datamover::{Event, Keys, Op, TaskId};
 use wire::iscsi::{BHS_LEN, Itt, Response};
 
-use super::counters::Counters;
 use super::marker::{Digests, Inserter};
 use super::task::Tasks;
+use crate::counters::Counters;
 use crate::limits::{PIECES_PER_PDU, TRANSMIT_BYTES_MAX, TRANSMIT_PIECES_MAX};
 
 /// The sending side of a connection.

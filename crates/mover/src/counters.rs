@@ -53,7 +53,7 @@ pub struct PdusOut {
 }
 
 impl PdusIn {
-    pub(super) fn count(&mut self, request: &Request) {
+    pub(crate) fn count(&mut self, request: &Request) {
         *match request {
             Request::NopOut(_) => &mut self.nop_out,
             Request::Command(_) => &mut self.scsi_command,
@@ -68,7 +68,7 @@ impl PdusIn {
 }
 
 impl PdusOut {
-    pub(super) fn count(&mut self, response: &Response) {
+    pub(crate) fn count(&mut self, response: &Response) {
         *match response {
             Response::NopIn(_) => &mut self.nop_in,
             Response::Scsi(_) => &mut self.scsi_response,
