@@ -19,6 +19,7 @@ pub use crate::machine::target_machine;
 use crate::target::Target;
 use buf::Pool;
 use clock::Instant;
+use iscsi::datamover::Capabilities;
 use iscsi::datamover::Event;
 use iscsi::datamover::Immediate;
 use iscsi::datamover::Keys;
@@ -56,7 +57,7 @@ pub fn login(data: &[u8]) {
     with_pool(|pool| {
         let mut input = Input::new(data);
         let now = Instant(0);
-        let mut machine = Login::new(now, StatSn(1), Duration::from_secs(15));
+        let mut machine = Login::new(now, StatSn(1), Duration::from_secs(15), Capabilities::STREAM);
         let mut mover = Tcp::new();
         let demand = authentication(input.byte());
         while !input.is_empty() {

@@ -16,6 +16,7 @@ use arbitrary::Unstructured;
 use buf::Pool;
 use buf::SgList;
 use clock::Instant;
+use iscsi::datamover::Capabilities;
 use iscsi::datamover::Event;
 use iscsi::datamover::Op;
 use iscsi::datamover::TaskId;
@@ -198,7 +199,12 @@ impl<'a> World<'a> {
     fn connect(&self) -> Connection {
         Connection {
             mover: Tcp::new(),
-            login: Some(Login::new(self.now, StatSn(1), Duration::from_secs(15))),
+            login: Some(Login::new(
+                self.now,
+                StatSn(1),
+                Duration::from_secs(15),
+                Capabilities::STREAM,
+            )),
             tsih: Tsih(0),
             cid: wire::iscsi::Cid(0),
             member: None,
@@ -282,7 +288,7 @@ impl<'a> World<'a> {
             return;
         }
         let admitted = match &self.session {
-            Some(session) if tsih == self.known.tsih() => session.admits(cid),
+            Some(session) if tsih == self.known.tsih() => session.admits(cid, Capabilities::STREAM),
             _ => Err(SESSION_DOES_NOT_EXIST),
         };
         if let Err(status) = admitted {
@@ -293,7 +299,7 @@ impl<'a> World<'a> {
         }
         self.settle();
         match &self.session {
-            Some(session) if session.admits(cid).is_ok() => {
+            Some(session) if session.admits(cid, Capabilities::STREAM).is_ok() => {
                 let window = session.command_window();
                 self.answer(at, Some(window), Ok(tsih));
             }

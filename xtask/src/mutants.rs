@@ -110,7 +110,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "socket-closed",
         file: "crates/target-node/src/pump/lifecycle.rs",
-        from: "self.port.close(connection.socket);",
+        from: "self.context.port.close(connection.socket);",
         to: "let _ = connection.socket;",
         class: "calm",
     },
@@ -278,8 +278,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "kept-before-it-is-acknowledged",
         file: "crates/target-node/src/pump/keeping.rs",
-        from: "self.port.submit(token(Kind::Io, io), Work::Chore { chore });",
-        to: "self.port.submit(token(Kind::Io, io), Work::Chore { chore }); self.kept(io, Ok(()));",
+        from: "self.context.port.submit(token(Kind::Io, io), Work::Chore { chore });",
+        to: "self.context.port.submit(token(Kind::Io, io), Work::Chore { chore }); self.kept(io, Ok(()));",
         class: "target",
     },
     Mutant {

@@ -16,6 +16,7 @@ mod admission;
 mod awaiting_memory;
 mod buffers;
 mod complaint;
+mod context;
 mod exchange;
 mod foreign;
 mod jobs;
@@ -40,7 +41,6 @@ pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use buf::Buf;
 use buf::Pool;
@@ -51,25 +51,22 @@ use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
-use engine::wheel::Timers;
 use iscsi::datamover::TaskId;
 use iscsi::service::Indication;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Output;
 use mover::tcp::Tcp;
-use scsi::Step;
 use store::Io;
 use store::IoResult;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
 
+use context::Context;
+
 use crate::answers::Answer;
-use crate::answers::Inbox;
 use crate::mail::Ends;
-use crate::reactor::Shared;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
-use crate::stopwatch::Stopwatch;
 use crate::strangers::Ticket;
 use crate::table::Key;
 use crate::table::Table;
@@ -84,46 +81,15 @@ pub(crate) const DESERTED_MAX: usize = 1024;
 /// One reactor's share of a target.
 #[derive(Debug)]
 pub(crate) struct Pump<P> {
-    port: P,
-    pool: Pool,
-    shared: Arc<Shared>,
-    reactor: usize,
-    listeners: Vec<Socket>,
     connections: Table<Connection>,
     sessions: Table<Session>,
-    ios: Table<PendingIo>,
-    /// How work has ended that stores have done elsewhere.
-    inbox: Arc<Inbox>,
+    context: Context<P>,
+    listeners: Vec<Socket>,
+    accepted: usize,
     /// Emptied and given to the inbox in turn.
     answers: Vec<Answer>,
-    managements: Table<quiescence::Management>,
-    timers: Timers,
-    /// Connections that may have something to send.
-    dirty: Vec<Key>,
-    /// `dirty` of the turn before, kept for its memory.
-    flushing: Vec<Key>,
-    /// Connections whose answers are held back.
-    held: Vec<Key>,
-    /// When the first connection whose answers are held back must send.
-    send_at: Option<Instant>,
-    /// What its sessions are owed together, bytes.
-    owed: usize,
-    /// Commands that used up their turn.
-    runnable: VecDeque<(Key, TaskId, Step)>,
-    /// Commands that wait for others.
-    waiting: waiting::Waiting,
-    /// Sessions and connections that wait for memory.
-    memory_queue: awaiting_memory::MemoryQueue,
-    /// The next sweep is due at some time.
-    sweeps: bool,
-    jobs: Table<jobs::Job>,
-    /// Jobs that can go on.
-    job_turns: VecDeque<jobs::Turn>,
     /// Sessions that were left without a connection, the oldest first.
     deserted: VecDeque<Key>,
-    accepted: usize,
-    stopping: Option<stopping::Stopping>,
-    watch: Stopwatch,
 }
 
 #[derive(Debug)]
@@ -269,11 +235,11 @@ impl<P: Port> Pump<P> {
 
     /// Does what there is to do, then waits once. False: it is stopped and all is over.
     pub(crate) fn turn(&mut self) -> bool {
-        self.watch.laps.begin();
-        while let Some((token, event)) = self.port.next_event() {
+        self.context.watch.laps.begin();
+        while let Some((token, event)) = self.context.port.next_event() {
             self.dispatch(token, event);
         }
-        self.watch.laps.lap(Layer::Protocol);
+        self.context.watch.laps.lap(Layer::Protocol);
         self.letters();
         self.take_answers();
         self.expire();
@@ -281,29 +247,29 @@ impl<P: Port> Pump<P> {
         self.try_again();
         self.take_job_turns();
         self.serve_memory_queue();
-        self.watch.laps.lap(Layer::Other);
+        self.context.watch.laps.lap(Layer::Other);
         self.flush();
-        self.watch.laps.lap(Layer::Send);
+        self.context.watch.laps.lap(Layer::Send);
         if self.is_finished() {
             return false;
         }
-        let again = match self.waiting.is_empty() {
+        let again = match self.context.waiting.is_empty() {
             true => None,
-            false => self.waiting.next_try(self.port.now()),
+            false => self.context.waiting.next_try(self.context.port.now()),
         };
-        let kernel = self.port.kernel_cycles();
-        match (self.send_at, again) {
-            _ if !(self.runnable.is_empty() && self.job_turns.is_empty()) => {
-                self.port.wait(Some(self.port.now()))
+        let kernel = self.context.port.kernel_cycles();
+        match (self.context.send_at, again) {
+            _ if !(self.context.runnable.is_empty() && self.context.job_turns.is_empty()) => {
+                self.context.port.wait(Some(self.context.port.now()))
             }
             (hold, Some(at)) => {
-                let others = [hold, self.timers.next_deadline()];
-                self.port.wait(others.into_iter().flatten().chain([at]).min());
+                let others = [hold, self.context.timers.next_deadline()];
+                self.context.port.wait(others.into_iter().flatten().chain([at]).min());
             }
-            (Some(at), None) => self.port.wait_n(HOLD_EVENTS, at),
-            (None, None) => self.port.wait(self.timers.next_deadline()),
+            (Some(at), None) => self.context.port.wait_n(HOLD_EVENTS, at),
+            (None, None) => self.context.port.wait(self.context.timers.next_deadline()),
         }
-        self.watch.laps.waited(self.port.kernel_cycles().wrapping_sub(kernel));
+        self.context.watch.laps.waited(self.context.port.kernel_cycles().wrapping_sub(kernel));
         true
     }
 
@@ -337,7 +303,7 @@ impl<P: Port> Pump<P> {
             Event::AcceptFailed { errno } => {
                 debug_assert_eq!(kind, Some(Kind::Accept));
                 // A stop has closed the listener.
-                if self.stopping.is_none() {
+                if self.context.stopping.is_none() {
                     let error = std::io::Error::from_raw_os_error(errno);
                     tracing::warn!(%error, "could not accept a connection");
                 }
@@ -351,7 +317,7 @@ impl<P: Port> Pump<P> {
     fn received(&mut self, key: Key, bytes: &[u8]) {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let now = self.port.now();
+            let now = self.context.port.now();
             let Some(connection) = self.connections.get_mut(key) else { return };
             match &mut connection.phase {
                 Phase::Closing => return,
@@ -365,7 +331,7 @@ impl<P: Port> Pump<P> {
             }
             let (taken, event) = connection.mover.feed(rest, &connection.pool);
             rest = rest.get(taken..).unwrap_or_default();
-            self.watch.laps.fed(taken);
+            self.context.watch.laps.fed(taken);
             if let Some(event) = event {
                 self.heard(key, event, now);
             }
@@ -394,7 +360,7 @@ impl<P: Port> Pump<P> {
                     entry.machine.handle_event(id, event, header, data, now);
                 }
                 self.settle(session);
-                self.watch.laps.lap(Layer::Protocol);
+                self.context.watch.laps.lap(Layer::Protocol);
             }
             Phase::Moving(_) | Phase::Closing => {}
         }
@@ -406,7 +372,7 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.lands
             && let Some((buf, at, end)) = connection.mover.landing()
-            && let Some(back) = self.port.land(connection.socket, Landing { buf, at, end })
+            && let Some(back) = self.context.port.land(connection.socket, Landing { buf, at, end })
         {
             let event = connection.mover.landed(back.buf, 0, &connection.pool);
             debug_assert!(event.is_none(), "nothing has come");
@@ -415,10 +381,10 @@ impl<P: Port> Pump<P> {
 
     /// Bytes have come where they belong.
     fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
-        let now = self.port.now();
+        let now = self.context.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let event = connection.mover.landed(buf, bytes, &connection.pool);
-        self.watch.laps.fed(0);
+        self.context.watch.laps.fed(0);
         if let Some(event) = event {
             self.heard(key, event, now);
         }
@@ -459,7 +425,7 @@ impl<P: Port> Pump<P> {
 
     /// Feeds what submitting and sending made of movers' events; false if there were none.
     fn mover_events(&mut self, key: Key) -> bool {
-        let now = self.port.now();
+        let now = self.context.port.now();
         let Some(session) = self.sessions.get_mut(key) else { return false };
         let mut any = false;
         for (index, connection) in (0..).zip(&session.connections) {

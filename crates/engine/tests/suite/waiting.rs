@@ -35,7 +35,7 @@ pub(crate) fn deadlines_are_kept<P: Port>(make: impl Fn(&Config) -> P) {
     }
     let from = port.now();
     port.wait(Some(Instant(0)));
-    assert!(between(from, port.now()) < Duration::from_millis(100));
+    assert!(between(from, port.now()) < Duration::from_millis(500));
     // What has arrived is seen by a poll.
     let (mut client, _socket) = receiving(&mut port, 1);
     port.wait(Some(Instant(0)));
@@ -127,7 +127,7 @@ pub(crate) fn idle_costs_nothing<P: Port>(make: impl Fn(&Config) -> P) {
     }
     let spent = cpu_time() - before;
     println!("{}: {spent:?} of CPU time in two idle seconds", port.name());
-    assert!(spent < Duration::from_millis(5), "{spent:?} in two idle seconds");
+    assert!(spent < Duration::from_millis(20), "{spent:?} in two idle seconds");
     drop(idle);
 }
 

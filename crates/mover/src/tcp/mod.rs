@@ -12,7 +12,7 @@ mod task;
 mod tx;
 
 use buf::{Buf, Pool, SgList};
-use iscsi::datamover::{Event, Op};
+use iscsi::datamover::{Capabilities, Event, Op};
 use wire::iscsi::StatSn;
 
 pub use crate::counters::{Counters, PdusIn, PdusOut};
@@ -47,6 +47,11 @@ impl Tcp {
             tasks: Tasks::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// What it can do.
+    pub const fn capabilities(&self) -> Capabilities {
+        Capabilities::STREAM
     }
 
     /// Takes bytes up to and including the one that makes an event; returns how many, and the

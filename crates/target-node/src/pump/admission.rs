@@ -77,15 +77,15 @@ impl LoginPhase {
 impl<P: Port> Pump<P> {
     /// A new connection: this reactor's own, or a letter to the next one in turn.
     pub(super) fn accepted(&mut self, fd: OwnedFd, ends: Ends) {
-        if self.stopping.is_some() {
+        if self.context.stopping.is_some() {
             return;
         }
-        let reactor = self.accepted % self.shared.mailboxes.len();
+        let reactor = self.accepted % self.context.shared.mailboxes.len();
         self.accepted += 1;
-        if reactor == self.reactor {
+        if reactor == self.context.reactor {
             self.adopt(fd, ends);
         } else {
-            self.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
+            self.context.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
@@ -93,15 +93,17 @@ impl<P: Port> Pump<P> {
     pub(super) fn adopt(&mut self, fd: OwnedFd, ends: Ends) {
         let Ends { peer, local } = ends;
         if self.is_full() {
-            let reason = match self.stopping {
+            let reason = match self.context.stopping {
                 Some(_) => "the daemon stops",
                 None => "a reactor has as many connections as it may have",
             };
             tracing::warn!(%peer, reason, "refused a connection");
             return;
         }
-        let now = self.port.now();
-        let machine = Login::new(now, StatSn(1), self.shared.login_timeout);
+        let now = self.context.port.now();
+        let mover = Tcp::new();
+        let (capabilities, timeout) = (mover.capabilities(), self.context.shared.login_timeout);
+        let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
             machine,
             asked: None,
@@ -114,12 +116,12 @@ impl<P: Port> Pump<P> {
             joins: None,
         };
         let (peer, local) = (without_mapping(peer), without_mapping(local));
-        let _ = self.insert_connection(fd, peer, local, Tcp::new(), Box::new(login));
+        let _ = self.insert_connection(fd, peer, local, mover, Box::new(login));
     }
 
     /// Whether another connection is one too many.
     pub(super) fn is_full(&self) -> bool {
-        self.connections.len() >= CONNECTIONS_MAX || self.stopping.is_some()
+        self.connections.len() >= CONNECTIONS_MAX || self.context.stopping.is_some()
     }
 
     /// Goes on with a login over this connection.
@@ -131,13 +133,13 @@ impl<P: Port> Pump<P> {
         mover: Tcp,
         login: Box<LoginPhase>,
     ) -> Option<Key> {
-        let socket = self.port.add_socket(fd);
+        let socket = self.context.port.add_socket(fd);
         let key = self.connections.insert(Connection {
             socket,
             peer,
             local,
             mover,
-            pool: self.pool.clone(),
+            pool: self.context.pool.clone(),
             phase: Phase::Login(login),
             ticket: None,
             list: Some(buf::SgList::new()),
@@ -149,8 +151,8 @@ impl<P: Port> Pump<P> {
             told: StatSn(0),
             sends: super::sweep::Sends::default(),
         });
-        let place = Place { reactor: self.reactor, connection: key };
-        match self.shared.strangers.enter(peer.ip(), place) {
+        let place = Place { reactor: self.context.reactor, connection: key };
+        match self.context.shared.strangers.enter(peer.ip(), place) {
             Entry::In { ticket, instead_of } => {
                 if let Some(connection) = self.connections.get_mut(key) {
                     connection.ticket = Some(ticket);
@@ -160,12 +162,12 @@ impl<P: Port> Pump<P> {
             Entry::Full => {
                 tracing::debug!(%peer, "refused a connection: all are in use by sessions");
                 self.connections.remove(key);
-                self.port.close(socket);
+                self.context.port.close(socket);
                 return None;
             }
         }
         self.sweep_later();
-        self.port.submit(token(Kind::Receive, key), Work::Receive { socket });
+        self.context.port.submit(token(Kind::Receive, key), Work::Receive { socket });
         self.arm_login(key);
         Some(key)
     }
@@ -173,11 +175,11 @@ impl<P: Port> Pump<P> {
     /// A stranger makes room, on whichever reactor it is.
     fn make_leave(&mut self, stranger: Option<Place>) {
         match stranger {
-            Some(Place { reactor, connection }) if reactor == self.reactor => {
+            Some(Place { reactor, connection }) if reactor == self.context.reactor => {
                 self.evict(connection);
             }
             Some(Place { reactor, connection }) => {
-                self.shared.mailboxes[reactor].send(Letter::Evict { connection });
+                self.context.shared.mailboxes[reactor].send(Letter::Evict { connection });
             }
             None => {}
         }
@@ -196,7 +198,7 @@ impl<P: Port> Pump<P> {
         let Some(connection) = self.connections.get(key) else { return };
         let Phase::Login(login) = &connection.phase else { return };
         if let Some(deadline) = login.machine.poll_timeout() {
-            self.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
+            self.context.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
         }
     }
 
@@ -247,12 +249,11 @@ impl<P: Port> Pump<P> {
             login.asked = Some((request.initiator.clone(), request.target.clone()));
         }
         let local = connection.local;
-        let group = self.shared.nodes.portal_group(local);
+        let group = self.context.shared.nodes.portal_group(local);
         let identity = Identity::of(request, local, group);
-        let admission = self
-            .shared
-            .nodes
-            .admit(request, group, || self.shared.challenges.draw(|bytes| self.port.random(bytes)));
+        let admission = self.context.shared.nodes.admit(request, group, || {
+            self.context.shared.challenges.draw(|bytes| self.context.port.random(bytes))
+        });
         let joins = match &admission {
             Admission::Granted { authentication, .. } if request.tsih != Tsih(0) => {
                 match self.find_session(key, request, &identity).transpose()? {
@@ -270,7 +271,7 @@ impl<P: Port> Pump<P> {
         if let Admission::Granted { settings, .. } = &admission {
             login.settings = Some(settings.clone());
             let target = request.target.as_deref();
-            login.node = target.and_then(|name| self.shared.nodes.find(name)).cloned();
+            login.node = target.and_then(|name| self.context.shared.nodes.find(name)).cloned();
         }
         login.identity = Some(identity);
         Some(admission)
@@ -288,7 +289,11 @@ impl<P: Port> Pump<P> {
         }
         let Some(identity) = login.identity.clone() else { return };
         login.user = login.machine.authenticated().map(ToOwned::to_owned);
-        match self.shared.registry.claim(&identity, login.user.as_deref(), self.reactor) {
+        match self.context.shared.registry.claim(
+            &identity,
+            login.user.as_deref(),
+            self.context.reactor,
+        ) {
             Claim::New(tsih) => {
                 login.claimed = Some(tsih);
                 login.machine.establish(Ok(tsih));
@@ -299,17 +304,17 @@ impl<P: Port> Pump<P> {
                 let letter = Letter::Reinstate {
                     identity,
                     tsih: home.tsih,
-                    reactor: self.reactor,
+                    reactor: self.context.reactor,
                     connection: key,
                 };
-                self.shared.mailboxes[home.reactor].send(letter);
+                self.context.shared.mailboxes[home.reactor].send(letter);
             }
         }
     }
 
     /// A finished login becomes a session.
     fn enter(&mut self, key: Key, login: LoggedIn) {
-        let now = self.port.now();
+        let now = self.context.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(phase) = &mut connection.phase else { return };
         if let Some(Ok(session)) = phase.joins {
@@ -321,7 +326,7 @@ impl<P: Port> Pump<P> {
             return;
         };
         let node = phase.node.take();
-        let group = self.shared.nodes.portal_group(connection.local);
+        let group = self.context.shared.nodes.portal_group(connection.local);
         let node = node.as_deref().filter(|_| !login.discovery);
         let nexus = node.map(|node| nexus(node, &login, group));
         tracing::info!(
@@ -330,13 +335,13 @@ impl<P: Port> Pump<P> {
             target = login.target.as_deref().unwrap_or("(discovery)"),
             user = phase.user.as_deref().unwrap_or("(none)"),
             tsih = tsih.0,
-            reactor = self.reactor,
+            reactor = self.context.reactor,
             "session opened"
         );
-        connection.lands = login.parameters.error_recovery_level == 0;
+        connection.lands = login.capabilities.lands && login.parameters.error_recovery_level == 0;
         // Discovery without a proof may be anybody, and needs no more than a moment.
         let is_known = !login.discovery || phase.user.is_some();
-        let pool = self.pool.share();
+        let pool = self.context.pool.share();
         connection.pool = pool.clone();
         let session = self.sessions.insert(Session {
             machine: iscsi::target_role::Session::new(login.clone(), &settings, now),
@@ -362,7 +367,7 @@ impl<P: Port> Pump<P> {
         });
         connection.phase = Phase::Session { session, id: ConnectionId(0) };
         if is_known && let Some(ticket) = connection.ticket.take() {
-            self.shared.strangers.forget(&ticket);
+            self.context.shared.strangers.forget(&ticket);
         }
         self.settle(session);
     }
@@ -373,7 +378,7 @@ impl<P: Port> Pump<P> {
         let Phase::Login(login) = &mut connection.phase else { return };
         let claim = login.identity.take().zip(login.claimed.take());
         if let Some((identity, tsih)) = claim {
-            self.shared.registry.release(&identity, tsih);
+            self.context.shared.registry.release(&identity, tsih);
         }
         self.begin_closing(key);
     }

@@ -103,28 +103,28 @@ impl<P: Port> Pump<P> {
     /// A command waits for a buffer of `bytes` bytes.
     #[cold]
     pub(super) fn await_memory(&mut self, key: Key, task: TaskId, want: Want, bytes: usize) {
-        let now = self.port.now();
+        let now = self.context.port.now();
         let Some(session) = self.sessions.get_mut(key) else { return };
         // What it holds meanwhile does not come back for it.
         let held = task_of(&mut session.tasks, task).and_then(|task| task.immediate.as_ref());
         let held = held.map(|(buf, _)| buf.len());
-        if !self.pool.could_take([bytes].into_iter().chain(held)) {
+        if !self.context.pool.could_take([bytes].into_iter().chain(held)) {
             return self.refuse(key, task);
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
-        if let Some(since) = self.memory_queue.serving {
+        if let Some(since) = self.context.memory_queue.serving {
             return session.awaiting_memory.push_front(Waiter { task, want, since });
         }
         if session.awaiting_memory.is_empty() {
-            self.timers.set(token(Kind::MemoryTimer, key).0, now + PATIENCE);
+            self.context.timers.set(token(Kind::MemoryTimer, key).0, now + PATIENCE);
         }
         // What came back while others waited is for them to see.
-        if self.memory_queue.is_empty() {
-            self.memory_queue.returned = self.pool.returned();
+        if self.context.memory_queue.is_empty() {
+            self.context.memory_queue.returned = self.context.pool.returned();
         }
         session.awaiting_memory.push_back(Waiter { task, want, since: now });
-        if !self.memory_queue.sessions.contains(&key) {
-            self.memory_queue.sessions.push(key);
+        if !self.context.memory_queue.sessions.contains(&key) {
+            self.context.memory_queue.sessions.push(key);
         }
     }
 
@@ -132,54 +132,55 @@ impl<P: Port> Pump<P> {
     /// turn; false if there may be memory, or it has nothing less to read.
     #[cold]
     pub(super) fn reads_less(&mut self, key: Key, id: TaskId, bytes: usize) -> bool {
-        if self.pool.could_take([bytes]) {
+        if self.context.pool.could_take([bytes]) {
             return false;
         }
         let task = self.sessions.get_mut(key).and_then(|of| task_of(&mut of.tasks, id));
         let Some(step) = task.and_then(|task| task.scsi.shorten()) else { return false };
-        self.runnable.push_back((key, id, step));
+        self.context.runnable.push_back((key, id, step));
         true
     }
 
     /// Lets those go on for which there is memory now.
     pub(super) fn serve_memory_queue(&mut self) {
-        if self.memory_queue.is_empty() {
+        if self.context.memory_queue.is_empty() {
             return;
         }
         // What is kept to be sent again since they began to wait comes back only when its initiator
         // says more, and that may wait for them.
         self.give_up_kept_data();
-        let returned = self.pool.returned();
-        let came_back = std::mem::replace(&mut self.memory_queue.returned, returned) != returned;
-        if !std::mem::take(&mut self.memory_queue.moved_up) && !came_back {
+        let returned = self.context.pool.returned();
+        let came_back =
+            std::mem::replace(&mut self.context.memory_queue.returned, returned) != returned;
+        if !std::mem::take(&mut self.context.memory_queue.moved_up) && !came_back {
             return;
         }
-        for key in std::mem::take(&mut self.memory_queue.connections) {
+        for key in std::mem::take(&mut self.context.memory_queue.connections) {
             self.mark_dirty(key);
         }
         // They stay listed meanwhile: a command that comes to wait now is not the first one, and
         // what came back since the others tried is still for them to see.
         let mut at = 0;
-        while let Some(key) = self.memory_queue.sessions.get(at).copied() {
+        while let Some(key) = self.context.memory_queue.sessions.get(at).copied() {
             match self.serve_session(key) {
                 true => at += 1,
-                false => drop(self.memory_queue.sessions.remove(at)),
+                false => drop(self.context.memory_queue.sessions.remove(at)),
             }
         }
     }
 
     /// True if it must still wait.
     fn serve_session(&mut self, key: Key) -> bool {
-        let now = self.port.now();
+        let now = self.context.port.now();
         loop {
             let Some(session) = self.sessions.get_mut(key) else { return false };
             let Some(waiter) = session.awaiting_memory.pop_front() else {
-                self.timers.cancel(token(Kind::MemoryTimer, key).0);
+                self.context.timers.cancel(token(Kind::MemoryTimer, key).0);
                 return false;
             };
             let Waiter { task, want, since } = waiter;
             session.machine.set_now(now);
-            self.memory_queue.serving = Some(since);
+            self.context.memory_queue.serving = Some(since);
             match want {
                 Want::DataOut { length } => self.receive_data_out(key, task, length),
                 Want::Read(reading) => {
@@ -188,7 +189,7 @@ impl<P: Port> Pump<P> {
                 }
                 Want::Line { op } => self.read_at_last(key, task, *op),
             }
-            self.memory_queue.serving = None;
+            self.context.memory_queue.serving = None;
             let front = self.sessions.get(key).and_then(|session| session.awaiting_memory.front());
             let waits = front.is_some_and(|front| front.task == task);
             self.settle(key);
@@ -200,7 +201,7 @@ impl<P: Port> Pump<P> {
 
     /// Those that waited too long are told to come again later.
     pub(super) fn refuse_overdue(&mut self, key: Key) {
-        let now = self.port.now();
+        let now = self.context.port.now();
         while let Some(session) = self.sessions.get_mut(key)
             && let Some(waiter) = session.awaiting_memory.front()
         {
@@ -211,12 +212,12 @@ impl<P: Port> Pump<P> {
             };
             let end = since + PATIENCE;
             if end > now {
-                self.timers.set(token(Kind::MemoryTimer, key).0, end);
+                self.context.timers.set(token(Kind::MemoryTimer, key).0, end);
                 break;
             }
             let task = waiter.task;
             session.awaiting_memory.pop_front();
-            self.memory_queue.moved_up = true;
+            self.context.memory_queue.moved_up = true;
             self.refuse(key, task);
         }
         self.settle(key);
@@ -229,7 +230,7 @@ impl<P: Port> Pump<P> {
         let place = session.awaiting_memory.iter().position(|waiter| waiter.task == task);
         let Some(place) = place else { return };
         session.awaiting_memory.remove(place);
-        self.memory_queue.moved_up |= place == 0;
+        self.context.memory_queue.moved_up |= place == 0;
     }
 
     /// There is no memory for a command.

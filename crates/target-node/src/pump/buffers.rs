@@ -92,7 +92,7 @@ impl<P: Port> Pump<P> {
         if let Some((staged, valid)) = staged {
             let valid = (valid as usize).min(staged.len()).min(buf.len());
             buf[..valid].copy_from_slice(&staged[..valid]);
-            self.watch.copied += valid as u64;
+            self.context.watch.copied += valid as u64;
         }
         Ok(buf)
     }
@@ -148,7 +148,7 @@ impl<P: Port> Pump<P> {
         };
         if claim == Claim::Share
             && !session.awaiting_memory.is_empty()
-            && !self.memory_queue.is_serving()
+            && !self.context.memory_queue.is_serving()
         {
             return None;
         }
@@ -158,7 +158,7 @@ impl<P: Port> Pump<P> {
     fn take_from(&mut self, key: Key, length: usize, claim: Claim) -> Option<Buf> {
         let take = |pump: &Self| {
             let session = pump.sessions.get(key);
-            session.map_or(&pump.pool, |session| &session.pool).take_as(length, claim)
+            session.map_or(&pump.context.pool, |session| &session.pool).take_as(length, claim)
         };
         take(self).or_else(|| if self.give_up_kept_data() { take(self) } else { None })
     }

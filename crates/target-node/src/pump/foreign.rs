@@ -40,7 +40,7 @@ impl<P: Port> Pump<P> {
             },
         };
         if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
-            let inbox = Arc::clone(&self.inbox);
+            let inbox = Arc::clone(&self.context.inbox);
             errand.begin(inbox, io.to_bits(), buf);
         }
     }
@@ -49,7 +49,7 @@ impl<P: Port> Pump<P> {
     /// given it up, is for nobody.
     pub(super) fn take_answers(&mut self) {
         let mut answers = std::mem::take(&mut self.answers);
-        self.inbox.take(&mut answers);
+        self.context.inbox.take(&mut answers);
         for (ticket, outcome) in answers.drain(..) {
             self.io_done(Key::from_bits(ticket), IoResult::Foreign(outcome));
         }
@@ -59,7 +59,7 @@ impl<P: Port> Pump<P> {
     /// Whoever has not answered until now is not waited for any more: the process ends.
     #[cold]
     pub(super) fn give_up_errands(&mut self) {
-        let left = self.ios.iter().filter(|(_, io)| io.errand().is_some());
+        let left = self.context.ios.iter().filter(|(_, io)| io.errand().is_some());
         let left: Vec<Key> = left.map(|(key, _)| key).collect();
         if !left.is_empty() {
             let count = left.len();

@@ -75,17 +75,17 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn begin_job(&mut self, job: scsi::Task, waiter: Option<(Key, TaskId)>) {
-        let job = self.jobs.insert(Job { scsi: job, waiter, postponed: None });
-        self.job_turns.push_back((job, None));
+        let job = self.context.jobs.insert(Job { scsi: job, waiter, postponed: None });
+        self.context.job_turns.push_back((job, None));
     }
 
     /// Gives each job that can go on a short turn.
     pub(super) fn take_job_turns(&mut self) {
-        for _ in 0..self.job_turns.len() {
-            let Some((key, step)) = self.job_turns.pop_front() else { return };
+        for _ in 0..self.context.job_turns.len() {
+            let Some((key, step)) = self.context.job_turns.pop_front() else { return };
             let step = match step {
                 Some(step) => step,
-                None => match self.jobs.get_mut(key) {
+                None => match self.context.jobs.get_mut(key) {
                     Some(job) => job.scsi.work(Input::Turn),
                     None => continue,
                 },
@@ -111,29 +111,29 @@ impl<P: Port> Pump<P> {
                 | Step::Draw
                 | Step::Spawn { .. } => return self.end_job(key),
             };
-            let Some(job) = self.jobs.get_mut(key) else { return };
+            let Some(job) = self.context.jobs.get_mut(key) else { return };
             if let Some(Reading { op, kept, io }) = job.postponed.take() {
                 return self.run_io(Key::NOBODY, id_of(key), op, kept, io);
             }
             let Some(store) = job.scsi.store() else { return };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
-                    let scene = Scene { shared: &self.shared, session: None };
+                    let scene = Scene { shared: &self.context.shared, session: None };
                     complaint::of(scene, &job.scsi, &op, &outcome, Cause::default());
                     step = job.scsi.work(Input::Store(outcome));
                 }
                 Submitted::Io(io) => return self.submit_io(Key::NOBODY, id_of(key), op, io),
             }
         }
-        self.job_turns.push_back((key, Some(step)));
+        self.context.job_turns.push_back((key, Some(step)));
     }
 
     /// A stop does not wait for jobs: true if this one is dropped for it.
     fn drops_job(&mut self, key: Key) -> bool {
-        if self.stopping.is_none() {
+        if self.context.stopping.is_none() {
             return false;
         }
-        if self.jobs.remove(key).is_some() {
+        if self.context.jobs.remove(key).is_some() {
             tracing::warn!("stopped before FORMAT UNIT, SANITIZE or a copy was at its end");
         }
         true
@@ -141,7 +141,7 @@ impl<P: Port> Pump<P> {
 
     /// What jobs wait for ends soon if it can, so that a stop does not wait for them.
     pub(super) fn hurry_jobs(&mut self) {
-        let of_jobs = self.ios.iter().filter(|(_, io)| io.session == Key::NOBODY);
+        let of_jobs = self.context.ios.iter().filter(|(_, io)| io.session == Key::NOBODY);
         let of_jobs: Vec<Key> = of_jobs.map(|(io, _)| io).collect();
         for io in of_jobs {
             self.hurry(io);
@@ -149,7 +149,7 @@ impl<P: Port> Pump<P> {
     }
 
     fn end_job(&mut self, key: Key) {
-        let Some(job) = self.jobs.remove(key) else { return };
+        let Some(job) = self.context.jobs.remove(key) else { return };
         self.over(job.scsi);
         if let Some((session, task)) = job.waiter {
             self.resume(session, task, Input::Turn);
@@ -164,16 +164,16 @@ impl<P: Port> Pump<P> {
         if self.drops_job(key) {
             return;
         }
-        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(job) = self.context.jobs.get_mut(key) else { return };
         let Some(store) = job.scsi.store() else { return };
         let cause = Cause::of(io, &result);
         match store.complete(op, io, result) {
             Submitted::Io(next) => self.submit_io(Key::NOBODY, id, op.clone(), next),
             Submitted::Done(outcome) => {
-                let scene = Scene { shared: &self.shared, session: None };
+                let scene = Scene { shared: &self.context.shared, session: None };
                 complaint::of(scene, &job.scsi, op, &outcome, cause);
                 let step = job.scsi.work(Input::Store(outcome));
-                self.job_turns.push_back((key, Some(step)));
+                self.context.job_turns.push_back((key, Some(step)));
             }
         }
     }
@@ -182,16 +182,16 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn job_kept(&mut self, id: TaskId, result: Result<(), KeepFailed>) {
         let key = key_of(id);
-        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(job) = self.context.jobs.get_mut(key) else { return };
         match job.scsi.work(Input::Kept(result)) {
             Step::Complete(_) => self.end_job(key),
-            step => self.job_turns.push_back((key, Some(step))),
+            step => self.context.job_turns.push_back((key, Some(step))),
         }
     }
 
     /// Where a job works.
     pub(super) fn job_store(&self, id: TaskId) -> Option<&std::sync::Arc<dyn store::Store>> {
-        self.jobs.get(key_of(id))?.scsi.store()
+        self.context.jobs.get(key_of(id))?.scsi.store()
     }
 
     /// There is no buffer for an operation of a job: it takes one that needs less or, where there
@@ -199,10 +199,10 @@ impl<P: Port> Pump<P> {
     #[cold]
     pub(super) fn postpone_job(&mut self, id: TaskId, reading: Reading) {
         let key = key_of(id);
-        let Some(job) = self.jobs.get_mut(key) else { return };
+        let Some(job) = self.context.jobs.get_mut(key) else { return };
         debug_assert!(job.postponed.is_none(), "a job does one thing at a time");
         match job.scsi.shorten() {
-            Some(step) => self.job_turns.push_back((key, Some(step))),
+            Some(step) => self.context.job_turns.push_back((key, Some(step))),
             None => {
                 job.scsi.postpone(reading.op.clone());
                 job.postponed = Some(reading);
@@ -213,27 +213,27 @@ impl<P: Port> Pump<P> {
 
     /// Lets a job be for a while.
     fn rest_job(&mut self, key: Key) {
-        let at = self.port.now() + WAIT;
-        self.timers.set(token(Kind::JobTimer, key).0, at);
+        let at = self.context.port.now() + WAIT;
+        self.context.timers.set(token(Kind::JobTimer, key).0, at);
     }
 
     /// A job has rested.
     pub(super) fn wake_job(&mut self, key: Key) {
-        self.job_turns.push_back((key, None));
+        self.context.job_turns.push_back((key, None));
     }
 
     /// What a command cannot know by itself.
     #[cold]
     pub(super) fn draw(&mut self, key: Key, id: TaskId) {
         let mut random = [0; DRAWN_LEN];
-        let random = match self.port.random(&mut random) {
+        let random = match self.context.port.random(&mut random) {
             Ok(()) => Some(random),
             Err(error) => {
                 tracing::error!(%error, "no randomness; ROD tokens are refused");
                 None
             }
         };
-        let now = self.port.now();
+        let now = self.context.port.now();
         self.resume(key, id, Input::Drawn(Drawn { random, now }));
     }
 }

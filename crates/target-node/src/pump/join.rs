@@ -75,18 +75,21 @@ impl<P: Port> Pump<P> {
         request: &AdmissionRequest,
         identity: &Identity,
     ) -> Result<Option<Key>, u16> {
-        let home = self.shared.registry.find(identity).filter(|home| home.tsih == request.tsih);
+        let home =
+            self.context.shared.registry.find(identity).filter(|home| home.tsih == request.tsih);
         let home = home.ok_or(SESSION_DOES_NOT_EXIST)?;
-        if home.reactor != self.reactor {
+        if home.reactor != self.context.reactor {
             self.move_login(key, home.reactor, request);
             return Ok(None);
         }
+        let connection = self.connections.get(key).ok_or(SESSION_DOES_NOT_EXIST)?;
+        let capabilities = connection.mover.capabilities();
         let session = self.session_by_tsih(home.tsih).ok_or(SESSION_DOES_NOT_EXIST)?;
         let entry = self.sessions.get(session).ok_or(SESSION_DOES_NOT_EXIST)?;
         if entry.login.discovery != request.discovery {
             return Err(SESSION_DOES_NOT_EXIST);
         }
-        entry.machine.admits(request.cid)?;
+        entry.machine.admits(request.cid, capabilities)?;
         if let Some(connection) = self.connections.get_mut(key)
             && let Phase::Login(login) = &mut connection.phase
         {
@@ -103,20 +106,20 @@ impl<P: Port> Pump<P> {
         let moving = Moving { reactor, login, request, early: Vec::new() };
         connection.phase = Phase::Moving(Box::new(moving));
         let work = Work::Detach { socket: connection.socket };
-        self.port.submit(token(Kind::Receive, key), work);
+        self.context.port.submit(token(Kind::Receive, key), work);
     }
 
     /// The port has given a moving connection back.
     pub(super) fn detached(&mut self, key: Key, fd: Option<OwnedFd>) {
         let Some(connection) = self.connections.remove(key) else { return };
-        self.timers.cancel(token(Kind::ConnectionTimer, key).0);
-        self.shared.strangers.leave(connection.ticket.as_ref());
+        self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
+        self.context.shared.strangers.leave(connection.ticket.as_ref());
         let Phase::Moving(moving) = connection.phase else { return };
         let Some(fd) = fd else { return };
         let Connection { peer, local, mover, .. } = connection;
         let reactor = moving.reactor;
         let handover = Handover { fd, peer, local, mover, moving };
-        self.shared.mailboxes[reactor].send(Letter::TakeOver(Box::new(handover)));
+        self.context.shared.mailboxes[reactor].send(Letter::TakeOver(Box::new(handover)));
     }
 
     /// Goes on with a login that another reactor began.
@@ -141,7 +144,7 @@ impl<P: Port> Pump<P> {
     /// A login that joins is done but for its last response: takes the place of a connection with
     /// the same CID, whose tasks must be gone before.
     pub(super) fn join(&mut self, key: Key) {
-        let now = self.port.now();
+        let now = self.context.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Phase::Login(login) = &mut connection.phase else { return };
         let (Some(Ok(session)), cid) = (login.joins, login.cid) else { return };
@@ -154,7 +157,7 @@ impl<P: Port> Pump<P> {
             login.machine.establish(Err(AUTHENTICATION_FAILURE));
             return self.settle_login(key);
         }
-        if let Err(status) = entry.machine.admits(cid) {
+        if let Err(status) = entry.machine.admits(cid, connection.mover.capabilities()) {
             login.machine.establish(Err(status));
             return self.settle_login(key);
         }
@@ -170,7 +173,7 @@ impl<P: Port> Pump<P> {
 
     /// A finished login becomes a connection of its session.
     pub(super) fn joined(&mut self, key: Key, session: Key, login: &LoggedIn) {
-        let now = self.port.now();
+        let now = self.context.port.now();
         self.settle(session);
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(entry) = self.sessions.get_mut(session) else { return };
@@ -187,16 +190,17 @@ impl<P: Port> Pump<P> {
             initiator = login.initiator,
             tsih = entry.tsih.0,
             cid = login.cid.0,
-            reactor = self.reactor,
+            reactor = self.context.reactor,
             "connection joined"
         );
         connection.pool = entry.pool.clone();
-        connection.lands = entry.login.parameters.error_recovery_level == 0;
+        connection.lands =
+            login.capabilities.lands && entry.login.parameters.error_recovery_level == 0;
         connection.phase = Phase::Session { session, id };
         if let Some(ticket) = connection.ticket.take() {
-            self.shared.strangers.forget(&ticket);
+            self.context.shared.strangers.forget(&ticket);
         }
-        self.timers.cancel(token(Kind::ConnectionTimer, key).0);
+        self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         self.settle(session);
     }
 }

@@ -38,7 +38,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn submit_keep(&mut self, key: Key, id: TaskId, keep: Keep) {
         if let Some(io) = self.remember(key, id, Doing::Keep) {
             let chore = Box::new(Keeping(keep));
-            self.port.submit(token(Kind::Io, io), Work::Chore { chore });
+            self.context.port.submit(token(Kind::Io, io), Work::Chore { chore });
         }
     }
 

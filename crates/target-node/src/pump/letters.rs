@@ -16,10 +16,10 @@ use crate::table::Key;
 
 impl<P: Port> Pump<P> {
     pub(super) fn letters(&mut self) {
-        if self.shared.mailboxes[self.reactor].take_stirred() {
-            self.waiting.somebody_ended();
+        if self.context.shared.mailboxes[self.context.reactor].take_stirred() {
+            self.context.waiting.somebody_ended();
         }
-        while let Some(letter) = self.shared.mailboxes[self.reactor].take() {
+        while let Some(letter) = self.context.shared.mailboxes[self.context.reactor].take() {
             match letter {
                 Letter::Connection { fd, ends } => self.adopt(fd, ends),
                 Letter::TakeOver(handover) => self.take_over(*handover),
@@ -44,10 +44,10 @@ impl<P: Port> Pump<P> {
                     let _ = reply.send(());
                 }
                 Letter::AddFile { file, reply } => {
-                    let _ = reply.send(self.port.add_file(file.id.0, file.fd, file.direct));
+                    let _ = reply.send(self.context.port.add_file(file.id.0, file.fd, file.direct));
                 }
                 Letter::RemoveFile { id, reply } => {
-                    self.port.remove_file(id.0);
+                    self.context.port.remove_file(id.0);
                     let _ = reply.send(());
                 }
                 Letter::Drop { tsih, reply } => {
@@ -78,7 +78,7 @@ impl<P: Port> Pump<P> {
         match found.filter(|key| self.sessions.get(*key).is_some_and(|of| of.identity == *identity))
         {
             Some(key) => self.reinstate(key, (reactor, connection)),
-            None => self.shared.mailboxes[reactor].send(Letter::Vacated { connection }),
+            None => self.context.shared.mailboxes[reactor].send(Letter::Vacated { connection }),
         }
     }
 
@@ -89,7 +89,7 @@ impl<P: Port> Pump<P> {
         what: impl FnOnce(&mut iscsi::target_role::Session, Instant),
     ) -> bool {
         let Some(key) = self.session_by_tsih(tsih) else { return false };
-        let now = self.port.now();
+        let now = self.context.port.now();
         if let Some(session) = self.sessions.get_mut(key) {
             what(&mut session.machine, now);
         }
@@ -99,7 +99,7 @@ impl<P: Port> Pump<P> {
 
     /// The sessions of a target see the units that it has now.
     fn remap(&mut self, target: &str) {
-        let Some(served) = self.shared.nodes.find(target) else { return };
+        let Some(served) = self.context.shared.nodes.find(target) else { return };
         for session in self.sessions.values_mut() {
             if session.login.target.as_deref() == Some(target)
                 && let Some(nexus) = &mut session.nexus
@@ -116,7 +116,7 @@ impl<P: Port> Pump<P> {
     }
 
     fn times(&self) -> Times {
-        let mut times = self.watch.times();
+        let mut times = self.context.watch.times();
         for (_, session) in self.sessions.iter() {
             times.payload += session.bytes_in + session.bytes_out;
         }
@@ -133,7 +133,7 @@ impl<P: Port> Pump<P> {
     }
 
     pub(crate) fn snapshot(&self) -> Vec<SessionSnapshot> {
-        let now = self.port.now();
+        let now = self.context.port.now();
         let live = self.sessions.iter().filter(|(_, session)| !session.closed);
         live.map(|(_, session)| SessionSnapshot {
             tsih: session.tsih.0,
@@ -143,7 +143,7 @@ impl<P: Port> Pump<P> {
             target: session.login.target.clone(),
             discovery: session.login.discovery,
             age: now.since(session.since),
-            reactor: self.reactor,
+            reactor: self.context.reactor,
             tasks: session.tasks.iter().flatten().count(),
             commands: session.commands,
             bytes_in: session.bytes_in,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How sessions and connections end, and their timers.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use buf::Pool;
@@ -12,15 +14,17 @@ use engine::Work;
 use engine::wheel::Timers;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Traffic;
-use std::sync::Arc;
 use store::IoResult;
 
 use super::DESERTED_MAX;
 use super::Kind;
 use super::Phase;
 use super::Pump;
+use super::awaiting_memory::MemoryQueue;
+use super::context::Context;
 use super::decode;
 use super::token;
+use super::waiting::Waiting;
 use crate::answers::Inbox;
 use crate::mail::Letter;
 use crate::reactor::Shared;
@@ -35,17 +39,13 @@ const LINGER: Duration = Duration::from_secs(3);
 impl<P: Port> Pump<P> {
     pub(crate) fn new(port: P, pool: Pool, shared: Arc<Shared>, reactor: usize) -> Self {
         let inbox = Arc::new(Inbox::new(port.waker()));
-        Self {
+        let context = Context {
             port,
             pool,
             shared,
             reactor,
-            listeners: Vec::new(),
-            connections: Table::default(),
-            sessions: Table::default(),
             ios: Table::default(),
             inbox,
-            answers: Vec::new(),
             managements: Table::default(),
             timers: Timers::new(),
             dirty: Vec::new(),
@@ -53,25 +53,32 @@ impl<P: Port> Pump<P> {
             held: Vec::new(),
             send_at: None,
             owed: 0,
-            runnable: std::collections::VecDeque::new(),
-            jobs: Table::default(),
-            job_turns: std::collections::VecDeque::new(),
-            waiting: super::waiting::Waiting::default(),
-            memory_queue: super::awaiting_memory::MemoryQueue::default(),
+            runnable: VecDeque::new(),
+            waiting: Waiting::default(),
+            memory_queue: MemoryQueue::default(),
             sweeps: false,
-            deserted: std::collections::VecDeque::new(),
-            accepted: 0,
+            jobs: Table::default(),
+            job_turns: VecDeque::new(),
             stopping: None,
             watch: Stopwatch::default(),
+        };
+        Self {
+            connections: Table::default(),
+            sessions: Table::default(),
+            context,
+            listeners: Vec::new(),
+            accepted: 0,
+            answers: Vec::new(),
+            deserted: VecDeque::new(),
         }
     }
 
     pub(crate) fn listen(&mut self, listeners: Vec<std::os::fd::OwnedFd>) {
         for fd in listeners {
-            let socket = self.port.add_socket(fd);
+            let socket = self.context.port.add_socket(fd);
             self.listeners.push(socket);
             let token = Token((Kind::Accept as u64) << super::KIND_SHIFT);
-            self.port.submit(token, Work::Accept { socket });
+            self.context.port.submit(token, Work::Accept { socket });
         }
     }
 
@@ -82,7 +89,7 @@ impl<P: Port> Pump<P> {
 
     /// The transport of a connection is gone.
     pub(super) fn disconnected(&mut self, key: Key, error: Option<i32>) {
-        let now = self.port.now();
+        let now = self.context.port.now();
         let Some(connection) = self.connections.get(key) else { return };
         let session = match connection.phase {
             Phase::Session { session, id } => Some((session, id)),
@@ -108,9 +115,9 @@ impl<P: Port> Pump<P> {
 
     pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
-            self.shared.strangers.leave(connection.ticket.as_ref());
-            self.port.close(connection.socket);
-            self.timers.cancel(token(Kind::ConnectionTimer, key).0);
+            self.context.shared.strangers.leave(connection.ticket.as_ref());
+            self.context.port.close(connection.socket);
+            self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         }
     }
 
@@ -126,22 +133,22 @@ impl<P: Port> Pump<P> {
             self.finish_connection(session, id);
         }
         self.begin_closing(key);
-        self.port.shutdown(socket);
+        self.context.port.shutdown(socket);
     }
 
     /// From now on a connection only sends what is queued; a peer that does not take it is cut.
     pub(super) fn begin_closing(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Closing;
-        let deadline = self.port.now() + LINGER;
-        self.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
+        let deadline = self.context.port.now() + LINGER;
+        self.context.timers.set(token(Kind::ConnectionTimer, key).0, deadline);
         self.mark_dirty(key);
     }
 
     /// A session whose connection has ended by its own will needs to hear of it only if it still
     /// lives.
     fn finish_connection(&mut self, session: Key, id: ConnectionId) {
-        let now = self.port.now();
+        let now = self.context.port.now();
         if let Some(entry) = self.sessions.get_mut(session)
             && !entry.closed
         {
@@ -202,7 +209,7 @@ impl<P: Port> Pump<P> {
             reason,
             "session closed"
         );
-        self.timers.cancel(token(Kind::SessionTimer, key).0);
+        self.context.timers.cancel(token(Kind::SessionTimer, key).0);
         let connections = session.connections.clone();
         self.lose_nexus(key);
         for connection in connections {
@@ -218,17 +225,17 @@ impl<P: Port> Pump<P> {
             return;
         }
         let Some(session) = self.sessions.remove(key) else { return };
-        self.owed = self.owed.saturating_sub(session.owed);
-        self.shared.registry.release(&session.identity, session.tsih);
+        self.context.owed = self.context.owed.saturating_sub(session.owed);
+        self.context.shared.registry.release(&session.identity, session.tsih);
         for (reactor, connection) in session.waiters {
-            self.shared.mailboxes[reactor].send(Letter::Vacated { connection });
+            self.context.shared.mailboxes[reactor].send(Letter::Vacated { connection });
         }
     }
 
     /// I_T nexus loss (SAM-5 §6.3.4): the device server forgets the nexus and its tasks.
     pub(super) fn lose_nexus(&mut self, key: Key) {
-        self.runnable.retain(|(session, _, _)| *session != key);
-        self.waiting.forget_session(key);
+        self.context.runnable.retain(|(session, _, _)| *session != key);
+        self.context.waiting.forget_session(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let tasks = std::mem::take(&mut session.tasks);
         session.awaiting_memory.clear();
@@ -253,20 +260,20 @@ impl<P: Port> Pump<P> {
         let mut live = session.connections.iter().filter_map(|key| self.connections.get(*key));
         let local = live.next();
         let Some(local) = local.map(|connection| connection.local) else { return };
-        let records = self.shared.nodes.records(&session.login.initiator, only, local);
+        let records = self.context.shared.nodes.records(&session.login.initiator, only, local);
         session.machine.targets(records);
     }
 
     pub(super) fn arm_session(&mut self, key: Key) {
         let Some(session) = self.sessions.get(key) else { return };
         if let Some(deadline) = session.machine.poll_timeout() {
-            self.timers.set(token(Kind::SessionTimer, key).0, deadline);
+            self.context.timers.set(token(Kind::SessionTimer, key).0, deadline);
         }
     }
 
     pub(super) fn expire(&mut self) {
-        let now = self.port.now();
-        while let Some(expired) = self.timers.pop_expired(now) {
+        let now = self.context.port.now();
+        while let Some(expired) = self.context.timers.pop_expired(now) {
             match decode(expired) {
                 (Some(Kind::SessionTimer), key) => {
                     self.note_traffic(key, now);
@@ -297,7 +304,7 @@ impl<P: Port> Pump<P> {
             let Some(connection) = self.connections.get(*connection) else { continue };
             let (mover, left) = (&connection.mover, connection.mover.left());
             let traffic = Traffic {
-                taken: self.port.acknowledged(connection.socket).unwrap_or(left),
+                taken: self.context.port.acknowledged(connection.socket).unwrap_or(left),
                 asked: left.saturating_add(mover.backlog() as u64),
                 received: mover.counters().bytes_in,
                 data_outs: mover.counters().pdus_in.data_out,
@@ -334,12 +341,12 @@ impl<P: Port> Pump<P> {
         Holdings {
             connections: self.connections.len(),
             sessions: self.sessions.len(),
-            ios: self.ios.len(),
-            managements: self.managements.len(),
-            waiting: self.waiting.len(),
-            jobs: self.jobs.len(),
-            pool_bytes: self.pool.bytes_in_use(),
-            warm_bytes: self.pool.bytes_resident(),
+            ios: self.context.ios.len(),
+            managements: self.context.managements.len(),
+            waiting: self.context.waiting.len(),
+            jobs: self.context.jobs.len(),
+            pool_bytes: self.context.pool.bytes_in_use(),
+            warm_bytes: self.context.pool.bytes_resident(),
         }
     }
 }

@@ -61,7 +61,7 @@ impl<P: Port> Pump<P> {
         );
         let units = match (function, &session.login.target) {
             // Whatever this initiator sees of it.
-            (Function::TargetColdReset, Some(name)) => self.shared.nodes.units(name),
+            (Function::TargetColdReset, Some(name)) => self.context.shared.nodes.units(name),
             _ => units,
         };
         let origin = Origin::Session { session: key, id, function, units: Arc::clone(&units) };
@@ -96,13 +96,13 @@ impl<P: Port> Pump<P> {
     /// TARGET COLD RESET is done: the sessions of the target end, here and on the other reactors.
     fn end_all_sessions(&mut self, target: &str) {
         let target: Arc<str> = target.into();
-        for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
-            if reactor != self.reactor {
+        for (reactor, mailbox) in self.context.shared.mailboxes.iter().enumerate() {
+            if reactor != self.context.reactor {
                 mailbox.send(Letter::EndSessions { target: Arc::clone(&target) });
             }
         }
         // Not at once: the session that asked has its answer to send first.
-        self.shared.mailboxes[self.reactor].send(Letter::EndSessions { target });
+        self.context.shared.mailboxes[self.context.reactor].send(Letter::EndSessions { target });
     }
 
     /// The sessions of a target end here.
@@ -131,16 +131,16 @@ impl<P: Port> Pump<P> {
         for key in others {
             self.abort_other(key, units, effect, whose);
         }
-        self.wait_for_more(management, self.shared.mailboxes.len() - 1);
-        for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
-            if reactor == self.reactor {
+        self.wait_for_more(management, self.context.shared.mailboxes.len() - 1);
+        for (reactor, mailbox) in self.context.shared.mailboxes.iter().enumerate() {
+            if reactor == self.context.reactor {
                 continue;
             }
             mailbox.send(Letter::AbortUnits {
                 units: Arc::clone(units),
                 effect,
                 whose: whose.clone(),
-                reactor: self.reactor,
+                reactor: self.context.reactor,
                 management,
             });
         }
@@ -253,7 +253,7 @@ impl<P: Port> Pump<P> {
             self.drop_task(key, *id);
         }
         if let Some(session) = self.sessions.get_mut(key) {
-            session.machine.set_now(self.port.now());
+            session.machine.set_now(self.context.port.now());
             session.machine.terminate_with(&told, TASK_ABORTED);
             let issuer = if let By::Function(id) = by { Some(id) } else { None };
             session.machine.terminate(&tasks, issuer);
@@ -265,16 +265,17 @@ impl<P: Port> Pump<P> {
     pub(super) fn drop_task(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let Some(task) = session.slot_of(id).and_then(Option::take) {
-            self.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
+            self.context.runnable.retain(|(session, task, _)| (*session, *task) != (key, id));
             self.forget_waiter(key, id);
-            self.waiting.forget(key, id);
+            self.context.waiting.forget(key, id);
             self.keep(key, id, task.scsi);
         }
     }
 
     /// A task that has ended holds what it holds of its unit until its store work is done.
     pub(super) fn keep(&mut self, key: Key, id: TaskId, mut task: scsi::Task) {
-        let of_task = self.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
+        let of_task =
+            self.context.ios.iter_mut().find(|(_, io)| (io.session, io.task) == (key, id));
         let Some((io, pending)) = of_task else { return self.over(task) };
         task.outlast();
         if let Doing::Store { op, io } = &pending.doing
@@ -324,7 +325,7 @@ impl<P: Port> Pump<P> {
                 _ => {}
             }
         }
-        session.machine.set_now(self.port.now());
+        session.machine.set_now(self.context.port.now());
         session.machine.task_management_done(id, ServiceResponse::Complete);
         let target = session.login.target.clone();
         self.tell_waiting(None);

@@ -34,7 +34,7 @@ pub(super) const OWED_MIN: usize = 4 << 20;
 impl<P: Port> Pump<P> {
     /// What a session may be owed.
     fn owed_max(&self) -> usize {
-        let sessions = self.sessions.len().saturating_mul(self.shared.mailboxes.len());
+        let sessions = self.sessions.len().saturating_mul(self.context.shared.mailboxes.len());
         (OWED_ALL / sessions.max(1)).clamp(OWED_MIN, OWED_MAX)
     }
 
@@ -64,11 +64,12 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         let backlog = |key: &Key| Some(self.connections.get(*key)?.mover.backlog());
         let owed = session.connections.iter().filter_map(backlog).sum();
-        self.owed = self.owed.saturating_sub(std::mem::replace(&mut session.owed, owed));
-        self.owed = self.owed.saturating_add(owed);
+        self.context.owed =
+            self.context.owed.saturating_sub(std::mem::replace(&mut session.owed, owed));
+        self.context.owed = self.context.owed.saturating_add(owed);
         if !session.awaiting_memory.is_empty() {
-            session.paid = self.port.now();
-            self.memory_queue.look_again();
+            session.paid = self.context.port.now();
+            self.context.memory_queue.look_again();
         }
     }
 

@@ -47,12 +47,12 @@ impl<P: Port> Pump<P> {
     /// Something is under way that is answered when nothing is pending: for now itself, so that it
     /// cannot finish while it is being started.
     pub(super) fn begin_management(&mut self, origin: Origin) -> Key {
-        self.managements.insert(Management { origin, pending: 1 })
+        self.context.managements.insert(Management { origin, pending: 1 })
     }
 
     /// So many other things have to be done, too.
     pub(super) fn wait_for_more(&mut self, management: Key, count: usize) {
-        if let Some(entry) = self.managements.get_mut(management) {
+        if let Some(entry) = self.context.managements.get_mut(management) {
             entry.pending += count;
         }
     }
@@ -78,7 +78,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn wait_for_ended_work(&mut self, management: Key) {
         let sessions = &mut self.sessions;
         let mut count = 0;
-        for io in self.ios.values_mut() {
+        for io in self.context.ios.values_mut() {
             let lives = sessions
                 .get_mut(io.session)
                 .is_some_and(|session| task_of(&mut session.tasks, io.task).is_some());
@@ -94,9 +94,9 @@ impl<P: Port> Pump<P> {
     /// comes after it is checked again.
     pub(super) fn drain(&mut self, unit: &Arc<LogicalUnit>, reply: Sender<()>) {
         let management = self.begin_management(Origin::Drain { reply });
-        let (sessions, jobs) = (&mut self.sessions, &self.jobs);
+        let (sessions, jobs) = (&mut self.sessions, &self.context.jobs);
         let mut count = 0;
-        for io in self.ios.values_mut().filter(|io| io.is_for_the_medium()) {
+        for io in self.context.ios.values_mut().filter(|io| io.is_for_the_medium()) {
             let live = match io.session {
                 Key::NOBODY => jobs.get(jobs::key_of(io.task)).map(jobs::Job::task),
                 session => sessions
@@ -117,15 +117,15 @@ impl<P: Port> Pump<P> {
 
     /// One of the things that a function waited for is done; after the last it is answered.
     pub(super) fn one_done(&mut self, management: Key) {
-        let Some(entry) = self.managements.get_mut(management) else { return };
+        let Some(entry) = self.context.managements.get_mut(management) else { return };
         entry.pending -= 1;
         if entry.pending > 0 {
             return;
         }
-        let Some(entry) = self.managements.remove(management) else { return };
+        let Some(entry) = self.context.managements.remove(management) else { return };
         match entry.origin {
             Origin::Reactor { reactor, management } => {
-                self.shared.mailboxes[reactor].send(Letter::UnitsAborted { management });
+                self.context.shared.mailboxes[reactor].send(Letter::UnitsAborted { management });
             }
             Origin::Command { session: key, task } => self.resume(key, task, scsi::Input::Turn),
             Origin::Logout { session, id } => {
@@ -146,7 +146,7 @@ impl<P: Port> Pump<P> {
     /// As `one_done`, for store work of an ended task and for the answer of another reactor: nobody
     /// else settles the session that waits.
     pub(super) fn done_elsewhere(&mut self, management: Key) {
-        let session = match self.managements.get(management).map(|entry| &entry.origin) {
+        let session = match self.context.managements.get(management).map(|entry| &entry.origin) {
             Some(
                 Origin::Session { session, .. }
                 | Origin::Command { session, .. }

@@ -36,32 +36,33 @@ impl<P: Port> Pump<P> {
             && !connection.dirty
         {
             connection.dirty = true;
-            self.dirty.push(key);
+            self.context.dirty.push(key);
         }
     }
 
     /// Sends what has gathered since the last wait, many PDUs in one system call.
     pub(super) fn flush(&mut self) {
-        self.send_at = None;
-        if self.dirty.is_empty() {
+        self.context.send_at = None;
+        if self.context.dirty.is_empty() {
             return;
         }
-        let now = self.port.now();
-        let mut flushing = std::mem::take(&mut self.flushing);
-        while !self.dirty.is_empty() {
-            std::mem::swap(&mut self.dirty, &mut flushing);
+        let now = self.context.port.now();
+        let mut flushing = std::mem::take(&mut self.context.flushing);
+        while !self.context.dirty.is_empty() {
+            std::mem::swap(&mut self.context.dirty, &mut flushing);
             for key in flushing.drain(..) {
                 match self.holds_back(key, now) {
                     Some(until) => {
-                        self.send_at = Some(self.send_at.map_or(until, |at| at.min(until)));
-                        self.held.push(key);
+                        self.context.send_at =
+                            Some(self.context.send_at.map_or(until, |at| at.min(until)));
+                        self.context.held.push(key);
                     }
                     None => self.transmit(key),
                 }
             }
         }
-        self.flushing = flushing;
-        std::mem::swap(&mut self.dirty, &mut self.held);
+        self.context.flushing = flushing;
+        std::mem::swap(&mut self.context.dirty, &mut self.context.held);
     }
 
     /// Until when the answers of a connection wait for others to go with them.
@@ -71,7 +72,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn holds_back(&mut self, key: Key, now: Instant) -> Option<Instant> {
         let connection = self.connections.get_mut(key)?;
         let Phase::Session { session, id } = connection.phase else { return None };
-        if self.shared.hold_back.is_zero()
+        if self.context.shared.hold_back.is_zero()
             || connection.list.is_none()
             || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
         {
@@ -84,7 +85,7 @@ impl<P: Port> Pump<P> {
         if waiting >= HOLD_ANSWERS || on_their_way < HOLD_DEPTH {
             return None;
         }
-        let until = *connection.held_until.get_or_insert(now + self.shared.hold_back);
+        let until = *connection.held_until.get_or_insert(now + self.context.shared.hold_back);
         (now < until).then_some(until)
     }
 
@@ -98,10 +99,10 @@ impl<P: Port> Pump<P> {
         let backlog = connection.mover.backlog();
         if !connection.paused && backlog > BACKLOG_HIGH {
             connection.paused = true;
-            self.port.pause(connection.socket);
+            self.context.port.pause(connection.socket);
         } else if connection.paused && backlog < BACKLOG_LOW {
             connection.paused = false;
-            self.port.resume(connection.socket);
+            self.context.port.resume(connection.socket);
         }
         let Some(mut list) = connection.list.take() else { return };
         if connection.mover.poll_transmit(&mut list) {
@@ -111,11 +112,11 @@ impl<P: Port> Pump<P> {
                 connection.told = session.machine.next_stat_sn(id);
             }
             let work = Work::Send { socket: connection.socket, list };
-            self.port.submit(token(Kind::Send, key), work);
+            self.context.port.submit(token(Kind::Send, key), work);
         } else {
             connection.list = Some(list);
             if connection.mover.backlog() > 0 {
-                self.memory_queue.wait_to_send(key);
+                self.context.memory_queue.wait_to_send(key);
             }
             self.end_if_terminated(key);
         }

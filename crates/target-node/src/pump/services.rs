@@ -65,7 +65,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn command(&mut self, key: Key, command: service::Command) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.commands += 1;
-        self.watch.command();
+        self.context.watch.command();
         let id = command.task;
         if session.nexus.is_none() || command.exhausted {
             return session.machine.complete(id, empty_completion(TASK_SET_FULL));
@@ -83,7 +83,7 @@ impl<P: Port> Pump<P> {
             expected_in: command.expected_in,
             unaware: unaware.is_some(),
         });
-        self.watch.laps.lap(Layer::Scsi);
+        self.context.watch.laps.lap(Layer::Scsi);
         let overtakes = matches!(command.attribute, Attribute::HeadOfQueue | Attribute::Aca);
         *session.new_slot(id) = Some(Task {
             id,
@@ -127,11 +127,11 @@ impl<P: Port> Pump<P> {
             let Some(store) = task.scsi.store() else { return };
             match store.submit(&op) {
                 Submitted::Done(outcome) => {
-                    self.watch.stored(&op);
-                    let scene = scene(&self.shared, nexus, &session.login);
+                    self.context.watch.stored(&op);
+                    let scene = scene(&self.context.shared, nexus, &session.login);
                     complaint::of(scene, &task.scsi, &op, &outcome, Cause::default());
                     step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.watch.laps.lap(Layer::Scsi);
+                    self.context.watch.laps.lap(Layer::Scsi);
                 }
                 Submitted::Io(io) => return self.submit_io(key, id, op, io),
             }
@@ -143,7 +143,7 @@ impl<P: Port> Pump<P> {
             | Step::Clock
             | Step::Draw
             | Step::Keep(_)
-            | Step::Spawn { .. } => self.runnable.push_back((key, id, step)),
+            | Step::Spawn { .. } => self.context.runnable.push_back((key, id, step)),
             Step::ReceiveDataOut { length } => self.receive_data_out(key, id, length),
             Step::Complete(completion) => self.complete(key, id, completion),
         }
@@ -151,8 +151,8 @@ impl<P: Port> Pump<P> {
 
     /// Gives commands that used up their turn another one.
     pub(super) fn take_turns(&mut self) {
-        for _ in 0..self.runnable.len() {
-            let Some((key, id, step)) = self.runnable.pop_front() else { return };
+        for _ in 0..self.context.runnable.len() {
+            let Some((key, id, step)) = self.context.runnable.pop_front() else { return };
             self.advance(key, id, step);
             self.settle(key);
         }
@@ -211,9 +211,9 @@ impl<P: Port> Pump<P> {
         };
         buf.truncate(task.wanted as usize);
         session.bytes_out += u64::from(task.wanted);
-        self.watch.laps.lap(Layer::Protocol);
+        self.context.watch.laps.lap(Layer::Protocol);
         let step = task.scsi.resume(nexus, Input::DataOut(buf.freeze()));
-        self.watch.laps.lap(Layer::Scsi);
+        self.context.watch.laps.lap(Layer::Scsi);
         self.advance(key, id, step);
     }
 
@@ -229,18 +229,18 @@ impl<P: Port> Pump<P> {
         }
         let Some(session) = self.sessions.get_mut(key) else { return };
         if completion.fence {
-            session.machine.set_now(self.port.now());
+            session.machine.set_now(self.context.port.now());
         }
         let bytes = completion.data_in.as_ref().map_or(0, |data| data.len());
-        let lends =
-            self.owed.saturating_add(bytes) <= LENT_ALL / self.shared.mailboxes.len().max(1);
+        let lends = self.context.owed.saturating_add(bytes)
+            <= LENT_ALL / self.context.shared.mailboxes.len().max(1);
         let data_in = match completion.data_in {
             Some(data) if session.machine.keeps_data() => {
-                self.watch.copied += data.len() as u64;
+                self.context.watch.copied += data.len() as u64;
                 Some(buffers::private(&session.pool, data, Claim::Convenience))
             }
             Some(data) if !lends && data.is_lent() => {
-                self.watch.copied += data.len() as u64;
+                self.context.watch.copied += data.len() as u64;
                 let data = buffers::private(&session.pool, data, Claim::Convenience);
                 // What is said of it is said once.
                 if data.is_lent() && completion.status == GOOD {
@@ -252,7 +252,7 @@ impl<P: Port> Pump<P> {
         };
         session.bytes_in += bytes as u64;
         session.owed = session.owed.saturating_add(bytes);
-        self.owed = self.owed.saturating_add(bytes);
+        self.context.owed = self.context.owed.saturating_add(bytes);
         let completion = service::Completion {
             status: completion.status,
             sense: completion.sense,
@@ -273,7 +273,7 @@ impl<P: Port> Pump<P> {
     fn tell_failed_check(&mut self, key: Key, id: TaskId) {
         let Some(session) = self.sessions.get_mut(key) else { return };
         if let (Some(nexus), Some(task)) = (&session.nexus, task_of(&mut session.tasks, id)) {
-            complaint::of_check(scene(&self.shared, nexus, &session.login), &task.scsi);
+            complaint::of_check(scene(&self.context.shared, nexus, &session.login), &task.scsi);
         }
     }
 }

@@ -30,16 +30,16 @@ pub(super) struct Stopping {
 impl<P: Port> Pump<P> {
     /// Begins a clean stop: no new connections, initiators are asked to log out.
     pub(super) fn stop(&mut self, grace: Duration) {
-        if self.stopping.is_some() {
+        if self.context.stopping.is_some() {
             return;
         }
         for socket in std::mem::take(&mut self.listeners) {
-            self.port.close(socket);
+            self.context.port.close(socket);
         }
-        let drop_at = self.port.now() + grace;
+        let drop_at = self.context.port.now() + grace;
         let cut_at = drop_at + GOODBYE;
-        self.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
-        self.timers.set(0, drop_at);
+        self.context.stopping = Some(Stopping { drop_at, cut_at, dropped: false });
+        self.context.timers.set(0, drop_at);
         self.hurry_jobs();
         let logins: Vec<Key> = self
             .connections
@@ -55,7 +55,7 @@ impl<P: Port> Pump<P> {
         let sessions: Vec<Key> = self.sessions.keys().collect();
         for key in sessions {
             if let Some(session) = self.sessions.get_mut(key) {
-                session.machine.set_now(self.port.now());
+                session.machine.set_now(self.context.port.now());
                 session.machine.request_logout(seconds);
             }
             self.settle(key);
@@ -63,11 +63,11 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn advance_stop(&mut self, now: Instant) {
-        let Some(stopping) = &mut self.stopping else { return };
+        let Some(stopping) = &mut self.context.stopping else { return };
         if !stopping.dropped && now >= stopping.drop_at {
             stopping.dropped = true;
             let cut_at = stopping.cut_at;
-            self.timers.set(0, cut_at);
+            self.context.timers.set(0, cut_at);
             let sessions: Vec<Key> = self.sessions.keys().collect();
             for key in sessions {
                 if let Some(session) = self.sessions.get_mut(key) {
@@ -78,7 +78,7 @@ impl<P: Port> Pump<P> {
         } else if stopping.dropped && now >= stopping.cut_at {
             let give_up_at = stopping.cut_at + LAST_ANSWERS;
             match now < give_up_at {
-                true => self.timers.set(0, give_up_at),
+                true => self.context.timers.set(0, give_up_at),
                 false => self.give_up_errands(),
             }
             let connections: Vec<Key> = self.connections.keys().collect();
@@ -89,6 +89,8 @@ impl<P: Port> Pump<P> {
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.stopping.is_some() && self.connections.is_empty() && self.ios.is_empty()
+        self.context.stopping.is_some()
+            && self.connections.is_empty()
+            && self.context.ios.is_empty()
     }
 }

@@ -59,7 +59,7 @@ impl<P: Port> Pump<P> {
             Io::Part(part) => return self.run_io(key, id, op, kept, part.io().clone()),
         };
         if let Some(io) = self.remember(key, id, Doing::Store { op, io: kept }) {
-            self.port.submit(token(Kind::Io, io), work);
+            self.context.port.submit(token(Kind::Io, io), work);
         }
     }
 
@@ -77,16 +77,16 @@ impl<P: Port> Pump<P> {
     /// A store wants to know what time it is.
     #[cold]
     fn tell_store_time(&mut self, key: Key, id: TaskId, op: store::Op, io: Io) {
-        let result = IoResult::Clock(self.port.now());
+        let result = IoResult::Clock(self.context.port.now());
         self.answer(key, id, op, &io, result);
     }
 
     /// A store wants to go on when some time has passed.
     #[cold]
     fn begin_pause(&mut self, key: Key, id: TaskId, op: store::Op, io: Io, length: Duration) {
-        let end = self.port.now() + length;
+        let end = self.context.port.now() + length;
         if let Some(io) = self.remember(key, id, Doing::Store { op, io }) {
-            self.timers.set(token(Kind::Io, io).0, end);
+            self.context.timers.set(token(Kind::Io, io).0, end);
         }
     }
 
@@ -101,13 +101,13 @@ impl<P: Port> Pump<P> {
             Doing::Store { io, .. } => self.watching(key, id, io),
             Doing::Keep => None,
         };
-        Some(self.ios.insert(PendingIo {
+        Some(self.context.ios.insert(PendingIo {
             session: key,
             task: id,
             doing,
             ended: None,
             managements: Vec::new(),
-            stamp: self.watch.laps.stamp(),
+            stamp: self.context.watch.laps.stamp(),
             watching,
         }))
     }
@@ -127,10 +127,10 @@ impl<P: Port> Pump<P> {
         match store.complete(&op, io, result) {
             Submitted::Io(next) => self.submit_io(key, id, op, next),
             Submitted::Done(outcome) => {
-                let scene = scene(&self.shared, nexus, &session.login);
+                let scene = scene(&self.context.shared, nexus, &session.login);
                 complaint::of(scene, &task.scsi, &op, &outcome, cause);
                 let step = task.scsi.resume(nexus, Input::Store(outcome));
-                self.runnable.push_back((key, id, step));
+                self.context.runnable.push_back((key, id, step));
             }
         }
     }
@@ -138,10 +138,10 @@ impl<P: Port> Pump<P> {
     /// Nobody waits for the result of work any more: a pause is over, and who does the work
     /// elsewhere is told. What the engine has goes on.
     pub(super) fn hurry(&mut self, key: Key) {
-        let now = self.port.now();
-        let Some(pending) = self.ios.get(key) else { return };
+        let now = self.context.port.now();
+        let Some(pending) = self.context.ios.get(key) else { return };
         if pending.is_pause() {
-            self.timers.set(token(Kind::Io, key).0, now);
+            self.context.timers.set(token(Kind::Io, key).0, now);
         }
         if let Some(errand) = pending.errand() {
             errand.cancel();
@@ -155,9 +155,9 @@ impl<P: Port> Pump<P> {
         key: Key,
         kept: Option<Result<(), KeepFailed>>,
     ) -> Option<(Key, TaskId, Doing)> {
-        let done = self.ios.remove(key)?;
+        let done = self.context.ios.remove(key)?;
         let PendingIo { session: key, task: id, doing, managements, ended, stamp, .. } = done;
-        self.watch.laps.since(Layer::StoreWait, stamp);
+        self.context.watch.laps.since(Layer::StoreWait, stamp);
         if let Some(task) = ended {
             if let Some(result) = kept {
                 self.kept_late(key, *task, result);
@@ -193,11 +193,11 @@ impl<P: Port> Pump<P> {
             match store.complete(&op, &io, result) {
                 Submitted::Io(next) => self.submit_io(key, id, op, next),
                 Submitted::Done(outcome) => {
-                    self.watch.laps.lap(Layer::Store);
-                    let scene = scene(&self.shared, nexus, &session.login);
+                    self.context.watch.laps.lap(Layer::Store);
+                    let scene = scene(&self.context.shared, nexus, &session.login);
                     complaint::of(scene, &task.scsi, &op, &outcome, cause);
                     let step = task.scsi.resume(nexus, Input::Store(outcome));
-                    self.watch.laps.lap(Layer::Scsi);
+                    self.context.watch.laps.lap(Layer::Scsi);
                     self.advance(key, id, step);
                 }
             }

@@ -55,15 +55,17 @@ impl Sends {
 impl<P: Port> Pump<P> {
     /// There is something to look at.
     pub(super) fn sweep_later(&mut self) {
-        if !self.sweeps {
-            self.sweeps = true;
-            self.timers.set(token(Kind::Sweep, Key::NOBODY).0, self.port.now() + INTERVAL);
+        if !self.context.sweeps {
+            self.context.sweeps = true;
+            self.context
+                .timers
+                .set(token(Kind::Sweep, Key::NOBODY).0, self.context.port.now() + INTERVAL);
         }
     }
 
     pub(super) fn sweep(&mut self) {
-        let now = self.port.now();
-        let next = match self.pool.trim(STEP) {
+        let now = self.context.port.now();
+        let next = match self.context.pool.trim(STEP) {
             Trimmed::InPart => return self.sweep_at(now + BETWEEN_STEPS),
             Trimmed::ForNow => Some(now + INTERVAL),
             Trimmed::All => self.is_used().then_some(now + INTERVAL),
@@ -71,18 +73,18 @@ impl<P: Port> Pump<P> {
         self.cut_stuck();
         match next {
             Some(at) => self.sweep_at(at),
-            None => self.sweeps = false,
+            None => self.context.sweeps = false,
         }
     }
 
     /// Somebody has memory, or may take it yet: a session does without a connection, too.
     fn is_used(&self) -> bool {
         let alone = self.connections.is_empty() && self.sessions.is_empty();
-        !alone || self.pool.bytes_in_use() > 0
+        !alone || self.context.pool.bytes_in_use() > 0
     }
 
     fn sweep_at(&mut self, at: clock::Instant) {
-        self.timers.set(token(Kind::Sweep, Key::NOBODY).0, at);
+        self.context.timers.set(token(Kind::Sweep, Key::NOBODY).0, at);
     }
 
     fn cut_stuck(&mut self) {

@@ -61,36 +61,37 @@ impl<P: Port> Pump<P> {
         let Some(task) = task_of(&mut session.tasks, id) else { return };
         let overtakes = task.overtakes;
         let Some(unit) = task.scsi.unit().cloned() else { return };
-        let bit = bit_of(self.reactor);
-        self.shared.board.0.fetch_or(bit, Ordering::SeqCst);
+        let bit = bit_of(self.context.reactor);
+        self.context.shared.board.0.fetch_or(bit, Ordering::SeqCst);
         // What ended before the bit was there is seen by trying once more.
         let is_new = unit.watchers().add(bit);
-        let now = self.port.now();
-        self.waiting.add((key, id), unit, overtakes, now);
+        let now = self.context.port.now();
+        self.context.waiting.add((key, id), unit, overtakes, now);
         if is_new {
-            self.waiting.somebody_ended();
+            self.context.waiting.somebody_ended();
         }
     }
 
     /// Lets commands that wait try again, if there is a reason to.
     pub(super) fn try_again(&mut self) {
-        if !self.waiting.has_lines()
-            || (!self.waiting.is_empty() && !self.waiting.begin(self.port.now()))
+        if !self.context.waiting.has_lines()
+            || (!self.context.waiting.is_empty()
+                && !self.context.waiting.begin(self.context.port.now()))
         {
             return;
         }
-        while let Some((key, id)) = self.waiting.next() {
+        while let Some((key, id)) = self.context.waiting.next() {
             self.resume(key, id, Input::Turn);
             self.settle(key);
         }
-        let bit = bit_of(self.reactor);
-        for unit in self.waiting.end() {
+        let bit = bit_of(self.context.reactor);
+        for unit in self.context.waiting.end() {
             if !is_shared(bit) {
                 unit.watchers().remove(bit);
             }
         }
-        if self.waiting.is_empty() && !is_shared(bit) {
-            self.shared.board.0.fetch_and(!bit, Ordering::SeqCst);
+        if self.context.waiting.is_empty() && !is_shared(bit) {
+            self.context.shared.board.0.fetch_and(!bit, Ordering::SeqCst);
         }
     }
 
@@ -98,7 +99,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn end(&mut self, key: Key, id: TaskId) -> bool {
         let Some(session) = self.sessions.get_mut(key) else { return false };
         let Some(slot) = session.slot_of(id) else { return false };
-        let unit = slot.as_ref().and_then(|task| self.shared.board.concerned(&task.scsi));
+        let unit = slot.as_ref().and_then(|task| self.context.shared.board.concerned(&task.scsi));
         *slot = None;
         self.has_ended(unit);
         true
@@ -106,14 +107,14 @@ impl<P: Port> Pump<P> {
 
     /// The same for a task that is in nobody's table any more.
     pub(super) fn over(&mut self, task: scsi::Task) {
-        let unit = self.shared.board.concerned(&task);
+        let unit = self.context.shared.board.concerned(&task);
         drop(task);
         self.has_ended(unit);
     }
 
     /// Somebody may have begun to wait, perhaps for this one, since `unit` was looked up.
     fn has_ended(&mut self, unit: Option<Arc<LogicalUnit>>) {
-        if !self.shared.board.is_empty() {
+        if !self.context.shared.board.is_empty() {
             self.tell_waiting(unit.as_ref());
         }
     }
@@ -123,17 +124,17 @@ impl<P: Port> Pump<P> {
     pub(super) fn tell_waiting(&mut self, unit: Option<&Arc<LogicalUnit>>) {
         let bits = match unit {
             Some(unit) => unit.watchers().bits(),
-            None => self.shared.board.0.load(Ordering::SeqCst),
+            None => self.context.shared.board.0.load(Ordering::SeqCst),
         };
         if bits == 0 {
             return;
         }
-        for (reactor, mailbox) in self.shared.mailboxes.iter().enumerate() {
+        for (reactor, mailbox) in self.context.shared.mailboxes.iter().enumerate() {
             if bits & bit_of(reactor) == 0 {
                 continue;
             }
-            match reactor == self.reactor {
-                true => self.waiting.somebody_ended(),
+            match reactor == self.context.reactor {
+                true => self.context.waiting.somebody_ended(),
                 false => mailbox.stir(),
             }
         }
@@ -142,7 +143,7 @@ impl<P: Port> Pump<P> {
     /// What time it is.
     #[cold]
     pub(super) fn tell_time(&mut self, key: Key, id: TaskId) {
-        let milliseconds = self.port.wall_clock().as_millis();
+        let milliseconds = self.context.port.wall_clock().as_millis();
         self.resume(key, id, Input::Clock(u64::try_from(milliseconds).unwrap_or(u64::MAX)));
     }
 }

@@ -59,13 +59,13 @@ impl<P: Port> Pump<P> {
 
     /// The result of work that has ended, for all whom it concerns. None: it is not known yet.
     pub(super) fn judged(&mut self, key: Key, result: IoResult) -> Option<IoResult> {
-        let Some(pending) = self.ios.get_mut(key) else { return Some(result) };
+        let Some(pending) = self.context.ios.get_mut(key) else { return Some(result) };
         let Some(watching) = &mut pending.watching else { return Some(result) };
         let result = match (watching.refused, &result) {
             (None, IoResult::Other(Err(errno @ (ENOSPC | EDQUOT)))) => {
                 if let Some(work) = plain_write(&pending.doing) {
                     watching.refused = Some(*errno);
-                    self.port.submit(token(Kind::Io, key), work);
+                    self.context.port.submit(token(Kind::Io, key), work);
                     return None;
                 }
                 result
@@ -87,14 +87,14 @@ impl<P: Port> Pump<P> {
         let failed = watching.watch.end(well);
         let verdict = if well { watching.watch.verdict() } else { Verdict::Good };
         if verdict == Verdict::Wait {
-            let now = self.port.now();
+            let now = self.context.port.now();
             let waited = now.since(*watching.held.get_or_insert(now));
             let end = now + (waited / 4).clamp(HOLD_MIN, HOLD_MAX);
-            self.timers.set(token(Kind::Io, key).0, end);
+            self.context.timers.set(token(Kind::Io, key).0, end);
             return None;
         }
         if failed || verdict == Verdict::Repaired {
-            let found = file.and_then(|file| self.shared.files.find(file));
+            let found = file.and_then(|file| self.context.shared.files.find(file));
             let path = found.map_or_else(String::new, |file| file.path);
             if failed {
                 tracing::error!(

@@ -225,11 +225,11 @@ fn copy_job(store: Arc<dyn Store>) -> scsi::Task {
 fn finish(pump: &mut Pump<Desk>) -> (u64, u64) {
     let (mut read, mut written) = (0, 0);
     for _ in 0..1_000_000 {
-        if pump.jobs.is_empty() {
+        if pump.context.jobs.is_empty() {
             return (read, written);
         }
         assert!(pump.turn(), "it is not stopped");
-        let under_way = pump.ios.iter().filter_map(|(key, pending)| match &pending.doing {
+        let under_way = pump.context.ios.iter().filter_map(|(key, pending)| match &pending.doing {
             Doing::Store { io, .. } => Some((key, io.clone())),
             Doing::Keep => None,
         });
@@ -276,23 +276,23 @@ fn a_job_without_a_buffer_rests_between_its_tries() {
     let mut target = target_of(pool.clone());
     let pump = &mut target.pumps[0];
     pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job_on_file(), None);
-    let (key, _) = pump.job_turns.pop_front().expect("its first turn");
+    let (key, _) = pump.context.job_turns.pop_front().expect("its first turn");
     let all = drain(&pool);
     let io = Io::Read { file: FileId(0), offset: 0, length: LENGTH };
     pump.submit_io(Key::NOBODY, id_of(key), Op::Read { offset: 0, length: LENGTH }, io);
 
-    let begin = pump.port.now();
+    let begin = pump.context.port.now();
     let tries = 100;
     for _ in 0..tries {
         assert!(pump.turn(), "it is not stopped");
     }
-    assert_eq!(pump.port.reads, 0, "there is no buffer");
-    assert_eq!(pump.port.waits, tries);
-    assert!(pump.port.now().since(begin) >= WAIT * 99, "it spins");
+    assert_eq!(pump.context.port.reads, 0, "there is no buffer");
+    assert_eq!(pump.context.port.waits, tries);
+    assert!(pump.context.port.now().since(begin) >= WAIT * 99, "it spins");
 
     drop(all);
     assert!(pump.turn());
-    assert_eq!(pump.port.reads, 1, "it goes on when there is one");
+    assert_eq!(pump.context.port.reads, 1, "it goes on when there is one");
 }
 
 /// The file system may have to look it up, so it is work for the port; others go on meanwhile.
@@ -301,14 +301,14 @@ fn what_a_file_has_where_is_not_asked_on_the_reactor() {
     let mut target = target_of(Pool::new(POOL_BYTES).expect("memory"));
     let pump = &mut target.pumps[0];
     pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job_on_file(), None);
-    let (key, _) = pump.job_turns.pop_front().expect("its first turn");
+    let (key, _) = pump.context.job_turns.pop_front().expect("its first turn");
     let io = Io::Status { file: FileId(0), offset: 0 };
     pump.submit_io(Key::NOBODY, id_of(key), Op::Status { offset: 0, length: 512 }, io);
-    assert_eq!((pump.port.questions, pump.ios.len()), (1, 1));
+    assert_eq!((pump.context.port.questions, pump.context.ios.len()), (1, 1));
     assert!(pump.turn(), "it goes on");
-    let io = pump.ios.iter().next().map(|(key, _)| key).expect("it waits");
+    let io = pump.context.ios.iter().next().map(|(key, _)| key).expect("it waits");
     pump.io_done(io, IoResult::Status(Ok((store::Space::Mapped, 512))));
-    assert!(pump.ios.is_empty() && !pump.job_turns.is_empty());
+    assert!(pump.context.ios.is_empty() && !pump.context.job_turns.is_empty());
 }
 
 #[test]
@@ -322,12 +322,12 @@ fn a_stop_does_not_wait_for_the_pause_of_a_job() {
     let store = Arc::new(Delay::new(Arc::new(inner), FilterIndex(1), Delayed::All, hour));
     pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job(store), None);
     pump.take_job_turns();
-    assert_eq!(pump.ios.len(), 1, "it is in its first pause");
+    assert_eq!(pump.context.ios.len(), 1, "it is in its first pause");
 
-    let begin = pump.port.now();
+    let begin = pump.context.port.now();
     pump.stop(Duration::from_secs(2));
     while pump.turn() {
-        assert!(pump.port.now().since(begin) < hour, "the pause holds the stop up");
+        assert!(pump.context.port.now().since(begin) < hour, "the pause holds the stop up");
     }
 }
 
@@ -356,17 +356,17 @@ fn stop_of_unanswered(gives_up: bool) -> Duration {
     let pump = &mut target.pumps[0];
     let id = TaskId { index: 0, generation: 0 };
     pump.spawn(Key::NOBODY, id, job_on_file(), None);
-    let (key, _) = pump.job_turns.pop_front().expect("its first turn");
+    let (key, _) = pump.context.job_turns.pop_front().expect("its first turn");
     let work = Arc::new(Nobody { gives_up, open: Mutex::default() });
     let io = Io::Foreign(Errand::new(Arc::clone(&work) as Arc<dyn Foreign>));
     pump.submit_io(Key::NOBODY, id_of(key), Op::Flush, io);
-    assert_eq!(pump.ios.len(), 1);
-    let begin = pump.port.now();
+    assert_eq!(pump.context.ios.len(), 1);
+    let begin = pump.context.port.now();
     pump.stop(Duration::from_secs(2));
     while pump.turn() {
-        assert!(pump.port.now().since(begin) < Duration::from_secs(60), "it does not end");
+        assert!(pump.context.port.now().since(begin) < Duration::from_secs(60), "it does not end");
     }
-    let length = pump.port.now().since(begin);
+    let length = pump.context.port.now().since(begin);
     // Its answer comes too late for anybody.
     drop(work.open.lock().expect("no panic").take());
     pump.take_answers();
@@ -388,7 +388,7 @@ fn a_drain_waits_for_the_work_of_jobs() {
     let (job, unit) = job_and_unit(file());
     pump.spawn(Key::NOBODY, TaskId { index: 0, generation: 0 }, job, None);
     pump.take_job_turns();
-    let io = pump.ios.iter().next().map(|(key, _)| key).expect("it writes");
+    let io = pump.context.ios.iter().next().map(|(key, _)| key).expect("it writes");
     let (reply, replies) = std::sync::mpsc::channel();
     pump.drain(&unit, reply);
     assert!(replies.try_recv().is_err(), "the job's write is under way");
@@ -396,7 +396,7 @@ fn a_drain_waits_for_the_work_of_jobs() {
     assert!(replies.try_recv().is_ok());
     // Work of another unit is not waited for.
     pump.take_job_turns();
-    assert_eq!(pump.ios.len(), 1, "it goes on");
+    assert_eq!(pump.context.ios.len(), 1, "it goes on");
     let (_, other) = job_and_unit(file());
     let (reply, replies) = std::sync::mpsc::channel();
     pump.drain(&other, reply);
@@ -437,8 +437,8 @@ fn a_copy_without_memory_costs_others_nothing() {
     for _ in 0..1000 {
         assert!(pump.turn());
     }
-    assert_eq!(pump.port.reads, 0);
-    let begin = pump.port.now();
+    assert_eq!(pump.context.port.reads, 0);
+    let begin = pump.context.port.now();
     // Another one comes now.
     let op = Op::Read { offset: 0, length: 512 };
     let Submitted::Io(clock) = store.submit(&op) else { panic!("it asks for the time") };
