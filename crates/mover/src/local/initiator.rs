@@ -18,14 +18,12 @@ use iscsi::initiator::datamover::TaskId;
 use iscsi::initiator::datamover::Violation;
 use iscsi::initiator::datamover::itt;
 use iscsi::initiator::datamover::slot;
-use wire::iscsi::BHS_LEN;
 use wire::iscsi::CmdSn;
 use wire::iscsi::DataSn;
 use wire::iscsi::Itt;
 use wire::iscsi::LunField;
 use wire::iscsi::Numbers;
 use wire::iscsi::Residual;
-use wire::iscsi::Response;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::ScsiResponse;
 use wire::iscsi::StatSn;
@@ -36,6 +34,7 @@ use super::message::Get;
 use super::message::Put;
 use super::message::ToInitiator;
 use super::message::ToTarget;
+use super::sound::read_response;
 use super::tasks::Tasks;
 use crate::stamp::stamp;
 
@@ -193,7 +192,9 @@ impl Initiator {
         }
         match message {
             ToInitiator::Control { response, data } => {
-                check_control(&response)?;
+                let opcode = response.opcode();
+                let response = read_response(&response, &data);
+                let response = response.ok_or(Violation::Malformed { opcode })?;
                 self.control = data;
                 Ok(Some(Event::Control { response }))
             }
@@ -441,17 +442,4 @@ impl Task {
     fn progress(&self) -> u64 {
         u64::from(self.received) + u64::from(self.asked) + u64::from(self.given)
     }
-}
-
-/// A response that could not have come as a PDU is none, and what moves data or ends a command has
-/// a message of its own.
-fn check_control(response: &Response) -> Result<(), Violation> {
-    let header: [u8; BHS_LEN] = response.emit(0);
-    let opcode = header.first().copied().unwrap_or(0);
-    let is_control =
-        !matches!(response, Response::Scsi(_) | Response::DataIn(_) | Response::R2t(_));
-    if is_control && Response::parse(&header).as_ref() == Ok(response) {
-        return Ok(());
-    }
-    Err(Violation::Malformed { opcode })
 }

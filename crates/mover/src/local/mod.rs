@@ -9,8 +9,11 @@
 mod bursts;
 mod initiator;
 mod message;
+mod sound;
 mod target;
 mod tasks;
+#[cfg(test)]
+mod tests;
 
 pub use initiator::Initiator;
 pub use message::Data;

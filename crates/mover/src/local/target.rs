@@ -42,6 +42,8 @@ use super::message::Get;
 use super::message::Put;
 use super::message::ToInitiator;
 use super::message::ToTarget;
+use super::sound::read_request;
+use super::sound::write_header;
 use super::tasks::Tasks;
 use crate::counters::Counters;
 use crate::staging::stage;
@@ -151,7 +153,7 @@ impl Target {
         let event = match self.refusal(&message) {
             Some(violation) => Err(violation),
             None => Ok(match message {
-                ToTarget::Control { request, data } => Some(self.take_control(request, data)),
+                ToTarget::Control { request, data } => Some(self.take_control(&request, data)),
                 ToTarget::Command { command, data } => Some(self.take_command(command, data, pool)),
                 ToTarget::Data(data) => self.take_data(&data),
             }),
@@ -308,15 +310,11 @@ impl Target {
         is_too_long.then_some(StreamViolation::SegmentTooLong { length, limit })
     }
 
-    fn take_control(&mut self, request: Request, data: Vec<u8>) -> Event {
-        self.header.clear();
-        request.emit(u32::try_from(data.len()).unwrap_or(u32::MAX), &mut self.header);
-        // A request that could not have come as a PDU is none, and what a task brings has messages
-        // of its own.
-        let reason = match Request::parse(&self.header) {
-            Ok(parsed) if parsed != request => PROTOCOL_ERROR,
+    fn take_control(&mut self, request: &Request, data: Vec<u8>) -> Event {
+        let reason = match read_request(request, &data, &mut self.header) {
+            // What a task brings has messages of its own.
             Ok(Request::Command(_) | Request::DataOut(_)) => PROTOCOL_ERROR,
-            Ok(_) => {
+            Ok(request) => {
                 self.counters.pdus_in.count(&request);
                 self.control = data;
                 return Event::Control { request, immediate: Immediate::None };
@@ -329,8 +327,7 @@ impl Target {
 
     fn take_command(&mut self, command: ScsiCommand, data: Slice, pool: &Pool) -> Event {
         let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        self.header.clear();
-        command.emit(length, &mut self.header);
+        write_header(&Request::Command(command), data.len(), &mut self.header);
         if let Err(error) = check(&command) {
             self.counters.pdus_in.malformed += 1;
             return Event::Rejected { reason: error.reject_reason() };
@@ -366,9 +363,7 @@ impl Target {
         let Some((burst, wanted)) = self.bursts.answered(message) else {
             let (final_, lun, data_sn) = (true, LunField::default(), DataSn(0));
             let pdu = DataOut { final_, lun, itt, ttt, exp_stat_sn, data_sn, offset };
-            let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-            self.header.clear();
-            self.header.extend_from_slice(&pdu.emit(length));
+            write_header(&Request::DataOut(pdu), data.len(), &mut self.header);
             return Some(Event::Rejected { reason: INVALID_PDU_FIELD });
         };
         wanted.then(|| burst.result(self.land(&burst, message)))
