@@ -259,6 +259,7 @@ impl<P: Port> Pump<P> {
             true => None,
             false => self.context.waiting.next_try(self.context.port.now()),
         };
+        let again = again.into_iter().chain(self.next_look()).min();
         let kernel = self.context.port.kernel_cycles();
         match (self.context.send_at, again) {
             _ if !(self.context.runnable.is_empty() && self.context.job_turns.is_empty()) => {

@@ -117,6 +117,10 @@ impl<P: Port> Pump<P> {
                 }
             }
             Sending::Left => {
+                // It may be read again, which the next look finds.
+                if connection.paused {
+                    self.mark_dirty(key);
+                }
                 self.left(key);
                 self.end_if_terminated(key);
             }

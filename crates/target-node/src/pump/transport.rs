@@ -7,10 +7,12 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use buf::Buf;
 use buf::Pool;
 use buf::SgList;
+use clock::Instant;
 use engine::Landing;
 use engine::Port;
 use engine::Socket;
@@ -28,6 +30,7 @@ use mover::tcp::Tcp;
 use super::Connection;
 use super::Phase;
 use super::Pump;
+use super::context::Context;
 use crate::table::Key;
 
 /// Our end of a local connection.
@@ -39,6 +42,9 @@ pub type LocalEnd = End<ToTarget, ToInitiator>;
 /// How much may be under way on a local connection in each direction: two messages for each command
 /// of a window of 128, and data as on a socket before its connection is not read any more.
 const LOCAL_BOUNDS: Bounds = Bounds { count_max: 256, weight_max: 16 << 20 };
+
+/// From one look for memory to the next, while commands wait for it.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A new local connection.
 pub(crate) fn local_ends() -> (LocalEnd, OurEnd) {
@@ -294,6 +300,16 @@ impl<P: Port> Pump<P> {
         // Those that have begun meanwhile.
         locals.append(&mut self.context.locals);
         self.context.locals = locals;
+    }
+
+    /// When to look for memory that is waited for: a local initiator gives it back without a word.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let Context { locals, memory_queue, port, .. } = &self.context;
+        if locals.is_empty() || memory_queue.is_empty() {
+            return None;
+        }
+        let wait = if memory_queue.has_moved_up() { Duration::ZERO } else { LOOK };
+        Some(port.now() + wait)
     }
 
     /// Takes what has come over one of them; false if it is not here any more.
