@@ -84,7 +84,7 @@ pub(crate) struct Local {
 
 /// What became of an attempt to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sending {
+pub(super) enum Sent {
     /// What was sent before is still under way.
     UnderWay,
     /// It is under way now.
@@ -138,21 +138,21 @@ impl Line {
 
     /// Hands out what `mover` has to send.
     #[inline]
-    pub(super) fn send<P: Port>(&mut self, mover: &mut Mover, of: Token, port: &mut P) -> Sending {
+    pub(super) fn send<P: Port>(&mut self, mover: &mut Mover, of: Token, port: &mut P) -> Sent {
         match (self, mover) {
             (Self::Socket { socket, list }, Mover::Tcp(mover)) => {
-                let Some(mut filling) = list.take() else { return Sending::UnderWay };
+                let Some(mut filling) = list.take() else { return Sent::UnderWay };
                 if mover.poll_transmit(&mut filling) {
                     port.submit(of, Work::Send { socket: *socket, list: filling });
-                    return Sending::Begun;
+                    return Sent::Begun;
                 }
                 *list = Some(filling);
-                Sending::Nothing
+                Sent::Nothing
             }
             (Self::Local(line), Mover::Local(mover)) => line.send(mover),
             (Self::Socket { .. }, Mover::Local(_)) | (Self::Local(_), Mover::Tcp(_)) => {
                 debug_assert!(false, "a mover for another kind of line");
-                Sending::Nothing
+                Sent::Nothing
             }
         }
     }
@@ -317,8 +317,8 @@ impl<P: Port> Pump<P> {
         let mut any = false;
         loop {
             let now = self.context.port.now();
-            let Some(connection) = self.connections.get_mut(key) else { return false };
-            let Connection { line, mover, phase, pool, .. } = connection;
+            let Some(mut view) = self.connection(key) else { return false };
+            let Connection { line, mover, phase, pool, .. } = &mut *view.connection;
             let (Line::Local(line), Mover::Local(mover)) = (line, mover) else { return false };
             if matches!(phase, Phase::Moving(_)) {
                 self.detached(key, None);
@@ -341,9 +341,10 @@ impl<P: Port> Pump<P> {
                 },
             };
             any = true;
-            self.context.watch.laps.fed(0);
+            view.context.watch.laps.fed(0);
             if let Some(event) = event {
-                self.heard(key, event, now);
+                let next = view.take_event(event, now);
+                self.settle_next(key, next);
             }
         }
         if any {
@@ -354,8 +355,8 @@ impl<P: Port> Pump<P> {
 }
 
 impl Local {
-    fn send(&mut self, mover: &mut local::Target) -> Sending {
-        let Some(end) = &self.end else { return Sending::Nothing };
+    fn send(&mut self, mover: &mut local::Target) -> Sent {
+        let Some(end) = &self.end else { return Sent::Nothing };
         let mut any = false;
         let has_room = end.send_from(|| {
             let message = mover.poll_message()?;
@@ -365,10 +366,10 @@ impl Local {
         });
         self.is_full = !has_room;
         match (any, has_room) {
-            (true, _) => Sending::Left,
-            (false, true) => Sending::Nothing,
+            (true, _) => Sent::Left,
+            (false, true) => Sent::Nothing,
             // The port is woken when there is room.
-            (false, false) => Sending::UnderWay,
+            (false, false) => Sent::UnderWay,
         }
     }
 
