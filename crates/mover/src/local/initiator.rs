@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::Slice;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Ended;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Keys;
@@ -29,6 +30,7 @@ use wire::iscsi::ScsiResponse;
 use wire::iscsi::StatSn;
 use wire::iscsi::Ttt;
 
+use super::CAPABILITIES;
 use super::message::Data;
 use super::message::Get;
 use super::message::Put;
@@ -128,6 +130,12 @@ impl Initiator {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// What it can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
     }
 
     /// Takes an op; `Detach` gives the buffer of its task back. `Attach`, `Detach`, `Release`,

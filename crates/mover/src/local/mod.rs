@@ -22,3 +22,14 @@ pub use message::Put;
 pub use message::ToInitiator;
 pub use message::ToTarget;
 pub use target::Target;
+
+use iscsi::datamover::Capabilities;
+
+/// What local movers can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    collapses_status: true,
+    numbers_data: false,
+    digests: false,
+    markers: false,
+    lands: false,
+};

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use buf::Buf;
 use buf::Pool;
 use buf::Slice;
+use iscsi::datamover::Capabilities;
 use iscsi::datamover::DataError;
 use iscsi::datamover::Event;
 use iscsi::datamover::Immediate;
@@ -32,6 +33,7 @@ use wire::iscsi::Response;
 use wire::iscsi::ScsiCommand;
 use wire::iscsi::StatSn;
 
+use super::CAPABILITIES;
 use super::bursts::Burst;
 use super::bursts::Bursts;
 use super::bursts::Kind;
@@ -133,6 +135,11 @@ impl Target {
     /// In the state before login: [`Keys::LOGIN`].
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// What it can do.
+    pub const fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
     }
 
     /// Takes a message. After a [`Event::Violation`] every other one gives the same violation.

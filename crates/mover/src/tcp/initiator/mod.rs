@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use buf::Buf;
 use buf::SgList;
+use iscsi::datamover::Capabilities;
 use iscsi::initiator::datamover::Event;
 use iscsi::initiator::datamover::Op;
 use iscsi::initiator::datamover::TaskId;
@@ -50,6 +51,12 @@ impl Tcp {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// What it can do.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        Capabilities::STREAM
     }
 
     /// Takes bytes up to and including the one that makes an event; returns how many, and the
