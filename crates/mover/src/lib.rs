@@ -12,6 +12,9 @@ extern crate alloc;
 mod counters;
 pub mod limits;
 pub mod local;
+mod mover;
 mod staging;
 mod stamp;
 pub mod tcp;
+
+pub use mover::{Carried, Mover};

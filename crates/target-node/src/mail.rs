@@ -2,10 +2,14 @@
 //! Letters between reactors, and from the daemon to them. Never on the way of a command.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -24,6 +28,7 @@ use store::FileId;
 use wire::iscsi::Tsih;
 
 use crate::pump::Handover;
+use crate::pump::OurEnd;
 use crate::registry::Identity;
 use crate::stopwatch::Times;
 use crate::stores::StoreFile;
@@ -35,6 +40,11 @@ pub(crate) enum Letter {
     /// A connection to take over.
     Connection {
         fd: OwnedFd,
+        ends: Ends,
+    },
+    /// A connection from this process to take over.
+    Local {
+        end: OurEnd,
         ends: Ends,
     },
     /// A login under way, for a session that lives here.
@@ -123,9 +133,51 @@ pub(crate) enum Letter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     /// Where it came from.
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     /// Where it came to.
     pub(crate) local: SocketAddr,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums)] // a peer has an address, or is in the same process
+pub enum Peer {
+    /// Somebody at an address.
+    Address(SocketAddr),
+    /// Somebody in the process of the target.
+    Local,
+}
+
+impl Peer {
+    /// Where it counts among those who have not said who they are.
+    pub(crate) const fn ip(self) -> IpAddr {
+        match self {
+            Self::Address(address) => address.ip(),
+            Self::Local => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        }
+    }
+
+    /// An IPv4 peer of an IPv6 socket is shown as what it is.
+    pub(crate) fn without_mapping(self) -> Self {
+        match self {
+            Self::Address(address) => Self::Address(without_mapping(address)),
+            Self::Local => Self::Local,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Local => f.write_str("local"),
+        }
+    }
+}
+
+/// An address without the mapping of IPv4 into IPv6.
+pub(crate) fn without_mapping(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Units that a function is for.
@@ -163,7 +215,8 @@ pub(crate) enum Effect {
 /// The letter box of a reactor.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    letters: Mutex<VecDeque<Letter>>,
+    /// None: nobody reads it any more.
+    letters: Mutex<Option<VecDeque<Letter>>>,
     waker: Waker,
     /// Something has ended that commands may wait for there.
     stirred: AtomicBool,
@@ -171,11 +224,13 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { letters: Mutex::default(), waker, stirred: AtomicBool::new(false) }
+        Self { letters: Mutex::new(Some(VecDeque::new())), waker, stirred: AtomicBool::new(false) }
     }
 
     pub(crate) fn send(&self, letter: Letter) {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).push_back(letter);
+        if let Some(letters) = &mut *self.letters() {
+            letters.push_back(letter);
+        }
         self.waker.wake();
     }
 
@@ -192,7 +247,17 @@ impl Mailbox {
     }
 
     pub(crate) fn take(&self) -> Option<Letter> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        self.letters().as_mut()?.pop_front()
+    }
+
+    /// Nobody reads it any more: what was not read, and what still comes, is dropped, so that
+    /// whoever waits for an answer hears that there is none.
+    pub(crate) fn close(&self) {
+        drop(self.letters().take());
+    }
+
+    fn letters(&self) -> MutexGuard<'_, Option<VecDeque<Letter>>> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -283,7 +348,7 @@ pub struct ConnectionSnapshot {
     /// Connection id.
     pub cid: u16,
     /// The initiator's address.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// The portal's address.
     pub local: SocketAddr,
 }

@@ -32,11 +32,15 @@ mod services;
 mod stopping;
 mod storing;
 mod sweep;
+mod transport;
 mod waiting;
 mod watching;
 
 pub(crate) use complaint::name as name_of_op;
 pub(crate) use join::Handover;
+pub use transport::LocalEnd;
+pub(crate) use transport::OurEnd;
+pub(crate) use transport::local_ends;
 pub(crate) use waiting::Board;
 
 use std::collections::VecDeque;
@@ -44,10 +48,8 @@ use std::net::SocketAddr;
 
 use buf::Buf;
 use buf::Pool;
-use buf::SgList;
 use clock::Instant;
 use engine::Event;
-use engine::Landing;
 use engine::Port;
 use engine::Socket;
 use engine::Token;
@@ -55,7 +57,7 @@ use iscsi::datamover::TaskId;
 use iscsi::service::Indication;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::Output;
-use mover::tcp::Tcp;
+use mover::Mover;
 use store::Io;
 use store::IoResult;
 use wire::iscsi::StatSn;
@@ -65,6 +67,7 @@ use context::Context;
 
 use crate::answers::Answer;
 use crate::mail::Ends;
+use crate::mail::Peer;
 use crate::registry::Identity;
 use crate::stopwatch::Layer;
 use crate::strangers::Ticket;
@@ -94,17 +97,15 @@ pub(crate) struct Pump<P> {
 
 #[derive(Debug)]
 struct Connection {
-    socket: Socket,
-    peer: SocketAddr,
+    line: transport::Line,
+    peer: Peer,
     local: SocketAddr,
-    mover: Tcp,
+    mover: Mover,
     /// What its session has of the pool.
     pool: Pool,
     phase: Phase,
     /// Its entry among the strangers, until it is known who it is.
     ticket: Option<Ticket>,
-    /// The list to fill; None while it is under way.
-    list: Option<SgList>,
     dirty: bool,
     paused: bool,
     /// Data may go from the port straight to its buffer.
@@ -240,6 +241,7 @@ impl<P: Port> Pump<P> {
             self.dispatch(token, event);
         }
         self.context.watch.laps.lap(Layer::Protocol);
+        self.take_messages();
         self.letters();
         self.take_answers();
         self.expire();
@@ -297,7 +299,7 @@ impl<P: Port> Pump<P> {
             }
             Event::ReceiveEnded { error } => self.receive_ended(key, error),
             Event::Accepted { connection, peer, local } => {
-                self.accepted(connection, Ends { peer, local });
+                self.accepted(connection, Ends { peer: Peer::Address(peer), local });
             }
             Event::Detached { connection } => self.detached(key, connection),
             Event::AcceptFailed { errno } => {
@@ -329,7 +331,7 @@ impl<P: Port> Pump<P> {
                 }
                 Phase::Login(_) | Phase::Session { .. } => {}
             }
-            let (taken, event) = connection.mover.feed(rest, &connection.pool);
+            let (taken, event) = transport::feed(&mut connection.mover, rest, &connection.pool);
             rest = rest.get(taken..).unwrap_or_default();
             self.context.watch.laps.fed(taken);
             if let Some(event) = event {
@@ -366,24 +368,16 @@ impl<P: Port> Pump<P> {
         }
     }
 
-    /// Many bytes of data that are to come go straight to where they belong, if the port can do
-    /// that. Not where tasks go on over other connections: they take their buffers along.
     fn land(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.lands
-            && let Some((buf, at, end)) = connection.mover.landing()
-            && let Some(back) = self.context.port.land(connection.socket, Landing { buf, at, end })
-        {
-            let event = connection.mover.landed(back.buf, 0, &connection.pool);
-            debug_assert!(event.is_none(), "nothing has come");
-        }
+        connection.land(&mut self.context.port);
     }
 
     /// Bytes have come where they belong.
     fn landed(&mut self, key: Key, buf: Buf, bytes: usize) {
         let now = self.context.port.now();
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let event = connection.mover.landed(buf, bytes, &connection.pool);
+        let event = transport::landed(&mut connection.mover, buf, bytes, &connection.pool);
         self.context.watch.laps.fed(0);
         if let Some(event) = event {
             self.heard(key, event, now);

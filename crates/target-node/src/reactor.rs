@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,8 +27,10 @@ use wire::iscsi::Tsih;
 use crate::authentication::AuthenticationPolicy;
 use crate::authentication::Challenges;
 use crate::isns;
+use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::mail::Mailbox;
+use crate::mail::Peer;
 use crate::mail::SessionSnapshot;
 use crate::node::LunMap;
 use crate::node::Node;
@@ -34,7 +38,9 @@ use crate::node::Nodes;
 use crate::node::Portal;
 use crate::node::takes_proof;
 use crate::pump::Board;
+use crate::pump::LocalEnd;
 use crate::pump::Pump;
+use crate::pump::local_ends;
 use crate::registry::Registry;
 use crate::registry::SESSIONS_MAX;
 use crate::stopwatch::Times;
@@ -159,6 +165,21 @@ pub(crate) struct Shared {
     /// How long answers may wait for others to go with them; zero where reactors never spin, since
     /// sleeping for so short a time would cost more than it saves.
     pub(crate) hold_back: Duration,
+    /// Local connections so far: the reactors take them in turn.
+    pub(crate) locals: AtomicUsize,
+}
+
+impl Shared {
+    /// Opens a connection from this process to the next reactor in turn.
+    pub(crate) fn open_local(&self) -> LocalEnd {
+        let (theirs, end) = local_ends();
+        let ends = Ends { peer: Peer::Local, local: self.nodes.any_portal() };
+        let number = self.locals.fetch_add(1, Ordering::Relaxed);
+        if let Some(mailbox) = self.mailboxes.get(number % self.mailboxes.len().max(1)) {
+            mailbox.send(Letter::Local { end, ends });
+        }
+        theirs
+    }
 }
 
 /// What to do where a portal cannot be opened.
@@ -272,6 +293,7 @@ impl Target {
             files: Files::new(plan.stores.files),
             login_timeout: plan.login_timeout,
             hold_back: HOLD_BACK.min(plan.spin_max),
+            locals: AtomicUsize::new(0),
         });
         let mut threads = Vec::new();
         for reactor in starting {
@@ -313,6 +335,14 @@ impl Target {
 
     pub(crate) const fn volume_lock(&self) -> &Mutex<()> {
         &self.volumes
+    }
+
+    /// Opens a connection to it that needs no network: messages instead of bytes. It logs in as any
+    /// other does; access lists and proofs hold for it. Where the target has stopped, or has as
+    /// many connections as it may have, the other end closes at once.
+    #[must_use]
+    pub fn connect_local(&self) -> LocalEnd {
+        self.shared.open_local()
     }
 
     /// The addresses that it really listens on.
@@ -424,6 +454,7 @@ impl Target {
                 tracing::error!("a reactor had panicked");
             }
         }
+        self.shared.mailboxes.iter().for_each(Mailbox::close);
         if let Some(leaving) = leaving {
             leaving.wait();
         }

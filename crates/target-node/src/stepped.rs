@@ -3,6 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use buf::Pool;
@@ -20,6 +21,7 @@ use crate::node::Nodes;
 use crate::node::Portal;
 use crate::node::takes_proof;
 use crate::pump::Board;
+use crate::pump::LocalEnd;
 use crate::pump::Pump;
 use crate::reactor::Shared;
 use crate::registry::Registry;
@@ -73,6 +75,7 @@ impl<P: Port> SteppedTarget<P> {
             files: Files::default(),
             login_timeout: plan.login_timeout,
             hold_back: plan.hold_back,
+            locals: AtomicUsize::new(0),
         });
         let ports = ports.into_iter().enumerate();
         let mut pumps: Vec<Pump<P>> = ports
@@ -93,6 +96,13 @@ impl<P: Port> SteppedTarget<P> {
     /// Panics if an invariant of a session does not hold.
     pub fn check(&self) {
         self.pumps.iter().for_each(Pump::check_sessions);
+    }
+
+    /// Opens a connection that needs no network, see
+    /// [`Target::connect_local`](crate::Target::connect_local).
+    #[must_use]
+    pub fn connect_local(&self) -> LocalEnd {
+        self.shared.open_local()
     }
 
     /// Begins to stop, see [`Target::stop`](crate::Target::stop).

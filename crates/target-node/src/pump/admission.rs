@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From an accepted connection to a session: login, access, the ISID rule (RFC 7143 §6.3).
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use engine::Port;
-use engine::Work;
 use iscsi::target_role::Admission;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::Authentication;
@@ -15,7 +13,7 @@ use iscsi::target_role::LoggedIn;
 use iscsi::target_role::Login;
 use iscsi::target_role::LoginOutput;
 use iscsi::target_role::reason_of;
-use mover::tcp::Tcp;
+use mover::Mover;
 use wire::iscsi::Cid;
 use wire::iscsi::StatSn;
 use wire::iscsi::Tsih;
@@ -26,8 +24,11 @@ use super::Phase;
 use super::Pump;
 use super::Session;
 use super::token;
+use super::transport::Carrier;
+use super::transport::Line;
 use crate::mail::Ends;
 use crate::mail::Letter;
+use crate::mail::without_mapping;
 use crate::node::Served;
 use crate::registry::Claim;
 use crate::registry::Identity;
@@ -83,14 +84,14 @@ impl<P: Port> Pump<P> {
         let reactor = self.accepted % self.context.shared.mailboxes.len();
         self.accepted += 1;
         if reactor == self.context.reactor {
-            self.adopt(fd, ends);
+            self.adopt(Carrier::Socket(fd), ends);
         } else {
             self.context.shared.mailboxes[reactor].send(Letter::Connection { fd, ends });
         }
     }
 
     /// Begins the login phase of a connection.
-    pub(super) fn adopt(&mut self, fd: OwnedFd, ends: Ends) {
+    pub(super) fn adopt(&mut self, carrier: Carrier, ends: Ends) {
         let Ends { peer, local } = ends;
         if self.is_full() {
             let reason = match self.context.stopping {
@@ -101,7 +102,7 @@ impl<P: Port> Pump<P> {
             return;
         }
         let now = self.context.port.now();
-        let mover = Tcp::new();
+        let mover = carrier.mover();
         let (capabilities, timeout) = (mover.capabilities(), self.context.shared.login_timeout);
         let machine = Login::new(now, StatSn(1), timeout, capabilities);
         let login = LoginPhase {
@@ -115,8 +116,8 @@ impl<P: Port> Pump<P> {
             cid: Cid(0),
             joins: None,
         };
-        let (peer, local) = (without_mapping(peer), without_mapping(local));
-        let _ = self.insert_connection(fd, peer, local, mover, Box::new(login));
+        let ends = Ends { peer: peer.without_mapping(), local: without_mapping(local) };
+        let _ = self.insert_connection(carrier, ends, mover, Box::new(login));
     }
 
     /// Whether another connection is one too many.
@@ -127,22 +128,21 @@ impl<P: Port> Pump<P> {
     /// Goes on with a login over this connection.
     pub(super) fn insert_connection(
         &mut self,
-        fd: OwnedFd,
-        peer: SocketAddr,
-        local: SocketAddr,
-        mover: Tcp,
+        carrier: Carrier,
+        Ends { peer, local }: Ends,
+        mover: Mover,
         login: Box<LoginPhase>,
     ) -> Option<Key> {
-        let socket = self.context.port.add_socket(fd);
+        let is_local = carrier.is_local();
+        let line = Line::open(carrier, &mut self.context.port);
         let key = self.connections.insert(Connection {
-            socket,
+            line,
             peer,
             local,
             mover,
             pool: self.context.pool.clone(),
             phase: Phase::Login(login),
             ticket: None,
-            list: Some(buf::SgList::new()),
             dirty: false,
             paused: false,
             lands: false,
@@ -161,13 +161,19 @@ impl<P: Port> Pump<P> {
             }
             Entry::Full => {
                 tracing::debug!(%peer, "refused a connection: all are in use by sessions");
-                self.connections.remove(key);
-                self.context.port.close(socket);
+                if let Some(connection) = self.connections.remove(key) {
+                    connection.line.close(&mut self.context.port);
+                }
                 return None;
             }
         }
         self.sweep_later();
-        self.context.port.submit(token(Kind::Receive, key), Work::Receive { socket });
+        if is_local {
+            self.context.locals.push(key);
+        }
+        if let Some(connection) = self.connections.get(key) {
+            connection.line.begin(token(Kind::Receive, key), &mut self.context.port);
+        }
         self.arm_login(key);
         Some(key)
     }
@@ -395,9 +401,4 @@ fn nexus(served: &Served, login: &LoggedIn, portal_group_tag: u16) -> scsi::Nexu
     let newer = login.parameters.protocol_level >= 2;
     let queries = if newer { scsi::Queries::All } else { scsi::Queries::None };
     scsi::Nexus::new(names, served.lun_map(&login.initiator)).with_queries(queries)
-}
-
-/// An IPv4 peer of an IPv6 socket is shown as what it is.
-fn without_mapping(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -35,6 +35,8 @@ pub(super) struct Context<P> {
     pub(super) inbox: Arc<Inbox>,
     pub(super) managements: Table<Management>,
     pub(super) timers: Timers,
+    /// Local connections, whose messages nobody brings.
+    pub(super) locals: Vec<Key>,
     /// Connections that may have something to send.
     pub(super) dirty: Vec<Key>,
     /// `dirty` of the turn before, kept for its memory.

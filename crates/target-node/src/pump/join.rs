@@ -7,15 +7,13 @@
 //! letter brings it there with mover, login machine, the question that stands open, and bytes that
 //! came too early.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use engine::Port;
-use engine::Work;
 use iscsi::target_role::AdmissionRequest;
 use iscsi::target_role::ConnectionId;
 use iscsi::target_role::LoggedIn;
-use mover::tcp::Tcp;
+use mover::Mover;
 
 use super::Connection;
 use super::Kind;
@@ -25,6 +23,8 @@ use super::admission::AUTHENTICATION_FAILURE;
 use super::admission::LoginPhase;
 use super::admission::SESSION_DOES_NOT_EXIST;
 use super::token;
+use super::transport::Carrier;
+use crate::mail::Ends;
 use crate::mail::Letter;
 use crate::registry::Identity;
 use crate::table::Key;
@@ -56,10 +56,9 @@ impl Moving {
 /// A login under way, as it goes to another reactor.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    fd: OwnedFd,
-    peer: SocketAddr,
-    local: SocketAddr,
-    mover: Tcp,
+    carrier: Carrier,
+    ends: Ends,
+    mover: Mover,
     moving: Box<Moving>,
 }
 
@@ -105,8 +104,7 @@ impl<P: Port> Pump<P> {
         let request = request.clone();
         let moving = Moving { reactor, login, request, early: Vec::new() };
         connection.phase = Phase::Moving(Box::new(moving));
-        let work = Work::Detach { socket: connection.socket };
-        self.context.port.submit(token(Kind::Receive, key), work);
+        connection.line.detach(token(Kind::Receive, key), &mut self.context.port);
     }
 
     /// The port has given a moving connection back.
@@ -115,10 +113,11 @@ impl<P: Port> Pump<P> {
         self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         self.context.shared.strangers.leave(connection.ticket.as_ref());
         let Phase::Moving(moving) = connection.phase else { return };
-        let Some(fd) = fd else { return };
-        let Connection { peer, local, mover, .. } = connection;
+        let Connection { line, peer, local, mover, .. } = connection;
+        let Some(carrier) = line.into_carrier(fd) else { return };
+        let ends = Ends { peer, local };
         let reactor = moving.reactor;
-        let handover = Handover { fd, peer, local, mover, moving };
+        let handover = Handover { carrier, ends, mover, moving };
         self.context.shared.mailboxes[reactor].send(Letter::TakeOver(Box::new(handover)));
     }
 
@@ -127,9 +126,9 @@ impl<P: Port> Pump<P> {
         if self.is_full() {
             return;
         }
-        let Handover { fd, peer, local, mover, moving } = handover;
+        let Handover { carrier, ends, mover, moving } = handover;
         let Moving { login, request, early, .. } = *moving;
-        let Some(key) = self.insert_connection(fd, peer, local, mover, login) else { return };
+        let Some(key) = self.insert_connection(carrier, ends, mover, login) else { return };
         let admission = self.admit(key, &request);
         if let Some(admission) = admission
             && let Some(connection) = self.connections.get_mut(key)

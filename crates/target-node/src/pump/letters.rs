@@ -7,6 +7,7 @@ use wire::iscsi::Tsih;
 
 use super::Connection;
 use super::Pump;
+use super::transport::Carrier;
 use crate::mail::ConnectionSnapshot;
 use crate::mail::Letter;
 use crate::mail::SessionSnapshot;
@@ -21,7 +22,8 @@ impl<P: Port> Pump<P> {
         }
         while let Some(letter) = self.context.shared.mailboxes[self.context.reactor].take() {
             match letter {
-                Letter::Connection { fd, ends } => self.adopt(fd, ends),
+                Letter::Connection { fd, ends } => self.adopt(Carrier::Socket(fd), ends),
+                Letter::Local { end, ends } => self.adopt(Carrier::from(end), ends),
                 Letter::TakeOver(handover) => self.take_over(*handover),
                 Letter::Reinstate { identity, tsih, reactor, connection } => {
                     self.make_room(&identity, tsih, (reactor, connection));
@@ -121,8 +123,9 @@ impl<P: Port> Pump<P> {
             times.payload += session.bytes_in + session.bytes_out;
         }
         for (_, connection) in self.connections.iter() {
-            times.copied += connection.mover.counters().bytes_copied;
-            times.digested += connection.mover.counters().bytes_crc;
+            let carried = connection.mover.carried();
+            times.copied += carried.copied;
+            times.digested += carried.digested;
         }
         times
     }

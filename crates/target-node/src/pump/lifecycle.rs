@@ -8,7 +8,6 @@ use std::time::Duration;
 use buf::Pool;
 use clock::Instant;
 use engine::Port;
-use engine::Socket;
 use engine::Token;
 use engine::Work;
 use engine::wheel::Timers;
@@ -48,6 +47,7 @@ impl<P: Port> Pump<P> {
             inbox,
             managements: Table::default(),
             timers: Timers::new(),
+            locals: Vec::new(),
             dirty: Vec::new(),
             flushing: Vec::new(),
             held: Vec::new(),
@@ -116,7 +116,7 @@ impl<P: Port> Pump<P> {
     pub(super) fn remove_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.remove(key) {
             self.context.shared.strangers.leave(connection.ticket.as_ref());
-            self.context.port.close(connection.socket);
+            connection.line.close(&mut self.context.port);
             self.context.timers.cancel(token(Kind::ConnectionTimer, key).0);
         }
     }
@@ -128,12 +128,15 @@ impl<P: Port> Pump<P> {
             return;
         }
         connection.ended = true;
-        let socket: Socket = connection.socket;
         if let Phase::Session { session, id } = connection.phase {
             self.finish_connection(session, id);
         }
         self.begin_closing(key);
-        self.context.port.shutdown(socket);
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.line.shutdown(&mut self.context.port);
+        if connection.line.is_over() {
+            self.remove_connection(key);
+        }
     }
 
     /// From now on a connection only sends what is queued; a peer that does not take it is cut.
@@ -302,12 +305,13 @@ impl<P: Port> Pump<P> {
         let Some(session) = self.sessions.get_mut(key) else { return };
         for (index, connection) in (0..).zip(&session.connections) {
             let Some(connection) = self.connections.get(*connection) else { continue };
-            let (mover, left) = (&connection.mover, connection.mover.left());
+            let carried = connection.mover.carried();
+            let taken = connection.line.acknowledged(&self.context.port);
             let traffic = Traffic {
-                taken: self.context.port.acknowledged(connection.socket).unwrap_or(left),
-                asked: left.saturating_add(mover.backlog() as u64),
-                received: mover.counters().bytes_in,
-                data_outs: mover.counters().pdus_in.data_out,
+                taken: taken.unwrap_or(carried.left),
+                asked: carried.left.saturating_add(connection.mover.backlog() as u64),
+                received: carried.received,
+                data_outs: carried.data_outs,
             };
             session.machine.note_traffic(ConnectionId(index), traffic, now);
         }

@@ -4,13 +4,15 @@
 use buf::SgList;
 use clock::Instant;
 use engine::Port;
-use engine::Work;
 use iscsi::serial::Serial;
 
+use super::Connection;
 use super::Kind;
 use super::Phase;
 use super::Pump;
 use super::token;
+use super::transport;
+use super::transport::Sending;
 use crate::table::Key;
 
 /// Answers are held back only while at least so many others are on their way to the initiator: they
@@ -73,7 +75,7 @@ impl<P: Port> Pump<P> {
         let connection = self.connections.get_mut(key)?;
         let Phase::Session { session, id } = connection.phase else { return None };
         if self.context.shared.hold_back.is_zero()
-            || connection.list.is_none()
+            || !connection.line.gains_from_waiting()
             || !(1..HOLD_BYTES).contains(&connection.mover.backlog())
         {
             return None;
@@ -99,42 +101,52 @@ impl<P: Port> Pump<P> {
         let backlog = connection.mover.backlog();
         if !connection.paused && backlog > BACKLOG_HIGH {
             connection.paused = true;
-            self.context.port.pause(connection.socket);
+            connection.line.pause(&mut self.context.port);
         } else if connection.paused && backlog < BACKLOG_LOW {
             connection.paused = false;
-            self.context.port.resume(connection.socket);
+            connection.line.resume(&mut self.context.port);
         }
-        let Some(mut list) = connection.list.take() else { return };
-        if connection.mover.poll_transmit(&mut list) {
-            if let Phase::Session { session, id } = connection.phase
-                && let Some(session) = self.sessions.get(session)
-            {
-                connection.told = session.machine.next_stat_sn(id);
+        let Connection { line, mover, .. } = connection;
+        match line.send(mover, token(Kind::Send, key), &mut self.context.port) {
+            Sending::UnderWay => {}
+            Sending::Begun => {
+                if let Phase::Session { session, id } = connection.phase
+                    && let Some(session) = self.sessions.get(session)
+                {
+                    connection.told = session.machine.next_stat_sn(id);
+                }
             }
-            let work = Work::Send { socket: connection.socket, list };
-            self.context.port.submit(token(Kind::Send, key), work);
-        } else {
-            connection.list = Some(list);
-            if connection.mover.backlog() > 0 {
-                self.context.memory_queue.wait_to_send(key);
+            Sending::Left => {
+                self.left(key);
+                self.end_if_terminated(key);
             }
-            self.end_if_terminated(key);
+            Sending::Nothing => {
+                if connection.mover.backlog() > 0 {
+                    self.context.memory_queue.wait_to_send(key);
+                }
+                self.end_if_terminated(key);
+            }
         }
     }
 
-    pub(super) fn sent(&mut self, key: Key, mut list: SgList, result: Result<(), i32>) {
+    pub(super) fn sent(&mut self, key: Key, list: SgList, result: Result<(), i32>) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        list.clear();
-        connection.list = Some(list);
-        connection.sends.count();
+        connection.line.take_back(list);
         if let Err(errno) = result {
             return self.disconnected(key, Some(errno));
         }
-        connection.mover.handle_sent();
+        transport::handle_sent(&mut connection.mover);
+        self.left(key);
+        self.mark_dirty(key);
+    }
+
+    /// What was handed out has left: tasks may end, and others go on.
+    fn left(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.sends.count();
         if let Phase::Session { session, .. } = connection.phase {
             self.settle(session);
             self.paid(session);
         }
-        self.mark_dirty(key);
     }
 }
